@@ -1,0 +1,202 @@
+//! The [`Machine`] trait, answered by loom: every interleaving, and every value that a relaxed
+//! load may see.
+//!
+//! What differs from a real machine. A word that can be waited on carries a bell (a loom mutex and
+//! condition variable), so sizes are not the real ones. Nobody spins: a waiter sleeps at once. A
+//! wait with a deadline does not sleep at all but times out at once, which races with every waker.
+//! `SeqCst` accesses count as `AcqRel` in loom, so algorithms use fences for store-load races.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use latchwork_machine::{
+    Chain, Clock, Deadline, Integer, Machine, Place, Slot, SlotTable, Slots, Waited, Word,
+};
+use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use loom::sync::{Condvar, Mutex};
+
+/// The machine of the model checker. Use it inside [`explore`].
+#[derive(Default)]
+pub struct Loom;
+
+/// Slots in a model's table: loom runs at most 4 threads beside the first.
+const SLOTS: usize = 8;
+
+struct Table {
+    table: SlotTable<Loom>,
+    slots: Vec<Slot<Loom>>,
+}
+
+loom::lazy_static! {
+    static ref TABLE: Table = Table {
+        table: SlotTable::default(),
+        slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+    };
+}
+
+loom::thread_local! {
+    static CHAIN: Cell<Chain> = Cell::new(0);
+    static PLACE: Cell<Place> = Cell::new(Place::UNKNOWN);
+}
+
+/// Runs `model` under every schedule with at most `preemptions` preemptions.
+///
+/// Prints how many executions were explored, so that a model that explores nothing is seen.
+pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = count.clone();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    let count = count.load(Ordering::Relaxed);
+    assert!(count > 1, "{name}: nothing was explored");
+    println!("{name}: {count} executions");
+}
+
+/// Whether [`explore`] objects to `model`: the control that a law can fail.
+pub fn objects(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> bool {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        explore("mutant", preemptions, model);
+    }));
+    result.is_err()
+}
+
+impl Loom {
+    /// Puts this thread on a node.
+    pub fn stand_on(node: u32) {
+        PLACE.with(|place| place.set(Place::new(node, node, node, node)));
+    }
+}
+
+/// Makes a word type of ours around one of loom's, and forwards both traits to it.
+macro_rules! words {
+    ($($(#[$doc:meta])* $word:ident: $inner:ty, $value:ty $(, $part:ident: $kind:ty)*);*) => {$(
+        $(#[$doc])*
+        #[derive(Default)]
+        pub struct $word { word: $inner, $($part: $kind,)* }
+        impl Word for $word {
+            type Value = $value;
+            fn load(&self, order: Ordering) -> $value { self.word.load(order) }
+            fn store(&self, value: $value, order: Ordering) { self.word.store(value, order) }
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.word.swap(value, order)
+            }
+            fn compare_exchange(
+                &self, old: $value, new: $value, success: Ordering, failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.word.compare_exchange(old, new, success, failure)
+            }
+        }
+        impl Integer for $word {
+            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.word.fetch_add(value, order)
+            }
+            fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.word.fetch_sub(value, order)
+            }
+            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.word.fetch_or(value, order)
+            }
+            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.word.fetch_and(value, order)
+            }
+        }
+    )*};
+}
+
+words! {
+    /// One byte.
+    Byte: AtomicU8, u8;
+    /// Two bytes.
+    Short: AtomicU16, u16;
+    /// Eight bytes.
+    Long: AtomicU64, u64;
+    /// Four bytes, with a bell.
+    Belled: AtomicU32, u32, bell: Mutex<()>, ring: Condvar
+}
+
+impl Machine for Loom {
+    type AtomicU8 = Byte;
+    type AtomicU16 = Short;
+    type AtomicU32 = Belled;
+    type AtomicU64 = Long;
+
+    const SPIN_NS: u64 = 0;
+
+    fn fence(order: Ordering) {
+        loom::sync::atomic::fence(order);
+    }
+
+    fn light_barrier() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    fn heavy_barrier() -> bool {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        true
+    }
+
+    fn relax() {
+        loom::hint::spin_loop();
+    }
+
+    fn yield_now() {
+        loom::thread::yield_now();
+    }
+
+    fn spin_until<W: Word>(word: &W, order: Ordering, done: impl Fn(W::Value) -> bool) -> W::Value {
+        loop {
+            let seen = word.load(order);
+            if done(seen) {
+                return seen;
+            }
+            loom::thread::yield_now();
+        }
+    }
+
+    fn wait(word: &Belled, expected: u32, deadline: Option<Deadline>) -> Waited {
+        let bell = word.bell.lock().unwrap();
+        // Relaxed: the bell's mutex orders it after the store of whoever rang before us.
+        if word.word.load(Ordering::Relaxed) != expected {
+            return Waited::Woken;
+        }
+        if deadline.is_some() {
+            return Waited::TimedOut;
+        }
+        drop(word.ring.wait(bell).unwrap());
+        Waited::Woken
+    }
+
+    fn wake(word: &Belled) {
+        let _bell = word.bell.lock().unwrap();
+        word.ring.notify_all();
+    }
+
+    fn now(_: Clock) -> u64 {
+        0
+    }
+
+    fn place() -> Place {
+        PLACE.with(Cell::get)
+    }
+
+    fn spread() -> bool {
+        Self::place() != Place::UNKNOWN
+    }
+
+    fn slots(_: &Belled) -> Slots<'_, Self> {
+        Slots::new(&TABLE.table, &TABLE.slots)
+    }
+
+    fn chain(_: &Slots<'_, Self>) -> Chain {
+        CHAIN.with(Cell::get)
+    }
+
+    fn set_chain(_: &Slots<'_, Self>, chain: Chain) {
+        CHAIN.with(|first| first.set(chain));
+    }
+}

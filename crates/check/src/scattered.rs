@@ -1,0 +1,107 @@
+//! The native machine with an invented topology: threads stand where they say they do.
+//!
+//! Shuffling does nothing on a machine with one node, which is what most tests run on. Here it
+//! does its work, on real memory and real threads.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use latchwork_machine::{
+    Chain, Clock, ConstMachine, Deadline, Machine, Native, Place, Slot, SlotTable, Slots, Waited,
+};
+
+/// [`Native`] on as many nodes as threads care to stand on.
+#[derive(Default)]
+pub struct Scattered;
+
+thread_local! {
+    static PLACE: Cell<Place> = const { Cell::new(Place::UNKNOWN) };
+    static CHAIN: Cell<Chain> = const { Cell::new(0) };
+}
+
+/// More than the stress tests have threads: slots are not returned.
+const SLOTS: usize = 4096;
+
+struct Table {
+    table: SlotTable<Scattered>,
+    slots: [Slot<Scattered>; SLOTS],
+}
+
+// SAFETY: a table and its slots are atomic integers, for which all zero is a value.
+static TABLE: Table = unsafe { core::mem::zeroed() };
+
+impl Scattered {
+    /// Puts this thread on a node.
+    pub fn stand_on(node: u32) {
+        PLACE.set(Place::new(node, node, node, node));
+    }
+}
+
+impl Machine for Scattered {
+    type AtomicU8 = AtomicU8;
+    type AtomicU16 = AtomicU16;
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+
+    const SPIN_NS: u64 = Native::SPIN_NS;
+
+    fn fence(order: Ordering) {
+        Native::fence(order);
+    }
+
+    fn light_barrier() {
+        Native::light_barrier();
+    }
+
+    fn heavy_barrier() -> bool {
+        Native::heavy_barrier()
+    }
+
+    fn relax() {
+        Native::relax();
+    }
+
+    fn yield_now() {
+        Native::yield_now();
+    }
+
+    fn wait(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Waited {
+        Native::wait(word, expected, deadline)
+    }
+
+    fn wake(word: &AtomicU32) {
+        Native::wake(word);
+    }
+
+    fn now(clock: Clock) -> u64 {
+        Native::now(clock)
+    }
+
+    fn place() -> Place {
+        PLACE.get()
+    }
+
+    fn spread() -> bool {
+        true
+    }
+
+    fn slots(_: &AtomicU32) -> Slots<'_, Self> {
+        Slots::new(&TABLE.table, &TABLE.slots)
+    }
+
+    fn chain(_: &Slots<'_, Self>) -> Chain {
+        CHAIN.get()
+    }
+
+    fn set_chain(_: &Slots<'_, Self>, chain: Chain) {
+        CHAIN.set(chain);
+    }
+}
+
+impl ConstMachine for Scattered {
+    const U8: AtomicU8 = AtomicU8::new(0);
+    const U16: AtomicU16 = AtomicU16::new(0);
+    const U32: AtomicU32 = AtomicU32::new(0);
+    const U64: AtomicU64 = AtomicU64::new(0);
+}

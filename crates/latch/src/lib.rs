@@ -1,0 +1,1 @@
+//! Short locks: 8 to 16 bytes each, all zero when free.

@@ -1,0 +1,116 @@
+//! The [`Machine`] trait.
+
+use core::sync::atomic::Ordering;
+
+use crate::{Chain, Clock, Deadline, Integer, Place, Slots, Word};
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// Woken, or the word had changed, or for no reason at all: look again.
+    Woken,
+    /// The deadline has passed.
+    TimedOut,
+}
+
+/// What a lock runs on.
+///
+/// The words have inherent size on the machines of this crate; only loom's are larger. Two
+/// implementors live here ([`Native`](crate::Native), [`Shared`](crate::Shared)), and the crate
+/// `check` has loom's and a native one with an invented topology.
+pub trait Machine: Default + Send + Sync + 'static {
+    /// One byte.
+    type AtomicU8: Integer<Value = u8>;
+    /// Two bytes.
+    type AtomicU16: Integer<Value = u16>;
+    /// Four bytes; the only size that can be waited on.
+    type AtomicU32: Integer<Value = u32>;
+    /// Eight bytes.
+    type AtomicU64: Integer<Value = u64>;
+
+    /// How long a waiter looks before it sleeps, in nanoseconds. Zero sleeps at once, which is
+    /// what a model checker wants.
+    const SPIN_NS: u64;
+
+    /// A fence, as in `core::sync::atomic`.
+    fn fence(order: Ordering);
+
+    /// The cheap half of an asymmetric pair of fences: free in machine code.
+    ///
+    /// A store before it and a load after it, on the quick side, are ordered against a store
+    /// before and a load after a [`heavy_barrier`](Self::heavy_barrier) on the slow side, so at
+    /// least one of the two sees the other's store. (Dice, Huang and Yang, 2001; `membarrier(2)`.)
+    fn light_barrier();
+
+    /// The dear half: makes every thread that shares this memory pass a barrier.
+    ///
+    /// False if the system cannot: then nothing is ordered and the caller must not sleep without
+    /// a bound. Costs microseconds.
+    fn heavy_barrier() -> bool;
+
+    /// Tells the core that this is a spin loop.
+    fn relax();
+
+    /// Gives the processor to another thread.
+    fn yield_now();
+
+    /// Looks at `word` until `done`, for something that another running thread is about to do.
+    fn spin_until<W: Word>(word: &W, order: Ordering, done: impl Fn(W::Value) -> bool) -> W::Value {
+        let mut looks = 0u32;
+        loop {
+            let seen = word.load(order);
+            if done(seen) {
+                return seen;
+            }
+            looks += 1;
+            // The other thread is between two instructions, or it lost its processor there.
+            if looks.is_multiple_of(64) { Self::yield_now() } else { Self::relax() }
+        }
+    }
+
+    /// Sleeps while `word` holds `expected`, until woken or past the deadline.
+    ///
+    /// May return early for no reason. Neither this nor [`wake`](Self::wake) touches `errno`.
+    fn wait(word: &Self::AtomicU32, expected: u32, deadline: Option<Deadline>) -> Waited;
+
+    /// Wakes whoever sleeps on `word`: the owner of the slot that it lies in.
+    ///
+    /// It takes a reference because only words of slots are slept on, and slots outlive every
+    /// latch: the latch itself may be gone by the time its last waiter is woken.
+    fn wake(word: &Self::AtomicU32);
+
+    /// Nanoseconds on a clock.
+    fn now(clock: Clock) -> u64;
+
+    /// Where this thread runs at this moment: a hint.
+    fn place() -> Place;
+
+    /// Whether places differ enough for waiters to be sorted by them.
+    fn spread() -> bool;
+
+    /// The slots that serve the latch around `word`.
+    ///
+    /// # Panics
+    ///
+    /// [`Shared`](crate::Shared) panics if `word` lies in no mapping that this process attached.
+    fn slots(word: &Self::AtomicU32) -> Slots<'_, Self>;
+
+    /// This thread's own slots among `slots`: where the chain begins, zero if it has none yet.
+    fn chain(slots: &Slots<'_, Self>) -> Chain;
+
+    /// Remembers where this thread's chain begins.
+    fn set_chain(slots: &Slots<'_, Self>, chain: Chain);
+}
+
+/// A machine whose words can be made at compile time: all but loom's.
+#[allow(clippy::declare_interior_mutable_const, reason = "each use is meant to be a new word")]
+pub trait ConstMachine: Machine {
+    /// A zero byte.
+    const U8: Self::AtomicU8;
+    /// Two zero bytes.
+    const U16: Self::AtomicU16;
+    /// Four zero bytes.
+    const U32: Self::AtomicU32;
+    /// Eight zero bytes.
+    const U64: Self::AtomicU64;
+}

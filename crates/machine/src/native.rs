@@ -1,0 +1,202 @@
+//! The machine that this program runs on.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{self, Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, compiler_fence, fence};
+
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Flags, Timespec};
+use rustix::thread::{MembarrierCommand, membarrier};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::place;
+use crate::slot::{Slot, SlotTable};
+use crate::{
+    Chain, Clock, ConstMachine, Deadline, Level, MAX_SLOTS, Machine, Place, Slots, Waited,
+};
+
+/// The machine that this program runs on: `core`'s atomics, the kernel's futex, this process alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Native;
+
+/// Enough for a context switch there and back; longer waits are cheaper asleep.
+pub(crate) const SPIN_NS: u64 = 10_000;
+
+struct Table {
+    table: SlotTable<Native>,
+    slots: [Slot<Native>; MAX_SLOTS as usize + 1],
+}
+
+/// 4 MiB of addresses; a page of it becomes memory when its first slot is used.
+// SAFETY: a table and its slots are atomic integers, for which all zero is a value.
+static TABLE: Table = unsafe { core::mem::zeroed() };
+
+thread_local! {
+    static CHAIN: Cell<Chain> = const { Cell::new(0) };
+}
+
+impl Native {
+    /// The table that all latches of this process share.
+    pub fn table() -> Slots<'static, Native> {
+        Slots::new(&TABLE.table, &TABLE.slots)
+    }
+}
+
+impl Machine for Native {
+    type AtomicU8 = AtomicU8;
+    type AtomicU16 = AtomicU16;
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+
+    const SPIN_NS: u64 = SPIN_NS;
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        fence(order);
+    }
+
+    #[inline(always)]
+    fn light_barrier() {
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    fn heavy_barrier() -> bool {
+        barrier()
+    }
+
+    #[inline(always)]
+    fn relax() {
+        core::hint::spin_loop();
+    }
+
+    fn yield_now() {
+        rustix::thread::sched_yield();
+    }
+
+    fn wait(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Waited {
+        wait(word, expected, deadline, Flags::PRIVATE)
+    }
+
+    fn wake(word: &AtomicU32) {
+        wake(word, Flags::PRIVATE);
+    }
+
+    fn now(clock: Clock) -> u64 {
+        now(clock)
+    }
+
+    fn place() -> Place {
+        place::HERE.place_of(place::cpu())
+    }
+
+    fn spread() -> bool {
+        place::HERE.spread(Level::Node)
+    }
+
+    #[inline]
+    fn slots(_: &AtomicU32) -> Slots<'_, Self> {
+        Slots::new(&TABLE.table, &TABLE.slots)
+    }
+
+    #[inline]
+    fn chain(_: &Slots<'_, Self>) -> Chain {
+        CHAIN.get()
+    }
+
+    fn set_chain(_: &Slots<'_, Self>, chain: Chain) {
+        CHAIN.set(chain);
+        at_thread_exit(&EXIT, retire);
+    }
+}
+
+impl ConstMachine for Native {
+    const U8: AtomicU8 = AtomicU8::new(0);
+    const U16: AtomicU16 = AtomicU16::new(0);
+    const U32: AtomicU32 = AtomicU32::new(0);
+    const U64: AtomicU64 = AtomicU64::new(0);
+}
+
+static EXIT: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn retire(_: *mut libc::c_void) {
+    let chain = CHAIN.replace(0);
+    Native::table().retire(chain);
+}
+
+/// Has `exit` called when this thread ends.
+///
+/// Through a POSIX key and not through a thread-local with a destructor: Rust's registers itself
+/// with the C library, which allocates, and a mutex inside an allocator may be what waits here.
+/// Setting one of a process's first 32 keys allocates nothing. Without a key the slot is lost.
+pub(crate) fn at_thread_exit(key: &AtomicU32, exit: extern "C" fn(*mut libc::c_void)) {
+    // Relaxed: a key works as soon as its number is known.
+    let mut known = key.load(Relaxed);
+    if known == 0 {
+        let mut fresh = 0;
+        // SAFETY: `fresh` is a place for a key, and `exit` stays for as long as this library does.
+        if unsafe { libc::pthread_key_create(&mut fresh, Some(exit)) } != 0 {
+            return;
+        }
+        match key.compare_exchange(0, fresh + 1, Relaxed, Relaxed) {
+            Ok(_) => known = fresh + 1,
+            Err(first) => {
+                // SAFETY: nobody has seen `fresh`.
+                unsafe { libc::pthread_key_delete(fresh) };
+                known = first;
+            }
+        }
+    }
+    // SAFETY: the key was made above and is never deleted. Any value but null calls `exit`.
+    unsafe { libc::pthread_setspecific(known - 1, core::ptr::dangling()) };
+}
+
+const UNASKED: u8 = 0;
+const ABLE: u8 = 1;
+const UNABLE: u8 = 2;
+
+/// Makes the process's other threads pass a barrier, after registering once for it.
+fn barrier() -> bool {
+    static KNOWN: AtomicU8 = AtomicU8::new(UNASKED);
+    // Relaxed: registering twice does no harm, and the kernel orders the rest.
+    if KNOWN.load(Relaxed) == UNASKED {
+        let able = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+        KNOWN.store(if able { ABLE } else { UNABLE }, Relaxed);
+    }
+    let passed =
+        KNOWN.load(Relaxed) == ABLE && membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+    // Whatever the others do, this thread's own accesses are ordered.
+    fence(Ordering::SeqCst);
+    passed
+}
+
+pub(crate) fn wait(
+    word: &AtomicU32,
+    expected: u32,
+    deadline: Option<Deadline>,
+    flags: Flags,
+) -> Waited {
+    let until = deadline.map(|deadline| Timespec {
+        tv_sec: (deadline.at / 1_000_000_000) as i64,
+        tv_nsec: (deadline.at % 1_000_000_000) as i64,
+    });
+    let flags = match deadline {
+        Some(Deadline { clock: Clock::Realtime, .. }) => flags | Flags::CLOCK_REALTIME,
+        _ => flags,
+    };
+    match futex::wait_bitset(word, flags, expected, until.as_ref(), core::num::NonZeroU32::MAX) {
+        Err(Errno::TIMEDOUT) => Waited::TimedOut,
+        _ => Waited::Woken,
+    }
+}
+
+pub(crate) fn wake(word: &AtomicU32, flags: Flags) {
+    let _ = futex::wake(word, flags, 1);
+}
+
+pub(crate) fn now(clock: Clock) -> u64 {
+    let time = clock_gettime(match clock {
+        Clock::Monotonic => ClockId::Monotonic,
+        Clock::Realtime => ClockId::Realtime,
+    });
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

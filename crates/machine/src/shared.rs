@@ -1,0 +1,327 @@
+//! The same machine, seen from many processes.
+//!
+//! Latches over [`Shared`] lie in a mapping that several processes have, each at an address of its
+//! own. The waiters' slots lie in the same mapping, at its start, so that a number means the same
+//! slot to everybody. A latch finds them from its own address: the slow path looks the mapping up
+//! among those that this process has attached. Nothing in the mapping is trusted: numbers are
+//! checked against the table's length.
+
+use core::cell::Cell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence};
+
+use rustix::thread::futex::Flags;
+
+use crate::native::{SPIN_NS, at_thread_exit, now, wait, wake};
+use crate::slot::{Slot, SlotTable};
+use crate::{
+    Chain, Clock, ConstMachine, Deadline, Level, MAX_SLOTS, Machine, Native, Place, Slots, Waited,
+};
+
+/// The machine that this program runs on, and other programs with it: process-shared futexes, and
+/// slots in the mapping that holds the latches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shared;
+
+/// How many mappings one process may have attached at a time.
+const MAPPINGS: usize = 64;
+
+/// What a mapping begins with; the slots follow at the next multiple of 64.
+#[repr(C, align(64))]
+struct Header {
+    magic: AtomicU64,
+    slots: AtomicU32,
+    table: SlotTable<Shared>,
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"latchwk1");
+
+/// A mapping of this process. `length` is zero while the entry is unused.
+struct Mapping {
+    base: AtomicUsize,
+    length: AtomicUsize,
+    slots: AtomicU32,
+    /// Counts attachments, so that a thread's memory of a mapping that went away is not believed.
+    era: AtomicU32,
+}
+
+static ATTACHED: [Mapping; MAPPINGS] = [const {
+    Mapping {
+        base: AtomicUsize::new(0),
+        length: AtomicUsize::new(0),
+        slots: AtomicU32::new(0),
+        era: AtomicU32::new(0),
+    }
+}; MAPPINGS];
+
+/// `base` of an entry that somebody is filling in or emptying.
+const BUSY: usize = 1;
+
+thread_local! {
+    /// Where this thread's chain begins in each mapping, and in which era that was.
+    static CHAINS: [Cell<(u32, Chain)>; MAPPINGS] = const { [const { Cell::new((0, 0)) }; MAPPINGS] };
+}
+
+/// Why a mapping could not be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The address is not a multiple of 64.
+    Misaligned,
+    /// The mapping cannot hold so many slots.
+    TooSmall {
+        /// Bytes that it would take.
+        needed: usize,
+        /// Bytes that there are.
+        given: usize,
+    },
+    /// The number of slots, as asked for or as found in the mapping, is not 1 to 65,535.
+    Slots(u32),
+    /// The mapping does not begin as one that was laid out here does.
+    Foreign,
+    /// This process has 64 mappings attached.
+    TooMany,
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Misaligned => f.write_str("the mapping's address is not a multiple of 64"),
+            Self::TooSmall { needed, given } => {
+                write!(f, "the mapping has {given} bytes, its waiter slots take {needed}")
+            }
+            Self::Slots(n) => write!(f, "{n} waiter slots: must be 1 to {MAX_SLOTS}"),
+            Self::Foreign => f.write_str("the mapping does not begin with a table of waiter slots"),
+            Self::TooMany => write!(f, "this process has {MAPPINGS} mappings attached"),
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+/// A mapping that latches over [`Shared`] may lie in, for as long as this value lives.
+///
+/// Dropping it while a thread waits for such a latch makes that thread panic.
+#[derive(Debug)]
+pub struct Attached<'a> {
+    index: usize,
+    room: *mut u8,
+    length: usize,
+    mapping: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: it is an index and an address, and detaching is a store that any thread may make.
+unsafe impl Send for Attached<'_> {}
+// SAFETY: through a shared reference only the address is read.
+unsafe impl Sync for Attached<'_> {}
+
+impl Shared {
+    /// The bytes that `slots` waiter slots take at a mapping's start.
+    pub const fn overhead(slots: u32) -> usize {
+        size_of::<Header>() + (slots as usize + 1) * size_of::<Slot<Shared>>()
+    }
+
+    /// Lays out `slots` waiter slots at the start of a zeroed mapping and attaches it.
+    ///
+    /// # Safety
+    ///
+    /// `base` points to `length` bytes that are mapped and accessed only atomically, here and in
+    /// every other process, until the result is dropped.
+    pub unsafe fn create<'a>(
+        base: *mut u8,
+        length: usize,
+        slots: u32,
+    ) -> Result<Attached<'a>, AttachError> {
+        check(base, length, slots)?;
+        // SAFETY: `check` found room and alignment for a header; the caller promises the rest.
+        let header = unsafe { &*base.cast::<Header>() };
+        header.slots.store(slots, Relaxed);
+        // Release: synchronizes with the Acquire in `attach`, so that the count is seen with it.
+        header.magic.store(MAGIC, Release);
+        // SAFETY: as the caller promises.
+        unsafe { Self::attach(base, length) }
+    }
+
+    /// Attaches a mapping that [`create`](Self::create) laid out, in this process or another.
+    ///
+    /// # Safety
+    ///
+    /// As for [`create`](Self::create).
+    pub unsafe fn attach<'a>(base: *mut u8, length: usize) -> Result<Attached<'a>, AttachError> {
+        check(base, length, 1)?;
+        // SAFETY: `check` found room and alignment for a header; the caller promises the rest.
+        let header = unsafe { &*base.cast::<Header>() };
+        // Acquire: synchronizes with the Release in `create`.
+        if header.magic.load(Acquire) != MAGIC {
+            return Err(AttachError::Foreign);
+        }
+        // Read once: another process may change it between the check and the use.
+        let slots = header.slots.load(Relaxed);
+        check(base, length, slots)?;
+        let index = claim().ok_or(AttachError::TooMany)?;
+        let entry = &ATTACHED[index];
+        entry.slots.store(slots, Relaxed);
+        entry.length.store(length, Relaxed);
+        entry.era.fetch_add(1, Relaxed);
+        // Release: synchronizes with the Acquire in `find`, so that the entry is seen whole.
+        entry.base.store(base as usize, Release);
+        let overhead = Self::overhead(slots);
+        let room = base.wrapping_add(overhead);
+        Ok(Attached { index, room, length: length - overhead, mapping: PhantomData })
+    }
+}
+
+impl Attached<'_> {
+    /// What is left of the mapping for latches and data, and its length.
+    pub fn room(&self) -> (*mut u8, usize) {
+        (self.room, self.length)
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        let entry = &ATTACHED[self.index];
+        entry.base.store(BUSY, Relaxed);
+        entry.length.store(0, Relaxed);
+        // Release: synchronizes with the Acquire in `claim`.
+        entry.base.store(0, Release);
+    }
+}
+
+fn check(base: *mut u8, length: usize, slots: u32) -> Result<(), AttachError> {
+    if !(base as usize).is_multiple_of(align_of::<Header>()) {
+        return Err(AttachError::Misaligned);
+    }
+    if !(1..=MAX_SLOTS).contains(&slots) {
+        return Err(AttachError::Slots(slots));
+    }
+    let needed = Shared::overhead(slots);
+    if length < needed {
+        return Err(AttachError::TooSmall { needed, given: length });
+    }
+    Ok(())
+}
+
+/// An unused entry, now ours to fill in.
+fn claim() -> Option<usize> {
+    // Acquire: synchronizes with the Release of a detaching thread.
+    ATTACHED.iter().position(|e| e.base.compare_exchange(0, BUSY, Acquire, Relaxed).is_ok())
+}
+
+/// The mapping around `address`.
+fn find(address: usize) -> Option<(usize, usize, u32)> {
+    ATTACHED.iter().enumerate().find_map(|(index, entry)| {
+        // Acquire: synchronizes with the Release in `attach`.
+        let base = entry.base.load(Acquire);
+        let inside = base > BUSY && address.wrapping_sub(base) < entry.length.load(Relaxed);
+        inside.then(|| (index, base, entry.slots.load(Relaxed)))
+    })
+}
+
+impl Machine for Shared {
+    type AtomicU8 = AtomicU8;
+    type AtomicU16 = AtomicU16;
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+
+    const SPIN_NS: u64 = SPIN_NS;
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        fence(order);
+    }
+
+    /// A whole fence: `membarrier` reaches other processes only if they registered for it, and
+    /// whether each peer has cannot be known. So the quick side pays its share here.
+    #[inline(always)]
+    fn light_barrier() {
+        fence(Ordering::SeqCst);
+    }
+
+    fn heavy_barrier() -> bool {
+        fence(Ordering::SeqCst);
+        true
+    }
+
+    #[inline(always)]
+    fn relax() {
+        core::hint::spin_loop();
+    }
+
+    fn yield_now() {
+        Native::yield_now();
+    }
+
+    fn wait(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Waited {
+        wait(word, expected, deadline, Flags::empty())
+    }
+
+    fn wake(word: &AtomicU32) {
+        wake(word, Flags::empty());
+    }
+
+    fn now(clock: Clock) -> u64 {
+        now(clock)
+    }
+
+    fn place() -> Place {
+        Native::place()
+    }
+
+    fn spread() -> bool {
+        crate::place::HERE.spread(Level::Node)
+    }
+
+    fn slots(word: &AtomicU32) -> Slots<'_, Self> {
+        let Some((index, base, count)) = find(word as *const AtomicU32 as usize) else {
+            panic!("latchwork: this latch lies in no mapping that the process has attached");
+        };
+        let base = base as *const u8;
+        // SAFETY: `attach` checked that the mapping begins with a header, and it stays mapped for
+        // as long as `word`, which lies in it, is borrowed.
+        let header = unsafe { &*base.cast::<Header>() };
+        let first = base.wrapping_add(size_of::<Header>()).cast::<Slot<Shared>>();
+        // SAFETY: as above; `attach` checked that `count` slots fit behind the header.
+        let slots = unsafe { core::slice::from_raw_parts(first, count as usize + 1) };
+        let mut slots = Slots::new(&header.table, slots);
+        slots.mapping = index as u32;
+        slots
+    }
+
+    fn chain(slots: &Slots<'_, Self>) -> Chain {
+        let index = slots.mapping as usize;
+        let (era, chain) = CHAINS.with(|chains| chains[index].get());
+        // Relaxed: this thread has seen the mapping attached, and the era with it.
+        if era == ATTACHED[index].era.load(Relaxed) { chain } else { 0 }
+    }
+
+    fn set_chain(slots: &Slots<'_, Self>, chain: Chain) {
+        static EXIT: AtomicU32 = AtomicU32::new(0);
+        let index = slots.mapping as usize;
+        let era = ATTACHED[index].era.load(Relaxed);
+        CHAINS.with(|chains| chains[index].set((era, chain)));
+        at_thread_exit(&EXIT, retire);
+    }
+}
+
+impl ConstMachine for Shared {
+    const U8: AtomicU8 = AtomicU8::new(0);
+    const U16: AtomicU16 = AtomicU16::new(0);
+    const U32: AtomicU32 = AtomicU32::new(0);
+    const U64: AtomicU64 = AtomicU64::new(0);
+}
+
+extern "C" fn retire(_: *mut libc::c_void) {
+    for (index, entry) in ATTACHED.iter().enumerate() {
+        let (era, chain) = CHAINS.with(|chains| chains[index].replace((0, 0)));
+        // Acquire: as in `find`.
+        let base = entry.base.load(Acquire);
+        if chain != 0 && base > BUSY && era == entry.era.load(Relaxed) {
+            // SAFETY: the mapping is attached, and this address lies in it.
+            let word = unsafe { &*(base as *const AtomicU32) };
+            Shared::slots(word).retire(chain);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Waiter slots: where a thread waits.
+//!
+//! A thread waits for one latch at a time, so it needs one slot: a cache line, found by a small
+//! number, on a word of which it spins and sleeps. A holder needs none. Because latches know
+//! waiters by number they are 8 bytes, work at different addresses in different processes, and
+//! never wake an address inside a latch that may be gone.
+//!
+//! A slot is taken at a thread's first wait and returned at its exit. One exception makes chains:
+//! a waiter that gives up (a timeout) in the midst of a queue cannot unlink itself, and leaves its
+//! slot behind as *abandoned*. The thread keeps the slot on its chain: it takes the same place in
+//! the queue if it comes back to the latch in time, and whoever removes the slot from the queue
+//! makes it *free* again. So a thread has at most one slot more than latches it has abandoned.
+//!
+//! | status | meaning | set by |
+//! |---|---|---|
+//! | `FREE` | on its thread's chain, in no queue | the thread; who removed it from a queue |
+//! | `WAITING` | in a queue, looking | its thread |
+//! | `PARKED` | in a queue, asleep | its thread |
+//! | `HEAD` | at the head of its queue, looking | its predecessor; who wakes it |
+//! | `HEAD_PARKED` | at the head of its queue, asleep | its predecessor, if it slept; its thread |
+//! | `TAKEN` | off a list, about to be woken | who took it off |
+//! | `GRANTED` | woken off a list | who took it off |
+//! | `ABANDONED` | in a queue, its thread went away | its thread |
+//! | `ORPHANED` | in a queue, its thread has ended | its thread, at exit |
+//! | `REMOVED` | about to be free | who removes it |
+//! | `GHOST` | its thread lives in another process | the child, after a fork |
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::{Integer, Machine, Word};
+
+/// The most slots of one table, so that a number fits 16 bits: 65,535, for number 0 is nobody.
+pub const MAX_SLOTS: u32 = u16::MAX as u32;
+
+/// What a slot's status word says; see the table of this module.
+pub mod status {
+    #![allow(missing_docs)]
+    pub const FREE: u32 = 0;
+    pub const WAITING: u32 = 1;
+    pub const PARKED: u32 = 2;
+    pub const HEAD: u32 = 3;
+    pub const HEAD_PARKED: u32 = 4;
+    pub const TAKEN: u32 = 5;
+    pub const GRANTED: u32 = 6;
+    pub const ABANDONED: u32 = 7;
+    pub const ORPHANED: u32 = 8;
+    pub const REMOVED: u32 = 9;
+    pub const GHOST: u32 = 10;
+}
+
+/// Where one thread waits: a cache line.
+#[derive(Default)]
+#[repr(C, align(64))]
+pub struct Slot<M: Machine> {
+    /// The state, which is also the word that its thread sleeps on.
+    pub status: M::AtomicU32,
+    /// The next in the queue or list, by number.
+    pub next: M::AtomicU32,
+    /// The one before, in a list; where shuffling is to resume, in a queue.
+    pub prev: M::AtomicU32,
+    /// How far into its group's turn this waiter is.
+    pub batch: M::AtomicU32,
+    /// Not zero if this waiter is to shuffle those behind it.
+    pub shuffler: M::AtomicU32,
+    /// What the waiter wants; each latch has its own meanings.
+    pub mode: M::AtomicU32,
+    /// Where the waiter runs: a [`Place`](crate::Place).
+    pub place: M::AtomicU64,
+    /// The latch that an abandoned slot is queued at.
+    pub latch: M::AtomicU64,
+    /// The next slot of the same thread.
+    chain: M::AtomicU32,
+    /// The next free slot of the table.
+    free: M::AtomicU32,
+}
+
+const _: () = assert!(size_of::<Slot<crate::Native>>() == 64);
+
+/// The number of the first slot of a thread, and through it of all; zero for none.
+pub type Chain = u32;
+
+/// What hands out the slots of one table: 16 bytes, all zero at first.
+#[derive(Default)]
+#[repr(C)]
+pub struct SlotTable<M: Machine> {
+    /// Returned slots: a tag in the high half against ABA, the first one's number in the low.
+    returned: M::AtomicU64,
+    /// How many slots were ever handed out.
+    fresh: M::AtomicU32,
+}
+
+/// A table and its slots.
+pub struct Slots<'a, M: Machine> {
+    table: &'a SlotTable<M>,
+    slots: &'a [Slot<M>],
+    /// Which of several tables this is, for [`Machine::chain`].
+    pub(crate) mapping: u32,
+}
+
+impl<M: Machine> Clone for Slots<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Slots<'_, M> {}
+
+impl<'a, M: Machine> Slots<'a, M> {
+    /// The slots `slots`, the first of which is never used, handed out by `table`.
+    pub fn new(table: &'a SlotTable<M>, slots: &'a [Slot<M>]) -> Self {
+        Self { table, slots, mapping: 0 }
+    }
+
+    /// The slot with this number.
+    ///
+    /// # Panics
+    ///
+    /// If there is none: then the latch's memory is not a latch's.
+    #[inline]
+    pub fn at(&self, number: u32) -> &'a Slot<M> {
+        &self.slots[number as usize]
+    }
+
+    /// How many slots were ever handed out; those up to here may be in use.
+    pub fn high_water(&self) -> u32 {
+        // Relaxed: a count, which orders nothing.
+        self.table.fresh.load(Relaxed).min(self.slots.len() as u32 - 1)
+    }
+
+    /// A free slot of this thread's, taken from the table if it has none.
+    ///
+    /// # Panics
+    ///
+    /// If the table is exhausted: more than 65,535 threads wait.
+    #[inline]
+    pub fn mine(&self) -> u32 {
+        let first = M::chain(self);
+        // Acquire: synchronizes with the Release of `discard`, so that its last reads of the slot
+        // come before our writes to it.
+        if first != 0 && self.at(first).status.load(Acquire) == status::FREE {
+            return first;
+        }
+        self.mine_slow(first)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mine_slow(&self, first: Chain) -> u32 {
+        let mut number = first;
+        while number != 0 {
+            // Acquire: as in `mine`.
+            if self.at(number).status.load(Acquire) == status::FREE {
+                return number;
+            }
+            number = self.at(number).chain.load(Relaxed);
+        }
+        let number = self.take();
+        // Relaxed: only its own thread reads a chain.
+        self.at(number).chain.store(first, Relaxed);
+        M::set_chain(self, number);
+        number
+    }
+
+    /// This thread's abandoned slot in the queue of the latch at `latch`, again in its old place.
+    pub fn readopt(&self, latch: u64) -> Option<u32> {
+        let mut number = M::chain(self);
+        while number != 0 {
+            let slot = self.at(number);
+            // Relaxed: only its own thread writes `latch`, and wrote ABANDONED. The exchange is
+            // all that races with a remover, and whoever wins it touches the slot afterwards.
+            if slot.status.load(Relaxed) == status::ABANDONED && slot.latch.load(Relaxed) == latch {
+                let (from, to) = (status::ABANDONED, status::WAITING);
+                if slot.status.compare_exchange(from, to, Acquire, Relaxed).is_ok() {
+                    return Some(number);
+                }
+            }
+            number = slot.chain.load(Relaxed);
+        }
+        None
+    }
+
+    /// Frees a slot that the caller removed from a queue: its thread had gone away.
+    ///
+    /// `was` is the status that the caller replaced by `REMOVED`.
+    pub fn discard(&self, number: u32, was: u32) {
+        // Release: synchronizes with the Acquire of `mine`.
+        self.at(number).status.store(status::FREE, Release);
+        if was == status::ORPHANED {
+            self.give(number);
+        }
+    }
+
+    /// Returns a thread's slots as it ends.
+    pub fn retire(&self, chain: Chain) {
+        let mut number = chain;
+        while number != 0 {
+            let slot = self.at(number);
+            let next = slot.chain.load(Relaxed);
+            // Relaxed: whoever removes an orphan reads nothing of ours.
+            let orphaned =
+                slot.status.compare_exchange(status::ABANDONED, status::ORPHANED, Relaxed, Relaxed);
+            if orphaned.is_err() {
+                // REMOVED will be FREE at once. Acquire: as in `mine`.
+                M::spin_until(&slot.status, Acquire, |s| s != status::REMOVED);
+                self.give(number);
+            }
+            number = next;
+        }
+    }
+
+    /// After a fork, in the child: every slot but this thread's belongs to a thread that is not
+    /// here. Queues that name one are empty, and a joiner treats them so.
+    pub fn forked(&self) {
+        let mine = self.mine();
+        for number in (1..=self.high_water()).filter(|n| *n != mine) {
+            let slot = self.at(number);
+            // Relaxed: there is no other thread.
+            slot.status.store(status::GHOST, Relaxed);
+        }
+        // Free slots are ghosts now, too: forget them, so that no ghost is handed out.
+        self.table.returned.store(0, Relaxed);
+        self.at(mine).chain.store(0, Relaxed);
+        M::set_chain(self, mine);
+    }
+
+    fn take(&self) -> u32 {
+        // Acquire: synchronizes with the Release of `give`, so that the link it wrote is seen.
+        let mut seen = self.table.returned.load(Acquire);
+        while seen as u32 != 0 {
+            let next = self.at(seen as u32).free.load(Relaxed);
+            let tagged = ((seen >> 32).wrapping_add(1) << 32) | u64::from(next);
+            // Acquire: as above.
+            match self.table.returned.compare_exchange(seen, tagged, Acquire, Acquire) {
+                Ok(_) => return seen as u32,
+                Err(now) => seen = now,
+            }
+        }
+        // Relaxed: the number is all there is; fresh slots are zero.
+        let number = self.table.fresh.fetch_add(1, Relaxed).wrapping_add(1);
+        if number as usize >= self.slots.len() {
+            self.table.fresh.fetch_sub(1, Relaxed);
+            panic!("latchwork: more than {} threads wait at once", self.slots.len() - 1);
+        }
+        number
+    }
+
+    fn give(&self, number: u32) {
+        let mut seen = self.table.returned.load(Relaxed);
+        loop {
+            self.at(number).free.store(seen as u32, Relaxed);
+            let tagged = ((seen >> 32).wrapping_add(1) << 32) | u64::from(number);
+            // Release: synchronizes with the Acquire of `take`.
+            match self.table.returned.compare_exchange(seen, tagged, AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+}

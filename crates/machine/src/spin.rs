@@ -1,0 +1,46 @@
+//! Spinning for a time, not for a count of PAUSEs.
+//!
+//! A PAUSE took some 10 cycles before Intel's Skylake and takes some 140 since; a budget counted
+//! in them is off by a factor of ten on one machine or the other.
+
+use core::marker::PhantomData;
+
+use crate::{Clock, Machine};
+
+/// The most PAUSEs between two looks at the word that one waits for.
+///
+/// Looking seldom is what lets the holder work in peace: each look costs it a cache miss.
+const PAUSES_MAX: u32 = 32;
+
+/// A budget of nanoseconds to be spent looking at a word, ever more seldom.
+pub struct Spin<M> {
+    budget_ns: u64,
+    began: u64,
+    pauses: u32,
+    machine: PhantomData<M>,
+}
+
+impl<M: Machine> Spin<M> {
+    /// A budget that begins to run at the first [`again`](Self::again).
+    pub fn new(budget_ns: u64) -> Self {
+        Self { budget_ns, began: 0, pauses: 0, machine: PhantomData }
+    }
+
+    /// Pauses and returns true, or returns false: the budget is spent.
+    pub fn again(&mut self) -> bool {
+        if self.budget_ns == 0 {
+            return false;
+        }
+        if self.pauses == 0 {
+            self.pauses = 1;
+            self.began = M::now(Clock::Monotonic);
+        } else if M::now(Clock::Monotonic).wrapping_sub(self.began) >= self.budget_ns {
+            return false;
+        }
+        for _ in 0..self.pauses {
+            M::relax();
+        }
+        self.pauses = (self.pauses * 2).min(PAUSES_MAX);
+        true
+    }
+}
