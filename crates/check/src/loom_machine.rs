@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use latchwork_machine::{
-    Chain, Clock, Deadline, Integer, Machine, Place, Slot, SlotTable, Slots, Waited, Word,
+    Chain, Clock, Deadline, Integer, Level, Machine, Place, Slot, SlotTable, Slots, Waited, Word,
 };
 use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use loom::sync::{Condvar, Mutex};
@@ -48,6 +48,7 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 20_000;
+    builder.log = std::env::var("LOOM_LOG").is_ok();
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);
         model();
@@ -184,11 +185,11 @@ impl Machine for Loom {
         PLACE.with(Cell::get)
     }
 
-    fn spread() -> bool {
+    fn spread(_: Level) -> bool {
         Self::place() != Place::UNKNOWN
     }
 
-    fn slots(_: &Belled) -> Slots<'_, Self> {
+    fn slots<'a>(_: *const Belled) -> Slots<'a, Self> {
         Slots::new(&TABLE.table, &TABLE.slots)
     }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use latchwork_machine::{
-    Chain, Clock, ConstMachine, Deadline, Machine, Native, Place, Slot, SlotTable, Slots, Waited,
+    Chain, Clock, ConstMachine, Deadline, Level, Machine, Native, Place, Slot, SlotTable, Slots,
+    Waited,
 };
 
 /// [`Native`] on as many nodes as threads care to stand on.
@@ -82,11 +83,11 @@ impl Machine for Scattered {
         PLACE.get()
     }
 
-    fn spread() -> bool {
+    fn spread(_: Level) -> bool {
         true
     }
 
-    fn slots(_: &AtomicU32) -> Slots<'_, Self> {
+    fn slots<'a>(_: *const AtomicU32) -> Slots<'a, Self> {
         Slots::new(&TABLE.table, &TABLE.slots)
     }
 

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::{Chain, Clock, Deadline, Integer, Place, Slots, Word};
+use crate::{Chain, Clock, Deadline, Integer, Level, Place, Slots, Word};
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,15 +85,16 @@ pub trait Machine: Default + Send + Sync + 'static {
     /// Where this thread runs at this moment: a hint.
     fn place() -> Place;
 
-    /// Whether places differ enough for waiters to be sorted by them.
-    fn spread() -> bool;
+    /// Whether this machine's cores differ at `level`, so that sorting waiters by it gains.
+    fn spread(level: Level) -> bool;
 
-    /// The slots that serve the latch around `word`.
+    /// The slots that serve the latch around `word`, which is an address and no more: a latch may
+    /// be gone by the time its last waiter is woken.
     ///
     /// # Panics
     ///
     /// [`Shared`](crate::Shared) panics if `word` lies in no mapping that this process attached.
-    fn slots(word: &Self::AtomicU32) -> Slots<'_, Self>;
+    fn slots<'a>(word: *const Self::AtomicU32) -> Slots<'a, Self>;
 
     /// This thread's own slots among `slots`: where the chain begins, zero if it has none yet.
     fn chain(slots: &Slots<'_, Self>) -> Chain;

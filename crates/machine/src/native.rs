@@ -89,12 +89,12 @@ impl Machine for Native {
         place::HERE.place_of(place::cpu())
     }
 
-    fn spread() -> bool {
-        place::HERE.spread(Level::Node)
+    fn spread(level: Level) -> bool {
+        place::HERE.spread(level)
     }
 
     #[inline]
-    fn slots(_: &AtomicU32) -> Slots<'_, Self> {
+    fn slots<'a>(_: *const AtomicU32) -> Slots<'a, Self> {
         Slots::new(&TABLE.table, &TABLE.slots)
     }
 

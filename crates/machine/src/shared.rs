@@ -128,7 +128,8 @@ impl Shared {
     /// # Safety
     ///
     /// `base` points to `length` bytes that are mapped and accessed only atomically, here and in
-    /// every other process, until the result is dropped.
+    /// every other process, until the result is dropped; and no thread uses a latch in them, or
+    /// what a latch lent out, after that.
     pub unsafe fn create<'a>(
         base: *mut u8,
         length: usize,
@@ -270,17 +271,17 @@ impl Machine for Shared {
         Native::place()
     }
 
-    fn spread() -> bool {
-        crate::place::HERE.spread(Level::Node)
+    fn spread(level: Level) -> bool {
+        Native::spread(level)
     }
 
-    fn slots(word: &AtomicU32) -> Slots<'_, Self> {
-        let Some((index, base, count)) = find(word as *const AtomicU32 as usize) else {
+    fn slots<'a>(word: *const AtomicU32) -> Slots<'a, Self> {
+        let Some((index, base, count)) = find(word as usize) else {
             panic!("latchwork: this latch lies in no mapping that the process has attached");
         };
         let base = base as *const u8;
-        // SAFETY: `attach` checked that the mapping begins with a header, and it stays mapped for
-        // as long as `word`, which lies in it, is borrowed.
+        // SAFETY: `attach` checked that the mapping begins with a header, and its caller
+        // promised that it stays for as long as latches in it are used.
         let header = unsafe { &*base.cast::<Header>() };
         let first = base.wrapping_add(size_of::<Header>()).cast::<Slot<Shared>>();
         // SAFETY: as above; `attach` checked that `count` slots fit behind the header.
@@ -319,9 +320,7 @@ extern "C" fn retire(_: *mut libc::c_void) {
         // Acquire: as in `find`.
         let base = entry.base.load(Acquire);
         if chain != 0 && base > BUSY && era == entry.era.load(Relaxed) {
-            // SAFETY: the mapping is attached, and this address lies in it.
-            let word = unsafe { &*(base as *const AtomicU32) };
-            Shared::slots(word).retire(chain);
+            Shared::slots(base as *const AtomicU32).retire(chain);
         }
     }
 }

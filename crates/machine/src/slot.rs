@@ -19,7 +19,9 @@
 //! | `HEAD` | at the head of its queue, looking | its predecessor; who wakes it |
 //! | `HEAD_PARKED` | at the head of its queue, asleep | its predecessor, if it slept; its thread |
 //! | `TAKEN` | off a list, about to be woken | who took it off |
+//! | `TAKEN_PARKED` | off a list, about to be woken from its sleep | who took it off |
 //! | `GRANTED` | woken off a list | who took it off |
+//! | `LEAVING` | in a list, no longer to be woken | its thread, which gives up |
 //! | `ABANDONED` | in a queue, its thread went away | its thread |
 //! | `ORPHANED` | in a queue, its thread has ended | its thread, at exit |
 //! | `REMOVED` | about to be free | who removes it |
@@ -46,6 +48,8 @@ pub mod status {
     pub const ORPHANED: u32 = 8;
     pub const REMOVED: u32 = 9;
     pub const GHOST: u32 = 10;
+    pub const TAKEN_PARKED: u32 = 11;
+    pub const LEAVING: u32 = 12;
 }
 
 /// Where one thread waits: a cache line.
@@ -87,6 +91,8 @@ pub struct SlotTable<M: Machine> {
     returned: M::AtomicU64,
     /// How many slots were ever handed out.
     fresh: M::AtomicU32,
+    /// Not zero in a child of a fork: some slots are ghosts.
+    ghosts: M::AtomicU32,
 }
 
 /// A table and its slots.
@@ -166,11 +172,12 @@ impl<'a, M: Machine> Slots<'a, M> {
         let mut number = M::chain(self);
         while number != 0 {
             let slot = self.at(number);
-            // Relaxed: only its own thread writes `latch`, and wrote ABANDONED. The exchange is
-            // all that races with a remover, and whoever wins it touches the slot afterwards.
+            // Relaxed: only its own thread writes `latch`, and it wrote ABANDONED. The exchange
+            // races with a remover's, and the slot belongs to whoever wins; there is nothing of
+            // the remover's to see.
             if slot.status.load(Relaxed) == status::ABANDONED && slot.latch.load(Relaxed) == latch {
                 let (from, to) = (status::ABANDONED, status::WAITING);
-                if slot.status.compare_exchange(from, to, Acquire, Relaxed).is_ok() {
+                if slot.status.compare_exchange(from, to, Relaxed, Relaxed).is_ok() {
                     return Some(number);
                 }
             }
@@ -217,10 +224,17 @@ impl<'a, M: Machine> Slots<'a, M> {
             // Relaxed: there is no other thread.
             slot.status.store(status::GHOST, Relaxed);
         }
+        self.table.ghosts.store(1, Relaxed);
         // Free slots are ghosts now, too: forget them, so that no ghost is handed out.
         self.table.returned.store(0, Relaxed);
         self.at(mine).chain.store(0, Relaxed);
         M::set_chain(self, mine);
+    }
+
+    /// Whether this process is a child of a fork that inherited slots of other threads.
+    pub fn has_ghosts(&self) -> bool {
+        // Relaxed: written when there was one thread, of which all others are children.
+        self.table.ghosts.load(Relaxed) != 0
     }
 
     fn take(&self) -> u32 {

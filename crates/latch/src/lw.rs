@@ -1,0 +1,484 @@
+//! The shared-exclusive latch of PostgreSQL, in 8 bytes.
+//!
+//! Andres Freund's LWLock: shares are counted in one atomic word and taken without waiting for
+//! other readers (mail of 2013-09-26; committed in 2014 as ab5194e6f6). Waiters queue in a list
+//! beside it. Three things differ: shares may be taken by addition, as the mail had it, and not by
+//! exchange; newcomers pass waiters a bounded number of times; waits may time out.
+//!
+//! # State
+//!
+//! ```text
+//!  31      30      29      28       20  19        18       17                    0
+//! ┌───────┬───────┬───────┬───────────┬─────────┬────────┬───────────────────────┐
+//! │WAITERS│CALLING│STARVED│ BYPASSED  │EXCLUSIVE│TOO_MANY│ SHARERS, with TOO_MANY│
+//! └───────┴───────┴───────┴───────────┴─────────┴────────┴───────────────────────┘
+//! ```
+//!
+//! | from | to | by |
+//! |---|---|---|
+//! | no `EXCLUSIVE`, no `STARVED` | sharers + 1 | a newcomer for a share |
+//! | anything | sharers + 1, then - 1 | a newcomer for a share that backs out ([`FetchAdd`]) |
+//! | no `EXCLUSIVE`, no sharers, no `STARVED` | `EXCLUSIVE` | a newcomer |
+//! | as the two above, `WAITERS` or `CALLING` | bypassed + 1, or `STARVED` | that newcomer |
+//! | no `EXCLUSIVE` | sharers + 1, no `CALLING STARVED BYPASSED` | a called waiter |
+//! | not held | `EXCLUSIVE`, no `CALLING STARVED BYPASSED` | a called waiter |
+//! | anything | `WAITERS`, no `CALLING` if it was called | who queues |
+//! | anything | `CALLING`; no `WAITERS` if the list is empty now | who calls |
+//! | held | sharers - 1, or no `EXCLUSIVE` | a holder; then it calls, if it must |
+//! | `EXCLUSIVE` | sharers = 1 | `downgrade` |
+//!
+//! # Four phases
+//!
+//! 1. Try; on failure
+//! 2. join the list and set `WAITERS`;
+//! 3. try again: the holder may have left before it could know of us;
+//! 4. sleep until called, and begin again, at the head of the list.
+//!
+//! To be called is to be told to try, not to hold the latch: handing it over would cost a switch
+//! of threads for each section. One exclusive waiter is called, or all sharers up to the next
+//! exclusive one; until one of them has tried (`CALLING`) nobody else is.
+//!
+//! # Invariants
+//!
+//! 1. `EXCLUSIVE` excludes sharers, but for readers about to back out.
+//! 2. Whoever makes the latch free (not `EXCLUSIVE`, no sharers) while `WAITERS` stands and
+//!    `CALLING` does not, calls. That includes readers that back out: they may have covered up the
+//!    release, and have made an exclusive attempt fail that the release could not know of.
+//! 3. Who was called tries; whoever fails then queues again or calls in its turn. So `CALLING` is
+//!    a promise that somebody will look.
+//! 4. `STARVED` implies `WAITERS` or `CALLING`: the exchange that clears the last of them clears
+//!    it, and it is set by an exchange that sees one of them.
+//!
+//! No waiter sleeps for ever at a free latch: its phase 3 came after its phase 2 on one word, so
+//! what made that attempt fail is either a holder, whose release comes after `WAITERS` was set and
+//! calls by 2; or `STARVED`, which by 4 means that somebody else waits: by induction on the queue
+//! it was called, and 3 applies.
+//!
+//! # Fairness
+//!
+//! A *bypass* is a newcomer that gets in while somebody waits. After [`Attempt::BYPASSES`] of them
+//! newcomers are stopped, shared and exclusive alike, until a waiter that had been called got in;
+//! then the count begins anew. Waiters are called in the order of arrival, and one that loses the
+//! race for the latch goes back to the head. So a waiter with n others before it is passed by at
+//! most (n + 1) x `BYPASSES` newcomers, and one more for each thread that was past the check. Not
+//! counted are bypasses of one who was called together with others and is the slower to wake: he
+//! may lose to any number until he is at the head again, once for each of the others.
+//! PostgreSQL has no bound, and its writers starve under overlapping readers, who never release
+//! the latch altogether; here the readers themselves count.
+//!
+//! A reader may be stopped by a writer that waits, so **a thread must not take a second share
+//! while it holds one**.
+//!
+//! # Freeing a latch
+//!
+//! A release touches the latch after its one exchange only if somebody was in the list. So a
+//! latch may be freed by the next holder if it can know that nobody else waits or tries, and
+//! otherwise once every call of a method has returned. The waiter that gives up touches it last
+//! when it leaves the list, before its method returns.
+//!
+//! # Memory order
+//!
+//! Each release is `Release`, each acquisition `Acquire`; all else that changes the state is an
+//! atomic read-modify-write too, and prolongs the release sequence. Flags need no order: whether
+//! the latch is free and whether somebody waits is in one word, and changes of it have one order.
+//!
+//! # After a fork
+//!
+//! In the child, a list of ghosts is empty (see `list.rs`). A ghost may have been called, and will
+//! never try: so in a child of a fork whoever joins an empty list clears `CALLING`, and `STARVED`
+//! with it. At worst somebody is called too early, and the count of bypasses begins anew.
+
+mod api;
+mod attempt;
+mod state;
+mod value;
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Deadline, Integer, Machine, Native, Slots, Spin, Word};
+
+pub use self::attempt::{Attempt, CompareExchange, FetchAdd};
+use self::state::*;
+use crate::list::{self, List, Taken};
+
+const _: () = assert!(size_of::<LwLatch>() == 8);
+
+/// What a waiter wants, in `Slot::mode`.
+mod mode {
+    /// The latch for itself.
+    pub(super) const EXCLUSIVE: u32 = 0;
+    /// A share.
+    pub(super) const SHARED: u32 = 1;
+    /// To be told when the latch is released.
+    pub(super) const RELEASE: u32 = 2;
+    /// Added to the first two: it was called before, and lost.
+    pub(super) const CALLED: u32 = 4;
+}
+
+/// Many may share it, or one may hold it: 8 bytes, free when zero.
+///
+/// The default policy stops newcomers after 32 bypasses. No poisoning; a thread that ends while it
+/// holds the latch leaves it held.
+#[repr(C)]
+pub struct LwLatch<A: Attempt = FetchAdd, M: Machine = Native> {
+    state: M::AtomicU32,
+    list: List<M>,
+    attempt: PhantomData<A>,
+}
+
+impl LwLatch {
+    /// A free latch.
+    pub const fn new() -> Self {
+        Self::FREE
+    }
+}
+
+impl<A: Attempt, M: ConstMachine> LwLatch<A, M> {
+    /// A free latch, on any machine whose words can be made at compile time.
+    #[allow(clippy::declare_interior_mutable_const, reason = "each use is a latch of its own")]
+    pub const FREE: Self =
+        Self { state: M::U32, list: List { word: M::U32 }, attempt: PhantomData };
+}
+
+impl<A: Attempt, M: Machine> Default for LwLatch<A, M> {
+    fn default() -> Self {
+        Self { state: Default::default(), list: List::default(), attempt: PhantomData }
+    }
+}
+
+impl<A: Attempt, M: Machine> fmt::Debug for LwLatch<A, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Relaxed: a snapshot.
+        decode(self.state.load(Relaxed), f)
+    }
+}
+
+/// The fast paths.
+impl<A: Attempt, M: Machine> LwLatch<A, M> {
+    const LIMIT: u32 = {
+        assert!(A::BYPASSES >= 1 && A::BYPASSES <= BYPASSES_MAX, "BYPASSES is 1 to 511");
+        assert!(A::LOSSES >= 1, "LOSSES is at least 1");
+        A::BYPASSES
+    };
+
+    /// Takes a share. Waits for an exclusive holder, and for starved waiters.
+    ///
+    /// # Panics
+    ///
+    /// If 2^18 shares are held, or 65,535 threads wait for latches.
+    #[inline]
+    pub fn lock_shared(&self) {
+        if let Err(left) = A::share::<M>(&self.state, false, Self::LIMIT) {
+            self.refused(left);
+            self.lock_slow(mode::SHARED, None);
+        }
+    }
+
+    /// Takes a share if that needs no waiting.
+    ///
+    /// # Panics
+    ///
+    /// If 2^18 shares are held.
+    #[inline]
+    pub fn try_lock_shared(&self) -> bool {
+        self.enter(mode::SHARED)
+    }
+
+    /// Takes a share, or gives up at `deadline` and returns false.
+    ///
+    /// # Panics
+    ///
+    /// As for [`lock_shared`](Self::lock_shared).
+    #[inline]
+    pub fn lock_shared_until(&self, deadline: Deadline) -> bool {
+        self.enter(mode::SHARED) || self.lock_slow(mode::SHARED, Some(deadline))
+    }
+
+    /// Takes the latch for oneself.
+    ///
+    /// # Panics
+    ///
+    /// If 65,535 threads wait for latches.
+    #[inline]
+    pub fn lock_exclusive(&self) {
+        // Acquire: synchronizes with the Release of every holder before us, in either `unlock`.
+        if self.state.compare_exchange(0, EXCLUSIVE, Acquire, Relaxed).is_err() {
+            self.lock_slow(mode::EXCLUSIVE, None);
+        }
+    }
+
+    /// Takes the latch for oneself if that needs no waiting.
+    ///
+    /// With [`FetchAdd`] it may also fail because of a reader that is about to back out: one that
+    /// came while the latch was held or barred. Each such reader does so once.
+    #[inline]
+    pub fn try_lock_exclusive(&self) -> bool {
+        self.enter(mode::EXCLUSIVE)
+    }
+
+    /// Takes the latch for oneself, or gives up at `deadline` and returns false.
+    ///
+    /// # Panics
+    ///
+    /// As for [`lock_exclusive`](Self::lock_exclusive).
+    #[inline]
+    pub fn lock_exclusive_until(&self, deadline: Deadline) -> bool {
+        self.enter(mode::EXCLUSIVE) || self.lock_slow(mode::EXCLUSIVE, Some(deadline))
+    }
+
+    /// Gives a share back.
+    ///
+    /// # Safety
+    ///
+    /// A share is held, and given back by its holder's right.
+    #[inline]
+    pub unsafe fn unlock_shared(&self) {
+        // Release: synchronizes with the Acquire of the next exclusive holder.
+        let left = self.state.fetch_sub(1, Release).wrapping_sub(1);
+        if must_wake(left) {
+            self.wake(true);
+        }
+    }
+
+    /// Gives the latch back.
+    ///
+    /// # Safety
+    ///
+    /// The latch is held exclusively, and given back by its holder's right.
+    #[inline]
+    pub unsafe fn unlock_exclusive(&self) {
+        // Release: synchronizes with the Acquire of every later holder.
+        let left = self.state.fetch_sub(EXCLUSIVE, Release).wrapping_sub(EXCLUSIVE);
+        if must_wake(left) {
+            self.wake(true);
+        }
+    }
+
+    /// Turns exclusive possession into a share, which waiting sharers may join.
+    ///
+    /// # Safety
+    ///
+    /// The latch is held exclusively, and given back by its holder's right.
+    pub unsafe fn downgrade(&self) {
+        // Release: synchronizes with the Acquire of the sharers that follow.
+        let left = self.state.fetch_sub(EXCLUSIVE - 1, Release);
+        if left & QUEUED == WAITERS {
+            self.wake(true);
+        }
+    }
+
+    /// Whether the latch is held at this moment, or a reader is trying to.
+    pub fn is_locked(&self) -> bool {
+        // Relaxed: a snapshot.
+        self.state.load(Relaxed) & HELD != 0
+    }
+
+    /// Whether the latch is held exclusively at this moment.
+    pub fn is_locked_exclusive(&self) -> bool {
+        // Relaxed: a snapshot.
+        self.state.load(Relaxed) & EXCLUSIVE != 0
+    }
+}
+
+/// The slow paths.
+impl<A: Attempt, M: Machine> LwLatch<A, M> {
+    /// Tries as a newcomer, and looks first.
+    #[inline]
+    fn enter(&self, mode: u32) -> bool {
+        if mode == mode::SHARED {
+            return match A::share::<M>(&self.state, true, Self::LIMIT) {
+                Ok(()) => true,
+                Err(left) => {
+                    self.refused(left);
+                    false
+                }
+            };
+        }
+        // Relaxed: the exchange decides.
+        let mut seen = self.state.load(Relaxed);
+        while is_free(seen) {
+            let next = bypass(seen, Self::LIMIT) | EXCLUSIVE;
+            // Acquire: as in `lock_exclusive`.
+            match self.state.compare_exchange(seen, next, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Tries as one who was called: nothing but a holder stops it.
+    fn enter_called(&self, mode: u32) -> bool {
+        let (bar, hold) = if mode == mode::SHARED { (EXCLUSIVE, 1) } else { (HELD, EXCLUSIVE) };
+        // Acquire: as in `lock_exclusive`, and for a share as in `Attempt::share`.
+        let seen = update(&self.state, Acquire, |s| match s & bar {
+            0 => admitted(s) + hold,
+            _ => s,
+        });
+        if seen & bar != 0 {
+            return false;
+        }
+        if mode == mode::SHARED && seen & STARVED != 0 && seen & WAITERS != 0 {
+            // Sharers that only `STARVED` had stopped may follow.
+            self.wake(false);
+        }
+        true
+    }
+
+    /// What a newcomer owes to others when it was refused a share.
+    #[inline]
+    fn refused(&self, left: u32) {
+        if must_wake(left) {
+            self.wake(false);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, mode: u32, deadline: Option<Deadline>) -> bool {
+        if self.spin(|| self.enter(mode)) {
+            return true;
+        }
+        let slots = M::slots(&self.state);
+        let me = slots.mine();
+        let slot = slots.at(me);
+        let mut called = 0;
+        let mut losses = 0;
+        loop {
+            self.join(slots, me, mode | called, losses >= A::LOSSES);
+            let entered = if called == 0 { self.enter(mode) } else { self.enter_called(mode) };
+            if entered {
+                if !self.leave(slots, me) {
+                    // Called, but in already: our release will call the next.
+                    update(&self.state, Relaxed, admitted);
+                }
+                list::free(slot);
+                return true;
+            }
+            let in_time = list::wait(slot, deadline, 0);
+            if !in_time && self.leave(slots, me) {
+                list::free(slot);
+                // If we were the first in line, those behind us may go with the holders.
+                self.wake(false);
+                return false;
+            }
+            list::free(slot);
+            called = mode::CALLED;
+            if self.spin(|| self.enter_called(mode)) {
+                return true;
+            }
+            if !in_time {
+                self.decline(slots);
+                return false;
+            }
+            losses += 1;
+        }
+    }
+
+    /// Tries once, and again for as long as a machine cares to spin.
+    #[inline]
+    fn spin(&self, mut enter: impl FnMut() -> bool) -> bool {
+        let mut spin = Spin::<M>::new(M::SPIN_NS);
+        loop {
+            if enter() {
+                return true;
+            }
+            if !spin.again() {
+                return false;
+            }
+        }
+    }
+
+    /// Phase 2.
+    fn join(&self, slots: Slots<'_, M>, me: u32, mode: u32, starved: bool) {
+        // Relaxed: read under the list's lock.
+        slots.at(me).mode.store(mode, Relaxed);
+        let ahead = mode & (mode::CALLED | mode::RELEASE) != 0;
+        let mut list = self.list.lock(slots);
+        let orphaned = list.is_empty() && slots.has_ghosts();
+        list.push(me, ahead);
+        // Relaxed: see the module on memory order.
+        update(&self.state, Relaxed, |s| {
+            let s = if orphaned { admitted(s) } else { s };
+            let s = if starved { s | STARVED } else { s };
+            // Who was called has tried. Who waits for a release must not miss one because of a
+            // call that went out before.
+            if ahead { s & !CALLING | WAITERS } else { s | WAITERS }
+        });
+    }
+
+    /// Leaves the list; false if this thread was called before it could.
+    fn leave(&self, slots: Slots<'_, M>, me: u32) -> bool {
+        if !list::retract(slots.at(me)) {
+            return false;
+        }
+        let mut list = self.list.lock(slots);
+        list.unlink(me);
+        let empty = list.is_empty();
+        // Relaxed: see the module on memory order.
+        update(&self.state, Relaxed, |s| listed(s, empty));
+        true
+    }
+
+    /// Was called and does not want the latch any more: passes the call on.
+    fn decline(&self, slots: Slots<'_, M>) {
+        let list = self.list.lock(slots);
+        let empty = list.is_empty();
+        // Relaxed: see the module on memory order.
+        update(&self.state, Relaxed, |s| listed(s & !CALLING, empty));
+        drop(list);
+        self.wake(false);
+    }
+
+    /// Calls those at the head of the list who could get in, and, if the latch was `released`,
+    /// those who wait for that.
+    ///
+    /// Looks at the state under the list's lock. If it is held again, or somebody is called
+    /// already, then that thread's next step comes after `WAITERS` was set, and will see to it.
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, released: bool) {
+        let slots = M::slots(&self.state);
+        let mut list = self.list.lock(slots);
+        // Acquire: synchronizes with the Release of the last holder, for a reader that backed out
+        // may call in its stead. Those who waited for the release see what came before it.
+        let seen = self.state.load(Acquire);
+        let released = released || seen & HELD == 0;
+        let mut taken = Taken::default();
+        let mut called = false;
+        let mut full = seen & CALLING != 0;
+        let mut next = list.first();
+        while let Some(number) = next {
+            next = list.after(number);
+            // Relaxed: written under the lock, or before it was taken.
+            let mode = slots.at(number).mode.load(Relaxed);
+            if mode == mode::RELEASE {
+                if released {
+                    list.take(number, &mut taken);
+                }
+                continue;
+            }
+            let shared = mode & mode::SHARED != 0;
+            let fits = if shared { seen & EXCLUSIVE == 0 } else { seen & HELD == 0 && !called };
+            if !full && fits {
+                if list.take(number, &mut taken) {
+                    called = true;
+                    full = !shared;
+                }
+                continue;
+            }
+            full = true;
+            // Whoever waits for a release stands before those who were never called.
+            if mode & mode::CALLED == 0 {
+                break;
+            }
+        }
+        let empty = list.is_empty();
+        // Relaxed: see the module on memory order.
+        update(&self.state, Relaxed, |s| listed(if called { s | CALLING } else { s }, empty));
+        drop(list);
+        taken.grant(&slots);
+    }
+}

@@ -1,0 +1,100 @@
+//! The two ways of taking a share.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use latchwork_machine::{Integer, Machine, Word};
+
+use super::state::{QUEUED, TOO_MANY, bypass, is_open, update};
+
+/// How a newcomer takes a share, and how long it may be preferred to waiters.
+pub trait Attempt: Send + Sync + 'static {
+    /// How many newcomers may get in while somebody waits and nobody is called; 1 to 511.
+    ///
+    /// These are readers that overlap, so that the latch is never free and the waiter never called.
+    const BYPASSES: u32 = 32;
+
+    /// How many races for the latch a waiter may lose after it was called; at least 1.
+    const LOSSES: u32 = 4;
+
+    /// Takes a share of the latch whose state this is; or fails, and says what state it saw last.
+    ///
+    /// If `look` the caller has reason to think that it will fail, and must not disturb others by
+    /// trying. `bypasses` is the policy's.
+    ///
+    /// # Panics
+    ///
+    /// If 2^18 shares are held; the caller has none then.
+    fn share<M: Machine>(state: &M::AtomicU32, look: bool, bypasses: u32) -> Result<(), u32>;
+}
+
+/// Adds first and looks then: wait-free while nobody waits. The default.
+///
+/// As in Andres Freund's mail of 2013-09-26. A reader that finds the latch held backs out; until
+/// then it may make an exclusive attempt fail, so it takes over the duty of the release that it
+/// covered up, and it looks before it tries again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FetchAdd;
+
+impl Attempt for FetchAdd {
+    #[inline]
+    fn share<M: Machine>(state: &M::AtomicU32, look: bool, bypasses: u32) -> Result<(), u32> {
+        if look {
+            // Relaxed: whoever fails has nothing to see, and the addition follows otherwise.
+            let seen = state.load(Relaxed);
+            if !is_open(seen) {
+                return Err(seen);
+            }
+        }
+        // Acquire: synchronizes with the Release of the last exclusive holder, in
+        // `unlock_exclusive` or `downgrade`.
+        let seen = state.fetch_add(1, Acquire);
+        if is_open(seen) && seen & (QUEUED | TOO_MANY) == 0 {
+            return Ok(());
+        }
+        added::<M>(state, seen, bypasses)
+    }
+}
+
+/// A share was added to `seen`, but there is more to be done.
+#[cold]
+#[inline(never)]
+fn added<M: Machine>(state: &M::AtomicU32, seen: u32, bypasses: u32) -> Result<(), u32> {
+    if is_open(seen) && seen & TOO_MANY == 0 {
+        // Relaxed: a count, which orders nothing.
+        update(state, Relaxed, |s| bypass(s, bypasses));
+        return Ok(());
+    }
+    // Relaxed: nothing was read under this share.
+    let left = state.fetch_sub(1, Relaxed) - 1;
+    refuse_if_too_many(seen);
+    Err(left)
+}
+
+/// Looks first and exchanges then, as was committed to PostgreSQL in 2014 (ab5194e6f6).
+///
+/// Never disturbs anybody, but readers that come at one time make each other try again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CompareExchange;
+
+impl Attempt for CompareExchange {
+    #[inline]
+    fn share<M: Machine>(state: &M::AtomicU32, _: bool, bypasses: u32) -> Result<(), u32> {
+        // Relaxed: the exchange decides.
+        let mut seen = state.load(Relaxed);
+        while is_open(seen) {
+            refuse_if_too_many(seen);
+            // Acquire: as in `FetchAdd`.
+            let next = bypass(seen, bypasses) + 1;
+            match state.compare_exchange(seen, next, Acquire, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => seen = now,
+            }
+        }
+        Err(seen)
+    }
+}
+
+#[inline]
+fn refuse_if_too_many(seen: u32) {
+    assert!(seen & TOO_MANY == 0, "latchwork: 2^18 shares of one latch are held");
+}

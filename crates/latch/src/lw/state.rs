@@ -1,0 +1,119 @@
+//! The word of an [`LwLatch`](super::LwLatch): its fields, and what may be asked of it.
+
+use core::fmt;
+use core::sync::atomic::Ordering::{self, Relaxed};
+
+use latchwork_machine::Word;
+
+/// A count of share holders, and of readers about to back out.
+pub(super) const SHARERS: u32 = TOO_MANY | (TOO_MANY - 1);
+/// The count's highest bit: nobody may add to it, so that it never runs over.
+pub(super) const TOO_MANY: u32 = 1 << 18;
+/// Held by one.
+pub(super) const EXCLUSIVE: u32 = 1 << 19;
+/// One in the count of newcomers that got in while somebody waited and was not called.
+pub(super) const BYPASS: u32 = 1 << 20;
+/// That count.
+pub(super) const BYPASSED: u32 = STARVED - BYPASS;
+/// Newcomers are stopped until somebody from the queue got in. Implies a bit of `QUEUED`.
+pub(super) const STARVED: u32 = 1 << 29;
+/// A waiter was called and has not yet tried: nobody else is to be called.
+pub(super) const CALLING: u32 = 1 << 30;
+/// The list is not empty. Changed under the list's lock only.
+pub(super) const WAITERS: u32 = 1 << 31;
+
+/// Held, or about to be found not to be.
+pub(super) const HELD: u32 = EXCLUSIVE | SHARERS;
+/// Somebody waits, in the list or called off it.
+pub(super) const QUEUED: u32 = WAITERS | CALLING;
+
+const _: () = assert!(SHARERS.count_ones() == SHARERS.trailing_ones());
+const _: () = assert!(SHARERS + 1 == EXCLUSIVE);
+const _: () = assert!(SHARERS | EXCLUSIVE | BYPASSED | STARVED | CALLING | WAITERS == u32::MAX);
+const _: () = assert!(SHARERS & EXCLUSIVE & BYPASSED == 0 && BYPASSED & STARVED == 0);
+// Each waiting thread has a slot and adds at most one share before it backs out.
+const _: () = assert!(latchwork_machine::MAX_SLOTS < TOO_MANY);
+
+/// How many bypasses can be counted.
+pub(super) const BYPASSES_MAX: u32 = BYPASSED / BYPASS;
+
+/// Whether a newcomer may take a share.
+#[inline]
+pub(super) const fn is_open(state: u32) -> bool {
+    state & (EXCLUSIVE | STARVED) == 0
+}
+
+/// Whether a newcomer may take the latch for itself.
+#[inline]
+pub(super) const fn is_free(state: u32) -> bool {
+    state & (HELD | STARVED) == 0
+}
+
+/// Whether whoever left this state behind has to call waiters.
+#[inline]
+pub(super) const fn must_wake(state: u32) -> bool {
+    state & (HELD | QUEUED) == WAITERS
+}
+
+/// The state after one more newcomer got in, with `limit` the most there may be.
+#[inline]
+pub(super) const fn bypass(state: u32, limit: u32) -> u32 {
+    if state & (QUEUED | STARVED) != WAITERS {
+        state
+    } else if (state & BYPASSED) / BYPASS + 1 >= limit {
+        state | STARVED
+    } else {
+        state + BYPASS
+    }
+}
+
+/// The state after somebody from the queue got in: the count begins anew.
+#[inline]
+pub(super) const fn admitted(state: u32) -> u32 {
+    state & !(CALLING | STARVED | BYPASSED)
+}
+
+/// The state after the list was found `empty`, or not.
+#[inline]
+pub(super) const fn listed(state: u32, empty: bool) -> u32 {
+    match (empty, state & CALLING != 0) {
+        (false, _) => state,
+        (true, true) => state & !WAITERS,
+        (true, false) => state & !(WAITERS | STARVED | BYPASSED),
+    }
+}
+
+/// Replaces the state by a function of it and returns what it was.
+///
+/// `order` is for the replacement; a state that is to stay is not written.
+#[inline]
+pub(super) fn update<W: Word<Value = u32>>(
+    word: &W,
+    order: Ordering,
+    to: impl Fn(u32) -> u32,
+) -> u32 {
+    // Relaxed: the exchange decides.
+    let mut seen = word.load(Relaxed);
+    loop {
+        let next = to(seen);
+        if next == seen {
+            return seen;
+        }
+        match word.compare_exchange(seen, next, order, Relaxed) {
+            Ok(_) => return seen,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// Writes the fields of `state`.
+pub(super) fn decode(state: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.debug_struct("LwLatch")
+        .field("exclusive", &(state & EXCLUSIVE != 0))
+        .field("sharers", &(state & SHARERS))
+        .field("waiters", &(state & WAITERS != 0))
+        .field("calling", &(state & CALLING != 0))
+        .field("bypassed", &((state & BYPASSED) / BYPASS))
+        .field("starved", &(state & STARVED != 0))
+        .finish()
+}

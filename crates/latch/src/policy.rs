@@ -1,0 +1,60 @@
+//! How the shuffled latches behave where the papers leave a choice.
+
+use latchwork_machine::Level;
+
+/// Choices that are made when a program is compiled; each has a default that was measured.
+pub trait Policy: Send + Sync + 'static {
+    /// Whether a waiter that has looked in vain for its budget sleeps. If not, it yields.
+    const PARKS: bool;
+
+    /// How often the head of the queue may lose the latch to threads that did not queue, counted
+    /// in budgets spent and exchanges lost, until every release is reserved for it.
+    ///
+    /// Stealing keeps a latch busy while the head wakes up, which takes longer than most critical
+    /// sections. With a reservation in force at most those threads pass that were past the check:
+    /// one each. Zero reserves from the start.
+    const PATIENCE: u32;
+
+    /// Whether a release touches nothing of the latch after the exchange that frees it, so that
+    /// the next holder may free or unmap its memory. Costs an exchange instead of a store.
+    const DETACHED: bool = false;
+
+    /// What makes two waiters neighbours.
+    const LEVEL: Level = Level::Node;
+
+    /// How many waiters in a row one group of neighbours may bring forward.
+    ///
+    /// A waiter of another group is passed by at most this many of them, plus the length of the
+    /// queue when its turn began. The paper (SOSP 2019, section 4.2.1) has 1,024 and its code a
+    /// random number; this is a quarter of a millisecond on its machine times eight sockets.
+    const BATCH: u32 = 128;
+}
+
+/// Sleeps when waiting takes long: the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Park;
+
+impl Policy for Park {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = 16;
+}
+
+/// As [`Park`], for latches whose memory the next holder may free at once, as POSIX allows it for
+/// a mutex.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ParkDetached;
+
+impl Policy for ParkDetached {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = Park::PATIENCE;
+    const DETACHED: bool = true;
+}
+
+/// Never sleeps: for sections of a few instructions, with fewer threads than cores.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SpinOnly;
+
+impl Policy for SpinOnly {
+    const PARKS: bool = false;
+    const PATIENCE: u32 = 0;
+}

@@ -1,0 +1,404 @@
+//! The reader-writer latch: a count of readers, and the queue that sorts itself.
+//!
+//! After ShflLock_RW (SOSP 2019, section 4.2.3), with two differences. Its released code lost the
+//! writer-waiting bit, so that readers could starve a writer; here it works. And there is no lock
+//! around the queue: its head competes for the word itself, which saves four bytes, an exchange
+//! per wait, and a holder that a fork would leave behind.
+//!
+//! # State
+//!
+//! ```text
+//!  63        48 47       32  31  30               2   1       0
+//! ┌────────────┬───────────┬────┬──────────────────┬───────┬──────┐
+//! │     0      │ parked    │ !! │ readers          │WAITING│WRITER│
+//! └────────────┴───────────┴────┴──────────────────┴───────┴──────┘
+//!  parked: slot of a sleeping head   !!: too many readers
+//! ```
+//!
+//! | from | to | by |
+//! |---|---|---|
+//! | no `WRITER`, no `WAITING` | readers + 1 | a reader |
+//! | anything | readers + 1, then - 1 | a reader that has to queue |
+//! | no `WRITER` | readers + 1 | a reader at the head of the queue |
+//! | nothing but `parked` | `WRITER` | a writer |
+//! | no `WRITER`, no readers | `WRITER`, without `WAITING` | a writer at the head |
+//! | anything | `WAITING`: newcomers must queue | the head, at the end of its patience |
+//! | anything | `parked` | the head, before it sleeps; a holder whose successor sleeps |
+//! | readers, `WRITER` | readers - 1, no `WRITER` | a holder; it wakes `parked` if it was the last |
+//!
+//! Invariants: `WRITER` excludes readers but for those about to back out. `WAITING` is set by the
+//! head alone and gone when it leaves. Everything that decides whether a sleeper is to be woken is
+//! in one word, so each release either sees the sleeper or is seen by it.
+//!
+//! A release does not touch the latch after its one exchange, so the next holder may free it.
+//!
+//! # Fairness
+//!
+//! Readers and writers queue in one line once they have to queue. Newcomers pass the head until it
+//! has lost [`PATIENCE`](Policy::PATIENCE) times, readers only until a writer there has looked in
+//! vain for its first budget. A reader that comes while a writer waits
+//! waits for it, so **a thread must not take a second share while it holds one**, unless by
+//! [`lock_shared_recursive`](ShflRwLock::lock_shared_recursive), which lets writers starve.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Deadline, Integer, Machine, Native, Spin, Waited, Word};
+
+use crate::policy::{Park, Policy};
+use crate::queue::{Head, Queue, wake};
+
+const WRITER: u64 = 1;
+const WAITING: u64 = 1 << 1;
+const READER: u64 = 1 << 2;
+const READERS: u64 = (1 << 31) - READER;
+const TOO_MANY: u64 = 1 << 31;
+const PARKED_SHIFT: u32 = 32;
+const PARKED: u64 = 0xffff << PARKED_SHIFT;
+
+const _: () = assert!(WRITER | WAITING | READERS | TOO_MANY == u32::MAX as u64);
+const _: () = assert!(size_of::<ShflRwLock>() == 16);
+
+/// What a waiter wants, in its slot.
+const READ: u32 = 1;
+const WRITE: u32 = 2;
+
+/// The reader-writer latch: 16 bytes, NUMA-aware, sleeps when waiting takes long.
+///
+/// 0 bytes more for a holder, a 64-byte slot for each waiting thread. Uncontended: one atomic
+/// exchange to lock and one to unlock, for readers and writers alike. Nobody is poisoned by a
+/// panic. If a thread ends while it holds the latch, the latch stays held.
+#[derive(Default)]
+#[repr(C)]
+pub struct ShflRwLock<M: Machine = Native> {
+    state: M::AtomicU64,
+    queue: Queue<M>,
+}
+
+impl ShflRwLock {
+    /// A free latch.
+    pub const fn new() -> Self {
+        Self::FREE
+    }
+}
+
+impl<M: ConstMachine> ShflRwLock<M> {
+    /// A free latch, on any machine whose words can be made at compile time.
+    #[allow(clippy::declare_interior_mutable_const, reason = "each use is a latch of its own")]
+    pub const FREE: Self = Self { state: M::U64, queue: Queue { tail: M::U32 } };
+}
+
+impl<M: Machine> ShflRwLock<M> {
+    /// Takes a share, after any writer that waits already.
+    ///
+    /// # Panics
+    ///
+    /// If 2^29 shares are held, or 65,535 threads wait for latches.
+    #[inline]
+    pub fn lock_shared(&self) {
+        if !self.try_enter(WRITER | WAITING) {
+            self.lock_shared_slow(None);
+        }
+    }
+
+    /// Takes a share, before any writer that waits: for threads that may hold one already.
+    ///
+    /// # Panics
+    ///
+    /// As for [`lock_shared`](Self::lock_shared).
+    #[inline]
+    pub fn lock_shared_recursive(&self) {
+        if !self.try_enter(WRITER) {
+            self.lock_shared_slow(None);
+        }
+    }
+
+    /// Takes a share unless a writer holds the latch or waits for it.
+    #[inline]
+    pub fn try_lock_shared(&self) -> bool {
+        // Relaxed: a failing reader need not write, nor see anything.
+        self.state.load(Relaxed) & (WRITER | WAITING) == 0 && self.try_enter(WRITER | WAITING)
+    }
+
+    /// Takes a share unless a writer holds the latch.
+    #[inline]
+    pub fn try_lock_shared_recursive(&self) -> bool {
+        // Relaxed: as in `try_lock_shared`.
+        self.state.load(Relaxed) & WRITER == 0 && self.try_enter(WRITER)
+    }
+
+    /// Takes a share, or gives up at `deadline` and returns false.
+    #[inline]
+    pub fn lock_shared_until(&self, deadline: Deadline) -> bool {
+        self.try_enter(WRITER | WAITING) || self.lock_shared_slow(Some(deadline))
+    }
+
+    /// As [`lock_shared_recursive`](Self::lock_shared_recursive), with a deadline.
+    #[inline]
+    pub fn lock_shared_recursive_until(&self, deadline: Deadline) -> bool {
+        self.try_enter(WRITER) || self.lock_shared_slow(Some(deadline))
+    }
+
+    /// Takes the latch for oneself.
+    ///
+    /// # Panics
+    ///
+    /// If 65,535 threads wait for latches.
+    #[inline]
+    pub fn lock_exclusive(&self) {
+        if !self.try_lock_exclusive() {
+            self.lock_exclusive_slow(None);
+        }
+    }
+
+    /// Takes the latch for oneself unless it is held, or reserved for a writer that waits.
+    #[inline]
+    pub fn try_lock_exclusive(&self) -> bool {
+        // Acquire: synchronizes with the Release of every holder before us, in either `unlock`.
+        match self.state.compare_exchange(0, WRITER, Acquire, Relaxed) {
+            Ok(_) => true,
+            // Free, but its head sleeps. Passing it keeps the latch busy while it wakes.
+            Err(seen) if seen & !PARKED == 0 => {
+                self.state.compare_exchange(seen, seen | WRITER, Acquire, Relaxed).is_ok()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Takes the latch for oneself, or gives up at `deadline` and returns false.
+    #[inline]
+    pub fn lock_exclusive_until(&self, deadline: Deadline) -> bool {
+        self.try_lock_exclusive() || self.lock_exclusive_slow(Some(deadline))
+    }
+
+    /// Gives a share back.
+    ///
+    /// # Safety
+    ///
+    /// A share is held, and given back by the holder's right.
+    #[inline]
+    pub unsafe fn unlock_shared(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { Self::unlock_shared_detached(self) };
+    }
+
+    /// Gives the latch back.
+    ///
+    /// # Safety
+    ///
+    /// The latch is held exclusively, and given back by the holder's right.
+    #[inline]
+    pub unsafe fn unlock_exclusive(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { Self::unlock_exclusive_detached(self) };
+    }
+
+    /// Gives a share back, where the next holder may free or unmap the latch at once.
+    ///
+    /// # Safety
+    ///
+    /// As for [`unlock_shared`](Self::unlock_shared).
+    #[inline]
+    pub unsafe fn unlock_shared_detached(this: *const Self) {
+        // SAFETY: a held latch is there, and stays until the exchange.
+        let state = unsafe { &(*this).state };
+        // Release: synchronizes with the Acquire of the next writer.
+        let seen = state.fetch_sub(READER, Release);
+        Self::wake_after_share(this, seen);
+    }
+
+    /// Gives the latch back, where the next holder may free or unmap it at once.
+    ///
+    /// # Safety
+    ///
+    /// As for [`unlock_exclusive`](Self::unlock_exclusive).
+    #[inline]
+    pub unsafe fn unlock_exclusive_detached(this: *const Self) {
+        // SAFETY: a held latch is there, and stays until the exchange.
+        let state = unsafe { &(*this).state };
+        // Release: synchronizes with the Acquire of every later holder.
+        let seen = state.fetch_sub(WRITER, Release);
+        if seen & PARKED != 0 {
+            Self::wake_parked(this, seen);
+        }
+    }
+
+    /// Turns exclusive possession into a share.
+    ///
+    /// # Safety
+    ///
+    /// The latch is held exclusively, and by the caller's right.
+    pub unsafe fn downgrade(&self) {
+        // Release: synchronizes with the Acquire of the readers that may enter now.
+        let seen = self.state.fetch_add(READER.wrapping_sub(WRITER), Release);
+        if seen & PARKED != 0 {
+            Self::wake_parked(self, seen);
+        }
+    }
+
+    /// Whether somebody holds the latch exclusively at this moment.
+    pub fn is_locked_exclusive(&self) -> bool {
+        self.state.load(Relaxed) & WRITER != 0
+    }
+
+    /// Whether anybody holds the latch at this moment, or is trying to.
+    pub fn is_locked(&self) -> bool {
+        self.state.load(Relaxed) & (WRITER | READERS) != 0
+    }
+
+    /// Adds a reader, and takes it back if any of `bars` is set.
+    #[inline]
+    fn try_enter(&self, bars: u64) -> bool {
+        // Acquire: synchronizes with the Release of the last writer, in `unlock_exclusive`.
+        let seen = self.state.fetch_add(READER, Acquire);
+        if seen & (bars | TOO_MANY) == 0 {
+            return true;
+        }
+        self.back_out(seen);
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn back_out(&self, seen: u64) {
+        // Relaxed: nothing was read under this share.
+        Self::wake_after_share(self, self.state.fetch_sub(READER, Relaxed));
+        assert!(seen & TOO_MANY == 0, "latchwork: a latch has more than 2^29 readers");
+    }
+
+    /// Wakes a sleeping head if the reader who left the state `seen` was the last.
+    #[inline]
+    fn wake_after_share(this: *const Self, seen: u64) {
+        if seen & PARKED != 0 && seen & (READERS | WRITER) == READER {
+            Self::wake_parked(this, seen);
+        }
+    }
+
+    /// Wakes the head that slept when the state was `seen`. The latch may be gone: its address
+    /// alone is used, to find the slots.
+    #[cold]
+    #[inline(never)]
+    fn wake_parked(this: *const Self, seen: u64) {
+        // Acquire: synchronizes with the Release of who registered the sleeper in `seen`, so that
+        // `wake` sees its status.
+        M::fence(Acquire);
+        wake(&M::slots(this.cast()), parked(seen));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_shared_slow(&self, deadline: Option<Deadline>) -> bool {
+        let Ok(head) = self.queue.join::<Park>(READ, deadline) else { return false };
+        let entered = self.compete(&head, READERS, deadline, || {
+            self.state.load(Relaxed) & WRITER == 0 && self.try_enter(WRITER)
+        });
+        // Readers share: one that sleeps next in line comes in right behind us.
+        // A writer stays asleep, and would for ever if more readers kept coming.
+        self.leave(head, WAITING, |mode| !entered || mode == READ);
+        entered
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_exclusive_slow(&self, deadline: Option<Deadline>) -> bool {
+        let Ok(head) = self.queue.join::<Park>(WRITE, deadline) else { return false };
+        let entered = self.compete(&head, 0, deadline, || {
+            let seen = self.state.load(Relaxed);
+            seen & (WRITER | READERS) == 0
+                // Acquire: as in `try_lock_exclusive`.
+                && self.state.compare_exchange(seen, seen | WRITER, Acquire, Relaxed).is_ok()
+        });
+        self.leave(head, 0, |_| !entered);
+        entered
+    }
+
+    /// As the head: tries to enter until that succeeds or the deadline passes.
+    ///
+    /// `beside` is what may be held while this waiter enters.
+    fn compete(
+        &self,
+        head: &Head<'_, M>,
+        beside: u64,
+        deadline: Option<Deadline>,
+        enter: impl Fn() -> bool,
+    ) -> bool {
+        let mut spin = Spin::<M>::new(M::SPIN_NS);
+        let (mut losses, mut late) = (0, false);
+        loop {
+            head.shuffle::<Park>(|| !self.is_locked());
+            if enter() {
+                return true;
+            }
+            if spin.again() {
+                continue;
+            }
+            losses += 1;
+            if losses > Park::PATIENCE {
+                // Relaxed: a bar to newcomers, which orders nothing.
+                self.state.fetch_or(WAITING, Relaxed);
+            }
+            if late || deadline.is_some_and(|d| d.passed::<M>()) {
+                return false;
+            }
+            late = self.park(head, beside, deadline) == Waited::TimedOut;
+            spin = Spin::new(M::SPIN_NS);
+        }
+    }
+
+    /// Sleeps at the head of the queue until a holder leaves the latch free.
+    fn park(&self, head: &Head<'_, M>, beside: u64, deadline: Option<Deadline>) -> Waited {
+        head.drowse();
+        let mut waited = Waited::Woken;
+        let mut seen = self.state.load(Relaxed);
+        // Whoever makes the latch free after this exchange finds us in what it read.
+        while seen & (WRITER | READERS) & !beside != 0 {
+            // Readers overlap, and might never leave the latch free if more kept coming.
+            let bar = if seen & WRITER == 0 { WAITING } else { 0 };
+            let named = seen & !PARKED | bar | u64::from(head.number()) << PARKED_SHIFT;
+            // Release: synchronizes with the Acquire in `wake_parked`: it sees that we sleep.
+            match self.state.compare_exchange(seen, named, Release, Relaxed) {
+                Ok(_) => {
+                    waited = head.sleep(deadline);
+                    break;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        head.rouse();
+        waited
+    }
+
+    /// Leaves the queue, as a holder or empty-handed. A successor that sleeps is woken at once if
+    /// that is `eager`; otherwise it is registered, and `bar` raised for it.
+    fn leave(&self, head: Head<'_, M>, bar: u64, eager: impl Fn(u32) -> bool) {
+        // Relaxed: what we take back was ours, and barred or named nobody else.
+        if self.state.load(Relaxed) & (PARKED | WAITING) != 0 {
+            self.state.fetch_and(!(PARKED | WAITING), Relaxed);
+        }
+        let register = |successor: u32| {
+            // Relaxed: our own release, or a later one, wakes who is registered.
+            self.state.fetch_and(!(PARKED | WAITING), Relaxed);
+            if successor != 0 {
+                self.state.fetch_or(bar | u64::from(successor) << PARKED_SHIFT, Relaxed);
+            }
+        };
+        head.leave(register, eager);
+    }
+}
+
+/// The number in a state's `parked`.
+fn parked(state: u64) -> u32 {
+    (state >> PARKED_SHIFT) as u32 & 0xffff
+}
+
+impl<M: Machine> core::fmt::Debug for ShflRwLock<M> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let state = self.state.load(Relaxed);
+        f.debug_struct("ShflRwLock")
+            .field("writer", &(state & WRITER != 0))
+            .field("writer_waiting", &(state & WAITING != 0))
+            .field("readers", &((state & READERS) / READER))
+            .field("parked", &parked(state))
+            .field("queued", &!self.queue.is_empty())
+            .finish()
+    }
+}
