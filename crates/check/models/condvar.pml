@@ -117,7 +117,7 @@ end_asleep:
 		asleep[me] == false;
 		atomic { mtx == 0 -> mtx = me }
 	od;
-	d_step { assert(mtx == me); mtx = 0; ndone++ }
+	atomic { assert(mtx == me); mtx = 0; ndone++ }
 }
 
 proctype Signaller(byte me)
@@ -131,10 +131,10 @@ proctype Signaller(byte me)
 		d_step { assert(mtx == me); mtx = 0 };
 		d_step { seq = (seq + 1) % SEQWRAP };
 		if	/* wake one, any one */
-		:: asleep[1] -> asleep[1] = false
-		:: asleep[2] -> asleep[2] = false
+		:: atomic { asleep[1] -> asleep[1] = false }
+		:: atomic { asleep[2] -> asleep[2] = false }
 #if NW > 2
-		:: asleep[3] -> asleep[3] = false
+		:: atomic { asleep[3] -> asleep[3] = false }
 #endif
 		:: else
 		fi;
@@ -176,7 +176,7 @@ init {
 #endif
 
 #ifdef NOGHOST
-#define G(x)
+#define G(x)	skip
 #else
 #define G(x)	x
 #endif
@@ -192,7 +192,12 @@ byte mtx;			/* 0 or the owner */
 byte tokens[NCV];
 byte ndone;
 byte to_left = TO, ca_left = CA, sp_left = SP;
+#ifdef LTL
 byte inside;			/* threads between unlock and lock in wait */
+#define INSIDE(n)	inside = inside + (n)
+#else
+#define INSIDE(n)	skip
+#endif
 #ifdef DESTROY
 byte users[NCV];
 bool dead[NCV];
@@ -233,6 +238,18 @@ inline taken(w, s)
 	departs(w)
 }
 
+/* ghost: broadcast s takes all of c's list */
+inline all_taken(c, s)
+{
+	gc = head[c];
+	do
+	:: gc != 0 -> taken(gc, s); gc = nxt[gc]
+	:: else -> break
+	od;
+	gc = 0;
+	assert(E[s] == 0)
+}
+
 /* (d), called with the list lock held */
 inline wf(c)
 {
@@ -260,10 +277,10 @@ inline list_unlock(c)
 }
 
 /* take h's slot number n as new head of c; the lock is held */
-inline drop_head(c)
+inline drop_head(c, s)
 {
 	d_step { n = nxt[h] };
-	d_step { head[c] = n; G(taken(h, sid)) };
+	d_step { head[c] = n; G(taken(h, s)) };
 	d_step {
 		if
 		:: n != 0 -> prv[n] = 0
@@ -290,7 +307,7 @@ inline signal(c, sid, fresh)
 #endif
 		MERGED {
 			list_lock(c);
-#ifndef POP_BLIND
+#ifndef STALE_HEAD
 			d_step { h = head[c]; G(assert(h != 0 || E[sid] == 0)) };
 #endif
 			if
@@ -298,11 +315,11 @@ inline signal(c, sid, fresh)
 			:: else ->
 #if defined(MARK_BEFORE_UNLINK)
 				d_step { status[h] = SIGNALLED };
-				drop_head(c);
+				drop_head(c, sid);
 #elif defined(MARK_BEFORE_LOCK) || defined(NO_PENDING)
-				drop_head(c);
+				drop_head(c, sid);
 #else
-				drop_head(c);
+				drop_head(c, sid);
 				d_step { status[h] = PENDING };
 #endif
 				list_unlock(c)
@@ -340,20 +357,17 @@ inline broadcast(c, sid)
 		MERGED {
 			list_lock(c);
 			d_step { h = head[c] };
-			d_step { head[c] = 0 };
+			d_step { G(all_taken(c, sid)); head[c] = 0 };
 			d_step { tail[c] = 0 };
 			n = h;
 			do
 			:: n != 0 ->
-#ifdef BROADCAST_NO_PENDING
-				d_step { G(taken(n, sid)); n = nxt[n] }
-#else
-				d_step { status[n] = PENDING; G(taken(n, sid)) };
-				d_step { n = nxt[n] }
+#ifndef BROADCAST_NO_PENDING
+				d_step { status[n] = PENDING };
 #endif
+				d_step { n = nxt[n] }
 			:: else -> break
 			od;
-			d_step { G(assert(E[sid] == 0)) };
 			list_unlock(c)
 		};
 		do
@@ -406,9 +420,9 @@ inline unlink(c)
 	d_step { h = prv[me]; n = nxt[me] };
 	d_step { if :: h != 0 -> nxt[h] = n :: else -> head[c] = n fi };
 #ifdef UNLINK_KEEPS_TAIL
-	d_step { if :: n != 0 -> prv[n] = h :: else fi; h = 0; n = 0; G(departs(me)) }
+	d_step { if :: n != 0 -> prv[n] = h :: else fi; h = 0; n = 0 }
 #else
-	d_step { if :: n != 0 -> prv[n] = h :: else -> tail[c] = h fi; h = 0; n = 0; G(departs(me)) }
+	d_step { if :: n != 0 -> prv[n] = h :: else -> tail[c] = h fi; h = 0; n = 0 }
 #endif
 }
 
@@ -416,18 +430,18 @@ inline unlink(c)
 #define TIMED_OUT	1
 #define CANCELLED	2
 
-/* Called and left with the mutex held.  Leaves why = result. */
+/* Called with the mutex held; lock_again follows.  Leaves why = result. */
 inline wait(c)
 {
 #ifdef ENQUEUE_LATE
-	d_step { assert(mtx == me); mtx = 0; inside++; G(elig[c] = elig[c] | BIT(me)) };
+	d_step { assert(mtx == me); mtx = 0; INSIDE(1); G(elig[c] = elig[c] | BIT(me)) };
 	append(c);
 #else
 	append(c);
 	d_step {
 		assert(mtx == me);
 		mtx = 0;
-		inside++;
+		INSIDE(1);
 		G(if :: by[me] == 0 -> elig[c] = elig[c] | BIT(me) :: else fi)
 	};
 #endif
@@ -462,7 +476,7 @@ end_asleep:
 		if
 		:: asleep[me] == false
 #ifdef SPURIOUS_UNBOUNDED
-		:: asleep[me] -> asleep[me] = false
+		:: d_step { asleep[me] -> asleep[me] = false }
 #else
 		:: d_step { sp_left > 0 && asleep[me] -> sp_left--; asleep[me] = false }
 #endif
@@ -485,7 +499,10 @@ end_asleep:
 #ifndef UNLINK_UNLOCKED
 				list_lock(c);
 #endif
-				d_step { s = status[me] };
+				d_step {
+					s = status[me];
+					G(if :: s == WAITING -> departs(me) :: else fi)
+				};
 				if
 				:: s == WAITING ->
 					s = 0;
@@ -532,11 +549,21 @@ end_asleep:
 		G(assert(why == SUCCESS || by[me] == 0));
 		G(if :: by[me] != 0 -> E[by[me]] = 0 :: else fi);
 		by[me] = 0;
+#ifndef FINE
+		/* nobody reads these any more: fewer states */
+		status[me] = IDLE; nxt[me] = 0; prv[me] = 0;
+#endif
 #if defined(DESTROY) && !defined(LEAVE_LATE)
 		users[c]--;
 #endif
-		inside--
+		INSIDE(-1)
 	};
+	skip
+}
+
+/* the end of wait */
+inline lock_again(c)
+{
 	atomic { mtx == 0 -> mtx = me };
 #if defined(DESTROY) && defined(LEAVE_LATE)
 	d_step { users[c]-- };
@@ -562,15 +589,20 @@ proctype Waiter(byte me)
 		};
 again:
 		wait(CV);
-		if
-		:: why != SUCCESS -> why = 0; goto leave
-		:: why == SUCCESS && tokens[CV] == 0 -> goto again
-		:: why == SUCCESS && tokens[CV] > 0
-		fi;
+		MERGED {
+			lock_again(CV);
+			if
+			:: why != SUCCESS -> why = 0; goto leave
+			:: why == SUCCESS && tokens[CV] == 0 -> goto again
+			:: why == SUCCESS && tokens[CV] > 0
+			fi
+		};
 take:
-		d_step { assert(mtx == me); tokens[CV]-- };
+		MERGED {
+			atomic { assert(mtx == me); tokens[CV]-- };
 leave:
-		d_step { assert(mtx == me); mtx = 0; r++ }
+			atomic { assert(mtx == me); mtx = 0; r++ }
+		}
 	:: else -> break
 	od;
 	ndone++
@@ -617,7 +649,7 @@ proctype Broadcaster(byte me)	/* 0..NB-1 */
 	fi;
 	broadcast(BCV, NS * K + 1 + me);
 #ifdef DESTROY
-	d_step {
+	atomic {
 #ifndef DESTROY_AT_ONCE
 		users[BCV] == 0 ->
 #endif

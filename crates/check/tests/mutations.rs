@@ -1,0 +1,210 @@
+//! Each ordering weakened, each wake-up dropped: loom must object.
+//!
+//! A mutation is a block of `key: value` lines in `mutations/*.txt`, blocks apart by a blank line:
+//!
+//! ```text
+//! name: the unlocking store is relaxed
+//! file: crates/latch/src/shfl.rs
+//! after: pub unsafe fn unlock(
+//! find: self.held.store(next, Release)
+//! replace: self.held.store(next, Relaxed)
+//! test: shfl loom_mutex_three_threads
+//! ```
+//!
+//! `find` is replaced once, at its first occurrence behind `after` (or in the file, where it must
+//! then be unique). `test` names a test file of this crate and a filter; at least one test that
+//! matches must fail. The crates are mutated in a copy. Unmutated, every named test must pass.
+//!
+//! Each mutation takes a build, so the everyday run takes a sample, a different one in each file,
+//! and `cargo test --release -p latchwork-check --test mutations -- --ignored` takes them all.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// One weakening of one place.
+#[derive(Debug, Default)]
+struct Mutation {
+    name: String,
+    file: String,
+    after: String,
+    find: String,
+    replace: String,
+    test: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn mutations() -> Vec<Mutation> {
+    let folder = root().join("crates/check/mutations");
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    files.iter().flat_map(|file| parse(&fs::read_to_string(file).unwrap())).collect()
+}
+
+fn parse(text: &str) -> Vec<Mutation> {
+    text.split("\n\n")
+        .filter(|block| block.lines().any(|line| !line.starts_with('#') && !line.is_empty()))
+        .map(|block| {
+            let mut mutation = Mutation::default();
+            for line in block.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+                let (key, value) = line.split_once(':').unwrap_or_else(|| panic!("{line}"));
+                let field = match key {
+                    "name" => &mut mutation.name,
+                    "file" => &mut mutation.file,
+                    "after" => &mut mutation.after,
+                    "find" => &mut mutation.find,
+                    "replace" => &mut mutation.replace,
+                    "test" => &mut mutation.test,
+                    _ => panic!("unknown key {key}"),
+                };
+                *field = value.trim().to_owned();
+            }
+            mutation
+        })
+        .collect()
+}
+
+impl Mutation {
+    /// The file's text with the mutation in it.
+    fn apply(&self, text: &str) -> Result<String, String> {
+        let from = match self.after.as_str() {
+            "" => 0,
+            after => text.find(after).ok_or(format!("{}: no {after:?}", self.name))?,
+        };
+        let at =
+            text[from..].find(&self.find).ok_or(format!("{}: no {:?}", self.name, self.find))?;
+        let (at, end) = (from + at, from + at + self.find.len());
+        if self.after.is_empty() && text[end..].contains(&self.find) {
+            return Err(format!("{}: {:?} stands more than once", self.name, self.find));
+        }
+        Ok(format!("{}{}{}", &text[..at], self.replace, &text[end..]))
+    }
+}
+
+/// A copy of the crates that are mutated, as a workspace of its own.
+struct Copy {
+    folder: PathBuf,
+}
+
+impl Copy {
+    fn new(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(folder.join("crates"));
+        for file in ["crates/machine", "crates/latch", "crates/check"] {
+            copy(&root().join(file), &folder.join(file));
+        }
+        fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+        let manifest: String = fs::read_to_string(root().join("Cargo.toml"))
+            .unwrap()
+            .lines()
+            .filter(|line| !line.starts_with("default-members"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+        Self { folder }
+    }
+
+    /// Runs the tests that `test` names, `file filter`.
+    fn run(&self, test: &str) -> Output {
+        let (file, filter) = test.split_once(' ').unwrap_or((test, ""));
+        Command::new(env!("CARGO"))
+            .args(["test", "--release", "--offline", "--quiet", "-p", "latchwork-check", "--test"])
+            .args([file, filter, "--", "--test-threads", "2"])
+            .current_dir(&self.folder)
+            .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutated"))
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+            .output()
+            .unwrap()
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn passed(output: &Output) -> bool {
+    output.status.success()
+        && String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .any(|line| line.contains("test result: ok.") && !line.contains("ok. 0 passed"))
+}
+
+/// Runs each mutation, and first what it mutates; returns what survived.
+fn survivors(name: &str, mutations: &[Mutation]) -> Vec<String> {
+    let copy = Copy::new(name);
+    for test in mutations.iter().map(|m| m.test.as_str()).collect::<BTreeSet<_>>() {
+        let output = copy.run(test);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(passed(&output), "{test} fails before anything is mutated:\n{text}");
+    }
+    let mut survivors = Vec::new();
+    for mutation in mutations {
+        let path = copy.folder.join(&mutation.file);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, mutation.apply(&text).unwrap()).unwrap();
+        let output = copy.run(&mutation.test);
+        fs::write(&path, text).unwrap();
+        let built = !String::from_utf8_lossy(&output.stderr).contains("could not compile");
+        assert!(built, "{} does not build", mutation.name);
+        let verdict = if passed(&output) { "SURVIVED" } else { "caught" };
+        println!("{verdict}: {} ({})", mutation.name, mutation.test);
+        if passed(&output) {
+            survivors.push(mutation.name.clone());
+        }
+    }
+    println!("{} of {} caught", mutations.len() - survivors.len(), mutations.len());
+    survivors
+}
+
+#[test]
+fn every_mutation_still_applies() {
+    let mutations = mutations();
+    assert!(mutations.len() > 20, "{} mutations", mutations.len());
+    for mutation in &mutations {
+        let text = fs::read_to_string(root().join(&mutation.file)).unwrap();
+        let mutated = mutation.apply(&text).unwrap();
+        assert_ne!(mutated, text, "{}", mutation.name);
+        assert!(!mutation.test.is_empty(), "{}: no test", mutation.name);
+    }
+}
+
+#[test]
+fn a_sample_is_caught() {
+    let sample: Vec<_> = mutations().into_iter().skip(3).step_by(16).collect();
+    let survivors = survivors("sample", &sample);
+    assert!(survivors.is_empty(), "{survivors:#?}");
+}
+
+#[test]
+#[ignore = "a build for each mutation: some 20 minutes"]
+fn all_are_caught() {
+    let survivors = survivors("all", &mutations());
+    assert!(survivors.is_empty(), "{survivors:#?}");
+}
+
+/// The control: a mutation that changes nothing survives.
+#[test]
+fn a_harmless_mutation_survives() {
+    let harmless = Mutation {
+        name: "a comment".into(),
+        file: "crates/latch/src/shfl.rs".into(),
+        find: "//! # State".into(),
+        replace: "//! # The state".into(),
+        test: "shfl loom_mutex_two_threads".into(),
+        ..Mutation::default()
+    };
+    assert_eq!(survivors("control", &[harmless]), ["a comment"]);
+}
