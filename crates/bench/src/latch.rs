@@ -1,0 +1,84 @@
+//! What the workloads ask of a latch, and who can do it: ours here, and other people's.
+
+use latchwork_latch::{CompareExchange, FetchAdd, LwLatch, ShflMutex, ShflRwLock, ShflSpin};
+use latchwork_rivals::{
+    ParkingLotMutex, ParkingLotRwLock, PthreadAdaptive, PthreadMutex, PthreadRwLock, StdMutex,
+    StdRwLock,
+};
+
+/// One holder at a time.
+pub trait Exclusive: Default + Send + Sync + 'static {
+    /// Runs `f` alone.
+    fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R;
+}
+
+/// Many sharers, or one holder alone.
+pub trait Shared: Exclusive {
+    /// Runs `f` beside other sharers.
+    fn shared<R>(&self, f: impl FnOnce() -> R) -> R;
+}
+
+macro_rules! ours_exclusive {
+    ($latch:ty, $lock:ident, $unlock:ident) => {
+        impl Exclusive for $latch {
+            #[inline]
+            fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
+                self.$lock();
+                let result = f();
+                // SAFETY: this thread took the latch above, and `self` outlives the call.
+                unsafe { self.$unlock() };
+                result
+            }
+        }
+    };
+}
+
+macro_rules! ours_shared {
+    ($latch:ty) => {
+        ours_exclusive!($latch, lock_exclusive, unlock_exclusive);
+
+        impl Shared for $latch {
+            #[inline]
+            fn shared<R>(&self, f: impl FnOnce() -> R) -> R {
+                self.lock_shared();
+                let result = f();
+                // SAFETY: this thread took its share above, and `self` outlives the call.
+                unsafe { self.unlock_shared() };
+                result
+            }
+        }
+    };
+}
+
+ours_exclusive!(ShflMutex, lock, unlock);
+ours_exclusive!(ShflSpin, lock, unlock);
+ours_shared!(ShflRwLock);
+ours_shared!(LwLatch<FetchAdd>);
+ours_shared!(LwLatch<CompareExchange>);
+
+macro_rules! theirs_exclusive {
+    ($($latch:ty),*) => {$(
+        impl Exclusive for $latch {
+            #[inline]
+            fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
+                self.exclusive(f)
+            }
+        }
+    )*};
+}
+
+macro_rules! theirs_shared {
+    ($($latch:ty),*) => {$(
+        theirs_exclusive!($latch);
+
+        impl Shared for $latch {
+            #[inline]
+            fn shared<R>(&self, f: impl FnOnce() -> R) -> R {
+                self.shared(f)
+            }
+        }
+    )*};
+}
+
+theirs_exclusive!(StdMutex, ParkingLotMutex, PthreadMutex, PthreadAdaptive);
+theirs_shared!(StdRwLock, ParkingLotRwLock, PthreadRwLock);

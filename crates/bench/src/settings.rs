@@ -1,0 +1,51 @@
+//! What to measure, how long and how often.
+
+use std::time::Duration;
+
+use crate::Bench;
+
+/// What to measure, how long and how often.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which workloads.
+    pub only: Vec<Bench>,
+    /// Numbers of threads; `None` is 2 and 32, and 8 in a mix.
+    pub threads: Option<Vec<usize>>,
+    /// Percents of writes in mixes.
+    pub writes: Vec<f64>,
+    /// How often each latch is measured in each cell.
+    pub runs: usize,
+    /// How long one measurement takes.
+    pub window: Duration,
+    /// The length of a long section, and of the pause after it.
+    pub section_ns: u32,
+    /// The length of the pause between sections, if not the default.
+    pub outside_ns: Option<u32>,
+    /// Whether threads are bound to processors.
+    pub pin: bool,
+    /// How long to wait for threads that do not come back.
+    pub patience: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            only: Bench::ALL.to_vec(),
+            threads: None,
+            writes: vec![0.0, 1.0, 50.0],
+            runs: 7,
+            window: Duration::from_millis(200),
+            section_ns: 1500,
+            outside_ns: None,
+            pin: false,
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Settings {
+    /// Enough to see that everything works, in a few seconds; too little to compare.
+    pub fn quick() -> Self {
+        Self { runs: 3, window: Duration::from_millis(20), ..Self::default() }
+    }
+}

@@ -1,0 +1,238 @@
+//! A team of threads that start together, and a window in the midst of their work.
+//!
+//! Threads count on a line of their own; the conductor, which sleeps meanwhile, reads all counts
+//! at the start and at the end of the window. So neither the start of the last thread nor the end
+//! of a long wait distorts what is measured, and an overslept window is only a longer one.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use latchwork_machine::Padded;
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::Fault;
+
+/// The phases of a seat; zero, the first, is warming up.
+const MEASURING: u8 = 1;
+const STOP: u8 = 2;
+
+/// Index of what exclusive holders do, in pairs of counts.
+pub(crate) const EXCLUSIVE: usize = 0;
+/// Index of what sharers do.
+pub(crate) const SHARED: usize = 1;
+
+/// One thread's own lines.
+#[derive(Default)]
+pub(crate) struct Seat {
+    done: Padded<Count>,
+    phase: Padded<AtomicU8>,
+}
+
+#[derive(Default)]
+struct Count {
+    done: [AtomicU64; 2],
+    /// Not zero from before the latch is asked for until after it is released.
+    engaged: AtomicU64,
+}
+
+impl Seat {
+    /// Whether to go on, and whether what begins now is measured.
+    #[inline]
+    pub(crate) fn go_on(&self) -> Option<bool> {
+        // Relaxed: a flag that orders nothing; results come back through a channel.
+        match self.phase.load(Relaxed) {
+            STOP => None,
+            phase => Some(phase == MEASURING),
+        }
+    }
+
+    /// This thread is about to ask for the latch.
+    #[inline]
+    pub(crate) fn engage(&self) {
+        // Relaxed, here and below: one writer, and readers that want the number only.
+        self.done.engaged.store(1, Relaxed);
+    }
+
+    /// This thread has released the latch; counts the operation.
+    #[inline]
+    pub(crate) fn count(&self, kind: usize) {
+        let done = &self.done.done[kind];
+        done.store(done.load(Relaxed) + 1, Relaxed);
+        self.done.engaged.store(0, Relaxed);
+    }
+
+    /// Whether the thread of this seat waits for the latch or holds it.
+    pub(crate) fn engaged(&self) -> bool {
+        self.done.engaged.load(Relaxed) != 0
+    }
+
+    fn done(&self) -> [u64; 2] {
+        [self.done.done[0].load(Relaxed), self.done.done[1].load(Relaxed)]
+    }
+}
+
+/// What a thread brings back.
+pub(crate) struct Tally {
+    /// Exclusive sections entered, from the first to the last.
+    pub(crate) entered: u64,
+    /// Sections that met somebody who should not have been there.
+    pub(crate) met: u64,
+    /// How often a thread looked around before it asked for the latch.
+    pub(crate) looks: u64,
+    /// How often somebody else had it, or waited for it.
+    pub(crate) busy: u64,
+    /// How long sampled operations waited, in nanoseconds.
+    pub(crate) waits: [Histogram<u32>; 2],
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        // An hour at most, to within a hundredth.
+        let empty = || Histogram::new_with_bounds(1, 3_600_000_000_000, 2).expect("valid bounds");
+        Self { entered: 0, met: 0, looks: 0, busy: 0, waits: [empty(), empty()] }
+    }
+
+    pub(crate) fn waited(&mut self, kind: usize, wait: Duration) {
+        let ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        self.waits[kind].saturating_record(ns);
+    }
+
+    fn add(&mut self, other: &Tally) {
+        self.entered += other.entered;
+        self.met += other.met;
+        self.looks += other.looks;
+        self.busy += other.busy;
+        for (all, one) in self.waits.iter_mut().zip(&other.waits) {
+            all.add(one).expect("equal bounds");
+        }
+    }
+}
+
+/// What a team does.
+pub(crate) trait Load: Send + Sync + 'static {
+    /// The work of thread `number`, until its seat says stop.
+    fn work(&self, seats: &[Seat], number: usize) -> Tally;
+}
+
+/// How a team is conducted.
+pub(crate) struct Conduct<'a> {
+    pub(crate) subject: &'static str,
+    pub(crate) cell: &'a dyn core::fmt::Display,
+    pub(crate) threads: usize,
+    pub(crate) window: Duration,
+    pub(crate) pin: bool,
+    pub(crate) patience: Duration,
+    /// Kinds of operation of which at least one must fall into the window.
+    pub(crate) wanted: &'a [usize],
+}
+
+/// What a team did.
+pub(crate) struct Window {
+    pub(crate) lasted: Duration,
+    /// By thread.
+    pub(crate) done: Vec<[u64; 2]>,
+    pub(crate) tally: Tally,
+}
+
+/// Runs a team. If it gets stuck its threads are left behind: nothing can end them.
+pub(crate) fn conduct<W: Load>(load: &Arc<W>, how: &Conduct<'_>) -> Result<Window, Fault> {
+    let seats: Arc<[Seat]> = (0..how.threads).map(|_| Seat::default()).collect();
+    let start = Arc::new(Barrier::new(how.threads + 1));
+    let (finished, results) = mpsc::channel();
+    let cpus = if how.pin { allowed_cpus()? } else { Vec::new() };
+    for number in 0..how.threads {
+        let (load, seats, start) = (Arc::clone(load), Arc::clone(&seats), Arc::clone(&start));
+        let finished = finished.clone();
+        let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
+        let work = move || {
+            let pinned = cpu.map_or(Ok(()), pin_to);
+            start.wait();
+            let tally = load.work(&seats, number);
+            // Nobody listens to a team that was given up.
+            let _ = finished.send(pinned.map(|()| tally));
+        };
+        let name = format!("bench-{number}");
+        thread::Builder::new().name(name).spawn(work).map_err(Fault::Threads)?;
+    }
+    drop(finished);
+
+    start.wait();
+    thread::sleep((how.window / 10).max(Duration::from_millis(2)));
+    set_phase(&seats, MEASURING);
+    let (from, before) = snapshot(&seats, how.window);
+    let (mut to, mut after);
+    loop {
+        thread::sleep(how.window);
+        (to, after) = snapshot(&seats, how.window);
+        let sum = |done: &[[u64; 2]], kind: usize| done.iter().map(|d| d[kind]).sum::<u64>();
+        let happened = |kind: &usize| sum(&after, *kind) > sum(&before, *kind);
+        if how.wanted.iter().all(happened) || from.elapsed() > how.patience {
+            break;
+        }
+    }
+    set_phase(&seats, STOP);
+
+    let mut tally = Tally::new();
+    let until = Instant::now() + how.patience;
+    for back in 0..how.threads {
+        let left = until.saturating_duration_since(Instant::now());
+        // An end of the channel means that a thread panicked; it has said so itself.
+        let result = results.recv_timeout(left).map_err(|_| Fault::Stuck {
+            subject: how.subject,
+            cell: how.cell.to_string(),
+            threads: how.threads - back,
+            waited: how.patience,
+        })?;
+        tally.add(&result.map_err(Fault::Threads)?);
+    }
+    let in_window = |(b, a): (&[u64; 2], &[u64; 2])| [a[0] - b[0], a[1] - b[1]];
+    let done = before.iter().zip(&after).map(in_window).collect();
+    Ok(Window { lasted: to - from, done, tally })
+}
+
+fn set_phase(seats: &[Seat], phase: u8) {
+    for seat in seats {
+        seat.phase.store(phase, Relaxed);
+    }
+}
+
+/// All counts, and when: read again if the conductor lost its processor in the midst of reading.
+fn snapshot(seats: &[Seat], window: Duration) -> (Instant, Vec<[u64; 2]>) {
+    let mut tries = 0;
+    loop {
+        let start = Instant::now();
+        let done = seats.iter().map(Seat::done).collect();
+        let took = start.elapsed();
+        tries += 1;
+        if took < window / 200 || tries == 20 {
+            return (start + took / 2, done);
+        }
+    }
+}
+
+fn allowed_cpus() -> Result<Vec<usize>, Fault> {
+    let set = sched_getaffinity(None).map_err(|errno| Fault::Threads(system(errno)))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// Binds this thread to the first processor that it may run on.
+pub(crate) fn pin_first() -> Result<(), Fault> {
+    match allowed_cpus()?.first() {
+        Some(cpu) => pin_to(*cpu).map_err(Fault::Threads),
+        None => Ok(()),
+    }
+}
+
+fn pin_to(cpu: usize) -> std::io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(system)
+}
+
+fn system(errno: Errno) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno.raw_os_error())
+}
