@@ -50,7 +50,8 @@
  *       formula, without bound on spurious returns.
  *   (c) a signal reaches one of those who waited when it was sent, and is
  *       not consumed by a waiter that gave up nor by a later one (ghost
- *       state: elig, E, by; left out with NOGHOST).
+ *       state: elig, E, by; left out with NOGHOST).  "Waited" means: had
+ *       unlocked the mutex in wait; "sent" means: when signal reads head.
  *   (d) the list is well-formed whenever its lock is released (wf).
  *   (e) in the end the list holds the sleepers, and is empty if there are
  *       none.

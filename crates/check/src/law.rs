@@ -1,9 +1,9 @@
 //! What every latch must obey, stated once and run on any machine and any latch.
 
 use std::cell::UnsafeCell;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork_latch::{Policy, Shfl, ShflRwLock};
 use latchwork_machine::Machine;
@@ -138,53 +138,77 @@ pub fn excludes<L: Latch>(
     }
 }
 
-/// How often others passed one thread that waited, in the worst of `rounds` waits.
+/// How a latch was handed from thread to thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Locality {
+    /// Hand-overs at which a waiter stood on the node of the last holder.
+    pub possible: u64,
+    /// Those of them that stayed on the node.
+    pub local: u64,
+    /// The most hand-overs that one waiter saw go by.
+    pub worst_wait: u64,
+}
+
+impl Locality {
+    /// The share of hand-overs that stayed on the node, where that was possible.
+    pub fn share(&self) -> f64 {
+        self.local as f64 / self.possible.max(1) as f64
+    }
+}
+
+/// Hands a latch over `rounds` times among `threads` threads, which stand on `nodes` nodes in turn.
 ///
-/// `others` threads take and release the latch without pause; the victim takes it `rounds` times.
-/// A pass is a whole acquisition by somebody else between the victim's request and its grant.
-pub fn worst_bypass<L: Latch>(others: usize, rounds: u32, share: bool) -> u64 {
-    let latch = L::default();
-    let passes = AtomicU64::new(0);
-    let done = AtomicBool::new(false);
-    let mut worst = 0;
+/// Every holder works for so long that the others queue, and hands over to the head of the queue.
+pub fn locality<P: Policy + Default, M: Machine>(
+    threads: usize,
+    nodes: usize,
+    rounds: u64,
+    stand: impl Fn(usize) + Sync,
+) -> Locality {
+    let latch = Shfl::<P, M>::default();
+    let waiting: Vec<AtomicU64> = (0..nodes).map(|_| AtomicU64::new(0)).collect();
+    let handed = AtomicU64::new(0);
+    let last = AtomicU64::new(0);
+    let (possible, local, worst) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        for _ in 0..others {
-            scope.spawn(|| {
-                while !done.load(Relaxed) {
-                    if share {
-                        latch.share()
-                    } else {
-                        latch.lock()
+        for thread in 0..threads {
+            let (latch, waiting, handed, last) = (&latch, &waiting, &handed, &last);
+            let (possible, local, worst, stand) = (&possible, &local, &worst, &stand);
+            let node = thread % nodes;
+            scope.spawn(move || {
+                stand(node);
+                loop {
+                    waiting[node].fetch_add(1, Relaxed);
+                    let before = handed.load(Relaxed);
+                    latch.lock();
+                    // All below is guarded by the latch but `waiting`, which is a little ahead.
+                    let from = last.swap(node as u64, Relaxed) as usize;
+                    let round = handed.fetch_add(1, Relaxed);
+                    if waiting[from].load(Relaxed) > 0 {
+                        possible.fetch_add(1, Relaxed);
+                        local.fetch_add(u64::from(from == node), Relaxed);
                     }
-                    passes.fetch_add(1, Relaxed);
-                    for _ in 0..50 {
-                        std::hint::spin_loop();
+                    waiting[node].fetch_sub(1, Relaxed);
+                    worst.fetch_max(round - before, Relaxed);
+                    std::thread::sleep(Duration::from_micros(300));
+                    // SAFETY: locked above.
+                    unsafe { latch.unlock_fair() };
+                    if round >= rounds {
+                        return;
                     }
-                    if share { latch.unshare() } else { latch.unlock() }
                 }
             });
         }
-        for _ in 0..rounds {
-            let before = passes.load(Relaxed);
-            latch.lock();
-            worst = worst.max(passes.load(Relaxed) - before);
-            latch.unlock();
-            std::thread::yield_now();
-        }
-        done.store(true, Relaxed);
     });
-    worst
+    Locality {
+        possible: possible.into_inner(),
+        local: local.into_inner(),
+        worst_wait: worst.into_inner(),
+    }
 }
 
-/// Whether `run` ends within `limit`. If it does not, its thread is left behind.
-pub fn ends(limit: Duration, run: impl FnOnce() + Send + 'static) -> bool {
-    let thread = std::thread::spawn(run);
-    let began = Instant::now();
-    while !thread.is_finished() {
-        if began.elapsed() > limit {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    thread.join().is_ok()
+/// The most hand-overs that a waiter may see go by: in front of it may be the whole queue, and for
+/// each other node a turn of the batch bound, with as many more as were in the queue when it began.
+pub fn worst_wait<P: Policy>(threads: usize, nodes: usize) -> u64 {
+    (threads + nodes * (P::BATCH as usize + threads)) as u64
 }

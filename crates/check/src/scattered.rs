@@ -3,7 +3,7 @@
 //! Shuffling does nothing on a machine with one node, which is what most tests run on. Here it
 //! does its work, on real memory and real threads.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
@@ -19,6 +19,7 @@ pub struct Scattered;
 thread_local! {
     static PLACE: Cell<Place> = const { Cell::new(Place::UNKNOWN) };
     static CHAIN: Cell<Chain> = const { Cell::new(0) };
+    static HAUNT: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
 /// More than the stress tests have threads: slots are not returned.
@@ -36,6 +37,16 @@ impl Scattered {
     /// Puts this thread on a node.
     pub fn stand_on(node: u32) {
         PLACE.set(Place::new(node, node, node, node));
+    }
+}
+
+impl Scattered {
+    /// Runs `deed` in this thread's stead each time it would sleep, until it is set anew.
+    ///
+    /// So one thread plays all parts, and how often a waiter is passed is a number and not a
+    /// matter of scheduling.
+    pub fn instead_of_sleeping(deed: Option<Box<dyn FnMut()>>) {
+        HAUNT.set(deed);
     }
 }
 
@@ -68,7 +79,10 @@ impl Machine for Scattered {
     }
 
     fn wait(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Waited {
-        Native::wait(word, expected, deadline)
+        let Some(mut deed) = HAUNT.take() else { return Native::wait(word, expected, deadline) };
+        deed();
+        HAUNT.set(Some(deed));
+        Waited::Woken
     }
 
     fn wake(word: &AtomicU32) {

@@ -1,5 +1,6 @@
 //! The shuffled latches: under loom, on real threads, and on an invented topology.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -303,18 +304,62 @@ fn on_four_nodes_everybody_counts() {
     }
 }
 
-#[test]
-fn a_writer_gets_in_among_readers() {
-    // Recursive shares are for who wants writers to wait; plain ones must let them in. After the
-    // bar is up at most the readers that are inside finish, and those past the check enter once.
-    let worst = law::worst_bypass::<ShflRwLock>(4, 20, true);
-    assert!(worst < 1_000_000, "{worst} readers passed a writer");
+/// How often the head of the queue is passed, each time it would sleep, before it gets the latch.
+fn passes<P: Policy + Default>() -> u32 {
+    let latch: &'static Shfl<P, Scattered> = Box::leak(Box::default());
+    let passes: &'static Cell<u32> = Box::leak(Box::new(Cell::new(0)));
+    latch.lock();
+    Scattered::instead_of_sleeping(Some(Box::new(|| {
+        // The holder leaves, and somebody who did not queue comes before the head has looked.
+        // SAFETY: locked above, or by the last pass.
+        unsafe { latch.unlock() };
+        if passes.get() < 10_000 && latch.try_lock() {
+            passes.set(passes.get() + 1);
+        }
+    })));
+    latch.lock();
+    Scattered::instead_of_sleeping(None);
+    passes.get()
+}
+
+/// Never has a release reserved: the control.
+#[derive(Default)]
+struct Patient;
+
+impl Policy for Patient {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = u32::MAX;
 }
 
 #[test]
-fn nobody_waits_for_ever_among_stealers() {
-    let worst = law::worst_bypass::<ShflMutex>(4, 20, false);
-    assert!(worst < 5_000_000, "a waiter was passed {worst} times");
+fn the_head_is_passed_as_often_as_its_patience_lasts() {
+    assert_eq!(passes::<Impatient>(), Impatient::PATIENCE);
+    assert_eq!(passes::<Park>(), Park::PATIENCE);
+    assert_eq!(passes::<ParkDetached>(), ParkDetached::PATIENCE);
+    assert_eq!(passes::<Patient>(), 10_000, "the bound cannot fail");
+}
+
+#[test]
+fn a_writer_that_sleeps_is_passed_by_no_reader() {
+    let latch: &'static ShflRwLock<Scattered> = Box::leak(Box::default());
+    let passes: &'static Cell<u32> = Box::leak(Box::new(Cell::new(0)));
+    let recursive: &'static Cell<u32> = Box::leak(Box::new(Cell::new(0)));
+    latch.lock_shared();
+    Scattered::instead_of_sleeping(Some(Box::new(|| {
+        // A reader comes before the last one leaves, so that the latch is never free.
+        if latch.try_lock_shared() {
+            passes.set(passes.get() + 1);
+        } else if recursive.get() < 100 {
+            // The control: a recursive share does pass.
+            assert!(latch.try_lock_shared_recursive());
+            recursive.set(recursive.get() + 1);
+        }
+        // SAFETY: one share is held from before.
+        unsafe { latch.unlock_shared() };
+    })));
+    latch.lock_exclusive();
+    Scattered::instead_of_sleeping(None);
+    assert_eq!((passes.get(), recursive.get()), (0, 100));
 }
 
 #[test]
@@ -417,4 +462,38 @@ fn sizes() {
     assert_eq!(size_of::<ShflRwLock>(), 16);
     assert_eq!(size_of::<ShflMutex<Shared>>(), 8);
     assert_eq!(size_of::<latchwork_machine::Slot<Native>>(), 64);
+}
+
+/// Brings nobody forward: the control.
+#[derive(Default)]
+struct InOrder;
+
+impl Policy for InOrder {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = 0;
+    const BATCH: u32 = 1;
+}
+
+/// Turns of four, so that their end is seen.
+#[derive(Default)]
+struct ShortTurns;
+
+impl Policy for ShortTurns {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = 0;
+    const BATCH: u32 = 4;
+}
+
+#[test]
+fn hand_overs_stay_on_the_node_for_a_turn() {
+    let stand = |node: usize| Scattered::stand_on(node as u32);
+    let (threads, nodes) = (16, 4);
+    let long = law::locality::<Park, Scattered>(threads, nodes, 400, stand);
+    assert!(long.possible > 100, "nobody waited: {long:?}");
+    assert!(long.share() >= 0.8, "{long:?}");
+    let short = law::locality::<ShortTurns, Scattered>(threads, nodes, 400, stand);
+    assert!(short.share() < 0.9, "turns do not end: {short:?}");
+    assert!(short.worst_wait <= law::worst_wait::<ShortTurns>(threads, nodes), "{short:?}");
+    let control = law::locality::<InOrder, Scattered>(threads, nodes, 400, stand);
+    assert!(control.share() < 0.6, "the law of locality cannot fail: {control:?}");
 }

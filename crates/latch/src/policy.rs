@@ -1,6 +1,6 @@
 //! How the shuffled latches behave where the papers leave a choice.
 
-use latchwork_machine::Level;
+use latchwork_machine::{Clock, Level, Machine};
 
 /// Choices that are made when a program is compiled; each has a default that was measured.
 pub trait Policy: Send + Sync + 'static {
@@ -14,6 +14,13 @@ pub trait Policy: Send + Sync + 'static {
     /// sections. With a reservation in force at most those threads pass that were past the check:
     /// one each. Zero reserves from the start.
     const PATIENCE: u32;
+
+    /// How long a newcomer looks at the latch itself before it queues, in nanoseconds, on a machine
+    /// where [`LEVEL`](Self::LEVEL) makes no difference.
+    ///
+    /// There a latch that changes hands in passing costs no more than one that is handed over, and
+    /// whoever looks keeps it busy while the head of the queue wakes up.
+    const LINGER_NS: u64 = 0;
 
     /// Whether a release touches nothing of the latch after the exchange that frees it, so that
     /// the next holder may free or unmap its memory. Costs an exchange instead of a store.
@@ -37,6 +44,7 @@ pub struct Park;
 impl Policy for Park {
     const PARKS: bool = true;
     const PATIENCE: u32 = 16;
+    const LINGER_NS: u64 = 5_000;
 }
 
 /// As [`Park`], for latches whose memory the next holder may free at once, as POSIX allows it for
@@ -47,6 +55,7 @@ pub struct ParkDetached;
 impl Policy for ParkDetached {
     const PARKS: bool = true;
     const PATIENCE: u32 = Park::PATIENCE;
+    const LINGER_NS: u64 = Park::LINGER_NS;
     const DETACHED: bool = true;
 }
 
@@ -57,4 +66,27 @@ pub struct SpinOnly;
 impl Policy for SpinOnly {
     const PARKS: bool = false;
     const PATIENCE: u32 = 0;
+}
+
+/// Looks for a newcomer's time whether `enter` succeeds; false if it must queue.
+///
+/// It yields between looks: if the holder has lost its processor, to the holder.
+pub(crate) fn linger<P: Policy, M: Machine>(mut enter: impl FnMut() -> bool) -> bool {
+    if M::SPIN_NS == 0 || P::LINGER_NS == 0 || M::spread(P::LEVEL) {
+        return false;
+    }
+    for pauses in [1, 1, 2, 2, 4, 4, 8] {
+        (0..pauses).for_each(|_| M::relax());
+        if enter() {
+            return true;
+        }
+    }
+    let until = M::now(Clock::Monotonic) + P::LINGER_NS;
+    while M::now(Clock::Monotonic) < until {
+        M::yield_now();
+        if enter() {
+            return true;
+        }
+    }
+    false
 }

@@ -75,7 +75,7 @@ impl<M: Machine> Queue<M> {
         let slots = M::slots(&self.tail);
         if let Some(me) = slots.readopt(self.address()) {
             slots.at(me).mode.store(mode, Relaxed);
-            return Head { queue: self, slots, me }.wait::<P>(deadline);
+            return Head { queue: self, slots, me }.wait::<P>(0, deadline);
         }
         let me = slots.mine();
         let slot = slots.at(me);
@@ -94,13 +94,16 @@ impl<M: Machine> Queue<M> {
         let before = self.tail.swap(me, AcqRel);
         let head = Head { queue: self, slots, me };
         // Relaxed: a predecessor in this very process is no ghost, and was none when it joined.
-        if before == 0 || slots.at(before).status.load(Relaxed) == status::GHOST {
+        let ahead = if before == 0 { status::GHOST } else { slots.at(before).status.load(Relaxed) };
+        if ahead == status::GHOST {
             slot.status.store(status::HEAD, Relaxed);
             return Ok(head);
         }
         // Release: synchronizes with the Acquire loads of `next`, in `shuffle` and `after`.
         slots.at(before).next.store(me, Release);
-        head.wait::<P>(deadline)
+        // Behind a sleeper the wait is long: it is not worth a look.
+        let asleep = ahead == status::PARKED || ahead == status::HEAD_PARKED;
+        head.wait::<P>(if asleep { 0 } else { M::SPIN_NS }, deadline)
     }
 
     fn address(&self) -> u64 {
@@ -128,9 +131,9 @@ impl<M: Machine> Queue<M> {
 
 impl<'a, M: Machine> Head<'a, M> {
     /// Waits, in the middle of the queue, for the predecessor to leave.
-    fn wait<P: Policy>(self, deadline: Option<Deadline>) -> Result<Self, GaveUp> {
+    fn wait<P: Policy>(self, spin_ns: u64, deadline: Option<Deadline>) -> Result<Self, GaveUp> {
         let slot = self.slots.at(self.me);
-        let mut spin = Spin::<M>::new(M::SPIN_NS);
+        let mut spin = Spin::<M>::new(spin_ns);
         loop {
             if self.arrived() {
                 return Ok(self);

@@ -51,7 +51,7 @@ use core::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Machine, Native, Spin, Waited, Word};
 
-use crate::policy::{Park, Policy, SpinOnly};
+use crate::policy::{Park, Policy, SpinOnly, linger};
 use crate::queue::{Head, Queue, wake};
 
 const HELD: u8 = 1;
@@ -251,6 +251,10 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, deadline: Option<Deadline>) -> bool {
+        // Relaxed: a hint, and `try_lock` acquires.
+        if linger::<P, M>(|| self.held.load(Relaxed) == 0 && self.try_lock()) {
+            return true;
+        }
         let Ok(head) = self.queue.join::<P>(0, deadline) else { return false };
         let (mut losses, mut late) = (0, false);
         let mut spin = Spin::<M>::new(M::SPIN_NS);

@@ -44,7 +44,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Deadline, Integer, Machine, Native, Spin, Waited, Word};
 
-use crate::policy::{Park, Policy};
+use crate::policy::{Park, Policy, linger};
 use crate::queue::{Head, Queue, wake};
 
 const WRITER: u64 = 1;
@@ -287,6 +287,9 @@ impl<M: Machine> ShflRwLock<M> {
     #[cold]
     #[inline(never)]
     fn lock_shared_slow(&self, deadline: Option<Deadline>) -> bool {
+        if linger::<Park, M>(|| self.try_lock_shared()) {
+            return true;
+        }
         let Ok(head) = self.queue.join::<Park>(READ, deadline) else { return false };
         let entered = self.compete(&head, READERS, deadline, || {
             self.state.load(Relaxed) & WRITER == 0 && self.try_enter(WRITER)
@@ -300,6 +303,12 @@ impl<M: Machine> ShflRwLock<M> {
     #[cold]
     #[inline(never)]
     fn lock_exclusive_slow(&self, deadline: Option<Deadline>) -> bool {
+        // Relaxed: a hint, and `try_lock_exclusive` acquires.
+        if linger::<Park, M>(|| {
+            self.state.load(Relaxed) & !PARKED == 0 && self.try_lock_exclusive()
+        }) {
+            return true;
+        }
         let Ok(head) = self.queue.join::<Park>(WRITE, deadline) else { return false };
         let entered = self.compete(&head, 0, deadline, || {
             let seen = self.state.load(Relaxed);

@@ -55,6 +55,7 @@ impl Machine for Native {
         fence(order);
     }
 
+    /// SeqCst, for the compiler alone: the kernel puts the instruction where we are, if need be.
     #[inline(always)]
     fn light_barrier() {
         compiler_fence(Ordering::SeqCst);
@@ -164,7 +165,7 @@ fn barrier() -> bool {
     }
     let passed =
         KNOWN.load(Relaxed) == ABLE && membarrier(MembarrierCommand::PrivateExpedited).is_ok();
-    // Whatever the others do, this thread's own accesses are ordered.
+    // SeqCst: whatever the others do, this thread's own accesses are ordered.
     fence(Ordering::SeqCst);
     passed
 }

@@ -234,7 +234,7 @@ impl Machine for Shared {
         fence(order);
     }
 
-    /// A whole fence: `membarrier` reaches other processes only if they registered for it, and
+    /// A SeqCst fence: `membarrier` reaches other processes only if they registered for it, and
     /// whether each peer has cannot be known. So the quick side pays its share here.
     #[inline(always)]
     fn light_barrier() {
@@ -242,6 +242,7 @@ impl Machine for Shared {
     }
 
     fn heavy_barrier() -> bool {
+        // SeqCst: the other half of `light_barrier`.
         fence(Ordering::SeqCst);
         true
     }

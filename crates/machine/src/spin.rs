@@ -7,10 +7,13 @@ use core::marker::PhantomData;
 
 use crate::{Clock, Machine};
 
+/// PAUSEs between two looks, up to which the clock is not asked: it costs as much as they do.
+const PAUSES_UNTIMED: u32 = 8;
+
 /// The most PAUSEs between two looks at the word that one waits for.
 ///
 /// Looking seldom is what lets the holder work in peace: each look costs it a cache miss.
-const PAUSES_MAX: u32 = 32;
+const PAUSES_MAX: u32 = 64;
 
 /// A budget of nanoseconds to be spent looking at a word, ever more seldom.
 pub struct Spin<M> {
@@ -21,9 +24,9 @@ pub struct Spin<M> {
 }
 
 impl<M: Machine> Spin<M> {
-    /// A budget that begins to run at the first [`again`](Self::again).
+    /// A budget that begins to run after the first few looks, at [`again`](Self::again).
     pub fn new(budget_ns: u64) -> Self {
-        Self { budget_ns, began: 0, pauses: 0, machine: PhantomData }
+        Self { budget_ns, began: 0, pauses: 1, machine: PhantomData }
     }
 
     /// Pauses and returns true, or returns false: the budget is spent.
@@ -31,11 +34,13 @@ impl<M: Machine> Spin<M> {
         if self.budget_ns == 0 {
             return false;
         }
-        if self.pauses == 0 {
-            self.pauses = 1;
-            self.began = M::now(Clock::Monotonic);
-        } else if M::now(Clock::Monotonic).wrapping_sub(self.began) >= self.budget_ns {
-            return false;
+        if self.pauses > PAUSES_UNTIMED {
+            let now = M::now(Clock::Monotonic);
+            if self.began == 0 {
+                self.began = now;
+            } else if now.wrapping_sub(self.began) >= self.budget_ns {
+                return false;
+            }
         }
         for _ in 0..self.pauses {
             M::relax();

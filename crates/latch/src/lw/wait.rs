@@ -1,0 +1,229 @@
+//! The slow paths of the [`LwLatch`](super::LwLatch): the four phases, and calling.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use latchwork_machine::{Deadline, Machine, Slots, Spin, Word};
+
+use super::attempt::Attempt;
+use super::state::*;
+use super::{LwLatch, mode};
+use crate::list::{self, Taken};
+
+/// What part of a machine's budget is spent on looking; sections are short.
+const SPIN_SHARE: u64 = 8;
+/// How often a thread that has looked in vain lets others run before it queues. The holder may be
+/// one who lost its processor.
+const YIELDS: u32 = 8;
+
+impl<A: Attempt, M: Machine> LwLatch<A, M> {
+    /// Tries as a newcomer, and looks first.
+    #[inline]
+    pub(super) fn enter(&self, mode: u32) -> bool {
+        if mode == mode::SHARED {
+            return match A::share::<M>(&self.state, true, Self::LIMIT) {
+                Ok(()) => true,
+                Err(left) => {
+                    self.refused(left);
+                    false
+                }
+            };
+        }
+        // Relaxed: the exchange decides.
+        let mut seen = self.state.load(Relaxed);
+        while is_free(seen) {
+            let next = bypass(seen, Self::LIMIT) | EXCLUSIVE;
+            // Acquire: as in `lock_exclusive`.
+            match self.state.compare_exchange(seen, next, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Tries as one who was called: nothing but a holder stops it.
+    fn enter_called(&self, mode: u32) -> bool {
+        let (bar, hold) = if mode == mode::SHARED { (EXCLUSIVE, 1) } else { (HELD, EXCLUSIVE) };
+        // Acquire: as in `lock_exclusive`, and for a share as in `Attempt::share`.
+        let seen = update(&self.state, Acquire, |s| match s & bar {
+            0 => admitted(s) + hold,
+            _ => s,
+        });
+        if seen & bar != 0 {
+            return false;
+        }
+        self.admit(mode, seen);
+        true
+    }
+
+    /// What one from the queue owes to others when it got in, and the state had been `seen`.
+    fn admit(&self, mode: u32, seen: u32) {
+        // Sharers who queued because of the bar, or of a holder whose release called nobody since
+        // we were called, may follow at once.
+        if mode == mode::SHARED && seen & WAITERS != 0 {
+            self.wake(false);
+        }
+    }
+
+    /// What a newcomer owes to others when it was refused a share.
+    #[inline]
+    pub(super) fn refused(&self, left: u32) {
+        if must_wake(left) {
+            self.wake(false);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn lock_slow(&self, mode: u32, deadline: Option<Deadline>) -> bool {
+        if self.spin(|| self.enter(mode)) {
+            return true;
+        }
+        let slots = M::slots(&self.state);
+        let me = slots.mine();
+        let slot = slots.at(me);
+        let mut called = 0;
+        let mut losses = 0;
+        loop {
+            self.join(slots, me, mode | called, losses >= A::LOSSES);
+            let entered = if called == 0 { self.enter(mode) } else { self.enter_called(mode) };
+            if entered {
+                if !self.leave(slots, me) {
+                    // Called, but in already.
+                    let seen = update(&self.state, Relaxed, admitted);
+                    self.admit(mode, seen);
+                }
+                list::free(slot);
+                return true;
+            }
+            let in_time = list::wait(slot, deadline, 0);
+            if !in_time && self.leave(slots, me) {
+                list::free(slot);
+                // If we were the first in line, those behind us may go with the holders.
+                self.wake(false);
+                return false;
+            }
+            list::free(slot);
+            called = mode::CALLED;
+            if self.spin(|| self.enter_called(mode)) {
+                return true;
+            }
+            if !in_time {
+                self.decline(slots);
+                return false;
+            }
+            losses += 1;
+        }
+    }
+
+    /// Tries once, and again for as long as a machine cares to.
+    #[inline]
+    fn spin(&self, mut enter: impl FnMut() -> bool) -> bool {
+        let mut spin = Spin::<M>::new(M::SPIN_NS / SPIN_SHARE);
+        let mut yields = if M::SPIN_NS == 0 { 0 } else { YIELDS };
+        loop {
+            if enter() {
+                return true;
+            }
+            if spin.again() {
+                continue;
+            }
+            if yields == 0 {
+                return false;
+            }
+            yields -= 1;
+            M::yield_now();
+        }
+    }
+
+    /// Phase 2.
+    pub(super) fn join(&self, slots: Slots<'_, M>, me: u32, mode: u32, starved: bool) {
+        // Relaxed: read under the list's lock.
+        slots.at(me).mode.store(mode, Relaxed);
+        let ahead = mode & (mode::CALLED | mode::RELEASE) != 0;
+        let mut list = self.list.lock(slots);
+        let orphaned = list.is_empty() && slots.has_ghosts();
+        list.push(me, ahead);
+        // Relaxed: see the module on memory order.
+        update(&self.state, Relaxed, |s| {
+            let s = if orphaned { admitted(s) } else { s };
+            let s = if starved { s | STARVED } else { s };
+            // Who was called has tried. Who waits for a release must not miss one because of a
+            // call that went out before.
+            if ahead { s & !CALLING | WAITERS } else { s | WAITERS }
+        });
+    }
+
+    /// Leaves the list; false if this thread was called before it could.
+    pub(super) fn leave(&self, slots: Slots<'_, M>, me: u32) -> bool {
+        if !list::retract(slots.at(me)) {
+            return false;
+        }
+        let mut list = self.list.lock(slots);
+        list.unlink(me);
+        let empty = list.is_empty();
+        // Relaxed: see the module on memory order.
+        update(&self.state, Relaxed, |s| listed(s, empty));
+        true
+    }
+
+    /// Was called and does not want the latch any more: passes the call on.
+    fn decline(&self, slots: Slots<'_, M>) {
+        let list = self.list.lock(slots);
+        let empty = list.is_empty();
+        // Relaxed: see the module on memory order.
+        update(&self.state, Relaxed, |s| listed(s & !CALLING, empty));
+        drop(list);
+        self.wake(false);
+    }
+
+    /// Calls those at the head of the list who could get in, and, if the latch was `released`,
+    /// those who wait for that.
+    ///
+    /// Looks at the state under the list's lock. If it is held again, or somebody is called
+    /// already, then that thread's next step comes after `WAITERS` was set, and will see to it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wake(&self, released: bool) {
+        let slots = M::slots(&self.state);
+        let mut list = self.list.lock(slots);
+        // Acquire: synchronizes with the Release of the last holder, for a reader that backed out
+        // may call in its stead. Those who waited for the release see what came before it.
+        let seen = self.state.load(Acquire);
+        let released = released || seen & HELD == 0;
+        let mut taken = Taken::default();
+        let mut called = false;
+        let mut full = seen & CALLING != 0;
+        let mut next = list.first();
+        while let Some(number) = next {
+            next = list.after(number);
+            // Relaxed: written under the lock, or before it was taken.
+            let mode = slots.at(number).mode.load(Relaxed);
+            if mode == mode::RELEASE {
+                if released {
+                    list.take(number, &mut taken);
+                }
+                continue;
+            }
+            let shared = mode & mode::SHARED != 0;
+            let fits = if shared { seen & EXCLUSIVE == 0 } else { seen & HELD == 0 && !called };
+            if !full && fits {
+                if list.take(number, &mut taken) {
+                    called = true;
+                    full = !shared;
+                }
+                continue;
+            }
+            full = true;
+            // Whoever waits for a release stands before those who were never called.
+            if mode & mode::CALLED == 0 {
+                break;
+            }
+        }
+        let empty = list.is_empty();
+        // Relaxed: see the module on memory order.
+        update(&self.state, Relaxed, |s| listed(if called { s | CALLING } else { s }, empty));
+        drop(list);
+        taken.grant(&slots);
+    }
+}
