@@ -118,7 +118,7 @@ fn crowds() -> Vec<usize> {
 #[test]
 fn stress_all_ways_in() {
     for threads in crowds() {
-        let rounds = 20_000 / threads as u32;
+        let rounds = 200_000 / threads as u32;
         stress::<FetchAdd>(threads, rounds);
         stress::<CompareExchange>(threads, rounds);
         stress::<Strict<FetchAdd>>(threads, rounds / 4);

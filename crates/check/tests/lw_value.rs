@@ -36,7 +36,9 @@ fn loom_acquire_or_wait_sees_what_the_holder_did() {
             // SAFETY: locked above.
             unsafe { g.latch.unlock_exclusive() };
             waiter.join().unwrap();
-            reader.map(|reader| reader.join().unwrap());
+            if let Some(reader) = reader {
+                reader.join().unwrap();
+            }
             g.is_idle();
         });
     }
@@ -124,16 +126,13 @@ fn loom_bug_2014_value_waiter_queues_during_a_call() {
 /// flag was cleared with waiters left: the third of these is not woken.
 #[test]
 fn loom_bug_2025_waiters_flag_follows_the_latchs_own_list() {
-    explore("2025", 2, || {
-        let g = Guarded::<Blind>::new();
+    explore("2025", THREE, || {
+        let g = Guarded::<FetchAdd>::new();
         g.latch.lock_exclusive();
-        let others = [(); 2].map(|()| {
-            let g = g.clone();
-            thread::spawn(move || g.write())
-        });
-        // SAFETY: locked above.
-        unsafe { g.latch.unlock_exclusive() };
-        others.map(|other| other.join().unwrap());
-        g.is_idle();
+        let holder = |g: &Guarded<FetchAdd>| {
+            // SAFETY: locked above, on this thread's behalf.
+            unsafe { g.latch.unlock_exclusive() };
+        };
+        threads!(g: holder(&g), g.write(); g.write());
     });
 }

@@ -19,10 +19,10 @@
 //! | no `EXCLUSIVE`, no `STARVED` | sharers + 1 | a newcomer for a share |
 //! | anything | sharers + 1, then - 1 | a newcomer for a share that backs out ([`FetchAdd`]) |
 //! | no `EXCLUSIVE`, no sharers, no `STARVED` | `EXCLUSIVE` | a newcomer |
-//! | as the two above, `WAITERS` or `CALLING` | bypassed + 1, or `STARVED` | that newcomer |
+//! | as the two above, `WAITERS` without `CALLING` | bypassed + 1, or `STARVED` | that newcomer |
 //! | no `EXCLUSIVE` | sharers + 1, no `CALLING STARVED BYPASSED` | a called waiter |
 //! | not held | `EXCLUSIVE`, no `CALLING STARVED BYPASSED` | a called waiter |
-//! | anything | `WAITERS`, no `CALLING` if it was called | who queues |
+//! | anything | `WAITERS`; no `CALLING`, perhaps `STARVED` if it was called | who queues |
 //! | anything | `CALLING`; no `WAITERS` if the list is empty now | who calls |
 //! | held | sharers - 1, or no `EXCLUSIVE` | a holder; then it calls, if it must |
 //! | `EXCLUSIVE` | sharers = 1 | `downgrade` |
@@ -56,15 +56,19 @@
 //!
 //! # Fairness
 //!
-//! A *bypass* is a newcomer that gets in while somebody waits. After [`Attempt::BYPASSES`] of them
-//! newcomers are stopped, shared and exclusive alike, until a waiter that had been called got in;
-//! then the count begins anew. Waiters are called in the order of arrival, and one that loses the
-//! race for the latch goes back to the head. So a waiter with n others before it is passed by at
-//! most (n + 1) x `BYPASSES` newcomers, and one more for each thread that was past the check. Not
-//! counted are bypasses of one who was called together with others and is the slower to wake: he
-//! may lose to any number until he is at the head again, once for each of the others.
-//! PostgreSQL has no bound, and its writers starve under overlapping readers, who never release
-//! the latch altogether; here the readers themselves count.
+//! Waiters are called in the order of arrival, and one that loses the race for the latch goes back
+//! to the head. Newcomers, shared and exclusive alike, are stopped (`STARVED`)
+//!
+//! - after [`Attempt::BYPASSES`] of them got in while somebody waited and nobody was called: these
+//!   are readers that overlap, so that no release makes the latch free, and nobody is ever called;
+//! - when a waiter has lost [`Attempt::LOSSES`] races: it was called, and found that newcomers had
+//!   been faster. How many got in while it woke up is not counted: the latch would have lain idle;
+//!
+//! until somebody from the queue got in. Then the count begins anew, but losses are remembered. So
+//! of n waiters the last is passed by at most n x `BYPASSES` newcomers while nobody is called, and
+//! one for each thread that was past the check; and it loses at most `LOSSES` races, and then one
+//! more for each waiter that was called together with it and came first. PostgreSQL has no bound,
+//! and its writers starve under overlapping readers.
 //!
 //! A reader may be stopped by a writer that waits, so **a thread must not take a second share
 //! while it holds one**.
@@ -120,7 +124,7 @@ mod mode {
 
 /// Many may share it, or one may hold it: 8 bytes, free when zero.
 ///
-/// The default policy stops newcomers after 32 bypasses. No poisoning; a thread that ends while it
+/// Newcomers pass waiters a bounded number of times: see [`Attempt`]. No poisoning; a thread that ends while it
 /// holds the latch leaves it held.
 #[repr(C)]
 pub struct LwLatch<A: Attempt = FetchAdd, M: Machine = Native> {

@@ -43,8 +43,8 @@ pub struct Park;
 
 impl Policy for Park {
     const PARKS: bool = true;
-    const PATIENCE: u32 = 16;
-    const LINGER_NS: u64 = 5_000;
+    const PATIENCE: u32 = 64;
+    const LINGER_NS: u64 = 2_000;
 }
 
 /// As [`Park`], for latches whose memory the next holder may free at once, as POSIX allows it for
@@ -70,22 +70,28 @@ impl Policy for SpinOnly {
 
 /// Looks for a newcomer's time whether `enter` succeeds; false if it must queue.
 ///
-/// It yields between looks: if the holder has lost its processor, to the holder.
-pub(crate) fn linger<P: Policy, M: Machine>(mut enter: impl FnMut() -> bool) -> bool {
+/// If nobody queues it yields between looks: should the holder have lost its processor, to the
+/// holder. If others do there is more to run than processors, and a yield would cost the holder
+/// its own.
+pub(crate) fn linger<P: Policy, M: Machine>(alone: bool, mut enter: impl FnMut() -> bool) -> bool {
     if M::SPIN_NS == 0 || P::LINGER_NS == 0 || M::spread(P::LEVEL) {
         return false;
     }
-    for pauses in [1, 1, 2, 2, 4, 4, 8] {
-        (0..pauses).for_each(|_| M::relax());
+    let mut until = None;
+    for look in 0u32.. {
+        match (look, alone) {
+            (0..7, _) => (0..1 << (look / 2)).for_each(|_| M::relax()),
+            (_, true) => M::yield_now(),
+            (_, false) => (0..16).for_each(|_| M::relax()),
+        }
         if enter() {
             return true;
         }
-    }
-    let until = M::now(Clock::Monotonic) + P::LINGER_NS;
-    while M::now(Clock::Monotonic) < until {
-        M::yield_now();
-        if enter() {
-            return true;
+        if look >= 7 {
+            let now = M::now(Clock::Monotonic);
+            if now >= *until.get_or_insert(now + P::LINGER_NS) {
+                break;
+            }
         }
     }
     false

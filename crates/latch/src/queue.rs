@@ -60,10 +60,10 @@ pub(crate) struct GaveUp;
 
 impl<M: Machine> Queue<M> {
     /// Whether nobody waits.
-    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed: a hint; whoever acts on it finds out by an exchange.
-        self.tail.load(Relaxed) == 0
+        let last = self.tail.load(Relaxed);
+        last == 0 || M::slots(&self.tail).at(last).status.load(Relaxed) == status::GHOST
     }
 
     /// Joins, and returns at the head of the queue.

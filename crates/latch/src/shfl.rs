@@ -203,6 +203,37 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         unsafe { self.unlock() };
     }
 
+    /// As [`try_lock`](Self::try_lock), with a load and a store, where no other thread exists.
+    ///
+    /// # Safety
+    ///
+    /// No other thread can reach the latch, in this process or another, until this returns.
+    #[inline]
+    pub unsafe fn try_lock_alone(&self) -> bool {
+        // Relaxed: what was done under the latch was done by this thread, or by one it joined.
+        let free = self.held.load(Relaxed) == 0;
+        if free {
+            self.held.store(HELD, Relaxed);
+        }
+        free
+    }
+
+    /// Releases the latch with a store, where no other thread exists. False, and nothing done, if
+    /// threads that are not here after a fork have left more to do: then use another release.
+    ///
+    /// # Safety
+    ///
+    /// As for [`try_lock_alone`](Self::try_lock_alone), and the latch is held.
+    #[inline]
+    pub unsafe fn unlock_alone(&self) -> bool {
+        // Relaxed: as in `try_lock_alone`.
+        let plain = self.held.load(Relaxed) == HELD && self.reserve.load(Relaxed) == 0;
+        if plain {
+            self.held.store(0, Relaxed);
+        }
+        plain
+    }
+
     /// Whether somebody holds the latch at this moment.
     #[inline]
     pub fn is_locked(&self) -> bool {
@@ -252,7 +283,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     #[inline(never)]
     fn lock_slow(&self, deadline: Option<Deadline>) -> bool {
         // Relaxed: a hint, and `try_lock` acquires.
-        if linger::<P, M>(|| self.held.load(Relaxed) == 0 && self.try_lock()) {
+        let alone = self.queue.is_empty();
+        if linger::<P, M>(alone, || self.held.load(Relaxed) == 0 && self.try_lock()) {
             return true;
         }
         let Ok(head) = self.queue.join::<P>(0, deadline) else { return false };

@@ -287,7 +287,7 @@ impl<M: Machine> ShflRwLock<M> {
     #[cold]
     #[inline(never)]
     fn lock_shared_slow(&self, deadline: Option<Deadline>) -> bool {
-        if linger::<Park, M>(|| self.try_lock_shared()) {
+        if linger::<Park, M>(self.queue.is_empty(), || self.try_lock_shared()) {
             return true;
         }
         let Ok(head) = self.queue.join::<Park>(READ, deadline) else { return false };
@@ -304,9 +304,8 @@ impl<M: Machine> ShflRwLock<M> {
     #[inline(never)]
     fn lock_exclusive_slow(&self, deadline: Option<Deadline>) -> bool {
         // Relaxed: a hint, and `try_lock_exclusive` acquires.
-        if linger::<Park, M>(|| {
-            self.state.load(Relaxed) & !PARKED == 0 && self.try_lock_exclusive()
-        }) {
+        let free = || self.state.load(Relaxed) & !PARKED == 0;
+        if linger::<Park, M>(self.queue.is_empty(), || free() && self.try_lock_exclusive()) {
             return true;
         }
         let Ok(head) = self.queue.join::<Park>(WRITE, deadline) else { return false };

@@ -20,7 +20,7 @@ use crate::{
 pub struct Native;
 
 /// Enough for a context switch there and back; longer waits are cheaper asleep.
-pub(crate) const SPIN_NS: u64 = 10_000;
+pub(crate) const SPIN_NS: u64 = 3_000;
 
 struct Table {
     table: SlotTable<Native>,

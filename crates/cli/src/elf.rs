@@ -1,0 +1,106 @@
+//! The little of ELF that tells whether the loader will load us.
+//!
+//! Nothing in the file is trusted: every offset is checked against what was read.
+
+/// What kind of program a file's beginning says it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Image {
+    /// A program that asks for a loader, on this machine.
+    Dynamic,
+    /// A program without a loader.
+    Static,
+    /// A program for another machine, by ELF's number; or of another word size.
+    Foreign(u16),
+    /// A script; its interpreter's path.
+    Script(Vec<u8>),
+    /// Something else.
+    Unknown,
+}
+
+#[cfg(target_arch = "x86_64")]
+const MACHINE: u16 = 62;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u16 = 183;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("no pthread layouts are known for this machine");
+
+const INTERPRETER: u32 = 3;
+
+/// Reads the first bytes of a file; 4 KiB are enough for all linkers known.
+pub(crate) fn image(bytes: &[u8]) -> Image {
+    if let Some(rest) = bytes.strip_prefix(b"#!") {
+        let line = rest.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii_start();
+        let path = line.split(|b| b.is_ascii_whitespace()).next().unwrap_or_default();
+        return Image::Script(path.to_vec());
+    }
+    if !bytes.starts_with(b"\x7fELF") {
+        return Image::Unknown;
+    }
+    let machine = half(bytes, 18).unwrap_or(0);
+    // 64 bits, little-endian: what this program itself is.
+    if bytes.get(4..6) != Some(&[2, 1]) || machine != MACHINE {
+        return Image::Foreign(machine);
+    }
+    match asks_for_loader(bytes) {
+        Some(true) => Image::Dynamic,
+        Some(false) => Image::Static,
+        None => Image::Unknown,
+    }
+}
+
+/// Whether a program header names an interpreter; none if the headers are not there.
+fn asks_for_loader(bytes: &[u8]) -> Option<bool> {
+    let table = usize::try_from(u64::from_le_bytes(field(bytes, 32)?)).ok()?;
+    let size = usize::from(half(bytes, 54)?);
+    let count = usize::from(half(bytes, 56)?);
+    let mut found = false;
+    for index in 0..count {
+        let at = table.checked_add(index.checked_mul(size)?)?;
+        found |= u32::from_le_bytes(field(bytes, at)?) == INTERPRETER;
+    }
+    Some(found)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    field(bytes, at).map(u16::from_le_bytes)
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_is_dynamic_and_its_pieces_are_no_panic() {
+        let bytes = std::fs::read("/proc/self/exe").unwrap();
+        assert_eq!(image(&bytes), Image::Dynamic);
+        for length in 0..2000 {
+            let _ = image(&bytes[..length]);
+        }
+    }
+
+    #[test]
+    fn scripts_name_an_interpreter() {
+        assert_eq!(image(b"#! /bin/sh -e\n"), Image::Script(b"/bin/sh".to_vec()));
+        assert_eq!(image(b"#!"), Image::Script(Vec::new()));
+        assert_eq!(image(b"echo"), Image::Unknown);
+    }
+
+    #[test]
+    fn another_machine_is_foreign() {
+        let mut bytes = vec![0; 64];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[18] = 40;
+        assert_eq!(image(&bytes), Image::Foreign(40));
+    }
+
+    #[test]
+    fn offsets_that_lead_astray_are_unknown() {
+        let mut bytes = std::fs::read("/proc/self/exe").unwrap()[..4096].to_vec();
+        bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(image(&bytes), Image::Unknown);
+    }
+}

@@ -1,0 +1,111 @@
+//! The program `latchwork`: one word per deed.
+//!
+//! | word | deed |
+//! |---|---|
+//! | `run` | run a program on our latches |
+//! | `profile` | the same, and say which latches were waited for, and where |
+//! | `demo` | a program of the system's own, with and without |
+//! | `bench` | measure our latches beside other people's |
+//! | `completions`, `man` | for the shell, and for `man` |
+//!
+//! Exit codes: 0 done, 1 failed or found something, 2 misused. `run` and `profile` pass the
+//! program's own on, and have those of env(1) and timeout(1) for themselves: 125 they failed, 126
+//! the program cannot be executed, 127 it was not found, 128+n it was killed by signal n.
+
+mod bench;
+mod demo;
+mod elf;
+mod launch;
+mod output;
+mod profile;
+mod program;
+mod report;
+mod session;
+mod signals;
+mod symbols;
+mod watch;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Latches for unmodified programs
+#[derive(Parser)]
+#[command(name = "latchwork", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    word: Word,
+}
+
+#[derive(Subcommand)]
+enum Word {
+    Run(launch::RunArgs),
+    Profile(profile::Args),
+    Demo(demo::Args),
+    /// Measure
+    Bench {
+        #[command(subcommand)]
+        what: BenchWhat,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+#[derive(Subcommand)]
+enum BenchWhat {
+    Latch(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
+    let result = match cli.word {
+        Word::Run(args) => Ok(launch::run(args)),
+        Word::Profile(args) => profile::run(args),
+        Word::Demo(args) => demo::run(args),
+        Word::Bench { what: BenchWhat::Latch(args) } => bench::run(args),
+        Word::Completions { shell } => completions(shell),
+        Word::Man => man(),
+    };
+    result.unwrap_or_else(|error| {
+        output::complain(&format!("{error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints what clap has to say. Its code is 2, but 125 where 2 might be the program's.
+fn misused(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    let wraps = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile");
+    ExitCode::from(if wraps { launch::FAILED } else { 2 })
+}
+
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "latchwork", &mut script);
+    output::print(|out| out.write_all(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn man() -> anyhow::Result<ExitCode> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+    for word in Cli::command().get_subcommands() {
+        let name = format!("latchwork-{}", word.get_name());
+        let word = word.clone().name(name.leak() as &'static str);
+        clap_mangen::Man::new(word).render(&mut page)?;
+    }
+    output::print(|out| out.write_all(&page))?;
+    Ok(ExitCode::SUCCESS)
+}

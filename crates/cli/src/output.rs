@@ -1,0 +1,87 @@
+//! What is printed, and where: data to stdout, all else to stderr.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+
+/// The columns that everything fits.
+pub(crate) const WIDTH: usize = 100;
+
+/// One line on stderr.
+pub(crate) fn complain(what: &str) {
+    let _ = writeln!(anstream::stderr(), "latchwork: {what}");
+}
+
+/// Prints to stdout; a reader that closed the pipe has seen enough.
+pub(crate) fn print(
+    write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether stderr is a terminal that likes colours.
+pub(crate) fn colour_on_stderr() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !refused && io::stderr().is_terminal()
+}
+
+/// A table without lines. Columns in `right` hold numbers.
+pub(crate) fn table(header: &[&str], right: std::ops::Range<usize>, colour: bool) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Dim)));
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if right.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    if colour {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table
+}
+
+/// A time, in three or four characters and a unit.
+pub(crate) fn time(ns: u64) -> String {
+    match ns as f64 {
+        ns if ns < 999.5 => format!("{ns:.0} ns"),
+        ns if ns < 999_500.0 => format!("{:.1} us", ns / 1e3),
+        ns if ns < 999_500_000.0 => format!("{:.1} ms", ns / 1e6),
+        ns => format!("{:.1} s", ns / 1e9),
+    }
+}
+
+/// A count, in at most five characters.
+pub(crate) fn count(n: u64) -> String {
+    match n as f64 {
+        _ if n < 100_000 => n.to_string(),
+        n if n < 999_500.0 => format!("{:.0}k", n / 1e3),
+        n if n < 999_500_000.0 => format!("{:.1}M", n / 1e6),
+        n => format!("{:.1}G", n / 1e9),
+    }
+}
+
+/// The last `width` characters of a text, the first of them a mark if some are missing.
+pub(crate) fn tail(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    format!("~{}", text.chars().skip(length - width + 1).collect::<String>())
+}
+
+/// The first `width` characters of a text, the last of them a mark if some are missing.
+pub(crate) fn head(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    format!("{}~", text.chars().take(width - 1).collect::<String>())
+}

@@ -1,0 +1,118 @@
+//! `latchwork profile`: run a program, and say which latches were waited for, and where.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::launch::{FAILED, LatchArg};
+use crate::session::{self, Plan, Session};
+use crate::{output, report, watch};
+
+/// Run a program on our latches and report, on stderr, which were waited for, and where
+///
+/// Exits as the program does, and as `run` where there is no program to exit.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    latch: LatchArg,
+
+    /// JSON lines: one object a process, a latch, a call site
+    #[arg(long)]
+    json: bool,
+
+    /// Report to a file instead of to stderr
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Only processes that run this program; others run on our latches and are not recorded
+    #[arg(long, value_name = "EXE")]
+    only: Option<String>,
+
+    /// How many latches, and how many call sites
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    top: u32,
+
+    /// Look at a program that is being profiled: its process number, or the folder it writes to
+    #[arg(long, value_name = "PID|DIR", conflicts_with_all = ["only", "output", "latch", "command"])]
+    watch: Option<String>,
+
+    /// Seconds between looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, requires = "watch")]
+    interval: f64,
+
+    /// Look once
+    #[arg(long, requires = "watch")]
+    once: bool,
+
+    /// The program, and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM ARGS", required_unless_present = "watch")]
+    command: Vec<std::ffi::OsString>,
+}
+
+/// Runs and reports, or watches.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(target) = &args.watch {
+        let options = args.options(output_colour());
+        return watch::run(target, &options, args.once, args.interval);
+    }
+    // Before the program runs: a report that cannot be written is a failure of ours.
+    let file = match args.output.as_deref().map(create).transpose() {
+        Ok(file) => file,
+        Err(error) => {
+            let path = args.output.unwrap_or_default();
+            output::complain(&format!("{}: {error}", path.display()));
+            return Ok(ExitCode::from(FAILED));
+        }
+    };
+    let only = args.only.as_deref();
+    let plan = Plan { command: &args.command, latch: &args.latch.latch, only };
+    let session = match session::run(&plan, |_| ()) {
+        Ok(session) => session,
+        Err(refusal) => return Ok(refusal.say()),
+    };
+    let written = match file {
+        Some(mut file) => tell(&session, &args.options(false), &mut file),
+        None => {
+            let options = args.options(output::colour_on_stderr());
+            tell(&session, &options, &mut io::stderr().lock())
+        }
+    };
+    // The program's code is what its caller waits for, whatever became of the report.
+    if let Err(error) = written {
+        output::complain(&format!("the report: {error}"));
+    }
+    Ok(session.code())
+}
+
+fn create(path: &Path) -> io::Result<std::fs::File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+fn output_colour() -> bool {
+    use std::io::IsTerminal;
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+fn tell(session: &Session, options: &report::Options, out: &mut dyn Write) -> io::Result<()> {
+    report::print(&session.snapshots, options, out)?;
+    if let Some(folder) = &session.running
+        && !options.json
+    {
+        writeln!(
+            out,
+            "Processes that the program left behind still write to {}: profile --watch.",
+            folder.display()
+        )?;
+    }
+    out.flush()
+}
+
+impl Args {
+    fn options(&self, colour: bool) -> report::Options {
+        let cost = latchwork_profile::cost_ns();
+        report::Options { top: self.top as usize, json: self.json, colour, cost }
+    }
+}

@@ -1,0 +1,269 @@
+//! Condition variables: a list of waiters in the object's first 4 bytes.
+//!
+//! The waits are in `wait.c`, for they can be cancelled; this file has their steps, and all that
+//! cannot. What is whose is told by two objects here:
+//!
+//! | condition variable | mutex | served by |
+//! |---|---|---|
+//! | private | any | ours; the mutex is released and taken as its own kind has it |
+//! | process-shared | glibc's (process-shared, robust, ..) | glibc |
+//! | process-shared | ours | glibc, with a mutex of its own: the gate |
+//!
+//! glibc on x86-64 has each of these functions twice, as `GLIBC_2.3.2` and as `GLIBC_2.2.5` for
+//! programs linked before 2003. Our names have no version and serve both: the old object has 48
+//! bytes, all zero at first, like the new.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{c_int, c_void, clockid_t, pthread_cond_t, pthread_condattr_t, timespec};
+
+use latchwork_latch::{Condvar, Outcome, Ticket};
+
+use crate::abi::{COND_MONOTONIC, COND_SHARED, Cond, Mutex};
+use crate::mode::{self, GLIBC};
+use crate::{mutex, real};
+
+unsafe extern "C" {
+    pub(crate) fn latchwork_cond_wait(
+        cond: *mut pthread_cond_t,
+        mutex: *mut libc::pthread_mutex_t,
+    ) -> c_int;
+    pub(crate) fn latchwork_cond_timedwait(
+        cond: *mut pthread_cond_t,
+        mutex: *mut libc::pthread_mutex_t,
+        at: *const timespec,
+    ) -> c_int;
+    pub(crate) fn latchwork_cond_clockwait(
+        cond: *mut pthread_cond_t,
+        mutex: *mut libc::pthread_mutex_t,
+        clock: clockid_t,
+        at: *const timespec,
+    ) -> c_int;
+}
+
+/// What `wait.c` keeps of a wait, on its stack.
+#[repr(C)]
+struct Wait {
+    cond: *const Cond,
+    mutex: *const Mutex,
+    caller: usize,
+    count: u32,
+    ticket: Option<Ticket>,
+}
+
+const _: () = assert!(size_of::<Wait>() <= 64 && align_of::<Wait>() <= 8);
+
+/// Whether the condition variable is the C library's: the same word decides for every function.
+#[inline]
+fn is_glibc(cond: &Cond) -> bool {
+    // Relaxed: who may use the object has seen it initialised.
+    cond.flags.load(Relaxed) & COND_SHARED != 0 || mode::mode() & GLIBC != 0
+}
+
+/// Who serves a wait: 0 we, 1 the C library, 2 the C library with the gate.
+#[unsafe(no_mangle)]
+extern "C" fn latchwork_cond_route(cond: &Cond, mutex: &Mutex) -> c_int {
+    match (is_glibc(cond), mutex::is_passed_through(mutex)) {
+        (false, _) => 0,
+        (true, true) => 1,
+        (true, false) => 2,
+    }
+}
+
+/// The clock that a condition variable was initialised with.
+#[unsafe(no_mangle)]
+extern "C" fn latchwork_cond_clock(cond: &Cond) -> clockid_t {
+    let monotonic = cond.flags.load(Relaxed) & COND_MONOTONIC != 0;
+    if monotonic { libc::CLOCK_MONOTONIC } else { libc::CLOCK_REALTIME }
+}
+
+/// Enters the list of waiters, then releases the mutex.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn latchwork_wait_begin(
+    wait: *mut Wait,
+    cond: &Cond,
+    mutex: *const Mutex,
+    caller: usize,
+) -> c_int {
+    let ticket = cond.waiters.enqueue();
+    // SAFETY: POSIX has the caller of a wait hold the mutex.
+    match unsafe { mutex::release_all(mutex) } {
+        Ok(count) => {
+            let begun = Wait { cond, mutex, caller, count, ticket: Some(ticket) };
+            // SAFETY: `wait.c` gives a place of 64 bytes, as asserted above.
+            unsafe { wait.write(begun) };
+            0
+        }
+        Err(error) => {
+            leave(&cond.waiters, ticket);
+            error
+        }
+    }
+}
+
+/// Leaves the list, and passes a signal on that was meant for this thread.
+fn leave(waiters: &Condvar, ticket: Ticket) {
+    if waiters.cancel(ticket) {
+        waiters.notify_one();
+    }
+}
+
+/// The word to sleep on, and what to expect in it; null once there is nothing to wait for.
+#[unsafe(no_mangle)]
+extern "C" fn latchwork_wait_word(wait: &Wait, expected: &mut u32) -> *const u32 {
+    let Some(ticket) = &wait.ticket else { return core::ptr::null() };
+    // SAFETY: POSIX has nobody destroy a condition variable that is waited for. If this thread
+    // was signalled meanwhile the object may be gone: but then only its address is used.
+    let waiters = unsafe { &(*wait.cond).waiters };
+    match waiters.sleep_word(ticket) {
+        Some((word, value)) => {
+            *expected = value;
+            word.as_ptr()
+        }
+        None => core::ptr::null(),
+    }
+}
+
+/// Leaves the list and takes the mutex again. Zero if signalled, -1 if not, else what went wrong.
+#[unsafe(no_mangle)]
+extern "C" fn latchwork_wait_end(wait: &mut Wait) -> c_int {
+    // SAFETY: as in `latchwork_wait_word`.
+    let waiters = unsafe { &(*wait.cond).waiters };
+    let outcome = wait.ticket.take().map(|ticket| waiters.finish(ticket));
+    // SAFETY: a mutex that a thread waits to take again is not destroyed.
+    let relocked = mutex::reacquire(unsafe { &*wait.mutex }, wait.count, wait.caller);
+    match (relocked, outcome) {
+        (0, Some(Outcome::GaveUp)) => -1,
+        (relocked, _) => relocked,
+    }
+}
+
+/// As `latchwork_wait_end`, for a thread that is being unwound.
+#[unsafe(no_mangle)]
+extern "C" fn latchwork_wait_cancelled(wait: &mut Wait) {
+    // SAFETY: as in `latchwork_wait_word`. If this thread was signalled, was cancelled all the same
+    // and the object is gone, one word of freed memory is read: the price of passing a signal on.
+    let waiters = unsafe { &(*wait.cond).waiters };
+    if let Some(ticket) = wait.ticket.take() {
+        leave(waiters, ticket);
+    }
+    // SAFETY: as in `latchwork_wait_end`.
+    mutex::reacquire(unsafe { &*wait.mutex }, wait.count, wait.caller);
+}
+
+/// Wakes one waiter.
+pub(crate) extern "C" fn signal(cond: &Cond) -> c_int {
+    if is_glibc(cond) {
+        // SAFETY: the C library's object.
+        return through_gate(|| unsafe { real::cond_signal((&raw const *cond).cast_mut().cast()) });
+    }
+    cond.waiters.notify_one();
+    0
+}
+
+/// Wakes all waiters.
+pub(crate) extern "C" fn broadcast(cond: &Cond) -> c_int {
+    if is_glibc(cond) {
+        // SAFETY: the C library's object.
+        return through_gate(|| unsafe {
+            real::cond_broadcast((&raw const *cond).cast_mut().cast())
+        });
+    }
+    cond.waiters.notify_all();
+    0
+}
+
+/// Initialises a condition variable.
+pub(crate) unsafe extern "C" fn init(cond: *mut Cond, attr: *const pthread_condattr_t) -> c_int {
+    let (mut clock, mut shared) = (libc::CLOCK_REALTIME, 0);
+    if !attr.is_null() {
+        // SAFETY: POSIX has the caller give an initialised attribute; this only reads it.
+        unsafe { libc::pthread_condattr_getclock(attr, &mut clock) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_condattr_getpshared(attr, &mut shared) };
+    }
+    if shared != libc::PTHREAD_PROCESS_PRIVATE || mode::mode() & GLIBC != 0 {
+        // SAFETY: as POSIX has the caller promise.
+        return unsafe { real::cond_init(cond.cast(), attr) };
+    }
+    let flags = if clock == libc::CLOCK_MONOTONIC { COND_MONOTONIC } else { 0 };
+    // SAFETY: POSIX has the caller give the bytes of an object; zero is one nobody waits for.
+    unsafe { cond.cast::<pthread_cond_t>().write_bytes(0, 1) };
+    // SAFETY: as above.
+    unsafe { (*cond).flags.store(flags, Relaxed) };
+    0
+}
+
+/// Destroys a condition variable: waits, as glibc does, for threads that are just leaving it.
+pub(crate) extern "C" fn destroy(cond: &Cond) -> c_int {
+    if is_glibc(cond) {
+        // SAFETY: the C library's object.
+        return unsafe { real::cond_destroy((&raw const *cond).cast_mut().cast()) };
+    }
+    if FORKED.load(Relaxed) {
+        // Threads of the parent's will not leave: whoever locks the list forgets them.
+        cond.waiters.notify_all();
+    }
+    cond.waiters.settle();
+    0
+}
+
+/// Whether this process is a child that its parent did not exec.
+pub(crate) static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// A mutex of the C library's, for its waits with a mutex of ours. All waits of the kind share it.
+struct Gate(core::cell::UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: it is a mutex, used by its own functions only.
+unsafe impl Sync for Gate {}
+
+static GATE: Gate = Gate(core::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+
+/// Whether there ever was such a wait.
+static GATED: AtomicBool = AtomicBool::new(false);
+
+/// Signals, behind those who are about to wait with a mutex of ours.
+fn through_gate(signal: impl FnOnce() -> c_int) -> c_int {
+    // Relaxed: a waiter sets it while it holds the mutex that guards the condition. Who signals
+    // after changing the condition has held that mutex later, and sees it; who changed it before
+    // was seen by the waiter.
+    if !GATED.load(Relaxed) {
+        return signal();
+    }
+    latchwork_gate_close();
+    let result = signal();
+    latchwork_gate_open();
+    result
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn latchwork_gate_close() -> *mut libc::pthread_mutex_t {
+    GATED.store(true, Relaxed);
+    // SAFETY: an initialised mutex.
+    unsafe { real::mutex_lock(GATE.0.get()) };
+    GATE.0.get()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn latchwork_gate_open() {
+    // SAFETY: the caller closed the gate.
+    unsafe { real::mutex_unlock(GATE.0.get()) };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn latchwork_mutex_release(mutex: *const Mutex, count: &mut u32) -> c_int {
+    // SAFETY: POSIX has the caller of a wait hold the mutex.
+    match unsafe { mutex::release_all(mutex) } {
+        Ok(held) => {
+            *count = held;
+            0
+        }
+        Err(error) => error,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn latchwork_mutex_reacquire(mutex: &Mutex, count: u32, caller: *mut c_void) -> c_int {
+    mutex::reacquire(mutex, count, caller as usize)
+}

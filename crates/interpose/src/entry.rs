@@ -1,0 +1,173 @@
+//! The exported names.
+//!
+//! Each name that a profile wants the caller of is a few instructions of assembly: if the object
+//! is an ordinary one and nobody chose otherwise, jump to the short path; else find the return
+//! address and jump to the long one. Nothing is pushed, so a debugger sees the caller's frame.
+//!
+//! A forced unwind (a cancelled wait) passes none of these: they jump, they do not call.
+
+use core::arch::naked_asm;
+
+use libc::{
+    c_int, clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, pthread_mutexattr_t,
+    pthread_rwlock_t, pthread_rwlockattr_t, timespec,
+};
+
+use crate::mode::MODE;
+use crate::{cond, mutex, rwlock, spin};
+
+/// An export that jumps to `$plain` if the word at `$offset` of its first argument, and the mode,
+/// are zero; else to `$other` with the return address as one argument more, in `$x86` or `$arm`.
+macro_rules! entry {
+    ($($name:ident($($arg:ident: $type:ty),*): [$offset:literal] $plain:path, $other:path, $x86:literal $arm:literal;)*) => {$(
+        #[doc = concat!("POSIX's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        ///
+        /// As POSIX says.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!(
+                concat!("mov eax, dword ptr [rdi + ", $offset, "]"),
+                "or eax, dword ptr [rip + {mode}]",
+                "jne 2f",
+                "jmp {plain}",
+                "2:",
+                concat!("mov ", $x86, ", qword ptr [rsp]"),
+                "jmp {other}",
+                mode = sym MODE, plain = sym $plain, other = sym $other,
+            );
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!(
+                concat!("ldr w8, [x0, #", $offset, "]"),
+                "adrp x9, {mode}",
+                "ldr w9, [x9, :lo12:{mode}]",
+                "orr w8, w8, w9",
+                "cbnz w8, 2f",
+                "b {plain}",
+                "2:",
+                concat!("mov ", $arm, ", x30"),
+                "b {other}",
+                mode = sym MODE, plain = sym $plain, other = sym $other,
+            );
+        }
+    )*};
+}
+
+/// An export that jumps to `$other` with the return address as one argument more.
+macro_rules! entry_called {
+    ($($name:ident($($arg:ident: $type:ty),*): $other:path, $x86:literal $arm:literal;)*) => {$(
+        #[doc = concat!("POSIX's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        ///
+        /// As POSIX says.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!(concat!("mov ", $x86, ", qword ptr [rsp]"), "jmp {other}", other = sym $other);
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!(concat!("mov ", $arm, ", x30"), "b {other}", other = sym $other);
+        }
+    )*};
+}
+
+/// An export that is nothing more than another name of `$target`.
+macro_rules! entry_jump {
+    ($($name:ident($($arg:ident: $type:ty),*): $target:path;)*) => {$(
+        #[doc = concat!("POSIX's `", stringify!($name), "`, or an old name of it.")]
+        ///
+        /// # Safety
+        ///
+        /// As POSIX says.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!("jmp {target}", target = sym $target);
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!("b {target}", target = sym $target);
+        }
+    )*};
+}
+
+entry! {
+    pthread_mutex_lock(mutex: *mut pthread_mutex_t):
+        ["16"] mutex::lock_plain, mutex::lock, "rsi" "x1";
+    pthread_mutex_trylock(mutex: *mut pthread_mutex_t):
+        ["16"] mutex::trylock_plain, mutex::trylock, "rsi" "x1";
+    pthread_mutex_unlock(mutex: *mut pthread_mutex_t):
+        ["16"] mutex::unlock_plain, mutex::unlock, "rsi" "x1";
+    pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t):
+        ["28"] rwlock::rdlock_plain, rwlock::rdlock, "rsi" "x1";
+    pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t):
+        ["28"] rwlock::wrlock_plain, rwlock::wrlock, "rsi" "x1";
+    pthread_rwlock_unlock(lock: *mut pthread_rwlock_t):
+        ["28"] rwlock::unlock_plain, rwlock::unlock, "rsi" "x1";
+}
+
+entry_called! {
+    pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, at: *const timespec):
+        mutex::timedlock, "rdx" "x2";
+    pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, at: *const timespec):
+        mutex::clocklock, "rcx" "x3";
+    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t): rwlock::tryrdlock, "rsi" "x1";
+    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t): rwlock::trywrlock, "rsi" "x1";
+    pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, at: *const timespec):
+        rwlock::timedrdlock, "rdx" "x2";
+    pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, at: *const timespec):
+        rwlock::timedwrlock, "rdx" "x2";
+    pthread_rwlock_clockrdlock(lock: *mut pthread_rwlock_t, clock: clockid_t, at: *const timespec):
+        rwlock::clockrdlock, "rcx" "x3";
+    pthread_rwlock_clockwrlock(lock: *mut pthread_rwlock_t, clock: clockid_t, at: *const timespec):
+        rwlock::clockwrlock, "rcx" "x3";
+    pthread_spin_lock(lock: *mut c_int): spin::lock, "rsi" "x1";
+    pthread_spin_trylock(lock: *mut c_int): spin::trylock, "rsi" "x1";
+}
+
+entry_jump! {
+    pthread_mutex_init(mutex: *mut pthread_mutex_t, attr: *const pthread_mutexattr_t): mutex::init;
+    pthread_mutex_destroy(mutex: *mut pthread_mutex_t): mutex::destroy;
+    pthread_mutex_consistent(mutex: *mut pthread_mutex_t): mutex::consistent;
+    pthread_mutex_consistent_np(mutex: *mut pthread_mutex_t): mutex::consistent;
+    pthread_rwlock_init(lock: *mut pthread_rwlock_t, attr: *const pthread_rwlockattr_t):
+        rwlock::init;
+    pthread_rwlock_destroy(lock: *mut pthread_rwlock_t): rwlock::destroy;
+    pthread_spin_init(lock: *mut c_int, shared: c_int): spin::init;
+    pthread_spin_destroy(lock: *mut c_int): spin::destroy;
+    pthread_spin_unlock(lock: *mut c_int): spin::unlock;
+    pthread_cond_init(cond: *mut pthread_cond_t, attr: *const pthread_condattr_t): cond::init;
+    pthread_cond_destroy(cond: *mut pthread_cond_t): cond::destroy;
+    pthread_cond_signal(cond: *mut pthread_cond_t): cond::signal;
+    pthread_cond_broadcast(cond: *mut pthread_cond_t): cond::broadcast;
+    pthread_cond_wait(cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t):
+        cond::latchwork_cond_wait;
+    pthread_cond_timedwait(
+        cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, at: *const timespec
+    ): cond::latchwork_cond_timedwait;
+    pthread_cond_clockwait(
+        cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t,
+        at: *const timespec
+    ): cond::latchwork_cond_clockwait;
+}
+
+// Names that programs linked before glibc 2.34 may use for the same objects.
+entry_jump! {
+    __pthread_mutex_init(mutex: *mut pthread_mutex_t, attr: *const pthread_mutexattr_t):
+        mutex::init;
+    __pthread_mutex_destroy(mutex: *mut pthread_mutex_t): mutex::destroy;
+    __pthread_mutex_lock(mutex: *mut pthread_mutex_t): pthread_mutex_lock;
+    __pthread_mutex_trylock(mutex: *mut pthread_mutex_t): pthread_mutex_trylock;
+    __pthread_mutex_unlock(mutex: *mut pthread_mutex_t): pthread_mutex_unlock;
+    __pthread_rwlock_init(lock: *mut pthread_rwlock_t, attr: *const pthread_rwlockattr_t):
+        rwlock::init;
+    __pthread_rwlock_destroy(lock: *mut pthread_rwlock_t): rwlock::destroy;
+    __pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t): pthread_rwlock_rdlock;
+    __pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t): pthread_rwlock_wrlock;
+    __pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t): pthread_rwlock_tryrdlock;
+    __pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t): pthread_rwlock_trywrlock;
+    __pthread_rwlock_unlock(lock: *mut pthread_rwlock_t): pthread_rwlock_unlock;
+}

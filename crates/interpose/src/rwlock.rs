@@ -1,0 +1,348 @@
+//! Reader-writer locks, on a latch in their first 16 bytes.
+//!
+//! A reader of the default kind may hold the lock already while a writer waits for it, so it
+//! passes waiting writers; `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` waits behind them. The
+//! lock remembers which thread writes: a writer that locks again gets `EDEADLK`, as from glibc,
+//! and there is one function to unlock with. How many read is known, not who. Process-shared
+//! locks go to glibc; `shared` in the lock's own bytes says which they are.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{EBUSY, EDEADLK, EINVAL, ETIMEDOUT, c_int, clockid_t, timespec};
+
+use latchwork_latch::{LwLatch, ShflRwLock};
+use latchwork_machine::{Clock, Deadline};
+
+use crate::abi::{PREFER_WRITER, Rwlock};
+use crate::mode::{self, GLIBC, LW, PROFILE};
+use crate::record::{self, Class};
+use crate::{real, thread, time};
+
+/// How long a caller is ready to wait.
+#[derive(Clone, Copy)]
+enum Patience {
+    Endless,
+    None,
+    Until(clockid_t, *const timespec),
+}
+
+/// What a caller wants.
+#[derive(Clone, Copy, PartialEq)]
+enum Want {
+    Read,
+    Write,
+}
+
+impl Want {
+    fn class(self) -> Class {
+        match self {
+            Self::Read => Class::Read,
+            Self::Write => Class::Write,
+        }
+    }
+}
+
+/// Read-locks an ordinary lock.
+pub(crate) extern "C" fn rdlock_plain(lock: &Rwlock) -> c_int {
+    // Relaxed: it is this thread's number only if this thread wrote it.
+    let writer = lock.writer.load(Relaxed);
+    if writer != 0 && writer == thread::number() {
+        return EDEADLK;
+    }
+    if lock.flags.load(Relaxed) == PREFER_WRITER {
+        lock.latch.lock_shared();
+    } else {
+        lock.latch.lock_shared_recursive();
+    }
+    0
+}
+
+/// Write-locks an ordinary lock.
+pub(crate) extern "C" fn wrlock_plain(lock: &Rwlock) -> c_int {
+    let me = thread::number();
+    // Relaxed: as in `rdlock_plain`.
+    if lock.writer.load(Relaxed) == me {
+        return EDEADLK;
+    }
+    lock.latch.lock_exclusive();
+    lock.writer.store(me, Relaxed);
+    0
+}
+
+/// Unlocks an ordinary lock.
+pub(crate) extern "C" fn unlock_plain(lock: *const Rwlock) -> c_int {
+    // SAFETY: the caller holds the lock.
+    unsafe { release(lock, 0) };
+    0
+}
+
+/// Releases the latch, which the caller reads or writes under.
+///
+/// # Safety
+///
+/// The caller holds it.
+unsafe fn release(lock: *const Rwlock, mode: u32) {
+    // SAFETY: a held lock is there, until the latch is released.
+    let writer = unsafe { &(*lock).writer };
+    // Relaxed: as in `rdlock_plain`; while readers hold the lock it is zero.
+    let writes = writer.load(Relaxed) != 0;
+    if writes {
+        writer.store(0, Relaxed);
+    }
+    // SAFETY: a held lock is there.
+    let latch = unsafe { &raw const (*lock).latch };
+    // SAFETY: the caller holds the latch, in the way that `writes` says.
+    unsafe {
+        match (mode & LW != 0, writes) {
+            (false, true) => ShflRwLock::unlock_exclusive_detached(latch),
+            (false, false) => ShflRwLock::unlock_shared_detached(latch),
+            (true, true) => (*latch.cast::<LwLatch>()).unlock_exclusive(),
+            (true, false) => (*latch.cast::<LwLatch>()).unlock_shared(),
+        }
+    }
+}
+
+/// Read-locks any lock.
+pub(crate) extern "C" fn rdlock(lock: &Rwlock, caller: usize) -> c_int {
+    acquire(lock, Want::Read, Patience::Endless, caller)
+}
+
+/// Write-locks any lock.
+pub(crate) extern "C" fn wrlock(lock: &Rwlock, caller: usize) -> c_int {
+    acquire(lock, Want::Write, Patience::Endless, caller)
+}
+
+/// Tries to read-lock any lock.
+pub(crate) extern "C" fn tryrdlock(lock: &Rwlock, caller: usize) -> c_int {
+    acquire(lock, Want::Read, Patience::None, caller)
+}
+
+/// Tries to write-lock any lock.
+pub(crate) extern "C" fn trywrlock(lock: &Rwlock, caller: usize) -> c_int {
+    acquire(lock, Want::Write, Patience::None, caller)
+}
+
+/// Read-locks any lock, or gives up at an instant of the wall's clock.
+pub(crate) extern "C" fn timedrdlock(lock: &Rwlock, at: *const timespec, caller: usize) -> c_int {
+    acquire(lock, Want::Read, Patience::Until(libc::CLOCK_REALTIME, at), caller)
+}
+
+/// Write-locks any lock, or gives up at an instant of the wall's clock.
+pub(crate) extern "C" fn timedwrlock(lock: &Rwlock, at: *const timespec, caller: usize) -> c_int {
+    acquire(lock, Want::Write, Patience::Until(libc::CLOCK_REALTIME, at), caller)
+}
+
+/// Read-locks any lock, or gives up at an instant of a clock.
+pub(crate) extern "C" fn clockrdlock(
+    lock: &Rwlock,
+    clock: clockid_t,
+    at: *const timespec,
+    caller: usize,
+) -> c_int {
+    acquire(lock, Want::Read, Patience::Until(clock, at), caller)
+}
+
+/// Write-locks any lock, or gives up at an instant of a clock.
+pub(crate) extern "C" fn clockwrlock(
+    lock: &Rwlock,
+    clock: clockid_t,
+    at: *const timespec,
+    caller: usize,
+) -> c_int {
+    acquire(lock, Want::Write, Patience::Until(clock, at), caller)
+}
+
+/// Unlocks any lock.
+pub(crate) extern "C" fn unlock(lock: *const Rwlock, _caller: usize) -> c_int {
+    let mode = mode::mode();
+    // SAFETY: the caller holds the lock, so it is there.
+    if is_glibc(unsafe { &*lock }, mode) {
+        // SAFETY: the C library's object.
+        return unsafe { real::rwlock_unlock(lock.cast_mut().cast()) };
+    }
+    // SAFETY: the caller holds the lock.
+    unsafe { release(lock, mode) };
+    0
+}
+
+/// Whether the lock is the C library's: the same word decides for every function.
+#[inline]
+fn is_glibc(lock: &Rwlock, mode: u32) -> bool {
+    // Relaxed: who may use a lock has seen it initialised.
+    lock.shared.load(Relaxed) != 0 || mode & GLIBC != 0
+}
+
+fn address(lock: &Rwlock) -> usize {
+    &raw const *lock as usize
+}
+
+fn acquire(lock: &Rwlock, want: Want, patience: Patience, caller: usize) -> c_int {
+    let mode = mode::mode();
+    if is_glibc(lock, mode) {
+        return acquire_glibc(lock, want, patience, mode, caller);
+    }
+    // As glibc: a senseless time is an error even where there is nothing to wait for, and one that
+    // has passed is not.
+    let deadline = match patience {
+        Patience::Until(clock, at) => {
+            // SAFETY: POSIX has the caller give a `timespec`.
+            match time::clock(clock).and_then(|clock| unsafe { time::deadline(clock, at) }) {
+                Ok(deadline) => Some(deadline),
+                Err(ETIMEDOUT) => Some(Deadline { clock: Clock::Monotonic, at: 0 }),
+                Err(error) => return error,
+            }
+        }
+        _ => None,
+    };
+    let me = thread::number();
+    let patient = !matches!(patience, Patience::None);
+    // Relaxed: as in `rdlock_plain`.
+    if patient && lock.writer.load(Relaxed) == me {
+        return EDEADLK;
+    }
+    let result = acquire_latch(lock, want, patient, deadline, mode, caller);
+    if result == 0 && want == Want::Write {
+        lock.writer.store(me, Relaxed);
+    }
+    result
+}
+
+fn acquire_latch(
+    lock: &Rwlock,
+    want: Want,
+    patient: bool,
+    deadline: Option<Deadline>,
+    mode: u32,
+    caller: usize,
+) -> c_int {
+    if try_latch(lock, want, mode) {
+        record::at_once(mode, want.class(), address(lock), caller);
+        return 0;
+    }
+    if !patient {
+        record::refused(mode, want.class(), address(lock), caller);
+        return EBUSY;
+    }
+    let wait = record::begin(mode);
+    let taken = wait_latch(lock, want, mode, deadline);
+    record::end(mode, want.class(), address(lock), caller, wait, taken);
+    if taken { 0 } else { ETIMEDOUT }
+}
+
+fn waits_behind_writers(lock: &Rwlock) -> bool {
+    lock.flags.load(Relaxed) == PREFER_WRITER
+}
+
+fn try_latch(lock: &Rwlock, want: Want, mode: u32) -> bool {
+    match (want, mode & LW != 0) {
+        (Want::Write, true) => lock.lw().try_lock_exclusive(),
+        (Want::Read, true) => lock.lw().try_lock_shared(),
+        (Want::Write, false) => lock.latch.try_lock_exclusive(),
+        (Want::Read, false) if waits_behind_writers(lock) => lock.latch.try_lock_shared(),
+        (Want::Read, false) => lock.latch.try_lock_shared_recursive(),
+    }
+}
+
+fn wait_latch(lock: &Rwlock, want: Want, mode: u32, deadline: Option<Deadline>) -> bool {
+    if mode & LW != 0 {
+        return wait_lw(lock.lw(), want, deadline);
+    }
+    let latch = &lock.latch;
+    match (want, deadline) {
+        (Want::Write, None) => latch.lock_exclusive(),
+        (Want::Write, Some(deadline)) => return latch.lock_exclusive_until(deadline),
+        (Want::Read, None) if waits_behind_writers(lock) => latch.lock_shared(),
+        (Want::Read, None) => latch.lock_shared_recursive(),
+        (Want::Read, Some(deadline)) if waits_behind_writers(lock) => {
+            return latch.lock_shared_until(deadline);
+        }
+        (Want::Read, Some(deadline)) => return latch.lock_shared_recursive_until(deadline),
+    }
+    true
+}
+
+fn wait_lw(latch: &LwLatch, want: Want, deadline: Option<Deadline>) -> bool {
+    match (want, deadline) {
+        (Want::Write, None) => latch.lock_exclusive(),
+        (Want::Write, Some(deadline)) => return latch.lock_exclusive_until(deadline),
+        (Want::Read, None) => latch.lock_shared(),
+        (Want::Read, Some(deadline)) => return latch.lock_shared_until(deadline),
+    }
+    true
+}
+
+fn acquire_glibc(lock: &Rwlock, want: Want, patience: Patience, mode: u32, caller: usize) -> c_int {
+    let this = (&raw const *lock).cast_mut().cast();
+    if mode & PROFILE == 0 || matches!(patience, Patience::None) {
+        // SAFETY: the C library's object.
+        return unsafe { wait_glibc(this, want, patience) };
+    }
+    // SAFETY: as above.
+    let result = unsafe { wait_glibc(this, want, Patience::None) };
+    if result != EBUSY {
+        record::at_once(mode, want.class(), address(lock), caller);
+        return result;
+    }
+    let wait = record::begin(mode);
+    // SAFETY: as above.
+    let result = unsafe { wait_glibc(this, want, patience) };
+    record::end(mode, want.class(), address(lock), caller, wait, result == 0);
+    result
+}
+
+/// # Safety
+///
+/// The lock is the C library's.
+unsafe fn wait_glibc(lock: *mut libc::pthread_rwlock_t, want: Want, patience: Patience) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match (want, patience) {
+            (Want::Read, Patience::Endless) => real::rwlock_rdlock(lock),
+            (Want::Write, Patience::Endless) => real::rwlock_wrlock(lock),
+            (Want::Read, Patience::None) => real::rwlock_tryrdlock(lock),
+            (Want::Write, Patience::None) => real::rwlock_trywrlock(lock),
+            (Want::Read, Patience::Until(c, at)) => real::rwlock_clockrdlock(lock, c, at),
+            (Want::Write, Patience::Until(c, at)) => real::rwlock_clockwrlock(lock, c, at),
+        }
+    }
+}
+
+/// Initialises a lock.
+pub(crate) unsafe extern "C" fn init(
+    lock: *mut Rwlock,
+    attr: *const libc::pthread_rwlockattr_t,
+) -> c_int {
+    let (mut kind, mut shared) = (0, 0);
+    if !attr.is_null() {
+        // SAFETY: POSIX has the caller give an initialised attribute; this only reads it.
+        unsafe { pthread_rwlockattr_getkind_np(attr, &mut kind) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_rwlockattr_getpshared(attr, &mut shared) };
+    }
+    if shared != libc::PTHREAD_PROCESS_PRIVATE || mode::mode() & GLIBC != 0 {
+        // SAFETY: as POSIX has the caller promise.
+        return unsafe { real::rwlock_init(lock.cast(), attr) };
+    }
+    let Ok(kind) = u32::try_from(kind) else { return EINVAL };
+    // SAFETY: POSIX has the caller give the bytes of a lock; zero is a free one.
+    unsafe { lock.cast::<libc::pthread_rwlock_t>().write_bytes(0, 1) };
+    // SAFETY: as above.
+    unsafe { (*lock).flags.store(kind, Relaxed) };
+    0
+}
+
+unsafe extern "C" {
+    fn pthread_rwlockattr_getkind_np(
+        attr: *const libc::pthread_rwlockattr_t,
+        kind: *mut c_int,
+    ) -> c_int;
+}
+
+/// Destroys a lock, which as in glibc is no more than to forget it.
+pub(crate) extern "C" fn destroy(lock: &Rwlock) -> c_int {
+    if is_glibc(lock, mode::mode()) {
+        // SAFETY: the C library's object.
+        return unsafe { real::rwlock_destroy((&raw const *lock).cast_mut().cast()) };
+    }
+    0
+}

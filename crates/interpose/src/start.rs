@@ -1,0 +1,122 @@
+//! What happens before the program runs, and in the child of a fork.
+//!
+//! Our constructor is linked to run before all others (`-z initfirst`), so the choice of a latch
+//! is made before anybody's first lock. It reads the environment that the loader hands it, for
+//! `getenv` may not work yet. Without it everything works, on the default latch.
+
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::Ordering::Relaxed;
+
+use latchwork_machine::Native;
+
+use crate::abi::{COND_MONOTONIC, COND_SHARED, Cond, Mutex, PREFER_WRITER, RECURSIVE, Rwlock};
+use crate::mode::{self, GLIBC, MODE, PROFILE};
+use crate::{cond, real};
+
+type Constructor = unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: Constructor = start;
+
+unsafe extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    // SAFETY: the loader gives constructors the environment.
+    let variable = |name: &[u8]| unsafe { find(environment, name) };
+    let mut mode = variable(b"LATCHWORK_LATCH").and_then(mode::by_name).unwrap_or(0);
+    // SAFETY: the functions it calls are the C library's own, on objects of its own.
+    if !unsafe { layout_is_known() } {
+        mode = GLIBC;
+    }
+    if let Some(folder) = variable(b"LATCHWORK_PROFILE")
+        && variable(b"LATCHWORK_ONLY").is_none_or(latchwork_profile::is_this_program)
+    {
+        let name = variable(b"LATCHWORK_LATCH").unwrap_or(b"shfl");
+        if latchwork_profile::start(folder, name) {
+            mode |= PROFILE;
+        }
+    }
+    // Relaxed: there is one thread.
+    MODE.store(mode, Relaxed);
+    // SAFETY: the handler stays for as long as this library does, which is for good.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+/// The value of a variable, without the zero byte.
+///
+/// # Safety
+///
+/// `environment` is one: strings, then a null pointer; or is null itself.
+unsafe fn find(environment: *const *const c_char, name: &[u8]) -> Option<&'static [u8]> {
+    let mut next = environment;
+    while !next.is_null() {
+        // SAFETY: as the caller promises; the null pointer has not been passed.
+        let entry = unsafe { *next };
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: as the caller promises.
+        let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if let Some(value) = entry.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
+            return Some(value);
+        }
+        next = next.wrapping_add(1);
+    }
+    None
+}
+
+/// In the child of a fork, before the program's own handlers.
+///
+/// What the forking thread holds stays held, and it has the number that it had, so it can release
+/// it. Who else waited is not here: queues that name them are empty.
+unsafe extern "C" fn forked() {
+    cond::FORKED.store(true, Relaxed);
+    Native::table().forked();
+    latchwork_profile::forked();
+}
+
+/// Whether the C library's objects have their words where `abi.rs` says.
+///
+/// # Safety
+///
+/// Call it before there is a second thread.
+unsafe fn layout_is_known() -> bool {
+    // SAFETY: zero is a value of all of these, and each is initialised below.
+    let (mut mutex, mut lock, mut cond): (
+        libc::pthread_mutex_t,
+        libc::pthread_rwlock_t,
+        libc::pthread_cond_t,
+    ) = unsafe { core::mem::zeroed() };
+    // SAFETY: attributes are initialised before they are used, and objects by their attributes.
+    unsafe {
+        let mut attr = core::mem::zeroed();
+        libc::pthread_mutexattr_init(&mut attr);
+        libc::pthread_mutexattr_settype(&mut attr, libc::PTHREAD_MUTEX_RECURSIVE);
+        real::mutex_init(&mut mutex, &attr);
+        let mut attr = core::mem::zeroed();
+        libc::pthread_rwlockattr_init(&mut attr);
+        pthread_rwlockattr_setkind_np(&mut attr, PREFER_WRITER as c_int);
+        libc::pthread_rwlockattr_setpshared(&mut attr, libc::PTHREAD_PROCESS_SHARED);
+        real::rwlock_init(&mut lock, &attr);
+        let mut attr = core::mem::zeroed();
+        libc::pthread_condattr_init(&mut attr);
+        libc::pthread_condattr_setclock(&mut attr, libc::CLOCK_MONOTONIC);
+        libc::pthread_condattr_setpshared(&mut attr, libc::PTHREAD_PROCESS_SHARED);
+        real::cond_init(&mut cond, &attr);
+    }
+    // SAFETY: `abi.rs` asserts that these are no larger, and no more aligned.
+    let (mutex, lock, cond) = unsafe {
+        (
+            &*(&raw const mutex).cast::<Mutex>(),
+            &*(&raw const lock).cast::<Rwlock>(),
+            &*(&raw const cond).cast::<Cond>(),
+        )
+    };
+    mutex.kind.load(Relaxed) == RECURSIVE
+        && lock.shared.load(Relaxed) != 0
+        && lock.flags.load(Relaxed) == PREFER_WRITER
+        && cond.flags.load(Relaxed) & 3 == COND_SHARED | COND_MONOTONIC
+}
+
+unsafe extern "C" {
+    fn pthread_rwlockattr_setkind_np(attr: *mut libc::pthread_rwlockattr_t, kind: c_int) -> c_int;
+}

@@ -1,0 +1,151 @@
+//! C and C++ programs, each without our library, to prove the program right, and on our latches.
+
+#[path = "rig/mod.rs"]
+mod rig;
+
+use rig::{Rig, Run};
+
+/// The latches that every program runs on; the last is the C library's own through our names.
+const LATCHES: [&str; 4] = ["shfl", "shfl-spin", "lw", "glibc"];
+
+/// Runs a program bare, on each latch, and profiled.
+fn everywhere(source: &str, latches: &[&str], args: &[&str]) {
+    let rig = Rig::new();
+    let program = rig.compile(source);
+    rig.run(&program, &Run { args, ..Run::default() }).ok(source, "bare");
+    for latch in latches {
+        let run = Run { args, latch: Some(latch), ..Run::default() };
+        rig.run(&program, &run).ok(source, latch);
+    }
+    let run = Run { args, latch: Some("shfl"), profile: true, ..Run::default() };
+    rig.run(&program, &run).ok(source, "shfl, profiled");
+}
+
+#[test]
+fn mutexes_of_every_kind() {
+    everywhere("mutex.c", &LATCHES, &[]);
+}
+
+#[test]
+fn a_recursive_mutex_overflows() {
+    let rig = Rig::new();
+    let program = rig.compile("overflow.c");
+    rig.run(&program, &Run::default()).ok("overflow.c", "bare");
+    for latch in ["shfl", "shfl-spin", "lw"] {
+        let run = Run { args: &["3"], latch: Some(latch), ..Run::default() };
+        rig.run(&program, &run).ok("overflow.c", latch);
+    }
+}
+
+#[test]
+fn reader_writer_locks_and_spin_locks() {
+    everywhere("rwlock.c", &["shfl", "glibc"], &[]);
+    // `lw` has readers wait behind writers, whatever the kind: without that test.
+    everywhere("rwlock.c", &["lw"], &["no-recursive-readers"]);
+}
+
+#[test]
+fn condition_variables_with_every_mutex() {
+    everywhere("cond.c", &LATCHES, &[]);
+}
+
+#[test]
+fn cancelled_waits() {
+    everywhere("cancel.c", &LATCHES, &[]);
+}
+
+#[test]
+fn forks() {
+    everywhere("fork.c", &LATCHES, &["what glibc can do, too"]);
+    let rig = Rig::new();
+    let program = rig.compile("fork.c");
+    for latch in ["shfl", "shfl-spin", "lw"] {
+        rig.run(&program, &Run { latch: Some(latch), ..Run::default() }).ok("fork.c", latch);
+    }
+}
+
+#[test]
+fn a_mutex_is_unmapped_as_soon_as_it_is_free() {
+    everywhere("unmap.c", &["shfl", "shfl-spin"], &[]);
+}
+
+#[test]
+fn many_threads_and_one_counter() {
+    everywhere("stress.c", &LATCHES, &[]);
+}
+
+#[test]
+fn the_control_is_caught() {
+    let rig = Rig::new();
+    let (program, broken) = (rig.compile("stress.c"), rig.compile_library("broken.c"));
+    let run = Run { before: Some(&broken), ..Run::default() };
+    let caught = (0..5).any(|_| !rig.run(&program, &run).succeeded());
+    assert!(caught, "a lock that does not exclude was not noticed");
+}
+
+#[test]
+fn objects_shared_with_a_process_that_has_no_library() {
+    everywhere("shared.c", &LATCHES, &[]);
+}
+
+#[test]
+fn locks_before_our_constructor() {
+    let rig = Rig::new();
+    let (program, early) = (rig.compile("threads.c"), rig.compile_library("early.c"));
+    for latch in [None, Some("shfl"), Some("lw"), Some("glibc")] {
+        let run = Run { before: Some(&early), latch, ..Run::default() };
+        rig.run(&program, &run).ok("threads.c", "with early.c before us");
+    }
+}
+
+#[test]
+fn allocators_that_lock() {
+    let rig = Rig::new();
+    let program = rig.compile("threads.c");
+    let found = ["libjemalloc.so.2", "libtcmalloc.so.4", "libtcmalloc_minimal.so.4"].map(|name| {
+        std::path::PathBuf::from("/usr/lib")
+            .join(format!("{}-linux-gnu", std::env::consts::ARCH))
+            .join(name)
+    });
+    for allocator in found.iter().filter(|path| path.exists()) {
+        let run = Run { before: Some(allocator), latch: Some("shfl"), ..Run::default() };
+        rig.run(&program, &run).ok("threads.c", &allocator.to_string_lossy());
+    }
+}
+
+#[test]
+fn nothing_is_allocated() {
+    everywhere("alloc.c", &["shfl", "shfl-spin", "lw"], &[]);
+}
+
+#[test]
+fn threads_come_and_go() {
+    everywhere("threads.c", &["shfl"], &[]);
+}
+
+#[test]
+fn mutexes_of_the_cxx_library() {
+    everywhere("cxx.cpp", &["shfl", "shfl-spin", "glibc"], &[]);
+}
+
+#[test]
+fn every_name_is_exported() {
+    let rig = Rig::new();
+    let names = rig.exports();
+    let families = [
+        ("mutex", "init destroy lock trylock timedlock clocklock unlock consistent"),
+        (
+            "rwlock",
+            "init destroy rdlock wrlock tryrdlock trywrlock timedrdlock timedwrlock clockrdlock \
+             clockwrlock unlock",
+        ),
+        ("spin", "init destroy lock trylock unlock"),
+        ("cond", "init destroy wait timedwait clockwait signal broadcast"),
+    ];
+    for (family, verbs) in families {
+        for verb in verbs.split_whitespace() {
+            let name = format!("pthread_{family}_{verb}");
+            assert!(names.contains(&name), "{name} is not exported");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The reader's side: bytes of a file that anybody may have written.
+
+use core::fmt;
+
+use crate::layout::{
+    BUCKETS, Class, EXE, Entry, Header, KEY_CLASS_SHIFT, LATCHES, MAGIC, MAPS, SITES, Segment,
+};
+use core::mem::offset_of;
+
+/// Why bytes are no segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// There are too few of them.
+    TooShort {
+        /// How many a segment has.
+        needed: usize,
+        /// How many there are.
+        given: usize,
+    },
+    /// They do not begin as a segment does, or not as one of this version.
+    Foreign,
+    /// The text of code files has this length, which is too large.
+    Maps(u32),
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { needed, given } => {
+                write!(f, "{given} bytes, where a profile has {needed}")
+            }
+            Self::Foreign => f.write_str("not a profile, or one of another version"),
+            Self::Maps(length) => write!(f, "a list of code files of {length} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for FormatError {}
+
+/// A latch, or a call site.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The latch's address, or the call's return address.
+    pub address: u64,
+    /// How it was taken; of a latch that was taken in several ways, the last.
+    pub class: Class,
+    /// How often it was taken.
+    pub acquisitions: u64,
+    /// How often that took a wait.
+    pub contended: u64,
+    /// The sum of the waits, in nanoseconds.
+    pub wait_total: u64,
+    /// The longest.
+    pub wait_max: u64,
+    /// Of a latch, where it was waited for longest; of a site, the latch that was. Zero if none.
+    pub peer: u64,
+    /// When it was first taken, in nanoseconds on the monotonic clock.
+    pub first_seen: u64,
+    /// Waits by their magnitude: from `2^(b-1)` to `2^b - 1` nanoseconds.
+    pub waits: [u32; BUCKETS],
+}
+
+impl Row {
+    /// An upper bound of the wait that `share` of the contended acquisitions did not exceed.
+    ///
+    /// Exact to a factor of two, and never above the longest. None if there was no wait.
+    pub fn wait_quantile(&self, share: f64) -> Option<u64> {
+        let total: u64 = self.waits.iter().map(|n| u64::from(*n)).sum();
+        let rank = ((total as f64 * share).ceil() as u64).clamp(1, total.max(1));
+        let mut seen = 0;
+        for (bucket, n) in self.waits.iter().enumerate() {
+            seen += u64::from(*n);
+            if *n != 0 && seen >= rank {
+                return Some(((1u64 << bucket) - 1).min(self.wait_max));
+            }
+        }
+        None
+    }
+
+    /// Adds another row's counts to this one's.
+    pub fn add(&mut self, other: &Row) {
+        self.acquisitions = self.acquisitions.saturating_add(other.acquisitions);
+        self.contended = self.contended.saturating_add(other.contended);
+        self.wait_total = self.wait_total.saturating_add(other.wait_total);
+        if other.wait_max > self.wait_max {
+            (self.wait_max, self.peer) = (other.wait_max, other.peer);
+        }
+        for (to, from) in self.waits.iter_mut().zip(other.waits) {
+            *to = to.saturating_add(from);
+        }
+    }
+}
+
+/// A piece of a code file in the process's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where it begins.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// The file.
+    pub path: String,
+}
+
+/// What a segment said at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The process.
+    pub pid: u32,
+    /// When it began, in nanoseconds on the wall's clock.
+    pub began: u64,
+    /// The program; the end of its path if that is long.
+    pub exe: String,
+    /// The latch that served it.
+    pub latch: String,
+    /// Acquisitions of latches beyond the 8,192 that fit.
+    pub lost_latches: u64,
+    /// Acquisitions at call sites beyond the 4,096 that fit.
+    pub lost_sites: u64,
+    /// Tries that failed, and waits that timed out.
+    pub refused: u64,
+    /// Latches, in no order.
+    pub latches: Vec<Row>,
+    /// Call sites, in no order.
+    pub sites: Vec<Row>,
+    /// The process's code files.
+    pub maps: Vec<Mapping>,
+}
+
+impl Snapshot {
+    /// The bytes of a segment that this reads at most.
+    pub const SIZE: usize = size_of::<Segment>();
+
+    /// Reads a segment's bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
+        if bytes.len() < Self::SIZE {
+            return Err(FormatError::TooShort { needed: Self::SIZE, given: bytes.len() });
+        }
+        let word = |at| u64_at(bytes, at);
+        if word(offset_of!(Header, magic)) != MAGIC {
+            return Err(FormatError::Foreign);
+        }
+        let length = u32_at(bytes, offset_of!(Header, maps_length));
+        if length as usize > MAPS {
+            return Err(FormatError::Maps(length));
+        }
+        let maps = offset_of!(Segment, maps);
+        Ok(Self {
+            pid: u32_at(bytes, offset_of!(Header, pid)),
+            began: word(offset_of!(Header, began)),
+            exe: text(&bytes[offset_of!(Header, exe)..][..EXE]),
+            latch: text(&bytes[offset_of!(Header, latch_name)..][..16]),
+            lost_latches: word(offset_of!(Header, lost_latches)),
+            lost_sites: word(offset_of!(Header, lost_sites)),
+            refused: word(offset_of!(Header, refused)),
+            latches: rows(bytes, offset_of!(Segment, latches), LATCHES, u64::MAX),
+            sites: rows(bytes, offset_of!(Segment, sites), SITES, (1 << KEY_CLASS_SHIFT) - 1),
+            maps: mappings(&bytes[maps..maps + length as usize]),
+        })
+    }
+
+    /// How often latches were taken.
+    pub fn acquisitions(&self) -> u64 {
+        self.latches.iter().fold(self.lost_latches, |sum, row| sum.saturating_add(row.acquisitions))
+    }
+
+    /// The code file around `address`, and the place in it.
+    pub fn place(&self, address: u64) -> Option<(&Mapping, u64)> {
+        let mapping = self.maps.iter().find(|m| (m.start..m.end).contains(&address))?;
+        Some((mapping, (address - mapping.start).checked_add(mapping.offset)?))
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
+}
+
+/// Text up to its first zero byte; what is no text or would steer a terminal is replaced.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end])
+        .chars()
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
+}
+
+fn rows(bytes: &[u8], at: usize, count: usize, address: u64) -> Vec<Row> {
+    let entries = bytes[at..at + count * size_of::<Entry>()].chunks_exact(size_of::<Entry>());
+    entries.filter_map(|entry| row(entry, address)).collect()
+}
+
+/// The row in an entry; none if it is unused, or makes no sense.
+fn row(entry: &[u8], address: u64) -> Option<Row> {
+    let word = |at| u64_at(entry, at);
+    let key = word(offset_of!(Entry, key));
+    if key == 0 {
+        return None;
+    }
+    let class = Class::from_number(word(offset_of!(Entry, class)) as u32)?;
+    let mut waits = [0; BUCKETS];
+    for (bucket, n) in waits.iter_mut().enumerate() {
+        *n = u32_at(entry, offset_of!(Entry, waits) + 4 * bucket);
+    }
+    let acquisitions = word(offset_of!(Entry, acquisitions));
+    Some(Row {
+        address: key & address,
+        class,
+        acquisitions,
+        // The two are written one after the other.
+        contended: word(offset_of!(Entry, contended)).min(acquisitions),
+        wait_total: word(offset_of!(Entry, wait_total)),
+        wait_max: word(offset_of!(Entry, wait_max)),
+        peer: word(offset_of!(Entry, peer)),
+        first_seen: word(offset_of!(Entry, first_seen)),
+        waits,
+    })
+}
+
+/// The lines `START-END OFFSET PATH`; one that is none is passed over.
+fn mappings(bytes: &[u8]) -> Vec<Mapping> {
+    fn number(text: &str) -> Option<u64> {
+        u64::from_str_radix(text, 16).ok()
+    }
+    let lines = bytes.split(|b| *b == b'\n').map(text);
+    lines
+        .filter_map(|line| {
+            let mut parts = line.splitn(3, ' ');
+            let (start, end) = parts.next()?.split_once('-')?;
+            let (start, end) = (number(start)?, number(end)?);
+            let offset = number(parts.next()?)?;
+            let path = parts.next()?.to_owned();
+            (start < end).then_some(Mapping { start, end, offset, path })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "reader_tests.rs"]
+mod tests;

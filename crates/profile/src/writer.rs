@@ -1,0 +1,273 @@
+//! The writer's side: no allocation, no lock, no `errno`, and nothing that can fail to be ignored.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+
+use latchwork_machine::{Clock, Machine, Native};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::layout::{Class, Entry, Header, KEY_CLASS_SHIFT, MAGIC, Segment, bucket};
+use crate::maps;
+
+/// The segment of this process, or of the parent's until the first record after a fork.
+static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(core::ptr::null_mut());
+/// Whether this process is a child that has no segment of its own yet.
+static INHERITED: AtomicBool = AtomicBool::new(false);
+
+/// The folder of the segments, and the latch's name, for children.
+static FOLDER: Text<512> = Text::new();
+static LATCH: Text<16> = Text::new();
+
+/// Bytes that are written before there is a second thread.
+struct Text<const N: usize> {
+    bytes: [AtomicU8; N],
+    length: AtomicUsize,
+}
+
+impl<const N: usize> Text<N> {
+    const fn new() -> Self {
+        Self { bytes: [const { AtomicU8::new(0) }; N], length: AtomicUsize::new(0) }
+    }
+
+    fn set(&self, text: &[u8]) -> bool {
+        let fits = text.len() <= N;
+        if fits {
+            store_bytes(&self.bytes, text);
+            self.length.store(text.len(), Relaxed);
+        }
+        fits
+    }
+
+    fn get<'b>(&self, buffer: &'b mut [u8; N]) -> &'b [u8] {
+        for (to, from) in buffer.iter_mut().zip(&self.bytes) {
+            *to = from.load(Relaxed);
+        }
+        &buffer[..self.length.load(Relaxed).min(N)]
+    }
+}
+
+/// Writes as much of `text` as there is room for.
+pub(crate) fn store_bytes(room: &[AtomicU8], text: &[u8]) {
+    for (to, from) in room.iter().zip(text) {
+        to.store(*from, Relaxed);
+    }
+}
+
+/// Begins a segment for this process in `folder`; false if that is not possible.
+///
+/// Call it before there is a second thread.
+pub fn start(folder: &[u8], latch: &[u8]) -> bool {
+    if !FOLDER.set(folder) || !LATCH.set(&latch[..latch.len().min(16)]) {
+        return false;
+    }
+    let segment = create();
+    // Release: synchronizes with the Acquire in `segment`.
+    SEGMENT.store(segment, Release);
+    !segment.is_null()
+}
+
+/// In the child of a fork: the first record will begin a segment of its own. Where that fails
+/// (the child may have changed its root or its user) it goes on with its parent's.
+pub fn forked() {
+    INHERITED.store(true, Relaxed);
+}
+
+/// Whether this process runs the program `name`, a path or the last part of one.
+pub fn is_this_program(name: &[u8]) -> bool {
+    let mut buffer = [0; 4096];
+    let exe = executable(&mut buffer);
+    exe == name || exe.rsplit(|b| *b == b'/').next() == Some(name)
+}
+
+fn executable(buffer: &mut [u8; 4096]) -> &[u8] {
+    let length = rustix::fs::readlinkat_raw(CWD, c"/proc/self/exe", &mut buffer[..]);
+    length.map_or(&[], |length| &buffer[..length])
+}
+
+/// A new, mapped segment; null if there is none to be had.
+fn create() -> *mut Segment {
+    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let Some(file) = create_file(pid) else { return core::ptr::null_mut() };
+    // A full file system would end the program at its first write to a page that has no place.
+    let room = rustix::fs::fstatvfs(&file)
+        .is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= 4 * size_of::<Segment>() as u64);
+    if !room {
+        return core::ptr::null_mut();
+    }
+    if rustix::fs::ftruncate(&file, size_of::<Segment>() as u64).is_err() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: a new mapping of a new file of this length.
+    let mapped = unsafe {
+        rustix::mm::mmap(
+            core::ptr::null_mut(),
+            size_of::<Segment>(),
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            &file,
+            0,
+        )
+    };
+    let Ok(mapped) = mapped else { return core::ptr::null_mut() };
+    let segment: *mut Segment = mapped.cast();
+    // SAFETY: zero is a value of all its fields, and it is never unmapped.
+    fill(unsafe { &*segment }, pid);
+    segment
+}
+
+/// A new file, `PID.N` in the folder. `N` counts the programs that one process became by `exec`.
+fn create_file(pid: u32) -> Option<rustix::fd::OwnedFd> {
+    let mut buffer = [0; 512];
+    let folder = FOLDER.get(&mut buffer);
+    for n in 0..1000u32 {
+        let mut path = maps::Line::new();
+        path.push(folder);
+        path.push(b"/");
+        path.push_number(u64::from(pid), 10);
+        path.push(b".");
+        path.push_number(u64::from(n), 10);
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match rustix::fs::openat(CWD, path.bytes(), flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => return Some(file),
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+fn fill(segment: &Segment, pid: u32) {
+    let header = &segment.header;
+    header.pid.store(pid, Relaxed);
+    header.began.store(Native::now(Clock::Realtime), Relaxed);
+    let mut name = [0; 16];
+    store_bytes(&header.latch_name, LATCH.get(&mut name));
+    let mut buffer = [0; 4096];
+    let exe = executable(&mut buffer);
+    // The end of a long path says more than its beginning.
+    store_bytes(&header.exe, &exe[exe.len().saturating_sub(header.exe.len())..]);
+    maps::write(segment);
+    // Release: a reader that sees it sees the rest. (It reads the file, so this is for form.)
+    header.magic.store(MAGIC, Release);
+}
+
+fn segment() -> Option<&'static Segment> {
+    if INHERITED.load(Relaxed) && INHERITED.swap(false, Relaxed) {
+        let own = create();
+        if !own.is_null() {
+            maps::forget();
+            // Release: synchronizes with the Acquire below.
+            SEGMENT.store(own, Release);
+        }
+    }
+    // Acquire: synchronizes with the Release of whoever created it.
+    // SAFETY: null, or mapped for good.
+    unsafe { SEGMENT.load(Acquire).as_ref() }
+}
+
+/// Counts an acquisition; `wait` is how many nanoseconds it waited, if it did.
+pub fn record(class: Class, object: usize, caller: usize, wait: Option<u64>) {
+    if let Some(segment) = segment() {
+        record_in(segment, class, object, caller, wait);
+    }
+}
+
+/// Counts a try that failed, or a wait that timed out.
+pub fn refused(_: Class, _: usize, _: usize) {
+    if let Some(segment) = segment() {
+        segment.header.refused.fetch_add(1, Relaxed);
+    }
+}
+
+fn record_in(segment: &Segment, class: Class, object: usize, caller: usize, wait: Option<u64>) {
+    let Header { lost_latches, lost_sites, .. } = &segment.header;
+    let latch = find(&segment.latches, object as u64);
+    let key = caller as u64 | (class as u64) << KEY_CLASS_SHIFT;
+    let site = find(&segment.sites, key);
+    if site.is_some_and(|(_, fresh)| fresh) {
+        maps::see(segment, caller);
+    }
+    count(latch, lost_latches, class, caller, wait);
+    count(site, lost_sites, class, object, wait);
+}
+
+/// The entry with this key, and whether it is new; none if the table has no room near its place.
+fn find(table: &[Entry], key: u64) -> Option<(&Entry, bool)> {
+    // Fibonacci hashing: the top bits of the product depend on all bits of the key.
+    let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - table.len().ilog2());
+    for probe in 0..64 {
+        let entry = &table[(hash as usize + probe) & (table.len() - 1)];
+        // Relaxed: counters next to the key need no order; a reader takes what it finds.
+        let seen = entry.key.load(Relaxed);
+        if seen == key {
+            return Some((entry, false));
+        }
+        if seen == 0 {
+            match entry.key.compare_exchange(0, key, Relaxed, Relaxed) {
+                Ok(_) => {
+                    entry.first_seen.store(Native::now(Clock::Monotonic), Relaxed);
+                    return Some((entry, true));
+                }
+                Err(now) if now == key => return Some((entry, false)),
+                Err(_) => {}
+            }
+        }
+    }
+    None
+}
+
+fn count(
+    found: Option<(&Entry, bool)>,
+    lost: &AtomicU64,
+    class: Class,
+    peer: usize,
+    wait: Option<u64>,
+) {
+    // Relaxed, all: counters that order nothing.
+    let Some((entry, _)) = found else {
+        lost.fetch_add(1, Relaxed);
+        return;
+    };
+    if entry.class.load(Relaxed) != class as u64 {
+        entry.class.store(class as u64, Relaxed);
+    }
+    entry.acquisitions.fetch_add(1, Relaxed);
+    let Some(wait) = wait else { return };
+    entry.contended.fetch_add(1, Relaxed);
+    entry.wait_total.fetch_add(wait, Relaxed);
+    entry.waits[bucket(wait)].fetch_add(1, Relaxed);
+    if entry.wait_max.fetch_max(wait, Relaxed) < wait {
+        entry.peer.store(peer as u64, Relaxed);
+    }
+}
+
+/// What one record of an uncontended acquisition costs on this machine, in nanoseconds.
+pub fn cost_ns() -> f64 {
+    const TIMES: u64 = 5_000;
+    // SAFETY: a new mapping of fresh memory.
+    let mapped = unsafe {
+        rustix::mm::mmap_anonymous(
+            core::ptr::null_mut(),
+            size_of::<Segment>(),
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    };
+    let Ok(mapped) = mapped else { return 0.0 };
+    // SAFETY: zero is a value of all its fields; it is unmapped below, after its last use.
+    let segment = unsafe { &*mapped.cast::<Segment>() };
+    let round = || {
+        let began = Native::now(Clock::Monotonic);
+        for n in 0..TIMES {
+            record_in(segment, Class::Mutex, 64, 4096 + (n & 7) as usize, None);
+        }
+        Native::now(Clock::Monotonic) - began
+    };
+    // The first round pays for the memory; of the others the least disturbed one counts.
+    let took = (0..5).map(|_| round()).min().unwrap_or(0);
+    // SAFETY: mapped above, with this length, and no longer used.
+    let _ = unsafe { rustix::mm::munmap(mapped, size_of::<Segment>()) };
+    took as f64 / TIMES as f64
+}
