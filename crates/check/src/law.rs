@@ -78,14 +78,14 @@ impl Pair {
         unsafe { parts.write_volatile(first + 1) };
         std::hint::spin_loop();
         // SAFETY: as above; the second of two elements.
-        unsafe { parts.add(1).write_volatile(first + 1) };
+        unsafe { parts.wrapping_add(1).write_volatile(first + 1) };
     }
 
     /// The count, or nothing if it is torn.
     fn read(&self) -> Option<u64> {
         let parts = self.parts.get().cast::<u64>();
         // SAFETY: as in `count`.
-        let second = unsafe { parts.add(1).read_volatile() };
+        let second = unsafe { parts.wrapping_add(1).read_volatile() };
         std::hint::spin_loop();
         // SAFETY: as in `count`.
         let first = unsafe { parts.read_volatile() };

@@ -133,10 +133,14 @@ fn deadlines_pass_in_shared_memory() {
 #[test]
 fn what_is_no_mapping_of_ours_is_refused() {
     let base = map(file());
-    // SAFETY, here and below: the mapping stays, and nobody uses it.
-    let attach = |base: *mut u8, length| unsafe { Shared::attach(base, length) }.map(|_| ());
-    // SAFETY: as above.
-    let create = |slots| unsafe { Shared::create(base, LENGTH, slots) }.map(|_| ());
+    let attach = |base: *mut u8, length| {
+        // SAFETY: the mapping stays, and nobody uses it.
+        unsafe { Shared::attach(base, length) }.map(|_| ())
+    };
+    let create = |slots| {
+        // SAFETY: as above.
+        unsafe { Shared::create(base, LENGTH, slots) }.map(|_| ())
+    };
     assert_eq!(attach(base, LENGTH), Err(AttachError::Foreign));
     assert_eq!(attach(base.wrapping_add(8), LENGTH - 8), Err(AttachError::Misaligned));
     assert!(matches!(attach(base, 64), Err(AttachError::TooSmall { given: 64, .. })));
