@@ -247,10 +247,10 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         let slots = M::slots(&self.queue.tail);
         let mut sleeper = 0;
         loop {
-            // Acquire, twice: synchronizes with the Release of the mark, so that we see `parked`,
-            // and with that of `parked`, so that `wake` sees the sleeper's status.
+            // Acquire: synchronizes with the Release of the mark, so that our exchange of `parked`
+            // comes after the head's, and `wake` sees the sleeper's status.
             self.held.swap(HELD, Acquire);
-            let parked = self.parked.swap(0, Acquire);
+            let parked = self.parked.swap(0, Relaxed);
             if parked != 0 {
                 if sleeper != 0 {
                     wake(&slots, sleeper);
