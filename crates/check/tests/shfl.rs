@@ -1,6 +1,7 @@
 //! The shuffled latches under loom: every interleaving of a few threads.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use latchwork_check::Loom;
 use latchwork_check::law::{Broken, Latch};
@@ -260,8 +261,36 @@ fn loom_rw_downgrade() {
         // SAFETY: the latch is held.
         unsafe { guarded.latch.downgrade() };
         guarded.read();
-        guarded.latch.unshare();
+        // The reader comes in beside us.
         reader.join().unwrap();
+        guarded.latch.unshare();
+    });
+}
+
+/// Two readers that slept behind a writer hold their shares until both are in.
+#[test]
+fn loom_rw_readers_meet() {
+    explore("rw, readers meet", 2, || {
+        let guarded = Guarded::<ShflRwLock<Loom>>::new();
+        let inside = Arc::new(loom::sync::atomic::AtomicU32::new(0));
+        Latch::lock(&guarded.latch);
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (guarded, inside) = (guarded.clone(), inside.clone());
+                loom::thread::spawn(move || {
+                    guarded.latch.share();
+                    inside.fetch_add(1, Relaxed);
+                    while inside.load(Relaxed) < 2 {
+                        loom::thread::yield_now();
+                    }
+                    guarded.latch.unshare();
+                })
+            })
+            .collect();
+        Latch::unlock(&guarded.latch);
+        for reader in readers {
+            reader.join().unwrap();
+        }
     });
 }
 
