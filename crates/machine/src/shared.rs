@@ -151,6 +151,22 @@ impl Shared {
     ///
     /// As for [`create`](Self::create).
     pub unsafe fn attach<'a>(base: *mut u8, length: usize) -> Result<Attached<'a>, AttachError> {
+        // SAFETY: as the caller promises.
+        unsafe { Self::attach_growing(base, length, length) }
+    }
+
+    /// Attaches a mapping that grows in place: `length` bytes are mapped, and those up to
+    /// `reserved` are set aside for it. The waiter slots lie in the first `length`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`create`](Self::create), for `length` bytes now and for others as soon as a latch
+    /// in them is used. Nothing else is ever mapped in the first `reserved`.
+    pub unsafe fn attach_growing<'a>(
+        base: *mut u8,
+        length: usize,
+        reserved: usize,
+    ) -> Result<Attached<'a>, AttachError> {
         check(base, length, 1)?;
         // SAFETY: `check` found room and alignment for a header; the caller promises the rest.
         let header = unsafe { &*base.cast::<Header>() };
@@ -161,6 +177,7 @@ impl Shared {
         // Read once: another process may change it between the check and the use.
         let slots = header.slots.load(Relaxed);
         check(base, length, slots)?;
+        let length = length.max(reserved);
         let index = claim().ok_or(AttachError::TooMany)?;
         let entry = &ATTACHED[index];
         entry.slots.store(slots, Relaxed);

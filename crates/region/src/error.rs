@@ -1,0 +1,166 @@
+//! What can be wrong, each by its name.
+
+use core::fmt;
+
+use latchwork_machine::AttachError;
+use rustix::io::Errno;
+
+/// Why a region could not be made, opened or used. Nothing is changed when one is returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such file.
+    NotFound,
+    /// There is such a file already.
+    Exists,
+    /// The system does not let this process open or make the file.
+    Permission,
+    /// The filesystem is read-only.
+    ReadOnly,
+    /// The filesystem is full.
+    NoSpace,
+    /// The filesystem cannot map files, shared and writable.
+    NoMmap,
+    /// The filesystem cannot set space aside (`fallocate`), so a full disk would kill the process.
+    NoFallocate,
+    /// The filesystem has no open-file-description locks, so the dead could not be told.
+    NoLocks,
+    /// The last part of the path is a symbolic link.
+    Symlink,
+    /// The path names something that is not a regular file.
+    NotRegular,
+    /// The file has other names, or none: this many.
+    HardLinked(u64),
+    /// The file's permission bits, which allow more than was asked for.
+    TooOpen(u32),
+    /// The file belongs to this other user.
+    ForeignOwner(u32),
+    /// The file is shorter than what it says of itself.
+    Truncated {
+        /// Bytes that there should be.
+        needed: u64,
+        /// Bytes that there are.
+        found: u64,
+    },
+    /// The file does not begin as a region does.
+    Foreign,
+    /// The region was made by a machine of the other byte order.
+    Endian,
+    /// The region has a layout that is not known here.
+    Version {
+        /// The region's.
+        found: u32,
+        /// The one known here.
+        known: u32,
+    },
+    /// The region was made for pages of another size.
+    PageSize {
+        /// The region's.
+        found: u32,
+        /// This system's.
+        here: u32,
+    },
+    /// Something in the region cannot be so.
+    Corrupt {
+        /// What.
+        what: &'static str,
+        /// Where, in bytes from the region's start.
+        at: u64,
+    },
+    /// An option that makes no sense, by its name.
+    Options(&'static str),
+    /// This process cannot set so many bytes of addresses aside.
+    TooLarge(u64),
+    /// The region has reached its limit, in bytes.
+    Full(u64),
+    /// All process slots are held by the living: this many.
+    Processes(u32),
+    /// All thread slots are held, by the living or by the unswept dead: this many.
+    Threads(u32),
+    /// This process has too many regions open: this many.
+    Regions(u32),
+    /// The region was opened by the process that this one was forked from. Open it again.
+    Forked,
+    /// The offset is null, or leads out of the region.
+    OutOfRange(u32),
+    /// The cell at the offset is free, or was never one of this type's size.
+    NotInUse(u32),
+    /// The thread has as many cells in hand as its slot can note: this many.
+    InHand(u32),
+    /// The slot belongs to a region that is only looked at.
+    View,
+    /// The table of waiter slots is not one.
+    Waiters(AttachError),
+    /// The system said no in a way that has no name here.
+    System {
+        /// The call.
+        call: &'static str,
+        /// The error's number.
+        errno: i32,
+    },
+}
+
+impl Error {
+    /// What `call`'s failure means.
+    pub(crate) fn of(call: &'static str, errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT | Errno::NOTDIR => Self::NotFound,
+            Errno::EXIST => Self::Exists,
+            Errno::ACCESS | Errno::PERM => Self::Permission,
+            Errno::ROFS => Self::ReadOnly,
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Self::NoSpace,
+            Errno::LOOP => Self::Symlink,
+            Errno::ISDIR | Errno::NXIO => Self::NotRegular,
+            _ => Self::System { call, errno: errno.raw_os_error() },
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("no such file"),
+            Self::Exists => f.write_str("the file exists already"),
+            Self::Permission => f.write_str("no permission"),
+            Self::ReadOnly => f.write_str("the filesystem is read-only"),
+            Self::NoSpace => f.write_str("the filesystem is full"),
+            Self::NoMmap => f.write_str("the filesystem cannot map files for sharing"),
+            Self::NoFallocate => f.write_str("the filesystem cannot set space aside (fallocate)"),
+            Self::NoLocks => f.write_str("the filesystem has no open-file-description locks"),
+            Self::Symlink => f.write_str("the path is a symbolic link"),
+            Self::NotRegular => f.write_str("not a regular file"),
+            Self::HardLinked(n) => write!(f, "the file has {n} names, it must have one"),
+            Self::TooOpen(mode) => write!(f, "mode {mode:04o} lets more users in than asked for"),
+            Self::ForeignOwner(uid) => write!(f, "the file belongs to user {uid}"),
+            Self::Truncated { needed, found } => {
+                write!(f, "truncated: {needed} bytes needed, {found} found")
+            }
+            Self::Foreign => f.write_str("not a region: the magic number is another"),
+            Self::Endian => f.write_str("made by a machine of the other byte order"),
+            Self::Version { found, known } => {
+                write!(f, "layout version {found}; this program knows {known}")
+            }
+            Self::PageSize { found, here } => {
+                write!(f, "made for pages of {found} bytes; here they have {here}")
+            }
+            Self::Corrupt { what, at } => write!(f, "corrupt: {what}, at byte {at}"),
+            Self::Options(what) => write!(f, "option out of range: {what}"),
+            Self::TooLarge(bytes) => write!(f, "cannot set {bytes} bytes of addresses aside"),
+            Self::Full(limit) => write!(f, "the region has reached its limit of {limit} bytes"),
+            Self::Processes(n) => write!(f, "all {n} process slots are held"),
+            Self::Threads(n) => write!(f, "all {n} thread slots are held; sweep, or use fewer"),
+            Self::Regions(n) => write!(f, "this process has {n} regions open"),
+            Self::Forked => {
+                f.write_str("the region was opened before a fork; the child must open it again")
+            }
+            Self::OutOfRange(unit) => write!(f, "offset {unit} leads nowhere"),
+            Self::NotInUse(unit) => write!(f, "the cell at offset {unit} is not in use"),
+            Self::InHand(n) => write!(f, "{n} cells in hand: publish or drop one first"),
+            Self::View => f.write_str("the region is open to be looked at, not to be used"),
+            Self::Waiters(error) => write!(f, "waiter slots: {error}"),
+            Self::System { call, errno } => write!(f, "{call} failed with errno {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,149 @@
+//! Which files are opened as regions, and how one is made.
+//!
+//! A file is made without a name, filled in, and then linked to its name: so nobody can open one
+//! that is half made, and a creator that is killed leaves nothing behind.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::header::{FIXED, Header, LIVE_AT};
+use crate::memory::extend;
+use crate::{Error, Options};
+
+const FLAGS: OFlags =
+    OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Opens a file and believes its header, or says what is wrong.
+///
+/// The file must be regular, have one name, belong to this user unless `mode` lets others in, and
+/// have no permission that `mode` has not. A last part that is a symbolic link is not followed.
+pub(crate) fn open(path: &Path, mode: u32, write: bool) -> Result<(File, Header), Error> {
+    let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+    let fd = rustix::fs::open(path, FLAGS | access, Mode::empty());
+    let file = File::from(fd.map_err(|e| Error::of("open", e))?);
+    let stat = rustix::fs::fstat(&file).map_err(|e| Error::of("fstat", e))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Error::NotRegular);
+    }
+    #[allow(clippy::unnecessary_cast, reason = "its size differs between platforms")]
+    if stat.st_nlink as u64 != 1 {
+        return Err(Error::HardLinked(stat.st_nlink as u64));
+    }
+    let shared = mode & 0o077 != 0;
+    if !shared && stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(Error::ForeignOwner(stat.st_uid));
+    }
+    if stat.st_mode & 0o777 & !(mode | 0o600) != 0 {
+        return Err(Error::TooOpen(stat.st_mode & 0o777));
+    }
+    let header = read_header(&file, stat.st_size as u64)?;
+    Ok((file, header))
+}
+
+/// Reads, not maps: a file that shrinks meanwhile is an error here and no signal.
+fn read_header(file: &File, found: u64) -> Result<Header, Error> {
+    let mut fixed = [0; FIXED];
+    let truncated = |needed| Error::Truncated { needed, found };
+    file.read_exact_at(&mut fixed[..FIXED.min(found as usize)], 0)
+        .map_err(|_| truncated(FIXED as u64))?;
+    let header = Header::decode(&fixed[..FIXED.min(found as usize)])?;
+    let mut length = [0; 8];
+    file.read_exact_at(&mut length, LIVE_AT as u64).map_err(|_| truncated(header.heap_at()))?;
+    let length = header.check_length(u64::from_ne_bytes(length))?;
+    if found < length {
+        return Err(truncated(length));
+    }
+    Ok(header)
+}
+
+/// A region's file before it has its name.
+pub(crate) struct Fresh {
+    pub(crate) file: File,
+    pub(crate) header: Header,
+    temporary: Option<PathBuf>,
+}
+
+/// Makes a file of the first length, with a header, to be linked to a path where there is nothing.
+pub(crate) fn create(path: &Path, options: &Options) -> Result<Fresh, Error> {
+    let creation = random()?;
+    let header = Header::new(options, creation)?;
+    if options.mode & !0o777 != 0 {
+        return Err(Error::Options("mode"));
+    }
+    // Asked before space is set aside; `link` asks again, and for good.
+    if path.symlink_metadata().is_ok() {
+        return Err(Error::Exists);
+    }
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let (fd, temporary) = nameless(folder, path, creation as u64)?;
+    let fresh = Fresh { file: File::from(fd), header, temporary };
+    fill(&fresh.file, &header, options.mode)?;
+    Ok(fresh)
+}
+
+/// 16 bytes that nobody else has.
+pub(crate) fn random() -> Result<u128, Error> {
+    let mut bytes = [0; 16];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    rustix::rand::getrandom(&mut bytes[..], flags).map_err(|e| Error::of("getrandom", e))?;
+    Ok(u128::from_ne_bytes(bytes))
+}
+
+impl Fresh {
+    /// Gives the file its name, unless there is one of that name.
+    pub(crate) fn link(mut self, path: &Path) -> Result<(), Error> {
+        let done = match &self.temporary {
+            None => {
+                let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                rustix::fs::linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW)
+            }
+            Some(name) => rustix::fs::renameat_with(CWD, name, CWD, path, RenameFlags::NOREPLACE),
+        };
+        done.map_err(|e| Error::of("link", e))?;
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if let Some(name) = &self.temporary {
+            let _ = rustix::fs::unlink(name);
+        }
+    }
+}
+
+/// A new file without a name, or with one that nobody looks for where that cannot be.
+fn nameless(folder: &Path, path: &Path, id: u64) -> Result<(OwnedFd, Option<PathBuf>), Error> {
+    let owner = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(folder, flags | OFlags::TMPFILE, owner) {
+        Ok(fd) => return Ok((fd, None)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+        Err(e) => return Err(Error::of("open", e)),
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{id:016x}"));
+    let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let fd = rustix::fs::open(&name, flags, owner).map_err(|e| Error::of("open", e))?;
+    Ok((fd, Some(name.into())))
+}
+
+fn fill(file: &File, header: &Header, mode: u32) -> Result<(), Error> {
+    extend(file, 0, header.first_length())?;
+    let written = file
+        .write_all_at(&header.first_length().to_ne_bytes(), LIVE_AT as u64)
+        .and_then(|()| file.write_all_at(&header.encode(), 0));
+    written.map_err(|e| {
+        Error::of("write", Errno::from_raw_os_error(e.raw_os_error().unwrap_or(libc::EIO)))
+    })?;
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode)).map_err(|e| Error::of("fchmod", e))
+}

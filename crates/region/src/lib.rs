@@ -1,0 +1,67 @@
+//! Memory that many processes share, and that outlives any of them.
+//!
+//! A [`Region`] is a file that is mapped, or memory of this process alone, with the same calls on
+//! both. It lends out *cells* of fixed sizes, names them by 4-byte [`Offset`]s that mean the same
+//! in every process, and keeps a record of who is at work in it: a slot for each process, whose
+//! life the kernel vouches for, and a slot for each thread, in which the thread notes what it is
+//! about to do. So a process may be killed between any two instructions, and whoever meets its
+//! slots finishes or undoes what it had begun. `docs/region.md` draws it.
+//!
+//! ```
+//! use latchwork_region::{Options, Region};
+//! use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//!
+//! let region = Region::private(&Options::default())?;
+//! let thread = region.thread()?;
+//! let cell = thread.alloc::<[AtomicU64; 3]>()?;
+//! cell[1].store(7, Relaxed);
+//! let offset = cell.publish();
+//! assert_eq!(region.resolve(offset)?[1].load(Relaxed), 7);
+//! thread.free(offset)?;
+//! # Ok::<(), latchwork_region::Error>(())
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `header` | what a region begins with, and the arithmetic of its layout |
+//! | `memory` | where the bytes come from: heap, anonymous mapping, file |
+//! | `file` | which files are opened, and how one is made |
+//! | `token` | who lives: locks that the kernel drops at death |
+//! | `slots` | what a process and a thread leave in the region |
+//! | `open` | making and opening a [`Region`] |
+//! | `region` | resolving and growing it, and who is in it |
+//! | `thread` | [`Thread`]: a claimed thread slot |
+//! | `slab` | allocating and freeing cells |
+//! | `sweep` | finding the dead, and putting right what they left |
+//! | `audit` | counting every cell |
+//!
+//! No bytes of a region are trusted. Numbers read from one are checked before they are used, and
+//! lead to an [`Error`], not to undefined behaviour. A process that may write to a region can
+//! still make it useless to the others, but it can do no more than that to them, with one
+//! exception: who truncates the file kills with `SIGBUS` those who have it mapped.
+
+#![warn(clippy::all)]
+
+mod audit;
+mod error;
+mod file;
+mod header;
+mod memory;
+mod open;
+mod plain;
+mod region;
+mod slab;
+mod slots;
+mod sweep;
+mod thread;
+mod token;
+
+pub use crate::audit::{Audit, Count};
+pub use crate::error::Error;
+pub use crate::header::{CLASSES, Options, ROOTS};
+pub use crate::plain::{Offset, Plain};
+pub use crate::region::Region;
+pub use crate::slab::Cell;
+pub use crate::slots::{INTENT_WORDS, ProcessInfo, ThreadInfo};
+pub use crate::sweep::{Dead, Fate, InHand};
+pub use crate::thread::Thread;

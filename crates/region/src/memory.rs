@@ -1,0 +1,276 @@
+//! Where the bytes come from: the heap, an anonymous mapping, a file.
+//!
+//! The addresses of the whole limit are set aside at once, so that base plus offset stays right
+//! as the region grows; what is not yet part of the region has no access rights. After a fork the
+//! child has none of it (`MADV_DONTFORK`), and the word that every access is checked against reads
+//! zero there (`MADV_WIPEONFORK`): so the check of an offset is also the check for a fork.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs::File;
+use std::sync::{Mutex, PoisonError};
+
+use latchwork_machine::{ConstMachine, Word};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use crate::Error;
+use crate::header::page_size;
+use crate::token::Tokens;
+
+enum Kind {
+    /// Ordinary memory, all of it present from the start: for models and simulators.
+    Heap,
+    /// Pages of this process alone.
+    Anonymous,
+    /// A file, shared with whoever maps it.
+    File(Tokens),
+    /// A file, seen through private pages: what is written stays here.
+    View(File),
+}
+
+/// What differs between processes.
+#[repr(C)]
+struct Local<M: ConstMachine> {
+    /// Bytes from the base that may be touched; zero in the child of a fork.
+    mapped: M::AtomicU64,
+}
+
+/// Addresses, and the bytes behind some of them.
+pub(crate) struct Memory<M: ConstMachine> {
+    base: *mut u8,
+    reserved: usize,
+    local: *mut Local<M>,
+    kind: Kind,
+    /// Held while this process maps more.
+    mapping: Mutex<()>,
+}
+
+// SAFETY: the pointers are to memory that it owns and that is accessed by atomics.
+unsafe impl<M: ConstMachine> Send for Memory<M> {}
+// SAFETY: as above.
+unsafe impl<M: ConstMachine> Sync for Memory<M> {}
+
+const ALIGN: usize = 1 << 16;
+
+fn heap_layout(bytes: usize) -> Result<Layout, Error> {
+    Layout::from_size_align(bytes, ALIGN).map_err(|_| Error::TooLarge(bytes as u64))
+}
+
+/// Zeroed memory from the allocator.
+fn allocate(bytes: usize) -> Result<*mut u8, Error> {
+    let layout = heap_layout(bytes)?;
+    // SAFETY: no region is empty.
+    let base = unsafe { alloc_zeroed(layout) };
+    if base.is_null() { Err(Error::TooLarge(bytes as u64)) } else { Ok(base) }
+}
+
+/// Sets addresses aside: nothing is there yet.
+fn reserve(bytes: usize) -> Result<*mut u8, Error> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping, wherever there is room.
+    let base = unsafe {
+        rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::empty(), flags)
+    };
+    base.map(|base| base.cast()).map_err(|_| Error::TooLarge(bytes as u64))
+}
+
+/// A page that the child of a fork finds zeroed.
+fn local_page<M: ConstMachine>() -> Result<*mut Local<M>, Error> {
+    let (bytes, rights) = (page_size() as usize, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping, wherever there is room.
+    let page = unsafe {
+        rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, rights, MapFlags::PRIVATE)
+    };
+    let page = page.map_err(|e| Error::of("mmap", e))?;
+    // SAFETY: the page was mapped above and nobody knows of it.
+    let wiped = unsafe { rustix::mm::madvise(page, bytes, Advice::LinuxWipeOnFork) };
+    wiped.map_err(|e| Error::of("madvise", e))?;
+    Ok(page.cast())
+}
+
+impl<M: ConstMachine> Memory<M> {
+    /// Memory from the allocator, `reserved` bytes at once.
+    pub(crate) fn heap(reserved: usize) -> Result<Self, Error> {
+        let base = allocate(reserved)?;
+        // SAFETY: the layout is a page's worth and not empty; zero is a value of the word.
+        let local = unsafe { alloc_zeroed(local_layout()) }.cast::<Local<M>>();
+        let memory = Self { base, reserved, local, kind: Kind::Heap, mapping: Mutex::new(()) };
+        memory.local().mapped.store(reserved as u64, Relaxed);
+        Ok(memory)
+    }
+
+    /// Pages of this process alone, none yet.
+    pub(crate) fn anonymous(reserved: usize) -> Result<Self, Error> {
+        Self::set_aside(reserved, Kind::Anonymous)
+    }
+
+    /// A file that other processes map too.
+    pub(crate) fn file(reserved: usize, tokens: Tokens) -> Result<Self, Error> {
+        Self::set_aside(reserved, Kind::File(tokens))
+    }
+
+    /// A file that is only looked at.
+    pub(crate) fn view(reserved: usize, file: File) -> Result<Self, Error> {
+        Self::set_aside(reserved, Kind::View(file))
+    }
+
+    fn set_aside(reserved: usize, kind: Kind) -> Result<Self, Error> {
+        let local = local_page()?;
+        let base = reserve(reserved);
+        let base = base.inspect_err(|_| unmap(local.cast(), page_size() as usize))?;
+        Ok(Self { base, reserved, local, kind, mapping: Mutex::new(()) })
+    }
+
+    #[inline(always)]
+    fn local(&self) -> &Local<M> {
+        // SAFETY: it was allocated with this value and is freed with it; zero is a value.
+        unsafe { &*self.local }
+    }
+
+    /// Bytes from the base that may be touched; zero in the child of a fork.
+    #[inline(always)]
+    pub(crate) fn mapped(&self) -> u64 {
+        // Acquire: synchronizes with the Release in `map`. It is free on x86, and what is
+        // reached through an offset was mapped before.
+        self.local().mapped.load(Acquire)
+    }
+
+    #[inline(always)]
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// The locks on this region's file, if it has one.
+    pub(crate) fn tokens(&self) -> Option<&Tokens> {
+        match &self.kind {
+            Kind::File(tokens) => Some(tokens),
+            _ => None,
+        }
+    }
+
+    /// The region's file, if it has one.
+    pub(crate) fn descriptor(&self) -> Option<&File> {
+        match &self.kind {
+            Kind::File(tokens) => Some(tokens.file()),
+            Kind::View(file) => Some(file),
+            Kind::Heap | Kind::Anonymous => None,
+        }
+    }
+
+    /// Whether what is written stays in this process.
+    pub(crate) fn is_view(&self) -> bool {
+        matches!(self.kind, Kind::View(_))
+    }
+
+    /// Sets space aside for the bytes from `from` to `to`, so that touching them cannot fail.
+    ///
+    /// Idempotent, and harmless where the region has grown meanwhile.
+    pub(crate) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
+        match &self.kind {
+            Kind::File(tokens) => extend(tokens.file(), from, to),
+            Kind::View(_) => Err(Error::View),
+            Kind::Heap | Kind::Anonymous => Ok(()),
+        }
+    }
+
+    /// Makes the bytes up to `to` touchable in this process. `to` is a multiple of 65,536.
+    ///
+    /// A file that a peer has truncated below `to` is refused here. One that a peer truncates
+    /// later kills whoever touches the missing pages: the system offers no defence that costs
+    /// nothing.
+    pub(crate) fn map(&self, to: u64) -> Result<(), Error> {
+        if to > self.reserved as u64 {
+            return Err(Error::Corrupt { what: "length of the region", at: 1024 });
+        }
+        let _mapping = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mapped = self.mapped();
+        if to <= mapped {
+            return Ok(());
+        }
+        let at = self.base.wrapping_add(mapped as usize);
+        let length = (to - mapped) as usize;
+        if let Some(file) = self.descriptor() {
+            let found = file.metadata().map_err(|_| Error::Truncated { needed: to, found: 0 })?;
+            if found.len() < to {
+                return Err(Error::Truncated { needed: to, found: found.len() });
+            }
+        }
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let done = match &self.kind {
+            Kind::Heap => Ok(()),
+            // SAFETY: the range was set aside by `reserve` and nothing lies in it yet.
+            Kind::Anonymous => unsafe {
+                rustix::mm::mprotect(at.cast(), length, MprotectFlags::READ | MprotectFlags::WRITE)
+            },
+            Kind::File(tokens) => {
+                let flags = MapFlags::SHARED | MapFlags::FIXED;
+                // SAFETY: as above, so it takes nobody's place; the file is long enough.
+                unsafe { rustix::mm::mmap(at.cast(), length, rights, flags, tokens.file(), mapped) }
+                    .map(drop)
+            }
+            Kind::View(file) => {
+                let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+                // SAFETY: as above.
+                unsafe { rustix::mm::mmap(at.cast(), length, rights, flags, file, mapped) }
+                    .map(drop)
+            }
+        };
+        done.map_err(|e| match e {
+            Errno::NODEV | Errno::OPNOTSUPP | Errno::INVAL => Error::NoMmap,
+            Errno::NOMEM => Error::TooLarge(to),
+            _ => Error::of("mmap", e),
+        })?;
+        if !matches!(self.kind, Kind::Heap) {
+            // SAFETY: the range was mapped above.
+            let kept = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxDontFork) };
+            kept.map_err(|e| Error::of("madvise", e))?;
+        }
+        // Release: synchronizes with the Acquire in `mapped`.
+        self.local().mapped.store(to, Release);
+        Ok(())
+    }
+}
+
+fn local_layout() -> Layout {
+    const { Layout::new::<[u64; 8]>() }
+}
+
+/// Sets space aside in a file.
+pub(crate) fn extend(file: &File, from: u64, to: u64) -> Result<(), Error> {
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(Error::NoFallocate),
+            Err(e) => return Err(Error::of("fallocate", e)),
+        }
+    }
+}
+
+fn unmap(at: *mut u8, bytes: usize) {
+    // SAFETY: the caller mapped the range, owns it, and lends nothing of it any more.
+    let _ = unsafe { rustix::mm::munmap(at.cast(), bytes) };
+}
+
+impl<M: ConstMachine> Drop for Memory<M> {
+    fn drop(&mut self) {
+        let forked = self.mapped() == 0;
+        if let Kind::Heap = self.kind {
+            if let Ok(layout) = heap_layout(self.reserved) {
+                // SAFETY: allocated with this layout in `heap`.
+                unsafe { dealloc(self.base, layout) };
+            }
+            // SAFETY: allocated with this layout in `heap`.
+            unsafe { dealloc(self.local.cast(), local_layout()) };
+            return;
+        }
+        // In the child of a fork the mapped part is gone, and others may live at its addresses.
+        // What never was mapped is left there, too: nobody can tell where it begins.
+        if !forked {
+            unmap(self.base, self.reserved);
+        }
+        unmap(self.local.cast(), page_size() as usize);
+    }
+}

@@ -1,0 +1,256 @@
+//! Making and opening regions, and letting go of them.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_machine::{Attached, ConstMachine, Integer, Native, Shared, Word};
+
+use crate::header::{BLOCK, Header, LIVE_AT, WAITERS_AT};
+use crate::memory::Memory;
+use crate::region::Inner;
+use crate::slots::{PROCESS_BYTES, ProcessSlot, bare};
+use crate::token::{self, Tokens};
+use crate::{Error, Options, Region, file};
+
+impl Region<Native> {
+    /// A region of this process alone, which needs no file: the default.
+    ///
+    /// Its latches wait by private futexes. After a fork the child has no access to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`], [`Error::TooLarge`].
+    pub fn private(options: &Options) -> Result<Self, Error> {
+        let header = Header::new(options, file::random()?)?;
+        let memory = Memory::anonymous(header.limit as usize)?;
+        memory.map(header.first_length())?;
+        Self::found(memory, header)
+    }
+}
+
+impl<M: ConstMachine> Region<M> {
+    /// A region in ordinary memory, `options.limit` bytes at once, for models and simulators: any
+    /// machine that finds its waiter slots without the region (so not [`Shared`]).
+    ///
+    /// A fork copies it, and does not notice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`], [`Error::TooLarge`].
+    pub fn heap(options: &Options) -> Result<Self, Error> {
+        // Nothing random: a simulation is to run the same way twice.
+        let header = Header::new(options, 1)?;
+        Self::found(Memory::heap(header.limit as usize)?, header)
+    }
+
+    /// A region in ordinary memory that begins with these bytes, as if they had been a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Region::open) has for the bytes of a file.
+    pub fn from_image(image: &[u8]) -> Result<Self, Error> {
+        let header = Header::decode(image)?;
+        let found = image.len() as u64;
+        let needed = header.heap_at() + BLOCK;
+        let Some(length) = image.get(LIVE_AT..).and_then(|rest| rest.first_chunk()) else {
+            return Err(Error::Truncated { needed, found });
+        };
+        let needed = header.check_length(u64::from_ne_bytes(*length))?;
+        if found < needed {
+            return Err(Error::Truncated { needed, found });
+        }
+        // It cannot grow: its memory is all there is.
+        let header = Header { limit: needed, ..header };
+        let memory = Memory::heap(needed as usize)?;
+        // SAFETY: both are `needed` bytes long, and nobody else has the memory yet.
+        unsafe { core::ptr::copy_nonoverlapping(image.as_ptr(), memory.base(), needed as usize) };
+        Self::join(memory.into(), header, None)
+    }
+
+    /// Lays out zeroed memory of this process.
+    fn found(memory: Memory<M>, header: Header) -> Result<Self, Error> {
+        let fixed = header.encode();
+        // SAFETY: the first page is there, and nobody else has the memory yet.
+        unsafe { core::ptr::copy_nonoverlapping(fixed.as_ptr(), memory.base(), fixed.len()) };
+        let region = Self::build(memory.into(), header, None);
+        // Relaxed: nobody else has it.
+        region.live().length.store(header.first_length(), Relaxed);
+        region.join_in()
+    }
+
+    fn build(memory: Arc<Memory<M>>, header: Header, attached: Option<Attached<'static>>) -> Self {
+        const { bare::<M>() };
+        let heap_at = header.heap_at();
+        let heap = memory.base().wrapping_add(heap_at as usize);
+        let inner = Inner { header, heap, heap_at, process: None, attached, memory };
+        Self { inner: Arc::new(inner) }
+    }
+
+    fn join(
+        memory: Arc<Memory<M>>,
+        header: Header,
+        attached: Option<Attached<'static>>,
+    ) -> Result<Self, Error> {
+        Self::build(memory, header, attached).join_in()
+    }
+
+    /// Takes a process slot.
+    fn join_in(mut self) -> Result<Self, Error> {
+        let slot = self.take_slot()?;
+        let process = self.process_slot(slot);
+        // AcqRel: synchronizes with the Acquire in `alive`. What the last owner left belongs to
+        // the generation that ended, and that generation is dead from here on.
+        let generation = process.generation.fetch_add(1, AcqRel).wrapping_add(1);
+        let (pid, start, namespace) = token::identity();
+        process.pid.store(pid, Relaxed);
+        process.start.store(start, Relaxed);
+        process.namespace.store(namespace, Relaxed);
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.process = Some((slot, generation));
+        }
+        Ok(self)
+    }
+
+    fn take_slot(&self) -> Result<u32, Error> {
+        let memory = &self.inner.memory;
+        for slot in 0..self.inner.header.processes {
+            let free = match memory.tokens() {
+                Some(tokens) => tokens.take(slot)?,
+                None => {
+                    let held = &self.process_slot(slot).held;
+                    // Acquire: synchronizes with the Release in `let_go`.
+                    held.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+                }
+            };
+            if free {
+                return Ok(slot);
+            }
+        }
+        Err(Error::Processes(self.inner.header.processes))
+    }
+
+    /// The same memory under another process slot, for tests in which threads stand in for
+    /// processes. Not for files: open the file again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Processes`]; [`Error::View`] if there is a file.
+    pub fn another(&self) -> Result<Self, Error> {
+        self.check()?;
+        if self.inner.memory.tokens().is_some() || self.inner.memory.is_view() {
+            return Err(Error::View);
+        }
+        Self::join(self.inner.memory.clone(), self.inner.header, None)
+    }
+
+    /// Declares this region's process slot dead, and leaves everything in it as it is: as if
+    /// killed. For tests; nothing must be done through it or its threads afterwards. With a file
+    /// it does nothing, for the kernel decides there.
+    pub fn die(&self) {
+        if let Some((slot, _)) = self.inner.process {
+            // Release: as in `let_go`.
+            self.process_slot(slot).held.store(0, Release);
+        }
+    }
+}
+
+impl Region<Shared> {
+    /// Makes a region in a new file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`], [`Error::Permission`], [`Error::NoSpace`], [`Error::ReadOnly`],
+    /// [`Error::NoFallocate`], [`Error::NoLocks`], [`Error::NoMmap`], [`Error::Options`], ..
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
+        let fresh = file::create(path.as_ref(), options)?;
+        let copy = fresh.file.try_clone();
+        let copy =
+            copy.map_err(|e| Error::System { call: "dup", errno: e.raw_os_error().unwrap_or(0) })?;
+        let memory = Memory::file(fresh.header.limit as usize, Tokens::new(copy)?)?;
+        memory.map(fresh.header.first_length())?;
+        let base = memory.base().wrapping_add(WAITERS_AT);
+        let length = fresh.header.heap_at() as usize - WAITERS_AT;
+        // SAFETY: so much is mapped, zeroed, and unknown to others.
+        let laid_out = unsafe { Shared::create(base, length, fresh.header.waiters) };
+        drop(laid_out.map_err(Error::Waiters)?);
+        let region = Self::attach(memory, fresh.header)?.join_in()?;
+        fresh.link(path.as_ref())?;
+        Ok(region)
+    }
+
+    /// Opens a region that exists. Of `options` only `mode` counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], [`Error::Symlink`], [`Error::NotRegular`], [`Error::HardLinked`],
+    /// [`Error::TooOpen`], [`Error::ForeignOwner`], [`Error::Foreign`], [`Error::Endian`],
+    /// [`Error::Version`], [`Error::Corrupt`], [`Error::PageSize`], [`Error::Truncated`], ..
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
+        let (file, header) = file::open(path.as_ref(), options.mode, true)?;
+        let memory = Memory::file(header.limit as usize, Tokens::new(file)?)?;
+        memory.map(header.first_length())?;
+        Self::attach(memory, header)?.join_in()
+    }
+
+    /// Opens a region, or makes it if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open) and of [`create`](Self::create).
+    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
+        loop {
+            match Self::open(path.as_ref(), options) {
+                Err(Error::NotFound) => {}
+                other => return other,
+            }
+            match Self::create(path.as_ref(), options) {
+                Err(Error::Exists) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Opens a region to be looked at: it takes no slot and writes nothing, and those who use it
+    /// do not notice. What is stored through it stays in this process, and hides from then on
+    /// what others store near by.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn view(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
+        let (file, header) = file::open(path.as_ref(), options.mode, false)?;
+        let memory = Memory::view(header.limit as usize, file)?;
+        memory.map(header.first_length())?;
+        Ok(Self::build(memory.into(), header, None))
+    }
+
+    /// Attaches the waiter slots, so that latches anywhere in the region find them.
+    fn attach(memory: Memory<Shared>, header: Header) -> Result<Self, Error> {
+        let base = memory.base().wrapping_add(WAITERS_AT);
+        let length = header.processes_at() as usize - WAITERS_AT;
+        let reserved = header.limit as usize - WAITERS_AT;
+        // SAFETY: the fixed part is mapped, the rest is set aside, and what is lent out of it is
+        // mapped; all for as long as `Inner`, which drops this first.
+        let attached = unsafe { Shared::attach_growing(base, length, reserved) };
+        Ok(Self::build(memory.into(), header, Some(attached.map_err(Error::Waiters)?)))
+    }
+}
+
+impl<M: ConstMachine> Drop for Inner<M> {
+    fn drop(&mut self) {
+        let _ = self.attached.take();
+        // With a file, closing it drops the lock; `self.memory` does that.
+        let local = self.memory.tokens().is_none() && self.memory.mapped() != 0;
+        if let (Some((slot, generation)), true) = (self.process, local) {
+            let at = self.header.processes_at() as usize + slot as usize * PROCESS_BYTES;
+            let at = self.memory.base().wrapping_add(at).cast::<ProcessSlot<M>>();
+            // SAFETY: the fixed part is mapped as long as the memory, and `slot` was claimed.
+            let process = unsafe { &*at };
+            if process.generation.load(Relaxed) == generation {
+                // Release: synchronizes with the Acquire in `take_slot` and in `alive`.
+                process.held.store(0, Release);
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The region: resolving and growing it, and who is in it.
+
+use core::fmt;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::Arc;
+
+use latchwork_machine::{Attached, ConstMachine, Native, Word};
+
+use crate::header::{BLOCK, DEPOTS, DEPOTS_AT, Depot, Header, LIVE_AT, Live, ROOTS};
+use crate::memory::Memory;
+use crate::slots::{
+    INTENT_WORDS, PROCESS_BYTES, ProcessInfo, ProcessSlot, THREAD_BYTES, ThreadInfo, ThreadSlot,
+    owned,
+};
+use crate::{Error, Offset, Plain, slots, token};
+
+/// A region, as one process has it: an address range, and a process slot of its own.
+///
+/// Clones are the same process slot; the region is let go when the last of them, and of its
+/// [`Thread`](crate::Thread)s, is dropped. Opening one file twice makes two processes of one.
+pub struct Region<M: ConstMachine = Native> {
+    pub(crate) inner: Arc<Inner<M>>,
+}
+
+impl<M: ConstMachine> Clone for Region<M> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+/// What the clones of a region have in common.
+pub(crate) struct Inner<M: ConstMachine> {
+    pub(crate) header: Header,
+    pub(crate) heap: *mut u8,
+    pub(crate) heap_at: u64,
+    /// Slot and generation; none in a view.
+    pub(crate) process: Option<(u32, u32)>,
+    /// Before the memory, so that it is detached first.
+    pub(crate) attached: Option<Attached<'static>>,
+    pub(crate) memory: Arc<Memory<M>>,
+}
+
+// SAFETY: the pointer is into `memory`, which is both.
+unsafe impl<M: ConstMachine> Send for Inner<M> {}
+// SAFETY: as above.
+unsafe impl<M: ConstMachine> Sync for Inner<M> {}
+
+impl<M: ConstMachine> Region<M> {
+    /// Whether it can be used: [`Error::Forked`] in the child of a fork.
+    #[inline]
+    pub fn check(&self) -> Result<(), Error> {
+        if self.inner.memory.mapped() == 0 { Err(Error::Forked) } else { Ok(()) }
+    }
+
+    /// The value in the cell at `offset`, if it lies within the region.
+    ///
+    /// The reference stays good as memory for as long as the region, also when the cell is freed
+    /// and lent out again; that is for the caller to know.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::Forked`]; [`Error::Truncated`] or [`Error::Corrupt`] if
+    /// the region has grown and cannot be mapped further.
+    #[inline(always)]
+    pub fn resolve<T: Plain>(&self, offset: Offset<T>) -> Result<&T, Error> {
+        const { assert!(align_of::<T>() <= 8 && !core::mem::needs_drop::<T>()) };
+        let at = self.payload(offset.raw(), size_of::<T>() as u64)?;
+        // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; 8 bytes
+        // behind a line, so aligned; and any bytes are a `T`.
+        Ok(unsafe { &*at.cast::<T>() })
+    }
+
+    /// The bytes behind the link word of the cell at `unit`.
+    #[inline(always)]
+    pub(crate) fn payload(&self, unit: u32, size: u64) -> Result<*mut u8, Error> {
+        let at = u64::from(unit) * 64 + 8;
+        let end = self.inner.heap_at + at + size;
+        if end > self.inner.memory.mapped() || unit == 0 {
+            self.reach(unit, end)?;
+        }
+        Ok(self.inner.heap.wrapping_add(at as usize))
+    }
+
+    /// The word before the cell at `unit`: generation, and what follows it in a list.
+    #[inline(always)]
+    pub(crate) fn link(&self, unit: u32) -> Result<&M::AtomicU64, Error> {
+        let at = self.payload(unit, 56)?.wrapping_sub(8);
+        // SAFETY: `payload` found the line mapped for as long as `self`; words are plain.
+        Ok(unsafe { &*at.cast::<M::AtomicU64>() })
+    }
+
+    /// How often the cell at `offset` was lent out: one more at each [`alloc`], so that a reader
+    /// can tell whether it has become another. Wraps after 2^32.
+    ///
+    /// [`alloc`]: crate::Thread::alloc
+    #[inline]
+    pub fn generation<T: Plain>(&self, offset: Offset<T>) -> Result<u32, Error> {
+        // Acquire: synchronizes with the Release in `alloc`, so that what is read in the cell
+        // afterwards is not older than the generation.
+        Ok((self.link(offset.raw())?.load(Acquire) >> 32) as u32)
+    }
+
+    /// Maps what others have added, until `end` can be touched.
+    #[cold]
+    #[inline(never)]
+    fn reach(&self, unit: u32, end: u64) -> Result<(), Error> {
+        self.check()?;
+        // Acquire: synchronizes with the AcqRel in `grow`, so that the file is as long.
+        let length = self.live().length.load(Acquire);
+        if unit == 0 || end > length {
+            return Err(Error::OutOfRange(unit));
+        }
+        self.inner.memory.map(self.inner.header.check_length(length)?)
+    }
+
+    /// Makes block `number` part of the region.
+    pub(crate) fn grow_to(&self, number: u64) -> Result<(), Error> {
+        let Inner { header, heap_at, memory, .. } = &*self.inner;
+        let end = number.saturating_add(1).saturating_mul(BLOCK).saturating_add(*heap_at);
+        if end > header.limit {
+            return Err(Error::Full(header.limit));
+        }
+        while end > memory.mapped() {
+            self.check()?;
+            // Acquire: as in `reach`.
+            let length = header.check_length(self.live().length.load(Acquire))?;
+            if length >= end {
+                memory.map(length)?;
+                continue;
+            }
+            let next = header.next_length(length);
+            memory.extend(length, next)?;
+            // AcqRel: synchronizes with the Acquire in `reach`. If it fails, another has grown
+            // the region, and set the same space aside.
+            let _ = self.live().length.compare_exchange(length, next, AcqRel, Acquire);
+        }
+        Ok(())
+    }
+
+    /// A word of the header that is the layer above's, to begin at. Zero in a new region.
+    ///
+    /// # Panics
+    ///
+    /// If `number` is not below [`ROOTS`].
+    pub fn root(&self, number: usize) -> Result<&M::AtomicU64, Error> {
+        assert!(number < ROOTS, "latchwork: root {number} of {ROOTS}");
+        self.check()?;
+        Ok(&self.live().roots[number])
+    }
+
+    pub(crate) fn live(&self) -> &Live<M> {
+        let at = self.inner.memory.base().wrapping_add(LIVE_AT);
+        // SAFETY: the fixed part is mapped for as long as `self`, and this is the place for it.
+        unsafe { &*at.cast::<Live<M>>() }
+    }
+
+    pub(crate) fn depots(&self, class: usize) -> &[Depot<M>; DEPOTS] {
+        let at = DEPOTS_AT + class * size_of::<[Depot<M>; DEPOTS]>();
+        let at = self.inner.memory.base().wrapping_add(at);
+        // SAFETY: as in `live`; there is room for `CLASSES` of them, and `class` is one.
+        unsafe { &*at.cast::<[Depot<M>; DEPOTS]>() }
+    }
+
+    /// The state of block `number`: its size class and who is taking it.
+    pub(crate) fn block(&self, number: u64) -> Result<&M::AtomicU64, Error> {
+        let end = self.inner.heap_at.saturating_add(number.saturating_add(1).saturating_mul(BLOCK));
+        if end > self.inner.memory.mapped() {
+            self.reach(u32::MAX, end)?;
+        }
+        let at = self.inner.heap.wrapping_add((number * BLOCK) as usize);
+        // SAFETY: the block is mapped for as long as `self`, by the check above.
+        Ok(unsafe { &*at.cast::<M::AtomicU64>() })
+    }
+
+    pub(crate) fn process_slot(&self, number: u32) -> &ProcessSlot<M> {
+        assert!(number < self.inner.header.processes);
+        let at = self.inner.header.processes_at() as usize + number as usize * PROCESS_BYTES;
+        // SAFETY: as in `live`; `number` is below their count.
+        unsafe { &*self.inner.memory.base().wrapping_add(at).cast::<ProcessSlot<M>>() }
+    }
+
+    pub(crate) fn thread_slot(&self, number: u32) -> &ThreadSlot<M> {
+        assert!(number < self.inner.header.threads);
+        let at = self.inner.header.threads_at() as usize + number as usize * THREAD_BYTES;
+        // SAFETY: as in `live`; `number` is below their count.
+        unsafe { &*self.inner.memory.base().wrapping_add(at).cast::<ThreadSlot<M>>() }
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.inner.header
+    }
+
+    /// This process's slot and its generation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::View`] if the region is only looked at; [`Error::Forked`].
+    pub fn process(&self) -> Result<(u32, u32), Error> {
+        self.check()?;
+        self.inner.process.ok_or(Error::View)
+    }
+
+    /// Whether the owner of a process slot in this generation lives.
+    ///
+    /// Never false of the living. True of the dead for a moment while another process takes the
+    /// slot, and for as long as a child that a bare `clone` made holds its parent's files.
+    pub fn alive(&self, process: u32, generation: u32) -> bool {
+        if process >= self.inner.header.processes || generation == 0 || self.check().is_err() {
+            return false;
+        }
+        let slot = self.process_slot(process);
+        let held = match self.inner.memory.descriptor() {
+            // One's own lock is not seen through one's own file.
+            Some(file) => self.is_mine(process) || token::taken(file, process),
+            // Acquire: synchronizes with the Release in `let_go`.
+            None => slot.held.load(Acquire) != 0,
+        };
+        // Acquire: synchronizes with the AcqRel in `join_in`. Read after the lock: while this
+        // generation holds it, no other can begin.
+        held && slot.generation.load(Acquire) == generation
+    }
+
+    /// The process slots that were ever used.
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        if self.check().is_err() {
+            return Vec::new();
+        }
+        let info = |number| {
+            let slot = self.process_slot(number);
+            let generation = slot.generation.load(Relaxed);
+            ProcessInfo {
+                slot: number,
+                generation,
+                pid: slot.pid.load(Relaxed),
+                start: slot.start.load(Relaxed),
+                namespace: slot.namespace.load(Relaxed),
+                alive: self.alive(number, generation),
+            }
+        };
+        (0..self.inner.header.processes).map(info).filter(|p| p.generation != 0).collect()
+    }
+
+    fn is_mine(&self, process: u32) -> bool {
+        self.inner.process.is_some_and(|(mine, _)| mine == process)
+    }
+
+    /// How many thread slots were ever used; those below may be in use.
+    pub fn threads_high(&self) -> u32 {
+        if self.check().is_err() {
+            return 0;
+        }
+        // Relaxed: a count; the slots themselves say whose they are.
+        self.live().high.load(Relaxed).min(self.inner.header.threads)
+    }
+
+    /// The thread slots that are not free.
+    pub fn threads(&self) -> impl Iterator<Item = ThreadInfo> {
+        (0..self.threads_high()).filter_map(|slot| {
+            let thread = self.thread_slot(slot);
+            // Relaxed: a picture, which may be out of date at once.
+            let (process_generation, process, state) = owned(thread.owner.load(Relaxed));
+            let generation = thread.generation.load(Relaxed);
+            let swept = state == slots::SWEPT;
+            (state != slots::FREE).then_some(ThreadInfo {
+                slot,
+                generation,
+                process,
+                process_generation,
+                swept,
+            })
+        })
+    }
+
+    /// The words of a thread slot that are the layer above's; none if there is no such slot.
+    pub fn intent(&self, thread: u32) -> Option<&[M::AtomicU64; INTENT_WORDS]> {
+        (thread < self.threads_high()).then(|| &self.thread_slot(thread).intent)
+    }
+
+    /// How many bytes the region has now.
+    pub fn len(&self) -> u64 {
+        // Relaxed: a number for people.
+        self.check().map_or(0, |()| self.live().length.load(Relaxed))
+    }
+
+    /// False: a region has at least its fixed part, but in the child of a fork.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What its creator drew at random: tells it from all others.
+    pub fn creation(&self) -> u128 {
+        self.inner.header.creation
+    }
+
+    /// The region's bytes as they are at this moment, torn where others write: to be looked at, or
+    /// opened by [`from_image`](Self::from_image).
+    pub fn image(&self) -> Result<Vec<u8>, Error> {
+        self.check()?;
+        let length = self.inner.header.check_length(self.live().length.load(Acquire))?;
+        self.inner.memory.map(length)?;
+        let mut bytes = Vec::with_capacity(length as usize);
+        for at in (0..length as usize).step_by(8) {
+            let word = self.inner.memory.base().wrapping_add(at).cast::<M::AtomicU64>();
+            // SAFETY: below `length`, which is mapped, and aligned.
+            bytes.extend(unsafe { &*word }.load(Relaxed).to_ne_bytes());
+        }
+        Ok(bytes)
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for Region<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Header { processes, threads, limit, creation, .. } = self.inner.header;
+        f.debug_struct("Region")
+            .field("creation", &format_args!("{creation:032x}"))
+            .field("process", &self.inner.process)
+            .field("bytes", &self.len())
+            .field("limit", &limit)
+            .field("processes", &processes)
+            .field("threads", &threads)
+            .finish()
+    }
+}

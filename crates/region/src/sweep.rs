@@ -1,0 +1,259 @@
+//! Finding the dead, and putting right what they left.
+//!
+//! Whoever sweeps a thread slot first makes it its own, by name: so there is one sweeper, and if
+//! that one dies its name is the name of the dead, and the next goes on where it stopped. All work
+//! is done in the dead slot itself, by the same steps that its owner took, each of which may be
+//! done again.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Native, Word};
+
+use crate::header::CLASSES;
+use crate::slab::{BLOCK_UNITS, USED, corrupt, end_of, is_cell};
+use crate::slots::{FREE, HELD, INTENT_WORDS, SWEPT, ThreadSlot, owned, owner, pack, unpack};
+use crate::{Error, Offset, Region};
+
+/// A cell that the dead thread had taken and not yet published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InHand {
+    /// The cell.
+    pub offset: Offset<()>,
+    /// Its generation.
+    pub generation: u32,
+    /// The number of its size class: cells of 64, 128 .. 4,096 bytes, and of a whole block.
+    pub class: u32,
+}
+
+/// What becomes of a cell in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The region's structures lead to it: it stays in use.
+    Keep,
+    /// Nothing leads to it: it is freed.
+    Free,
+}
+
+/// The slot of a dead thread, which this process sweeps.
+///
+/// Dropped before [`finish`](Self::finish), it can be swept again.
+#[derive(Debug)]
+pub struct Dead<'r, M: ConstMachine = Native> {
+    region: &'r Region<M>,
+    number: u32,
+    mine: u64,
+}
+
+impl<M: ConstMachine> Region<M> {
+    /// The slots of threads whose process died, each of them claimed for the caller to sweep.
+    ///
+    /// Every slot comes to one sweeper at a time. It costs a look at each slot that was ever used,
+    /// and a system call for each process found in them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], [`Error::View`].
+    pub fn dead_threads(&self) -> Result<impl Iterator<Item = Dead<'_, M>>, Error> {
+        let (process, generation) = self.process()?;
+        let mine = owner(generation, process, SWEPT);
+        // Neighbouring slots are often of one process: ask once.
+        let mut asked = (0, 0, true);
+        Ok((0..self.threads_high()).filter_map(move |number| {
+            let slot = self.thread_slot(number);
+            // Acquire: synchronizes with the exchanges that wrote it.
+            let seen = slot.owner.load(Acquire);
+            let (generation, process, state) = owned(seen);
+            if state == FREE {
+                return None;
+            }
+            if (asked.0, asked.1) != (generation, process) {
+                asked = (generation, process, self.alive(process, generation));
+            }
+            if asked.2 {
+                return None;
+            }
+            // AcqRel: what the dead had stored is seen here, and by who sweeps after us.
+            let claimed = slot.owner.compare_exchange(seen, mine, AcqRel, Relaxed);
+            claimed.is_ok().then_some(Dead { region: self, number, mine })
+        }))
+    }
+
+    /// Sweeps every dead thread, and frees what they had in hand: for those who have no layer
+    /// above. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// As [`dead_threads`](Self::dead_threads) and [`Dead::finish`].
+    pub fn sweep(&self) -> Result<usize, Error> {
+        let mut count = 0;
+        for dead in self.dead_threads()? {
+            dead.finish(|_| Fate::Free)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+impl<M: ConstMachine> Dead<'_, M> {
+    /// The slot's number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Which of the slot's owners it was.
+    pub fn generation(&self) -> u32 {
+        self.slot().generation.load(Relaxed)
+    }
+
+    /// The words in which the layer above noted what it had begun. They are zeroed by
+    /// [`finish`](Self::finish), not before.
+    pub fn intent(&self) -> &[M::AtomicU64; INTENT_WORDS] {
+        &self.slot().intent
+    }
+
+    fn slot(&self) -> &ThreadSlot<M> {
+        self.region.thread_slot(self.number)
+    }
+
+    /// Puts the slot's lists right, asks what becomes of each cell that was in hand, and frees
+    /// the slot. The layer above has done its own part before, by [`intent`](Self::intent).
+    ///
+    /// `fate` is asked at most 7 times. A cell that it keeps, and that is freed by others before
+    /// it answers, must not be answered with [`Fate::Free`]: it decides under whatever protects
+    /// the structures that may lead to the cell.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] and the like, if what the dead thread left cannot be. Its notes are
+    /// dropped then, some cells are lost, and the slot is freed nevertheless.
+    pub fn finish(self, mut fate: impl FnMut(InHand) -> Fate) -> Result<(), Error> {
+        let slot = self.slot();
+        let lists = self.region.mend_lists(self.number, slot);
+        let cells = self.region.mend_cells(slot, &mut fate);
+        for word in slot.intent.iter().chain(&slot.taking).chain([&slot.giving, &slot.block]) {
+            word.store(0, Relaxed);
+        }
+        // Release: synchronizes with the Acquire of the next owner. It fails if a peer has
+        // scribbled over the word.
+        let _ = slot.owner.compare_exchange(self.mine, FREE, Release, Relaxed);
+        lists.and(cells)
+    }
+}
+
+impl<M: ConstMachine> Drop for Dead<'_, M> {
+    fn drop(&mut self) {
+        // Release: as in `finish`, after which the word is another and this fails. Generation 0
+        // never lives, so the slot will be found again.
+        let nobody = owner(0, 0, HELD);
+        let _ = self.slot().owner.compare_exchange(self.mine, nobody, Release, Relaxed);
+    }
+}
+
+impl<M: ConstMachine> Region<M> {
+    /// Finishes or undoes what moves batches, so that each is in one place.
+    fn mend_lists(&self, number: u32, slot: &ThreadSlot<M>) -> Result<(), Error> {
+        for (class, list) in slot.lists.iter().enumerate() {
+            for depot in self.depots(class) {
+                // Acquire: as in `dead_threads`.
+                let (owner, top) = unpack(depot.word.load(Acquire));
+                if owner != number + 1 {
+                    continue;
+                }
+                // Release, all: in the order of the owner's steps, for the next sweeper.
+                if top != 0 && list.spare.load(Relaxed) == top {
+                    list.spare.store(0, Release);
+                } else if top != 0 && list.head.load(Relaxed) == top {
+                    list.head.store(0, Release);
+                }
+                depot.word.store(u64::from(top), Release);
+            }
+            let (head, spare) = (list.head.load(Relaxed), list.spare.load(Relaxed));
+            if head != 0 && head == spare {
+                list.head.store(0, Release);
+            }
+        }
+        let block = slot.block.load(Relaxed);
+        if block != 0 {
+            self.mend_block(number, slot, block - 1)?;
+        }
+        for (list, carve) in slot.lists.iter().zip(&slot.carve) {
+            let (end, at) = unpack(carve.load(Relaxed));
+            if at < end && list.head.load(Relaxed) == at {
+                // Release: as above.
+                list.head.store(0, Release);
+            }
+            // A guess, until the list is next filled: too few, so that it is not handed on early.
+            list.count.store(0, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn mend_block(&self, number: u32, slot: &ThreadSlot<M>, block: u64) -> Result<(), Error> {
+        let state = self.block(block)?;
+        // Acquire: as in `dead_threads`.
+        let (owner, size) = unpack(state.load(Acquire));
+        if owner == number + 1 {
+            let class = (size as usize).wrapping_sub(1);
+            let first = (block as u32).wrapping_mul(BLOCK_UNITS);
+            let Some(carve) = slot.carve.get(class) else {
+                return Err(corrupt("size of a block", self.at(first)));
+            };
+            // Release, all: in the order of the owner's steps. Nothing was carved from it yet.
+            carve.store(pack(first + end_of(class), first + 1), Release);
+            state.store(u64::from(size), Release);
+        }
+        slot.block.store(0, Release);
+        Ok(())
+    }
+
+    /// The size class of the block around a cell.
+    fn class_at(&self, unit: u32) -> Result<usize, Error> {
+        let (_, size) = unpack(self.block(u64::from(unit / BLOCK_UNITS))?.load(Relaxed));
+        let class = (size as usize).wrapping_sub(1);
+        let fits = class < CLASSES && is_cell(unit, class);
+        if fits { Ok(class) } else { Err(corrupt("cell in hand", self.at(unit))) }
+    }
+
+    /// Finishes the free that was under way, and decides about the cells in hand.
+    fn mend_cells(
+        &self,
+        slot: &ThreadSlot<M>,
+        fate: &mut impl FnMut(InHand) -> Fate,
+    ) -> Result<(), Error> {
+        let (generation, unit) = unpack(slot.giving.load(Relaxed));
+        if unit != 0 {
+            let class = self.class_at(unit)?;
+            let (now, _) = unpack(self.link(unit)?.load(Relaxed));
+            if now == generation && slot.lists[class].head.load(Relaxed) != unit {
+                self.give(slot, class, unit, generation)?;
+            }
+            // Release: in this order, for the next sweeper.
+            slot.giving.store(0, Release);
+        }
+        for note in &slot.taking {
+            let (generation, unit) = unpack(note.load(Relaxed));
+            if unit == 0 {
+                continue;
+            }
+            let class = self.class_at(unit)?;
+            let (now, next) = unpack(self.link(unit)?.load(Relaxed));
+            let before = generation.wrapping_sub(1);
+            if now == before && next != USED {
+                // On the list, or off it and not yet marked.
+                if slot.lists[class].head.load(Relaxed) != unit {
+                    self.give(slot, class, unit, before)?;
+                }
+            } else if now == generation && next == USED {
+                let offset = Offset::from_raw(unit);
+                let in_hand = InHand { offset, generation, class: class as u32 };
+                if fate(in_hand) == Fate::Free {
+                    self.give(slot, class, unit, generation)?;
+                }
+            }
+            // Release: in this order, for the next sweeper.
+            note.store(0, Release);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! A claimed thread slot.
+
+use core::cell::Cell as LocalCell;
+use core::fmt;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Integer, Native, Word};
+
+use crate::slots::{FREE, HELD, INTENT_WORDS, ThreadSlot, owner};
+use crate::{Error, Region};
+
+/// A thread at work in a region: a claimed slot, given back when this is dropped.
+///
+/// It may be handed from thread to thread, but is used by one at a time. If its process dies, the
+/// slot stays as it is until somebody sweeps it ([`Region::dead_threads`]).
+pub struct Thread<M: ConstMachine = Native> {
+    pub(crate) region: Region<M>,
+    pub(crate) number: u32,
+    slot: *const ThreadSlot<M>,
+    /// Which entries for cells in hand are unused.
+    pub(crate) entries: LocalCell<u8>,
+}
+
+// SAFETY: the slot lies in the region, which goes along; the rest is numbers.
+unsafe impl<M: ConstMachine> Send for Thread<M> {}
+
+impl<M: ConstMachine> Region<M> {
+    /// Claims a thread slot of this process: the lowest that is free.
+    ///
+    /// It inherits the free cells that the slot's last owner had ready.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Threads`] if all are held, by the living or by the dead that nobody swept;
+    /// [`Error::Forked`], [`Error::View`].
+    pub fn thread(&self) -> Result<Thread<M>, Error> {
+        let (process, generation) = self.process()?;
+        let mine = owner(generation, process, HELD);
+        for number in 0..self.header().threads {
+            let slot = self.thread_slot(number);
+            // Acquire: synchronizes with the Release of the last owner, so that its lists are
+            // seen as it left them.
+            if slot.owner.load(Relaxed) == FREE
+                && slot.owner.compare_exchange(FREE, mine, Acquire, Relaxed).is_ok()
+            {
+                self.raise_high(number + 1);
+                slot.generation.fetch_add(1, Relaxed);
+                let entries = LocalCell::new(0x7f);
+                return Ok(Thread { region: self.clone(), number, slot, entries });
+            }
+        }
+        Err(Error::Threads(self.header().threads))
+    }
+
+    /// Makes the count of slots to look at cover `count` of them.
+    ///
+    /// Whoever dies before this left nothing in its slot but its name; the next to claim a slot
+    /// passes it by and raises the count over it.
+    fn raise_high(&self, count: u32) {
+        let high = &self.live().high;
+        let mut seen = high.load(Relaxed);
+        while seen < count {
+            // AcqRel: a sweeper that sees the count sees what was claimed below it.
+            match high.compare_exchange(seen, count, AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+impl<M: ConstMachine> Thread<M> {
+    /// The region that it works in.
+    #[inline(always)]
+    pub fn region(&self) -> &Region<M> {
+        &self.region
+    }
+
+    /// The slot's number, below 32,768: the same for everybody.
+    #[inline(always)]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// How many owners the slot has had, this one counted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn generation(&self) -> Result<u32, Error> {
+        Ok(self.slot()?.generation.load(Relaxed))
+    }
+
+    /// 16 words in which the layer above says what it has begun, before it does: they are zero at
+    /// first, they outlive the process, and whoever sweeps the slot reads them
+    /// ([`Dead::intent`](crate::Dead::intent)).
+    ///
+    /// Store with Release what must be found in the order of the stores: a process that is killed
+    /// leaves what its instructions stored, and the compiler keeps only such stores in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    #[inline(always)]
+    pub fn intent(&self) -> Result<&[M::AtomicU64; INTENT_WORDS], Error> {
+        Ok(&self.slot()?.intent)
+    }
+
+    /// The slot, unless this is the child of a fork, which has no slot.
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> Result<&ThreadSlot<M>, Error> {
+        self.region.check()?;
+        // SAFETY: it points into the region, which is mapped here and kept by `self.region`.
+        Ok(unsafe { &*self.slot })
+    }
+}
+
+impl<M: ConstMachine> Drop for Thread<M> {
+    fn drop(&mut self) {
+        // In the child of a fork the slot is the parent's. A region that `die`d keeps it, too.
+        let Ok(slot) = self.slot() else { return };
+        let Ok((process, generation)) = self.region.process() else { return };
+        if !self.region.alive(process, generation) {
+            return;
+        }
+        for word in &slot.intent {
+            word.store(0, Relaxed);
+        }
+        // Release: synchronizes with the Acquire of the next owner. If the word is another, a
+        // peer has scribbled over it; then it is not ours to free.
+        let mine = owner(generation, process, HELD);
+        let _ = slot.owner.compare_exchange(mine, FREE, Release, Relaxed);
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for Thread<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Thread({})", self.number)
+    }
+}
