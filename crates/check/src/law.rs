@@ -51,6 +51,29 @@ impl<M: Machine> Latch for ShflRwLock<M> {
     }
 }
 
+/// A latch, or a lock that knows its users by number.
+pub trait Numbered: Sync {
+    /// Thread `me` runs `section` alone.
+    fn alone(&self, me: usize, section: &mut (dyn FnMut() + Send));
+    /// Thread `me` runs `section` beside others that only read.
+    fn beside(&self, me: usize, section: &mut (dyn FnMut() + Send)) {
+        self.alone(me, section);
+    }
+}
+
+impl<L: Latch> Numbered for L {
+    fn alone(&self, _: usize, section: &mut (dyn FnMut() + Send)) {
+        self.lock();
+        section();
+        self.unlock();
+    }
+    fn beside(&self, _: usize, section: &mut (dyn FnMut() + Send)) {
+        self.share();
+        section();
+        self.unshare();
+    }
+}
+
 /// The control: it excludes nobody, and every law must notice.
 #[derive(Default)]
 pub struct Broken;
@@ -102,25 +125,34 @@ pub fn excludes<L: Latch>(
     reads: u64,
     prepare: impl Fn(usize) + Sync,
 ) -> Result<(), String> {
-    let (latch, pair) = (L::default(), Pair::default());
+    everybody_counts(&L::default(), threads, operations, reads, prepare)
+}
+
+/// As [`excludes`], for a latch or a lock that is there already.
+pub fn everybody_counts(
+    latch: &(impl Numbered + ?Sized),
+    threads: usize,
+    operations: u64,
+    reads: u64,
+    prepare: impl Fn(usize) + Sync,
+) -> Result<(), String> {
+    let pair = Pair::default();
     let torn = AtomicU64::new(0);
     let written = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..threads {
-            let (latch, pair, torn, written, prepare) = (&latch, &pair, &torn, &written, &prepare);
+            let (pair, torn, written, prepare) = (&pair, &torn, &written, &prepare);
             scope.spawn(move || {
                 prepare(thread);
                 for i in 0..operations {
                     if (i * 7 + thread as u64) % 10 < reads {
-                        latch.share();
-                        if pair.read().is_none() {
-                            torn.fetch_add(1, Relaxed);
-                        }
-                        latch.unshare();
+                        latch.beside(thread, &mut || {
+                            if pair.read().is_none() {
+                                torn.fetch_add(1, Relaxed);
+                            }
+                        });
                     } else {
-                        latch.lock();
-                        pair.count();
-                        latch.unlock();
+                        latch.alone(thread, &mut || pair.count());
                         written.fetch_add(1, Relaxed);
                     }
                     if i % 64 == thread as u64 % 64 {

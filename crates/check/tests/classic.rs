@@ -1,0 +1,149 @@
+//! The published locks on real threads, and on an invented topology.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use latchwork_check::Scattered;
+use latchwork_check::law::{self, Numbered};
+use latchwork_classic::{Bytes, Kind, Lock, NAMES, Name, exclusive};
+use latchwork_machine::{Machine, Native};
+
+const OPERATIONS: u64 = if cfg!(debug_assertions) { 2_000 } else { 8_000 };
+
+struct Exclusively(Box<dyn Lock>);
+
+impl Numbered for Exclusively {
+    fn alone(&self, me: usize, section: &mut (dyn FnMut() + Send)) {
+        self.0.lock(me);
+        section();
+        self.0.unlock(me);
+    }
+}
+
+fn of_kind(kind: Kind) -> impl Iterator<Item = &'static Name> {
+    NAMES.iter().filter(move |name| name.kind == kind)
+}
+
+fn made<M: Machine>(name: &Name, threads: usize) -> Option<Box<dyn Numbered>> {
+    Some(Box::new(Exclusively(exclusive::<M>(name.short, threads)?)))
+}
+
+/// Each lock of the crate, with some threads on some nodes.
+fn everybody_counts<M: Machine>(crowds: &[usize], prepare: impl Fn(usize) + Sync) {
+    for name in NAMES {
+        for threads in crowds.iter().copied().filter(|threads| *threads <= name.threads_max) {
+            let lock = made::<M>(name, threads).unwrap_or_else(|| panic!("no {}", name.short));
+            law::everybody_counts(&*lock, threads, OPERATIONS / threads as u64, 3, &prepare)
+                .unwrap_or_else(|e| panic!("{} with {threads} threads: {e}", name.short));
+        }
+    }
+}
+
+#[test]
+fn natively_everybody_counts() {
+    everybody_counts::<Native>(&[1, 2, 3, 8], |_| ());
+}
+
+#[test]
+fn on_three_nodes_everybody_counts() {
+    everybody_counts::<Scattered>(&[2, 5, 8], |thread| Scattered::stand_on(thread as u32 % 3));
+}
+
+/// Unlocks too early: everything else is a lock of this crate.
+struct Leaky(Box<dyn Lock>);
+
+impl Numbered for Leaky {
+    fn alone(&self, me: usize, section: &mut (dyn FnMut() + Send)) {
+        self.0.lock(me);
+        self.0.unlock(me);
+        section();
+    }
+}
+
+#[test]
+fn a_lock_that_is_given_back_too_early_is_caught() {
+    let caught = (0..200).any(|_| {
+        let lock = Leaky(exclusive::<Native>("ttas", 8).unwrap());
+        law::everybody_counts(&lock, 8, 20_000, 0, |_| ()).is_err()
+    });
+    assert!(caught, "the law of exclusion cannot fail");
+}
+
+/// The share of hand-overs that stay on the holder's node, where all others always wait.
+///
+/// A thread announces itself before it queues; a holder waits for all announcements, and a little
+/// longer.
+fn stays(name: &str, threads: usize, nodes: usize, rounds: usize) -> f64 {
+    let lock = exclusive::<Scattered>(name, threads).unwrap();
+    let (come, served, local) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let last = AtomicUsize::new(usize::MAX);
+    std::thread::scope(|scope| {
+        for me in 0..threads {
+            let (lock, come, served, local, last) = (&lock, &come, &served, &local, &last);
+            scope.spawn(move || {
+                let node = me % nodes;
+                Scattered::stand_on(node as u32);
+                loop {
+                    come.fetch_add(1, Relaxed);
+                    lock.lock(me);
+                    // All but `come` is guarded by the lock.
+                    let round = served.fetch_add(1, Relaxed);
+                    if round >= rounds {
+                        lock.unlock(me);
+                        return;
+                    }
+                    while come.load(Relaxed) < round + threads {
+                        std::thread::yield_now();
+                    }
+                    std::thread::sleep(Duration::from_micros(100));
+                    local.fetch_add(usize::from(last.swap(node, Relaxed) == node), Relaxed);
+                    lock.unlock(me);
+                }
+            });
+        }
+    });
+    local.into_inner() as f64 / rounds as f64
+}
+
+#[test]
+fn numa_locks_stay_on_their_node() {
+    // Six threads on two nodes: in any fixed order two of six hand-overs at least cross.
+    let fair = stays("mcs", 6, 2, 600);
+    assert!(fair < 0.7, "a fair lock crosses, or the measure is wrong: {fair}");
+    for name in of_kind(Kind::Exclusive).filter(|name| name.numa && name.queues) {
+        let share = stays(name.short, 6, 2, 600);
+        assert!(share > 0.8, "{} stays for {share} of its hand-overs", name.short);
+    }
+}
+
+#[test]
+fn a_turn_on_a_node_ends() {
+    // Two nodes, and hand-overs for three turns: both are served, so some cross, and few.
+    for name in ["c-bo-mcs", "cohort-ticket", "hmcs"] {
+        let share = stays(name, 6, 2, 700);
+        assert!((0.95..0.9999).contains(&share), "{name} stays for {share} of its hand-overs");
+    }
+}
+
+#[test]
+fn names_are_unique_and_made() {
+    for (at, name) in NAMES.iter().enumerate() {
+        assert!(NAMES[..at].iter().all(|other| other.short != name.short), "{}", name.short);
+        assert!(made::<Native>(name, 2).is_some(), "{} is listed and not made", name.short);
+        assert!(made::<Native>(name, name.threads_max + 1).is_none(), "{}", name.short);
+    }
+    assert!(exclusive::<Native>("nonesuch", 2).is_none());
+}
+
+#[test]
+fn sizes_are_as_the_papers_say() {
+    let bytes = |name| exclusive::<Native>(name, 8).unwrap().bytes(8);
+    assert_eq!(bytes("tas"), Bytes { lock: 1, waiter: 0, holder: 0 });
+    // Numbers of 4 bytes, where the papers have addresses of 8.
+    assert_eq!(bytes("mcs"), Bytes { lock: 4, waiter: 8, holder: 8 });
+    assert_eq!(bytes("cna"), Bytes { lock: 4, waiter: 20, holder: 20 });
+    assert_eq!(bytes("qspinlock"), Bytes { lock: 4, waiter: 8, holder: 0 });
+    // A line for each of eight nodes and one for all: 1152, as published.
+    assert_eq!(bytes("c-bo-mcs").lock, 1152);
+}

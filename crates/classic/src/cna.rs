@@ -1,0 +1,169 @@
+//! Compact NUMA-aware lock: an MCS queue whose holder sets the waiters of other nodes aside.
+//!
+//! D. Dice and A. Kogan, "Compact NUMA-aware locks", EuroSys 2019. As small as MCS. At release the
+//! holder calls the first waiter of its own node, and those before it go to a second queue, which
+//! is put back in front when no neighbour waits, or by chance, once in 65,536 times.
+//!
+//! State: `tail`, the last node or zero; in a node
+//!
+//! | word | meaning |
+//! |---|---|
+//! | `turn` | 0 waits; 1 its turn; else its turn, and a number plus one: the second queue's first |
+//! | `place` | NUMA node plus one, or 0 if it did not wait |
+//! | `next` | in the main queue, or in the second |
+//! | `second_tail` | in the second queue's first node: that queue's last |
+//!
+//! Invariants: the holder's node is the main queue's first, and its `turn` alone knows the second
+//! queue; only the holder writes links that are not zero; the last of the second queue has `next`
+//! zero. What was set aside was not last, so `tail` is never in the second queue while the main one
+//! has a waiter.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use latchwork_machine::{Machine, Padded, Word};
+
+use crate::{Bytes, Lock, Row, node_here, row};
+
+const WAITS: u32 = 0;
+const TURN: u32 = 1;
+
+#[derive(Default)]
+#[repr(C)]
+struct Node<M: Machine> {
+    next: M::AtomicU32,
+    turn: M::AtomicU32,
+    place: M::AtomicU32,
+    second_tail: M::AtomicU32,
+    /// The thread's state of chance.
+    chance: M::AtomicU32,
+}
+
+/// The compact NUMA-aware lock: 4 bytes, and 20 for each thread that waits or holds.
+pub struct Cna<M: Machine> {
+    tail: Padded<M::AtomicU32>,
+    nodes: Row<Node<M>>,
+}
+
+impl<M: Machine> Lock for Cna<M> {
+    fn new(threads: usize) -> Self {
+        let nodes: Row<Node<M>> = row(threads);
+        for (thread, node) in nodes.iter().enumerate() {
+            // An odd multiple of an odd number: not zero, and another for each thread.
+            node.chance.store((2 * thread as u32 + 1).wrapping_mul(0x9E37_79B9), Relaxed);
+        }
+        Self { tail: Padded::default(), nodes }
+    }
+
+    fn lock(&self, me: usize) {
+        let (node, number) = (&self.nodes[me], me as u32 + 1);
+        // Relaxed: the exchange passes them on.
+        node.next.store(0, Relaxed);
+        node.place.store(0, Relaxed);
+        node.turn.store(WAITS, Relaxed);
+        // Release: our cleared node comes before the link of who finds us there. Acquire: and
+        // before us comes the last holder's section, if it left an empty queue in `unlock`.
+        let before = self.tail.swap(number, AcqRel);
+        if before == 0 {
+            node.turn.store(TURN, Relaxed);
+            return;
+        }
+        node.place.store(node_here::<M>() as u32 + 1, Relaxed);
+        // Release: synchronizes with the Acquire of the links in `unlock` and `neighbour`.
+        self.at(before).next.store(number, Release);
+        // Acquire: synchronizes with the Release in `call`.
+        M::spin_until(&node.turn, Acquire, |turn| turn != WAITS);
+    }
+
+    fn unlock(&self, me: usize) {
+        let (node, number) = (&self.nodes[me], me as u32 + 1);
+        let turn = node.turn.load(Relaxed);
+        // Acquire: synchronizes with the Release of the link in `lock`.
+        let mut next = node.next.load(Acquire);
+        if next == 0 {
+            // The second queue, if there is one, becomes the main one.
+            let last = if turn == TURN { 0 } else { self.at(turn - 1).second_tail.load(Relaxed) };
+            // Release: synchronizes with the Acquire of the exchange in `lock`.
+            if self.tail.compare_exchange(number, last, Release, Relaxed).is_ok() {
+                if turn != TURN {
+                    self.call(turn - 1, TURN);
+                }
+                return;
+            }
+            // Acquire: as above.
+            next = M::spin_until(&node.next, Acquire, |next| next != 0);
+        }
+        if self.stays(node)
+            && let Some(neighbour) = self.neighbour(node, next)
+        {
+            self.call(neighbour, node.turn.load(Relaxed));
+        } else if turn != TURN {
+            let last = self.at(turn - 1).second_tail.load(Relaxed);
+            // Release: as in `lock`, whose link to `next` this passes on.
+            self.at(last).next.store(next, Release);
+            self.call(turn - 1, TURN);
+        } else {
+            self.call(next, TURN);
+        }
+    }
+
+    fn bytes(&self, _: usize) -> Bytes {
+        Bytes::new(size_of::<M::AtomicU32>(), size_of::<Node<M>>())
+    }
+}
+
+impl<M: Machine> Cna<M> {
+    /// The holder stays on its node unless these random bits are all zero (the paper's value).
+    pub const LOCAL_MASK: u32 = 0xFFFF;
+
+    fn at(&self, number: u32) -> &Node<M> {
+        &self.nodes[number as usize - 1]
+    }
+
+    fn call(&self, number: u32, turn: u32) {
+        // Release: synchronizes with the Acquire of the wait in `lock`.
+        self.at(number).turn.store(turn, Release);
+    }
+
+    /// Whether to look for a neighbour: chance decides (Marsaglia's xorshift).
+    fn stays(&self, node: &Node<M>) -> bool {
+        // Relaxed: private.
+        let mut x = node.chance.load(Relaxed);
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        node.chance.store(x, Relaxed);
+        x & Self::LOCAL_MASK != 0
+    }
+
+    /// The first waiter of the holder's node, after setting aside those before it, if there is one.
+    fn neighbour(&self, node: &Node<M>, next: u32) -> Option<u32> {
+        // Relaxed: what a node says was published with the link to it.
+        let place = match node.place.load(Relaxed) {
+            0 => node_here::<M>() as u32 + 1,
+            place => place,
+        };
+        let (first, mut last, mut at) = (next, 0, next);
+        while self.at(at).place.load(Relaxed) != place {
+            last = at;
+            // Acquire: synchronizes with the Release of the link in `lock`.
+            at = self.at(at).next.load(Acquire);
+            if at == 0 {
+                return None;
+            }
+        }
+        if last != 0 {
+            // Relaxed: passed on by `call`, from holder to holder.
+            let turn = node.turn.load(Relaxed);
+            if turn == TURN {
+                node.turn.store(first + 1, Relaxed);
+                self.at(first).second_tail.store(last, Relaxed);
+            } else {
+                let head = self.at(turn - 1);
+                self.at(head.second_tail.load(Relaxed)).next.store(first, Relaxed);
+                head.second_tail.store(last, Relaxed);
+            }
+            self.at(last).next.store(0, Relaxed);
+        }
+        Some(at)
+    }
+}

@@ -1,0 +1,143 @@
+//! The locks by name, and what is known of them.
+
+use latchwork_machine::Machine;
+
+use crate::{
+    Array, Bytes, CBoMcs, Clh, Cna, CohortTicket, Hmcs, Lock, Mcs, Qspinlock, StockMutex, Tas,
+    Ticket, Ttas, TtasPlain,
+};
+
+/// What one can do with a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One holder: [`exclusive`] makes it.
+    Exclusive,
+}
+
+/// A lock's name and origin.
+#[derive(Clone, Copy, Debug)]
+pub struct Name {
+    /// What it is called by, as `mcs`.
+    pub short: &'static str,
+    /// What it is.
+    pub title: &'static str,
+    /// Who described it, and where.
+    pub paper: &'static str,
+    /// When.
+    pub year: u32,
+    /// What one can do with it.
+    pub kind: Kind,
+    /// Whether it prefers waiters of its holder's node.
+    pub numa: bool,
+    /// Whether its waiters form queues, so that who comes next is decided by rule.
+    pub queues: bool,
+    /// Whether its waiters sleep in the end.
+    pub blocks: bool,
+    /// The most threads it can serve.
+    pub threads_max: usize,
+    /// Its bytes on a machine of 8 nodes, as table 1 of "Scalable and practical locking with
+    /// shuffling" (Kashyap and others, SOSP 2019) has them, if it has.
+    pub published: Option<Bytes>,
+}
+
+const MANY: usize = (u32::MAX >> 4) as usize;
+
+const fn name(
+    short: &'static str,
+    title: &'static str,
+    paper: &'static str,
+    year: u32,
+    kind: Kind,
+) -> Name {
+    let (numa, queues, blocks, threads_max, published) = (false, true, false, MANY, None);
+    Name { short, title, paper, year, kind, numa, queues, blocks, threads_max, published }
+}
+
+impl Name {
+    const fn numa(mut self) -> Self {
+        self.numa = true;
+        self
+    }
+    const fn races(mut self) -> Self {
+        self.queues = false;
+        self
+    }
+    const fn blocks(mut self) -> Self {
+        self.blocks = true;
+        self
+    }
+    const fn at_most(mut self, threads: usize) -> Self {
+        self.threads_max = threads;
+        self
+    }
+    const fn published(mut self, lock: usize, waiter: usize, holder: usize) -> Self {
+        self.published = Some(Bytes { lock, waiter, holder });
+        self
+    }
+}
+
+use Kind::Exclusive;
+
+/// All locks of this crate.
+pub const NAMES: &[Name] = &[
+    name("tas", "test and set", "folklore", 1964, Exclusive).races().published(1, 0, 0),
+    name("ttas", "test, then test and set, with backoff", "Anderson, TPDS", 1990, Exclusive)
+        .races(),
+    name("ttas-plain", "test, then test and set", "Rudolph and Segall, ISCA", 1984, Exclusive)
+        .races(),
+    name("ticket", "ticket lock", "Mellor-Crummey and Scott, TOCS", 1991, Exclusive),
+    name("array", "array of flags", "Anderson, TPDS", 1990, Exclusive),
+    name("mcs", "MCS queue lock", "Mellor-Crummey and Scott, TOCS", 1991, Exclusive)
+        .published(8, 12, 12),
+    name("clh", "CLH queue lock", "Craig; Magnusson, Landin and Hagersten, IPPS", 1994, Exclusive),
+    name(
+        "qspinlock",
+        "as Linux's queued spinlock",
+        "Long and Zijlstra, Linux 4.2",
+        2015,
+        Exclusive,
+    )
+    .at_most(crate::qspinlock::THREADS_MAX),
+    name("cna", "compact NUMA-aware lock", "Dice and Kogan, EuroSys", 2019, Exclusive)
+        .numa()
+        .published(8, 28, 28),
+    name("cohort-ticket", "cohort of tickets, C-TKT-TKT", DICE_2012, 2012, Exclusive).numa(),
+    name("c-bo-mcs", "cohort of MCS under backoff, C-BO-MCS", DICE_2012, 2012, Exclusive)
+        .numa()
+        .published(1152, 24, 24),
+    name("hmcs", "hierarchical MCS, two levels", CHABBI_2015, 2015, Exclusive).numa(),
+    name("stock-mutex", "as Linux's mutex", "Molnar, Zijlstra and Low, Linux", 2016, Exclusive)
+        .races()
+        .blocks()
+        .published(40, 32, 0),
+];
+
+const DICE_2012: &str = "Dice, Marathe and Shavit, PPoPP";
+const CHABBI_2015: &str = "Chabbi, Fagan and Mellor-Crummey, PPoPP";
+
+/// The lock with one holder of this name, free, for threads `0..threads`.
+///
+/// None if there is no such lock, or if it cannot serve so many.
+pub fn exclusive<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn Lock>> {
+    fn boxed<L: Lock>(threads: usize) -> Box<dyn Lock> {
+        Box::new(L::new(threads))
+    }
+    let new = match name {
+        "tas" => boxed::<Tas<M>>,
+        "ttas" => boxed::<Ttas<M>>,
+        "ttas-plain" => boxed::<TtasPlain<M>>,
+        "ticket" => boxed::<Ticket<M>>,
+        "array" => boxed::<Array<M>>,
+        "mcs" => boxed::<Mcs<M>>,
+        "clh" => boxed::<Clh<M>>,
+        "qspinlock" => boxed::<Qspinlock<M>>,
+        "cna" => boxed::<Cna<M>>,
+        "cohort-ticket" => boxed::<CohortTicket<M>>,
+        "c-bo-mcs" => boxed::<CBoMcs<M>>,
+        "hmcs" => boxed::<Hmcs<M>>,
+        "stock-mutex" => boxed::<StockMutex<M>>,
+        _ => return None,
+    };
+    let serves = NAMES.iter().any(|n| n.short == name && threads <= n.threads_max);
+    serves.then(|| new(threads))
+}

@@ -1,0 +1,52 @@
+//! A ticket lock: first come, first served.
+//!
+//! Reed and Kanodia, 1979; as a spin lock Mellor-Crummey and Scott, 1991, here without their
+//! proportional backoff. One atomic operation to come; all wait on one word, so each release costs
+//! every waiter a miss.
+//!
+//! State: `next`, the ticket to draw, and `serving`, the ticket that holds the lock; both on a line.
+//! Invariants: `next - serving` threads hold or wait; only the holder writes `serving`; whoever
+//! holds the lock may release it, so that it serves as the global part of a cohort lock.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use latchwork_machine::{Integer, Machine, Padded, Word};
+
+use crate::{Bytes, Lock};
+
+#[derive(Default)]
+#[repr(C)]
+struct State<M: Machine> {
+    next: M::AtomicU32,
+    serving: M::AtomicU32,
+}
+
+/// A ticket lock: 8 bytes.
+#[derive(Default)]
+pub struct Ticket<M: Machine> {
+    state: Padded<State<M>>,
+}
+
+impl<M: Machine> Lock for Ticket<M> {
+    fn new(_: usize) -> Self {
+        Self::default()
+    }
+
+    fn lock(&self, _: usize) {
+        // Relaxed: the ticket's number is all there is.
+        let mine = self.state.next.fetch_add(1, Relaxed);
+        // Acquire: synchronizes with the Release in `unlock`.
+        M::spin_until(&self.state.serving, Acquire, |serving| serving == mine);
+    }
+
+    fn unlock(&self, _: usize) {
+        // Relaxed: the holder alone writes it.
+        let mine = self.state.serving.load(Relaxed);
+        // Release: synchronizes with the Acquire in `lock`.
+        self.state.serving.store(mine.wrapping_add(1), Release);
+    }
+
+    fn bytes(&self, _: usize) -> Bytes {
+        Bytes::new(size_of::<State<M>>(), 0)
+    }
+}
