@@ -32,6 +32,7 @@ mod measure;
 mod report;
 mod row;
 mod settings;
+pub mod sim;
 pub mod stats;
 mod subject;
 mod team;

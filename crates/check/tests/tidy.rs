@@ -11,12 +11,13 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("classic", &["machine"]),
     ("profile", &["machine"]),
     ("region", &["machine"]),
+    ("sim", &["machine"]),
     ("interpose", &["machine", "latch", "profile"]),
     ("rivals", &[]),
-    ("bench", &["machine", "latch", "rivals"]),
-    ("cli", &["machine", "bench", "profile", "interpose"]),
+    ("bench", &["machine", "latch", "classic", "sim", "rivals"]),
+    ("cli", &["machine", "bench", "sim", "profile", "interpose"]),
     ("latchwork", &["machine", "latch"]),
-    ("check", &["machine", "classic", "latch", "region"]),
+    ("check", &["machine", "classic", "latch", "region", "sim", "bench"]),
 ];
 
 const LINES_MAX: usize = 500;

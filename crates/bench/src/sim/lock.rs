@@ -1,0 +1,253 @@
+//! The locks that a simulated workload can be given, by name.
+
+use latchwork_classic as classic;
+use latchwork_latch::{CompareExchange, FetchAdd, LwLatch, ShflMutex, ShflRwLock, ShflSpin};
+use latchwork_machine::{Machine, Padded, Word};
+use latchwork_sim::Simulated;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// A lock as workloads see it: thread `me` takes it whole, or a share of it.
+pub trait SimLock {
+    /// Takes it whole.
+    fn lock(&self, me: usize);
+    /// Gives it back.
+    fn unlock(&self, me: usize);
+    /// Takes a share; the whole, if there are no shares.
+    fn share(&self, me: usize) {
+        self.lock(me);
+    }
+    /// Gives a share back.
+    fn unshare(&self, me: usize) {
+        self.unlock(me);
+    }
+    /// Where it lies: start and length, for labels. Zero if it lies in several places.
+    fn place(&self) -> (usize, usize) {
+        (0, 0)
+    }
+    /// Its fields, for labels: offset, length and name.
+    fn fields(&self) -> &'static [(usize, usize, &'static str)] {
+        &[]
+    }
+}
+
+/// A lock that a workload can be given.
+#[derive(Clone, Copy)]
+pub struct Subject {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, or whose.
+    pub title: &'static str,
+    /// Whether it is other people's.
+    pub rival: bool,
+    /// Whether it has shares.
+    pub shared: bool,
+}
+
+const OURS: &[Subject] = &[
+    ours("shfl-spin", "ShflLock that spins", false),
+    ours("shfl-mutex", "ShflLock that parks: our default", false),
+    ours("shfl-rwlock", "ShflLock for readers and writers", true),
+    ours("lw-latch", "LWLock with fetch_add", true),
+    ours("lw-latch-cas", "LWLock with compare_exchange", true),
+];
+
+const MADE_HERE: &[Subject] = &[
+    Subject {
+        name: "lw-spinlock",
+        title: "LWLock of before 2014: its state under a spinlock",
+        rival: true,
+        shared: true,
+    },
+    Subject { name: "none", title: "no lock: an unsafe bound", rival: true, shared: true },
+];
+
+const fn ours(name: &'static str, title: &'static str, shared: bool) -> Subject {
+    Subject { name, title, rival: false, shared }
+}
+
+impl Subject {
+    /// All, ours first.
+    pub fn all() -> Vec<Self> {
+        let theirs = classic::NAMES.iter().filter(|n| n.kind == classic::Kind::Exclusive);
+        let theirs =
+            theirs.map(|n| Self { name: n.short, title: n.title, rival: true, shared: false });
+        OURS.iter().copied().chain(theirs).chain(MADE_HERE.iter().copied()).collect()
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|s| s.name == name)
+    }
+
+    /// A free lock for so many threads; none if it cannot serve them.
+    pub fn make(&self, threads: usize) -> Option<Box<dyn SimLock>> {
+        match self.name {
+            "shfl-spin" => Some(Box::new(Aligned::<ShflSpin<Simulated>>::default())),
+            "shfl-mutex" => Some(Box::new(Aligned::<ShflMutex<Simulated>>::default())),
+            "shfl-rwlock" => Some(Box::new(Aligned::<ShflRwLock<Simulated>>::default())),
+            "lw-latch" => Some(Box::new(Aligned::<LwLatch<FetchAdd, Simulated>>::default())),
+            "lw-latch-cas" => {
+                Some(Box::new(Aligned::<LwLatch<CompareExchange, Simulated>>::default()))
+            }
+            "lw-spinlock" => Some(Box::new(Aligned::<SpinProtected>::default())),
+            "none" => Some(Box::new(Nothing)),
+            name => match classic::exclusive::<Simulated>(name, threads) {
+                Some(lock) => Some(Box::new(Classic(lock))),
+                None => shared(name, threads),
+            },
+        }
+    }
+}
+
+fn shared(_: &str, _: usize) -> Option<Box<dyn SimLock>> {
+    None
+}
+
+/// A lock on a line of its own, as allocators of kernels and databases see to it.
+#[derive(Default)]
+struct Aligned<L>(Padded<L>);
+
+impl<L> Aligned<L> {
+    fn at(&self) -> (usize, usize) {
+        (core::ptr::from_ref(&*self.0).addr(), size_of::<L>())
+    }
+}
+
+macro_rules! exclusive {
+    ($($lock:ty),*) => {$(
+        impl SimLock for Aligned<$lock> {
+            fn lock(&self, _: usize) {
+                self.0.lock();
+            }
+            fn unlock(&self, _: usize) {
+                // SAFETY: workloads unlock what they locked.
+                unsafe { self.0.unlock() };
+            }
+            fn place(&self) -> (usize, usize) {
+                self.at()
+            }
+            fn fields(&self) -> &'static [(usize, usize, &'static str)] {
+                &[(0, 1, "held"), (1, 1, "reserve"), (2, 2, "parked"), (4, 4, "tail")]
+            }
+        }
+    )*};
+}
+
+exclusive!(ShflSpin<Simulated>, ShflMutex<Simulated>);
+
+macro_rules! shared {
+    ($($lock:ty: $fields:expr),*) => {$(
+        impl SimLock for Aligned<$lock> {
+            fn lock(&self, _: usize) {
+                self.0.lock_exclusive();
+            }
+            fn unlock(&self, _: usize) {
+                // SAFETY: workloads unlock what they locked.
+                unsafe { self.0.unlock_exclusive() };
+            }
+            fn share(&self, _: usize) {
+                self.0.lock_shared();
+            }
+            fn unshare(&self, _: usize) {
+                // SAFETY: workloads give back the share that they took.
+                unsafe { self.0.unlock_shared() };
+            }
+            fn place(&self) -> (usize, usize) {
+                self.at()
+            }
+            fn fields(&self) -> &'static [(usize, usize, &'static str)] {
+                $fields
+            }
+        }
+    )*};
+}
+
+shared!(
+    ShflRwLock<Simulated>: &[(0, 8, "count"), (8, 8, "queue")],
+    LwLatch<FetchAdd, Simulated>: &[(0, 4, "state"), (4, 4, "list")],
+    LwLatch<CompareExchange, Simulated>: &[(0, 4, "state"), (4, 4, "list")]
+);
+
+struct Classic(Box<dyn classic::Lock>);
+
+impl SimLock for Classic {
+    fn lock(&self, me: usize) {
+        self.0.lock(me);
+    }
+    fn unlock(&self, me: usize) {
+        self.0.unlock(me);
+    }
+}
+
+/// PostgreSQL's LWLock until 9.4, as far as readers go: counts that a spinlock guards, taken and
+/// given back for each share (Freund, "Wait free LW_SHARED lwlock acquisition", 2013). Who has to
+/// wait looks again.
+#[derive(Default)]
+struct SpinProtected {
+    spin: <Simulated as Machine>::AtomicU32,
+    shares: <Simulated as Machine>::AtomicU32,
+    exclusive: <Simulated as Machine>::AtomicU32,
+}
+
+impl SpinProtected {
+    fn guarded<R>(&self, f: impl FnOnce(&Self) -> R) -> R {
+        // As `s_lock`: an exchange at once, then looks with pauses in between.
+        // Acquire: synchronizes with the Release below.
+        while self.spin.swap(1, Acquire) != 0 {
+            Simulated::relax();
+            while self.spin.load(Relaxed) != 0 {
+                Simulated::relax();
+            }
+        }
+        let result = f(self);
+        // Release: synchronizes with the Acquire above.
+        self.spin.store(0, Release);
+        result
+    }
+
+    fn until(&self, enter: impl Fn(&Self) -> bool) {
+        while !self.guarded(&enter) {
+            Simulated::yield_now();
+        }
+    }
+}
+
+impl SimLock for Aligned<SpinProtected> {
+    fn lock(&self, _: usize) {
+        self.0.until(|l| {
+            let free = l.shares.load(Relaxed) == 0 && l.exclusive.load(Relaxed) == 0;
+            if free {
+                l.exclusive.store(1, Relaxed);
+            }
+            free
+        });
+    }
+    fn unlock(&self, _: usize) {
+        self.0.guarded(|l| l.exclusive.store(0, Relaxed));
+    }
+    fn share(&self, _: usize) {
+        self.0.until(|l| {
+            let free = l.exclusive.load(Relaxed) == 0;
+            if free {
+                l.shares.store(l.shares.load(Relaxed) + 1, Relaxed);
+            }
+            free
+        });
+    }
+    fn unshare(&self, _: usize) {
+        self.0.guarded(|l| l.shares.store(l.shares.load(Relaxed) - 1, Relaxed));
+    }
+    fn place(&self) -> (usize, usize) {
+        self.at()
+    }
+    fn fields(&self) -> &'static [(usize, usize, &'static str)] {
+        &[(0, 4, "spinlock"), (4, 4, "shares"), (8, 4, "exclusive")]
+    }
+}
+
+struct Nothing;
+
+impl SimLock for Nothing {
+    fn lock(&self, _: usize) {}
+    fn unlock(&self, _: usize) {}
+}

@@ -1,0 +1,13 @@
+//! The same latches on machines that nobody here owns.
+//!
+//! A run is a machine, a workload, a lock and a number of threads. Thread `n` is pinned to
+//! processor `n`, so sockets fill one after another; more threads than processors share them. What
+//! is printed is simulated, and says so in its `machine`.
+
+mod lock;
+mod run;
+mod workload;
+
+pub use lock::{SimLock, Subject};
+pub use run::{Plan, Point, RunError, run};
+pub use workload::{ALL, Shape, Workload};

@@ -1,0 +1,192 @@
+//! Exploring schedules: costs off, and chance decides who goes on after each access.
+//!
+//! Two ways to choose. At random, every thread is as likely as any other at every step. By priority
+//! (PCT: Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with Probabilistic
+//! Guarantees of Finding Bugs", ASPLOS 2010) threads have random priorities, the highest runs, and
+//! at a few random steps the running one falls to the bottom: a bug that needs `d` such changes
+//! among `k` steps of `n` threads is found with a chance of at least `1/(n * k^(d-1))`.
+//!
+//! Stores are buffered and seen by others at any later time, in order, as on x86. The seed replays
+//! the run.
+
+use latchwork_machine::Deadline;
+
+use crate::rng::Rng;
+use crate::world::{State, World};
+
+/// Simulated nanoseconds for each step.
+const STEP_NS: u64 = 100;
+
+/// How schedules are chosen.
+#[derive(Clone, Debug)]
+pub struct Explorer {
+    rng: Rng,
+    changes: usize,
+    length: u64,
+    change_at: Vec<u64>,
+    priority: Vec<i64>,
+    lowest: i64,
+    steps: u64,
+    chosen: Option<usize>,
+    deadlines: Vec<Option<u64>>,
+}
+
+impl Explorer {
+    /// Each thread as likely as any other.
+    pub fn random(seed: u64) -> Self {
+        Self::pct(seed, 0, 0)
+    }
+
+    /// By priorities, with `changes` changes in a run of about `length` accesses.
+    pub fn pct(seed: u64, changes: usize, length: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let change_at = (0..changes).map(|_| rng.below(length.max(1))).collect();
+        Self {
+            rng,
+            changes,
+            length,
+            change_at,
+            priority: Vec::new(),
+            lowest: 0,
+            steps: 0,
+            chosen: None,
+            deadlines: Vec::new(),
+        }
+    }
+
+    pub(crate) fn begin(&mut self, threads: usize) {
+        self.priority = (0..threads).map(|_| self.rng.below(1 << 40) as i64 + 1).collect();
+        self.deadlines = vec![None; threads];
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.steps * STEP_NS
+    }
+
+    fn by_priority(&self) -> bool {
+        self.length > 0
+    }
+
+    fn demote(&mut self, thread: usize) {
+        self.lowest -= 1;
+        self.priority[thread] = self.lowest;
+    }
+}
+
+impl World {
+    fn explorer(&mut self) -> &mut Explorer {
+        self.explorer.as_mut().expect("only called while exploring")
+    }
+
+    /// An access is about to happen: false if another thread goes first.
+    pub(crate) fn point(&mut self, me: usize) -> bool {
+        if self.explorer().chosen.take() == Some(me) {
+            return true;
+        }
+        self.accesses += 1;
+        let explorer = self.explorer();
+        explorer.steps += 1;
+        if explorer.by_priority() && explorer.change_at.contains(&explorer.steps) {
+            explorer.demote(me);
+        }
+        false
+    }
+
+    /// The thread has nothing better to do than to let others go on.
+    pub(crate) fn step_back(&mut self, me: usize) {
+        self.accesses += 1;
+        let explorer = self.explorer();
+        explorer.steps += 1;
+        explorer.demote(me);
+    }
+
+    /// Who goes on: nobody, if nobody can.
+    pub(crate) fn choose(&mut self) -> Option<usize> {
+        self.some_stores_are_seen();
+        let mut ready: Vec<usize> = self.ready();
+        if ready.is_empty() {
+            // What is in a buffer is seen in the end, and may be what somebody looks for.
+            (0..self.threads.len()).for_each(|t| self.flush(t));
+            ready = self.ready();
+        }
+        if ready.is_empty() {
+            self.first_deadline()?;
+            ready = self.ready();
+        }
+        let explorer = self.explorer();
+        let thread = match explorer.by_priority() {
+            true => *ready.iter().max_by_key(|t| explorer.priority[**t])?,
+            false => ready[explorer.rng.below(ready.len() as u64) as usize],
+        };
+        explorer.chosen = Some(thread);
+        Some(thread)
+    }
+
+    fn ready(&self) -> Vec<usize> {
+        let runs = |t: &usize| self.threads[*t].state == State::Running;
+        (0..self.threads.len()).filter(runs).collect()
+    }
+
+    fn some_stores_are_seen(&mut self) {
+        let waiting: Vec<usize> =
+            (0..self.threads.len()).filter(|t| !self.threads[*t].stores.is_empty()).collect();
+        for thread in waiting {
+            if self.explorer().rng.below(4) == 0 {
+                self.see_one(thread);
+            }
+        }
+    }
+
+    fn see_one(&mut self, thread: usize) {
+        if let Some(store) = self.threads[thread].stores.pop_front() {
+            store.write();
+            self.touched(store.address);
+        }
+    }
+
+    /// All stores of a thread are seen.
+    pub(crate) fn flush(&mut self, thread: usize) {
+        while !self.threads[thread].stores.is_empty() {
+            self.see_one(thread);
+        }
+    }
+
+    /// A word changes: whoever looks at its line looks again.
+    pub(crate) fn touched(&mut self, address: usize) {
+        for t in &mut self.threads {
+            if matches!(t.state, State::Watching(seen) if seen >> 6 == address >> 6) {
+                t.state = State::Running;
+            }
+        }
+    }
+
+    /// Looks at a word until its line is written to; false if stores of its own are pending.
+    pub(crate) fn watch_word(&mut self, me: usize, address: usize) -> bool {
+        self.threads[me].state = State::Watching(address);
+        true
+    }
+
+    pub(crate) fn park_until(&mut self, me: usize, deadline: Option<Deadline>) {
+        self.explorer().deadlines[me] = deadline.map(|d| d.at);
+    }
+
+    /// Nobody can go on: the sleeper whose deadline is next does.
+    fn first_deadline(&mut self) -> Option<()> {
+        let asleep = |t: &usize| matches!(self.threads[*t].state, State::Parked(_));
+        let explorer = self.explorer.as_ref()?;
+        let due = |t: usize| explorer.deadlines[t].map(|at| (at, t));
+        let (at, thread) = (0..self.threads.len()).filter(asleep).filter_map(due).min()?;
+        let explorer = self.explorer();
+        explorer.steps = explorer.steps.max(at.div_ceil(STEP_NS));
+        self.threads[thread].timed_out = true;
+        self.awake(thread, 0);
+        Some(())
+    }
+}
+
+impl Explorer {
+    /// How many changes of priority a run has.
+    pub fn changes(&self) -> usize {
+        self.changes
+    }
+}

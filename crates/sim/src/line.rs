@@ -1,0 +1,280 @@
+//! Cache lines: who has them, who waits for them, and what a transfer costs.
+//!
+//! A line serves one requester at a time. Sockets take turns, or nearly so: whether the next
+//! requester is one near the last owner is decided by the machine's `near_bias`. Threads that only
+//! look at a line wait until it is taken from their core, and then ask for it again, all of them.
+
+use crate::spec::{Spec, States};
+use crate::topology::Cores;
+use crate::world::{Event, State, World};
+
+const NOBODY: usize = usize::MAX;
+
+/// Cycles from the arrival of a line to the next access.
+const RETIRE: u64 = 2;
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Load,
+    Store,
+    Atomic,
+}
+
+/// Who asks for a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    thread: usize,
+    /// The thread itself waits; if not, its store buffer.
+    itself: bool,
+    kind: Kind,
+    address: usize,
+    arrival: u64,
+}
+
+impl Request {
+    pub(crate) fn own(thread: usize, kind: Kind, address: usize, arrival: u64) -> Self {
+        Self { thread, itself: true, kind, address, arrival }
+    }
+
+    pub(crate) fn buffer(thread: usize, address: usize, arrival: u64) -> Self {
+        Self { thread, itself: false, kind: Kind::Store, address, arrival }
+    }
+}
+
+/// A cache line.
+pub(crate) struct Line {
+    pub(crate) address: usize,
+    /// The core that has it modified or exclusive.
+    pub(crate) owner: usize,
+    dirty: bool,
+    pub(crate) sharers: Cores,
+    home: usize,
+    /// The core that got it last.
+    last: usize,
+    free_at: u64,
+    serve_due: bool,
+    queue: Vec<Request>,
+    pub(crate) watchers: Vec<usize>,
+}
+
+/// A machine's costs, as whole cycles.
+pub(crate) struct Cost {
+    pub(crate) l1: u64,
+    pub(crate) atomic_hit: u64,
+    pub(crate) pause: u64,
+    load: Row,
+    store: Row,
+    atomic: Row,
+}
+
+struct Row {
+    modified: Vec<u64>,
+    exclusive: Vec<u64>,
+    shared: Vec<u64>,
+    memory: Vec<u64>,
+}
+
+impl Cost {
+    pub(crate) fn new(spec: &Spec) -> Self {
+        let whole = |row: &[f64]| row.iter().map(|c| c.round() as u64).collect();
+        let row = |states: &States| Row {
+            modified: whole(&states.modified),
+            exclusive: whole(&states.exclusive),
+            shared: whole(&states.shared),
+            memory: whole(&states.memory),
+        };
+        let costs = &spec.costs;
+        Self {
+            l1: costs.l1,
+            atomic_hit: costs.atomic_hit,
+            pause: costs.pause,
+            load: row(&costs.load),
+            store: row(&costs.store),
+            atomic: row(&costs.atomic),
+        }
+    }
+
+    fn row(&self, kind: Kind) -> &Row {
+        match kind {
+            Kind::Load => &self.load,
+            Kind::Store => &self.store,
+            Kind::Atomic => &self.atomic,
+        }
+    }
+}
+
+impl World {
+    /// The line of an address.
+    pub(crate) fn line(&mut self, me: usize, address: usize) -> usize {
+        let line = address >> 6;
+        let (recent, index) = self.threads[me].recent;
+        if recent == line {
+            return index;
+        }
+        let index = self.line_first(line, self.threads[me].core);
+        self.threads[me].recent = (line, index);
+        index
+    }
+
+    /// The line of this number; if it is new, its home is where `core` is.
+    fn line_first(&mut self, line: usize, core: usize) -> usize {
+        let next = self.lines.len();
+        let index = *self.line_of.entry(line).or_insert(next);
+        if index == next {
+            self.lines.push(Line {
+                address: line << 6,
+                owner: NOBODY,
+                dirty: false,
+                sharers: Cores::NONE,
+                home: self.spec.topology.socket_of(core),
+                last: core,
+                free_at: 0,
+                serve_due: false,
+                queue: Vec::new(),
+                watchers: Vec::new(),
+            });
+        }
+        index
+    }
+
+    pub(crate) fn warm(&mut self, start: usize, len: usize, cpus: usize) {
+        let cores = (0..cpus.min(self.cpus.len())).map(|cpu| self.spec.topology.core_of(cpu));
+        let mut sharers = Cores::NONE;
+        cores.for_each(|core| sharers.add(core));
+        for line in (start >> 6)..(start + len).div_ceil(64) {
+            let index = self.line_first(line, 0);
+            self.lines[index].sharers = sharers;
+        }
+    }
+
+    pub(crate) fn ask(&mut self, line: usize, request: Request) {
+        if request.itself {
+            self.threads[request.thread].state = State::Missing(line);
+        }
+        self.lines[line].queue.push(request);
+        self.serve_by(line, request.arrival);
+    }
+
+    /// A core writes to a line that it has: other threads of the same core may look at it.
+    pub(crate) fn written(&mut self, line: usize, at: u64) {
+        self.lines[line].dirty = true;
+        if !self.lines[line].watchers.is_empty() {
+            self.invalidate(line, at);
+            self.serve_by(line, at);
+        }
+    }
+
+    /// Sees to it that a line with requesters serves one.
+    fn serve_by(&mut self, line: usize, at: u64) {
+        let l = &mut self.lines[line];
+        if !l.serve_due {
+            l.serve_due = true;
+            let at = l.free_at.max(at);
+            self.push(at, Event::Serve(line));
+        }
+    }
+
+    /// Serves the next requester of a line.
+    pub(crate) fn serve(&mut self, line: usize) {
+        let now = self.now;
+        self.lines[line].serve_due = false;
+        let Some(index) = self.pick(line) else { return };
+        let request = self.lines[line].queue.remove(index);
+        let core = self.threads[request.thread].core;
+        let (latency, near) = self.latency(line, core, request.kind);
+        // Chance of a few percent, or threads fall into step as they never do in silicon.
+        let latency = latency + self.rng.below(latency / 16 + 1);
+        let rules = self.spec.coherence;
+        let left = (latency as f64 * rules.overlap) as u64;
+        let done = (request.arrival + latency).max(now + left);
+        let entry = self.misses.entry(request.address).or_default();
+        entry.add(near, done - request.arrival);
+        let l = &mut self.lines[line];
+        l.last = core;
+        let migrates = l.dirty && self.rng.chance(rules.migratory);
+        if request.kind == Kind::Load && !migrates {
+            let alone = l.sharers.is_empty();
+            l.owner = if alone { core } else { NOBODY };
+            l.dirty = false;
+            l.sharers.add(core);
+            l.free_at = now + (left as f64 * rules.load_occupancy) as u64;
+        } else {
+            l.owner = core;
+            l.dirty = request.kind != Kind::Load;
+            l.sharers = Cores::one(core);
+            l.free_at = done + rules.hold;
+            self.invalidate(line, now + latency / 2);
+        }
+        if request.itself {
+            let work = if request.kind == Kind::Atomic { self.cost.atomic_hit } else { RETIRE };
+            self.resume(request.thread, done + work);
+        } else {
+            self.push(done, Event::Commit(request.thread));
+        }
+        if !self.lines[line].queue.is_empty() {
+            self.serve_by(line, now);
+        }
+    }
+
+    /// Which requester is served next.
+    fn pick(&mut self, line: usize) -> Option<usize> {
+        let l = &self.lines[line];
+        if l.queue.len() < 2 {
+            return l.queue.len().checked_sub(1);
+        }
+        let topology = &self.spec.topology;
+        let here = topology.socket_of(l.last);
+        let stay = self.rng.chance(self.spec.coherence.near_bias);
+        let wanted =
+            |r: &Request| (topology.socket_of(self.threads[r.thread].core) == here) == stay;
+        Some(l.queue.iter().position(wanted).unwrap_or(0))
+    }
+
+    /// What it costs a core to get a line now, and whether it comes from its own socket.
+    fn latency(&self, line: usize, core: usize, kind: Kind) -> (u64, bool) {
+        let (l, topology) = (&self.lines[line], self.topology());
+        let row = self.cost.row(kind);
+        let socket_wide = usize::from(topology.caches > 1);
+        if l.owner != NOBODY {
+            let distance = topology.between(core, l.owner);
+            let states = if l.dirty { &row.modified } else { &row.exclusive };
+            return (states[distance], distance <= socket_wide);
+        }
+        if l.sharers.is_empty() {
+            let home = topology.between_sockets(topology.socket_of(core), l.home);
+            let distance = if topology.socket_of(core) == l.home { 0 } else { home };
+            return (row.memory[distance], distance <= socket_wide);
+        }
+        if kind == Kind::Load {
+            let distance = topology.nearest(core, &l.sharers);
+            return (row.shared[distance], distance <= socket_wide);
+        }
+        let mut others = l.sharers;
+        others.remove(core);
+        let (distance, sockets) = topology.farthest(core, &others);
+        let more = self.spec.coherence.invalidate_per_socket * sockets.saturating_sub(1) as u64;
+        (row.shared[distance] + more, distance <= socket_wide)
+    }
+
+    /// All who look at a line lose it, and ask for it again.
+    fn invalidate(&mut self, line: usize, arrival: u64) {
+        let mut watchers = std::mem::take(&mut self.lines[line].watchers);
+        if watchers.is_empty() {
+            return;
+        }
+        // Nobody knows in which order they notice.
+        let first = self.rng.below(watchers.len() as u64) as usize;
+        watchers.rotate_left(first);
+        for thread in watchers.drain(..) {
+            let State::Watching(address) = self.threads[thread].state else { continue };
+            let t = &mut self.threads[thread];
+            t.epoch = t.epoch.wrapping_add(1);
+            t.time = t.time.max(arrival);
+            t.state = State::Missing(line);
+            let request = Request::own(thread, Kind::Load, address, t.time);
+            self.lines[line].queue.push(request);
+        }
+        self.lines[line].watchers = watchers;
+    }
+}

@@ -1,0 +1,146 @@
+//! [`Simulated`]: the [`Machine`] that a simulation answers.
+
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use latchwork_machine::{
+    Chain, Clock, ConstMachine, Deadline, Level, Machine, Native, Place, Slots, Waited, Word,
+};
+
+use crate::memory::{drain, load, watch};
+use crate::word::Cell;
+use crate::world::with;
+use crate::{os, world};
+
+/// A machine made of software, as far as locks can see it.
+///
+/// Its threads are those of the [`Simulation`](crate::Simulation) that runs on this host thread.
+/// Outside of one its words are plain atomics, so that data can be set up and looked at; waiting
+/// and slots panic there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Simulated;
+
+impl Machine for Simulated {
+    type AtomicU8 = Cell<AtomicU8>;
+    type AtomicU16 = Cell<AtomicU16>;
+    type AtomicU32 = Cell<AtomicU32>;
+    type AtomicU64 = Cell<AtomicU64>;
+
+    const SPIN_NS: u64 = Native::SPIN_NS;
+
+    fn fence(order: Ordering) {
+        if order == Ordering::SeqCst {
+            drain();
+        }
+    }
+
+    fn light_barrier() {}
+
+    fn heavy_barrier() -> bool {
+        os::heavy_barrier();
+        true
+    }
+
+    fn relax() {
+        let back = with(|world, me| match world.explorer.is_some() {
+            true => {
+                world.step_back(me);
+                true
+            }
+            false => {
+                let pause = world.cost.pause;
+                world.spend(me, pause);
+                false
+            }
+        });
+        if back == Some(true) {
+            world::suspend();
+        }
+    }
+
+    fn yield_now() {
+        os::yield_now();
+    }
+
+    fn spin_until<W: Word>(word: &W, order: Ordering, done: impl Fn(W::Value) -> bool) -> W::Value {
+        loop {
+            let seen = word.load(order);
+            if done(seen) {
+                return seen;
+            }
+            watch(core::ptr::from_ref(word).addr());
+        }
+    }
+
+    fn wait(word: &Self::AtomicU32, expected: u32, deadline: Option<Deadline>) -> Waited {
+        if deadline.is_some_and(|d| with(|w, me| w.deadline_passed(me, d)) == Some(true)) {
+            return Waited::TimedOut;
+        }
+        os::wait(core::ptr::from_ref(word).addr(), || word.peek() == expected, deadline)
+    }
+
+    fn wake(word: &Self::AtomicU32) {
+        os::wake(core::ptr::from_ref(word).addr());
+    }
+
+    fn now(clock: Clock) -> u64 {
+        with(|world, me| {
+            // What reading the time-stamp counter costs.
+            world.spend(me, 20);
+            world.now_ns(me, clock)
+        })
+        .unwrap_or(0)
+    }
+
+    fn place() -> Place {
+        with(|world, me| {
+            world.spend(me, 2);
+            world.spec.topology.place_of(world.threads[me].cpu)
+        })
+        .unwrap_or(Place::UNKNOWN)
+    }
+
+    fn spread(level: Level) -> bool {
+        with(|world, _| world.spec.topology.spread(level)).unwrap_or(false)
+    }
+
+    fn slots<'a>(_: *const Self::AtomicU32) -> Slots<'a, Self> {
+        let found = with(|world, _| {
+            (core::ptr::from_ref(&world.table), core::ptr::from_ref(world.slots.as_slice()))
+        });
+        let (table, slots) = found.expect("latches wait in simulated threads only");
+        // SAFETY: the world is boxed and its slots never move, and both outlive the fibers; who
+        // asks is a latch in one of them, and keeps the answer no longer than its wait.
+        let table = unsafe { &*table };
+        // SAFETY: as above.
+        let slots = unsafe { &*slots };
+        Slots::new(table, slots)
+    }
+
+    fn chain(_: &Slots<'_, Self>) -> Chain {
+        with(|world, me| world.threads[me].chain).unwrap_or(0)
+    }
+
+    fn set_chain(_: &Slots<'_, Self>, chain: Chain) {
+        with(|world, me| world.threads[me].chain = chain);
+    }
+}
+
+#[allow(clippy::declare_interior_mutable_const, reason = "each use is meant to be a new word")]
+impl ConstMachine for Simulated {
+    const U8: Self::AtomicU8 = Cell::new(AtomicU8::new(0));
+    const U16: Self::AtomicU16 = Cell::new(AtomicU16::new(0));
+    const U32: Self::AtomicU32 = Cell::new(AtomicU32::new(0));
+    const U64: Self::AtomicU64 = Cell::new(AtomicU64::new(0));
+}
+
+/// The slot table is cold on the host: its lines are the simulation's, so that waiting costs what
+/// it costs on a real machine.
+const _: () = assert!(size_of::<latchwork_machine::Slot<Simulated>>() == 64);
+
+/// Charges a load of `len` bytes at `start`, a line at a time: plain data that a lock guards.
+pub fn touch<T>(data: &T) {
+    let start = core::ptr::from_ref(data).addr();
+    for line in (start >> 6)..=((start + size_of::<T>().max(1) - 1) >> 6) {
+        load((line << 6).max(start));
+    }
+}

@@ -1,0 +1,286 @@
+//! Shared memory: lines, who has them, and what it costs to get one.
+//!
+//! A line is 64 bytes by real address; `line.rs` says what it costs to get one. Values are written to
+//! real memory at the moment at which the access takes effect, so what threads see is what the
+//! order of simulated time makes of it. Plain stores wait in a store buffer, in order, as on x86:
+//! a thread sees its own at once and others see it when the line has come.
+
+use latchwork_machine::Clock;
+
+use crate::line::{Kind, Request};
+use crate::world::{Event, State, World, suspend, with};
+
+/// A store that others cannot see yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Store {
+    pub(crate) address: usize,
+    pub(crate) value: u64,
+    pub(crate) bytes: u8,
+}
+
+/// What an access needs before it takes effect.
+enum Access {
+    /// Nothing more.
+    Now,
+    /// The value is in the thread's own store buffer.
+    Forwarded(u64),
+    /// To suspend, and then nothing more.
+    Granted,
+    /// To suspend, and to try again.
+    Later,
+}
+
+/// Charges a load; returns the value if the thread has stored one that memory has not seen.
+#[inline]
+pub(crate) fn load(address: usize) -> Option<u64> {
+    loop {
+        match with(|world, me| world.load(me, address))? {
+            Access::Now => return None,
+            Access::Forwarded(value) => return Some(value),
+            Access::Granted => {
+                suspend();
+                return None;
+            }
+            Access::Later => suspend(),
+        }
+    }
+}
+
+/// Charges a store; true if the caller is to write, false if the buffer will.
+#[inline]
+pub(crate) fn store(address: usize, value: u64, bytes: u8) -> bool {
+    loop {
+        match with(|world, me| world.store(me, Store { address, value, bytes })) {
+            None | Some(Access::Now) => return true,
+            Some(Access::Granted | Access::Forwarded(_)) => return false,
+            Some(Access::Later) => suspend(),
+        }
+    }
+}
+
+/// Charges an atomic read-modify-write, which the caller performs on return.
+#[inline]
+pub(crate) fn atomic(address: usize) {
+    loop {
+        match with(|world, me| world.atomic(me, address)) {
+            None | Some(Access::Now | Access::Forwarded(_)) => return,
+            Some(Access::Granted) => return suspend(),
+            Some(Access::Later) => suspend(),
+        }
+    }
+}
+
+/// Waits until all of this thread's stores are seen: a full fence.
+pub(crate) fn drain() {
+    while with(|world, me| world.drained(me)) == Some(false) {
+        suspend();
+    }
+}
+
+/// Waits until the line of `address`, which this thread has just read, is taken from its core.
+pub(crate) fn watch(address: usize) {
+    if with(|world, me| world.watch(me, address)) == Some(true) {
+        suspend();
+    }
+}
+
+impl World {
+    /// Lets the thread compute.
+    #[inline]
+    pub(crate) fn spend(&mut self, me: usize, cycles: u64) {
+        let cpu = self.threads[me].cpu;
+        let slowed = match self.sibling_runs(cpu) {
+            true => (cycles as f64 * self.spec.costs.smt_share) as u64,
+            false => cycles,
+        };
+        self.threads[me].time += slowed;
+    }
+
+    /// Whether all that happens before this thread's time has happened; if not, it is to suspend.
+    #[inline]
+    fn in_order(&mut self, me: usize) -> bool {
+        self.accesses += 1;
+        let time = self.threads[me].time;
+        if self.cpus[self.threads[me].cpu].preempt {
+            self.preempt(me, time);
+            return false;
+        }
+        if self.horizon() < time {
+            self.accesses -= 1;
+            self.push(time, Event::Resume(me));
+            return false;
+        }
+        true
+    }
+
+    fn forwarded(&self, me: usize, address: usize) -> Option<u64> {
+        let stores = &self.threads[me].stores;
+        stores.iter().rev().find(|s| s.address == address).map(|s| s.value)
+    }
+
+    fn load(&mut self, me: usize, address: usize) -> Access {
+        if self.explorer.is_some() {
+            return match self.point(me) {
+                false => Access::Later,
+                true => self.forwarded(me, address).map_or(Access::Now, Access::Forwarded),
+            };
+        }
+        if !self.in_order(me) {
+            return Access::Later;
+        }
+        if !self.threads[me].stores.is_empty()
+            && let Some(value) = self.forwarded(me, address)
+        {
+            self.spend(me, self.cost.l1);
+            return Access::Forwarded(value);
+        }
+        let line = self.line(me, address);
+        if self.lines[line].sharers.has(self.threads[me].core) {
+            self.spend(me, self.cost.l1);
+            return Access::Now;
+        }
+        self.ask(line, Request::own(me, Kind::Load, address, self.threads[me].time));
+        Access::Granted
+    }
+
+    fn store(&mut self, me: usize, store: Store) -> Access {
+        if self.explorer.is_some() {
+            if !self.point(me) {
+                return Access::Later;
+            }
+            self.threads[me].stores.push_back(store);
+            return Access::Granted;
+        }
+        if !self.in_order(me) {
+            return Access::Later;
+        }
+        let line = self.line(me, store.address);
+        let t = &mut self.threads[me];
+        if t.stores.is_empty() && self.lines[line].owner == t.core {
+            let at = t.time;
+            self.written(line, at);
+            self.spend(me, 1);
+            return Access::Now;
+        }
+        if t.stores.len() >= self.spec.coherence.store_buffer {
+            t.state = State::Draining;
+            return Access::Later;
+        }
+        t.stores.push_back(store);
+        if t.stores.len() == 1 {
+            let request = Request::buffer(me, store.address, t.time);
+            self.ask(line, request);
+        }
+        self.spend(me, 1);
+        Access::Granted
+    }
+
+    fn atomic(&mut self, me: usize, address: usize) -> Access {
+        if self.explorer.is_some() {
+            if !self.point(me) {
+                return Access::Later;
+            }
+            self.flush(me);
+            self.touched(address);
+            return Access::Now;
+        }
+        if !self.in_order(me) {
+            return Access::Later;
+        }
+        if !self.threads[me].stores.is_empty() {
+            self.threads[me].state = State::Draining;
+            return Access::Later;
+        }
+        let line = self.line(me, address);
+        if self.lines[line].owner == self.threads[me].core {
+            self.written(line, self.threads[me].time);
+            self.spend(me, self.cost.atomic_hit);
+            return Access::Now;
+        }
+        self.ask(line, Request::own(me, Kind::Atomic, address, self.threads[me].time));
+        Access::Granted
+    }
+
+    fn drained(&mut self, me: usize) -> bool {
+        if self.explorer.is_some() {
+            self.flush(me);
+            return true;
+        }
+        let drained = self.threads[me].stores.is_empty();
+        if !drained {
+            self.threads[me].state = State::Draining;
+        }
+        drained
+    }
+
+    /// Registers the thread as looking at a word; false if its line has gone already.
+    fn watch(&mut self, me: usize, address: usize) -> bool {
+        if self.explorer.is_some() {
+            return self.watch_word(me, address);
+        }
+        let line = self.line(me, address);
+        if !self.lines[line].sharers.has(self.threads[me].core) {
+            return false;
+        }
+        self.lines[line].watchers.push(me);
+        self.threads[me].state = State::Watching(address);
+        self.look_until_tired(me);
+        true
+    }
+
+    /// Takes a thread that lost its processor off the list of those who look.
+    pub(crate) fn unwatch(&mut self, me: usize, address: usize) {
+        let line = self.line(me, address);
+        self.lines[line].watchers.retain(|w| *w != me);
+    }
+
+    /// A thread's oldest store has its line: it takes effect, and those after it that can.
+    pub(crate) fn commit(&mut self, thread: usize) {
+        let now = self.now;
+        let mut first = true;
+        while let Some(store) = self.threads[thread].stores.front().copied() {
+            let line = self.line(thread, store.address);
+            if !first && self.lines[line].owner != self.threads[thread].core {
+                self.ask(line, Request::buffer(thread, store.address, now));
+                break;
+            }
+            first = false;
+            self.threads[thread].stores.pop_front();
+            store.write();
+            self.written(line, now);
+        }
+        let t = &self.threads[thread];
+        let room = t.stores.len() < self.spec.coherence.store_buffer;
+        if t.state == State::Draining && (t.stores.is_empty() || room) {
+            self.resume(thread, now);
+        }
+    }
+
+    pub(crate) fn now_ns(&self, me: usize, _: Clock) -> u64 {
+        match &self.explorer {
+            Some(explorer) => explorer.now_ns(),
+            None => (self.threads[me].time as f64 / self.spec.ghz) as u64,
+        }
+    }
+}
+
+impl Store {
+    /// Writes the value where it belongs.
+    pub(crate) fn write(self) {
+        use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+        macro_rules! put {
+            ($word:ty, $value:expr) => {{
+                let word = core::ptr::with_exposed_provenance_mut::<$word>(self.address);
+                // SAFETY: a simulated thread stored to this word, which is aligned, and memory
+                // that simulated threads share outlives their run.
+                unsafe { (*word).store($value, Relaxed) }
+            }};
+        }
+        match self.bytes {
+            1 => put!(AtomicU8, self.value as u8),
+            2 => put!(AtomicU16, self.value as u16),
+            4 => put!(AtomicU32, self.value as u32),
+            _ => put!(AtomicU64, self.value),
+        }
+    }
+}

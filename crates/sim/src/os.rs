@@ -1,0 +1,297 @@
+//! The operating system: processors, their queues, sleeping and waking.
+//!
+//! Each processor has a queue and gives a thread a slice of time while others wait. A thread can
+//! lose its processor at any access. One that is woken goes to the processor that it ran on, or, if
+//! threads are not pinned, to an idle one nearby.
+
+use std::collections::VecDeque;
+
+use latchwork_machine::{Clock, Deadline, Waited};
+
+use crate::world::{Event, State, World, suspend, with};
+
+/// Looks after which a waiter in `spin_until` yields, if others want its processor.
+const LOOKS: u64 = 64;
+
+/// A processor.
+#[derive(Default)]
+pub(crate) struct Cpu {
+    running: Option<usize>,
+    queue: VecDeque<usize>,
+    slice_ends: u64,
+    slice_due: bool,
+    /// The running thread is to go at its next access.
+    pub(crate) preempt: bool,
+}
+
+/// Sleeps while the word at `address` holds what `read` finds `expected`.
+pub(crate) fn wait(
+    address: usize,
+    unchanged: impl Fn() -> bool,
+    deadline: Option<Deadline>,
+) -> Waited {
+    crate::memory::drain();
+    with(|world, me| world.charge_ns(me, world.spec.os.syscall_ns));
+    // The system looks at the word under a lock of its own: no wake-up comes between look and sleep.
+    crate::memory::load(address);
+    if !unchanged() {
+        return Waited::Woken;
+    }
+    with(|world, me| world.park(me, address, deadline));
+    suspend();
+    let timed_out = with(|world, me| std::mem::take(&mut world.threads[me].timed_out));
+    if timed_out == Some(true) { Waited::TimedOut } else { Waited::Woken }
+}
+
+/// Wakes who sleeps on the word at `address`.
+pub(crate) fn wake(address: usize) {
+    crate::memory::drain();
+    with(|world, me| world.charge_ns(me, world.spec.os.syscall_ns));
+    // In order with the sleeper's look.
+    crate::memory::load(address);
+    with(|world, me| world.unpark(me, address));
+}
+
+/// Lets another thread have the processor.
+pub(crate) fn yield_now() {
+    if with(|world, me| world.give_way(me)) == Some(true) {
+        suspend();
+    }
+}
+
+/// Makes the stores of every thread seen: what `membarrier` does.
+pub(crate) fn heavy_barrier() {
+    crate::memory::drain();
+    let threads = with(|world, me| {
+        world.charge_ns(me, 2.0 * world.spec.os.syscall_ns);
+        world.threads.len()
+    });
+    for thread in 0..threads.unwrap_or(0) {
+        while with(|world, me| world.barrier_waits_for(me, thread)) == Some(true) {
+            suspend();
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn charge_ns(&mut self, me: usize, ns: f64) {
+        let cycles = self.spec.cycles(ns);
+        self.spend(me, cycles);
+    }
+
+    fn us(&self, us: f64) -> u64 {
+        self.spec.cycles(us * 1000.0)
+    }
+
+    /// Whether the other hardware thread of this one's core is busy.
+    #[inline]
+    pub(crate) fn sibling_runs(&self, cpu: usize) -> bool {
+        let topology = &self.spec.topology;
+        if topology.smt == 1 {
+            return false;
+        }
+        let per_socket = topology.caches * topology.cores;
+        let whole = per_socket * topology.smt;
+        let (base, within) = (cpu - cpu % whole, cpu % whole);
+        let siblings = (0..topology.smt).map(|n| base + (within + n * per_socket) % whole);
+        siblings.skip(1).any(|other| self.cpus[other].running.is_some())
+    }
+
+    /// Puts a thread on a processor, or in its queue.
+    pub(crate) fn place(&mut self, thread: usize, cpu: usize, at: u64) {
+        self.threads[thread].cpu = cpu;
+        self.threads[thread].core = self.spec.topology.core_of(cpu);
+        if self.cpus[cpu].running.is_none() {
+            self.start(thread, cpu, at);
+        } else {
+            self.threads[thread].state = State::Queued;
+            self.cpus[cpu].queue.push_back(thread);
+            self.slice_by(cpu, at);
+        }
+    }
+
+    fn start(&mut self, thread: usize, cpu: usize, at: u64) {
+        let slice = self.us(self.spec.os.slice_us);
+        let c = &mut self.cpus[cpu];
+        c.running = Some(thread);
+        c.preempt = false;
+        c.slice_ends = at + slice;
+        self.resume(thread, at);
+        if !self.cpus[cpu].queue.is_empty() {
+            self.slice_by(cpu, at);
+        }
+    }
+
+    fn slice_by(&mut self, cpu: usize, at: u64) {
+        let c = &mut self.cpus[cpu];
+        if !c.slice_due {
+            c.slice_due = true;
+            let at = c.slice_ends.max(at);
+            self.push(at, Event::Slice(cpu));
+        }
+    }
+
+    /// A slice may have ended.
+    pub(crate) fn slice(&mut self, cpu: usize) {
+        let now = self.now;
+        let c = &mut self.cpus[cpu];
+        c.slice_due = false;
+        let Some(thread) = c.running else { return };
+        if c.queue.is_empty() {
+            return;
+        }
+        if now < c.slice_ends {
+            return self.slice_by(cpu, now);
+        }
+        match self.threads[thread].state {
+            State::Watching(address) => {
+                self.unwatch(thread, address);
+                self.preempt(thread, now);
+            }
+            _ => c.preempt = true,
+        }
+    }
+
+    /// Puts the running thread behind the others of its processor. It is to suspend.
+    pub(crate) fn preempt(&mut self, thread: usize, at: u64) {
+        let cpu = self.threads[thread].cpu;
+        self.threads[thread].epoch = self.threads[thread].epoch.wrapping_add(1);
+        self.threads[thread].state = State::Queued;
+        self.cpus[cpu].queue.push_back(thread);
+        self.leave(thread, at);
+    }
+
+    /// The thread leaves its processor to the next.
+    pub(crate) fn leave(&mut self, thread: usize, at: u64) {
+        let cpu = self.threads[thread].cpu;
+        let at = at + self.us(self.spec.os.switch_us);
+        self.cpus[cpu].running = None;
+        self.cpus[cpu].preempt = false;
+        if let Some(next) = self.cpus[cpu].queue.pop_front() {
+            self.switches += 1;
+            return self.start(next, cpu, at);
+        }
+        if self.pinned {
+            return;
+        }
+        let longest = (0..self.cpus.len()).max_by_key(|c| self.cpus[*c].queue.len());
+        if let Some(from) = longest
+            && let Some(next) = self.cpus[from].queue.pop_front()
+        {
+            self.switches += 1;
+            self.place(next, cpu, at);
+        }
+    }
+
+    /// Whether the thread goes behind the others of its processor and is to suspend.
+    fn give_way(&mut self, me: usize) -> bool {
+        if self.explorer.is_some() {
+            self.step_back(me);
+            return true;
+        }
+        self.charge_ns(me, self.spec.os.syscall_ns);
+        let t = &self.threads[me];
+        if self.cpus[t.cpu].queue.is_empty() {
+            return false;
+        }
+        let at = t.time;
+        self.preempt(me, at);
+        true
+    }
+
+    fn park(&mut self, me: usize, address: usize, deadline: Option<Deadline>) {
+        self.parked.entry(address).or_default().push(me);
+        let t = &mut self.threads[me];
+        t.state = State::Parked(address);
+        t.epoch = t.epoch.wrapping_add(1);
+        if self.explorer.is_some() {
+            return self.park_until(me, deadline);
+        }
+        let at = self.threads[me].time;
+        if let Some(deadline) = deadline {
+            let due = self.spec.cycles(deadline.at as f64).max(at);
+            self.push(due, Event::Timer(me));
+        }
+        self.leave(me, at);
+    }
+
+    pub(crate) fn unpark(&mut self, me: usize, address: usize) {
+        let Some(sleepers) = self.parked.get_mut(&address) else { return };
+        let sleepers = std::mem::take(sleepers);
+        let at = self.threads[me].time + self.us(self.spec.os.wake_us);
+        for thread in sleepers {
+            self.awake(thread, at);
+        }
+    }
+
+    /// A sleeping thread is to go on.
+    pub(crate) fn awake(&mut self, thread: usize, at: u64) {
+        if let State::Parked(address) = self.threads[thread].state
+            && let Some(sleepers) = self.parked.get_mut(&address)
+        {
+            sleepers.retain(|t| *t != thread);
+        }
+        if self.explorer.is_some() {
+            self.threads[thread].state = State::Running;
+            return;
+        }
+        let t = &mut self.threads[thread];
+        t.epoch = t.epoch.wrapping_add(1);
+        t.time = t.time.max(at);
+        let (last, core) = (t.cpu, t.core);
+        let cpu = match self.cpus[last].running {
+            Some(_) if !self.pinned => self.idle_near(core).unwrap_or(last),
+            _ => last,
+        };
+        self.place(thread, cpu, at);
+    }
+
+    fn idle_near(&self, core: usize) -> Option<usize> {
+        let topology = &self.spec.topology;
+        let idle = (0..self.cpus.len()).filter(|cpu| self.cpus[*cpu].running.is_none());
+        idle.min_by_key(|cpu| topology.between(core, topology.core_of(*cpu)))
+    }
+
+    /// A waiter in `spin_until` yields after a while if others want its processor.
+    pub(crate) fn look_until_tired(&mut self, me: usize) {
+        let t = &mut self.threads[me];
+        t.epoch = t.epoch.wrapping_add(1);
+        if !self.cpus[t.cpu].queue.is_empty() {
+            let due = t.time + LOOKS * (self.cost.pause + 5);
+            self.push(due, Event::Timer(me));
+        }
+    }
+
+    /// A sleep's deadline has come, or a look has lasted long enough.
+    pub(crate) fn timer(&mut self, thread: usize) {
+        let now = self.now;
+        match self.threads[thread].state {
+            State::Parked(_) => {
+                self.threads[thread].timed_out = true;
+                self.awake(thread, now);
+            }
+            State::Watching(address) => {
+                self.unwatch(thread, address);
+                self.preempt(thread, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn barrier_waits_for(&mut self, me: usize, other: usize) -> bool {
+        if self.explorer.is_some() {
+            self.flush(other);
+            return false;
+        }
+        if self.threads[other].stores.is_empty() {
+            return false;
+        }
+        let at = self.threads[me].time + 50;
+        self.resume(me, at);
+        true
+    }
+
+    pub(crate) fn deadline_passed(&self, me: usize, deadline: Deadline) -> bool {
+        self.now_ns(me, Clock::Monotonic) >= deadline.at
+    }
+}

@@ -1,0 +1,123 @@
+//! What a run tells when it is over.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::world::World;
+
+/// Transfers that an address caused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// From a cache in the same socket, or its own memory.
+    pub near: u64,
+    /// From another socket.
+    pub far: u64,
+    /// Cycles that threads or store buffers waited for them.
+    pub cycles: u64,
+}
+
+impl Misses {
+    pub(crate) fn add(&mut self, near: bool, cycles: u64) {
+        self.near += u64::from(near);
+        self.far += u64::from(!near);
+        self.cycles += cycles;
+    }
+}
+
+/// What happened in a run that ended well.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Simulated time at the end, in nanoseconds.
+    pub ns: f64,
+    /// Accesses to shared memory.
+    pub accesses: u64,
+    /// Switches from one thread to another on a processor.
+    pub switches: u64,
+    /// What the host took.
+    pub host: Duration,
+    /// Where the cycles went, the dearest first: by label, with the offset in it.
+    pub misses: Vec<(String, Misses)>,
+}
+
+impl Outcome {
+    pub(crate) fn new(world: &mut World, host: Duration) -> Self {
+        let ended = world.threads.iter().map(|t| t.time).max().unwrap_or(0);
+        let mut misses: Vec<(String, Misses)> = Vec::new();
+        let mut places = std::collections::BTreeMap::new();
+        for (address, seen) in &world.misses {
+            // Slots are many and alike: by field.
+            let name = generic(&label(&world.labels, *address));
+            let at = *places.entry(name.clone()).or_insert_with(|| {
+                misses.push((name, Misses::default()));
+                misses.len() - 1
+            });
+            let sum = &mut misses[at].1;
+            sum.near += seen.near;
+            sum.far += seen.far;
+            sum.cycles += seen.cycles;
+        }
+        misses.sort_by(|a, b| b.1.cycles.cmp(&a.1.cycles).then_with(|| a.0.cmp(&b.0)));
+        Self {
+            ns: ended as f64 / world.spec.ghz,
+            accesses: world.accesses,
+            switches: world.switches,
+            host,
+            misses,
+        }
+    }
+}
+
+/// Drops the numbers of things that there are many of.
+fn generic(name: &str) -> String {
+    let Some((head, rest)) = name.split_once(' ') else { return name.to_owned() };
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    format!("{head}{rest}")
+}
+
+/// The label of an address: the last that covers it, with the offset.
+pub(crate) fn label(labels: &[(usize, usize, String)], address: usize) -> String {
+    let covers =
+        |(start, len, _): &&(usize, usize, String)| (*start..start + len).contains(&address);
+    match labels.iter().rev().find(covers) {
+        Some((start, _, name)) if address == *start => name.clone(),
+        Some((start, _, name)) => format!("{name} +{}", address - start),
+        None => "unnamed".to_owned(),
+    }
+}
+
+/// What a thread was doing when nobody could go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadState {
+    /// Its number.
+    pub thread: usize,
+    /// Where it runs.
+    pub cpu: usize,
+    /// What it waits for.
+    pub doing: String,
+}
+
+/// Why a run did not end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stuck {
+    /// No thread can go on: a deadlock, or a wake-up was lost.
+    Deadlock(Vec<ThreadState>),
+    /// The limit of accesses was reached.
+    Endless(Vec<ThreadState>),
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, states) = match self {
+            Self::Deadlock(states) => ("no thread can go on", states),
+            Self::Endless(states) => ("no end in sight", states),
+        };
+        f.write_str(what)?;
+        for state in states.iter().filter(|s| s.doing != "done") {
+            write!(f, "\n  thread {} on cpu {}: {}", state.thread, state.cpu, state.doing)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Stuck {}

@@ -1,0 +1,434 @@
+//! Machines as data: what a file under `machines/` says.
+//!
+//! Latencies are one-way costs of one access as the requesting core sees it, a figure for each
+//! distance. Every section may be left out if `like` names another machine: then its constants
+//! are taken, and its latencies in proportion to this machine's `atomic.modified`.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::topology::Topology;
+
+/// The machines that come with the program: name and file.
+pub const SHIPPED: &[(&str, &str)] = &[
+    ("westmere-ex-80", include_str!("../machines/westmere-ex-80.toml")),
+    ("opteron-48", include_str!("../machines/opteron-48.toml")),
+    ("e5-4620-64", include_str!("../machines/e5-4620-64.toml")),
+    ("broadwell-ex-192", include_str!("../machines/broadwell-ex-192.toml")),
+    ("xeon-24t", include_str!("../machines/xeon-24t.toml")),
+    ("rome-128", include_str!("../machines/rome-128.toml")),
+    ("graviton-64", include_str!("../machines/graviton-64.toml")),
+];
+
+/// A machine: its shape, and what everything costs there.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The name that commands know it by.
+    pub name: String,
+    /// What it is, for people.
+    pub title: String,
+    /// Where its figures come from.
+    pub source: String,
+    /// Cycles in a nanosecond.
+    pub ghz: f64,
+    /// Who sits where.
+    pub topology: Topology,
+    /// What an access costs, in cycles.
+    pub costs: Costs,
+    /// How a line is fought for.
+    pub coherence: Coherence,
+    /// What the operating system costs.
+    pub os: Os,
+}
+
+/// Costs of accesses, in cycles; the arrays have an entry for each distance.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    /// A load that hits.
+    pub l1: u64,
+    /// An atomic operation on a line that this core owns.
+    pub atomic_hit: u64,
+    /// One PAUSE.
+    pub pause: u64,
+    /// By how much a core's hardware threads slow each other.
+    pub smt_share: f64,
+    /// Loads, by the state of the line elsewhere.
+    pub load: States,
+    /// Plain stores.
+    pub store: States,
+    /// Atomic read-modify-writes.
+    pub atomic: States,
+}
+
+/// A cost for each state that the line may be in elsewhere, and each distance.
+#[derive(Clone, Debug)]
+pub struct States {
+    /// Modified in one cache.
+    pub modified: Vec<f64>,
+    /// Exclusive and clean in one cache.
+    pub exclusive: Vec<f64>,
+    /// In several caches.
+    pub shared: Vec<f64>,
+    /// In none: from memory, by the distance of its home.
+    pub memory: Vec<f64>,
+}
+
+/// How a line is fought for: the same constants for every lock and every workload.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coherence {
+    /// How often the next requester is one in the owner's socket, if there are such and others:
+    /// sockets take turns, or nearly so.
+    pub near_bias: f64,
+    /// The part of a transfer that is left to do once the line's last transfer has ended: the
+    /// request had time to travel.
+    pub overlap: f64,
+    /// The part of a load's latency for which it keeps others from the line.
+    pub load_occupancy: f64,
+    /// Cycles for which a core keeps a line that it got, so that it can do what it got it for.
+    pub hold: u64,
+    /// How often a load takes a modified line over, as a store would, instead of sharing it.
+    pub migratory: f64,
+    /// Cycles for each further socket in which a line has to be invalidated.
+    pub invalidate_per_socket: u64,
+    /// Plain stores that a core may have under way.
+    pub store_buffer: usize,
+}
+
+/// What the operating system costs.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Os {
+    /// A thread's turn while others want the processor, in microseconds.
+    pub slice_us: f64,
+    /// From the waking call to the woken thread's first instruction, in microseconds.
+    pub wake_us: f64,
+    /// A switch from one thread to another, in microseconds.
+    pub switch_us: f64,
+    /// A system call that does next to nothing, in nanoseconds.
+    pub syscall_ns: f64,
+}
+
+/// Why a machine's file cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// There is no such machine; the names that there are.
+    Unknown(String),
+    /// The file is not TOML, or a key is missing, unknown or of the wrong type.
+    Syntax {
+        /// The line, from one.
+        line: usize,
+        /// What is wrong, with the key.
+        message: String,
+    },
+    /// A key's value makes no sense.
+    Value {
+        /// The line, from one; zero if the key is not in the file.
+        line: usize,
+        /// The key, with its section.
+        key: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => {
+                write!(f, "no machine {name:?}; there are")?;
+                SHIPPED.iter().try_for_each(|(name, _)| write!(f, " {name}"))
+            }
+            Self::Syntax { line, message } => write!(f, "line {line}: {message}"),
+            Self::Value { line: 0, key, message } => write!(f, "{key}: {message}"),
+            Self::Value { line, key, message } => write!(f, "line {line}: {key}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    title: String,
+    source: String,
+    like: Option<String>,
+    ghz: f64,
+    topology: FileTopology,
+    latency: FileLatency,
+    core: Option<FileCore>,
+    coherence: Option<Coherence>,
+    os: Option<Os>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTopology {
+    sockets: usize,
+    #[serde(default = "one")]
+    caches: usize,
+    cores: usize,
+    #[serde(default = "one")]
+    smt: usize,
+    #[serde(default)]
+    hops: Vec<Vec<u8>>,
+}
+
+fn one() -> usize {
+    1
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileCore {
+    l1: u64,
+    atomic_hit: u64,
+    pause: u64,
+    smt_share: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileLatency {
+    unit: Unit,
+    #[serde(default)]
+    load: FileStates,
+    #[serde(default)]
+    store: FileStates,
+    atomic: FileStates,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Unit {
+    Cycles,
+    Ns,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileStates {
+    modified: Option<Vec<f64>>,
+    exclusive: Option<Vec<f64>>,
+    shared: Option<Vec<f64>>,
+    memory: Option<Vec<f64>>,
+}
+
+impl Spec {
+    /// A machine that comes with the program.
+    pub fn shipped(name: &str) -> Result<Self, SpecError> {
+        let found = SHIPPED.iter().find(|(known, _)| *known == name);
+        let (_, text) = found.ok_or_else(|| SpecError::Unknown(name.to_owned()))?;
+        Self::parse(text)
+    }
+
+    /// A machine described by `text`.
+    ///
+    /// # Errors
+    ///
+    /// If it is no such description; the error has line and key.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let file: File = toml::from_str(text).map_err(|error| SpecError::Syntax {
+            line: error.span().map_or(1, |span| line_of(text, span.start)),
+            message: error.message().to_owned(),
+        })?;
+        let wrong = |key: &'static str, message: &str| SpecError::Value {
+            line: find_key(text, key),
+            key,
+            message: message.to_owned(),
+        };
+        let shape = &file.topology;
+        for (key, n) in [
+            ("topology.sockets", shape.sockets),
+            ("topology.caches", shape.caches),
+            ("topology.cores", shape.cores),
+            ("topology.smt", shape.smt),
+        ] {
+            if n == 0 || n > 256 {
+                return Err(wrong(key, "must be from 1 to 256"));
+            }
+        }
+        if shape.sockets * shape.caches * shape.cores > crate::topology::MAX_CORES {
+            return Err(wrong("topology.cores", "more than 256 cores in all"));
+        }
+        if !(0.1..=10.0).contains(&file.ghz) {
+            return Err(wrong("ghz", "must be from 0.1 to 10"));
+        }
+        let topology =
+            Topology::new(shape.sockets, shape.caches, shape.cores, shape.smt, &shape.hops)
+                .map_err(|message| wrong("topology.hops", message))?;
+        let like = match file.like.as_deref() {
+            Some(name) if name == file.name => {
+                return Err(wrong("like", "a machine is not like itself"));
+            }
+            Some(name) => Some(Self::shipped(name)?),
+            None => None,
+        };
+        let like = like.as_ref();
+        let costs = costs(&file, &topology, like, &wrong)?;
+        let coherence = file.coherence.or(like.map(|l| l.coherence));
+        let coherence = coherence.ok_or_else(|| wrong("coherence", "missing, and no `like`"))?;
+        for (key, part) in [
+            ("coherence.near_bias", coherence.near_bias),
+            ("coherence.overlap", coherence.overlap),
+            ("coherence.load_occupancy", coherence.load_occupancy),
+            ("coherence.migratory", coherence.migratory),
+        ] {
+            if !(0.0..=1.0).contains(&part) {
+                return Err(wrong(key, "must be from 0 to 1"));
+            }
+        }
+        let os = file.os.or(like.map(|l| l.os));
+        let os = os.ok_or_else(|| wrong("os", "missing, and no `like`"))?;
+        for (key, time) in [
+            ("os.slice_us", os.slice_us),
+            ("os.wake_us", os.wake_us),
+            ("os.switch_us", os.switch_us),
+            ("os.syscall_ns", os.syscall_ns),
+        ] {
+            if !(time > 0.0 && time < 1e9) {
+                return Err(wrong(key, "must be a time above 0"));
+            }
+        }
+        Ok(Self {
+            name: file.name,
+            title: file.title,
+            source: file.source,
+            ghz: file.ghz,
+            topology,
+            costs,
+            coherence,
+            os,
+        })
+    }
+
+    /// This machine with every miss `factor` times as dear: the one scale that a fit may use.
+    pub fn scaled(mut self, factor: f64) -> Self {
+        for states in [&mut self.costs.load, &mut self.costs.store, &mut self.costs.atomic] {
+            for row in [
+                &mut states.modified,
+                &mut states.exclusive,
+                &mut states.shared,
+                &mut states.memory,
+            ] {
+                row.iter_mut().for_each(|cost| *cost *= factor);
+            }
+        }
+        self
+    }
+
+    /// Cycles in so many nanoseconds.
+    pub fn cycles(&self, ns: f64) -> u64 {
+        (ns * self.ghz).round() as u64
+    }
+}
+
+type Wrong<'a> = &'a dyn Fn(&'static str, &str) -> SpecError;
+
+fn costs(
+    file: &File,
+    topology: &Topology,
+    like: Option<&Spec>,
+    wrong: Wrong<'_>,
+) -> Result<Costs, SpecError> {
+    let latency = &file.latency;
+    let scale = match latency.unit {
+        Unit::Cycles => 1.0,
+        Unit::Ns => file.ghz,
+    };
+    let distances = topology.distances();
+    let own =
+        |given: &Option<Vec<f64>>, key: &'static str| -> Result<Option<Vec<f64>>, SpecError> {
+            let Some(row) = given else { return Ok(None) };
+            if row.len() != distances {
+                let message = format!("has {} figures for {distances} distances", row.len());
+                return Err(wrong(key, &message));
+            }
+            if !row.iter().all(|cost| (1.0..1e6).contains(cost)) {
+                return Err(wrong(key, "a latency must be from 1 to 1,000,000"));
+            }
+            Ok(Some(row.iter().map(|cost| cost * scale).collect()))
+        };
+    let anchor = own(&latency.atomic.modified, "latency.atomic.modified")?
+        .ok_or_else(|| wrong("latency.atomic.modified", "missing"))?;
+    // What the other machine pays at the distance that this one's is most like.
+    let borrow = |pick: &dyn Fn(&Costs) -> &Vec<f64>, key: &'static str| {
+        let like = like.ok_or_else(|| wrong(key, "missing, and no `like`"))?;
+        let theirs = pick(&like.costs);
+        Ok((0..distances)
+            .map(|at| {
+                let there = topology.matching(at, &like.topology);
+                theirs[there] * anchor[at] / like.costs.atomic.modified[there]
+            })
+            .collect::<Vec<f64>>())
+    };
+    macro_rules! row {
+        ($op:ident, $state:ident) => {{
+            let key = concat!("latency.", stringify!($op), ".", stringify!($state));
+            match own(&latency.$op.$state, key)? {
+                Some(row) => row,
+                None => borrow(&|costs| &costs.$op.$state, key)?,
+            }
+        }};
+    }
+    let core = |own: fn(&FileCore) -> u64, theirs: fn(&Costs) -> u64| match (&file.core, like) {
+        (Some(core), _) => Ok(own(core)),
+        (None, Some(like)) => Ok(theirs(&like.costs)),
+        (None, None) => Err(wrong("core", "missing, and no `like`")),
+    };
+    let smt_share = file.core.as_ref().map(|c| c.smt_share).or(like.map(|l| l.costs.smt_share));
+    Ok(Costs {
+        l1: core(|c| c.l1, |c| c.l1)?,
+        atomic_hit: core(|c| c.atomic_hit, |c| c.atomic_hit)?,
+        pause: core(|c| c.pause, |c| c.pause)?,
+        smt_share: smt_share.unwrap_or(1.0).max(1.0),
+        load: States {
+            modified: row!(load, modified),
+            exclusive: row!(load, exclusive),
+            shared: row!(load, shared),
+            memory: row!(load, memory),
+        },
+        store: States {
+            modified: row!(store, modified),
+            exclusive: row!(store, exclusive),
+            shared: row!(store, shared),
+            memory: row!(load, memory),
+        },
+        atomic: States {
+            modified: anchor.clone(),
+            exclusive: anchor.clone(),
+            shared: row!(atomic, shared),
+            memory: row!(load, memory),
+        },
+    })
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|b| *b == b'\n').count() + 1
+}
+
+/// The line that sets `section.key`, for an error found after parsing; zero if none does.
+fn find_key(text: &str, path: &str) -> usize {
+    let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut inside = String::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            inside = name.trim().to_owned();
+            if section.is_empty() && inside == key {
+                return number + 1;
+            }
+        } else if let Some((name, _)) = line.split_once('=') {
+            let name = name.trim();
+            let full = if inside.is_empty() { name.to_owned() } else { format!("{inside}.{name}") };
+            if full == path || (inside == section && name == key) {
+                return number + 1;
+            }
+        }
+    }
+    0
+}

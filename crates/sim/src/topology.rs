@@ -1,0 +1,203 @@
+//! Who sits where, and how far it is from one core to another.
+
+use latchwork_machine::{Level, Place};
+
+/// The most cores of a machine: what a set of sharers holds.
+pub const MAX_CORES: usize = 256;
+
+/// A set of cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cores([u64; MAX_CORES / 64]);
+
+impl Cores {
+    /// Nobody.
+    pub const NONE: Self = Self([0; MAX_CORES / 64]);
+
+    /// One core.
+    pub fn one(core: usize) -> Self {
+        let mut set = Self::NONE;
+        set.add(core);
+        set
+    }
+    /// Adds a core.
+    pub fn add(&mut self, core: usize) {
+        self.0[core / 64] |= 1 << (core % 64);
+    }
+    /// Takes a core out.
+    pub fn remove(&mut self, core: usize) {
+        self.0[core / 64] &= !(1 << (core % 64));
+    }
+    /// Whether the core is in it.
+    pub fn has(&self, core: usize) -> bool {
+        self.0[core / 64] >> (core % 64) & 1 != 0
+    }
+    /// Whether nobody is in it.
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; MAX_CORES / 64]
+    }
+    /// Whether a core is in both.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+    }
+}
+
+/// The shape of a machine.
+///
+/// Distances are small numbers, in this order: under the same last-level cache, in the same socket
+/// (if a socket has several such caches), and one, two.. hops between sockets.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// Packages, each a NUMA node.
+    pub sockets: usize,
+    /// Last-level caches in a socket.
+    pub caches: usize,
+    /// Cores under a cache.
+    pub cores: usize,
+    /// Hardware threads of a core.
+    pub smt: usize,
+    hops: Vec<Vec<u8>>,
+    far: u8,
+    in_socket: Vec<Cores>,
+    in_cache: Vec<Cores>,
+}
+
+impl Topology {
+    pub(crate) fn new(
+        sockets: usize,
+        caches: usize,
+        cores: usize,
+        smt: usize,
+        hops: &[Vec<u8>],
+    ) -> Result<Self, &'static str> {
+        let hops = match (sockets, hops.len()) {
+            (1, 0) => vec![vec![0]],
+            (2, 0) => vec![vec![0, 1], vec![1, 0]],
+            (_, 0) => return Err("missing, for more than two sockets"),
+            _ => hops.to_vec(),
+        };
+        if hops.len() != sockets || hops.iter().any(|row| row.len() != sockets) {
+            return Err("must have a row and a column for each socket");
+        }
+        for (a, row) in hops.iter().enumerate() {
+            for (b, hop) in row.iter().enumerate() {
+                if (*hop == 0) != (a == b) || *hop != hops[b][a] || *hop > 8 {
+                    return Err("must be symmetric, 0 to itself and 1 to 8 to others");
+                }
+            }
+        }
+        let far = hops.iter().flatten().copied().max().unwrap_or(0);
+        let group = |of: usize| -> Vec<Cores> {
+            let total = sockets * caches * cores;
+            let mut sets = vec![Cores::NONE; total / of];
+            (0..total).for_each(|core| sets[core / of].add(core));
+            sets
+        };
+        let (in_socket, in_cache) = (group(caches * cores), group(cores));
+        Ok(Self { sockets, caches, cores, smt, hops, far, in_socket, in_cache })
+    }
+
+    /// All cores.
+    pub fn total_cores(&self) -> usize {
+        self.sockets * self.caches * self.cores
+    }
+
+    /// All hardware threads. They are numbered socket by socket and, in a socket, first one of
+    /// each core, then the second ones.
+    pub fn cpus(&self) -> usize {
+        self.total_cores() * self.smt
+    }
+
+    /// The core of a cpu.
+    pub fn core_of(&self, cpu: usize) -> usize {
+        let per_socket = self.caches * self.cores;
+        let (socket, within) = (cpu / (per_socket * self.smt), cpu % (per_socket * self.smt));
+        socket * per_socket + within % per_socket
+    }
+
+    /// The socket of a core.
+    pub fn socket_of(&self, core: usize) -> usize {
+        core / (self.caches * self.cores)
+    }
+
+    /// The last-level cache of a core.
+    pub fn cache_of(&self, core: usize) -> usize {
+        core / self.cores
+    }
+
+    /// Where a cpu is, as latches see it.
+    pub fn place_of(&self, cpu: usize) -> Place {
+        let core = self.core_of(cpu);
+        let socket = self.socket_of(core) as u32;
+        let cache = (self.cache_of(core) * self.cores) as u32;
+        Place::new(socket, socket, cache, core as u32)
+    }
+
+    /// Whether there is more than one group at `level`.
+    pub fn spread(&self, level: Level) -> bool {
+        match level {
+            Level::Core => self.total_cores() > 1,
+            Level::Cache => self.sockets * self.caches > 1,
+            Level::Node | Level::Socket => self.sockets > 1,
+        }
+    }
+
+    /// How many distances there are.
+    pub fn distances(&self) -> usize {
+        1 + usize::from(self.caches > 1) + usize::from(self.far)
+    }
+
+    /// The distance between two sockets.
+    pub fn between_sockets(&self, a: usize, b: usize) -> usize {
+        match self.hops[a][b] {
+            0 => usize::from(self.caches > 1),
+            hops => usize::from(self.caches > 1) + usize::from(hops),
+        }
+    }
+
+    /// The distance between two cores.
+    pub fn between(&self, a: usize, b: usize) -> usize {
+        if self.cache_of(a) == self.cache_of(b) {
+            return 0;
+        }
+        self.between_sockets(self.socket_of(a), self.socket_of(b))
+    }
+
+    /// The distance from a core to the nearest of a set.
+    pub fn nearest(&self, core: usize, set: &Cores) -> usize {
+        if set.meets(&self.in_cache[self.cache_of(core)]) {
+            return 0;
+        }
+        let socket = self.socket_of(core);
+        let there = (0..self.sockets).filter(|s| set.meets(&self.in_socket[*s]));
+        there.map(|s| self.between_sockets(socket, s)).min().unwrap_or(0)
+    }
+
+    /// The distance from a core to the farthest of a set, and in how many other sockets there are
+    /// some.
+    pub fn farthest(&self, core: usize, set: &Cores) -> (usize, usize) {
+        let socket = self.socket_of(core);
+        let (mut far, mut others) = (0, 0);
+        for there in (0..self.sockets).filter(|s| set.meets(&self.in_socket[*s])) {
+            let near = there == socket && !self.leaves_cache(core, set);
+            far = far.max(if near { 0 } else { self.between_sockets(socket, there) });
+            others += usize::from(there != socket);
+        }
+        (far, others)
+    }
+
+    fn leaves_cache(&self, core: usize, set: &Cores) -> bool {
+        let (socket, mine) = (self.socket_of(core), self.cache_of(core));
+        let caches = socket * self.caches..(socket + 1) * self.caches;
+        caches.filter(|cache| *cache != mine).any(|cache| set.meets(&self.in_cache[cache]))
+    }
+
+    /// The distance of another machine that this one's `distance` is most like.
+    pub(crate) fn matching(&self, distance: usize, other: &Topology) -> usize {
+        let mine = usize::from(self.caches > 1);
+        let theirs = usize::from(other.caches > 1);
+        if distance <= mine {
+            return distance.min(theirs);
+        }
+        (distance - mine + theirs).min(other.distances() - 1)
+    }
+}

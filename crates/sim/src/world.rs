@@ -1,0 +1,485 @@
+//! The simulation: its threads, its clock and the loop that lets one event follow another.
+//!
+//! A simulated thread is a fiber with a clock of its own. It runs freely until it touches shared
+//! memory; there it waits until all that happens before its time has happened. So memory is
+//! touched in the order of simulated time, by one host thread, and the same seed gives the same
+//! run on any host.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::ptr::NonNull;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use latchwork_machine::{Chain, Slot, SlotTable};
+use rustc_hash::FxHashMap;
+
+use crate::explore::Explorer;
+use crate::line::{Cost, Line};
+use crate::machine::Simulated;
+use crate::memory::Store;
+use crate::os::Cpu;
+use crate::outcome::{Outcome, Stuck, ThreadState};
+use crate::rng::Rng;
+use crate::spec::Spec;
+use crate::topology::Topology;
+
+/// A simulated thread's stack on the host.
+const STACK: usize = 128 << 10;
+
+/// Thread numbers that an event can carry.
+const MAX_THREADS: usize = 1 << 16;
+
+thread_local! {
+    static WORLD: Cell<Option<NonNull<World>>> = const { Cell::new(None) };
+}
+
+type Fiber = Coroutine<(), (), (), DefaultStack>;
+
+/// What happens next at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A thread goes on.
+    Resume(usize),
+    /// A line can serve its next requester.
+    Serve(usize),
+    /// A thread's oldest buffered store has its line.
+    Commit(usize),
+    /// A processor's thread has had its turn.
+    Slice(usize),
+    /// A thread's sleep or look ends.
+    Timer(usize),
+}
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It runs, or is about to.
+    Running,
+    /// It waits for a processor.
+    Queued,
+    /// It waits for a line.
+    Missing(usize),
+    /// It looks at a word and waits for its line to change.
+    Watching(usize),
+    /// It waits for its stores to be seen.
+    Draining,
+    /// It sleeps on a word.
+    Parked(usize),
+    /// It has ended.
+    Done,
+}
+
+pub(crate) struct Thread {
+    fiber: Option<Fiber>,
+    yielder: *const Yielder<(), ()>,
+    pub(crate) cpu: usize,
+    pub(crate) core: usize,
+    /// Its clock, in cycles.
+    pub(crate) time: u64,
+    /// Counts what it waited for, so that an event for an earlier wait is known as stale.
+    pub(crate) epoch: u16,
+    pub(crate) state: State,
+    pub(crate) stores: VecDeque<Store>,
+    pub(crate) chain: Chain,
+    /// The line it touched last.
+    pub(crate) recent: (usize, usize),
+    pub(crate) timed_out: bool,
+}
+
+/// A simulated machine at work.
+pub(crate) struct World {
+    pub(crate) spec: Spec,
+    pub(crate) cost: Cost,
+    pub(crate) rng: Rng,
+    pub(crate) now: u64,
+    events: BinaryHeap<Reverse<u128>>,
+    sequence: u32,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) current: Option<usize>,
+    pub(crate) cpus: Vec<Cpu>,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) line_of: FxHashMap<usize, usize>,
+    pub(crate) parked: FxHashMap<usize, Vec<usize>>,
+    pub(crate) misses: FxHashMap<usize, crate::outcome::Misses>,
+    pub(crate) accesses: u64,
+    pub(crate) switches: u64,
+    pub(crate) explorer: Option<Explorer>,
+    pub(crate) pinned: bool,
+    pub(crate) table: SlotTable<Simulated>,
+    pub(crate) slots: Vec<Slot<Simulated>>,
+    pub(crate) labels: Vec<(usize, usize, String)>,
+    limit: u64,
+}
+
+/// Calls `f` with this host thread's simulation, if one of its threads runs.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&mut World, usize) -> R) -> Option<R> {
+    let mut world = WORLD.get()?;
+    // SAFETY: `Simulation::run` set the pointer to a world that it keeps until it clears it, and
+    // no call of `with` is under way: `f` neither suspends its fiber nor calls `with`.
+    let world = unsafe { world.as_mut() };
+    let current = world.current?;
+    Some(f(world, current))
+}
+
+/// Leaves this fiber for the loop in `run`, which comes back to it when an event says so.
+pub(crate) fn suspend() {
+    let yielder = with(|world, me| world.threads[me].yielder).expect("in a simulated thread");
+    // SAFETY: a fiber's yielder lives on its stack for as long as it runs, and this is that fiber.
+    unsafe { (*yielder).suspend(()) };
+}
+
+impl World {
+    #[inline]
+    pub(crate) fn push(&mut self, at: u64, event: Event) {
+        let (kind, id) = match event {
+            Event::Resume(t) => (0u128, t),
+            Event::Serve(line) => (1, line),
+            Event::Commit(t) => (2, t),
+            Event::Slice(cpu) => (3, cpu),
+            Event::Timer(t) => (4, t),
+        };
+        let epoch = match event {
+            Event::Resume(t) | Event::Timer(t) => self.threads[t].epoch,
+            _ => 0,
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        // Time, then the order of asking, then what it is.
+        let packed = u128::from(at) << 72
+            | u128::from(self.sequence) << 40 // wraps after 4 billion events: order among equals
+            | kind << 36
+            | (id as u128 & 0xf_ffff) << 16
+            | u128::from(epoch);
+        self.events.push(Reverse(packed));
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<(Event, u16)> {
+        let Reverse(packed) = self.events.pop()?;
+        self.now = (packed >> 72) as u64;
+        let id = (packed >> 16) as usize & 0xf_ffff;
+        let event = match packed as u64 >> 36 & 0xf {
+            0 => Event::Resume(id),
+            1 => Event::Serve(id),
+            2 => Event::Commit(id),
+            3 => Event::Slice(id),
+            _ => Event::Timer(id),
+        };
+        Some((event, packed as u16))
+    }
+
+    /// When the next event is due.
+    #[inline]
+    pub(crate) fn horizon(&self) -> u64 {
+        self.events.peek().map_or(u64::MAX, |Reverse(packed)| (packed >> 72) as u64)
+    }
+
+    /// Lets a thread go on at `at`, from whatever it waits for.
+    #[inline]
+    pub(crate) fn resume(&mut self, thread: usize, at: u64) {
+        let t = &mut self.threads[thread];
+        t.state = State::Running;
+        t.time = t.time.max(at);
+        t.epoch = t.epoch.wrapping_add(1);
+        let at = t.time;
+        self.push(at, Event::Resume(thread));
+    }
+
+    fn states(&self) -> Vec<ThreadState> {
+        let name = |addr: usize| crate::outcome::label(&self.labels, addr);
+        let doing = |t: &Thread| match t.state {
+            State::Running => "running".to_owned(),
+            State::Queued => "waiting for a processor".to_owned(),
+            State::Missing(line) => format!("fetching {}", name(self.lines[line].address)),
+            State::Watching(addr) => format!("looking at {}", name(addr)),
+            State::Draining => "waiting for its stores".to_owned(),
+            State::Parked(addr) => format!("asleep on {}", name(addr)),
+            State::Done => "done".to_owned(),
+        };
+        let line = |(number, t): (usize, &Thread)| ThreadState {
+            thread: number,
+            cpu: t.cpu,
+            doing: doing(t),
+        };
+        self.threads.iter().enumerate().map(line).collect()
+    }
+}
+
+/// A simulation to be set up and run.
+///
+/// Memory that the simulated threads share must outlive [`run`](Self::run).
+pub struct Simulation {
+    world: Box<World>,
+}
+
+impl Simulation {
+    /// A machine as `spec` says, with nothing to do yet; `seed` decides what chance decides.
+    pub fn new(spec: &Spec, seed: u64) -> Self {
+        let cpus = spec.topology.cpus();
+        Self {
+            world: Box::new(World {
+                cost: Cost::new(spec),
+                spec: spec.clone(),
+                rng: Rng::new(seed),
+                now: 0,
+                events: BinaryHeap::new(),
+                sequence: 0,
+                threads: Vec::new(),
+                current: None,
+                cpus: (0..cpus).map(|_| Cpu::default()).collect(),
+                lines: Vec::new(),
+                line_of: FxHashMap::default(),
+                parked: FxHashMap::default(),
+                misses: FxHashMap::default(),
+                accesses: 0,
+                switches: 0,
+                explorer: None,
+                pinned: true,
+                table: SlotTable::default(),
+                slots: Vec::new(),
+                labels: Vec::new(),
+                limit: u64::MAX,
+            }),
+        }
+    }
+
+    /// Costs nothing, and lets `explorer` decide who goes on after each access.
+    pub fn explore(mut self, explorer: Explorer) -> Self {
+        self.world.explorer = Some(explorer);
+        self
+    }
+
+    /// Lets the scheduler move threads to idle processors. They are pinned otherwise.
+    pub fn unpinned(mut self) -> Self {
+        self.world.pinned = false;
+        self
+    }
+
+    /// Gives up after so many accesses: [`Stuck::Endless`].
+    pub fn limit(mut self, accesses: u64) -> Self {
+        self.world.limit = accesses;
+        self
+    }
+
+    /// Names memory, for reports.
+    pub fn label<T: ?Sized>(&mut self, what: &T, name: impl Into<String>) {
+        let start = core::ptr::from_ref(what).cast::<u8>().addr();
+        self.label_at(start, size_of_val(what), name);
+    }
+
+    /// Names `len` bytes at `start`. Of labels that overlap the last one counts.
+    pub fn label_at(&mut self, start: usize, len: usize, name: impl Into<String>) {
+        self.world.labels.push((start, len, name.into()));
+    }
+
+    /// Lets `what` be in the caches of the first `cpus` processors already, as after a long run.
+    pub fn warm<T: ?Sized>(&mut self, what: &T, cpus: usize) {
+        let start = core::ptr::from_ref(what).cast::<u8>().addr();
+        self.world.warm(start, size_of_val(what), cpus);
+    }
+
+    /// Runs the bodies, each as a thread, thread `n` on processor `n` modulo their number.
+    ///
+    /// # Errors
+    ///
+    /// If no thread can go on, or the limit is reached: with the state of each. What the threads
+    /// own is leaked then.
+    ///
+    /// # Panics
+    ///
+    /// If a body panics, with its panic; if there are more than 65,535; if a simulation runs on
+    /// this host thread already.
+    pub fn run<'env>(
+        mut self,
+        bodies: Vec<Box<dyn FnOnce() + 'env>>,
+    ) -> Result<Outcome, Box<Stuck>> {
+        assert!(bodies.len() < MAX_THREADS, "at most {MAX_THREADS} simulated threads");
+        assert!(WORLD.get().is_none(), "a simulation runs on this thread already");
+        let world = &mut *self.world;
+        // A thread may abandon slots by timing out, and take another for each.
+        world.slots.resize_with(bodies.len() * 4 + 64, Slot::default);
+        let slots = world.slots.as_ptr().addr();
+        let slot = size_of::<Slot<Simulated>>();
+        for number in 1..world.slots.len() {
+            world.label_slot(slots + number * slot, number);
+        }
+        for (number, body) in bodies.into_iter().enumerate() {
+            // SAFETY: the fibers that own the bodies end, or are leaked without another look at
+            // them, before this function returns.
+            let body = unsafe {
+                core::mem::transmute::<Box<dyn FnOnce() + 'env>, Box<dyn FnOnce() + 'static>>(body)
+            };
+            world.spawn(number, body);
+        }
+        if let Some(explorer) = &mut world.explorer {
+            explorer.begin(world.threads.len());
+        }
+        let _running = Running::new(world);
+        let started = std::time::Instant::now();
+        loop {
+            let next = step();
+            match next {
+                Step::Thread(thread) => turn(thread),
+                Step::Again => {}
+                Step::End => break,
+                Step::Stuck(stuck) => {
+                    world_now(|w| w.threads.iter_mut().for_each(Thread::leak));
+                    return Err(Box::new(stuck));
+                }
+            }
+        }
+        Ok(world_now(|w| Outcome::new(w, started.elapsed())))
+    }
+}
+
+/// Sets and clears the pointer to the running world.
+struct Running;
+
+impl Running {
+    fn new(world: &mut World) -> Self {
+        WORLD.set(Some(NonNull::from(world)));
+        Self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        WORLD.set(None);
+    }
+}
+
+enum Step {
+    Thread(usize),
+    Again,
+    End,
+    Stuck(Stuck),
+}
+
+/// The world, outside its threads.
+fn world_now<R>(f: impl FnOnce(&mut World) -> R) -> R {
+    let mut world = WORLD.get().expect("within `run`");
+    // SAFETY: as in `with`: it lives, and nobody else looks at it now.
+    f(unsafe { world.as_mut() })
+}
+
+/// Takes the next event; names the thread that is to run.
+fn step() -> Step {
+    world_now(|world| {
+        if world.accesses > world.limit {
+            return Step::Stuck(Stuck::Endless(world.states()));
+        }
+        if world.explorer.is_some() {
+            return match world.choose() {
+                Some(thread) => Step::Thread(thread),
+                None if world.all_done() => Step::End,
+                None => Step::Stuck(Stuck::Deadlock(world.states())),
+            };
+        }
+        let Some((event, epoch)) = world.pop() else {
+            return match world.all_done() {
+                true => Step::End,
+                false => Step::Stuck(Stuck::Deadlock(world.states())),
+            };
+        };
+        match event {
+            Event::Resume(t) if world.threads[t].epoch == epoch => return Step::Thread(t),
+            Event::Timer(t) if world.threads[t].epoch == epoch => world.timer(t),
+            Event::Resume(_) | Event::Timer(_) => {}
+            Event::Serve(line) => world.serve(line),
+            Event::Commit(t) => world.commit(t),
+            Event::Slice(cpu) => world.slice(cpu),
+        }
+        Step::Again
+    })
+}
+
+/// Runs a thread until it suspends or ends.
+fn turn(thread: usize) {
+    let mut fiber = world_now(|world| {
+        world.current = Some(thread);
+        world.threads[thread].fiber.take().expect("a thread that has not ended")
+    });
+    let result = fiber.resume(());
+    world_now(|world| {
+        world.current = None;
+        match result {
+            CoroutineResult::Yield(()) => world.threads[thread].fiber = Some(fiber),
+            CoroutineResult::Return(()) => world.ended(thread),
+        }
+    });
+}
+
+impl World {
+    fn all_done(&self) -> bool {
+        self.threads.iter().all(|t| t.state == State::Done)
+    }
+
+    fn label_slot(&mut self, at: usize, number: usize) {
+        self.labels.push((at, size_of::<Slot<Simulated>>(), format!("slot {number}")));
+    }
+
+    fn spawn(&mut self, number: usize, body: Box<dyn FnOnce()>) {
+        let stack = DefaultStack::new(STACK).expect("memory for a simulated thread's stack");
+        let fiber = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            with(|world, me| world.threads[me].yielder = yielder);
+            body();
+            crate::memory::drain();
+        });
+        let cpu = number % self.cpus.len();
+        self.threads.push(Thread {
+            fiber: Some(fiber),
+            yielder: core::ptr::null(),
+            cpu,
+            core: self.spec.topology.core_of(cpu),
+            time: 0,
+            epoch: 0,
+            state: State::Queued,
+            stores: VecDeque::new(),
+            chain: 0,
+            recent: (usize::MAX, 0),
+            timed_out: false,
+        });
+        if self.explorer.is_some() {
+            self.threads[number].state = State::Running;
+        } else {
+            self.place(number, cpu, 0);
+        }
+    }
+
+    fn ended(&mut self, thread: usize) {
+        let t = &mut self.threads[thread];
+        t.state = State::Done;
+        t.epoch = t.epoch.wrapping_add(1);
+        let at = t.time;
+        if self.explorer.is_none() {
+            self.leave(thread, at);
+        }
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.spec.topology
+    }
+}
+
+impl Thread {
+    /// Forgets a fiber in the midst of its work, without unwinding it.
+    fn leak(&mut self) {
+        if let Some(fiber) = self.fiber.take() {
+            core::mem::forget(fiber);
+        }
+    }
+}
+
+/// The number of the simulated thread that asks, and its clock in nanoseconds; nothing outside.
+///
+/// Costs no simulated time: it is for workloads, not for locks.
+pub fn clock() -> Option<(usize, f64)> {
+    with(|world, me| (me, world.threads[me].time as f64 / world.spec.ghz))
+}
+
+/// Lets the calling simulated thread compute for so many cycles.
+pub fn work(cycles: u64) {
+    with(|world, me| world.spend(me, cycles));
+}
