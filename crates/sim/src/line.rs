@@ -58,6 +58,16 @@ pub(crate) struct Line {
     pub(crate) watchers: Vec<usize>,
 }
 
+impl Line {
+    /// Whether a core need not ask for it.
+    pub(crate) fn has(&self, core: usize, kind: Kind) -> bool {
+        match kind {
+            Kind::Load => self.sharers.has(core),
+            Kind::Store | Kind::Atomic => self.owner == core,
+        }
+    }
+}
+
 /// A machine's costs, as whole cycles.
 pub(crate) struct Cost {
     pub(crate) l1: u64,
@@ -182,6 +192,14 @@ impl World {
         let Some(index) = self.pick(line) else { return };
         let request = self.lines[line].queue.remove(index);
         let core = self.threads[request.thread].core;
+        if self.lines[line].has(core, request.kind) {
+            // It came with another access of the same core.
+            self.granted(&request, now.max(request.arrival) + self.cost.l1);
+            if !self.lines[line].queue.is_empty() {
+                self.serve_by(line, now);
+            }
+            return;
+        }
         let (latency, near) = self.latency(line, core, request.kind);
         // Chance of a few percent, or threads fall into step as they never do in silicon.
         let latency = latency + self.rng.below(latency / 16 + 1);
@@ -206,14 +224,20 @@ impl World {
             l.free_at = done + rules.hold;
             self.invalidate(line, now + latency / 2);
         }
+        self.granted(&request, done);
+        if !self.lines[line].queue.is_empty() {
+            self.serve_by(line, now);
+        }
+    }
+
+    /// A request is granted at `done`.
+    fn granted(&mut self, request: &Request, done: u64) {
         if request.itself {
-            let work = if request.kind == Kind::Atomic { self.cost.atomic_hit } else { RETIRE };
+            let atomic = request.kind == Kind::Atomic;
+            let work = if atomic { self.cost.atomic_hit } else { RETIRE };
             self.resume(request.thread, done + work);
         } else {
             self.push(done, Event::Commit(request.thread));
-        }
-        if !self.lines[line].queue.is_empty() {
-            self.serve_by(line, now);
         }
     }
 
