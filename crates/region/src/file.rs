@@ -63,13 +63,12 @@ fn read_header(file: &File, found: u64) -> Result<Header, Error> {
 
 /// A region's file before it has its name.
 pub(crate) struct Fresh {
-    pub(crate) file: File,
     pub(crate) header: Header,
     temporary: Option<PathBuf>,
 }
 
 /// Makes a file of the first length, with a header, to be linked to a path where there is nothing.
-pub(crate) fn create(path: &Path, options: &Options) -> Result<Fresh, Error> {
+pub(crate) fn create(path: &Path, options: &Options) -> Result<(File, Fresh), Error> {
     let creation = random()?;
     let header = Header::new(options, creation)?;
     if options.mode & !0o777 != 0 {
@@ -84,9 +83,9 @@ pub(crate) fn create(path: &Path, options: &Options) -> Result<Fresh, Error> {
         _ => Path::new("."),
     };
     let (fd, temporary) = nameless(folder, path, creation as u64)?;
-    let fresh = Fresh { file: File::from(fd), header, temporary };
-    fill(&fresh.file, &header, options.mode)?;
-    Ok(fresh)
+    let (file, fresh) = (File::from(fd), Fresh { header, temporary });
+    fill(&file, &header, options.mode)?;
+    Ok((file, fresh))
 }
 
 /// 16 bytes that nobody else has.
@@ -99,10 +98,10 @@ pub(crate) fn random() -> Result<u128, Error> {
 
 impl Fresh {
     /// Gives the file its name, unless there is one of that name.
-    pub(crate) fn link(mut self, path: &Path) -> Result<(), Error> {
+    pub(crate) fn link(mut self, file: &File, path: &Path) -> Result<(), Error> {
         let done = match &self.temporary {
             None => {
-                let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
                 rustix::fs::linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW)
             }
             Some(name) => rustix::fs::renameat_with(CWD, name, CWD, path, RenameFlags::NOREPLACE),

@@ -119,7 +119,7 @@ impl<M: ConstMachine> Region<M> {
                 Some(tokens) => tokens.take(slot)?,
                 None => {
                     let held = &self.process_slot(slot).held;
-                    // Acquire: synchronizes with the Release in `let_go`.
+                    // Acquire: synchronizes with the Release in `Inner::drop`.
                     held.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
                 }
             };
@@ -149,7 +149,7 @@ impl<M: ConstMachine> Region<M> {
     /// it does nothing, for the kernel decides there.
     pub fn die(&self) {
         if let Some((slot, _)) = self.inner.process {
-            // Release: as in `let_go`.
+            // Release: as in `Inner::drop`, below.
             self.process_slot(slot).held.store(0, Release);
         }
     }
@@ -163,11 +163,8 @@ impl Region<Shared> {
     /// [`Error::Exists`], [`Error::Permission`], [`Error::NoSpace`], [`Error::ReadOnly`],
     /// [`Error::NoFallocate`], [`Error::NoLocks`], [`Error::NoMmap`], [`Error::Options`], ..
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
-        let fresh = file::create(path.as_ref(), options)?;
-        let copy = fresh.file.try_clone();
-        let copy =
-            copy.map_err(|e| Error::System { call: "dup", errno: e.raw_os_error().unwrap_or(0) })?;
-        let memory = Memory::file(fresh.header.limit as usize, Tokens::new(copy)?)?;
+        let (file, fresh) = file::create(path.as_ref(), options)?;
+        let memory = Memory::file(fresh.header.limit as usize, Tokens::new(file)?)?;
         memory.map(fresh.header.first_length())?;
         let base = memory.base().wrapping_add(WAITERS_AT);
         let length = fresh.header.heap_at() as usize - WAITERS_AT;
@@ -175,7 +172,9 @@ impl Region<Shared> {
         let laid_out = unsafe { Shared::create(base, length, fresh.header.waiters) };
         drop(laid_out.map_err(Error::Waiters)?);
         let region = Self::attach(memory, fresh.header)?.join_in()?;
-        fresh.link(path.as_ref())?;
+        if let Some(file) = region.inner.memory.descriptor() {
+            fresh.link(file, path.as_ref())?;
+        }
         Ok(region)
     }
 

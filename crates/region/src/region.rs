@@ -12,7 +12,7 @@ use crate::slots::{
     INTENT_WORDS, PROCESS_BYTES, ProcessInfo, ProcessSlot, THREAD_BYTES, ThreadInfo, ThreadSlot,
     owned,
 };
-use crate::{Error, Offset, Plain, slots, token};
+use crate::{Error, Offset, Plain, slab, slots, token};
 
 /// A region, as one process has it: an address range, and a process slot of its own.
 ///
@@ -98,6 +98,17 @@ impl<M: ConstMachine> Region<M> {
         // Acquire: synchronizes with the Release in `alloc`, so that what is read in the cell
         // afterwards is not older than the generation.
         Ok((self.link(offset.raw())?.load(Acquire) >> 32) as u32)
+    }
+
+    /// The generation of a cell that is lent out; none if it is free.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub fn lent<T: Plain>(&self, offset: Offset<T>) -> Result<Option<u32>, Error> {
+        // Acquire: as in `generation`.
+        let (generation, next) = slots::unpack(self.link(offset.raw())?.load(Acquire));
+        Ok((next == slab::USED).then_some(generation))
     }
 
     /// Maps what others have added, until `end` can be touched.
@@ -212,7 +223,7 @@ impl<M: ConstMachine> Region<M> {
         let held = match self.inner.memory.descriptor() {
             // One's own lock is not seen through one's own file.
             Some(file) => self.is_mine(process) || token::taken(file, process),
-            // Acquire: synchronizes with the Release in `let_go`.
+            // Acquire: synchronizes with the Release in `Inner::drop`.
             None => slot.held.load(Acquire) != 0,
         };
         // Acquire: synchronizes with the AcqRel in `join_in`. Read after the lock: while this
@@ -296,6 +307,7 @@ impl<M: ConstMachine> Region<M> {
     /// opened by [`from_image`](Self::from_image).
     pub fn image(&self) -> Result<Vec<u8>, Error> {
         self.check()?;
+        // Acquire: as in `reach`.
         let length = self.inner.header.check_length(self.live().length.load(Acquire))?;
         self.inner.memory.map(length)?;
         let mut bytes = Vec::with_capacity(length as usize);

@@ -362,6 +362,8 @@ impl<M: ConstMachine> Region<M> {
             self.take_block(number, slot, class)?;
             (end, at) = unpack(carve.load(Relaxed));
         }
+        // What follows cannot overflow: the block is there, to its end.
+        self.link(at)?;
         let limit = at - at % BLOCK_UNITS + end_of(class);
         if !is_cell(at, class) || end != limit {
             return Err(corrupt("carving", self.at(at)));

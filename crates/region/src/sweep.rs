@@ -43,10 +43,16 @@ pub struct Dead<'r, M: ConstMachine = Native> {
     region: &'r Region<M>,
     number: u32,
     mine: u64,
+    /// How mending the lists went.
+    mended: Result<(), Error>,
 }
 
 impl<M: ConstMachine> Region<M> {
     /// The slots of threads whose process died, each of them claimed for the caller to sweep.
+    ///
+    /// What they were doing to lists of free cells is finished or undone before they are handed
+    /// out, so that the layer above may free cells that it finds through their intent words:
+    /// those that [`Region::lent`] still shows in the generation that was noted.
     ///
     /// Every slot comes to one sweeper at a time. It costs a look at each slot that was ever used,
     /// and a system call for each process found in them.
@@ -75,7 +81,10 @@ impl<M: ConstMachine> Region<M> {
             }
             // AcqRel: what the dead had stored is seen here, and by who sweeps after us.
             let claimed = slot.owner.compare_exchange(seen, mine, AcqRel, Relaxed);
-            claimed.is_ok().then_some(Dead { region: self, number, mine })
+            claimed.is_ok().then(|| {
+                let mended = self.mend_lists(number, slot).and(self.mend_moves(slot));
+                Dead { region: self, number, mine, mended }
+            })
         }))
     }
 
@@ -116,8 +125,7 @@ impl<M: ConstMachine> Dead<'_, M> {
         self.region.thread_slot(self.number)
     }
 
-    /// Puts the slot's lists right, asks what becomes of each cell that was in hand, and frees
-    /// the slot. The layer above has done its own part before, by [`intent`](Self::intent).
+    /// Asks what becomes of each cell that was in hand, and frees the slot. The layer above has done its own part before, by [`intent`](Self::intent).
     ///
     /// `fate` is asked at most 7 times. A cell that it keeps, and that is freed by others before
     /// it answers, must not be answered with [`Fate::Free`]: it decides under whatever protects
@@ -129,7 +137,6 @@ impl<M: ConstMachine> Dead<'_, M> {
     /// dropped then, some cells are lost, and the slot is freed nevertheless.
     pub fn finish(self, mut fate: impl FnMut(InHand) -> Fate) -> Result<(), Error> {
         let slot = self.slot();
-        let lists = self.region.mend_lists(self.number, slot);
         let cells = self.region.mend_cells(slot, &mut fate);
         for word in slot.intent.iter().chain(&slot.taking).chain([&slot.giving, &slot.block]) {
             word.store(0, Relaxed);
@@ -137,7 +144,7 @@ impl<M: ConstMachine> Dead<'_, M> {
         // Release: synchronizes with the Acquire of the next owner. It fails if a peer has
         // scribbled over the word.
         let _ = slot.owner.compare_exchange(self.mine, FREE, Release, Relaxed);
-        lists.and(cells)
+        self.mended.and(cells)
     }
 }
 
@@ -215,12 +222,8 @@ impl<M: ConstMachine> Region<M> {
         if fits { Ok(class) } else { Err(corrupt("cell in hand", self.at(unit))) }
     }
 
-    /// Finishes the free that was under way, and decides about the cells in hand.
-    fn mend_cells(
-        &self,
-        slot: &ThreadSlot<M>,
-        fate: &mut impl FnMut(InHand) -> Fate,
-    ) -> Result<(), Error> {
+    /// Finishes the free that was under way, and undoes the allocation that was.
+    fn mend_moves(&self, slot: &ThreadSlot<M>) -> Result<(), Error> {
         let (generation, unit) = unpack(slot.giving.load(Relaxed));
         if unit != 0 {
             let class = self.class_at(unit)?;
@@ -244,7 +247,26 @@ impl<M: ConstMachine> Region<M> {
                 if slot.lists[class].head.load(Relaxed) != unit {
                     self.give(slot, class, unit, before)?;
                 }
-            } else if now == generation && next == USED {
+                // Release: in this order, for the next sweeper.
+                note.store(0, Release);
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides about the cells in hand.
+    fn mend_cells(
+        &self,
+        slot: &ThreadSlot<M>,
+        fate: &mut impl FnMut(InHand) -> Fate,
+    ) -> Result<(), Error> {
+        for note in &slot.taking {
+            let (generation, unit) = unpack(note.load(Relaxed));
+            if unit == 0 {
+                continue;
+            }
+            let class = self.class_at(unit)?;
+            if unpack(self.link(unit)?.load(Relaxed)) == (generation, USED) {
                 let offset = Offset::from_raw(unit);
                 let in_hand = InHand { offset, generation, class: class as u32 };
                 if fate(in_hand) == Fate::Free {
