@@ -57,6 +57,11 @@ pub type CohortTicket<M> = Cohort<M, Ticket<M>, LocalTicket<M>>;
 impl<M: Machine, G, L: Local<M>> Cohort<M, G, L> {
     /// Passes on a node before the global lock is released (the paper's bound).
     pub const PASSES_MAX: u32 = 100;
+
+    /// The lock that a cohort holds as a whole.
+    pub(crate) fn global(&self) -> &G {
+        &self.global
+    }
 }
 
 impl<M: Machine, G: Lock, L: Local<M>> Lock for Cohort<M, G, L> {

@@ -126,6 +126,12 @@ impl<M: Machine> Tree<M> {
         false
     }
 
+    /// Whether nobody holds or waits for the root.
+    pub(crate) fn is_root_free(&self) -> bool {
+        // Relaxed: a guess.
+        self.tails[0].load(Relaxed) == 0
+    }
+
     pub(crate) fn bytes(&self, nodes: usize) -> Bytes {
         let line = size_of::<Padded<M::AtomicU32>>();
         Bytes::new(line * (1 + 2 * nodes), size_of::<Node<M>>())

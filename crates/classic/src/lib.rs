@@ -5,7 +5,7 @@
 //! made, a thread says its number with each call, and unlocking what one does not hold breaks the
 //! lock for good. A thread that ends while it holds a lock leaves it held.
 //!
-//! [`exclusive`] makes a lock by its short name; [`NAMES`] lists all.
+//! [`exclusive`], [`shared`] and [`delegate`] make a lock by its short name; [`NAMES`] lists all.
 //!
 //! ```
 //! use latchwork_classic::exclusive;
@@ -25,17 +25,29 @@
 
 #![warn(clippy::all)]
 
+mod ahmcs;
 mod array;
 mod backoff;
+mod bakery;
 mod clh;
 mod cna;
 mod cohort;
+mod cohort_rw;
+mod dekker;
+mod delegation;
+mod flat_combining;
+mod hbo;
+mod hclh;
+mod hemlock;
 mod hmcs;
+mod malthusian;
 mod mcs;
 mod names;
 mod osq;
 mod qspinlock;
+mod rcl;
 mod stock_mutex;
+mod stock_rwsem;
 mod tas;
 mod ticket;
 mod ttas;
@@ -43,15 +55,26 @@ mod waiters;
 
 use latchwork_machine::{Level, Machine, Padded};
 
+pub use crate::ahmcs::Ahmcs;
 pub use crate::array::Array;
+pub use crate::bakery::Bakery;
 pub use crate::clh::Clh;
 pub use crate::cna::Cna;
 pub use crate::cohort::{CBoMcs, Cohort, CohortTicket, Local, LocalMcs, LocalTicket, McsNode};
+pub use crate::cohort_rw::CohortRw;
+pub use crate::dekker::Dekker;
+pub use crate::flat_combining::FlatCombining;
+pub use crate::hbo::Hbo;
+pub use crate::hclh::Hclh;
+pub use crate::hemlock::Hemlock;
 pub use crate::hmcs::Hmcs;
+pub use crate::malthusian::Malthusian;
 pub use crate::mcs::Mcs;
-pub use crate::names::{Kind, NAMES, Name, exclusive};
+pub use crate::names::{Kind, NAMES, Name, delegate, exclusive, shared};
 pub use crate::qspinlock::Qspinlock;
+pub use crate::rcl::Rcl;
 pub use crate::stock_mutex::StockMutex;
+pub use crate::stock_rwsem::StockRwsem;
 pub use crate::tas::Tas;
 pub use crate::ticket::Ticket;
 pub use crate::ttas::{Ttas, TtasPlain};
@@ -76,6 +99,64 @@ pub trait Lock: Send + Sync + 'static {
 
     /// Gives it back. Thread `me` holds it.
     fn unlock(&self, me: usize);
+
+    /// What it costs in memory on a machine with so many nodes, as built here.
+    fn bytes(&self, nodes: usize) -> Bytes;
+}
+
+/// A lock with many readers or one writer, for the threads numbered from zero below a count.
+pub trait SharedLock: Send + Sync + 'static {
+    /// A free lock for threads `0..threads`.
+    fn new(threads: usize) -> Self
+    where
+        Self: Sized;
+
+    /// Takes a share for thread `me`, which no other thread calls itself. Panics if there is no
+    /// such number.
+    fn read(&self, me: usize);
+
+    /// Gives it back. Thread `me` has one.
+    fn unread(&self, me: usize);
+
+    /// Takes the whole for thread `me`. Panics as [`read`](Self::read) does.
+    fn write(&self, me: usize);
+
+    /// Gives it back. Thread `me` holds it.
+    fn unwrite(&self, me: usize);
+
+    /// What it costs in memory on a machine with so many nodes, as built here.
+    fn bytes(&self, nodes: usize) -> Bytes;
+}
+
+/// A lock that takes an operation to the data: another thread may run it.
+pub trait Delegate: Send + Sync + 'static {
+    /// A free lock for threads `0..threads`.
+    fn new(threads: usize) -> Self
+    where
+        Self: Sized;
+
+    /// Has `operation` run once, while no other is, and returns when it has. Panics if there is no
+    /// number `me`.
+    ///
+    /// # Safety
+    ///
+    /// No other thread calls itself `me` in the meantime, and no operation panics.
+    unsafe fn with(&self, me: usize, operation: &mut (dyn FnMut() + Send));
+
+    /// Whether operations wait for a thread that serves.
+    fn has_server(&self) -> bool {
+        false
+    }
+
+    /// Serves as thread zero until `until`, which is asked again and again; returns at once if
+    /// there is nothing to serve. What was asked for before `until` came true is done.
+    ///
+    /// # Panics
+    ///
+    /// If another thread serves.
+    fn serve(&self, until: &dyn Fn() -> bool) {
+        let _ = until;
+    }
 
     /// What it costs in memory on a machine with so many nodes, as built here.
     fn bytes(&self, nodes: usize) -> Bytes;

@@ -3,8 +3,9 @@
 use latchwork_machine::Machine;
 
 use crate::{
-    Array, Bytes, CBoMcs, Clh, Cna, CohortTicket, Hmcs, Lock, Mcs, Qspinlock, StockMutex, Tas,
-    Ticket, Ttas, TtasPlain,
+    Ahmcs, Array, Bakery, Bytes, CBoMcs, Clh, Cna, CohortRw, CohortTicket, Dekker, Delegate,
+    FlatCombining, Hbo, Hclh, Hemlock, Hmcs, Lock, Malthusian, Mcs, Qspinlock, Rcl, SharedLock,
+    StockMutex, StockRwsem, Tas, Ticket, Ttas, TtasPlain,
 };
 
 /// What one can do with a lock.
@@ -12,6 +13,10 @@ use crate::{
 pub enum Kind {
     /// One holder: [`exclusive`] makes it.
     Exclusive,
+    /// Many readers or one writer: [`shared`] makes it.
+    Shared,
+    /// Operations that another thread may run: [`delegate`] makes it.
+    Delegation,
 }
 
 /// A lock's name and origin.
@@ -76,7 +81,7 @@ impl Name {
     }
 }
 
-use Kind::Exclusive;
+use Kind::{Delegation, Exclusive, Shared};
 
 /// All locks of this crate.
 pub const NAMES: &[Name] = &[
@@ -110,8 +115,33 @@ pub const NAMES: &[Name] = &[
         .races()
         .blocks()
         .published(40, 32, 0),
+    name("hemlock", "Hemlock", "Dice and Kogan, SPAA", 2021, Exclusive),
+    name("malthusian", "Malthusian lock, spinning", "Dice, EuroSys", 2017, Exclusive),
+    name("hbo", "hierarchical backoff", "Radovic and Hagersten, HPCA", 2003, Exclusive)
+        .numa()
+        .races(),
+    name("hclh", "hierarchical CLH", "Luchangco, Nussbaum and Shavit, Euro-Par", 2006, Exclusive)
+        .numa(),
+    name("ahmcs", "adaptive HMCS", "Chabbi and Mellor-Crummey, PPoPP", 2016, Exclusive).numa(),
+    name("dekker", "Dekker's algorithm", "Dijkstra, EWD 123", 1965, Exclusive).at_most(2),
+    name("bakery", "Lamport's bakery", "Lamport, CACM", 1974, Exclusive),
+    name(
+        "stock-rwsem",
+        "as Linux's semaphore",
+        "Howells, Lespinasse and Long, Linux",
+        2019,
+        Shared,
+    )
+    .races()
+    .blocks(),
+    name("cohort-rw", "cohort reader-writer, C-RW-WP", CALCIU_2013, 2013, Shared).numa(),
+    name("flat-combining", "flat combining", HENDLER_2010, 2010, Delegation).races(),
+    name("rcl", "remote core locking", LOZI_2012, 2012, Delegation).races(),
 ];
 
+const CALCIU_2013: &str = "Calciu, Dice, Lev, Luchangco, Marathe and Shavit, PPoPP";
+const HENDLER_2010: &str = "Hendler, Incze, Shavit and Tzafrir, SPAA";
+const LOZI_2012: &str = "Lozi, David, Thomas, Lawall and Muller, USENIX ATC";
 const DICE_2012: &str = "Dice, Marathe and Shavit, PPoPP";
 const CHABBI_2015: &str = "Chabbi, Fagan and Mellor-Crummey, PPoPP";
 
@@ -136,8 +166,44 @@ pub fn exclusive<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn Lock>
         "c-bo-mcs" => boxed::<CBoMcs<M>>,
         "hmcs" => boxed::<Hmcs<M>>,
         "stock-mutex" => boxed::<StockMutex<M>>,
+        "hemlock" => boxed::<Hemlock<M>>,
+        "malthusian" => boxed::<Malthusian<M>>,
+        "hbo" => boxed::<Hbo<M>>,
+        "hclh" => boxed::<Hclh<M>>,
+        "ahmcs" => boxed::<Ahmcs<M>>,
+        "dekker" => boxed::<Dekker<M>>,
+        "bakery" => boxed::<Bakery<M>>,
         _ => return None,
     };
-    let serves = NAMES.iter().any(|n| n.short == name && threads <= n.threads_max);
-    serves.then(|| new(threads))
+    serves(name, threads).then(|| new(threads))
+}
+
+/// As [`exclusive`], for locks with readers.
+pub fn shared<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn SharedLock>> {
+    fn boxed<L: SharedLock>(threads: usize) -> Box<dyn SharedLock> {
+        Box::new(L::new(threads))
+    }
+    let new = match name {
+        "stock-rwsem" => boxed::<StockRwsem<M>>,
+        "cohort-rw" => boxed::<CohortRw<M>>,
+        _ => return None,
+    };
+    serves(name, threads).then(|| new(threads))
+}
+
+/// As [`exclusive`], for locks that run operations.
+pub fn delegate<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn Delegate>> {
+    fn boxed<L: Delegate>(threads: usize) -> Box<dyn Delegate> {
+        Box::new(L::new(threads))
+    }
+    let new = match name {
+        "flat-combining" => boxed::<FlatCombining<M>>,
+        "rcl" => boxed::<Rcl<M>>,
+        _ => return None,
+    };
+    serves(name, threads).then(|| new(threads))
+}
+
+fn serves(name: &str, threads: usize) -> bool {
+    NAMES.iter().any(|n| n.short == name && threads <= n.threads_max)
 }

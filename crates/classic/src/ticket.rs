@@ -27,6 +27,25 @@ pub struct Ticket<M: Machine> {
     state: Padded<State<M>>,
 }
 
+impl<M: Machine> Ticket<M> {
+    /// Whether somebody holds it. If not, all earlier sections are seen.
+    pub(crate) fn is_held(&self) -> bool {
+        // Relaxed: the caller fences before.
+        let next = self.state.next.load(Relaxed);
+        // Acquire: synchronizes with the Release in `unlock`.
+        self.state.serving.load(Acquire) != next
+    }
+
+    /// Waits for a release, if it is held.
+    pub(crate) fn outwait(&self) {
+        // Relaxed: the caller looks again.
+        let serving = self.state.serving.load(Relaxed);
+        if self.state.next.load(Relaxed) != serving {
+            M::spin_until(&self.state.serving, Relaxed, |now| now != serving);
+        }
+    }
+}
+
 impl<M: Machine> Lock for Ticket<M> {
     fn new(_: usize) -> Self {
         Self::default()

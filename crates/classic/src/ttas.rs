@@ -28,6 +28,14 @@ pub struct Ttas<M: Machine, const BACKOFF: bool = true> {
 /// measures it.
 pub type TtasPlain<M> = Ttas<M, false>;
 
+impl<M: Machine, const BACKOFF: bool> Ttas<M, BACKOFF> {
+    /// Takes it if it is free.
+    pub(crate) fn try_lock(&self) -> bool {
+        // Relaxed: the exchange orders. Acquire: synchronizes with the Release in `unlock`.
+        self.held.load(Relaxed) == 0 && self.held.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+    }
+}
+
 impl<M: Machine, const BACKOFF: bool> Lock for Ttas<M, BACKOFF> {
     fn new(_: usize) -> Self {
         Self::default()

@@ -108,6 +108,26 @@ impl<M: Machine> Sleepers<M> {
         }
     }
 
+    /// The one after `thread`, and what it wants. Under the guard.
+    pub(crate) fn after(&self, thread: usize) -> Option<(usize, u32)> {
+        match self.rows[thread].next.load(Relaxed) {
+            0 => None,
+            next => Some((next as usize - 1, self.at(next).wants.load(Relaxed))),
+        }
+    }
+
+    /// Tells a thread off the list how its wait ended.
+    pub(crate) fn mark(&self, thread: usize, mark: u32) {
+        // Release: synchronizes with the Acquire in `is_marked`.
+        self.rows[thread].wants.store(mark, Release);
+    }
+
+    /// Whether thread `me` was told so.
+    pub(crate) fn is_marked(&self, me: usize, mark: u32) -> bool {
+        // Acquire: synchronizes with the Release in `mark`.
+        self.rows[me].wants.load(Acquire) == mark
+    }
+
     /// Forgets earlier calls.
     pub(crate) fn arm(&self, me: usize) {
         // Acquire: synchronizes with the Release in `call`, so that if a call is forgotten, what
