@@ -410,7 +410,7 @@ fn kills(name: &str, kills: u64) {
             let mut keepers: Vec<_> = threads
                 .iter()
                 .zip(1..)
-                .map(|(thread, n)| Keeper { thread, state: seed * 0x9e37_79b9_7f4a_7c15 ^ n })
+                .map(|(thread, n)| Keeper { thread, state: (seed * 0x9e37_79b9_7f4a_7c15) ^ n })
                 .collect();
             loop {
                 keepers.iter_mut().for_each(Keeper::step);

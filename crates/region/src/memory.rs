@@ -137,6 +137,11 @@ impl<M: ConstMachine> Memory<M> {
         self.local().mapped.load(Acquire)
     }
 
+    /// The word that says it, which stays where it is.
+    pub(crate) fn mapped_word(&self) -> *const M::AtomicU64 {
+        &self.local().mapped
+    }
+
     #[inline(always)]
     pub(crate) fn base(&self) -> *mut u8 {
         self.base

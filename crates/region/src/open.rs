@@ -83,7 +83,8 @@ impl<M: ConstMachine> Region<M> {
         const { bare::<M>() };
         let heap_at = header.heap_at();
         let heap = memory.base().wrapping_add(heap_at as usize);
-        let inner = Inner { header, heap, heap_at, process: None, attached, memory };
+        let mapped = memory.mapped_word();
+        let inner = Inner { header, heap, heap_at, mapped, process: None, attached, memory };
         Self { inner: Arc::new(inner) }
     }
 

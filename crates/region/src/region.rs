@@ -33,6 +33,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) header: Header,
     pub(crate) heap: *mut u8,
     pub(crate) heap_at: u64,
+    /// In `memory`: bytes from the base that may be touched.
+    pub(crate) mapped: *const M::AtomicU64,
     /// Slot and generation; none in a view.
     pub(crate) process: Option<(u32, u32)>,
     /// Before the memory, so that it is detached first.
@@ -40,7 +42,7 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) memory: Arc<Memory<M>>,
 }
 
-// SAFETY: the pointer is into `memory`, which is both.
+// SAFETY: the pointers are into `memory`, which is both.
 unsafe impl<M: ConstMachine> Send for Inner<M> {}
 // SAFETY: as above.
 unsafe impl<M: ConstMachine> Sync for Inner<M> {}
@@ -49,7 +51,7 @@ impl<M: ConstMachine> Region<M> {
     /// Whether it can be used: [`Error::Forked`] in the child of a fork.
     #[inline]
     pub fn check(&self) -> Result<(), Error> {
-        if self.inner.memory.mapped() == 0 { Err(Error::Forked) } else { Ok(()) }
+        if self.mapped() == 0 { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// The value in the cell at `offset`, if it lies within the region.
@@ -70,12 +72,21 @@ impl<M: ConstMachine> Region<M> {
         Ok(unsafe { &*at.cast::<T>() })
     }
 
+    /// Bytes from the base that may be touched; zero in the child of a fork.
+    #[inline(always)]
+    fn mapped(&self) -> u64 {
+        // SAFETY: `inner.memory` has the word, and keeps it for as long as `self`.
+        let mapped = unsafe { &*self.inner.mapped };
+        // Acquire: synchronizes with the Release in `Memory::map`.
+        mapped.load(Acquire)
+    }
+
     /// The bytes behind the link word of the cell at `unit`.
     #[inline(always)]
     pub(crate) fn payload(&self, unit: u32, size: u64) -> Result<*mut u8, Error> {
         let at = u64::from(unit) * 64 + 8;
         let end = self.inner.heap_at + at + size;
-        if end > self.inner.memory.mapped() || unit == 0 {
+        if end > self.mapped() || unit == 0 {
             self.reach(unit, end)?;
         }
         Ok(self.inner.heap.wrapping_add(at as usize))
