@@ -103,6 +103,7 @@ impl World {
     /// Who goes on: nobody, if nobody can.
     pub(crate) fn choose(&mut self) -> Option<usize> {
         self.some_stores_are_seen();
+        self.some_deadlines_come();
         let mut ready: Vec<usize> = self.ready();
         if ready.is_empty() {
             // What is in a buffer is seen in the end, and may be what somebody looks for.
@@ -160,14 +161,39 @@ impl World {
         }
     }
 
-    /// Looks at a word until its line is written to; false if stores of its own are pending.
+    /// Looks at a word until its line is written to.
     pub(crate) fn watch_word(&mut self, me: usize, address: usize) -> bool {
         self.threads[me].state = State::Watching(address);
         true
     }
 
+    /// Reading the clock takes time, so that who does nothing else comes to an end.
+    pub(crate) fn look_at_clock(&mut self) {
+        if let Some(explorer) = &mut self.explorer {
+            explorer.steps += 1;
+        }
+    }
+
     pub(crate) fn park_until(&mut self, me: usize, deadline: Option<Deadline>) {
         self.explorer().deadlines[me] = deadline.map(|d| d.at);
+    }
+
+    /// Deadlines that have passed are noticed at any later time.
+    fn some_deadlines_come(&mut self) {
+        let asleep = |t: &usize| matches!(self.threads[*t].state, State::Parked(_));
+        let sleepers: Vec<usize> = (0..self.threads.len()).filter(asleep).collect();
+        for thread in sleepers {
+            let explorer = self.explorer();
+            let passed = explorer.deadlines[thread].is_some_and(|at| at <= explorer.now_ns());
+            if passed && explorer.rng.below(4) == 0 {
+                self.times_out(thread);
+            }
+        }
+    }
+
+    fn times_out(&mut self, thread: usize) {
+        self.threads[thread].timed_out = true;
+        self.awake(thread, 0);
     }
 
     /// Nobody can go on: the sleeper whose deadline is next does.
@@ -178,8 +204,7 @@ impl World {
         let (at, thread) = (0..self.threads.len()).filter(asleep).filter_map(due).min()?;
         let explorer = self.explorer();
         explorer.steps = explorer.steps.max(at.div_ceil(STEP_NS));
-        self.threads[thread].timed_out = true;
-        self.awake(thread, 0);
+        self.times_out(thread);
         Some(())
     }
 }

@@ -13,12 +13,14 @@
 //! small, the bandwidth of links, prefetching, speculation, and everything that a core does between
 //! two accesses to shared memory but the cycles that [`work`] is told.
 
+mod events;
 mod explore;
 mod line;
 mod machine;
 mod memory;
 mod os;
 mod outcome;
+pub mod probe;
 mod rng;
 mod spec;
 mod topology;
@@ -26,9 +28,9 @@ mod word;
 mod world;
 
 pub use explore::Explorer;
-pub use machine::{Simulated, touch};
+pub use machine::{Simulated, clock, touch, work};
 pub use outcome::{Misses, Outcome, Stuck, ThreadState};
 pub use spec::{Coherence, Costs, Os, SHIPPED, Spec, SpecError, States};
 pub use topology::{Cores, MAX_CORES, Topology};
 pub use word::Cell;
-pub use world::{Simulation, clock, work};
+pub use world::Simulation;

@@ -176,7 +176,7 @@ impl World {
     }
 
     /// Sees to it that a line with requesters serves one.
-    fn serve_by(&mut self, line: usize, at: u64) {
+    pub(crate) fn serve_by(&mut self, line: usize, at: u64) {
         let l = &mut self.lines[line];
         if !l.serve_due {
             l.serve_due = true;
@@ -216,7 +216,7 @@ impl World {
             l.owner = if alone { core } else { NOBODY };
             l.dirty = false;
             l.sharers.add(core);
-            l.free_at = now + (left as f64 * rules.load_occupancy) as u64;
+            l.free_at = now + left;
         } else {
             l.owner = core;
             l.dirty = request.kind != Kind::Load;
@@ -282,7 +282,7 @@ impl World {
     }
 
     /// All who look at a line lose it, and ask for it again.
-    fn invalidate(&mut self, line: usize, arrival: u64) {
+    pub(crate) fn invalidate(&mut self, line: usize, arrival: u64) {
         let mut watchers = std::mem::take(&mut self.lines[line].watchers);
         if watchers.is_empty() {
             return;

@@ -86,6 +86,7 @@ impl Machine for Simulated {
         with(|world, me| {
             // What reading the time-stamp counter costs.
             world.spend(me, 20);
+            world.look_at_clock();
             world.now_ns(me, clock)
         })
         .unwrap_or(0)
@@ -105,11 +106,12 @@ impl Machine for Simulated {
 
     fn slots<'a>(_: *const Self::AtomicU32) -> Slots<'a, Self> {
         let found = with(|world, _| {
-            (core::ptr::from_ref(&world.table), core::ptr::from_ref(world.slots.as_slice()))
+            (core::ptr::from_ref(&**world.table), core::ptr::from_ref(world.slots.as_slice()))
         });
         let (table, slots) = found.expect("latches wait in simulated threads only");
-        // SAFETY: the world is boxed and its slots never move, and both outlive the fibers; who
-        // asks is a latch in one of them, and keeps the answer no longer than its wait.
+        // SAFETY: table and slots lie in allocations of their own, which nobody borrows mutably and
+        // which outlive the fibers; who asks is a latch in one of them, and keeps the answer no
+        // longer than its wait.
         let table = unsafe { &*table };
         // SAFETY: as above.
         let slots = unsafe { &*slots };
@@ -143,4 +145,16 @@ pub fn touch<T>(data: &T) {
     for line in (start >> 6)..=((start + size_of::<T>().max(1) - 1) >> 6) {
         load((line << 6).max(start));
     }
+}
+
+/// The number of the simulated thread that asks, and its clock in nanoseconds; nothing outside.
+///
+/// Costs no simulated time: it is for workloads, not for locks.
+pub fn clock() -> Option<(usize, f64)> {
+    with(|world, me| (me, world.threads[me].time as f64 / world.spec.ghz))
+}
+
+/// Lets the calling simulated thread compute for so many cycles.
+pub fn work(cycles: u64) {
+    with(|world, me| world.spend(me, cycles));
 }

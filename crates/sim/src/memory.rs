@@ -64,7 +64,13 @@ pub(crate) fn atomic(address: usize) {
     loop {
         match with(|world, me| world.atomic(me, address)) {
             None | Some(Access::Now | Access::Forwarded(_)) => return,
-            Some(Access::Granted) => return suspend(),
+            Some(Access::Granted) => {
+                suspend();
+                // Others may have read the line since it came to this core: its other hardware
+                // threads, or whoever was served before this thread went on.
+                with(|world, me| world.performed(me, address));
+                return;
+            }
             Some(Access::Later) => suspend(),
         }
     }
@@ -77,9 +83,17 @@ pub(crate) fn drain() {
     }
 }
 
+/// Waits until all that happens before this thread's time has happened.
+pub(crate) fn catch_up() {
+    while with(World::is_ahead) == Some(true) {
+        suspend();
+    }
+}
+
 /// Waits until the line of `address`, which this thread has just read, is taken from its core.
 pub(crate) fn watch(address: usize) {
-    if with(|world, me| world.watch(me, address)) == Some(true) {
+    let waits = with(|world, me| world.watch(me, address));
+    if waits.expect("latches wait in simulated threads only") {
         suspend();
     }
 }
@@ -105,12 +119,23 @@ impl World {
             self.preempt(me, time);
             return false;
         }
-        if self.horizon() < time {
-            self.accesses -= 1;
+        // Who never waits for anything would never come to the loop that looks at the limit.
+        let spent = self.accesses > self.limit;
+        if spent || self.horizon() < time {
+            self.accesses -= u64::from(!spent);
             self.push(time, Event::Resume(me));
             return false;
         }
         true
+    }
+
+    fn is_ahead(&mut self, me: usize) -> bool {
+        let time = self.threads[me].time;
+        let ahead = self.explorer.is_none() && self.horizon() < time;
+        if ahead {
+            self.push(time, Event::Resume(me));
+        }
+        ahead
     }
 
     fn forwarded(&self, me: usize, address: usize) -> Option<u64> {
@@ -201,6 +226,15 @@ impl World {
         Access::Granted
     }
 
+    /// A thread is about to change a word on a line that it was granted: who looks at it loses it.
+    fn performed(&mut self, me: usize, address: usize) {
+        let (line, at) = (self.line(me, address), self.threads[me].time);
+        if !self.lines[line].watchers.is_empty() {
+            self.invalidate(line, at);
+            self.serve_by(line, at);
+        }
+    }
+
     fn drained(&mut self, me: usize) -> bool {
         if self.explorer.is_some() {
             self.flush(me);
@@ -246,6 +280,7 @@ impl World {
             }
             first = false;
             self.threads[thread].stores.pop_front();
+            self.threads[thread].seen += 1;
             store.write();
             self.written(line, now);
         }

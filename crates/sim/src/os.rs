@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use latchwork_machine::{Clock, Deadline, Waited};
 
-use crate::world::{Event, State, World, suspend, with};
+use crate::world::{Event, State, TIME_MAX, World, suspend, with};
 
 /// Looks after which a waiter in `spin_until` yields, if others want its processor.
 const LOOKS: u64 = 64;
@@ -67,7 +67,8 @@ pub(crate) fn heavy_barrier() {
         world.threads.len()
     });
     for thread in 0..threads.unwrap_or(0) {
-        while with(|world, me| world.barrier_waits_for(me, thread)) == Some(true) {
+        let stored = with(|world, _| world.stored(thread)).unwrap_or(0);
+        while with(|world, me| world.barrier_waits_for(me, thread, stored)) == Some(true) {
             suspend();
         }
     }
@@ -210,7 +211,7 @@ impl World {
         let at = self.threads[me].time;
         if let Some(deadline) = deadline {
             let due = self.spec.cycles(deadline.at as f64).max(at);
-            self.push(due, Event::Timer(me));
+            self.ring(me, due);
         }
         self.leave(me, at);
     }
@@ -258,14 +259,20 @@ impl World {
         t.epoch = t.epoch.wrapping_add(1);
         if !self.cpus[t.cpu].queue.is_empty() {
             let due = t.time + LOOKS * (self.cost.pause + 5);
-            self.push(due, Event::Timer(me));
+            self.ring(me, due);
         }
+    }
+
+    fn ring(&mut self, me: usize, due: u64) {
+        self.threads[me].due = due.min(TIME_MAX);
+        self.push(due, Event::Timer(me));
     }
 
     /// A sleep's deadline has come, or a look has lasted long enough.
     pub(crate) fn timer(&mut self, thread: usize) {
         let now = self.now;
         match self.threads[thread].state {
+            _ if now != self.threads[thread].due => {}
             State::Parked(_) => {
                 self.threads[thread].timed_out = true;
                 self.awake(thread, now);
@@ -278,12 +285,19 @@ impl World {
         }
     }
 
-    fn barrier_waits_for(&mut self, me: usize, other: usize) -> bool {
+    /// How many stores the thread has made.
+    fn stored(&self, thread: usize) -> u64 {
+        let t = &self.threads[thread];
+        t.seen + t.stores.len() as u64
+    }
+
+    /// Whether one of the first `stored` stores of `other` is still to be seen.
+    fn barrier_waits_for(&mut self, me: usize, other: usize, stored: u64) -> bool {
         if self.explorer.is_some() {
             self.flush(other);
             return false;
         }
-        if self.threads[other].stores.is_empty() {
+        if self.threads[other].seen >= stored {
             return false;
         }
         let at = self.threads[me].time + 50;

@@ -84,8 +84,6 @@ pub struct Coherence {
     /// The part of a transfer that is left to do once the line's last transfer has ended: the
     /// request had time to travel.
     pub overlap: f64,
-    /// The part of a load's latency for which it keeps others from the line.
-    pub load_occupancy: f64,
     /// Cycles for which a core keeps a line that it got, so that it can do what it got it for.
     pub hold: u64,
     /// How often a load takes a modified line over, as a store would, instead of sharing it.
@@ -195,6 +193,7 @@ struct FileCore {
 #[serde(deny_unknown_fields)]
 struct FileLatency {
     unit: Unit,
+    scale: Option<f64>,
     #[serde(default)]
     load: FileStates,
     #[serde(default)]
@@ -234,7 +233,10 @@ impl Spec {
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let file: File = toml::from_str(text).map_err(|error| SpecError::Syntax {
             line: error.span().map_or(1, |span| line_of(text, span.start)),
-            message: error.message().to_owned(),
+            message: match error.span().and_then(|span| key_at(text, span.start)) {
+                Some(key) => format!("{key}: {}", error.message()),
+                None => error.message().to_owned(),
+            },
         })?;
         let wrong = |key: &'static str, message: &str| SpecError::Value {
             line: find_key(text, key),
@@ -265,7 +267,7 @@ impl Spec {
             Some(name) if name == file.name => {
                 return Err(wrong("like", "a machine is not like itself"));
             }
-            Some(name) => Some(Self::shipped(name)?),
+            Some(name) => Some(Self::shipped(name).map_err(|e| wrong("like", &e.to_string()))?),
             None => None,
         };
         let like = like.as_ref();
@@ -275,12 +277,26 @@ impl Spec {
         for (key, part) in [
             ("coherence.near_bias", coherence.near_bias),
             ("coherence.overlap", coherence.overlap),
-            ("coherence.load_occupancy", coherence.load_occupancy),
             ("coherence.migratory", coherence.migratory),
         ] {
             if !(0.0..=1.0).contains(&part) {
                 return Err(wrong(key, "must be from 0 to 1"));
             }
+        }
+        for (key, n, least, most) in [
+            ("core.l1", costs.l1, 1, 1000),
+            ("core.atomic_hit", costs.atomic_hit, 1, 1000),
+            ("core.pause", costs.pause, 1, 10_000),
+            ("coherence.hold", coherence.hold, 0, 1_000_000),
+            ("coherence.invalidate_per_socket", coherence.invalidate_per_socket, 0, 1_000_000),
+            ("coherence.store_buffer", coherence.store_buffer as u64, 1, 10_000),
+        ] {
+            if !(least..=most).contains(&n) {
+                return Err(wrong(key, &format!("must be from {least} to {most}")));
+            }
+        }
+        if !(1.0..=16.0).contains(&costs.smt_share) {
+            return Err(wrong("core.smt_share", "must be from 1 to 16"));
         }
         let os = file.os.or(like.map(|l| l.os));
         let os = os.ok_or_else(|| wrong("os", "missing, and no `like`"))?;
@@ -336,9 +352,13 @@ fn costs(
     wrong: Wrong<'_>,
 ) -> Result<Costs, SpecError> {
     let latency = &file.latency;
+    let fitted = latency.scale.unwrap_or(1.0);
+    if !(0.1..=10.0).contains(&fitted) {
+        return Err(wrong("latency.scale", "must be from 0.1 to 10"));
+    }
     let scale = match latency.unit {
-        Unit::Cycles => 1.0,
-        Unit::Ns => file.ghz,
+        Unit::Cycles => fitted,
+        Unit::Ns => fitted * file.ghz,
     };
     let distances = topology.distances();
     let own =
@@ -385,7 +405,7 @@ fn costs(
         l1: core(|c| c.l1, |c| c.l1)?,
         atomic_hit: core(|c| c.atomic_hit, |c| c.atomic_hit)?,
         pause: core(|c| c.pause, |c| c.pause)?,
-        smt_share: smt_share.unwrap_or(1.0).max(1.0),
+        smt_share: smt_share.unwrap_or(1.0),
         load: States {
             modified: row!(load, modified),
             exclusive: row!(load, exclusive),
@@ -411,14 +431,39 @@ fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|b| *b == b'\n').count() + 1
 }
 
+/// The section that a line opens.
+fn section(line: &str) -> Option<&str> {
+    let line = line.split('#').next().unwrap_or("").trim();
+    line.strip_prefix('[')?
+        .strip_suffix(']')
+        .map(str::trim)
+        .filter(|name| !name.contains([',', '[']))
+}
+
+/// The key that is set at a byte of the text, with its section.
+fn key_at(text: &str, at: usize) -> Option<String> {
+    let line = line_of(text, at);
+    let (mut inside, mut key) = (None, None);
+    for line in text.lines().take(line) {
+        if let Some(name) = section(line) {
+            (inside, key) = (Some(name), None);
+        } else if let Some((name, _)) = line.split_once('=') {
+            key = Some(name.trim());
+        }
+    }
+    match (inside, key) {
+        (Some(inside), Some(key)) => Some(format!("{inside}.{key}")),
+        (inside, key) => key.or(inside).map(str::to_owned),
+    }
+}
+
 /// The line that sets `section.key`, for an error found after parsing; zero if none does.
 fn find_key(text: &str, path: &str) -> usize {
     let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
     let mut inside = String::new();
     for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
-            inside = name.trim().to_owned();
+        if let Some(name) = self::section(line) {
+            inside = name.to_owned();
             if section.is_empty() && inside == key {
                 return number + 1;
             }

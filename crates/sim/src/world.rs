@@ -6,15 +6,15 @@
 //! run on any host.
 
 use std::cell::Cell;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use latchwork_machine::{Chain, Slot, SlotTable};
+use latchwork_machine::{Chain, MAX_SLOTS, Padded, Slot, SlotTable};
 use rustc_hash::FxHashMap;
 
+use crate::events::Events;
 use crate::explore::Explorer;
 use crate::line::{Cost, Line};
 use crate::machine::Simulated;
@@ -30,6 +30,12 @@ const STACK: usize = 128 << 10;
 
 /// Thread numbers that an event can carry.
 const MAX_THREADS: usize = 1 << 16;
+
+/// The last cycle there is: after some weeks, and when the deadlines of those come who never stop.
+pub(crate) const TIME_MAX: u64 = (1 << 52) - 1;
+
+/// The largest number of a thread, a processor or a line.
+const ID_MAX: usize = (1 << 24) - 1;
 
 thread_local! {
     static WORLD: Cell<Option<NonNull<World>>> = const { Cell::new(None) };
@@ -86,6 +92,10 @@ pub(crate) struct Thread {
     /// The line it touched last.
     pub(crate) recent: (usize, usize),
     pub(crate) timed_out: bool,
+    /// When its timer rings: an epoch comes round again.
+    pub(crate) due: u64,
+    /// How many of its stores have been seen.
+    pub(crate) seen: u64,
 }
 
 /// A simulated machine at work.
@@ -94,8 +104,7 @@ pub(crate) struct World {
     pub(crate) cost: Cost,
     pub(crate) rng: Rng,
     pub(crate) now: u64,
-    events: BinaryHeap<Reverse<u128>>,
-    sequence: u32,
+    events: Events<u64>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) current: Option<usize>,
     pub(crate) cpus: Vec<Cpu>,
@@ -107,10 +116,11 @@ pub(crate) struct World {
     pub(crate) switches: u64,
     pub(crate) explorer: Option<Explorer>,
     pub(crate) pinned: bool,
-    pub(crate) table: SlotTable<Simulated>,
+    /// Apart, for locks look at it while the world changes; on a line of its own.
+    pub(crate) table: Box<Padded<SlotTable<Simulated>>>,
     pub(crate) slots: Vec<Slot<Simulated>>,
     pub(crate) labels: Vec<(usize, usize, String)>,
-    limit: u64,
+    pub(crate) limit: u64,
 }
 
 /// Calls `f` with this host thread's simulation, if one of its threads runs.
@@ -135,7 +145,7 @@ impl World {
     #[inline]
     pub(crate) fn push(&mut self, at: u64, event: Event) {
         let (kind, id) = match event {
-            Event::Resume(t) => (0u128, t),
+            Event::Resume(t) => (0, t),
             Event::Serve(line) => (1, line),
             Event::Commit(t) => (2, t),
             Event::Slice(cpu) => (3, cpu),
@@ -145,22 +155,17 @@ impl World {
             Event::Resume(t) | Event::Timer(t) => self.threads[t].epoch,
             _ => 0,
         };
-        self.sequence = self.sequence.wrapping_add(1);
-        // Time, then the order of asking, then what it is.
-        let packed = u128::from(at) << 72
-            | u128::from(self.sequence) << 40 // wraps after 4 billion events: order among equals
-            | kind << 36
-            | (id as u128 & 0xf_ffff) << 16
-            | u128::from(epoch);
-        self.events.push(Reverse(packed));
+        assert!(id <= ID_MAX, "more lines than a simulation holds");
+        let packed = kind << 56 | (id as u64) << 16 | u64::from(epoch);
+        self.events.push(at.min(TIME_MAX), packed);
     }
 
     #[inline]
     fn pop(&mut self) -> Option<(Event, u16)> {
-        let Reverse(packed) = self.events.pop()?;
-        self.now = (packed >> 72) as u64;
-        let id = (packed >> 16) as usize & 0xf_ffff;
-        let event = match packed as u64 >> 36 & 0xf {
+        let (at, packed) = self.events.pop()?;
+        self.now = at;
+        let id = (packed >> 16) as usize & ID_MAX;
+        let event = match packed >> 56 {
             0 => Event::Resume(id),
             1 => Event::Serve(id),
             2 => Event::Commit(id),
@@ -173,7 +178,7 @@ impl World {
     /// When the next event is due.
     #[inline]
     pub(crate) fn horizon(&self) -> u64 {
-        self.events.peek().map_or(u64::MAX, |Reverse(packed)| (packed >> 72) as u64)
+        self.events.next()
     }
 
     /// Lets a thread go on at `at`, from whatever it waits for.
@@ -224,8 +229,7 @@ impl Simulation {
                 spec: spec.clone(),
                 rng: Rng::new(seed),
                 now: 0,
-                events: BinaryHeap::new(),
-                sequence: 0,
+                events: Events::new(),
                 threads: Vec::new(),
                 current: None,
                 cpus: (0..cpus).map(|_| Cpu::default()).collect(),
@@ -237,7 +241,7 @@ impl Simulation {
                 switches: 0,
                 explorer: None,
                 pinned: true,
-                table: SlotTable::default(),
+                table: Box::default(),
                 slots: Vec::new(),
                 labels: Vec::new(),
                 limit: u64::MAX,
@@ -285,7 +289,7 @@ impl Simulation {
     /// # Errors
     ///
     /// If no thread can go on, or the limit is reached: with the state of each. What the threads
-    /// own is leaked then.
+    /// own is leaked then, and after a panic.
     ///
     /// # Panics
     ///
@@ -299,7 +303,8 @@ impl Simulation {
         assert!(WORLD.get().is_none(), "a simulation runs on this thread already");
         let world = &mut *self.world;
         // A thread may abandon slots by timing out, and take another for each.
-        world.slots.resize_with(bodies.len() * 4 + 64, Slot::default);
+        let slots = (bodies.len() * 4 + 64).min(MAX_SLOTS as usize + 1);
+        world.slots.resize_with(slots, Slot::default);
         let slots = world.slots.as_ptr().addr();
         let slot = size_of::<Slot<Simulated>>();
         for number in 1..world.slots.len() {
@@ -324,10 +329,7 @@ impl Simulation {
                 Step::Thread(thread) => turn(thread),
                 Step::Again => {}
                 Step::End => break,
-                Step::Stuck(stuck) => {
-                    world_now(|w| w.threads.iter_mut().for_each(Thread::leak));
-                    return Err(Box::new(stuck));
-                }
+                Step::Stuck(stuck) => return Err(Box::new(stuck)),
             }
         }
         Ok(world_now(|w| Outcome::new(w, started.elapsed())))
@@ -346,6 +348,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // After a panic or a deadlock some are in the midst of their work. To unwind them would run
+        // destructors that wait for others.
+        world_now(|world| world.threads.iter_mut().for_each(Thread::leak));
         WORLD.set(None);
     }
 }
@@ -426,6 +431,7 @@ impl World {
             with(|world, me| world.threads[me].yielder = yielder);
             body();
             crate::memory::drain();
+            crate::memory::catch_up();
         });
         let cpu = number % self.cpus.len();
         self.threads.push(Thread {
@@ -440,6 +446,8 @@ impl World {
             chain: 0,
             recent: (usize::MAX, 0),
             timed_out: false,
+            due: 0,
+            seen: 0,
         });
         if self.explorer.is_some() {
             self.threads[number].state = State::Running;
@@ -470,16 +478,4 @@ impl Thread {
             core::mem::forget(fiber);
         }
     }
-}
-
-/// The number of the simulated thread that asks, and its clock in nanoseconds; nothing outside.
-///
-/// Costs no simulated time: it is for workloads, not for locks.
-pub fn clock() -> Option<(usize, f64)> {
-    with(|world, me| (me, world.threads[me].time as f64 / world.spec.ghz))
-}
-
-/// Lets the calling simulated thread compute for so many cycles.
-pub fn work(cycles: u64) {
-    with(|world, me| world.spend(me, cycles));
 }

@@ -2,7 +2,7 @@
 
 use latchwork_classic as classic;
 use latchwork_latch::{CompareExchange, FetchAdd, LwLatch, ShflMutex, ShflRwLock, ShflSpin};
-use latchwork_machine::{Machine, Padded, Word};
+use latchwork_machine::{Integer, Machine, Padded, Word};
 use latchwork_sim::Simulated;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -61,17 +61,29 @@ const MADE_HERE: &[Subject] = &[
     Subject { name: "none", title: "no lock: an unsafe bound", rival: true, shared: true },
 ];
 
+/// Single operations on one line, for the workload `line`: they exclude nobody.
+const OPERATIONS: &[Subject] = &[
+    operation("fai", "fetch_add"),
+    operation("swap", "swap"),
+    operation("cas-fai", "fetch_add made of compare_exchange"),
+];
+
+const fn operation(name: &'static str, title: &'static str) -> Subject {
+    Subject { name, title, rival: true, shared: false }
+}
+
 const fn ours(name: &'static str, title: &'static str, shared: bool) -> Subject {
     Subject { name, title, rival: false, shared }
 }
 
 impl Subject {
-    /// All, ours first.
+    /// All locks, ours first, and the operations of the workload `line`.
     pub fn all() -> Vec<Self> {
         let theirs = classic::NAMES.iter().filter(|n| n.kind == classic::Kind::Exclusive);
         let theirs =
             theirs.map(|n| Self { name: n.short, title: n.title, rival: true, shared: false });
-        OURS.iter().copied().chain(theirs).chain(MADE_HERE.iter().copied()).collect()
+        let rest = MADE_HERE.iter().chain(OPERATIONS).copied();
+        OURS.iter().copied().chain(theirs).chain(rest).collect()
     }
 
     /// The one of this name.
@@ -91,6 +103,9 @@ impl Subject {
             }
             "lw-spinlock" => Some(Box::new(Aligned::<SpinProtected>::default())),
             "none" => Some(Box::new(Nothing)),
+            "fai" | "swap" | "cas-fai" => {
+                Some(Box::new(Operation { name: self.name, word: Padded::default() }))
+            }
             name => match classic::exclusive::<Simulated>(name, threads) {
                 Some(lock) => Some(Box::new(Classic(lock))),
                 None => shared(name, threads),
@@ -243,6 +258,31 @@ impl SimLock for Aligned<SpinProtected> {
     fn fields(&self) -> &'static [(usize, usize, &'static str)] {
         &[(0, 4, "spinlock"), (4, 4, "shares"), (8, 4, "exclusive")]
     }
+}
+
+struct Operation {
+    name: &'static str,
+    word: Padded<<Simulated as Machine>::AtomicU64>,
+}
+
+impl SimLock for Operation {
+    fn lock(&self, _: usize) {
+        match self.name {
+            "fai" => {
+                self.word.fetch_add(1, Relaxed);
+            }
+            "swap" => {
+                self.word.swap(1, Relaxed);
+            }
+            _ => loop {
+                let seen = self.word.load(Relaxed);
+                if self.word.compare_exchange(seen, seen + 1, Relaxed, Relaxed).is_ok() {
+                    break;
+                }
+            },
+        }
+    }
+    fn unlock(&self, _: usize) {}
 }
 
 struct Nothing;

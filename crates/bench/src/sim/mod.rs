@@ -5,9 +5,11 @@
 //! is printed is simulated, and says so in its `machine`.
 
 mod lock;
+mod published;
 mod run;
 mod workload;
 
 pub use lock::{SimLock, Subject};
+pub use published::{FIGURES, Figure, Judged};
 pub use run::{Plan, Point, RunError, run};
 pub use workload::{ALL, Shape, Workload};

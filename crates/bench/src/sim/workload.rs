@@ -60,6 +60,12 @@ const PLAIN: Shape = Shape {
 /// All workloads.
 pub const ALL: &[Workload] = &[
     Workload {
+        name: "line",
+        title: "atomic operations on one line, by all (SOSP'13, figure 4)",
+        shape: PLAIN,
+        locks: &["fai", "swap", "cas-fai"],
+    },
+    Workload {
         name: "lock-loop",
         title: "the loop of SOSP'13, figure 5: one line under one lock, then a pause",
         shape: Shape { outside: 430, lines: 1, ..PLAIN },
@@ -68,19 +74,19 @@ pub const ALL: &[Workload] = &[
     Workload {
         name: "hash-table",
         title: "a table of 1024 buckets and 4096 entries under one lock, 1 % writes (SOSP'19, 11a)",
-        shape: Shape { outside: 60, inside: 150, reads: 3, table: 4096, writes: 10, ..PLAIN },
+        shape: Shape { outside: 85, inside: 200, reads: 3, table: 4096, writes: 10, ..PLAIN },
         locks: &["qspinlock", "c-bo-mcs", "cna", "shfl-spin"],
     },
     Workload {
         name: "lock1",
         title: "fcntl locks on a file for each process, under one kernel lock (SOSP'19, 8b)",
-        shape: Shape { outside: 1330, inside: 60, lines: 1, ..PLAIN },
+        shape: Shape { outside: 1420, ..PLAIN },
         locks: &["qspinlock", "cna", "shfl-spin"],
     },
     Workload {
         name: "rename",
         title: "a file renamed in a directory for each thread, under one kernel lock (SOSP'19, 8a)",
-        shape: Shape { outside: 6650, inside: 650, lines: 2, ..PLAIN },
+        shape: Shape { outside: 6900, inside: 150, lines: 8, ..PLAIN },
         locks: &["qspinlock", "cna", "shfl-spin"],
     },
     Workload {
