@@ -20,6 +20,11 @@ pub trait SimLock {
     fn unshare(&self, me: usize) {
         self.unlock(me);
     }
+    /// Has a section run under it, if it is of the kind to which sections are sent; false if not.
+    fn ask(&self, me: usize, section: &mut (dyn FnMut() + Send)) -> bool {
+        let _ = (me, section);
+        false
+    }
     /// Where it lies: start and length, for labels. Zero if it lies in several places.
     fn place(&self) -> (usize, usize) {
         (0, 0)
@@ -79,7 +84,7 @@ const fn ours(name: &'static str, title: &'static str, shared: bool) -> Subject 
 impl Subject {
     /// All locks, ours first, and the operations of the workload `line`.
     pub fn all() -> Vec<Self> {
-        let theirs = classic::NAMES.iter().filter(|n| n.kind == classic::Kind::Exclusive);
+        let theirs = classic::NAMES.iter().filter(|n| n.short != "rcl");
         let theirs =
             theirs.map(|n| Self { name: n.short, title: n.title, rival: true, shared: false });
         let rest = MADE_HERE.iter().chain(OPERATIONS).copied();
@@ -106,16 +111,19 @@ impl Subject {
             "fai" | "swap" | "cas-fai" => {
                 Some(Box::new(Operation { name: self.name, word: Padded::default() }))
             }
-            name => match classic::exclusive::<Simulated>(name, threads) {
-                Some(lock) => Some(Box::new(Classic(lock))),
-                None => shared(name, threads),
-            },
+            name => classic_lock(name, threads),
         }
     }
 }
 
-fn shared(_: &str, _: usize) -> Option<Box<dyn SimLock>> {
-    None
+fn classic_lock(name: &str, threads: usize) -> Option<Box<dyn SimLock>> {
+    if let Some(lock) = classic::exclusive::<Simulated>(name, threads) {
+        return Some(Box::new(Classic(lock)));
+    }
+    if let Some(lock) = classic::shared::<Simulated>(name, threads) {
+        return Some(Box::new(ClassicShared(lock)));
+    }
+    Some(Box::new(Delegate(classic::delegate::<Simulated>(name, threads)?)))
 }
 
 /// A lock on a line of its own, as allocators of kernels and databases see to it.
@@ -191,6 +199,40 @@ impl SimLock for Classic {
     }
     fn unlock(&self, me: usize) {
         self.0.unlock(me);
+    }
+}
+
+struct ClassicShared(Box<dyn classic::SharedLock>);
+
+impl SimLock for ClassicShared {
+    fn lock(&self, me: usize) {
+        self.0.write(me);
+    }
+    fn unlock(&self, me: usize) {
+        self.0.unwrite(me);
+    }
+    fn share(&self, me: usize) {
+        self.0.read(me);
+    }
+    fn unshare(&self, me: usize) {
+        self.0.unread(me);
+    }
+}
+
+/// A lock that cannot be held, only asked: see [`SimLock::ask`].
+struct Delegate(Box<dyn classic::Delegate>);
+
+impl SimLock for Delegate {
+    fn lock(&self, _: usize) {
+        unreachable!("a delegate is asked");
+    }
+    fn unlock(&self, _: usize) {
+        unreachable!("a delegate is asked");
+    }
+    fn ask(&self, me: usize, section: &mut (dyn FnMut() + Send)) -> bool {
+        // SAFETY: each simulated thread has a number of its own, and sections do not panic.
+        unsafe { self.0.with(me, section) };
+        true
     }
 }
 

@@ -7,9 +7,11 @@
 mod lock;
 mod published;
 mod run;
+mod seeds;
 mod workload;
 
 pub use lock::{SimLock, Subject};
 pub use published::{FIGURES, Figure, Judged};
 pub use run::{Plan, Point, RunError, run};
+pub use seeds::{CLAIMS, Claim, Verdict as SeedVerdict};
 pub use workload::{ALL, Shape, Workload};

@@ -96,12 +96,8 @@ pub const FIGURES: &[Figure] = &[
     },
 ];
 
-const KERNEL: &[(&str, &str)] = &[
-    ("Stock", "qspinlock"),
-    ("Cohort", "c-bo-mcs"),
-    ("CNA", "cna"),
-    ("ShflLock_NB", "shfl-spin"),
-];
+const KERNEL: &[(&str, &str)] =
+    &[("Stock", "qspinlock"), ("Cohort", "c-bo-mcs"), ("CNA", "cna"), ("ShflLock_NB", "shfl-spin")];
 
 /// A point of a figure.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -153,7 +149,10 @@ impl Figure {
     /// # Errors
     ///
     /// If the run fails.
-    pub fn judge(&self, point: (&'static str, &'static str, usize, f64)) -> Result<Judged, RunError> {
+    pub fn judge(
+        &self,
+        point: (&'static str, &'static str, usize, f64),
+    ) -> Result<Judged, RunError> {
         let (series, subject, threads, published) = point;
         let spec = Spec::shipped(self.machine).expect("a machine that is shipped");
         let plan = Plan {

@@ -1,0 +1,199 @@
+//! The four findings that this project began with, each run again on a simulated machine.
+//!
+//! 1. Berkeley DB's lock table, its locker latch taken exclusively and shared (a change of 2026).
+//! 2. Its buffer headers, packed and with the pins on lines of their own (measured 2026).
+//! 3. PostgreSQL's LWLock with its state under a spinlock and with an atomic state (mail of 2013).
+//! 4. ShflLock against Linux's mutex and CST as files are created (SOSP 2019).
+
+use latchwork_sim::Spec;
+use serde::Serialize;
+
+use super::lock::Subject;
+use super::run::{Plan, RunError, run};
+use super::workload::Workload;
+
+/// One comparison of a finding: a quotient of two runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Which finding, from 1 to 4.
+    pub seed: usize,
+    /// What was found.
+    pub text: &'static str,
+    /// The figure that was published, in its own words.
+    pub published: &'static str,
+    /// The least quotient that agrees.
+    pub least: f64,
+    /// The greatest.
+    pub most: f64,
+    over: Half,
+    under: Half,
+}
+
+/// Half of a quotient.
+#[derive(Clone, Copy, Debug)]
+struct Half {
+    machine: &'static str,
+    workload: &'static str,
+    subject: &'static str,
+    threads: usize,
+    us: f64,
+}
+
+const fn half(
+    machine: &'static str,
+    workload: &'static str,
+    subject: &'static str,
+    threads: usize,
+    us: f64,
+) -> Half {
+    Half { machine, workload, subject, threads, us }
+}
+
+const fn lockers(subject: &'static str, threads: usize) -> Half {
+    half("xeon-24t", "lock-bench", subject, threads, 1000.0)
+}
+
+const fn lwlock(subject: &'static str, threads: usize) -> Half {
+    half("e5-4620-64", "lwlock", subject, threads, 5000.0)
+}
+
+const fn create(subject: &'static str, threads: usize) -> Half {
+    half("broadwell-ex-192", "create", subject, threads, 3000.0)
+}
+
+/// All claims.
+pub const CLAIMS: &[Claim] = &[
+    Claim {
+        seed: 1,
+        text: "shared locker latch over the exclusive one, 24 threads",
+        published: "7.01 M / 2.60 M = 2.7",
+        least: 2.0,
+        most: 3.4,
+        over: lockers("lw-latch", 24),
+        under: lockers("stock-mutex", 24),
+    },
+    Claim {
+        seed: 1,
+        text: "the exclusive one at 24 threads over 8",
+        published: "2.60 M / 3.03 M = 0.86: it falls",
+        least: 0.5,
+        most: 0.99,
+        over: lockers("stock-mutex", 24),
+        under: lockers("stock-mutex", 8),
+    },
+    Claim {
+        seed: 1,
+        text: "no latch over the shared one, 24 threads",
+        published: "16.1 M / 7.01 M = 2.3",
+        least: 1.5,
+        most: 5.0,
+        over: lockers("none", 24),
+        under: lockers("lw-latch", 24),
+    },
+    Claim {
+        seed: 2,
+        text: "pins on lines of their own over packed headers, 12 threads",
+        published: "within 0.6 %",
+        least: 0.98,
+        most: 1.02,
+        over: half("xeon-24t", "header-isolated", "lw-latch", 12, 2000.0),
+        under: half("xeon-24t", "header-packed", "lw-latch", 12, 2000.0),
+    },
+    Claim {
+        seed: 3,
+        text: "atomic LWLock over the spinlock-protected one, four sockets",
+        published: "590 k / 147 k tps = 4.0",
+        least: 3.0,
+        most: 5.0,
+        over: lwlock("lw-latch", 64),
+        under: lwlock("lw-spinlock", 64),
+    },
+    Claim {
+        seed: 3,
+        text: "the same on one socket",
+        published: "5 to 10 % more",
+        least: 0.97,
+        most: 1.3,
+        over: lwlock("lw-latch", 16),
+        under: lwlock("lw-spinlock", 16),
+    },
+    Claim {
+        seed: 4,
+        text: "Linux's mutex at 192 threads over 24: it collapses after one socket",
+        published: "the slides' curve: about half",
+        least: 0.2,
+        most: 0.8,
+        over: create("stock-mutex", 192),
+        under: create("stock-mutex", 24),
+    },
+    Claim {
+        seed: 4,
+        text: "ShflLock at 192 threads over 24: it does not",
+        published: "about 1",
+        least: 0.9,
+        most: 1.3,
+        over: create("shfl-mutex", 192),
+        under: create("shfl-mutex", 24),
+    },
+];
+
+/// A claim, and what the simulator says.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Verdict {
+    /// Which finding.
+    pub seed: usize,
+    /// What was found.
+    pub claim: &'static str,
+    /// The published figure.
+    pub published: &'static str,
+    /// The least quotient that agrees.
+    pub least: f64,
+    /// The greatest.
+    pub most: f64,
+    /// The simulated quotient.
+    pub simulated: f64,
+    /// Operations a second of its upper half.
+    pub over: f64,
+    /// Operations a second of its lower half.
+    pub under: f64,
+    /// Whether it agrees.
+    pub agrees: bool,
+}
+
+impl Claim {
+    /// Runs both halves.
+    ///
+    /// # Errors
+    ///
+    /// If a run fails.
+    pub fn judge(&self) -> Result<Verdict, RunError> {
+        let (over, under) = (self.over.ops()?, self.under.ops()?);
+        let simulated = over / under;
+        Ok(Verdict {
+            seed: self.seed,
+            claim: self.text,
+            published: self.published,
+            least: self.least,
+            most: self.most,
+            simulated,
+            over,
+            under,
+            agrees: (self.least..=self.most).contains(&simulated),
+        })
+    }
+}
+
+impl Half {
+    fn ops(&self) -> Result<f64, RunError> {
+        let spec = Spec::shipped(self.machine).expect("a machine that is shipped");
+        let plan = Plan {
+            spec: &spec,
+            workload: Workload::named(self.workload).expect("a workload that there is"),
+            subject: Subject::named(self.subject).expect("a lock that there is"),
+            threads: self.threads,
+            ns: self.us * 1000.0,
+            seed: 1,
+        };
+        Ok(run(&plan)?.ops_per_s)
+    }
+}
