@@ -8,6 +8,8 @@ fn main() {
         // A forced unwind passes these frames, and runs their cleanups.
         .flag("-fexceptions")
         .flag("-fasynchronous-unwind-tables")
+        // A stub between libraries may have no table, and a thread may be cancelled in it.
+        .flag("-fno-plt")
         .flag("-fvisibility=hidden")
         .warnings_into_errors(false)
         .extra_warnings(true)

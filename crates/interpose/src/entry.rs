@@ -4,7 +4,9 @@
 //! is an ordinary one and nobody chose otherwise, jump to the short path; else find the return
 //! address and jump to the long one. Nothing is pushed, so a debugger sees the caller's frame.
 //!
-//! A forced unwind (a cancelled wait) passes none of these: they jump, they do not call.
+//! A forced unwind (a cancelled wait) passes none of these: they jump, they do not call. It may
+//! begin in one, though, where a program has its thread cancelled at any instruction: so each has
+//! an entry in the table of unwinding, which the compiler makes for no naked function.
 
 use core::arch::naked_asm;
 
@@ -30,6 +32,7 @@ macro_rules! entry {
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             #[cfg(target_arch = "x86_64")]
             naked_asm!(
+                ".cfi_startproc",
                 concat!("mov eax, dword ptr [rdi + ", $offset, "]"),
                 "or eax, dword ptr [rip + {mode}]",
                 "jne 2f",
@@ -37,10 +40,12 @@ macro_rules! entry {
                 "2:",
                 concat!("mov ", $x86, ", qword ptr [rsp]"),
                 "jmp {other}",
+                ".cfi_endproc",
                 mode = sym MODE, plain = sym $plain, other = sym $other,
             );
             #[cfg(target_arch = "aarch64")]
             naked_asm!(
+                ".cfi_startproc",
                 concat!("ldr w8, [x0, #", $offset, "]"),
                 "adrp x9, {mode}",
                 "ldr w9, [x9, :lo12:{mode}]",
@@ -50,6 +55,7 @@ macro_rules! entry {
                 "2:",
                 concat!("mov ", $arm, ", x30"),
                 "b {other}",
+                ".cfi_endproc",
                 mode = sym MODE, plain = sym $plain, other = sym $other,
             );
         }
@@ -68,9 +74,21 @@ macro_rules! entry_called {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             #[cfg(target_arch = "x86_64")]
-            naked_asm!(concat!("mov ", $x86, ", qword ptr [rsp]"), "jmp {other}", other = sym $other);
+            naked_asm!(
+                ".cfi_startproc",
+                concat!("mov ", $x86, ", qword ptr [rsp]"),
+                "jmp {other}",
+                ".cfi_endproc",
+                other = sym $other,
+            );
             #[cfg(target_arch = "aarch64")]
-            naked_asm!(concat!("mov ", $arm, ", x30"), "b {other}", other = sym $other);
+            naked_asm!(
+                ".cfi_startproc",
+                concat!("mov ", $arm, ", x30"),
+                "b {other}",
+                ".cfi_endproc",
+                other = sym $other,
+            );
         }
     )*};
 }
@@ -87,9 +105,9 @@ macro_rules! entry_jump {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             #[cfg(target_arch = "x86_64")]
-            naked_asm!("jmp {target}", target = sym $target);
+            naked_asm!(".cfi_startproc", "jmp {target}", ".cfi_endproc", target = sym $target);
             #[cfg(target_arch = "aarch64")]
-            naked_asm!("b {target}", target = sym $target);
+            naked_asm!(".cfi_startproc", "b {target}", ".cfi_endproc", target = sym $target);
         }
     )*};
 }

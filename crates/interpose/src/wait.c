@@ -9,6 +9,13 @@
  *   nap        here: a system call, in a window of asynchronous cancellation
  *   end        in Rust: leave the list, take the mutex again
  *   cancelled  in Rust, from a cleanup handler: the same, and pass on a signal meant for us
+ *
+ * Where a thread can be cancelled at any instruction, every instruction must have an entry in a
+ * table of unwinding: without one the unwinder takes the frame for the last of the stack, and the
+ * cleanups of this file are left out. Stubs for calls between libraries have none where the linker
+ * makes none (lld), so this file is compiled without them. A Rust function that cannot unwind has
+ * an entry that says so, and the C library aborts without a word. So cancellation is deferred
+ * before Rust is called, whatever the program had chosen.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -174,8 +181,11 @@ static int wait_mixed(pthread_cond_t *cond, pthread_mutex_t *mutex,
     return relocked != 0 ? relocked : result;
 }
 
-static int wait_any(pthread_cond_t *cond, pthread_mutex_t *mutex, struct patience patience,
-                    void *caller) {
+/* Whoever serves the wait, and with cancellation deferred. */
+static int wait_deferred(pthread_cond_t *cond, pthread_mutex_t *mutex, struct patience patience,
+                         void *caller) {
+    if (patience.which == TIMEDWAIT)
+        patience.clock = latchwork_cond_clock(cond);
     int route = latchwork_cond_route(cond, mutex);
     if (route == GLIBC)
         return wait_glibc(cond, mutex, &patience);
@@ -191,12 +201,19 @@ static int wait_any(pthread_cond_t *cond, pthread_mutex_t *mutex, struct patienc
             at = (struct timespec){0, 0};
         patience.at = &at;
     }
-    /* A thread that can be cancelled at any time can be in here only while it naps. */
-    int type;
-    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
     /* A cancellation that is pending acts now, with the mutex held. */
     pthread_testcancel();
-    int result = wait_ours(cond, mutex, &patience, caller);
+    return wait_ours(cond, mutex, &patience, caller);
+}
+
+/* A thread that can be cancelled at any time can be in here only while it sleeps: in `nap`, or in
+   glibc's own wait, which looks after itself. */
+static int wait_any(pthread_cond_t *cond, pthread_mutex_t *mutex, struct patience patience,
+                    void *caller) {
+    int type;
+    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+    int result = wait_deferred(cond, mutex, patience, caller);
+    /* If it acts here, the mutex is held. */
     pthread_setcanceltype(type, &type);
     return result;
 }
@@ -208,7 +225,8 @@ int latchwork_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex) {
 
 int latchwork_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                              const struct timespec *at) {
-    struct patience patience = {TIMEDWAIT, latchwork_cond_clock(cond), at};
+    /* The clock is the condition variable's own. */
+    struct patience patience = {TIMEDWAIT, CLOCK_REALTIME, at};
     return wait_any(cond, mutex, patience, __builtin_return_address(0));
 }
 

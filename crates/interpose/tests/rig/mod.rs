@@ -113,6 +113,18 @@ impl Rig {
         folder
     }
 
+    /// The kinds of the library's relocations that name `symbol`.
+    pub(crate) fn relocations(&self, symbol: &str) -> Vec<String> {
+        let output = Command::new("readelf").arg("-rW").arg(&self.library).output();
+        let text = String::from_utf8(output.expect("readelf").stdout).unwrap();
+        let named = |name: &str| name.split('@').next() == Some(symbol);
+        let fields = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        fields
+            .filter(|fields| fields.len() > 4 && named(fields[4]))
+            .map(|fields| fields[2].to_owned())
+            .collect()
+    }
+
     /// The names that the library defines.
     pub(crate) fn exports(&self) -> Vec<String> {
         let output = Command::new("nm").arg("-D").arg("--defined-only").arg(&self.library).output();
