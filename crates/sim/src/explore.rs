@@ -12,7 +12,7 @@
 use latchwork_machine::Deadline;
 
 use crate::rng::Rng;
-use crate::world::{State, World};
+use crate::world::{State, TIME_MAX, World};
 
 /// Simulated nanoseconds for each step.
 const STEP_NS: u64 = 100;
@@ -29,6 +29,8 @@ pub struct Explorer {
     steps: u64,
     chosen: Option<usize>,
     deadlines: Vec<Option<u64>>,
+    /// For how many steps a store waits in its buffer, about.
+    buffered: u64,
 }
 
 impl Explorer {
@@ -40,6 +42,7 @@ impl Explorer {
     /// By priorities, with `changes` changes in a run of about `length` accesses.
     pub fn pct(seed: u64, changes: usize, length: u64) -> Self {
         let mut rng = Rng::new(seed);
+        let buffered = 2 << rng.below(6);
         let change_at = (0..changes).map(|_| rng.below(length.max(1))).collect();
         Self {
             rng,
@@ -51,6 +54,7 @@ impl Explorer {
             steps: 0,
             chosen: None,
             deadlines: Vec::new(),
+            buffered,
         }
     }
 
@@ -132,7 +136,8 @@ impl World {
         let waiting: Vec<usize> =
             (0..self.threads.len()).filter(|t| !self.threads[*t].stores.is_empty()).collect();
         for thread in waiting {
-            if self.explorer().rng.below(4) == 0 {
+            let explorer = self.explorer();
+            if explorer.rng.below(explorer.buffered) == 0 {
                 self.see_one(thread);
             }
         }
@@ -175,7 +180,7 @@ impl World {
     }
 
     pub(crate) fn park_until(&mut self, me: usize, deadline: Option<Deadline>) {
-        self.explorer().deadlines[me] = deadline.map(|d| d.at);
+        self.explorer().deadlines[me] = deadline.map(|d| d.at).filter(|at| *at < TIME_MAX);
     }
 
     /// Deadlines that have passed are noticed at any later time.

@@ -83,8 +83,14 @@ pub(crate) fn drain() {
     }
 }
 
-/// Waits until all that happens before this thread's time has happened.
-pub(crate) fn catch_up() {
+/// Waits until all that happens before this thread's time has happened, and its stores are seen.
+///
+/// While exploring others may see them later: nobody joins a thread but `run`.
+pub(crate) fn end() {
+    if with(|world, _| world.explorer.is_some()) == Some(true) {
+        return;
+    }
+    drain();
     while with(World::is_ahead) == Some(true) {
         suspend();
     }

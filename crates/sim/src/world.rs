@@ -382,7 +382,9 @@ fn step() -> Step {
                 None => Step::Stuck(Stuck::Deadlock(world.states())),
             };
         }
-        let Some((event, epoch)) = world.pop() else {
+        let next = world.pop();
+        // A deadline at the end of time is none.
+        let Some((event, epoch)) = next.filter(|_| world.now < TIME_MAX) else {
             return match world.all_done() {
                 true => Step::End,
                 false => Step::Stuck(Stuck::Deadlock(world.states())),
@@ -430,8 +432,7 @@ impl World {
         let fiber = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             with(|world, me| world.threads[me].yielder = yielder);
             body();
-            crate::memory::drain();
-            crate::memory::catch_up();
+            crate::memory::end();
         });
         let cpu = number % self.cpus.len();
         self.threads.push(Thread {
