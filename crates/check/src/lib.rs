@@ -3,6 +3,7 @@
 //! Two machines for tests live here: [`Loom`], whose memory loom's model checker controls, and
 //! [`Scattered`], the native one with an invented topology. Nothing else in the project knows loom.
 
+pub mod explore;
 pub mod law;
 pub mod loom_machine;
 pub mod scattered;

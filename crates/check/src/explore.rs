@@ -1,0 +1,148 @@
+//! Laws on the simulated machine, under schedules that chance chooses and a seed replays.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64 as Plain;
+use std::sync::atomic::Ordering::Relaxed;
+
+use latchwork_machine::{Machine, Word};
+use latchwork_sim::{Explorer, Outcome, Simulated, Simulation, Spec, Stuck};
+
+use crate::law::Numbered;
+
+/// What a simulated thread does.
+pub type Body<'a> = Box<dyn FnOnce() + 'a>;
+
+/// Boxes what a simulated thread does.
+pub fn body<'a>(f: impl FnOnce() + 'a) -> Body<'a> {
+    Box::new(f)
+}
+
+/// Accesses after which a run of a few threads and operations has no end.
+const LIMIT: u64 = 200_000;
+
+/// About as many accesses has a run, for the changes of priority to fall into.
+const LENGTH: u64 = 400;
+
+/// How the schedule of a run is chosen. The number says all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule(pub u64);
+
+impl Schedule {
+    /// By chance alone if the number is even; else by priorities, with one to four changes.
+    pub fn explorer(self) -> Explorer {
+        match self.changes() {
+            None => Explorer::random(self.0),
+            Some(changes) => Explorer::pct(self.0, changes, LENGTH),
+        }
+    }
+
+    fn changes(self) -> Option<usize> {
+        (self.0 % 2 == 1).then_some(1 + (self.0 / 2 % 4) as usize)
+    }
+
+    /// Runs the bodies on a machine of two sockets with two cores each.
+    pub fn run(self, bodies: Vec<Body<'_>>) -> Result<Outcome, Box<Stuck>> {
+        Simulation::new(&two_by_two(), self.0).explore(self.explorer()).limit(LIMIT).run(bodies)
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.changes() {
+            None => write!(f, "seed {} (at random)", self.0),
+            Some(changes) => write!(f, "seed {} (by priorities, {changes} changes)", self.0),
+        }
+    }
+}
+
+/// A small machine with two nodes, so that waiters are sorted.
+pub fn two_by_two() -> Spec {
+    Spec::parse(
+        r#"
+        name = "two-by-two"
+        title = "two sockets with two cores each"
+        source = "invented"
+        like = "westmere-ex-80"
+        ghz = 2.0
+        [topology]
+        sockets = 2
+        cores = 2
+        [latency]
+        unit = "cycles"
+        atomic.modified = [120, 324]
+        "#,
+    )
+    .expect("a good description")
+}
+
+/// The first schedule of `schedules` under which `law` fails, and how; it says the seed.
+pub fn explore(
+    schedules: impl IntoIterator<Item = u64>,
+    law: impl Fn(Schedule) -> Result<(), String>,
+) -> Result<(), String> {
+    for number in schedules {
+        let schedule = Schedule(number);
+        law(schedule).map_err(|error| format!("{schedule}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// A count in two words of the simulated machine, torn if two threads count at once.
+#[derive(Default)]
+pub struct Counted {
+    first: <Simulated as Machine>::AtomicU64,
+    second: <Simulated as Machine>::AtomicU64,
+    torn: Plain,
+}
+
+impl Counted {
+    /// Counts one. Only the lock keeps others out.
+    pub fn count(&self) {
+        let seen = self.first.load(Relaxed);
+        self.first.store(seen + 1, Relaxed);
+        self.torn.fetch_add(u64::from(self.second.load(Relaxed) != seen), Relaxed);
+        self.second.store(seen + 1, Relaxed);
+    }
+
+    /// Reads both words.
+    pub fn read(&self) {
+        let second = self.second.load(Relaxed);
+        self.torn.fetch_add(u64::from(self.first.load(Relaxed) != second), Relaxed);
+    }
+
+    /// Whether nothing was torn, and `expected` were counted. For after the run.
+    pub fn check(&self, expected: u64) -> Result<(), String> {
+        let (torn, counted) = (self.torn.load(Relaxed), self.first.load(Relaxed));
+        if torn == 0 && counted == expected {
+            return Ok(());
+        }
+        Err(format!("{expected} written, {counted} counted, {torn} torn"))
+    }
+}
+
+/// Threads count under the lock and lose nothing, and all come to an end. Every third operation
+/// only reads.
+pub fn everybody_counts(
+    lock: &(impl Numbered + ?Sized),
+    threads: usize,
+    each: usize,
+    schedule: Schedule,
+) -> Result<(), String> {
+    let counted = Counted::default();
+    let reads = |thread: usize, i: usize| (i + thread) % 3 == 2;
+    let life = |thread: usize| {
+        let counted = &counted;
+        body(move || {
+            for i in 0..each {
+                match reads(thread, i) {
+                    true => lock.beside(thread, &mut || counted.read()),
+                    false => lock.alone(thread, &mut || counted.count()),
+                }
+            }
+        })
+    };
+    let ended = schedule.run((0..threads).map(life).collect());
+    ended.map_err(|stuck| stuck.to_string())?;
+    let all = (0..threads).flat_map(|thread| (0..each).map(move |i| (thread, i)));
+    counted.check(all.filter(|(thread, i)| !reads(*thread, *i)).count() as u64)
+}
