@@ -113,8 +113,8 @@ fn some_give_up(many: u64) {
                 for i in 0..3 {
                     // From nothing to more than a spinner's patience.
                     let soon = Duration::from_nanos((thread + i) * 1_700 % 9_000);
-                    let deadline =
-                        ((thread + i) % 3 != 0).then(|| Deadline::after::<Simulated>(soon));
+                    let deadline = (!(thread + i).is_multiple_of(3))
+                        .then(|| Deadline::after::<Simulated>(soon));
                     if lock(deadline) {
                         counted.count();
                         taken.set(taken.get() + 1);

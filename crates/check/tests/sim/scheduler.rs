@@ -271,6 +271,26 @@ fn hardware_threads_of_one_core_see_each_others_exchanges() {
 }
 
 #[test]
+fn who_looks_while_a_line_is_on_its_way_is_told_of_the_exchange() {
+    // The line belongs to the core of both as soon as it is granted, the exchange comes later.
+    let spec = small(1, 2, 2);
+    for late in 0..300 {
+        let word = Alone::default();
+        let exchanges = || {
+            until(&spec, 10_000.0);
+            word.swap(1, Relaxed);
+        };
+        let had_it = || word.store(0, Relaxed);
+        let looks = || {
+            until(&spec, 10_000.0);
+            work(late);
+            Simulated::spin_until(&*word, Relaxed, |seen| seen == 1);
+        };
+        run(&spec, 1, vec![body(exchanges), body(had_it), body(looks)]);
+    }
+}
+
+#[test]
 fn seven_hundred_and_sixty_eight_threads_fit() {
     let spec = Spec::shipped("broadwell-ex-192").unwrap();
     let (latch, shared) = (ShflMutex::<Simulated>::FREE, ShflRwLock::<Simulated>::FREE);
