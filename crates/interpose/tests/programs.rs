@@ -3,10 +3,19 @@
 #[path = "rig/mod.rs"]
 mod rig;
 
+use std::io::{Write, stderr};
+use std::path::Path;
+
 use rig::{Rig, Run};
 
 /// The latches that every program runs on; the last is the C library's own through our names.
 const LATCHES: [&str; 4] = ["shfl", "shfl-spin", "lw", "glibc"];
+
+/// Allocators that bring locks of their own.
+const ALLOCATORS: [&str; 2] = ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"];
+
+/// Set where all of [`ALLOCATORS`] are installed, so that none can be skipped.
+const ALL: &str = "LATCHWORK_ALL_ALLOCATORS";
 
 /// Runs a program bare, on each latch, and profiled.
 fn everywhere(source: &str, latches: &[&str], args: &[&str]) {
@@ -115,18 +124,35 @@ fn locks_before_our_constructor() {
     }
 }
 
+/// An allocator's locks are ours, too, and are taken before our constructor has run and while a
+/// thread begins and ends. jemalloc's are mutexes; tcmalloc's are its own, and run beside ours.
 #[test]
 fn allocators_that_lock() {
+    let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let (found, missing): (Vec<_>, Vec<_>) = ALLOCATORS
+        .iter()
+        .map(|name| Path::new(&folder).join(name))
+        .partition(|allocator| allocator.exists());
+    if !missing.is_empty() {
+        // Not by `eprintln`, which is heard only if the test fails.
+        let _ = writeln!(stderr(), "SKIPPED, for want of the allocators: {missing:?}");
+        assert!(std::env::var_os(ALL).is_none(), "{ALL} is set, and there is no {missing:?}");
+    }
     let rig = Rig::new();
-    let program = rig.compile("threads.c");
-    let found = ["libjemalloc.so.2", "libtcmalloc.so.4", "libtcmalloc_minimal.so.4"].map(|name| {
-        std::path::PathBuf::from("/usr/lib")
-            .join(format!("{}-linux-gnu", std::env::consts::ARCH))
-            .join(name)
-    });
-    for allocator in found.iter().filter(|path| path.exists()) {
-        let run = Run { before: Some(allocator), latch: Some("shfl"), ..Run::default() };
-        rig.run(&program, &run).ok("threads.c", &allocator.to_string_lossy());
+    for source in ["threads.c", "heap.c"] {
+        let program = rig.compile(source);
+        for allocator in &found {
+            let name = allocator.display();
+            let bare = Run { before: Some(allocator), ..Run::default() };
+            rig.run(&program, &bare).ok(source, &format!("{name}, bare"));
+            for latch in LATCHES {
+                let run = Run { before: Some(allocator), latch: Some(latch), ..Run::default() };
+                rig.run(&program, &run).ok(source, &format!("{name}, {latch}"));
+            }
+            let latch = Some("shfl");
+            let run = Run { before: Some(allocator), latch, profile: true, ..Run::default() };
+            rig.run(&program, &run).ok(source, &format!("{name}, shfl, profiled"));
+        }
     }
 }
 
