@@ -1,0 +1,473 @@
+//! What is done when a process has died, at any instruction. `docs/death.md` has the steps.
+
+use std::collections::HashSet;
+
+use latchwork_machine::ConstMachine;
+use latchwork_region::{Dead, Fate, Offset};
+
+use crate::latch::Latched;
+use crate::layout::{
+    FREE, LIVE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, PARTITIONS, Request, WEAK, WeakPage,
+    get, put, status,
+};
+use crate::mode::Mode;
+use crate::name::{self, Name};
+use crate::owner::{OwnerId, reason_number};
+use crate::queue::State;
+use crate::session::Session;
+use crate::verdict::Verdict;
+use crate::weak::Entry;
+use crate::{Error, Reason};
+
+/// Words of a thread's notes: what it takes out of a list and is about to free.
+mod note {
+    /// A request: generation, offset.
+    pub(super) const REQUEST: usize = 0;
+    /// An object: generation, offset; and its partition.
+    pub(super) const OBJECT: usize = 1;
+    pub(super) const OBJECT_IN: usize = 2;
+    /// A table: generation, offset; and tier, partition.
+    pub(super) const TABLE: usize = 3;
+    pub(super) const TABLE_IN: usize = 4;
+    /// A waiting request that is between two places.
+    pub(super) const AWAY: usize = 5;
+}
+
+/// Who has the pages with orphans: no thread.
+const ORPHANAGE: u32 = u32::MAX;
+
+impl<M: ConstMachine> Session<M> {
+    fn name_cell(&self, at: u32) -> Result<u64, Error> {
+        let generation = self.inner().region.generation(Offset::<Request<M>>::from_raw(at))?;
+        Ok(u64::from(generation) << 32 | u64::from(at))
+    }
+
+    /// Notes that a request is about to be freed.
+    #[inline]
+    pub(crate) fn note_request(&self, at: u32) -> Result<(), Error> {
+        put(&self.thread.intent()?[note::REQUEST], self.name_cell(at)?);
+        Ok(())
+    }
+
+    /// Notes that an object is about to leave its chain.
+    pub(crate) fn note_object(&self, at: u32, partition: u32) -> Result<(), Error> {
+        let notes = self.thread.intent()?;
+        put(&notes[note::OBJECT], 0);
+        put(&notes[note::OBJECT_IN], u64::from(partition));
+        put(&notes[note::OBJECT], self.name_cell(at)?);
+        Ok(())
+    }
+
+    /// Notes that a table is about to be exchanged for a larger one.
+    pub(crate) fn note_table(&self, table: u64, partition: u32) -> Result<(), Error> {
+        let notes = self.thread.intent()?;
+        put(&notes[note::TABLE], 0);
+        put(&notes[note::TABLE_IN], table >> 32 << 32 | u64::from(partition));
+        put(&notes[note::TABLE], self.name_cell(table as u32)?);
+        Ok(())
+    }
+
+    /// Notes that a waiting request is about to change its place.
+    pub(crate) fn note_away(&self, at: u32) -> Result<(), Error> {
+        put(&self.thread.intent()?[note::AWAY], self.name_cell(at)?);
+        Ok(())
+    }
+
+    /// A noted cell, if it has not been freed and lent out since.
+    fn noted(&self, word: u64) -> Result<Option<u32>, Error> {
+        let at = word as u32;
+        if at == 0 {
+            return Ok(None);
+        }
+        let generation = self.inner().region.generation(Offset::<Request<M>>::from_raw(at))?;
+        Ok((generation == (word >> 32) as u32).then_some(at))
+    }
+
+    /// Puts right what dead threads left, releases their owners' locks, and returns how many there
+    /// were. Called by whoever waits for something of theirs; harmless at any time.
+    ///
+    /// Costs a look at each thread slot, and a system call for each process found in them; for each
+    /// dead thread, a look at each partition, and work in proportion to what it held.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn sweep(&self) -> Result<usize, Error> {
+        let region = &self.inner().region;
+        // All are claimed first: while one is put right another's latch may be met.
+        let dead: Vec<Dead<'_, M>> = region.dead_threads()?.collect();
+        for thread in &dead {
+            for number in 0..PARTITIONS {
+                if get(&self.partition(number)?.latch) == thread.number() + 1 {
+                    self.mend(number, thread)?;
+                }
+            }
+            self.point("dead thread's latch opened");
+        }
+        let count = dead.len();
+        for thread in dead {
+            self.bury(thread.number() + 1)?;
+            self.free_noted(&thread)?;
+            self.point("about to finish a sweep");
+            let mut known = None;
+            let mut failed = None;
+            thread.finish(|cell| {
+                if known.is_none() {
+                    match self.reachable() {
+                        Ok(found) => known = Some(found),
+                        Err(error) => failed = Some(error),
+                    }
+                }
+                let kept = known.as_ref().is_none_or(|set| set.contains(&cell.offset.raw()));
+                if kept { Fate::Keep } else { Fate::Free }
+            })?;
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            self.counters.swept();
+        }
+        Ok(count)
+    }
+
+    /// Puts a partition right whose latch a dead thread holds, and opens the latch. The latch keeps
+    /// the dead thread's name until then: should we die, the next sweeper begins anew.
+    fn mend(&self, number: u32, dead: &Dead<'_, M>) -> Result<(), Error> {
+        let latched = self.take_over(number)?;
+        if get(&latched.fresh) != 0 {
+            let moving = get(&latched.moving);
+            if moving != 0 && get(&latched.fresh) != get(&latched.heads) {
+                let fresh = latched.fresh_heads()?;
+                let mut found = latched.each_object()?;
+                found.extend(latched.objects_of(fresh)?);
+                if !found.contains(&moving) {
+                    latched.push(fresh, moving)?;
+                }
+            }
+            put(&latched.moving, 0);
+            latched.move_all()?;
+        }
+        latched.strong.iter().for_each(|count| put(count, 0));
+        let mut linked = HashSet::new();
+        let objects = latched.each_object()?;
+        put(&latched.objects, objects.len() as u32);
+        for at in &objects {
+            self.mend_object(&latched, *at, &mut linked)?;
+        }
+        if let Some(at) = self.noted(get(&dead.intent()[note::AWAY]))? {
+            let request = self.request(at)?;
+            let state = State::of(get(&request.state));
+            if state.status == status::AWAY && get(&request.partition) == number {
+                let why = reason_number(Reason::Deadlock);
+                put(&request.state, State { status: status::DENIED, why, ..state }.word());
+                self.to_wake.borrow_mut().push(at);
+            }
+        }
+        for cell in self.owners_of(dead.number() + 1)? {
+            for at in self.own_list(cell.1)? {
+                let request = self.request(at)?;
+                if get(&request.partition) == number && !linked.contains(&at) {
+                    put(&request.state, 0);
+                }
+            }
+        }
+        for (bias, word) in self.biases()?.lines[number as usize].iter().enumerate() {
+            let closed = get(word);
+            if closed % 2 != 0 {
+                latched.collect(bias as u32, closed - 1)?;
+            }
+        }
+        for at in latched.each_object()? {
+            latched.advance(self.object(at)?)?;
+        }
+        drop(latched);
+        self.wake_all()
+    }
+
+    /// Makes an object's derived fields anew from the one link that is the truth.
+    fn mend_object(
+        &self,
+        latched: &Latched<'_, M>,
+        at: u32,
+        linked: &mut HashSet<u32>,
+    ) -> Result<(), Error> {
+        let object = self.object(at)?;
+        let (mut prev, mut first, mut length) = (0, 0, 0);
+        let (mut masks, mut converting) = (0, 0);
+        let mut seen = get(&object.head);
+        while seen != 0 {
+            if !linked.insert(seen) {
+                return crate::table::ring();
+            }
+            let request = self.request(seen)?;
+            let (next, state) = (get(&request.next), State::of(get(&request.state)));
+            if !state.holds() && state.status != status::WAITING {
+                // It was about to leave.
+                match prev {
+                    0 => put(&object.head, next),
+                    prev => put(&self.request(prev)?.next, next),
+                }
+                linked.remove(&seen);
+                seen = next;
+                continue;
+            }
+            put(&request.prev, prev);
+            put(&request.object, at);
+            length += 1;
+            converting += u32::from(state.status == status::CONVERTING);
+            if state.holds() {
+                masks |= u32::from(state.mode.bit());
+            }
+            if state.waits() {
+                masks |= u32::from(state.want.bit()) << 16;
+            }
+            if state.status == status::WAITING && first == 0 {
+                first = seen;
+            }
+            latched.weigh(request, State { status: status::NEW, ..state }, state);
+            (prev, seen) = (seen, next);
+        }
+        put(&object.tail, prev);
+        put(&object.first, first);
+        put(&object.length, length);
+        put(&object.masks, masks);
+        put(&object.info, get(&object.info) & 0xffff | converting << 16);
+        Ok(())
+    }
+
+    /// The owners in the pages of a thread.
+    fn owners_of(&self, thread: u32) -> Result<Vec<(u32, &OwnerCell<M>)>, Error> {
+        let mut found = Vec::new();
+        for place in 0..PAGES as u32 {
+            let Some(page) = self.page(place)? else { break };
+            if get(&page.thread) == thread {
+                let cells = page.owners.iter().enumerate();
+                found.extend(cells.map(|(at, cell)| (place * OWNERS + at as u32, cell)));
+            }
+        }
+        Ok(found)
+    }
+
+    fn own_list(&self, cell: &OwnerCell<M>) -> Result<Vec<u32>, Error> {
+        let (mut found, mut at) = (Vec::new(), get(&cell.head));
+        while at != 0 {
+            found.push(at);
+            at = get(&self.request(at)?.own_next);
+            if found.len() > 1 << 26 {
+                return crate::table::ring();
+            }
+        }
+        Ok(found)
+    }
+
+    /// Releases what a dead thread's owners held, or keeps it for recovery.
+    fn bury(&self, thread: u32) -> Result<(), Error> {
+        for place in 0..PAGES as u32 {
+            let Some(page) = self.page(place)? else { break };
+            if get(&page.thread) != thread {
+                continue;
+            }
+            let mut orphans = false;
+            for (at, cell) in page.owners.iter().enumerate() {
+                if get(&cell.state) == FREE {
+                    continue;
+                }
+                let index = place * OWNERS + at as u32;
+                self.withdraw_of(cell)?;
+                let holds = get(&cell.head) != 0 || self.has_weak(cell)?;
+                let id = OwnerId { index, generation: get(&cell.generation) };
+                let label: Vec<u8> = cell.label.iter().flat_map(|w| get(w).to_le_bytes()).collect();
+                let recovery = self.inner().recovery.as_ref().filter(|_| holds);
+                if recovery.is_none_or(|recovery| recovery(id, &label)) {
+                    self.release_cell(index, cell)?;
+                } else {
+                    put(&cell.state, ORPHANED);
+                    orphans = true;
+                }
+                self.point("dead owner buried");
+            }
+            put(&page.thread, if orphans { ORPHANAGE } else { 0 });
+        }
+        Ok(())
+    }
+
+    fn has_weak(&self, cell: &OwnerCell<M>) -> Result<bool, Error> {
+        if get(&cell.weak) == 0 {
+            return Ok(false);
+        }
+        let page: &WeakPage<M> = self.inner().region.resolve(Offset::from_raw(get(&cell.weak)))?;
+        Ok(page.states.iter().any(|state| Entry::of(get(state)).count != 0))
+    }
+
+    /// Withdraws what an owner that is gone waited for.
+    fn withdraw_of(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+        for at in self.own_list(cell)? {
+            let request = self.request(at)?;
+            let latched = self.latch(get(&request.partition) % PARTITIONS)?;
+            let state = State::of(get(&request.state));
+            let object_at = get(&request.object);
+            match state.status {
+                status::CONVERTING => {
+                    let object = self.object(object_at)?;
+                    latched.set(object, request, State::held(state.mode));
+                    latched.advance(object)?;
+                }
+                status::WAITING => self.take_out(&latched, object_at, at)?,
+                _ => {}
+            }
+        }
+        put(&cell.waiting, 0);
+        self.wake_all()
+    }
+
+    fn take_out(&self, latched: &Latched<'_, M>, object_at: u32, at: u32) -> Result<(), Error> {
+        let object = self.object(object_at)?;
+        let state = State::of(get(&self.request(at)?.state));
+        latched.unlink(object, at, State { status: status::NEW, ..state })?;
+        latched.advance(object)?;
+        if get(&object.head) == 0 {
+            latched.retire(object_at)?;
+        }
+        Ok(())
+    }
+
+    /// Releases all that an owner has, though its thread is gone, and frees its cell.
+    pub(crate) fn release_cell(&self, index: u32, cell: &OwnerCell<M>) -> Result<(), Error> {
+        if get(&cell.weak) != 0 {
+            let page: &WeakPage<M> =
+                self.inner().region.resolve(Offset::from_raw(get(&cell.weak)))?;
+            for at in 0..WEAK {
+                self.release_entry(index, page, at)?;
+            }
+        }
+        loop {
+            let at = get(&cell.head);
+            if at == 0 {
+                break;
+            }
+            let request = self.request(at)?;
+            let latched = self.latch(get(&request.partition) % PARTITIONS)?;
+            let state = State::of(get(&request.state));
+            if state.holds() || state.waits() {
+                self.take_out(&latched, get(&request.object), at)?;
+            }
+            drop(latched);
+            self.note_request(at)?;
+            put(&cell.head, get(&request.own_next));
+            self.point("dead owner's request taken");
+            self.thread.free(Offset::<Request<M>>::from_raw(at))?;
+        }
+        let verdict = get(&cell.verdict) as u32;
+        if verdict != 0 {
+            put(&cell.verdict, 0);
+            self.thread.free(Offset::<Verdict<M>>::from_raw(verdict))?;
+        }
+        put(&cell.held, 0);
+        put(&cell.waiting, 0);
+        put(&cell.state, FREE);
+        self.wake_all()
+    }
+
+    /// Releases a weak lock, in the page or moved. Also one whose entry is free: its owner may have
+    /// died before it took the moved request out.
+    fn release_entry(&self, index: u32, page: &WeakPage<M>, at: usize) -> Result<(), Error> {
+        let entry = Entry::of(get(&page.states[at]));
+        let hash = get(&page.hashes[at]);
+        if entry.length == 0 || entry.length > 64 {
+            return Ok(());
+        }
+        let latched = self.latch(crate::layout::Spot::of(hash).partition)?;
+        let bytes = name::read::<M>(&page.names[at], entry.length);
+        let object_at = latched.find(&Name { bytes: &bytes, hash })?;
+        let moved = if object_at == 0 { 0 } else { latched.moved_of(object_at, index)? };
+        put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
+        if moved != 0 {
+            self.note_request(moved)?;
+            self.take_out(&latched, object_at, moved)?;
+            self.thread.free(Offset::<Request<M>>::from_raw(moved))?;
+        }
+        Ok(())
+    }
+
+    /// Frees what a dead thread had taken out of a list and not yet freed.
+    fn free_noted(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
+        let notes = dead.intent();
+        if let Some(at) = self.noted(get(&notes[note::REQUEST]))? {
+            // What still held or waited was released above; a free cell is refused, rightly.
+            let _ = self.thread.free(Offset::<Request<M>>::from_raw(at));
+        }
+        if let Some(at) = self.noted(get(&notes[note::OBJECT]))? {
+            let number = get(&notes[note::OBJECT_IN]) as u32 % PARTITIONS;
+            let latched = self.latch(number)?;
+            if !latched.each_object()?.contains(&at) {
+                let length = get(&self.object(at)?.info) as usize & 0xffff;
+                let _ = self.free_object(at, length);
+            }
+        }
+        if let Some(at) = self.noted(get(&notes[note::TABLE]))? {
+            let place = get(&notes[note::TABLE_IN]);
+            let latched = self.latch(place as u32 % PARTITIONS)?;
+            let used = [get(&latched.heads), get(&latched.fresh)];
+            if used.iter().all(|table| *table as u32 != at) {
+                let _ = self.free_chains(place >> 32 << 32 | u64::from(at));
+            }
+        }
+        Ok(())
+    }
+
+    /// All cells that the manager's structures lead to.
+    fn reachable(&self) -> Result<HashSet<u32>, Error> {
+        let mut found = HashSet::new();
+        for number in 0..PARTITIONS {
+            let latched = self.latch(number)?;
+            found.extend([get(&latched.heads) as u32, get(&latched.fresh) as u32]);
+            for at in latched.each_object()? {
+                found.insert(at);
+                for each in latched.requests(self.object(at)?) {
+                    found.insert(each?.0);
+                }
+            }
+        }
+        let directory = self.inner().region.resolve(self.inner().directory)?;
+        for page in directory.pages.iter().map(get).take_while(|page| *page != 0) {
+            found.insert(page);
+            let page: &OwnerPage<M> = self.inner().region.resolve(Offset::from_raw(page))?;
+            for cell in &page.owners {
+                found.extend([get(&cell.weak), get(&cell.verdict) as u32]);
+                if get(&cell.state) != LIVE {
+                    found.extend(self.own_list(cell)?);
+                }
+            }
+        }
+        let region = &self.inner().region;
+        for root in 0..latchwork_region::ROOTS {
+            if crate::manager::is_root(region, get(region.root(root)?) as u32)? {
+                found.insert(get(region.root(root)?) as u32);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Owners whose process died and whose locks are kept for recovery.
+    pub fn orphans(&self) -> Vec<OwnerId> {
+        let orphaned = self.each_owner().filter(|(_, cell)| get(&cell.state) == ORPHANED);
+        orphaned.map(|(index, cell)| OwnerId { index, generation: get(&cell.generation) }).collect()
+    }
+
+    /// Releases an orphan's locks, after its work was undone. One thread does this for one orphan.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`] if it is no orphan; [`Error::Region`].
+    pub fn release_orphan(&self, owner: OwnerId) -> Result<(), Error> {
+        let page = self.page(owner.index / OWNERS)?.ok_or(Error::NoOwner(owner))?;
+        let cell = &page.owners[(owner.index % OWNERS) as usize];
+        if get(&cell.state) != ORPHANED || get(&cell.generation) != owner.generation {
+            return Err(Error::NoOwner(owner));
+        }
+        self.release_cell(owner.index, cell)?;
+        if page.owners.iter().all(|cell| get(&cell.state) == FREE) {
+            put(&page.thread, 0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! What can go wrong, each by its name.
+
+use core::fmt;
+
+use crate::mode::{Mode, ModesError};
+use crate::owner::OwnerId;
+
+/// One step of a cycle: an owner that waits, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Who waits.
+    pub owner: OwnerId,
+    /// The name of what it waits for.
+    pub object: Vec<u8>,
+    /// What it holds there already, if it waits for a conversion.
+    pub held: Option<Mode>,
+    /// What it waits for.
+    pub wanted: Mode,
+    /// Whether the next owner of the cycle holds the object, or merely waits before this one.
+    pub hard: bool,
+}
+
+/// Why an owner's request fails though nothing is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Chosen as the victim of a deadlock.
+    Deadlock,
+    /// An older owner wanted what it holds, under wound-wait.
+    Wounded,
+    /// Somebody asked for it.
+    Killed,
+}
+
+/// Why a call failed. The owner keeps all locks that it had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The mode is not in the manager's set.
+    Mode(Mode),
+    /// The name is empty or longer than 4,000 bytes: this long.
+    Name(usize),
+    /// The owner does not hold the object, or not in a mode that allows what was asked.
+    NotHeld,
+    /// It cannot be granted at once, and the caller did not want to wait.
+    NotGranted,
+    /// It was not granted in time.
+    TimedOut,
+    /// Granting it would have closed a cycle, which begins with this owner.
+    Deadlock(Vec<Link>),
+    /// Under wait-die: an older owner is in the way.
+    Died(OwnerId),
+    /// Somebody decided that this owner is to fail. It must release its locks.
+    Doomed(Reason),
+    /// The owner waits already; it can do nothing else until that ends.
+    Waiting,
+    /// No such owner: it has ended, or never was.
+    NoOwner(OwnerId),
+    /// The owner has children, or another relation that forbids it.
+    Family,
+    /// A limit that was set: which, and how much.
+    Cap(&'static str, u32),
+    /// A lock was taken 65,535 times.
+    Count,
+    /// The set of modes is wrong.
+    Modes(ModesError),
+    /// The region belongs to a manager with other modes, or to something else.
+    Foreign,
+    /// The memory is full, damaged or not to be used.
+    Region(latchwork_region::Error),
+}
+
+impl From<latchwork_region::Error> for Error {
+    fn from(error: latchwork_region::Error) -> Self {
+        Self::Region(error)
+    }
+}
+
+impl From<ModesError> for Error {
+    fn from(error: ModesError) -> Self {
+        Self::Modes(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mode(mode) => write!(f, "mode {} is not in the set", mode.0),
+            Self::Name(length) => write!(f, "a name of {length} bytes: must have 1 to 4,000"),
+            Self::NotHeld => f.write_str("not held"),
+            Self::NotGranted => f.write_str("not granted"),
+            Self::TimedOut => f.write_str("timed out"),
+            Self::Deadlock(cycle) => {
+                write!(f, "deadlock:")?;
+                for link in cycle {
+                    let name = String::from_utf8_lossy(&link.object);
+                    let what = if link.hard { "held by" } else { "behind" };
+                    write!(f, " {} wants {name} in mode {} {what}", link.owner, link.wanted.0)?;
+                }
+                cycle.first().map_or(Ok(()), |link| write!(f, " {}", link.owner))
+            }
+            Self::Died(owner) => write!(f, "the older owner {owner} is in the way"),
+            Self::Doomed(Reason::Deadlock) => f.write_str("chosen to break a deadlock"),
+            Self::Doomed(Reason::Wounded) => f.write_str("an older owner wants its locks"),
+            Self::Doomed(Reason::Killed) => f.write_str("told to fail"),
+            Self::Waiting => f.write_str("the owner waits already"),
+            Self::NoOwner(owner) => write!(f, "no owner {owner}"),
+            Self::Family => f.write_str("the owner's relations forbid it"),
+            Self::Cap(what, limit) => write!(f, "at most {limit} {what} are allowed"),
+            Self::Count => f.write_str("taken 65,535 times already"),
+            Self::Modes(error) => write!(f, "modes: {error}"),
+            Self::Foreign => f.write_str("the region belongs to a manager with other modes"),
+            Self::Region(error) => write!(f, "region: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

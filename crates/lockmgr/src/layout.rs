@@ -1,0 +1,259 @@
+//! What lies in the region: only words, found by offsets and numbers.
+//!
+//! | cell | bytes | whose |
+//! |---|---|---|
+//! | partitions | 65,472 | 1,022 lines, each with a latch; guarded by it |
+//! | biases | 65,472 | a line of 16 for each partition; written under its latch, read by all |
+//! | heads | 64 to 65,472 | a partition's hash chains |
+//! | object | 64 and more | a name that is locked; guarded by its partition's latch |
+//! | request | 64 | an owner's hold on an object, or its wish; guarded by the latch, but for the links of the owner's own list |
+//! | owner page | 4,096 | 31 owners of one thread |
+//! | weak page | 4,096 | 32 weak locks of one owner |
+//!
+//! A process may be killed between any two stores. So one link of each list is the truth (`next`,
+//! `own_next`), and an insertion or removal is one store to it; everything else (`prev`, `tail`,
+//! counts, masks) can be made anew from those, and is, in `death.rs`.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Machine, Word};
+use latchwork_region::Plain;
+
+/// Partitions: as many lines as a block has cells.
+pub(crate) const PARTITIONS: u32 = 1022;
+/// Biases of each partition.
+pub(crate) const BIASES: u32 = 16;
+/// Owners of a page.
+pub(crate) const OWNERS: u32 = 31;
+/// Pages of owners.
+pub(crate) const PAGES: usize = 16_366;
+/// Weak locks of an owner's page, and of each group in it.
+pub(crate) const WEAK: usize = 32;
+pub(crate) const GROUP: usize = 8;
+/// Words of a name in a weak page.
+pub(crate) const WEAK_WORDS: usize = 8;
+
+/// Reads what the latch, or being its only writer, keeps still.
+#[inline(always)]
+pub(crate) fn get<W: Word>(word: &W) -> W::Value {
+    word.load(Relaxed)
+}
+
+/// Writes so that a process killed between two of these has done the first and not the second.
+#[inline(always)]
+pub(crate) fn put<W: Word>(word: &W, value: W::Value) {
+    // Release: keeps the stores in order for `death.rs`, which reads them after the death of who
+    // made them; on x86 it costs nothing.
+    word.store(value, Release);
+}
+
+/// A part of the table: one line.
+#[repr(C)]
+pub(crate) struct Partition<M: Machine> {
+    /// One more than the thread slot of who holds it; see `latch.rs`.
+    pub(crate) latch: M::AtomicU32,
+    /// Weak requests that met a closed bias since the last strong one.
+    pub(crate) misses: M::AtomicU32,
+    /// Its chains, and above them their tier: 8 << tier chains. Null until the first object.
+    pub(crate) heads: M::AtomicU64,
+    /// The larger table that its objects move to, in the same form, or null.
+    pub(crate) fresh: M::AtomicU64,
+    /// The object that is between the two tables.
+    pub(crate) moving: M::AtomicU32,
+    /// Objects in it, idle ones too.
+    pub(crate) objects: M::AtomicU32,
+    /// By bias: strong requests in the table.
+    pub(crate) strong: [M::AtomicU16; BIASES as usize],
+}
+
+/// All partitions. The padding puts each in a line of its own.
+#[repr(C)]
+pub(crate) struct Partitions<M: Machine> {
+    pad: [M::AtomicU64; 7],
+    pub(crate) lines: [Partition<M>; PARTITIONS as usize],
+}
+
+/// By partition, its biases: even is open to weak locks, odd is closed. See `weak.rs`.
+#[repr(C)]
+pub(crate) struct Biases<M: Machine> {
+    pad: [M::AtomicU64; 7],
+    pub(crate) lines: [[M::AtomicU32; BIASES as usize]; PARTITIONS as usize],
+}
+
+/// Chains of objects.
+#[repr(C)]
+pub(crate) struct Heads<M: Machine, const N: usize> {
+    pub(crate) heads: [M::AtomicU32; N],
+}
+
+/// A name that is locked, `W` words long at most.
+#[repr(C)]
+pub(crate) struct Object<M: Machine, const W: usize> {
+    /// The next in its chain.
+    pub(crate) next: M::AtomicU32,
+    /// Its requests, those that wait in the order of their turn.
+    pub(crate) head: M::AtomicU32,
+    pub(crate) tail: M::AtomicU32,
+    /// No request before this one waits.
+    pub(crate) first: M::AtomicU32,
+    /// The low half of the hash.
+    pub(crate) hash: M::AtomicU32,
+    /// Modes held, and above them modes waited for: at least all of them.
+    pub(crate) masks: M::AtomicU32,
+    /// Requests.
+    pub(crate) length: M::AtomicU32,
+    /// The name's length, and above it the count of conversions that wait.
+    pub(crate) info: M::AtomicU32,
+    pub(crate) name: [M::AtomicU64; W],
+}
+
+/// An object with the shortest name: what all begin with.
+pub(crate) type Small<M> = Object<M, 3>;
+
+/// An owner's hold on an object, or its wish for one.
+#[repr(C)]
+pub(crate) struct Request<M: Machine> {
+    pub(crate) object: M::AtomicU32,
+    pub(crate) owner: M::AtomicU32,
+    pub(crate) next: M::AtomicU32,
+    pub(crate) prev: M::AtomicU32,
+    /// See `status`; the word that a waiter sleeps on.
+    pub(crate) state: M::AtomicU32,
+    pub(crate) own_next: M::AtomicU32,
+    pub(crate) own_prev: M::AtomicU32,
+    /// How often its owner took it.
+    pub(crate) count: M::AtomicU32,
+    pub(crate) partition: M::AtomicU32,
+    /// When its owner took it, counted by the owner.
+    pub(crate) mark: M::AtomicU32,
+    /// Which bias of the partition it counts in.
+    pub(crate) bias: M::AtomicU32,
+    /// Its place among the conversions of the object.
+    pub(crate) turn: M::AtomicU32,
+    /// Not zero if a closer made it; see `weak.rs`.
+    pub(crate) moved: M::AtomicU32,
+    /// The wait in which it was moved forward; see `detect.rs`.
+    pub(crate) forward: M::AtomicU32,
+}
+
+/// What a request is; the low byte of its state.
+pub(crate) mod status {
+    /// In no queue.
+    pub(crate) const NEW: u32 = 0;
+    /// Granted.
+    pub(crate) const HELD: u32 = 1;
+    /// Waiting, with nothing held.
+    pub(crate) const WAITING: u32 = 2;
+    /// Waiting for a stronger mode than the one held.
+    pub(crate) const CONVERTING: u32 = 3;
+    /// Refused, and in no queue.
+    pub(crate) const DENIED: u32 = 4;
+    /// Waiting, and between two places of its queue.
+    pub(crate) const AWAY: u32 = 5;
+}
+
+/// An owner of locks.
+#[repr(C)]
+pub(crate) struct OwnerCell<M: Machine> {
+    /// 0 free, 1 live, 2 orphaned.
+    pub(crate) state: M::AtomicU32,
+    pub(crate) generation: M::AtomicU32,
+    /// One more than the number of its parent.
+    pub(crate) parent: M::AtomicU32,
+    pub(crate) priority: M::AtomicU32,
+    /// Its requests, the last one first.
+    pub(crate) head: M::AtomicU32,
+    pub(crate) held: M::AtomicU32,
+    pub(crate) writes: M::AtomicU32,
+    /// Its weak page: stays with the slot for good.
+    pub(crate) weak: M::AtomicU32,
+    /// The request that it waits for, and the partition of it.
+    pub(crate) waiting: M::AtomicU32,
+    pub(crate) partition: M::AtomicU32,
+    /// Counts its waits.
+    pub(crate) ticket: M::AtomicU32,
+    /// Why its next request, or the one that waits, is to fail.
+    pub(crate) doom: M::AtomicU32,
+    /// How often it was chosen as a victim.
+    pub(crate) spared: M::AtomicU32,
+    pub(crate) marks: M::AtomicU32,
+    /// When it began, in nanoseconds: the smaller, the older.
+    pub(crate) age: M::AtomicU64,
+    /// When its wait began.
+    pub(crate) since: M::AtomicU64,
+    /// For people.
+    pub(crate) label: [M::AtomicU64; 4],
+    /// The cycle of which it was the victim; see `verdict.rs`.
+    pub(crate) verdict: M::AtomicU64,
+    pub(crate) unused: [M::AtomicU64; 2],
+}
+
+/// States of an owner.
+pub(crate) const FREE: u32 = 0;
+pub(crate) const LIVE: u32 = 1;
+pub(crate) const ORPHANED: u32 = 2;
+
+/// Owners of one thread.
+#[repr(C)]
+pub(crate) struct OwnerPage<M: Machine> {
+    /// One more than the thread slot that they belong to; zero is nobody's.
+    pub(crate) thread: M::AtomicU32,
+    pad: [M::AtomicU32; 13],
+    pub(crate) owners: [OwnerCell<M>; OWNERS as usize],
+    rest: [M::AtomicU64; 8],
+}
+
+/// Pages of owners, in the order in which they were made; null is the end.
+#[repr(C)]
+pub(crate) struct Directory<M: Machine> {
+    pub(crate) pages: [M::AtomicU32; PAGES],
+}
+
+/// Weak locks of one owner: see `weak.rs`.
+#[repr(C)]
+pub(crate) struct WeakPage<M: Machine> {
+    pad: [M::AtomicU64; 7],
+    pub(crate) states: [M::AtomicU64; WEAK],
+    pub(crate) hashes: [M::AtomicU64; WEAK],
+    pub(crate) names: [[M::AtomicU64; WEAK_WORDS]; WEAK],
+    pub(crate) marks: [M::AtomicU32; WEAK],
+}
+
+/// Says that types are made of words alone.
+macro_rules! plain {
+    ($($kind:ident $(, $n:ident)?);*) => {$(
+        // SAFETY: it is made of words of a machine, and nothing else.
+        unsafe impl<M: ConstMachine $(, const $n: usize)?> Plain for $kind<M $(, $n)?> {}
+    )*};
+}
+
+plain!(Partitions; Biases; Heads, N; Object, W; Request; OwnerPage; Directory; WeakPage);
+
+const _: () = {
+    use latchwork_machine::Native;
+    assert!(size_of::<Partition<Native>>() == 64);
+    assert!(size_of::<Partitions<Native>>() == 65_464);
+    assert!(size_of::<Biases<Native>>() == 65_464);
+    assert!(size_of::<Small<Native>>() == 56);
+    assert!(size_of::<Request<Native>>() == 56);
+    assert!(size_of::<OwnerCell<Native>>() == 128);
+    assert!(size_of::<OwnerPage<Native>>() == 4088);
+    assert!(size_of::<Directory<Native>>() == 65_464);
+    assert!(size_of::<WeakPage<Native>>() <= 4088);
+};
+
+/// Where a hash leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) partition: u32,
+    pub(crate) bias: u32,
+}
+
+impl Spot {
+    /// The high half chooses the partition, the low bits its bias.
+    #[inline(always)]
+    pub(crate) fn of(hash: u64) -> Self {
+        let partition = ((hash >> 32) * u64::from(PARTITIONS)) >> 32;
+        Self { partition: partition as u32, bias: hash as u32 % BIASES }
+    }
+}

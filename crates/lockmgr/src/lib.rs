@@ -1,0 +1,68 @@
+//! Locks by name, for owners that wait for each other: the lock manager of a storage engine.
+//!
+//! A *lock* is transactional: it is named by bytes, taken in one of up to 16 modes, and kept by its
+//! owner until that ends. (A *latch* is short and physical: see `latchwork-latch`.)
+//!
+//! ```
+//! use latchwork_lockmgr::{Manager, granular::{self, IX, X}};
+//!
+//! let manager = Manager::private(granular::modes())?;
+//! let session = manager.session()?;
+//! let owner = session.owner()?;
+//! owner.lock(b"accounts", IX)?;
+//! owner.lock(b"accounts/7", X)?;
+//! owner.release_all()?;
+//! # Ok::<(), latchwork_lockmgr::Error>(())
+//! ```
+//!
+//! All of it lies in a [`Region`](latchwork_region::Region): in memory of this process, or in a file
+//! that many map. The code is the same.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mode`, `preset` | which modes conflict, and what two make together |
+//! | `name`, `layout` | names, and the cells in the region |
+//! | `manager`, `session`, `owner` | what a user has in hand |
+//! | `request`, `release` | what an owner does |
+//! | `weak` | locks that touch no shared line |
+//! | `latch`, `table`, `queue`, `state` | the others: partitions, objects, who comes next |
+//! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
+//! | `death` | putting right what the dead left |
+//! | `stats` | counting and looking |
+
+#![warn(clippy::all)]
+
+mod death;
+mod detect;
+mod error;
+mod latch;
+mod layout;
+mod manager;
+mod mode;
+mod name;
+mod owner;
+mod point;
+mod preset;
+mod queue;
+mod release;
+mod request;
+mod session;
+mod state;
+mod stats;
+mod table;
+mod verdict;
+mod victim;
+mod wait;
+mod weak;
+
+pub use crate::error::{Error, Link, Reason};
+pub use crate::manager::{Manager, Options, Recovery};
+pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};
+pub use crate::name::NAME_MAX;
+pub use crate::owner::{Owner, OwnerId, OwnerOptions, Step, Wait};
+#[cfg(feature = "points")]
+pub use crate::point::hook::set_point_hook;
+pub use crate::preset::{berkeley, granular, postgres, shared};
+pub use crate::session::Session;
+pub use crate::stats::{Row, Stats, Totals};
+pub use crate::victim::Policy;

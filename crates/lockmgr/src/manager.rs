@@ -1,0 +1,222 @@
+//! The manager: a region, a set of modes, and where its cells begin.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_machine::{ConstMachine, Deadline, Native, Word};
+use latchwork_region::{Offset, Region};
+
+use crate::layout::{Biases, Directory, Partitions, get, put};
+use crate::victim::Policy;
+use crate::{Error, Modes, OwnerId};
+
+/// What a manager may do; a process's own choice, not kept in the region.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long a waiter waits before it looks for a deadlock that it is part of. 200 us.
+    pub detect_after: Duration,
+    /// Whom a detector sacrifices.
+    pub policy: Policy,
+    /// The most locks of one owner; none by default.
+    pub owner_locks: Option<u32>,
+    /// Whether weak modes are taken in the owner's own memory. True; if the system has no
+    /// asymmetric barrier it counts as false.
+    pub weak: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            detect_after: Duration::from_micros(200),
+            policy: Policy::Youngest,
+            owner_locks: None,
+            weak: true,
+        }
+    }
+}
+
+/// Called with each dead owner that held locks, before they are released: true releases them,
+/// false keeps the owner as *orphaned*, until [`Session::release_orphan`](crate::Session).
+pub type Recovery = Box<dyn Fn(OwnerId, &[u8]) -> bool + Send + Sync>;
+
+/// Locks by name, for owners that wait for each other.
+///
+/// Clones are the same manager. Open a [`Session`](crate::Session) for each thread.
+pub struct Manager<M: ConstMachine = Native> {
+    pub(crate) inner: Arc<Inner<M>>,
+}
+
+impl<M: ConstMachine> Clone for Manager<M> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+pub(crate) struct Inner<M: ConstMachine> {
+    pub(crate) region: Region<M>,
+    pub(crate) modes: Modes,
+    pub(crate) options: Options,
+    pub(crate) seed: u64,
+    pub(crate) partitions: Offset<Partitions<M>>,
+    pub(crate) biases: Offset<Biases<M>>,
+    pub(crate) directory: Offset<Directory<M>>,
+    pub(crate) weak: bool,
+    pub(crate) recovery: Option<Recovery>,
+    /// When this process last looked for the dead.
+    pub(crate) swept: M::AtomicU64,
+}
+
+/// Words of the region's header that are the manager's.
+mod root {
+    /// Zero, the name of who lays the manager out, or `READY`.
+    pub(super) const STATE: usize = 0;
+    pub(super) const PARTITIONS: usize = 1;
+    pub(super) const BIASES: usize = 2;
+    pub(super) const DIRECTORY: usize = 3;
+    pub(super) const MODES: usize = 4;
+}
+
+/// No process is called so: its slot would be 65,535.
+const READY: u64 = u64::MAX;
+
+impl Manager<Native> {
+    /// A manager of this process alone, which needs no file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn private(modes: Modes) -> Result<Self, Error> {
+        let region = Region::private(&latchwork_region::Options::default())?;
+        Self::new(region, modes, Options::default())
+    }
+}
+
+impl<M: ConstMachine> Manager<M> {
+    /// A manager in a region: a new one, or the one that is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Foreign`] if the region has a manager with other modes; [`Error::Region`].
+    pub fn new(region: Region<M>, modes: Modes, options: Options) -> Result<Self, Error> {
+        Self::build(region, modes, options, None)
+    }
+
+    /// As [`new`](Self::new), with a word to say about the locks of the dead. The callback runs on
+    /// the thread that met the dead owner, with no latch held; it must not use this manager.
+    ///
+    /// # Errors
+    ///
+    /// As for `new`.
+    pub fn with_recovery(
+        region: Region<M>,
+        modes: Modes,
+        options: Options,
+        recovery: Recovery,
+    ) -> Result<Self, Error> {
+        Self::build(region, modes, options, Some(recovery))
+    }
+
+    fn build(
+        region: Region<M>,
+        modes: Modes,
+        options: Options,
+        recovery: Option<Recovery>,
+    ) -> Result<Self, Error> {
+        lay_out(&region, &modes)?;
+        if get(region.root(root::MODES)?) != modes.fingerprint() {
+            return Err(Error::Foreign);
+        }
+        let at = |number| Ok::<u32, Error>(get(region.root(number)?) as u32);
+        let (partitions, biases) = (at(root::PARTITIONS)?, at(root::BIASES)?);
+        let directory = at(root::DIRECTORY)?;
+        let seed = region.creation() as u64;
+        let weak = options.weak && M::heavy_barrier();
+        let inner = Inner {
+            modes,
+            options,
+            seed,
+            partitions: Offset::from_raw(partitions),
+            biases: Offset::from_raw(biases),
+            directory: Offset::from_raw(directory),
+            weak,
+            recovery,
+            swept: M::AtomicU64::default(),
+            region,
+        };
+        inner.region.resolve(inner.partitions)?;
+        inner.region.resolve(inner.biases)?;
+        inner.region.resolve(inner.directory)?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Its modes.
+    pub fn modes(&self) -> &Modes {
+        &self.inner.modes
+    }
+
+    /// The region that it lies in.
+    pub fn region(&self) -> &Region<M> {
+        &self.inner.region
+    }
+}
+
+/// Lays the manager out, or waits until somebody has.
+///
+/// Who lays it out writes its name first. If it dies, the next one writes its own name and begins
+/// anew; what the first had allocated and not published is freed by the sweep, and published cells
+/// are in the roots, where the next one finds them.
+fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes) -> Result<(), Error> {
+    let (process, generation) = region.process()?;
+    let me = u64::from(generation) << 32 | u64::from(process + 1);
+    let state = region.root(root::STATE)?;
+    loop {
+        // Acquire: synchronizes with the exchange to READY below.
+        let seen = state.load(Acquire);
+        if seen == READY {
+            return Ok(());
+        }
+        let free = seen == 0
+            || (seen != me && !region.alive((seen as u32).wrapping_sub(1), (seen >> 32) as u32));
+        // AcqRel: after a death what it stored is seen.
+        if free && state.compare_exchange(seen, me, AcqRel, Relaxed).is_ok() {
+            break;
+        }
+        M::wait(&M::AtomicU32::default(), 0, Some(Deadline::after::<M>(Duration::from_micros(50))));
+    }
+    let thread = region.thread()?;
+    let place = |number: usize, offset: u32| -> Result<(), Error> {
+        put(region.root(number)?, u64::from(offset));
+        Ok(())
+    };
+    if get(region.root(root::PARTITIONS)?) == 0 {
+        let cell = thread.alloc::<Partitions<M>>()?;
+        place(root::PARTITIONS, cell.offset().raw())?;
+        cell.publish();
+    }
+    if get(region.root(root::BIASES)?) == 0 {
+        let cell = thread.alloc::<Biases<M>>()?;
+        place(root::BIASES, cell.offset().raw())?;
+        cell.publish();
+    }
+    if get(region.root(root::DIRECTORY)?) == 0 {
+        let cell = thread.alloc::<Directory<M>>()?;
+        place(root::DIRECTORY, cell.offset().raw())?;
+        cell.publish();
+    }
+    put(region.root(root::MODES)?, modes.fingerprint());
+    // AcqRel: synchronizes with the Acquire above, in those who wait. It fails only if a peer
+    // took us for dead, which then finishes.
+    let _ = state.compare_exchange(me, READY, AcqRel, Relaxed);
+    Ok(())
+}
+
+/// Which cells are the roots', for the sweep.
+pub(crate) fn is_root<M: ConstMachine>(region: &Region<M>, offset: u32) -> Result<bool, Error> {
+    for number in [root::PARTITIONS, root::BIASES, root::DIRECTORY] {
+        if get(region.root(number)?) == u64::from(offset) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

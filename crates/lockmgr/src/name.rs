@@ -1,0 +1,102 @@
+//! Names of objects: byte strings, and the 64 bits that stand for one.
+
+use latchwork_machine::{Machine, Word};
+
+use crate::Error;
+use crate::layout::get;
+
+/// The longest name, in bytes.
+pub const NAME_MAX: usize = 4000;
+
+/// A name and its hash.
+#[derive(Clone, Copy)]
+pub(crate) struct Name<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) hash: u64,
+}
+
+const K0: u64 = 0xa076_1d64_78bd_642f;
+const K1: u64 = 0xe703_7ed1_a0b4_28db;
+
+/// The two halves of a product, mixed.
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl<'a> Name<'a> {
+    /// Hashes by multiplying and folding words, as wyhash (Wang Yi, 2019) does. The seed is drawn
+    /// at random for each region, so that nobody can prepare names that collide.
+    #[inline]
+    pub(crate) fn new(bytes: &'a [u8], seed: u64) -> Result<Self, Error> {
+        if bytes.is_empty() || bytes.len() > NAME_MAX {
+            return Err(Error::Name(bytes.len()));
+        }
+        let mut hash = seed ^ K0;
+        let mut rest = bytes;
+        while let Some((word, after)) = rest.split_first_chunk::<8>() {
+            hash = fold(u64::from_le_bytes(*word) ^ K1, hash);
+            rest = after;
+        }
+        if !rest.is_empty() {
+            hash = fold(tail(rest) ^ K1, hash);
+        }
+        hash = fold(hash ^ bytes.len() as u64, K1);
+        Ok(Self { bytes, hash })
+    }
+
+    /// How many words of 8 bytes it fills.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> usize {
+        self.bytes.len().div_ceil(8)
+    }
+
+    /// Copies it into words, padded with zeros.
+    #[inline(always)]
+    pub(crate) fn write<W: Word<Value = u64>>(&self, to: &[W]) {
+        let mut rest = self.bytes;
+        for word in &to[..self.words()] {
+            match rest.split_first_chunk::<8>() {
+                Some((chunk, after)) => {
+                    crate::layout::put(word, u64::from_le_bytes(*chunk));
+                    rest = after;
+                }
+                None => crate::layout::put(word, tail(rest)),
+            }
+        }
+    }
+
+    /// Whether words hold it. The length is compared by the caller.
+    #[inline(always)]
+    pub(crate) fn is_in<W: Word<Value = u64>>(&self, words: &[W]) -> bool {
+        let mut rest = self.bytes;
+        for word in &words[..self.words()] {
+            let expected = match rest.split_first_chunk::<8>() {
+                Some((chunk, after)) => {
+                    rest = after;
+                    u64::from_le_bytes(*chunk)
+                }
+                None => tail(rest),
+            };
+            if get(word) != expected {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+#[inline(always)]
+fn tail(rest: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..rest.len()].copy_from_slice(rest);
+    u64::from_le_bytes(word)
+}
+
+/// Reads a name of `length` bytes out of words.
+pub(crate) fn read<M: Machine>(words: &[M::AtomicU64], length: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| get(word).to_le_bytes()).collect();
+    bytes.truncate(length);
+    bytes
+}

@@ -1,0 +1,330 @@
+//! Owners: who holds locks, and what they can do.
+
+use core::cell::Cell;
+use core::fmt;
+use std::time::Duration;
+
+use latchwork_machine::{ConstMachine, Deadline, Native};
+use latchwork_region::Offset;
+
+use crate::latch::Latched;
+use crate::layout::{FREE, LIVE, OwnerCell, Request, Spot, get, put, status};
+use crate::mode::Mode;
+use crate::session::Session;
+use crate::{Error, Reason};
+
+/// Names an owner: a slot, and which of its owners. The same in every process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerId {
+    /// The slot.
+    pub index: u32,
+    /// How many owners the slot has had.
+    pub generation: u32,
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
+}
+
+/// What an owner is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnerOptions<'a> {
+    /// Victims are chosen from those with the lowest. 100.
+    pub priority: u32,
+    /// For people: the first 32 bytes are kept.
+    pub label: &'a str,
+    /// How old it is, if it is to be as old as it was at its last attempt: what
+    /// [`Owner::age`] said then.
+    pub age: Option<u64>,
+}
+
+impl Default for OwnerOptions<'_> {
+    fn default() -> Self {
+        Self { priority: 100, label: "", age: None }
+    }
+}
+
+/// How a request waits.
+#[derive(Clone, Copy, Debug)]
+pub enum Wait {
+    /// Until it is granted, or a deadlock is found and this owner is the victim.
+    Detect,
+    /// Not at all: [`Error::NotGranted`].
+    Never,
+    /// As `Detect`, but [`Error::TimedOut`] at this instant.
+    Until(Deadline),
+    /// Only for younger owners: [`Error::Died`] if an older one is in the way (Rosenkrantz,
+    /// Stearns and Lewis, 1978). Needs no detector if all do the same.
+    Die,
+    /// For older owners only: younger ones that are in the way are told to fail, with
+    /// [`Error::Doomed`], where they wait or when they next ask for a lock (same paper).
+    Wound,
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The lock is held.
+    Granted,
+    /// It waits: [`Owner::finish`] or [`Owner::poll`] or [`Owner::cancel`] comes next.
+    Waiting,
+}
+
+/// An owner of locks. Dropping it releases them all.
+///
+/// If its process dies, whoever meets what it holds releases it, after the recovery callback
+/// was asked.
+pub struct Owner<'s, M: ConstMachine = Native> {
+    pub(crate) session: &'s Session<M>,
+    pub(crate) cell: &'s OwnerCell<M>,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+    /// The request that waits; null if none does.
+    pub(crate) pending: Cell<u32>,
+    /// Whether that is a conversion.
+    pub(crate) converting: Cell<bool>,
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// A new owner.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cap`] with half a million owners at a time; [`Error::Region`].
+    pub fn owner(&self) -> Result<Owner<'_, M>, Error> {
+        self.owner_with(&OwnerOptions::default())
+    }
+
+    /// A new owner that is thus.
+    ///
+    /// # Errors
+    ///
+    /// As for [`owner`](Self::owner).
+    pub fn owner_with(&self, options: &OwnerOptions<'_>) -> Result<Owner<'_, M>, Error> {
+        let (index, cell) = self.free_owner()?;
+        let generation = get(&cell.generation).wrapping_add(1);
+        for word in [&cell.parent, &cell.head, &cell.held, &cell.writes, &cell.waiting, &cell.doom]
+        {
+            put(word, 0);
+        }
+        put(&cell.spared, 0);
+        put(&cell.marks, 0);
+        put(&cell.priority, options.priority);
+        put(&cell.age, options.age.unwrap_or_else(|| self.now()));
+        for (word, chunk) in cell.label.iter().zip(label_words(options.label)) {
+            put(word, chunk);
+        }
+        put(&cell.generation, generation);
+        put(&cell.state, LIVE);
+        Ok(Owner {
+            session: self,
+            cell,
+            index,
+            generation,
+            pending: Cell::new(0),
+            converting: Cell::new(false),
+        })
+    }
+}
+
+fn label_words(label: &str) -> [u64; 4] {
+    let mut words = [0; 4];
+    for (at, byte) in label.bytes().take(32).enumerate() {
+        words[at / 8] |= u64::from(byte) << (at % 8 * 8);
+    }
+    words
+}
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// Its name for others.
+    pub fn id(&self) -> OwnerId {
+        OwnerId { index: self.index, generation: self.generation }
+    }
+
+    /// When it began: to be given to the owner of the next attempt, so that it gets older.
+    pub fn age(&self) -> u64 {
+        get(&self.cell.age)
+    }
+
+    /// Takes a lock, waiting as long as it takes. A lock that is held already is counted, and
+    /// converted if the mode asks for more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mode`], [`Error::Name`], [`Error::Deadlock`], [`Error::Doomed`],
+    /// [`Error::Waiting`], [`Error::Cap`], [`Error::Region`]. What was held before is held still.
+    #[inline]
+    pub fn lock(&self, name: &[u8], mode: Mode) -> Result<(), Error> {
+        match self.request(name, mode, Wait::Detect)? {
+            Step::Granted => Ok(()),
+            Step::Waiting => self.finish(None),
+        }
+    }
+
+    /// Takes a lock if that is possible at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotGranted`]; others as for [`lock`](Self::lock).
+    pub fn try_lock(&self, name: &[u8], mode: Mode) -> Result<(), Error> {
+        self.request(name, mode, Wait::Never).map(|_| ())
+    }
+
+    /// Takes a lock, or gives up after a while.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`]; others as for [`lock`](Self::lock).
+    pub fn lock_timeout(&self, name: &[u8], mode: Mode, wait: Duration) -> Result<(), Error> {
+        self.lock_with(name, mode, Wait::Until(self.session.after(wait)))
+    }
+
+    /// Takes a lock, waiting as told.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock`](Self::lock), and as each [`Wait`] says.
+    pub fn lock_with(&self, name: &[u8], mode: Mode, wait: Wait) -> Result<(), Error> {
+        let deadline = if let Wait::Until(deadline) = wait { Some(deadline) } else { None };
+        match self.request(name, mode, wait)? {
+            Step::Granted => Ok(()),
+            Step::Waiting => self.finish(deadline),
+        }
+    }
+
+    /// Asks for a lock, and returns whether it is granted or waits. While it waits the owner can do
+    /// nothing but [`poll`](Self::poll), [`finish`](Self::finish) and [`cancel`](Self::cancel).
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock_with`](Self::lock_with), but for deadlocks and time, which come later.
+    #[inline]
+    pub fn request(&self, name: &[u8], mode: Mode, wait: Wait) -> Result<Step, Error> {
+        self.ready()?;
+        self.allowed(mode)?;
+        let name = self.session.named(name)?;
+        let spot = Spot::of(name.hash);
+        self.session.counters.request();
+        let weak = self.session.modes().is_weak(mode) && self.session.inner().weak;
+        if weak && self.weak_lock(&name, spot, mode)? {
+            self.session.counters.weak();
+            return Ok(Step::Granted);
+        }
+        self.request_in_table(&name, spot, mode, wait)
+    }
+
+    #[inline]
+    pub(crate) fn allowed(&self, mode: Mode) -> Result<(), Error> {
+        if self.session.modes().has(mode) { Ok(()) } else { Err(Error::Mode(mode)) }
+    }
+
+    /// Whether the owner may do something now.
+    #[inline]
+    pub(crate) fn ready(&self) -> Result<(), Error> {
+        if self.pending.get() != 0 {
+            return Err(Error::Waiting);
+        }
+        match get(&self.cell.doom) {
+            0 => Ok(()),
+            why => Err(reason(why)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn next_mark(&self) -> u32 {
+        let mark = get(&self.cell.marks).wrapping_add(1);
+        put(&self.cell.marks, mark);
+        mark
+    }
+
+    /// This owner's request on an object, of those in its list; null if there is none.
+    pub(crate) fn find_own(&self, latched: &Latched<'_, M>, object: u32) -> Result<u32, Error> {
+        let held = get(&self.cell.held);
+        if held == 0 {
+            return Ok(0);
+        }
+        let it = self.session.object(object)?;
+        if held < get(&it.length) {
+            let mut at = get(&self.cell.head);
+            while at != 0 {
+                let request = self.session.request(at)?;
+                let linked = get(&request.state) & 0xff;
+                if get(&request.object) == object
+                    && linked != status::NEW
+                    && linked != status::DENIED
+                {
+                    return Ok(at);
+                }
+                at = get(&request.own_next);
+            }
+            return Ok(0);
+        }
+        for each in latched.requests(it) {
+            let (at, request, _) = each?;
+            if get(&request.owner) == self.index && get(&request.moved) == 0 {
+                return Ok(at);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Puts a request in front of the owner's list.
+    pub(crate) fn adopt(&self, at: u32) -> Result<(), Error> {
+        let head = get(&self.cell.head);
+        let request = self.session.request(at)?;
+        put(&request.own_prev, 0);
+        put(&request.own_next, head);
+        put(&self.cell.head, at);
+        if head != 0 {
+            put(&self.session.request(head)?.own_prev, at);
+        }
+        put(&self.cell.held, get(&self.cell.held) + 1);
+        Ok(())
+    }
+
+    /// Takes a request that is in no queue out of the owner's list, and frees it.
+    pub(crate) fn discard(&self, at: u32) -> Result<(), Error> {
+        self.session.note_request(at)?;
+        let request = self.session.request(at)?;
+        let (prev, next) = (get(&request.own_prev), get(&request.own_next));
+        if prev == 0 {
+            put(&self.cell.head, next);
+        } else {
+            put(&self.session.request(prev)?.own_next, next);
+        }
+        self.session.point("request out of the owner's list");
+        if next != 0 {
+            put(&self.session.request(next)?.own_prev, prev);
+        }
+        put(&self.cell.held, get(&self.cell.held).wrapping_sub(1));
+        Ok(self.session.thread.free(Offset::<Request<M>>::from_raw(at))?)
+    }
+}
+
+/// Why an owner is told to fail, as a number and back.
+pub(crate) fn reason(why: u32) -> Error {
+    match why {
+        1 => Error::Doomed(Reason::Deadlock),
+        2 => Error::Doomed(Reason::Wounded),
+        _ => Error::Doomed(Reason::Killed),
+    }
+}
+
+pub(crate) fn reason_number(reason: Reason) -> u32 {
+    match reason {
+        Reason::Deadlock => 1,
+        Reason::Wounded => 2,
+        Reason::Killed => 3,
+    }
+}
+
+impl<M: ConstMachine> Drop for Owner<'_, M> {
+    fn drop(&mut self) {
+        let _ = self.cancel();
+        if self.release_all().is_ok() && get(&self.cell.generation) == self.generation {
+            put(&self.cell.state, FREE);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The sets of modes that systems have used, ready to take.
+
+use crate::mode::{Mode, Modes, ModesSpec};
+
+/// Builds a preset; its tables are constants, and the tests build each.
+fn build(spec: &ModesSpec<'_>) -> Modes {
+    Modes::new(spec).unwrap_or_else(|e| panic!("latchwork: a preset is wrong: {e}"))
+}
+
+/// Multi-granularity locking (Gray, Lorie, Putzolu and Traiger, 1976), with U for those who read
+/// and may write: IS and IX are weak.
+pub mod granular {
+    use super::{Mode, Modes, ModesSpec, build};
+
+    #[allow(missing_docs)]
+    pub const IS: Mode = Mode(0);
+    #[allow(missing_docs)]
+    pub const IX: Mode = Mode(1);
+    #[allow(missing_docs)]
+    pub const S: Mode = Mode(2);
+    #[allow(missing_docs)]
+    pub const SIX: Mode = Mode(3);
+    #[allow(missing_docs)]
+    pub const U: Mode = Mode(4);
+    #[allow(missing_docs)]
+    pub const X: Mode = Mode(5);
+
+    /// IS, IX, S, SIX, U, X. U is compatible with S either way, and with no other U.
+    pub fn modes() -> Modes {
+        #[rustfmt::skip]
+        let conflicts = [
+            // IS IX  S SIX U  X
+            0, 0, 0, 0, 0, 1, // IS
+            0, 0, 1, 1, 1, 1, // IX
+            0, 1, 0, 1, 0, 1, // S
+            0, 1, 1, 1, 1, 1, // SIX
+            0, 1, 0, 1, 1, 1, // U
+            1, 1, 1, 1, 1, 1, // X
+        ];
+        build(&ModesSpec {
+            names: &["IS", "IX", "S", "SIX", "U", "X"],
+            conflicts: &conflicts,
+            convert: None,
+            weak: IS.bit() | IX.bit(),
+            writes: IX.bit() | SIX.bit() | X.bit(),
+        })
+    }
+}
+
+/// Readers and writers: S is weak, X is not.
+pub mod shared {
+    use super::{Mode, Modes, ModesSpec, build};
+
+    /// Shared.
+    pub const S: Mode = Mode(0);
+    /// Exclusive.
+    pub const X: Mode = Mode(1);
+
+    /// S and X.
+    pub fn modes() -> Modes {
+        build(&ModesSpec {
+            names: &["S", "X"],
+            conflicts: &[0, 1, 1, 1],
+            convert: None,
+            weak: S.bit(),
+            writes: X.bit(),
+        })
+    }
+}
+
+/// Berkeley DB's nine modes, from its published conflict matrix (release 5.3), in which only WAIT
+/// is asymmetric.
+pub mod berkeley {
+    use super::{Mode, Modes, ModesSpec, build};
+
+    /// Not granted: conflicts with nothing.
+    pub const NG: Mode = Mode(0);
+    #[allow(missing_docs)]
+    pub const READ: Mode = Mode(1);
+    #[allow(missing_docs)]
+    pub const WRITE: Mode = Mode(2);
+    /// Waits for a writer and stops nobody.
+    pub const WAIT: Mode = Mode(3);
+    #[allow(missing_docs)]
+    pub const IWRITE: Mode = Mode(4);
+    #[allow(missing_docs)]
+    pub const IREAD: Mode = Mode(5);
+    /// Intent to read and write.
+    pub const IWR: Mode = Mode(6);
+    /// Reads what is not committed.
+    pub const DIRTY: Mode = Mode(7);
+    /// Was written, and dirty readers may see it.
+    pub const WWRITE: Mode = Mode(8);
+
+    /// NG, READ, WRITE, WAIT, IWRITE, IREAD, IWR, READ_UNCOMMITTED, WWRITE. READ and IREAD are
+    /// weak.
+    pub fn modes() -> Modes {
+        #[rustfmt::skip]
+        let conflicts = [
+            //NG R  W WAIT IW IR IWR D WW
+            0, 0, 0, 0, 0, 0, 0, 0, 0, // NG
+            0, 0, 1, 0, 1, 0, 1, 0, 1, // READ
+            0, 1, 1, 1, 1, 1, 1, 1, 1, // WRITE
+            0, 0, 0, 0, 0, 0, 0, 0, 0, // WAIT
+            0, 1, 1, 0, 0, 0, 0, 1, 1, // IWRITE
+            0, 0, 1, 0, 0, 0, 0, 0, 1, // IREAD
+            0, 1, 1, 0, 0, 0, 0, 1, 1, // IWR
+            0, 0, 1, 0, 1, 0, 1, 0, 0, // READ_UNCOMMITTED
+            0, 1, 1, 0, 1, 1, 1, 0, 1, // WWRITE
+        ];
+        build(&ModesSpec {
+            names: &[
+                "NG",
+                "READ",
+                "WRITE",
+                "WAIT",
+                "IWRITE",
+                "IREAD",
+                "IWR",
+                "READ_UNCOMMITTED",
+                "WWRITE",
+            ],
+            conflicts: &conflicts,
+            convert: None,
+            weak: READ.bit() | IREAD.bit(),
+            writes: WRITE.bit() | IWRITE.bit() | IWR.bit() | WWRITE.bit(),
+        })
+    }
+
+    /// Its concurrent data store: NG, READ, WRITE, WAIT, IWRITE, with the same numbers. One
+    /// intends to write beside all readers, and makes a WRITE of it when it does.
+    pub fn concurrent() -> Modes {
+        #[rustfmt::skip]
+        let conflicts = [
+            //NG R  W WAIT IW
+            0, 0, 0, 0, 0, // NG
+            0, 0, 1, 0, 0, // READ
+            0, 1, 1, 1, 1, // WRITE
+            0, 0, 0, 0, 0, // WAIT
+            0, 0, 1, 0, 1, // IWRITE
+        ];
+        build(&ModesSpec {
+            names: &["NG", "READ", "WRITE", "WAIT", "IWRITE"],
+            conflicts: &conflicts,
+            convert: None,
+            weak: READ.bit(),
+            writes: WRITE.bit() | IWRITE.bit(),
+        })
+    }
+}
+
+/// PostgreSQL's eight table modes, from its manual (chapter "Explicit Locking").
+pub mod postgres {
+    use super::{Mode, Modes, ModesSpec, build};
+
+    #[allow(missing_docs)]
+    pub const ACCESS_SHARE: Mode = Mode(0);
+    #[allow(missing_docs)]
+    pub const ROW_SHARE: Mode = Mode(1);
+    #[allow(missing_docs)]
+    pub const ROW_EXCLUSIVE: Mode = Mode(2);
+    #[allow(missing_docs)]
+    pub const SHARE_UPDATE_EXCLUSIVE: Mode = Mode(3);
+    #[allow(missing_docs)]
+    pub const SHARE: Mode = Mode(4);
+    #[allow(missing_docs)]
+    pub const SHARE_ROW_EXCLUSIVE: Mode = Mode(5);
+    #[allow(missing_docs)]
+    pub const EXCLUSIVE: Mode = Mode(6);
+    #[allow(missing_docs)]
+    pub const ACCESS_EXCLUSIVE: Mode = Mode(7);
+
+    /// The eight, weakest first. The first three are weak.
+    ///
+    /// PostgreSQL lets an owner hold several at once; here it holds one that covers them.
+    pub fn modes() -> Modes {
+        // By mode, from 1: which others it conflicts with.
+        const WITH: [&[usize]; 8] = [
+            &[8],
+            &[7, 8],
+            &[5, 6, 7, 8],
+            &[4, 5, 6, 7, 8],
+            &[3, 4, 6, 7, 8],
+            &[3, 4, 5, 6, 7, 8],
+            &[2, 3, 4, 5, 6, 7, 8],
+            &[1, 2, 3, 4, 5, 6, 7, 8],
+        ];
+        let mut conflicts = [0; 64];
+        for (held, with) in WITH.iter().enumerate() {
+            with.iter().for_each(|wanted| conflicts[held * 8 + wanted - 1] = 1);
+        }
+        build(&ModesSpec {
+            names: &[
+                "AccessShare",
+                "RowShare",
+                "RowExclusive",
+                "ShareUpdateExclusive",
+                "Share",
+                "ShareRowExclusive",
+                "Exclusive",
+                "AccessExclusive",
+            ],
+            conflicts: &conflicts,
+            convert: None,
+            weak: ACCESS_SHARE.bit() | ROW_SHARE.bit() | ROW_EXCLUSIVE.bit(),
+            writes: 0b1110_1100,
+        })
+    }
+}

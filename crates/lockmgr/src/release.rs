@@ -1,0 +1,244 @@
+//! Giving locks back, all of them or a part; and what an owner holds.
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::latch::Latched;
+use crate::layout::{Spot, WEAK, get, put, status};
+use crate::mode::Mode;
+use crate::name::Name;
+use crate::owner::{Owner, Wait};
+use crate::queue::State;
+use crate::weak::Entry;
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// Gives a lock back once; the last time releases it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`], [`Error::Name`], [`Error::Waiting`], [`Error::Region`].
+    #[inline]
+    pub fn unlock(&self, name: &[u8]) -> Result<(), Error> {
+        self.unlock_by(name, false)
+    }
+
+    /// Releases a lock, however often it was taken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`unlock`](Self::unlock).
+    pub fn release_object(&self, name: &[u8]) -> Result<(), Error> {
+        self.unlock_by(name, true)
+    }
+
+    #[inline]
+    fn unlock_by(&self, name: &[u8], all: bool) -> Result<(), Error> {
+        if self.pending.get() != 0 {
+            return Err(Error::Waiting);
+        }
+        let name = self.session.named(name)?;
+        let spot = Spot::of(name.hash);
+        if self.weak_unlock(&name, spot, all)? && !all {
+            return Ok(());
+        }
+        self.unlock_in_table(&name, spot, all)
+    }
+
+    #[inline(never)]
+    fn unlock_in_table(&self, name: &Name<'_>, spot: Spot, all: bool) -> Result<(), Error> {
+        let latched = self.session.latch(spot.partition)?;
+        let object_at = latched.find(name)?;
+        let at = if object_at == 0 { 0 } else { self.find_own(&latched, object_at)? };
+        if at == 0 {
+            return if all { Ok(()) } else { Err(Error::NotHeld) };
+        }
+        let request = self.session.request(at)?;
+        let count = get(&request.count);
+        if count > 1 && !all {
+            put(&request.count, count - 1);
+            return Ok(());
+        }
+        self.release_request(&latched, at)?;
+        drop(latched);
+        self.discard(at)?;
+        self.session.wake_all()
+    }
+
+    /// Takes a request out of its queue, and lets others have what it held.
+    pub(crate) fn release_request(&self, latched: &Latched<'_, M>, at: u32) -> Result<(), Error> {
+        let request = self.session.request(at)?;
+        let object_at = get(&request.object);
+        let object = self.session.object(object_at)?;
+        let last = State { status: status::NEW, ..State::of(get(&request.state)) };
+        latched.unlink(object, at, last)?;
+        latched.advance(object)?;
+        if get(&object.head) == 0 {
+            latched.retire(object_at)?;
+        }
+        Ok(())
+    }
+
+    /// Releases everything, in time proportional to what the owner holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Waiting`], [`Error::Region`].
+    pub fn release_all(&self) -> Result<(), Error> {
+        self.release_some(|_, _| true)
+    }
+
+    /// Releases all locks in modes that do not write.
+    ///
+    /// # Errors
+    ///
+    /// As for [`release_all`](Self::release_all).
+    pub fn release_reads(&self) -> Result<(), Error> {
+        self.release_some(|mode, _| !self.session.modes().is_write(mode))
+    }
+
+    /// Releases what `which` says of mode and mark.
+    pub(crate) fn release_some(&self, which: impl Fn(Mode, u32) -> bool) -> Result<(), Error> {
+        if self.pending.get() != 0 {
+            return Err(Error::Waiting);
+        }
+        if let Some(page) = self.weak_page()? {
+            for at in 0..WEAK {
+                let entry = Entry::of(get(&page.states[at]));
+                if entry.count != 0 && which(entry.mode, get(&page.marks[at])) {
+                    let spot = Spot::of(get(&page.hashes[at]));
+                    self.drop_entry(page, at, spot, true)?;
+                }
+            }
+        }
+        let mut at = get(&self.cell.head);
+        while at != 0 {
+            let request = self.session.request(at)?;
+            let next = get(&request.own_next);
+            if which(State::of(get(&request.state)).mode, get(&request.mark)) {
+                let latched = self.session.latch(get(&request.partition))?;
+                self.release_request(&latched, at)?;
+                drop(latched);
+                self.discard(at)?;
+            }
+            at = next;
+        }
+        self.session.wake_all()
+    }
+
+    /// How many objects it holds, weak ones too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn held(&self) -> Result<usize, Error> {
+        let weak = self.weak_page()?.map_or(0, |page| {
+            page.states.iter().filter(|state| Entry::of(get(*state)).count != 0).count()
+        });
+        Ok(get(&self.cell.held) as usize + weak)
+    }
+
+    /// The mode in which it holds an object, and how often it took it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Name`], [`Error::Region`].
+    pub fn holds(&self, name: &[u8]) -> Result<Option<(Mode, u32)>, Error> {
+        let name = self.session.named(name)?;
+        let latched = self.session.latch(Spot::of(name.hash).partition)?;
+        let mut found = None;
+        if let Some(page) = self.weak_page()?
+            && let Some(at) = self.entry_of(page, &name)
+        {
+            self.settle(&latched, page, at)?;
+            let entry = Entry::of(get(&page.states[at]));
+            if entry.count != 0 {
+                found = Some((entry.mode, entry.count));
+            }
+        }
+        let object = latched.find(&name)?;
+        let at = if object == 0 { 0 } else { self.find_own(&latched, object)? };
+        if at != 0 {
+            let request = self.session.request(at)?;
+            let (state, count) = (State::of(get(&request.state)), get(&request.count));
+            found = match found {
+                _ if !state.holds() => found,
+                None => Some((state.mode, count)),
+                Some((mode, n)) => {
+                    Some((self.session.modes().convert(state.mode, mode), n + count))
+                }
+            };
+        }
+        Ok(found)
+    }
+
+    /// Exchanges the mode of a held lock for a weaker one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`] if it is not held in a mode that covers `mode`; [`Error::Mode`],
+    /// [`Error::Waiting`], [`Error::Region`].
+    pub fn downgrade(&self, name: &[u8], mode: Mode) -> Result<(), Error> {
+        if self.pending.get() != 0 {
+            return Err(Error::Waiting);
+        }
+        self.allowed(mode)?;
+        let name = self.session.named(name)?;
+        let spot = Spot::of(name.hash);
+        let latched = self.session.latch(spot.partition)?;
+        // In the table every change of mode is one that others can see.
+        latched.close(spot.bias)?;
+        if let Some(page) = self.weak_page()?
+            && let Some(at) = self.entry_of(page, &name)
+        {
+            self.settle(&latched, page, at)?;
+        }
+        let object_at = latched.find(&name)?;
+        let at = if object_at == 0 { 0 } else { self.find_own(&latched, object_at)? };
+        if at == 0 {
+            return Err(Error::NotHeld);
+        }
+        let (object, request) = (self.session.object(object_at)?, self.session.request(at)?);
+        let old = State::of(get(&request.state));
+        if !self.session.modes().covers(old.mode, mode) {
+            return Err(Error::NotHeld);
+        }
+        latched.set(object, request, State::held(mode));
+        latched.advance(object)?;
+        drop(latched);
+        self.session.wake_all()
+    }
+
+    /// Asks for a stronger mode of what is held, without counting it once more. It goes before all
+    /// who hold nothing of the object.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`]; others as for [`lock_with`](Self::lock_with).
+    pub fn convert(&self, name: &[u8], mode: Mode, wait: Wait) -> Result<(), Error> {
+        if self.holds(name)?.is_none() {
+            return Err(Error::NotHeld);
+        }
+        self.lock_with(name, mode, wait)?;
+        self.unlock(name)
+    }
+
+    /// Tries names in turn, and takes the first that is to be had at once: its place, or none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_lock`](Self::try_lock), but for [`Error::NotGranted`].
+    pub fn lock_any<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n [u8]>,
+        mode: Mode,
+    ) -> Result<Option<usize>, Error> {
+        for (at, name) in names.into_iter().enumerate() {
+            match self.try_lock(name, mode) {
+                Ok(()) => return Ok(Some(at)),
+                Err(Error::NotGranted) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}

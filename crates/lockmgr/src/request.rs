@@ -1,0 +1,163 @@
+//! Requests that go to the table: granted at once, or queued.
+
+use core::sync::atomic::Ordering::SeqCst;
+
+use latchwork_machine::ConstMachine;
+
+use crate::latch::Latched;
+use crate::layout::{Request, Spot, get, put, status};
+use crate::mode::Mode;
+use crate::name::Name;
+use crate::owner::{Owner, OwnerId, Step, Wait};
+use crate::queue::State;
+use crate::{Error, Reason};
+
+impl<M: ConstMachine> Owner<'_, M> {
+    #[inline(never)]
+    pub(crate) fn request_in_table(
+        &self,
+        name: &Name<'_>,
+        spot: Spot,
+        mode: Mode,
+        wait: Wait,
+    ) -> Result<Step, Error> {
+        let latched = self.session.latch(spot.partition)?;
+        if self.session.modes().is_weak(mode) {
+            latched.missed(spot.bias)?;
+        } else {
+            latched.close(spot.bias)?;
+        }
+        if let Some(page) = self.weak_page()?
+            && let Some(at) = self.entry_of(page, name)
+        {
+            self.settle(&latched, page, at)?;
+        }
+        let object_at = latched.find_or_make(name)?;
+        let asked = self.ask(&latched, object_at, spot, mode, wait);
+        if get(&self.session.object(object_at)?.head) == 0 {
+            latched.retire(object_at)?;
+        }
+        drop(latched);
+        self.session.wake_all()?;
+        let (step, younger) = asked?;
+        for owner in younger {
+            self.session.doom(owner, Reason::Wounded)?;
+        }
+        Ok(step)
+    }
+
+    /// The request itself, with the latch held.
+    fn ask(
+        &self,
+        latched: &Latched<'_, M>,
+        object_at: u32,
+        spot: Spot,
+        mode: Mode,
+        wait: Wait,
+    ) -> Result<(Step, Vec<u32>), Error> {
+        let modes = self.session.modes();
+        let object = self.session.object(object_at)?;
+        let own = self.find_own(latched, object_at)?;
+        if own != 0 {
+            let request = self.session.request(own)?;
+            let old = State::of(get(&request.state));
+            if get(&request.count) >= 0xffff {
+                return Err(Error::Count);
+            }
+            let made = modes.convert(old.mode, mode);
+            if !modes.is_weak(made) {
+                latched.close(spot.bias)?;
+            }
+            if made == old.mode || latched.stopped(object, self.index, made)?.is_none() {
+                if made != old.mode {
+                    latched.set(object, request, State::held(made));
+                }
+                put(&request.count, get(&request.count) + 1);
+                self.session.counters.granted();
+                return Ok((Step::Granted, Vec::new()));
+            }
+            let wish = State { status: status::CONVERTING, mode: old.mode, want: made, why: 0 };
+            let younger = self.weigh_wait(latched, object_at, own, wish, wait)?;
+            latched.begin_conversion(object, request, wish)?;
+            self.converting.set(true);
+            self.begin_wait(own, spot.partition);
+            return Ok((Step::Waiting, younger));
+        }
+        let held = get(&self.cell.held);
+        if let Some(cap) = self.session.inner().options.owner_locks.filter(|cap| held >= *cap) {
+            return Err(Error::Cap("locks of an owner", cap));
+        }
+        let stopped = latched.stopped(object, self.index, mode)?;
+        let (behind, before) = latched.behind(object, self.index, mode)?;
+        let free = stopped.is_none() && behind.is_none();
+        let mut younger = Vec::new();
+        if !free {
+            younger = self.weigh_wait(latched, object_at, 0, State::waiting(mode), wait)?;
+        }
+        let cell = self.session.thread.alloc_dirty::<Request<M>>()?;
+        let at = cell.offset().raw();
+        put(&cell.state, status::NEW);
+        put(&cell.object, object_at);
+        put(&cell.owner, self.index);
+        put(&cell.count, 1);
+        put(&cell.partition, spot.partition);
+        put(&cell.bias, spot.bias);
+        put(&cell.mark, self.next_mark());
+        put(&cell.moved, 0);
+        // First in the owner's list, so that whoever sweeps finds it there at any instant.
+        self.adopt(at)?;
+        self.session.point("request in the owner's list");
+        cell.publish();
+        if free {
+            latched.link_front(object, at, State::held(mode))?;
+            self.session.counters.granted();
+            return Ok((Step::Granted, younger));
+        }
+        latched.link_before(object, at, before, State::waiting(mode))?;
+        self.converting.set(false);
+        self.begin_wait(at, spot.partition);
+        Ok((Step::Waiting, younger))
+    }
+
+    /// What the kind of wait says to whoever is in the way: an error, or the owners to wound.
+    fn weigh_wait(
+        &self,
+        latched: &Latched<'_, M>,
+        object_at: u32,
+        me: u32,
+        wish: State,
+        wait: Wait,
+    ) -> Result<Vec<u32>, Error> {
+        let object = self.session.object(object_at)?;
+        let mut younger = Vec::new();
+        match wait {
+            Wait::Never => return Err(Error::NotGranted),
+            Wait::Detect | Wait::Until(_) => {}
+            Wait::Die | Wait::Wound => {
+                for blocker in latched.blockers(object, me, self.index, wish)? {
+                    let Some(cell) = self.session.owner_cell(blocker.owner)? else { continue };
+                    let older = (get(&cell.age), blocker.owner) < (self.age(), self.index);
+                    if matches!(wait, Wait::Wound) && !older {
+                        younger.push(blocker.owner);
+                    } else if matches!(wait, Wait::Die) && older {
+                        let generation = get(&cell.generation);
+                        return Err(Error::Died(OwnerId { index: blocker.owner, generation }));
+                    }
+                }
+            }
+        }
+        Ok(younger)
+    }
+
+    fn begin_wait(&self, at: u32, partition: u32) {
+        put(&self.cell.since, self.session.now());
+        put(&self.cell.partition, partition);
+        put(&self.cell.ticket, get(&self.cell.ticket).wrapping_add(1));
+        put(&self.cell.waiting, at);
+        // SeqCst: this store comes before the load of `doom` in `await_decision`, as in
+        // `Session::doom` the store of `doom` before the load of `waiting`: one sees the other.
+        M::fence(SeqCst);
+        self.pending.set(at);
+        self.session.counters.waited();
+    }
+}

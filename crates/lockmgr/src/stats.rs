@@ -1,0 +1,211 @@
+//! Counting, and seeing who holds what.
+
+use core::cell::Cell;
+
+use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
+
+use crate::layout::{FREE, ORPHANED, OWNERS, PARTITIONS, WEAK, WeakPage, get};
+use crate::mode::Mode;
+use crate::name;
+use crate::session::Session;
+use crate::weak::Entry;
+use crate::{Error, OwnerId};
+
+/// What a session has done; kept in its own memory, so that counting costs nobody else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Requests for locks.
+    pub requests: u64,
+    /// Granted in the owner's own memory.
+    pub weak: u64,
+    /// Granted in the table, at once or later.
+    pub granted: u64,
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Deadlocks that this session broke by a victim.
+    pub deadlocks: u64,
+    /// Deadlocks that it broke by moving a waiter.
+    pub softened: u64,
+    /// Dead threads that it put right.
+    pub swept: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters(Cell<Stats>);
+
+macro_rules! counters {
+    ($($name:ident: $field:ident),*) => {
+        impl Counters {
+            $(#[inline(always)]
+            pub(crate) fn $name(&self) {
+                let mut stats = self.0.get();
+                stats.$field += 1;
+                self.0.set(stats);
+            })*
+        }
+    };
+}
+
+counters!(request: requests, weak: weak, granted: granted, waited: waits, deadlock: deadlocks, softened: softened, swept: swept);
+
+/// A hold or a wish, as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Row {
+    /// Whose.
+    pub owner: OwnerId,
+    /// The owner's label.
+    pub label: String,
+    /// The thread slot of the owner, through which [`latchwork_region::Region::threads`] tells the
+    /// process; none if the owner is orphaned.
+    pub thread: Option<u32>,
+    /// Of what.
+    pub object: Vec<u8>,
+    /// The mode held.
+    pub held: Option<Mode>,
+    /// The mode waited for.
+    pub wanted: Option<Mode>,
+    /// How often it was taken.
+    pub count: u32,
+    /// Whether it lies in the owner's own memory.
+    pub weak: bool,
+    /// How long it has waited, in nanoseconds; zero if it does not wait.
+    pub waited_ns: u64,
+}
+
+/// What lies in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Objects with requests.
+    pub objects: u64,
+    /// Objects kept for the next name.
+    pub idle: u64,
+    /// Requests in the table.
+    pub requests: u64,
+    /// Those of them that wait.
+    pub waiting: u64,
+    /// Weak locks in owners' pages.
+    pub weak: u64,
+    /// Owners that are live.
+    pub owners: u64,
+    /// Owners that are orphaned.
+    pub orphans: u64,
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// What this session has done.
+    pub fn stats(&self) -> Stats {
+        self.counters.0.get()
+    }
+
+    /// Counts what there is. Each partition is counted at an instant, all of them at none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn totals(&self) -> Result<Totals, Error> {
+        let mut totals = Totals::default();
+        for number in 0..PARTITIONS {
+            if get(&self.partition(number)?.heads) == 0 {
+                continue;
+            }
+            let latched = self.latch(number)?;
+            for at in latched.each_object()? {
+                let mut any = false;
+                for each in latched.requests(self.object(at)?) {
+                    let (_, _, state) = each?;
+                    totals.requests += 1;
+                    totals.waiting += u64::from(state.waits());
+                    any = true;
+                }
+                if any { totals.objects += 1 } else { totals.idle += 1 }
+            }
+        }
+        for (_, cell) in self.each_owner() {
+            let state = get(&cell.state);
+            totals.owners += u64::from(state != FREE && state != ORPHANED);
+            totals.orphans += u64::from(state == ORPHANED);
+            if get(&cell.weak) != 0 {
+                let page: &WeakPage<M> =
+                    self.inner().region.resolve(Offset::from_raw(get(&cell.weak)))?;
+                let counts = page.states.iter().filter(|s| {
+                    let entry = Entry::of(get(*s));
+                    entry.count != 0
+                });
+                totals.weak += counts.count() as u64;
+            }
+        }
+        Ok(totals)
+    }
+
+    /// Who holds and who waits for what. Each partition is read at an instant, all of them at none;
+    /// weak locks are read as they come and go.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn snapshot(&self) -> Result<Vec<Row>, Error> {
+        let mut rows = Vec::new();
+        let now = self.now();
+        for number in 0..PARTITIONS {
+            if get(&self.partition(number)?.heads) == 0 {
+                continue;
+            }
+            let latched = self.latch(number)?;
+            for at in latched.each_object()? {
+                for each in latched.requests(self.object(at)?) {
+                    let (_, request, state) = each?;
+                    let mut row = self.row(get(&request.owner))?;
+                    row.object = self.name_of(at)?;
+                    row.held = state.holds().then_some(state.mode);
+                    row.wanted = state.waits().then_some(state.want);
+                    row.count = get(&request.count);
+                    if state.waits()
+                        && let Some(cell) = self.owner_cell(get(&request.owner))?
+                    {
+                        row.waited_ns = now.saturating_sub(get(&cell.since));
+                    }
+                    rows.push(row);
+                }
+            }
+        }
+        for (owner, cell) in self.each_owner() {
+            if get(&cell.weak) == 0 || get(&cell.state) == FREE {
+                continue;
+            }
+            let page: &WeakPage<M> =
+                self.inner().region.resolve(Offset::from_raw(get(&cell.weak)))?;
+            for at in 0..WEAK {
+                let entry = Entry::of(get(&page.states[at]));
+                if entry.count != 0 && entry.length <= 64 {
+                    let mut row = self.row(owner)?;
+                    row.object = name::read::<M>(&page.names[at], entry.length);
+                    (row.held, row.count, row.weak) = (Some(entry.mode), entry.count, true);
+                    rows.push(row);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    fn row(&self, index: u32) -> Result<Row, Error> {
+        let cell = self.owner_cell(index)?.ok_or(Error::Foreign)?;
+        let label: Vec<u8> = cell.label.iter().flat_map(|w| get(w).to_le_bytes()).collect();
+        let length = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
+        let thread = self.page(index / OWNERS)?.map_or(0, |page| get(&page.thread));
+        Ok(Row {
+            owner: OwnerId { index, generation: get(&cell.generation) },
+            label: String::from_utf8_lossy(&label[..length]).into_owned(),
+            thread: thread.checked_sub(1).filter(|_| get(&cell.state) != ORPHANED),
+            object: Vec::new(),
+            held: None,
+            wanted: None,
+            count: 0,
+            weak: false,
+            waited_ns: 0,
+        })
+    }
+}

@@ -1,0 +1,380 @@
+//! The table: names to objects, in partitions that grow one by one.
+//!
+//! A partition has chains, twice as many as before whenever it has two objects a chain. Growing
+//! moves object after object to the new chains; `moving` names the one in between, so that a
+//! partition whose latch-holder died in the midst can be put right and the work finished.
+//!
+//! An object whose last request has gone stays, idle, if its chain has no other idle one: the next
+//! name of this chain takes it over. So a lock that comes and goes allocates no object, and no
+//! more idle ones stay than there are chains.
+
+use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
+
+use crate::Error;
+use crate::latch::Latched;
+use crate::layout::{Heads, Object, Small, get, put};
+use crate::name::Name;
+
+/// The highest tier: 8 << 10 chains. Beyond it chains become longer.
+const TIER_MAX: u64 = 10;
+
+/// A chain that leads this far is a ring.
+const CHAIN_MAX: u32 = 1 << 24;
+
+pub(crate) fn ring<T>() -> Result<T, Error> {
+    Err(Error::Region(latchwork_region::Error::Corrupt { what: "list of a lock table", at: 0 }))
+}
+
+impl<M: ConstMachine> Latched<'_, M> {
+    /// The chains of a table, by its word.
+    fn chains(&self, table: u64) -> Result<&[M::AtomicU32], Error> {
+        let region = &self.session.inner().region;
+        let (offset, tier) = (table as u32, table >> 32);
+        macro_rules! at {
+            ($n:literal) => {
+                &region.resolve(Offset::<Heads<M, $n>>::from_raw(offset))?.heads
+            };
+        }
+        Ok(match tier {
+            0 => at!(8),
+            1 => at!(16),
+            2 => at!(32),
+            3 => at!(64),
+            4 => at!(128),
+            5 => at!(256),
+            6 => at!(512),
+            7 => at!(1024),
+            8 => at!(2048),
+            9 => at!(4096),
+            _ => at!(8192),
+        })
+    }
+
+    fn new_chains(&self, tier: u64) -> Result<(), Error> {
+        let thread = &self.session.thread;
+        macro_rules! new {
+            ($n:literal) => {{
+                let cell = thread.alloc::<Heads<M, $n>>()?;
+                put(&self.fresh, tier << 32 | u64::from(cell.offset().raw()));
+                cell.publish();
+            }};
+        }
+        match tier {
+            0 => new!(8),
+            1 => new!(16),
+            2 => new!(32),
+            3 => new!(64),
+            4 => new!(128),
+            5 => new!(256),
+            6 => new!(512),
+            7 => new!(1024),
+            8 => new!(2048),
+            9 => new!(4096),
+            _ => new!(8192),
+        }
+        Ok(())
+    }
+
+    fn free_chains(&self, table: u64) -> Result<(), Error> {
+        self.session.free_chains(table)
+    }
+
+    /// The heads of this partition's chains; none before its first object.
+    #[inline]
+    pub(crate) fn heads(&self) -> Result<&[M::AtomicU32], Error> {
+        match get(&self.heads) {
+            0 => Ok(&[]),
+            table => self.chains(table),
+        }
+    }
+
+    /// The chain of a hash.
+    #[inline(always)]
+    fn chain(heads: &[M::AtomicU32], hash: u32) -> &M::AtomicU32 {
+        &heads[(hash >> 4) as usize & (heads.len() - 1)]
+    }
+
+    /// Whether an object has this name.
+    #[inline]
+    fn is_named(&self, offset: u32, object: &Small<M>, name: &Name<'_>) -> Result<bool, Error> {
+        if get(&object.hash) != name.hash as u32
+            || (get(&object.info) & 0xffff) as usize != name.bytes.len()
+        {
+            return Ok(false);
+        }
+        Ok(name.is_in(self.session.name_words(offset, name.words())?))
+    }
+
+    /// The object of this name, if it is in the table.
+    #[inline]
+    pub(crate) fn find(&self, name: &Name<'_>) -> Result<u32, Error> {
+        let heads = self.heads()?;
+        if heads.is_empty() {
+            return Ok(0);
+        }
+        let mut at = get(Self::chain(heads, name.hash as u32));
+        for _ in 0..CHAIN_MAX {
+            if at == 0 {
+                return Ok(0);
+            }
+            let object = self.session.object(at)?;
+            if self.is_named(at, object, name)? {
+                return Ok(at);
+            }
+            at = get(&object.next);
+        }
+        ring()
+    }
+
+    /// The object of this name, made if there is none.
+    #[inline]
+    pub(crate) fn find_or_make(&self, name: &Name<'_>) -> Result<u32, Error> {
+        let heads = self.heads()?;
+        if !heads.is_empty() {
+            let mut at = get(Self::chain(heads, name.hash as u32));
+            let mut idle = 0;
+            let mut steps = 0;
+            while at != 0 {
+                let object = self.session.object(at)?;
+                if self.is_named(at, object, name)? {
+                    return Ok(at);
+                }
+                if get(&object.head) == 0 && self.fits(object, name) {
+                    idle = at;
+                }
+                at = get(&object.next);
+                steps += 1;
+                if steps == CHAIN_MAX {
+                    return ring();
+                }
+            }
+            if idle != 0 {
+                // Nobody waits for it and nobody looks: we hold the latch.
+                self.baptise(idle, name)?;
+                return Ok(idle);
+            }
+        }
+        self.make(name)
+    }
+
+    /// Whether the cell of an idle object has room for a name, and not far too much.
+    fn fits(&self, object: &Small<M>, name: &Name<'_>) -> bool {
+        tier_of(get(&object.info) as usize & 0xffff) == tier_of(name.bytes.len())
+    }
+
+    fn baptise(&self, at: u32, name: &Name<'_>) -> Result<(), Error> {
+        let object = self.session.object(at)?;
+        put(&object.hash, name.hash as u32);
+        put(&object.info, name.bytes.len() as u32);
+        put(&object.masks, 0);
+        name.write(self.session.name_words(at, name.words())?);
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&self, name: &Name<'_>) -> Result<u32, Error> {
+        if get(&self.heads) == 0 {
+            self.new_chains(0)?;
+            self.move_all()?;
+        } else if u64::from(get(&self.objects)) >= 16 << (get(&self.heads) >> 32)
+            && get(&self.heads) >> 32 < TIER_MAX
+        {
+            self.new_chains((get(&self.heads) >> 32) + 1)?;
+            self.session.point("larger table made");
+            self.move_all()?;
+        }
+        let thread = &self.session.thread;
+        macro_rules! new {
+            ($n:literal) => {{
+                let cell = thread.alloc_dirty::<Object<M, $n>>()?;
+                put(&cell.head, 0);
+                put(&cell.tail, 0);
+                put(&cell.first, 0);
+                put(&cell.length, 0);
+                let at = cell.offset().raw();
+                self.baptise(at, name)?;
+                self.push(self.heads()?, at)?;
+                self.session.point("object linked");
+                cell.publish();
+                at
+            }};
+        }
+        let at = match tier_of(name.bytes.len()) {
+            0 => new!(3),
+            1 => new!(11),
+            2 => new!(27),
+            3 => new!(59),
+            4 => new!(123),
+            5 => new!(251),
+            _ => new!(507),
+        };
+        put(&self.objects, get(&self.objects).wrapping_add(1));
+        Ok(at)
+    }
+
+    /// Puts an object at the head of its chain.
+    pub(crate) fn push(&self, heads: &[M::AtomicU32], at: u32) -> Result<(), Error> {
+        let object = self.session.object(at)?;
+        let chain = Self::chain(heads, get(&object.hash));
+        put(&object.next, get(chain));
+        put(chain, at);
+        Ok(())
+    }
+
+    /// Moves all objects to the `fresh` chains, and makes those the chains. Where it stopped at a
+    /// death it can be called again.
+    pub(crate) fn move_all(&self) -> Result<(), Error> {
+        let fresh = self.chains(get(&self.fresh))?;
+        for chain in self.heads()? {
+            loop {
+                let at = get(chain);
+                if at == 0 {
+                    break;
+                }
+                put(&self.moving, at);
+                self.session.point("object about to move");
+                put(chain, get(&self.session.object(at)?.next));
+                self.session.point("object between tables");
+                self.push(fresh, at)?;
+                put(&self.moving, 0);
+            }
+        }
+        self.settle_tables()
+    }
+
+    /// Makes the `fresh` chains, to which all have moved, the chains.
+    pub(crate) fn settle_tables(&self) -> Result<(), Error> {
+        let old = get(&self.heads);
+        if old == get(&self.fresh) {
+            put(&self.fresh, 0);
+            return Ok(());
+        }
+        if old != 0 {
+            self.session.note_table(old, self.number)?;
+        }
+        put(&self.heads, get(&self.fresh));
+        self.session.point("tables exchanged");
+        put(&self.fresh, 0);
+        if old != 0 {
+            self.free_chains(old)?;
+        }
+        Ok(())
+    }
+
+    /// Called when an object has lost its last request: keeps it idle, or takes it out.
+    #[inline]
+    pub(crate) fn retire(&self, at: u32) -> Result<(), Error> {
+        let object = self.session.object(at)?;
+        put(&object.masks, 0);
+        let heads = self.heads()?;
+        let chain = Self::chain(heads, get(&object.hash));
+        let (mut link, mut other) = (0, false);
+        let mut seen = get(chain);
+        let mut steps = 0;
+        while seen != 0 {
+            let it = self.session.object(seen)?;
+            let next = get(&it.next);
+            if next == at {
+                link = seen;
+            }
+            other |= seen != at && get(&it.head) == 0;
+            seen = next;
+            steps += 1;
+            if steps == CHAIN_MAX {
+                return ring();
+            }
+        }
+        if !other {
+            return Ok(());
+        }
+        self.session.note_object(at, self.number)?;
+        let next = get(&object.next);
+        if link == 0 {
+            put(chain, next);
+        } else {
+            put(&self.session.object(link)?.next, next);
+        }
+        put(&self.objects, get(&self.objects).wrapping_sub(1));
+        self.session.point("object unlinked");
+        let length = get(&object.info) as usize & 0xffff;
+        self.session.free_object(at, length)
+    }
+
+    /// The larger table's chains.
+    pub(crate) fn fresh_heads(&self) -> Result<&[M::AtomicU32], Error> {
+        self.chains(get(&self.fresh))
+    }
+
+    /// All objects of the partition.
+    pub(crate) fn each_object(&self) -> Result<Vec<u32>, Error> {
+        self.objects_of(self.heads()?)
+    }
+
+    /// All objects in these chains.
+    pub(crate) fn objects_of(&self, heads: &[M::AtomicU32]) -> Result<Vec<u32>, Error> {
+        let mut found = Vec::new();
+        for chain in heads {
+            let mut at = get(chain);
+            while at != 0 {
+                found.push(at);
+                at = get(&self.session.object(at)?.next);
+                if found.len() > CHAIN_MAX as usize {
+                    return ring();
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Which size of cell holds a name of this length.
+pub(crate) fn tier_of(length: usize) -> usize {
+    [24, 88, 216, 472, 984, 2008].iter().position(|room| length <= *room).unwrap_or(6)
+}
+
+impl<M: ConstMachine> crate::Session<M> {
+    /// Frees a table's chains, which nothing leads to.
+    pub(crate) fn free_chains(&self, table: u64) -> Result<(), Error> {
+        let (offset, tier) = (table as u32, table >> 32);
+        macro_rules! free {
+            ($n:literal) => {
+                self.thread.free(Offset::<Heads<M, $n>>::from_raw(offset))?
+            };
+        }
+        match tier {
+            0 => free!(8),
+            1 => free!(16),
+            2 => free!(32),
+            3 => free!(64),
+            4 => free!(128),
+            5 => free!(256),
+            6 => free!(512),
+            7 => free!(1024),
+            8 => free!(2048),
+            9 => free!(4096),
+            _ => free!(8192),
+        }
+        Ok(())
+    }
+
+    /// Frees the cell of an object that nothing leads to.
+    pub(crate) fn free_object(&self, at: u32, length: usize) -> Result<(), Error> {
+        macro_rules! free {
+            ($n:literal) => {
+                self.thread.free(Offset::<Object<M, $n>>::from_raw(at))?
+            };
+        }
+        match tier_of(length) {
+            0 => free!(3),
+            1 => free!(11),
+            2 => free!(27),
+            3 => free!(59),
+            4 => free!(123),
+            5 => free!(251),
+            _ => free!(507),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Waiting: how a request that was not granted at once ends.
+//!
+//! A waiter looks for a moment, then sleeps on its request's own word. Who grants or refuses it
+//! does all book-keeping first and writes that word last, so a waiter that gives up either finds
+//! its request undecided, under the latch, and withdraws it, or finds it decided and accepts that.
+//!
+//! No sleep is longer than 50 ms: a granter may be killed before it wakes us, and the dead whose
+//! locks we wait for release them only if somebody looks.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::time::Duration;
+
+use latchwork_machine::{ConstMachine, Deadline, Spin, Word};
+
+use crate::layout::{LIVE, get, put, status};
+use crate::owner::{Owner, OwnerId, reason, reason_number};
+use crate::queue::State;
+use crate::session::Session;
+use crate::{Error, Reason};
+
+/// The longest sleep.
+const NAP_MAX: Duration = Duration::from_millis(50);
+/// How many naps between two searches for a deadlock, but for the first two.
+const DETECT_EVERY: u32 = 20;
+/// From this on a waiter looks for the dead, too.
+const NAP_DEATHS: Duration = Duration::from_millis(3);
+/// How often a process looks for them at most, in nanoseconds.
+const SWEEP_EVERY: u64 = 10_000_000;
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// Waits until the request is decided, or until a deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`], [`Error::Deadlock`], [`Error::Doomed`], [`Error::Region`]. The request
+    /// is withdrawn then; what was held before is held still.
+    pub fn finish(&self, deadline: Option<Deadline>) -> Result<(), Error> {
+        if self.pending.get() == 0 {
+            return Ok(());
+        }
+        let mut spin = Spin::<M>::new(M::SPIN_NS);
+        loop {
+            if let Some(end) = self.poll()? {
+                return end;
+            }
+            if !spin.again() {
+                break;
+            }
+        }
+        let word = &self.session.request(self.pending.get())?.state;
+        let mut nap = self.session.inner().options.detect_after;
+        let mut naps = 0u32;
+        loop {
+            // Acquire: as in `poll`.
+            let seen = word.load(Acquire);
+            if State::of(seen).waits() {
+                let mut until = self.session.after(nap);
+                if let Some(deadline) = deadline
+                    && (deadline.clock != until.clock || deadline.at < until.at)
+                {
+                    until = deadline;
+                }
+                M::wait(word, seen, Some(until));
+            }
+            if let Some(end) = self.poll()? {
+                return end;
+            }
+            if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+                return if self.cancel()? { Err(Error::TimedOut) } else { Ok(()) };
+            }
+            if nap >= NAP_DEATHS {
+                self.session.sweep_sometimes()?;
+            }
+            if naps < 2 || naps.is_multiple_of(DETECT_EVERY) {
+                self.session.detect_from(self.index)?;
+            }
+            naps += 1;
+            nap = (nap * 2).min(NAP_MAX);
+        }
+    }
+
+    /// Looks whether the request is decided: the outcome, or nothing if it waits still. Nothing to
+    /// wait for is a success.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] if it cannot look. The outcome has errors of its own.
+    pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
+        let at = self.pending.get();
+        if at == 0 {
+            return Ok(Some(Ok(())));
+        }
+        let request = self.session.request(at)?;
+        // Acquire: synchronizes with the Release in `set`: what the last holder did is seen.
+        let state = State::of(request.state.load(Acquire));
+        if state.waits() {
+            let why = get(&self.cell.doom);
+            if why != 0 && self.cancel()? {
+                return Ok(Some(Err(reason(why))));
+            }
+            return Ok(None);
+        }
+        self.pending.set(0);
+        if state.status == status::HELD && state.why == 0 {
+            if self.converting.get() {
+                put(&request.count, get(&request.count) + 1);
+            }
+            self.session.counters.granted();
+            return Ok(Some(Ok(())));
+        }
+        let end = self.verdict(state.why)?;
+        if state.status == status::HELD {
+            let latched = self.session.latch(get(&request.partition))?;
+            let object = self.session.object(get(&request.object))?;
+            latched.set(object, request, State::held(state.mode));
+        } else {
+            // Who refused it said so first and then took it out of the queue: once the latch was
+            // ours, that is done.
+            drop(self.session.latch(get(&request.partition))?);
+            self.discard(at)?;
+        }
+        Ok(Some(Err(end)))
+    }
+
+    /// Withdraws the request. False if it was granted meanwhile, or if there is none: then the lock
+    /// is held, once more than before the request.
+    ///
+    /// # Errors
+    ///
+    /// What the request ended with, if it was refused meanwhile; [`Error::Region`].
+    pub fn cancel(&self) -> Result<bool, Error> {
+        let at = self.pending.get();
+        if at == 0 {
+            return Ok(false);
+        }
+        let request = self.session.request(at)?;
+        let latched = self.session.latch(get(&request.partition))?;
+        let state = State::of(get(&request.state));
+        if !state.waits() {
+            drop(latched);
+            return self.poll()?.unwrap_or(Ok(())).map(|()| false);
+        }
+        put(&self.cell.waiting, 0);
+        if state.status == status::CONVERTING {
+            let object = self.session.object(get(&request.object))?;
+            latched.set(object, request, State::held(state.mode));
+            latched.advance(object)?;
+            drop(latched);
+        } else {
+            self.release_request(&latched, at)?;
+            drop(latched);
+            self.discard(at)?;
+        }
+        self.pending.set(0);
+        self.session.wake_all()?;
+        Ok(true)
+    }
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Tells an owner to fail: its wait, if it waits, and all its requests from now on. It keeps
+    /// what it holds until it releases it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`], [`Error::Region`].
+    pub fn kill(&self, owner: OwnerId) -> Result<(), Error> {
+        let cell = self.owner_cell(owner.index)?.ok_or(Error::NoOwner(owner))?;
+        if get(&cell.state) != LIVE || get(&cell.generation) != owner.generation {
+            return Err(Error::NoOwner(owner));
+        }
+        self.doom(owner.index, Reason::Killed)
+    }
+
+    pub(crate) fn doom(&self, index: u32, why: Reason) -> Result<(), Error> {
+        let Some(cell) = self.owner_cell(index)? else { return Ok(()) };
+        put(&cell.doom, reason_number(why));
+        // SeqCst: see `begin_wait`.
+        M::fence(SeqCst);
+        let (at, partition) = (get(&cell.waiting), get(&cell.partition));
+        if at != 0 {
+            self.refuse_waiting(index, at, partition, None, why)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses an owner's request if it still waits for it; with a ticket, if it is that wait.
+    pub(crate) fn refuse_waiting(
+        &self,
+        index: u32,
+        at: u32,
+        partition: u32,
+        ticket: Option<u32>,
+        why: Reason,
+    ) -> Result<bool, Error> {
+        let Some(cell) = self.owner_cell(index)? else { return Ok(false) };
+        let latched = self.latch(partition % crate::layout::PARTITIONS)?;
+        // Under the latch a wait in this partition neither begins nor ends.
+        let same = get(&cell.waiting) == at
+            && get(&cell.partition) == partition
+            && ticket.is_none_or(|ticket| get(&cell.ticket) == ticket);
+        if same {
+            let request = self.request(at)?;
+            latched.refuse(get(&request.object), at, request, reason_number(why))?;
+        }
+        drop(latched);
+        self.wake_all()?;
+        Ok(same)
+    }
+
+    /// Sweeps, unless this process has done so a moment ago.
+    pub(crate) fn sweep_sometimes(&self) -> Result<(), Error> {
+        let (now, last) = (self.now(), &self.inner().swept);
+        let seen = get(last);
+        if now.wrapping_sub(seen) >= SWEEP_EVERY
+            && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
+        {
+            self.sweep()?;
+        }
+        Ok(())
+    }
+}
