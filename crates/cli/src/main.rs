@@ -6,6 +6,7 @@
 //! | `profile` | the same, and say which latches were waited for, and where |
 //! | `demo` | a program of the system's own, with and without |
 //! | `bench` | measure our latches beside other people's |
+//! | `sim` | the same on machines that nobody here owns, simulated |
 //! | `completions`, `man` | for the shell, and for `man` |
 //!
 //! Exit codes: 0 done, 1 failed or found something, 2 misused. `run` and `profile` pass the
@@ -22,6 +23,7 @@ mod program;
 mod report;
 mod session;
 mod signals;
+mod sim;
 mod symbols;
 mod watch;
 
@@ -48,6 +50,11 @@ enum Word {
         #[command(subcommand)]
         what: BenchWhat,
     },
+    /// Simulate large machines
+    Sim {
+        #[command(subcommand)]
+        what: sim::What,
+    },
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -72,6 +79,7 @@ fn main() -> ExitCode {
         Word::Profile(args) => profile::run(args),
         Word::Demo(args) => demo::run(args),
         Word::Bench { what: BenchWhat::Latch(args) } => bench::run(args),
+        Word::Sim { what } => sim::run(what),
         Word::Completions { shell } => completions(shell),
         Word::Man => man(),
     };
@@ -101,11 +109,17 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
 fn man() -> anyhow::Result<ExitCode> {
     let mut page = Vec::new();
     clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-    for word in Cli::command().get_subcommands() {
-        let name = format!("latchwork-{}", word.get_name());
-        let word = word.clone().name(name.leak() as &'static str);
-        clap_mangen::Man::new(word).render(&mut page)?;
-    }
+    pages("latchwork", &Cli::command(), &mut page)?;
     output::print(|out| out.write_all(&page))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The pages of a command's words, and of theirs.
+fn pages(of: &str, command: &clap::Command, to: &mut Vec<u8>) -> anyhow::Result<()> {
+    for word in command.get_subcommands() {
+        let name = format!("{of}-{}", word.get_name());
+        clap_mangen::Man::new(word.clone().name(name.clone().leak() as &'static str)).render(to)?;
+        pages(&name, word, to)?;
+    }
+    Ok(())
 }

@@ -1,0 +1,261 @@
+//! The result as a picture: three panels, told apart by marker and dash, not by colour alone.
+
+use anyhow::anyhow;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::Scene;
+use super::row::Row;
+use super::sweep::Cells;
+use crate::output;
+
+const SIZE: (u32, u32) = (860, 960);
+const TITLE: u32 = 34;
+/// Room for names right of a panel.
+const NAMES: u32 = 150;
+/// Pixels between two names, or two numbers of an axis.
+const LINE: i32 = 15;
+const APART: f64 = 26.0;
+
+/// Colours that differ in brightness and to any eye (Okabe and Ito, 2008).
+const INKS: [RGBColor; 6] = [
+    RGBColor(0, 0, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 140, 105),
+    RGBColor(170, 80, 140),
+    RGBColor(110, 110, 110),
+];
+
+/// Pixels on and off; none is solid.
+const DASHES: [Option<(u32, u32)>; 5] =
+    [None, Some((9, 5)), Some((2, 3)), Some((16, 5)), Some((5, 9))];
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// How a figure is drawn.
+struct Panel {
+    title: &'static str,
+    value: fn(&Row) -> f64,
+    /// From a tick's height to what is written beside it.
+    written: fn(f64) -> String,
+    low: f64,
+    high: f64,
+    ticks: Vec<f64>,
+}
+
+/// An axis with ticks where we want them.
+struct Axis {
+    low: f64,
+    high: f64,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
+        let part = (value - self.low) / (self.high - self.low);
+        from + (part * f64::from(to - from)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.iter().copied().filter(|at| (self.low..=self.high).contains(at)).collect()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.low..self.high
+    }
+}
+
+/// An SVG file.
+pub(super) fn draw(scene: &Scene, cells: &Cells<'_>, rows: &[Row]) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+    drawn(&root, scene, cells, rows).map_err(|error| anyhow!("the plot: {error}"))?;
+    drop(root);
+    Ok(svg)
+}
+
+fn drawn(root: &Area<'_>, scene: &Scene, cells: &Cells<'_>, rows: &[Row]) -> Drawn<()> {
+    root.fill(&WHITE)?;
+    let title = format!("{} on {} (simulated)", scene.workload.name, scene.spec.name);
+    root.draw(&Text::new(title, (12, 10), ("sans-serif", 19)))?;
+    let (_, below) = root.split_vertically(TITLE);
+    let panels = [speed(rows), fairness(), waits(rows)];
+    for (area, panel) in below.split_evenly((panels.len(), 1)).iter().zip(&panels) {
+        draw_panel(root, area, panel, cells, rows)?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+fn speed(rows: &[Row]) -> Panel {
+    let top = rows.iter().map(|row| row.ops_per_s / 1e6).fold(0.0, f64::max).max(1e-6);
+    let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * 10f64.powf((top / 4.0).log10().floor()));
+    let step = step.into_iter().find(|step| top / step <= 5.0).unwrap_or(top);
+    Panel {
+        title: "million operations a second",
+        value: |row| row.ops_per_s / 1e6,
+        written: |height| super::row::rounded(height).to_string(),
+        low: 0.0,
+        high: top * 1.08,
+        ticks: (0..=5).map(|n| f64::from(n) * step).collect(),
+    }
+}
+
+fn fairness() -> Panel {
+    Panel {
+        title: "the busier half of the threads' share of operations; 0.5 is fair",
+        value: |row| row.fairness,
+        written: |height| format!("{height:.1}"),
+        low: 0.48,
+        high: 1.02,
+        ticks: (5..=10).map(|n| f64::from(n) / 10.0).collect(),
+    }
+}
+
+fn waits(rows: &[Row]) -> Panel {
+    let value = |row: &Row| row.p99_ns.max(1.0).log10();
+    let (low, high) = rows
+        .iter()
+        .map(value)
+        .fold((f64::MAX, 0f64), |(low, high), height| (low.min(height), high.max(height)));
+    let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
+    Panel {
+        title: "99 of 100 waits for the latch were no longer",
+        value,
+        written: |height| output::time(10f64.powf(height).round() as u64),
+        low: low - 0.05,
+        high: high + 0.05,
+        ticks: (low as i32..=high as i32).map(f64::from).collect(),
+    }
+}
+
+/// Ticks for numbers of threads, none so near to the one before it that they would overlap.
+fn ticks(threads: &[usize], width: f64, (low, high): (f64, f64)) -> Vec<f64> {
+    let mut kept: Vec<f64> = Vec::new();
+    for at in threads.iter().map(|threads| (*threads as f64).log2()) {
+        let far = |last: &f64| (at - last) / (high - low) * width >= APART;
+        if kept.last().is_none_or(far) {
+            kept.push(at);
+        }
+    }
+    kept
+}
+
+fn draw_panel(
+    root: &Area<'_>,
+    area: &Area<'_>,
+    panel: &Panel,
+    cells: &Cells<'_>,
+    rows: &[Row],
+) -> Drawn<()> {
+    let log = |threads: usize| (threads as f64).log2();
+    let (first, last) = (cells.threads[0], cells.threads[cells.threads.len() - 1]);
+    let range = (log(first) - 0.15, log(last) + 0.15);
+    let ticks = ticks(cells.threads, f64::from(SIZE.0 - NAMES) - 90.0, range);
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .margin_right(NAMES)
+        .caption(panel.title, ("sans-serif", 14))
+        .x_label_area_size(36)
+        .y_label_area_size(62)
+        .build_cartesian_2d(
+            Axis { low: range.0, high: range.1, ticks },
+            Axis { low: panel.low, high: panel.high, ticks: panel.ticks.clone() },
+        )?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(RGBColor(225, 225, 225))
+        .x_label_formatter(&|at| format!("{:.0}", at.exp2()))
+        .y_label_formatter(&|height| (panel.written)(*height))
+        .x_desc("threads")
+        .label_style(("sans-serif", 12))
+        .draw()?;
+    let mut names = Vec::new();
+    for (number, latch) in cells.latches.iter().enumerate() {
+        let ours = rows.iter().filter(|row| row.subject == latch.name);
+        let points: Vec<_> = ours.map(|row| (log(row.threads), (panel.value)(row))).collect();
+        let ink = INKS[number % INKS.len()];
+        let style = ink.stroke_width(if number < INKS.len() { 2 } else { 1 });
+        match DASHES[number % DASHES.len()] {
+            None => _ = chart.draw_series(LineSeries::new(points.clone(), style))?,
+            Some((on, off)) => {
+                let dashes = DashedLineSeries::new(points.clone(), on, off, style);
+                chart.draw_series(dashes)?;
+            }
+        }
+        let pixels: Vec<_> = points.iter().map(|point| chart.backend_coord(point)).collect();
+        for at in &pixels {
+            mark(root, *at, number, ink)?;
+        }
+        if let Some(end) = pixels.last() {
+            names.push((*end, number, latch.name));
+        }
+    }
+    let (_, bottom) = chart.backend_coord(&(range.0, panel.low));
+    name_lines(root, names, bottom)
+}
+
+/// Writes each line's name beside its end; names that would overlap are moved apart.
+fn name_lines(
+    root: &Area<'_>,
+    mut names: Vec<((i32, i32), usize, &str)>,
+    bottom: i32,
+) -> Drawn<()> {
+    names.sort_by_key(|((_, y), number, _)| (*y, *number));
+    let mut heights: Vec<i32> = names.iter().map(|((_, y), ..)| *y).collect();
+    // Down as far as needed, then up from the panel's bottom.
+    for at in 1..heights.len() {
+        heights[at] = heights[at].max(heights[at - 1] + LINE);
+    }
+    let mut floor = bottom;
+    for height in heights.iter_mut().rev() {
+        *height = (*height).min(floor);
+        floor = *height - LINE;
+    }
+    let x = SIZE.0 as i32 - NAMES as i32 + 26;
+    let style =
+        ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
+    for (((from, y), number, name), height) in names.into_iter().zip(heights) {
+        let ink = INKS[number % INKS.len()];
+        let lead = vec![(from + 6, y), (x - 9, height)];
+        root.draw(&PathElement::new(lead, RGBColor(190, 190, 190).stroke_width(1)))?;
+        mark(root, (x, height), number, ink)?;
+        root.draw(&Text::new(name.to_owned(), (x + 10, height), style.clone()))?;
+    }
+    Ok(())
+}
+
+/// A line's marker: filled ones first, then hollow ones, then strokes.
+fn mark(root: &Area<'_>, (x, y): (i32, i32), number: usize, ink: RGBColor) -> Drawn<()> {
+    let at =
+        |points: &[(i32, i32)]| points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect::<Vec<_>>();
+    let square = [(-4, -4), (4, -4), (4, 4), (-4, 4), (-4, -4)];
+    let triangle = [(0, -5), (5, 4), (-5, 4), (0, -5)];
+    let diamond = [(0, -6), (5, 0), (0, 6), (-5, 0), (0, -6)];
+    let hollow = |shape: &[(i32, i32)]| -> Drawn<()> {
+        root.draw(&Polygon::new(at(shape), WHITE.filled()))?;
+        Ok(root.draw(&PathElement::new(at(shape), ink.stroke_width(1)))?)
+    };
+    match number % 8 {
+        0 => root.draw(&Circle::new((x, y), 4, ink.filled()))?,
+        1 => hollow(&square)?,
+        2 => root.draw(&Polygon::new(at(&triangle), ink.filled()))?,
+        3 => hollow(&diamond)?,
+        4 => root.draw(&Polygon::new(at(&square), ink.filled()))?,
+        5 => hollow(&triangle)?,
+        6 => root.draw(&Polygon::new(at(&diamond), ink.filled()))?,
+        _ => {
+            root.draw(&PathElement::new(at(&[(-4, -4), (4, 4)]), ink.stroke_width(2)))?;
+            root.draw(&PathElement::new(at(&[(-4, 4), (4, -4)]), ink.stroke_width(2)))?;
+        }
+    }
+    Ok(())
+}

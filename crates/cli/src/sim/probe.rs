@@ -1,0 +1,45 @@
+//! `latchwork sim probe`: this host as a simulated machine.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use latchwork_sim::Spec;
+use std::io::Write;
+
+use crate::output;
+
+/// Measure this host, and write it down as a machine named `here`
+///
+/// Some seconds. It measures what an access costs that finds its line in another core's cache, by
+/// distance, and what a core does alone; what it cannot measure is taken from another machine in
+/// proportion, and the file says so. A host that is busy with other things measures too slow.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork sim probe -o here.toml     # `--machine here` finds it in this directory
+  latchwork sim probe -o ~/.config/latchwork/here.toml     # or, from anywhere, there
+  latchwork sim probe | less")]
+pub(crate) struct Args {
+    /// Write the machine's file here, not to stdout
+    #[arg(short, long, value_name = "FILE.toml")]
+    output: Option<PathBuf>,
+}
+
+/// Measures and writes.
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let found = latchwork_sim::probe::probe().context("this host cannot be measured")?;
+    let text = found.toml();
+    Spec::parse(&text).context("what was measured makes no machine")?;
+    match args.output {
+        Some(path) => {
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+            output::print(|out| writeln!(out, "{found}\nwritten to {}", path.display()))?;
+        }
+        None => {
+            output::print(|out| out.write_all(text.as_bytes()))?;
+            eprintln!("{found}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,167 @@
+//! A row of the result, as programs read it.
+
+use std::io::{self, Write};
+
+use latchwork_bench::sim::Point;
+use latchwork_bench::stats::{Ratio, median, spread};
+use serde::Serialize;
+
+use super::Scene;
+use super::sweep::{Cell, Cells};
+
+/// Runs that lie further apart than this do not compare unless they agree.
+const FAR_APART: f64 = 0.2;
+
+/// A latch with so many threads. Numbers are medians over the seeds.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    bench: &'static str,
+    pub(super) subject: &'static str,
+    pub(super) rival: bool,
+    machine: String,
+    pub(super) threads: usize,
+    procs: usize,
+    params: Params,
+    pub(super) ops_per_s: f64,
+    ns_per_op: f64,
+    spread: f64,
+    p50_ns: f64,
+    pub(super) p99_ns: f64,
+    pub(super) fairness: f64,
+    runs: usize,
+    pub(super) noisy: bool,
+    max_ns: f64,
+    near_per_op: f64,
+    far_per_op: f64,
+    accesses: f64,
+    /// Throughput over the first latch's, the median of the seeds' own ratios.
+    pub(super) ratio: Option<f64>,
+    ratio_to: Option<&'static str>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Params {
+    workload: &'static str,
+    inside: u64,
+    outside: u64,
+    us: u64,
+    seed: u64,
+}
+
+impl Params {
+    pub(super) fn new(scene: &Scene) -> Self {
+        let shape = &scene.workload.shape;
+        Self {
+            workload: scene.workload.name,
+            inside: shape.inside,
+            outside: shape.outside,
+            us: scene.us,
+            seed: scene.seed,
+        }
+    }
+}
+
+impl Row {
+    /// A row for each cell that has a result.
+    pub(super) fn all(scene: &Scene, cells: &Cells<'_>, points: &[Cell]) -> Vec<Self> {
+        let rows = points.chunks(cells.latches.len()).flat_map(|line| {
+            let first = &line[0];
+            line.iter()
+                .filter(|cell| !cell.is_empty())
+                .map(move |cell| Self::new(scene, cell, first))
+        });
+        rows.collect()
+    }
+
+    fn new(scene: &Scene, cell: &Cell, first: &Cell) -> Self {
+        let of = |pick: fn(&Point) -> f64| cell.iter().map(pick).collect::<Vec<_>>();
+        let middle = |pick| rounded(median(&of(pick)));
+        let speeds = of(|point| point.ops_per_s);
+        let apart = spread(&speeds);
+        let theirs: Vec<f64> = first.iter().map(|point| point.ops_per_s).collect();
+        let same = first.first().is_some_and(|point| point.subject == cell[0].subject);
+        let ratio = if same { None } else { Ratio::paired(&speeds, &theirs) };
+        let point = &cell[0];
+        Self {
+            bench: "sim",
+            subject: point.subject,
+            rival: point.rival,
+            machine: point.machine.clone(),
+            threads: point.threads,
+            procs: 1,
+            params: Params::new(scene),
+            ops_per_s: middle(|point| point.ops_per_s),
+            ns_per_op: middle(
+                |point| if point.ops_per_s > 0.0 { 1e9 / point.ops_per_s } else { 0.0 },
+            ),
+            spread: rounded(apart),
+            p50_ns: middle(|point| point.p50_ns),
+            p99_ns: middle(|point| point.p99_ns),
+            fairness: middle(|point| point.fairness),
+            runs: cell.len(),
+            noisy: apart > FAR_APART && ratio.is_none_or(|ratio| !ratio.unanimous),
+            max_ns: middle(|point| point.max_ns),
+            near_per_op: middle(|point| point.near_per_op),
+            far_per_op: middle(|point| point.far_per_op),
+            accesses: middle(|point| point.accesses as f64),
+            ratio: ratio.map(|ratio| rounded(ratio.mid)),
+            ratio_to: ratio.and(first.first()).map(|point| point.subject),
+        }
+    }
+}
+
+/// Five digits that count.
+pub(super) fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let digits = 4 - value.abs().log10().floor() as i32;
+    if digits <= 0 {
+        return value.round();
+    }
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+/// JSON lines.
+pub(super) fn json(rows: &[impl Serialize], out: &mut impl Write) -> io::Result<()> {
+    for row in rows {
+        serde_json::to_writer(&mut *out, row)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// A line for each row, with the parameters as columns of their own.
+pub(super) fn csv(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+    let flat = |row: &Row| -> Vec<(String, serde_json::Value)> {
+        let serde_json::Value::Object(map) = serde_json::json!(row) else { return Vec::new() };
+        let one = |(key, value): (String, serde_json::Value)| match value {
+            serde_json::Value::Object(inner) => inner.into_iter().collect(),
+            value => vec![(key, value)],
+        };
+        map.into_iter().flat_map(one).collect()
+    };
+    let cell = |value: &serde_json::Value| match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => quoted(text),
+        value => value.to_string(),
+    };
+    for (number, row) in rows.iter().enumerate() {
+        let row = flat(row);
+        if number == 0 {
+            let names: Vec<_> = row.iter().map(|(key, _)| key.as_str()).collect();
+            writeln!(out, "{}", names.join(","))?;
+        }
+        let cells: Vec<_> = row.iter().map(|(_, value)| cell(value)).collect();
+        writeln!(out, "{}", cells.join(","))?;
+    }
+    Ok(())
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text.to_owned()
+}
