@@ -3,9 +3,9 @@
 use latchwork_machine::Machine;
 
 use crate::{
-    Ahmcs, Array, Bakery, Bytes, CBoMcs, Clh, Cna, CohortRw, CohortTicket, Dekker, Delegate,
-    FlatCombining, Hbo, Hclh, Hemlock, Hmcs, Lock, Malthusian, Mcs, Qspinlock, Rcl, SharedLock,
-    StockMutex, StockRwsem, Tas, Ticket, Ttas, TtasPlain,
+    Ahmcs, Array, Bakery, Bytes, CBoMcs, Clh, Cna, CohortRw, CohortTicket, Cst, Dekker, Delegate,
+    FlatCombining, Hbo, Hclh, Hemlock, Hmcs, Lock, Malthusian, Mcs, McsTp, Qspinlock, Rcl,
+    SharedLock, StockMutex, StockRwsem, Tas, Ticket, Ttas, TtasPlain,
 };
 
 /// What one can do with a lock.
@@ -111,12 +111,17 @@ pub const NAMES: &[Name] = &[
         .numa()
         .published(1152, 24, 24),
     name("hmcs", "hierarchical MCS, two levels", CHABBI_2015, 2015, Exclusive).numa(),
+    name("cst", "CST: nodes' queues of threads, sleepers apart", KASHYAP_2017, 2017, Exclusive)
+        .numa()
+        .blocks()
+        .published(1056, 24, 0),
     name("stock-mutex", "as Linux's mutex", "Molnar, Zijlstra and Low, Linux", 2016, Exclusive)
         .races()
         .blocks()
         .published(40, 32, 0),
     name("hemlock", "Hemlock", "Dice and Kogan, SPAA", 2021, Exclusive),
     name("malthusian", "Malthusian lock, spinning", "Dice, EuroSys", 2017, Exclusive),
+    name("mcs-tp", "time-published MCS", "He, Scherer and Scott, HiPC", 2005, Exclusive),
     name("hbo", "hierarchical backoff", "Radovic and Hagersten, HPCA", 2003, Exclusive)
         .numa()
         .races(),
@@ -141,6 +146,7 @@ pub const NAMES: &[Name] = &[
 
 const CALCIU_2013: &str = "Calciu, Dice, Lev, Luchangco, Marathe and Shavit, PPoPP";
 const HENDLER_2010: &str = "Hendler, Incze, Shavit and Tzafrir, SPAA";
+const KASHYAP_2017: &str = "Kashyap, Min and Kim, USENIX ATC";
 const LOZI_2012: &str = "Lozi, David, Thomas, Lawall and Muller, USENIX ATC";
 const DICE_2012: &str = "Dice, Marathe and Shavit, PPoPP";
 const CHABBI_2015: &str = "Chabbi, Fagan and Mellor-Crummey, PPoPP";
@@ -165,9 +171,11 @@ pub fn exclusive<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn Lock>
         "cohort-ticket" => boxed::<CohortTicket<M>>,
         "c-bo-mcs" => boxed::<CBoMcs<M>>,
         "hmcs" => boxed::<Hmcs<M>>,
+        "cst" => boxed::<Cst<M>>,
         "stock-mutex" => boxed::<StockMutex<M>>,
         "hemlock" => boxed::<Hemlock<M>>,
         "malthusian" => boxed::<Malthusian<M>>,
+        "mcs-tp" => boxed::<McsTp<M>>,
         "hbo" => boxed::<Hbo<M>>,
         "hclh" => boxed::<Hclh<M>>,
         "ahmcs" => boxed::<Ahmcs<M>>,
