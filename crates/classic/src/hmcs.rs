@@ -44,8 +44,11 @@ pub(crate) struct Tree<M: Machine> {
 }
 
 impl<M: Machine> Tree<M> {
-    /// Sections of a turn on one node, before the root is released. LiTL's threshold, and that of
-    /// the cohort locks.
+    /// Sections of a turn on one node, before the root is released.
+    ///
+    /// The paper names no number: it computes one for each level from the machine's latencies and
+    /// from how much of the best throughput one wants. This is what LiTL takes (Guiroux, Lachaize
+    /// and Quema, USENIX ATC 2016), so that HMCS and the cohort locks are compared with one bound.
     pub(crate) const TURN_MAX: u32 = 100;
 
     pub(crate) fn new(threads: usize) -> Self {

@@ -3,9 +3,9 @@
 use latchwork_machine::Machine;
 
 use crate::{
-    Ahmcs, Array, Bakery, Bytes, CBoMcs, Clh, Cna, CohortRw, CohortTicket, Cst, Dekker, Delegate,
-    FlatCombining, Hbo, Hclh, Hemlock, Hmcs, Lock, Malthusian, Mcs, McsTp, Qspinlock, Rcl,
-    SharedLock, StockMutex, StockRwsem, Tas, Ticket, Ttas, TtasPlain,
+    Ahmcs, Array, Bakery, Bytes, CBoMcs, Clh, Cna, CnaKernel, CohortRw, CohortTicket, Cst, Dekker,
+    Delegate, FlatCombining, Hbo, Hclh, Hemlock, Hmcs, Lock, Malthusian, Mcs, McsTp, Qspinlock,
+    Rcl, SharedLock, StockMutex, StockRwsem, Tas, Ticket, Ttas, TtasPlain,
 };
 
 /// What one can do with a lock.
@@ -106,6 +106,9 @@ pub const NAMES: &[Name] = &[
     name("cna", "compact NUMA-aware lock", "Dice and Kogan, EuroSys", 2019, Exclusive)
         .numa()
         .published(8, 28, 28),
+    name("cna-kernel", "CNA in a queued spinlock", "Kogan and Dice, for Linux", 2019, Exclusive)
+        .numa()
+        .at_most(crate::qspinlock::THREADS_MAX),
     name("cohort-ticket", "cohort of tickets, C-TKT-TKT", DICE_2012, 2012, Exclusive).numa(),
     name("c-bo-mcs", "cohort of MCS under backoff, C-BO-MCS", DICE_2012, 2012, Exclusive)
         .numa()
@@ -168,6 +171,7 @@ pub fn exclusive<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn Lock>
         "clh" => boxed::<Clh<M>>,
         "qspinlock" => boxed::<Qspinlock<M>>,
         "cna" => boxed::<Cna<M>>,
+        "cna-kernel" => boxed::<CnaKernel<M>>,
         "cohort-ticket" => boxed::<CohortTicket<M>>,
         "c-bo-mcs" => boxed::<CBoMcs<M>>,
         "hmcs" => boxed::<Hmcs<M>>,

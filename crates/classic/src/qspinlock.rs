@@ -15,7 +15,9 @@
 //! | held alone | sets `pending` and waits on the lock; it needs no node |
 //! | pending or queued | queues, and waits on its own node to become the head |
 //!
-//! The head waits until the lock is neither held nor pending, takes it, and calls the next.
+//! The head waits until the lock is neither held nor pending, takes it, and calls the next. Whom it
+//! calls is the [`Order`]'s affair, as it is a matter of hooks in the kernel's patches: [`Fifo`]
+//! here, `ByNode` in `cna_kernel.rs`.
 //!
 //! The kernel exchanges the whole word in its fast path and its parts elsewhere, for which Rust's
 //! memory model has no words. Here all steps are on the parts, so a comer that saw nobody wait may
@@ -31,11 +33,18 @@ use crate::{Bytes, Lock, Row, row};
 /// The most threads: a node's number has 16 bits.
 pub(crate) const THREADS_MAX: usize = 0xFFFF;
 
+/// Not the head yet.
+const WAITS: u32 = 0;
+/// The head; an order may call with more.
+pub(crate) const HEAD: u32 = 1;
+
+/// A waiter's node: what every order needs, and what this one does besides.
 #[derive(Default)]
 #[repr(C)]
-struct Node<M: Machine> {
-    next: M::AtomicU32,
-    head: M::AtomicU32,
+pub(crate) struct Node<M: Machine, T> {
+    pub(crate) next: M::AtomicU32,
+    pub(crate) head: M::AtomicU32,
+    pub(crate) more: T,
 }
 
 #[derive(Default)]
@@ -46,13 +55,40 @@ struct Parts<M: Machine> {
     tail: M::AtomicU16,
 }
 
-/// A lock as Linux's queued spinlock: 4 bytes, and 8 for each thread that waits in the queue.
-pub struct Qspinlock<M: Machine> {
-    parts: Padded<Parts<M>>,
-    nodes: Row<Node<M>>,
+/// Whom the head of a queued spinlock calls next.
+pub trait Order<M: Machine>: Sized + Send + Sync + 'static {
+    /// What a waiter needs for it.
+    type More: Default + Send + Sync + 'static;
+
+    /// Prepares the node of a thread that is about to queue.
+    fn join(more: &Self::More);
+
+    /// Takes the head out of the queue, and calls the next. The head has the lock.
+    fn leave(lock: &Qspinlock<M, Self>, me: usize);
 }
 
-impl<M: Machine> Lock for Qspinlock<M> {
+/// First come, first served.
+pub struct Fifo;
+
+impl<M: Machine> Order<M> for Fifo {
+    type More = ();
+
+    fn join(_: &()) {}
+
+    fn leave(lock: &Qspinlock<M, Self>, me: usize) {
+        if !lock.close(me, 0) {
+            lock.call(lock.next(me), HEAD);
+        }
+    }
+}
+
+/// A lock as Linux's queued spinlock: 4 bytes, and 8 for each thread that waits in the queue.
+pub struct Qspinlock<M: Machine, O: Order<M> = Fifo> {
+    parts: Padded<Parts<M>>,
+    nodes: Row<Node<M, O::More>>,
+}
+
+impl<M: Machine, O: Order<M>> Lock for Qspinlock<M, O> {
     fn new(threads: usize) -> Self {
         assert!(threads <= THREADS_MAX, "a queued spinlock serves {THREADS_MAX} threads");
         Self { parts: Padded::default(), nodes: row(threads) }
@@ -75,11 +111,12 @@ impl<M: Machine> Lock for Qspinlock<M> {
     }
 
     fn bytes(&self, _: usize) -> Bytes {
-        Bytes { lock: size_of::<Parts<M>>(), waiter: size_of::<Node<M>>(), holder: 0 }
+        let waiter = size_of::<Node<M, O::More>>();
+        Bytes { lock: size_of::<Parts<M>>(), waiter, holder: 0 }
     }
 }
 
-impl<M: Machine> Qspinlock<M> {
+impl<M: Machine, O: Order<M>> Qspinlock<M, O> {
     #[inline]
     fn take(&self) -> bool {
         // Acquire: synchronizes with the Release in `unlock`.
@@ -115,26 +152,51 @@ impl<M: Machine> Qspinlock<M> {
         let (parts, node, number) = (&*self.parts, &self.nodes[me], me as u16 + 1);
         // Relaxed: the exchange passes them on.
         node.next.store(0, Relaxed);
-        node.head.store(0, Relaxed);
+        node.head.store(WAITS, Relaxed);
+        O::join(&node.more);
         // Release: our cleared node comes before the link of who finds us there. Acquire: so does
         // that of the one before us.
         let before = parts.tail.swap(number, AcqRel);
-        if before != 0 {
-            // Release: synchronizes with the Acquire below, of the head before us.
+        if before == 0 {
+            node.head.store(HEAD, Relaxed);
+        } else {
+            // Release: synchronizes with the Acquire of who reads the link: `next` and orders.
             self.nodes[usize::from(before) - 1].next.store(u32::from(number), Release);
-            // Acquire: synchronizes with the Release below, of the head before us.
-            M::spin_until(&node.head, Acquire, |head| head == 1);
+            // Acquire: synchronizes with the Release in `call`.
+            M::spin_until(&node.head, Acquire, |head| head != WAITS);
         }
         // Relaxed: `take` acquires.
         M::spin_until(&parts.pending, Relaxed, |pending| pending == 0);
         self.take_soon();
-        // Release: our node is ours again, and clear, before the next first comer uses the queue.
-        if parts.tail.compare_exchange(number, 0, Release, Relaxed).is_ok() {
-            return;
+        O::leave(self, me);
+    }
+
+    /// The node of this number.
+    pub(crate) fn at(&self, number: u32) -> &Node<M, O::More> {
+        &self.nodes[number as usize - 1]
+    }
+
+    /// Takes the head out if nobody is known to follow, and leaves `last` as the last. Whether
+    /// nobody followed.
+    pub(crate) fn close(&self, me: usize, last: u32) -> bool {
+        // Relaxed: a guess; if somebody follows, the exchange fails.
+        if self.nodes[me].next.load(Relaxed) != 0 {
+            return false;
         }
-        // Acquire: synchronizes with the Release of the link above.
-        let next = M::spin_until(&node.next, Acquire, |next| next != 0);
-        // Release: synchronizes with the Acquire of the wait above.
-        self.nodes[next as usize - 1].head.store(1, Release);
+        // Release: our node is ours again, and clear, before the next first comer uses the queue;
+        // and what an order wrote in `last` comes before who follows it.
+        self.parts.tail.compare_exchange(me as u16 + 1, last as u16, Release, Relaxed).is_ok()
+    }
+
+    /// Who follows, or is about to.
+    pub(crate) fn next(&self, me: usize) -> u32 {
+        // Acquire: synchronizes with the Release of the link in `queue`.
+        M::spin_until(&self.nodes[me].next, Acquire, |next| next != 0)
+    }
+
+    /// Makes the thread of this number the head.
+    pub(crate) fn call(&self, number: u32, with: u32) {
+        // Release: synchronizes with the Acquire of the wait in `queue`.
+        self.at(number).head.store(with, Release);
     }
 }

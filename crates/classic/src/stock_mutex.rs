@@ -16,6 +16,12 @@
 //! | `HANDOFF` | release must not free it, but give it to the first | the first, woken in vain | who gives it |
 //! | `PICKUP` | the owner named is yet to come | who gives it | that owner |
 //!
+//! How fair it is: who spins does so in turn, and the first sleeper, woken in vain, has the mutex
+//! handed over at the next release. But whoever finds it free takes it, and the spinner learns of a
+//! release one cache miss later. So an owner that comes back at once overtakes the spinner every
+//! time, for as long as nobody's quantum ends, in Linux as here; one that is away for a microsecond
+//! does not.
+//!
 //! Invariants: the owner field changes from zero to a thread's number by that thread's exchange, to
 //! zero or another's by the owner's; the first sleeper is called after each release that saw
 //! `WAITERS`. All lies on one line, as it does in the kernel; the list's guard is a plain spin lock.
