@@ -101,6 +101,11 @@ impl<M: ConstMachine> Session<M> {
         self.counters.0.get()
     }
 
+    /// How many owners there are, the dead that nobody met yet among them. Takes no latch.
+    pub fn owners(&self) -> usize {
+        self.each_owner().filter(|(_, cell)| get(&cell.state) != FREE).count()
+    }
+
     /// Counts what there is. Each partition is counted at an instant, all of them at none.
     ///
     /// # Errors
