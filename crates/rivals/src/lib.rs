@@ -2,12 +2,15 @@
 //!
 //! Each is what a user would write: `lock().unwrap()` and a guard for std, a guard for
 //! parking_lot, a call through the C library for pthread. All protect nothing by themselves and
-//! run a closure under the lock, so that the guard's own cost is part of the measure.
+//! run a closure under the lock, so that the guard's own cost is part of the measure. Berkeley DB's
+//! lock manager has lockers and handles instead, as its own users see them.
 
 #![warn(clippy::all)]
 
+mod bdb;
 mod pthread;
 
+pub use crate::bdb::{Bdb, BdbCounts, BdbError, BdbLock, BdbLocker, BdbSizes};
 pub use crate::pthread::{PthreadAdaptive, PthreadMutex, PthreadRwLock};
 
 /// `std::sync::Mutex`, with its check for poison.
