@@ -202,7 +202,7 @@ impl World {
         }
         let (latency, near) = self.latency(line, core, request.kind);
         // Chance of a few percent, or threads fall into step as they never do in silicon.
-        let latency = latency + self.rng.below(latency / 16 + 1);
+        let latency = latency - latency / 32 + self.rng.below(latency / 16 + 1);
         let rules = self.spec.coherence;
         let left = (latency as f64 * rules.overlap) as u64;
         let done = (request.arrival + latency).max(now + left);
@@ -233,6 +233,7 @@ impl World {
     /// A request is granted at `done`.
     fn granted(&mut self, request: &Request, done: u64) {
         if request.itself {
+            // An atomic operation takes its time once its line is there, and the others theirs.
             let atomic = request.kind == Kind::Atomic;
             let work = if atomic { self.cost.atomic_hit } else { RETIRE };
             self.resume(request.thread, done + work);

@@ -96,8 +96,12 @@ pub const FIGURES: &[Figure] = &[
     },
 ];
 
-const KERNEL: &[(&str, &str)] =
-    &[("Stock", "qspinlock"), ("Cohort", "c-bo-mcs"), ("CNA", "cna"), ("ShflLock_NB", "shfl-spin")];
+const KERNEL: &[(&str, &str)] = &[
+    ("Stock", "qspinlock"),
+    ("Cohort", "c-bo-mcs"),
+    ("CNA", "cna-kernel"),
+    ("ShflLock_NB", "shfl-spin"),
+];
 
 /// A point of a figure.
 #[derive(Clone, Copy, Debug, Serialize)]

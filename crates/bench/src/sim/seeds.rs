@@ -5,6 +5,9 @@
 //! 3. PostgreSQL's LWLock with its state under a spinlock and with an atomic state (mail of 2013).
 //! 4. ShflLock against Linux's mutex and CST as files are created (SOSP 2019).
 
+use latchwork_classic::exclusive;
+use latchwork_latch::ShflMutex;
+use latchwork_machine::Native;
 use latchwork_sim::Spec;
 use serde::Serialize;
 
@@ -31,12 +34,19 @@ pub struct Claim {
 
 /// Half of a quotient.
 #[derive(Clone, Copy, Debug)]
-struct Half {
-    machine: &'static str,
-    workload: &'static str,
-    subject: &'static str,
-    threads: usize,
-    us: f64,
+enum Half {
+    /// Operations a second of a run.
+    Ops {
+        machine: &'static str,
+        workload: &'static str,
+        subject: &'static str,
+        threads: usize,
+        us: f64,
+    },
+    /// Bytes of a published lock that the threads of one socket use.
+    Bytes(&'static str),
+    /// Bytes of our mutex.
+    Ours,
 }
 
 const fn half(
@@ -46,7 +56,7 @@ const fn half(
     threads: usize,
     us: f64,
 ) -> Half {
-    Half { machine, workload, subject, threads, us }
+    Half::Ops { machine, workload, subject, threads, us }
 }
 
 const fn lockers(subject: &'static str, threads: usize) -> Half {
@@ -135,6 +145,42 @@ pub const CLAIMS: &[Claim] = &[
         over: create("shfl-mutex", 192),
         under: create("shfl-mutex", 24),
     },
+    Claim {
+        seed: 4,
+        text: "CST at 192 threads over 24: nor does it",
+        published: "about 1",
+        least: 0.9,
+        most: 1.3,
+        over: create("cst", 192),
+        under: create("cst", 24),
+    },
+    Claim {
+        seed: 4,
+        text: "CST over ShflLock at one thread",
+        published: "below 1: more atomic operations",
+        least: 0.5,
+        most: 0.999,
+        over: create("cst", 1),
+        under: create("shfl-mutex", 1),
+    },
+    Claim {
+        seed: 4,
+        text: "memory of Linux's mutex over ShflLock's",
+        published: "17.8 MB / 10.5 MB = 1.7 of all locks; 40 B / 12 B a lock",
+        least: 1.5,
+        most: 6.0,
+        over: Half::Bytes("stock-mutex"),
+        under: Half::Ours,
+    },
+    Claim {
+        seed: 4,
+        text: "memory of CST, used by one socket, over ShflLock's",
+        published: "140 MB / 10.5 MB = 13",
+        least: 9.0,
+        most: 20.0,
+        over: Half::Bytes("cst"),
+        under: Half::Ours,
+    },
 ];
 
 /// A claim, and what the simulator says.
@@ -152,9 +198,9 @@ pub struct Verdict {
     pub most: f64,
     /// The simulated quotient.
     pub simulated: f64,
-    /// Operations a second of its upper half.
+    /// Its upper half: operations a second, or bytes.
     pub over: f64,
-    /// Operations a second of its lower half.
+    /// Its lower half.
     pub under: f64,
     /// Whether it agrees.
     pub agrees: bool,
@@ -167,7 +213,7 @@ impl Claim {
     ///
     /// If a run fails.
     pub fn judge(&self) -> Result<Verdict, RunError> {
-        let (over, under) = (self.over.ops()?, self.under.ops()?);
+        let (over, under) = (self.over.value()?, self.under.value()?);
         let simulated = over / under;
         Ok(Verdict {
             seed: self.seed,
@@ -184,16 +230,28 @@ impl Claim {
 }
 
 impl Half {
-    fn ops(&self) -> Result<f64, RunError> {
-        let spec = Spec::shipped(self.machine).expect("a machine that is shipped");
-        let plan = Plan {
-            spec: &spec,
-            workload: Workload::named(self.workload).expect("a workload that there is"),
-            subject: Subject::named(self.subject).expect("a lock that there is"),
-            threads: self.threads,
-            ns: self.us * 1000.0,
-            seed: 1,
-        };
-        Ok(run(&plan)?.ops_per_s)
+    fn value(&self) -> Result<f64, RunError> {
+        match *self {
+            Self::Ops { machine, workload, subject, threads, us } => {
+                let spec = Spec::shipped(machine).expect("a machine that is shipped");
+                let plan = Plan {
+                    spec: &spec,
+                    workload: Workload::named(workload).expect("a workload that there is"),
+                    subject: Subject::named(subject).expect("a lock that there is"),
+                    threads,
+                    ns: us * 1000.0,
+                    seed: 1,
+                };
+                Ok(run(&plan)?.ops_per_s)
+            }
+            Self::Bytes(name) => {
+                let lock = exclusive::<Native>(name, 1).expect("a lock that there is");
+                // Some grow with their first use.
+                lock.lock(0);
+                lock.unlock(0);
+                Ok(lock.bytes(1).lock as f64)
+            }
+            Self::Ours => Ok(size_of::<ShflMutex>() as f64),
+        }
     }
 }

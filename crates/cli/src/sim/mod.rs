@@ -1,6 +1,7 @@
 //! `latchwork sim`: latches on machines that nobody here owns.
 
 mod explain;
+mod judge;
 mod lists;
 mod machine;
 mod plot;
@@ -35,6 +36,8 @@ pub(crate) enum What {
     Workloads(lists::ListArgs),
     Latches(lists::ListArgs),
     Probe(probe::Args),
+    Judge(judge::JudgeArgs),
+    Seeds(judge::SeedsArgs),
 }
 
 /// Run a workload under some latches, by numbers of threads
@@ -188,6 +191,8 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::Workloads(args) => lists::workloads(&args),
         What::Latches(args) => lists::latches(&args),
         What::Probe(args) => probe::run(args),
+        What::Judge(args) => judge::judge(&args),
+        What::Seeds(args) => judge::seeds(&args),
     }
 }
 
