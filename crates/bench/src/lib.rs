@@ -28,6 +28,7 @@ mod contest;
 mod fault;
 mod figures;
 mod latch;
+pub mod lock;
 mod measure;
 mod report;
 mod row;

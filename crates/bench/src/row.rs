@@ -138,10 +138,10 @@ fn rounded(value: f64) -> f64 {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn short<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn short<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(rounded(*value))
 }
 
-fn maybe_short<S: Serializer>(value: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn maybe_short<S: Serializer>(value: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     value.map(rounded).serialize(to)
 }

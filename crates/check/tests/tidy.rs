@@ -15,7 +15,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("lockmgr", &["machine", "region"]),
     ("interpose", &["machine", "latch", "profile"]),
     ("rivals", &[]),
-    ("bench", &["machine", "latch", "classic", "sim", "rivals"]),
+    ("bench", &["machine", "latch", "classic", "sim", "region", "lockmgr", "rivals"]),
     ("cli", &["machine", "bench", "sim", "profile", "interpose"]),
     ("latchwork", &["machine", "latch"]),
     ("check", &["lockmgr", "machine", "classic", "latch", "region", "sim", "bench"]),

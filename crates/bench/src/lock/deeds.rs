@@ -1,0 +1,230 @@
+//! The workloads, over any lock manager.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::fs;
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use latchwork_machine::{Clock, Machine, Native};
+
+use super::child;
+use super::job::{Job, Outcome};
+use super::table::{Kind, Needs, Owner, Stop, Table, name};
+use super::{Workload, rings};
+use crate::stats::quantile;
+
+/// Nanoseconds on the monotonic clock, the same in every process.
+pub(crate) fn now() -> u64 {
+    Native::now(Clock::Monotonic)
+}
+
+/// Times up to an hour, to within a hundredth.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 2).expect("valid bounds")
+}
+
+/// Operations between two looks at the clock.
+const BATCH: u64 = 256;
+/// Objects that a worker has for itself.
+const OBJECTS: usize = 16;
+/// Locks that are released at once.
+pub(crate) const RELEASED: usize = 1000;
+
+/// Does the job; `start` says when to begin, once the lock manager is open.
+pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Result<Outcome, Stop> {
+    let ring = job.workload.ring().unwrap_or(2);
+    let needs = Needs {
+        locks: job.held.max(job.waiters * 2).max(RELEASED) + 4 * ring,
+        owners: job.waiters + ring + job.threads,
+        detect: job.workload.ring().is_some(),
+    };
+    let table = T::open(job.dir.as_deref(), needs)?;
+    let at = start();
+    let mut outcome = match job.workload {
+        Workload::Weak | Workload::Strong | Workload::OneObject => rate(&table, job, at)?,
+        Workload::ReleaseAll => release_all(&table, job)?,
+        Workload::Cycle2 | Workload::Cycle100 => rings::time(&table, job, ring)?,
+        Workload::Calm | Workload::Detecting => rings::beside(&table, job)?,
+        Workload::Held => held(&table, job)?,
+    };
+    let counted = table.counted()?;
+    (outcome.counted, outcome.fast) = (counted.requests, counted.fast);
+    outcome.region_bytes = table.region_bytes()?;
+    Ok(outcome)
+}
+
+/// What one worker did in the window.
+struct Share {
+    done: u64,
+    asked: u64,
+    lasted: u64,
+    times: Histogram<u64>,
+}
+
+fn rate<T: Table>(table: &T, job: &Job, at: u64) -> Result<Outcome, Stop> {
+    let shares = Mutex::new(Vec::new());
+    thread::scope(|threads| {
+        for thread in 0..job.threads {
+            let shares = &shares;
+            threads.spawn(move || {
+                let share = table.with_owner(|owner| pairs(owner, job, job.first + thread, at));
+                let share = share.unwrap_or_else(|stop| child::fail(&format!("{stop:?}")));
+                shares.lock().expect("no worker panics").push(share);
+            });
+        }
+    });
+    let shares = shares.into_inner().expect("no worker panics");
+    let mut outcome = Outcome::default();
+    let mut times = histogram();
+    for share in &shares {
+        outcome.ops_per_s += share.done as f64 * 1e9 / share.lasted.max(1) as f64;
+        outcome.by_worker.push(share.done);
+        outcome.asked += share.asked;
+        times.add(&share.times).expect("equal bounds");
+    }
+    // Of batches, in tenths of nanoseconds.
+    outcome.p50_ns = times.value_at_quantile(0.5) as f64 / 10.0;
+    outcome.p99_ns = times.value_at_quantile(0.99) as f64 / 10.0;
+    Ok(outcome)
+}
+
+/// Locks and unlocks from now on until a tenth after the window, which begins at `at`: while a
+/// worker counts, the others are at work too.
+fn pairs<O: Owner>(owner: &O, job: &Job, worker: usize, at: u64) -> Result<Share, Stop> {
+    let strong = job.workload.is_strong();
+    let names: [[u8; 16]; OBJECTS] = core::array::from_fn(|number| match job.workload {
+        Workload::OneObject => name(Kind::Common, 0, 0),
+        _ => name(Kind::Own, worker, number),
+    });
+    let mut share = Share { done: 0, asked: 0, lasted: 0, times: histogram() };
+    let batch = |share: &mut Share| -> Result<(), Stop> {
+        for number in 0..BATCH as usize {
+            let name = &names[number % OBJECTS];
+            let held = owner.lock(name, strong)?;
+            owner.unlock(name, held)?;
+        }
+        share.asked += BATCH;
+        Ok(())
+    };
+    while now() < at {
+        batch(&mut share)?;
+    }
+    let begun = now();
+    let mut last = begun;
+    while share.done == 0 || last < at + job.window_ns {
+        batch(&mut share)?;
+        let next = now();
+        share.done += BATCH;
+        share.times.saturating_record((next - last) * 10 / BATCH);
+        last = next;
+    }
+    share.lasted = last - begun;
+    while now() < at + job.window_ns * 11 / 10 {
+        batch(&mut share)?;
+    }
+    Ok(share)
+}
+
+/// The outcome of things that were timed one by one.
+pub(crate) fn timed(times: &[f64]) -> Outcome {
+    let p50_ns = quantile(times, 0.5);
+    Outcome {
+        ops_per_s: 1e9 / p50_ns.max(1.0),
+        p50_ns,
+        p99_ns: quantile(times, 0.99),
+        by_worker: vec![times.len() as u64],
+        ..Outcome::default()
+    }
+}
+
+fn release_all<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
+    let mut times = Vec::new();
+    table.with_owner(|owner| {
+        // The first ones make room.
+        for trial in 0..job.trials + 2 {
+            for number in 0..RELEASED {
+                owner.lock(&name(Kind::Own, 0, number), true)?;
+            }
+            let begun = now();
+            owner.release_all()?;
+            if trial >= 2 {
+                times.push((now() - begun) as f64);
+            }
+        }
+        Ok(())
+    })?;
+    let asked = (RELEASED * (job.trials + 2)) as u64;
+    Ok(Outcome { asked, held: RELEASED as u64, ..timed(&times) })
+}
+
+/// Bytes of memory that the process has.
+fn resident() -> Result<u64, Stop> {
+    let text = fs::read_to_string("/proc/self/statm").map_err(Stop::fault)?;
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    let pages = pages.ok_or_else(|| Stop::fault("/proc/self/statm has no second number"))?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
+fn held<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
+    const FIRST: usize = 1000;
+    table.with_owner(|owner| {
+        // What is there for any number of locks is not counted.
+        for number in 0..FIRST {
+            owner.lock(&name(Kind::Own, 0, number), true)?;
+        }
+        let before = resident()?;
+        let begun = now();
+        for number in FIRST..FIRST + job.held {
+            owner.lock(&name(Kind::Own, 0, number), true)?;
+        }
+        let each = (now() - begun) as f64 / job.held as f64;
+        let grown = resident()?.saturating_sub(before);
+        owner.release_all()?;
+        Ok(Outcome {
+            asked: (FIRST + job.held) as u64,
+            by_worker: vec![job.held as u64],
+            held: job.held as u64,
+            bytes_per_lock: Some(grown as f64 / job.held as f64),
+            ..timed(&[each])
+        })
+    })
+}
+
+/// A start that nobody is late for.
+pub(crate) struct Line {
+    all: Barrier,
+    at: AtomicU64,
+}
+
+impl Line {
+    pub(crate) fn new(count: usize) -> Self {
+        Self { all: Barrier::new(count), at: AtomicU64::new(0) }
+    }
+
+    /// Waits for all others.
+    pub(crate) fn wait(&self) {
+        self.all.wait();
+    }
+
+    /// Notes that something happens now.
+    pub(crate) fn mark(&self) {
+        // Relaxed, here and below: read when the threads have ended.
+        self.at.store(now(), Relaxed);
+    }
+
+    /// When that was.
+    pub(crate) fn marked(&self) -> u64 {
+        self.at.load(Relaxed)
+    }
+}
+
+/// Waits until at least so many wait.
+pub(crate) fn until_waiting<T: Table>(table: &T, count: u64) -> Result<(), Stop> {
+    while table.waits()? < count {
+        thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}

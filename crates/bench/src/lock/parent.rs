@@ -1,0 +1,192 @@
+//! Starts the processes that measure, one set for each measurement, and hears what they say.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::{env, fs};
+
+use super::child::{DONE, FAULT, READY};
+use super::deeds::now;
+use super::job::{Job, Outcome};
+use super::{Cell, Place, Settings, Subject, Workload};
+
+/// Why a measurement failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A process cannot be started, or not be spoken to.
+    Process(io::Error),
+    /// A process failed, and said why.
+    Failed {
+        /// Whose lock manager.
+        subject: Subject,
+        /// In which cell.
+        cell: Cell,
+        /// What it said.
+        why: String,
+    },
+    /// What the cell is about did not happen.
+    Nothing {
+        /// Whose lock manager.
+        subject: Subject,
+        /// In which cell.
+        cell: Cell,
+        /// What did not happen.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(error) => write!(f, "cannot start a process that measures: {error}"),
+            Self::Failed { subject, cell, why } => {
+                write!(f, "{} failed ({cell}): {why}", subject.name())
+            }
+            Self::Nothing { subject, cell, what } => {
+                let name = subject.name();
+                write!(f, "{name} did nothing that counts ({cell}): not a single {what}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Fault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Process(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Process(error)
+    }
+}
+
+/// A directory that is gone afterwards.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(base: Option<&Path>) -> io::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let memory = Path::new("/dev/shm");
+        let temporary = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
+        let base = base.map_or(temporary, Path::to_owned);
+        // Relaxed: a number that nobody else gets.
+        let number = COUNT.fetch_add(1, Relaxed);
+        let path = base.join(format!("latchwork-bench-{}-{number}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that measures; killed if it is let go of.
+struct Worker {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start(mut command: Command, job: &Job) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("a process without its pipes"));
+        };
+        writeln!(to, "{}", serde_json::to_string(job)?)?;
+        Ok(Self { child, to, from: BufReader::new(from) })
+    }
+
+    /// Reads until a line begins so: its rest. Otherwise what went wrong.
+    fn hear(&mut self, sign: &str) -> Result<String, String> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            match self.from.read_line(&mut line) {
+                Ok(0) => return Err("it ended without a word".to_owned()),
+                Ok(_) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            if let Some(rest) = line.strip_prefix(sign) {
+                return Ok(rest.trim().to_owned());
+            }
+            if let Some(why) = line.strip_prefix(FAULT) {
+                return Err(why.trim().to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It has ended by itself, or nobody wants to know any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How long the workers warm up before the window begins: a tenth of it, and time to get going.
+fn warm_up(settings: &Settings) -> u64 {
+    settings.window.as_nanos() as u64 / 10 + 5_000_000
+}
+
+/// Measures once.
+pub(crate) fn measure(
+    subject: Subject,
+    cell: &Cell,
+    settings: &Settings,
+    launch: &dyn Fn() -> Command,
+) -> Result<Outcome, Fault> {
+    let dir = match cell.place {
+        Place::Private => None,
+        Place::Region | Place::Processes => Some(Dir::new(settings.dir.as_deref())?),
+    };
+    let waiters = if subject.is_rival() { settings.rival_waiters } else { settings.waiters };
+    let procs = cell.procs();
+    let threads = cell.workers / procs;
+    let failed = |why| Fault::Failed { subject, cell: *cell, why };
+    let mut workers = Vec::new();
+    for number in 0..procs {
+        let job = Job {
+            subject,
+            workload: cell.workload,
+            dir: dir.as_ref().map(|dir| dir.0.clone()),
+            threads,
+            first: number * threads,
+            window_ns: settings.window.as_nanos() as u64,
+            trials: settings.trials,
+            waiters: if cell.workload.has_waiters() { waiters } else { 0 },
+            held: if cell.workload == Workload::Held { settings.held } else { 0 },
+            patience_ms: settings.patience.as_millis() as u64,
+        };
+        // One after the other: the first one makes what the next ones open.
+        let mut worker = Worker::start(launch(), &job)?;
+        worker.hear(READY).map_err(failed)?;
+        workers.push(worker);
+    }
+    let at = now() + warm_up(settings);
+    for worker in &mut workers {
+        writeln!(worker.to, "{at}")?;
+    }
+    let mut outcomes = Vec::new();
+    for worker in &mut workers {
+        let text = worker.hear(DONE).map_err(failed)?;
+        outcomes.push(serde_json::from_str(&text).map_err(io::Error::from)?);
+    }
+    let outcome = Outcome::together(outcomes);
+    match outcome.missing(cell, subject) {
+        Some(what) => Err(Fault::Nothing { subject, cell: *cell, what }),
+        None => Ok(outcome),
+    }
+}

@@ -1,0 +1,164 @@
+//! The whole benchmark: both lock managers in every cell, in turn, again and again.
+
+use std::process::Command;
+
+use latchwork_rivals::{Bdb, BdbError};
+
+use super::parent::measure;
+use super::row::{Params, Row};
+use super::{Cell, Fault, Outcome, Settings, Subject};
+use crate::report::order;
+use crate::stats::{Ratio, fairness, median, spread};
+
+/// One lock manager in one cell: an outcome for each run.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Where.
+    pub cell: Cell,
+    /// Whose.
+    pub subject: Subject,
+    /// What, by run.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Series {
+    /// A number of each run.
+    pub fn each(&self, number: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+        self.outcomes.iter().map(number).collect()
+    }
+
+    /// Operations a second, by run.
+    pub fn rates(&self) -> Vec<f64> {
+        self.each(|outcome| outcome.ops_per_s)
+    }
+}
+
+/// All that was measured.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How.
+    pub settings: Settings,
+    /// In the order of cells and subjects.
+    pub series: Vec<Series>,
+    /// The rival's release.
+    pub release: Option<String>,
+    /// Why the rival is missing though it was wanted.
+    pub absent: Option<String>,
+}
+
+/// The measurement that is about to begin.
+pub struct Step {
+    /// Measurements done.
+    pub done: usize,
+    /// Measurements in all.
+    pub total: usize,
+    /// Whose lock manager is next.
+    pub subject: Subject,
+    /// Where.
+    pub cell: Cell,
+}
+
+/// Runs the benchmark and tells `step` of each measurement. `launch` makes the command of a process
+/// that calls [`serve`](super::serve) and nothing else.
+///
+/// If Berkeley DB is wanted and not installed, the report says so and ours runs alone.
+///
+/// # Errors
+///
+/// The first [`Fault`].
+pub fn run(
+    settings: Settings,
+    launch: &dyn Fn() -> Command,
+    step: &mut dyn FnMut(&Step),
+) -> Result<Report, Fault> {
+    let mut subjects = settings.subjects.clone();
+    let (mut release, mut absent) = (None, None);
+    if subjects.contains(&Subject::BerkeleyDb) {
+        match Bdb::release() {
+            Ok(found) => release = Some(found),
+            Err(error) => {
+                let error =
+                    if error == BdbError::NotInstalled { error } else { BdbError::WrongRelease };
+                absent = Some(error.to_string());
+                subjects.retain(|subject| !subject.is_rival());
+            }
+        }
+    }
+    let cells = Cell::all(&settings.only);
+    let empty = |(cell, subject): (&Cell, &Subject)| Series {
+        cell: *cell,
+        subject: *subject,
+        outcomes: Vec::new(),
+    };
+    let pairs = cells.iter().flat_map(|cell| subjects.iter().map(move |s| (cell, s)));
+    let mut series: Vec<Series> = pairs.map(empty).collect();
+    let total = series.len() * settings.runs;
+    let mut done = 0;
+    for run in 0..settings.runs {
+        for (at, cell) in cells.iter().enumerate() {
+            for player in order(subjects.len(), run) {
+                let subject = subjects[player];
+                step(&Step { done, total, subject, cell: *cell });
+                let outcome = measure(subject, cell, &settings, launch)?;
+                series[at * subjects.len() + player].outcomes.push(outcome);
+                done += 1;
+            }
+        }
+    }
+    Ok(Report { settings, series, release, absent })
+}
+
+/// A spread of more than this makes a comparison worthless, unless all runs agree.
+const NOISY: f64 = 0.2;
+
+impl Report {
+    /// What a lock manager did in a cell.
+    pub fn find(&self, subject: Subject, cell: &Cell) -> Option<&Series> {
+        self.series.iter().find(|series| series.subject == subject && series.cell == *cell)
+    }
+
+    /// The rows, in the order of the series.
+    pub fn rows(&self) -> Vec<Row> {
+        self.series.iter().map(|series| self.row(series)).collect()
+    }
+
+    fn row(&self, series: &Series) -> Row {
+        let Series { cell, subject, outcomes } = series;
+        let middle = |number: fn(&Outcome) -> f64| median(&series.each(number));
+        let rival = self.find(Subject::BerkeleyDb, cell).filter(|_| !subject.is_rival());
+        let ratio = rival.and_then(|rival| Ratio::paired(&series.rates(), &rival.rates()));
+        let spread = spread(&series.rates());
+        let ops_per_s = middle(|outcome| outcome.ops_per_s);
+        let fair: Vec<f64> =
+            outcomes.iter().filter_map(|outcome| fairness(&outcome.by_worker)).collect();
+        let bytes: Vec<f64> =
+            outcomes.iter().filter_map(|outcome| outcome.bytes_per_lock).collect();
+        let counted: u64 = outcomes.iter().map(|outcome| outcome.counted).sum();
+        let fast: u64 = outcomes.iter().map(|outcome| outcome.fast).sum();
+        Row {
+            bench: "lock",
+            subject: subject.name(),
+            rival: subject.is_rival(),
+            machine: "native",
+            threads: cell.workers,
+            procs: cell.procs(),
+            params: Params::new(cell, outcomes, &self.settings),
+            ops_per_s,
+            ns_per_op: 1e9 / ops_per_s.max(f64::MIN_POSITIVE),
+            spread,
+            p50_ns: middle(|outcome| outcome.p50_ns),
+            p99_ns: middle(|outcome| outcome.p99_ns),
+            fairness: (!fair.is_empty()).then(|| median(&fair)),
+            runs: outcomes.len(),
+            noisy: spread > NOISY && !ratio.is_some_and(|ratio| ratio.unanimous),
+            counted,
+            fast: (!subject.is_rival()).then(|| fast as f64 / counted.max(1) as f64),
+            victims: cell.workload.ring().map(|_| outcomes.iter().map(|o| o.victims).sum()),
+            bytes_per_lock: (!bytes.is_empty()).then(|| median(&bytes)),
+            region_bytes: outcomes.iter().map(|outcome| outcome.region_bytes).max().unwrap_or(0),
+            ratio: ratio.map(|ratio| ratio.mid),
+            ratio_low: ratio.map(|ratio| ratio.low),
+            ratio_high: ratio.map(|ratio| ratio.high),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Tiny instances of the benchmark of lock managers: what it must say, and what it must catch.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use latchwork_bench::lock::{
+    Cell, Fault, Outcome, Place, Report, Settings, Subject, Workload, figures, run, serve,
+};
+
+const TOLD: &str = "LATCHWORK_TEST_SERVE";
+
+/// This test program, as the process that measures.
+fn launch() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "the_process_that_measures", "--nocapture"]).env(TOLD, "1");
+    command
+}
+
+/// Not a test: what `launch` runs.
+#[test]
+fn the_process_that_measures() {
+    if std::env::var_os(TOLD).is_some() {
+        serve();
+    }
+}
+
+/// A directory of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("lock-{name}"));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn tiny(only: &[Workload]) -> Settings {
+    Settings {
+        only: only.to_vec(),
+        runs: 1,
+        window: Duration::from_millis(5),
+        trials: 2,
+        waiters: 300,
+        rival_waiters: 20,
+        held: 5000,
+        ..Settings::quick()
+    }
+}
+
+fn measured(settings: Settings) -> Report {
+    run(settings, &launch, &mut |_| ()).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+#[test]
+fn every_workload_has_its_rows_and_they_were_really_measured() {
+    let dir = folder("rows");
+    let settings = Settings { dir: Some(dir.clone()), ..tiny(&Workload::ALL) };
+    let mut steps = 0;
+    let report = run(settings, &launch, &mut |step| {
+        assert_eq!(step.done, steps);
+        steps += 1;
+    });
+    let report = report.unwrap_or_else(|fault| panic!("{fault}"));
+    assert_eq!(report.absent.is_some(), report.release.is_none());
+    let subjects = if report.release.is_some() { 2 } else { 1 };
+    let cells = Cell::all(&Workload::ALL);
+    // Two of five, one of three, and six that are measured in one place alone.
+    assert_eq!(cells.len(), 2 * 5 + 3 + 6);
+    assert_eq!((report.rows().len(), steps), (cells.len() * subjects, cells.len() * subjects));
+    for (series, row) in report.series.iter().zip(report.rows()) {
+        let json = serde_json::to_value(&row).unwrap();
+        for field in [
+            "bench",
+            "subject",
+            "rival",
+            "machine",
+            "threads",
+            "procs",
+            "params",
+            "ops_per_s",
+            "ns_per_op",
+            "spread",
+            "p50_ns",
+            "p99_ns",
+            "fairness",
+            "runs",
+            "noisy",
+        ] {
+            assert!(json.get(field).is_some(), "{field} is missing: {json}");
+        }
+        assert_eq!(json["bench"], "lock");
+        assert!(row.counted > 0 && row.ops_per_s > 0.0 && row.p99_ns > 0.0, "{json}");
+        let workload = series.cell.workload;
+        if series.subject == Subject::Ours && !workload.is_strong() {
+            assert!(row.fast.unwrap() > 0.9, "{json}");
+        }
+        assert_eq!(row.ratio.is_some(), subjects == 2 && !row.rival, "{json}");
+        assert_eq!(row.victims.is_some(), workload.ring().is_some(), "{json}");
+        assert_eq!(row.bytes_per_lock.is_some(), workload == Workload::Held, "{json}");
+        let procs = if series.cell.place == Place::Processes { 2 } else { 1 };
+        assert_eq!(row.procs, procs);
+    }
+    // Without the rival two are not judged: the speeds.
+    let judged = figures(&report).len();
+    assert_eq!(judged, if subjects == 2 { 20 } else { 18 });
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "shared memory is left behind");
+}
+
+#[test]
+fn ours_runs_without_the_rival() {
+    let settings = Settings { subjects: vec![Subject::Ours], ..tiny(&[Workload::Strong]) };
+    let report = measured(settings);
+    assert!(report.rows().iter().all(|row| !row.rival && row.ratio.is_none()));
+    assert_eq!((report.release, report.absent), (None, None));
+}
+
+#[test]
+fn a_ring_is_broken_once() {
+    let report = measured(Settings { trials: 3, ..tiny(&[Workload::Cycle2, Workload::Cycle100]) });
+    for series in report.series {
+        let outcome = &series.outcomes[0];
+        assert_eq!(outcome.rings, 3, "{series:?}");
+        assert!(outcome.victims >= 3, "{series:?}");
+    }
+}
+
+#[test]
+fn a_process_that_says_nothing_is_a_fault() {
+    let silent = || Command::new("true");
+    let fault = run(tiny(&[Workload::Weak]), &silent, &mut |_| ()).unwrap_err();
+    // It may be gone before it is told its job, or only before it answers.
+    assert!(matches!(fault, Fault::Failed { .. } | Fault::Process(_)), "{fault}");
+    let missing = || Command::new("/nonexistent");
+    let fault = run(tiny(&[Workload::Weak]), &missing, &mut |_| ()).unwrap_err();
+    assert!(matches!(fault, Fault::Process(_)), "{fault}");
+}
+
+#[test]
+fn a_measurement_that_does_not_end_is_a_fault() {
+    let settings = Settings {
+        window: Duration::from_secs(600),
+        patience: Duration::from_millis(200),
+        ..tiny(&[Workload::Strong])
+    };
+    let fault = run(settings, &launch, &mut |_| ()).unwrap_err();
+    assert!(fault.to_string().contains("stuck: it has not ended within 200ms"), "{fault}");
+}
+
+/// An outcome of one worker that is about nothing in particular, and lacks nothing.
+fn fine() -> Outcome {
+    Outcome {
+        ops_per_s: 1.0,
+        p50_ns: 1.0,
+        p99_ns: 1.0,
+        by_worker: vec![10],
+        asked: 10,
+        counted: 10,
+        ..Outcome::default()
+    }
+}
+
+#[test]
+fn what_did_not_happen_is_not_measured() {
+    let cell = |workload| Cell { workload, place: Place::Private, workers: 1 };
+    let lacks = |workload, change: fn(&mut Outcome)| {
+        let mut outcome = fine();
+        change(&mut outcome);
+        outcome.missing(&cell(workload), Subject::Ours)
+    };
+    assert_eq!(lacks(Workload::Strong, |_| ()), None);
+    assert!(lacks(Workload::Strong, |o| o.asked = 0).is_some());
+    assert!(lacks(Workload::Strong, |o| o.by_worker = vec![0]).is_some());
+    assert!(lacks(Workload::Strong, |o| o.by_worker = vec![5, 5]).is_some(), "one worker too many");
+    assert!(lacks(Workload::Strong, |o| o.counted = 9).is_some(), "it was not asked");
+    assert!(lacks(Workload::Strong, |o| o.fast = 10).is_some(), "not what a strong lock does");
+    assert!(lacks(Workload::Weak, |_| ()).is_some(), "the fast path never fired");
+    assert_eq!(lacks(Workload::Weak, |o| o.fast = 10), None);
+    assert_eq!(fine().missing(&cell(Workload::Weak), Subject::BerkeleyDb), None, "it has none");
+    assert!(lacks(Workload::Cycle2, |o| o.waiters = 1).is_some(), "no ring");
+    assert!(lacks(Workload::Cycle2, |o| (o.waiters, o.rings) = (1, 1)).is_some(), "no victim");
+    assert_eq!(lacks(Workload::Cycle2, |o| (o.waiters, o.rings, o.victims) = (1, 1, 1)), None);
+    assert!(lacks(Workload::Detecting, |o| (o.rings, o.victims) = (1, 1)).is_some(), "no waiters");
+    assert!(lacks(Workload::Calm, |o| (o.waiters, o.victims) = (1, 1)).is_some(), "not calm");
+    assert!(lacks(Workload::Held, |o| o.held = 10).is_some(), "no size");
+    assert_eq!(lacks(Workload::Held, |o| (o.held, o.bytes_per_lock) = (10, Some(99.0))), None);
+}
