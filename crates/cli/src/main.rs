@@ -5,7 +5,7 @@
 //! | `run` | run a program on our latches |
 //! | `profile` | the same, and say which latches were waited for, and where |
 //! | `demo` | a program of the system's own, with and without |
-//! | `bench` | measure our latches beside other people's |
+//! | `bench` | measure our latches and locks beside other people's |
 //! | `sim` | the same on machines that nobody here owns, simulated |
 //! | `completions`, `man` | for the shell, and for `man` |
 //!
@@ -14,6 +14,7 @@
 //! the program cannot be executed, 127 it was not found, 128+n it was killed by signal n.
 
 mod bench;
+mod bench_lock;
 mod demo;
 mod elf;
 mod launch;
@@ -67,6 +68,7 @@ enum Word {
 #[derive(Subcommand)]
 enum BenchWhat {
     Latch(bench::Args),
+    Lock(bench_lock::Args),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Word::Profile(args) => profile::run(args),
         Word::Demo(args) => demo::run(args),
         Word::Bench { what: BenchWhat::Latch(args) } => bench::run(args),
+        Word::Bench { what: BenchWhat::Lock(args) } => bench_lock::run(args),
         Word::Sim { what } => sim::run(what),
         Word::Completions { shell } => completions(shell),
         Word::Man => man(),

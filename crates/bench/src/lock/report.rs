@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use latchwork_rivals::{Bdb, BdbError};
+use latchwork_rivals::Bdb;
 
 use super::parent::measure;
 use super::row::{Params, Row};
@@ -77,8 +77,6 @@ pub fn run(
         match Bdb::release() {
             Ok(found) => release = Some(found),
             Err(error) => {
-                let error =
-                    if error == BdbError::NotInstalled { error } else { BdbError::WrongRelease };
                 absent = Some(error.to_string());
                 subjects.retain(|subject| !subject.is_rival());
             }

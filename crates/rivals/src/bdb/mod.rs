@@ -91,12 +91,15 @@ impl Bdb {
     ///
     /// # Errors
     ///
-    /// [`BdbError::NotInstalled`].
+    /// [`BdbError::NotInstalled`], [`BdbError::WrongRelease`].
     pub fn release() -> Result<String, BdbError> {
         let (library, _) = raw::load().ok_or(BdbError::NotInstalled)?;
         let (mut major, mut minor, mut patch) = (0, 0, 0);
         // SAFETY: three integers to fill.
         unsafe { (library.version)(&raw mut major, &raw mut minor, &raw mut patch) };
+        if (major, minor) != (5, 3) {
+            return Err(BdbError::WrongRelease);
+        }
         Ok(format!("{major}.{minor}.{patch}"))
     }
 

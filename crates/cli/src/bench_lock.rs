@@ -1,0 +1,292 @@
+//! `latchwork bench lock`: our lock manager beside Berkeley DB's.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use comfy_table::{Attribute, Cell, Color};
+use indicatif::{ProgressBar, ProgressStyle};
+use latchwork_bench::lock::{self, Report, Row, Settings, Subject, Workload};
+use latchwork_bench::{Figure, Verdict};
+
+use crate::output;
+
+/// Measure our lock manager beside Berkeley DB's, in turn and in one run
+///
+/// Each measurement is made in a process of its own; where processes are compared, in one for each
+/// worker. Without Berkeley DB 5.3 (Debian: libdb5.3-dev, when this was built) ours runs alone, and
+/// that is said. Exits with 1 if a measurement fails or what it is about never happened; never
+/// because something is slow, but for --strict.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork bench lock --quick
+  latchwork bench lock --only weak,strong,one-object --runs 15
+  latchwork bench lock --only cycle-2,cycle-100 --waiters 10000 --rival-waiters 2000
+  latchwork bench lock --subject lockmgr --only held --held 4000000
+  latchwork bench lock --json > rows.jsonl")]
+pub(crate) struct Args {
+    /// Only these workloads
+    #[arg(long, value_delimiter = ',', value_name = "WORKLOAD", value_parser = workload())]
+    only: Vec<Workload>,
+
+    /// Only these lock managers
+    #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = subject())]
+    subject: Vec<Subject>,
+
+    /// How often to measure each [default: 7]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    runs: Option<usize>,
+
+    /// Milliseconds of one measurement of a rate [default: 200]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=20_000))]
+    ms: Option<u64>,
+
+    /// Requests that wait while deadlocks are looked for [default: 10000]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    waiters: Option<usize>,
+
+    /// The same for Berkeley DB, which needs a thread for each [default: 1000]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=20_000))]
+    rival_waiters: Option<usize>,
+
+    /// Locks held at a time to see how large they are [default: 1000000]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1000..=100_000_000))]
+    held: Option<usize>,
+
+    /// Where shared memory is made [default: /dev/shm, or the directory for temporary files]
+    #[arg(long, value_name = "DIRECTORY")]
+    dir: Option<PathBuf>,
+
+    /// Seconds after which a measurement counts as stuck
+    #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    patience: u64,
+
+    /// 3 runs of 20 ms, few waiters, few held locks: to see that all works, in some seconds
+    #[arg(long)]
+    quick: bool,
+
+    /// Exit with 1 if a figure that we mean to reach is missed, or Berkeley DB is missing
+    #[arg(long)]
+    strict: bool,
+
+    /// JSON lines, one object a row; the figures go to stderr
+    #[arg(long)]
+    json: bool,
+
+    /// Be the process that measures
+    #[arg(long, hide = true)]
+    serve: bool,
+}
+
+fn workload() -> impl TypedValueParser<Value = Workload> {
+    let named = |name: String| Workload::ALL.into_iter().find(|workload| workload.name() == name);
+    PossibleValuesParser::new(Workload::ALL.map(Workload::name))
+        .try_map(move |name| named(name).ok_or("unknown workload"))
+}
+
+fn subject() -> impl TypedValueParser<Value = Subject> {
+    let named = |name: String| Subject::ALL.into_iter().find(|subject| subject.name() == name);
+    PossibleValuesParser::new(Subject::ALL.map(Subject::name))
+        .try_map(move |name| named(name).ok_or("unknown lock manager"))
+}
+
+impl Args {
+    fn settings(&self) -> Settings {
+        let default = if self.quick { Settings::quick() } else { Settings::default() };
+        Settings {
+            only: if self.only.is_empty() { default.only } else { self.only.clone() },
+            subjects: if self.subject.is_empty() { default.subjects } else { self.subject.clone() },
+            runs: self.runs.unwrap_or(default.runs),
+            window: self.ms.map_or(default.window, Duration::from_millis),
+            waiters: self.waiters.unwrap_or(default.waiters),
+            rival_waiters: self.rival_waiters.unwrap_or(default.rival_waiters),
+            held: self.held.unwrap_or(default.held),
+            dir: self.dir.clone(),
+            patience: Duration::from_secs(self.patience),
+            ..default
+        }
+    }
+}
+
+/// Runs the benchmark and prints what came of it.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.serve {
+        lock::serve();
+    }
+    let program = std::env::current_exe()?;
+    let launch = || {
+        let mut command = Command::new(&program);
+        command.args(["bench", "lock", "--serve"]);
+        command
+    };
+    // Nothing is drawn if stderr is no terminal. It is drawn between measurements only.
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4} {msg}")?);
+    let report = lock::run(args.settings(), &launch, &mut |step| {
+        bar.set_length(step.total as u64);
+        bar.set_position(step.done as u64);
+        bar.set_message(format!("{}: {}", step.cell, step.subject.name()));
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    if let Some(why) = &report.absent {
+        output::complain(&format!("THE RIVAL IS MISSING, nothing is compared: {why}"));
+    }
+    let figures = lock::figures(&report);
+    let rows = report.rows();
+    if args.json {
+        output::print(|out| {
+            for row in &rows {
+                serde_json::to_writer(&mut *out, row)?;
+                writeln!(out)?;
+            }
+            Ok(())
+        })?;
+        let _ = reached(&figures, output::colour_on_stderr(), &mut io::stderr().lock());
+    } else {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let colour = !refused && io::stdout().is_terminal();
+        output::print(|out| {
+            tables(&report, &rows, colour, out)?;
+            reached(&figures, colour, out)
+        })?;
+    }
+    let missed = figures.iter().any(|figure| figure.verdict == Verdict::Missed);
+    let failed = args.strict && (missed || report.absent.is_some());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What an operation of a workload is.
+fn operation(workload: Workload) -> &'static str {
+    match workload {
+        Workload::Weak => "read-lock and unlock; objects of one's own",
+        Workload::Strong => "write-lock and unlock; objects of one's own",
+        Workload::OneObject => "read-lock and unlock; one object of all",
+        Workload::ReleaseAll => "release of 1,000 write locks",
+        Workload::Cycle2 => "2 owners wait for each other, until one is told",
+        Workload::Cycle100 => "100 owners in a ring, until one is told",
+        Workload::Calm => "write-lock and unlock; others wait, and nobody looks for deadlocks",
+        Workload::Detecting => "write-lock and unlock; others form rings of 2, which are broken",
+        Workload::Held => "write-lock, and keep it",
+    }
+}
+
+fn tables(report: &Report, rows: &[Row], colour: bool, out: &mut impl Write) -> io::Result<()> {
+    let settings = &report.settings;
+    let rival = match (&report.release, &report.absent) {
+        (Some(release), _) => format!("Berkeley DB {release}"),
+        (None, Some(why)) => format!("no rival: {why}"),
+        (None, None) => "no rival was asked for".to_owned(),
+    };
+    writeln!(
+        out,
+        "{rival}\n{} runs, rates over {} ms, in turn, on {} processors; medians. spread: \
+         interquartile\nrange / median. speed: rate / Berkeley DB's, run by run. fast: requests \
+         without a shared store.\nby: workers, threads or processes.",
+        settings.runs,
+        settings.window.as_millis(),
+        rows.first().map_or(0, |row| row.params.cpus),
+    )?;
+    for workload in Workload::ALL {
+        let of = |row: &&Row| row.params.workload == workload.name();
+        let rows: Vec<&Row> = rows.iter().filter(of).collect();
+        if !rows.is_empty() {
+            writeln!(out, "\n{}: {}", workload.name(), operation(workload))?;
+            writeln!(out, "{}", block(&rows, colour))?;
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a workload.
+fn block(rows: &[&Row], colour: bool) -> comfy_table::Table {
+    let header = ["place", "by", "", "per s", "each", "spread", "speed", "p50", "p99", "", ""];
+    let mut table = output::table(&header, 3..9, colour);
+    for row in rows {
+        let name = Cell::new(row.subject);
+        let name = if row.rival { name } else { name.add_attribute(Attribute::Bold) };
+        table.add_row([
+            Cell::new(row.params.place),
+            Cell::new(row.threads),
+            name,
+            Cell::new(rate(row.ops_per_s)),
+            Cell::new(time(row.ns_per_op)),
+            Cell::new(format!("{:.0} %", row.spread * 100.0)),
+            Cell::new(row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))),
+            Cell::new(time(row.p50_ns)),
+            Cell::new(time(row.p99_ns)),
+            Cell::new(besides(row)),
+            Cell::new(if row.noisy { "noisy" } else { "" }).fg(Color::Yellow),
+        ]);
+    }
+    table
+}
+
+/// What a workload has to say besides.
+fn besides(row: &Row) -> String {
+    if let Some(bytes) = row.bytes_per_lock {
+        return format!("{bytes:.0} B a lock");
+    }
+    match (row.params.waiters, row.fast) {
+        (Some(waiters), _) => format!("{} wait", output::count(waiters)),
+        (None, Some(fast)) if fast > 0.0 => format!("{:.0} % fast", fast * 100.0),
+        _ => String::new(),
+    }
+}
+
+/// A rate, in at most six characters.
+fn rate(per_s: f64) -> String {
+    match per_s {
+        _ if per_s >= 999_500.0 => format!("{:.2}M", per_s / 1e6),
+        _ if per_s >= 999.5 => format!("{:.1}k", per_s / 1e3),
+        _ => format!("{per_s:.1}"),
+    }
+}
+
+/// With two decimals, if they are of use.
+fn digits(value: f64) -> String {
+    if value < 99.995 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+/// A time, with a decimal where that counts.
+fn time(ns: f64) -> String {
+    if ns < 99.95 { format!("{ns:.1} ns") } else { output::time(ns as u64) }
+}
+
+/// The figures that we mean to reach, beside the measured ones.
+fn reached(figures: &[Figure], colour: bool, out: &mut impl Write) -> io::Result<()> {
+    let header = ["figures", "asked", "measured", "quartiles", ""];
+    let mut table = output::table(&header, 1..4, colour);
+    for figure in figures {
+        let range = figure
+            .range
+            .map_or(String::new(), |(low, high)| format!("{}..{}", digits(low), digits(high)));
+        let colour = match figure.verdict {
+            Verdict::Met => Color::Green,
+            Verdict::Missed => Color::Red,
+            _ => Color::Yellow,
+        };
+        table.add_row([
+            Cell::new(&figure.what),
+            Cell::new(figure.bound),
+            Cell::new(digits(figure.measured)),
+            Cell::new(range),
+            Cell::new(figure.verdict.name()).fg(colour),
+        ]);
+    }
+    writeln!(out, "\n{table}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([3.2, 4321.0, 13_101_000.0].map(rate), ["3.2", "4.3k", "13.10M"]);
+        assert_eq!([0.237, 99.99, 373.04].map(digits), ["0.24", "99.99", "373"]);
+        assert_eq!([46.53, 598.2, 16_500.0].map(time), ["46.5 ns", "598 ns", "16.5 us"]);
+    }
+}
