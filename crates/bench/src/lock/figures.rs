@@ -72,9 +72,9 @@ impl<'a> Judge<'a> {
             let name = workload.name();
             let ours = self.ours(workload, Private, 1);
             let theirs = self.of(Subject::BerkeleyDb, workload, Private, 1);
-            self.number(format!("{name} lock and unlock, ns"), AtMost(limit), ours, pair_ns);
+            self.number(format!("{name} lock and unlock, ns"), AtMost(limit), ours, batch_ns);
             let what = format!("{name} lock and unlock, speed: ours / theirs");
-            self.ratio(what, AtLeast(speed), (ours, theirs), rate);
+            self.ratio(what, AtLeast(speed), (theirs, ours), batch_ns);
         }
     }
 
@@ -82,7 +82,7 @@ impl<'a> Judge<'a> {
         for workload in [Weak, Strong] {
             let what = format!("{}, time: shared region / private", workload.name());
             let pair = (self.ours(workload, Region, 1), self.ours(workload, Private, 1));
-            self.ratio(what, AtMost(1.1), pair, pair_ns);
+            self.ratio(what, AtMost(1.1), pair, batch_ns);
         }
         for workload in [Weak, Strong, OneObject] {
             let what = format!("{}, time: 2 processes / 2 threads", workload.name());
@@ -149,6 +149,11 @@ impl<'a> Judge<'a> {
 
 fn rate(outcome: &Outcome) -> f64 {
     outcome.ops_per_s
+}
+
+/// Of one worker, whom nobody disturbs but the rest of the machine: the median batch was left alone.
+fn batch_ns(outcome: &Outcome) -> f64 {
+    outcome.p50_ns
 }
 
 fn pair_ns(outcome: &Outcome) -> f64 {
