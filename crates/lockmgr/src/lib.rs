@@ -29,12 +29,14 @@
 //! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
 //! | `death` | putting right what the dead left |
 //! | `stats` | counting and looking |
+//! | `inspect` | looking without being there: no slot, no latch, no store |
 
 #![warn(clippy::all)]
 
 mod death;
 mod detect;
 mod error;
+mod inspect;
 mod latch;
 mod layout;
 mod manager;
@@ -56,6 +58,7 @@ mod wait;
 mod weak;
 
 pub use crate::error::{Error, Link, Reason};
+pub use crate::inspect::{Edge, OwnerInfo, Picture, Verified, View};
 pub use crate::manager::{Manager, Options, Recovery};
 pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};
 pub use crate::name::NAME_MAX;

@@ -68,17 +68,17 @@ pub(crate) struct Inner<M: ConstMachine> {
 }
 
 /// Words of the region's header that are the manager's.
-mod root {
+pub(crate) mod root {
     /// Zero, the name of who lays the manager out, or `READY`.
-    pub(super) const STATE: usize = 0;
-    pub(super) const PARTITIONS: usize = 1;
-    pub(super) const BIASES: usize = 2;
-    pub(super) const DIRECTORY: usize = 3;
-    pub(super) const MODES: usize = 4;
+    pub(crate) const STATE: usize = 0;
+    pub(crate) const PARTITIONS: usize = 1;
+    pub(crate) const BIASES: usize = 2;
+    pub(crate) const DIRECTORY: usize = 3;
+    pub(crate) const MODES: usize = 4;
 }
 
 /// No process is called so: its slot would be 65,535.
-const READY: u64 = u64::MAX;
+pub(crate) const READY: u64 = u64::MAX;
 
 impl Manager<Native> {
     /// A manager of this process alone, which needs no file.

@@ -1,0 +1,398 @@
+//! Looking at a manager without using it: no slot, no latch, not one store.
+//!
+//! A [`View`] reads the region as it is at that moment, so also what a dead process left. Each
+//! partition is read until two readings in a row agree, cell generations included; if they never
+//! do, the last one counts, and [`Picture::restless`] says so. Lists are followed for no longer
+//! than the region has room for cells.
+
+mod edge;
+mod verify;
+
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{Clock, ConstMachine, Native, Word};
+use latchwork_region::{Offset, Region};
+
+pub use self::edge::Edge;
+pub use self::verify::Verified;
+use crate::layout::{
+    Biases, Directory, FREE, Heads, ORPHANED, OWNERS, Object, OwnerCell, OwnerPage, PARTITIONS,
+    Partitions, Request, Small, Spot, WEAK, WEAK_WORDS, WeakPage,
+};
+use crate::manager::{READY, root};
+use crate::name;
+use crate::queue::State;
+use crate::table::ring;
+use crate::weak::Entry;
+use crate::{Error, Modes, OwnerId, Row};
+
+/// How often a partition is read at most.
+const TRIES: u32 = 16;
+
+/// A manager that is only looked at.
+pub struct View<M: ConstMachine = Native> {
+    region: Region<M>,
+    partitions: Offset<Partitions<M>>,
+    biases: Offset<Biases<M>>,
+    directory: Offset<Directory<M>>,
+    fingerprint: u64,
+}
+
+/// An owner, as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OwnerInfo {
+    /// Its name.
+    pub owner: OwnerId,
+    /// Its label.
+    pub label: String,
+    /// Its thread slot; none if it is orphaned.
+    pub thread: Option<u32>,
+    /// The slot of its parent.
+    pub parent: Option<u32>,
+    /// Victims are chosen from those with the lowest.
+    pub priority: u32,
+    /// Whether somebody decided that it is to fail.
+    pub doomed: bool,
+}
+
+/// What lay in a manager.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Picture {
+    /// Holds and wishes; those of one object behind each other, in the order of their queue. Those
+    /// in owners' own memory come last.
+    pub rows: Vec<Row>,
+    /// Owners that have not ended.
+    pub owners: Vec<OwnerInfo>,
+    /// Objects with requests, and those kept for the next name.
+    pub objects: u64,
+    /// Objects kept for the next name.
+    pub idle: u64,
+    /// Partitions that changed all the time while they were read.
+    pub restless: u32,
+}
+
+/// A request, as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    at: u32,
+    generation: u32,
+    owner: u32,
+    of: u32,
+    state: u32,
+    count: u32,
+    since: u64,
+    object: Vec<u8>,
+}
+
+/// An owner's page and cell.
+type Owned<'a, M> = (&'a OwnerPage<M>, &'a OwnerCell<M>);
+
+/// What a partition had: requests, objects with some, objects with none.
+type Contents = (Vec<Found>, u64, u64);
+
+/// Reads a word that others write.
+fn seen<W: Word>(word: &W) -> W::Value {
+    // Acquire: synchronizes with the Release in `put`, so that what a number leads to is no older.
+    word.load(Acquire)
+}
+
+impl<M: ConstMachine> View<M> {
+    /// Looks at the manager in a region, which may be a [view](Region::view) itself; none if there
+    /// is no manager in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] if what the region says of itself cannot be.
+    pub fn new(region: Region<M>) -> Result<Option<Self>, Error> {
+        if seen(region.root(root::STATE)?) != READY {
+            return Ok(None);
+        }
+        let at = |number| Ok::<u32, Error>(seen(region.root(number)?) as u32);
+        let view = Self {
+            partitions: Offset::from_raw(at(root::PARTITIONS)?),
+            biases: Offset::from_raw(at(root::BIASES)?),
+            directory: Offset::from_raw(at(root::DIRECTORY)?),
+            fingerprint: seen(region.root(root::MODES)?),
+            region,
+        };
+        view.region.resolve(view.partitions)?;
+        view.region.resolve(view.biases)?;
+        view.region.resolve(view.directory)?;
+        Ok(Some(view))
+    }
+
+    /// The region.
+    pub fn region(&self) -> &Region<M> {
+        &self.region
+    }
+
+    /// Whether the manager has these modes, with these weak ones. Their names are not kept in it.
+    pub fn has(&self, modes: &Modes) -> bool {
+        modes.fingerprint() == self.fingerprint
+    }
+
+    /// The partitions whose latch is held, and the thread slots of their holders.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn latched(&self) -> Result<Vec<(u32, u32)>, Error> {
+        let lines = &self.region.resolve(self.partitions)?.lines;
+        let held = lines.iter().enumerate().map(|(at, line)| (at as u32, seen(&line.latch)));
+        Ok(held.filter(|(_, latch)| *latch != 0).map(|(at, latch)| (at, latch - 1)).collect())
+    }
+
+    /// Who holds and who waits for what.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] if a list leads nowhere, and goes on to.
+    pub fn look(&self) -> Result<Picture, Error> {
+        let mut picture = Picture::default();
+        let now = M::now(Clock::Monotonic);
+        for number in 0..PARTITIONS {
+            let mut last = self.partition(number);
+            let mut steady = false;
+            for _ in 0..TRIES {
+                let again = self.partition(number);
+                steady = again == last;
+                last = again;
+                if steady {
+                    break;
+                }
+            }
+            let (found, objects, idle) = last?;
+            picture.restless += u32::from(!steady);
+            picture.objects += objects;
+            picture.idle += idle;
+            for found in found {
+                picture.rows.push(self.row(&found, now)?);
+            }
+        }
+        self.each_owner(|index, (page, cell)| {
+            let state = seen(&cell.state);
+            if state != FREE {
+                picture.owners.push(info(index, page, cell));
+                self.weak_rows(index, page, cell, &mut picture.rows)?;
+            }
+            Ok(())
+        })?;
+        Ok(picture)
+    }
+
+    /// The most cells that a list can have.
+    fn cells(&self) -> u64 {
+        self.region.len() / 64
+    }
+
+    fn partition(&self, number: u32) -> Result<Contents, Error> {
+        let line = &self.region.resolve(self.partitions)?.lines[number as usize];
+        let (table, fresh) = (seen(&line.heads), seen(&line.fresh));
+        let mut contents = Contents::default();
+        for table in [table, if fresh == table { 0 } else { fresh }] {
+            if table != 0 {
+                self.read_chains(table, &mut contents)?;
+            }
+        }
+        Ok(contents)
+    }
+
+    fn read_chains(&self, table: u64, to: &mut Contents) -> Result<(), Error> {
+        let mut steps = 0;
+        for chain in self.chains(table)? {
+            let mut at = seen(chain);
+            while at != 0 {
+                let object: &Small<M> = self.region.resolve(Offset::from_raw(at))?;
+                let before = to.0.len();
+                self.read_queue(at, object, &mut to.0)?;
+                if to.0.len() == before {
+                    to.2 += 1
+                } else {
+                    to.1 += 1
+                }
+                at = seen(&object.next);
+                steps += 1;
+                if steps > self.cells() {
+                    return ring();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_queue(&self, of: u32, object: &Small<M>, to: &mut Vec<Found>) -> Result<(), Error> {
+        let mut at = seen(&object.head);
+        let mut name = None;
+        let mut steps = 0;
+        while at != 0 {
+            let offset = Offset::<Request<M>>::from_raw(at);
+            let generation = self.region.generation(offset)?;
+            let request = self.region.resolve(offset)?;
+            let owner = seen(&request.owner);
+            let cell = self.owner(owner)?.ok_or(Error::Foreign)?.1;
+            if name.is_none() {
+                name = Some(self.name_of(of, object)?);
+            }
+            to.push(Found {
+                at,
+                generation,
+                owner,
+                of: seen(&cell.generation),
+                state: seen(&request.state),
+                count: seen(&request.count),
+                since: seen(&cell.since),
+                object: name.clone().unwrap_or_default(),
+            });
+            at = seen(&request.next);
+            steps += 1;
+            if steps > self.cells() {
+                return ring();
+            }
+        }
+        Ok(())
+    }
+
+    fn chains(&self, table: u64) -> Result<&[M::AtomicU32], Error> {
+        let (offset, tier) = (table as u32, table >> 32);
+        macro_rules! at {
+            ($n:literal) => {
+                &self.region.resolve(Offset::<Heads<M, $n>>::from_raw(offset))?.heads
+            };
+        }
+        Ok(match tier {
+            0 => at!(8),
+            1 => at!(16),
+            2 => at!(32),
+            3 => at!(64),
+            4 => at!(128),
+            5 => at!(256),
+            6 => at!(512),
+            7 => at!(1024),
+            8 => at!(2048),
+            9 => at!(4096),
+            _ => at!(8192),
+        })
+    }
+
+    fn name_of(&self, at: u32, object: &Small<M>) -> Result<Vec<u8>, Error> {
+        let length = (seen(&object.info) & 0xffff) as usize;
+        macro_rules! read {
+            ($n:literal) => {{
+                let object = self.region.resolve(Offset::<Object<M, $n>>::from_raw(at))?;
+                name::read::<M>(&object.name[..length.div_ceil(8).min($n)], length)
+            }};
+        }
+        Ok(match length.div_ceil(8) {
+            0..=3 => read!(3),
+            4..=11 => read!(11),
+            12..=27 => read!(27),
+            28..=59 => read!(59),
+            60..=123 => read!(123),
+            124..=251 => read!(251),
+            _ => read!(507),
+        })
+    }
+
+    fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
+        let directory = self.region.resolve(self.directory)?;
+        match directory.pages.get(place as usize).map_or(0, seen) {
+            0 => Ok(None),
+            page => Ok(Some(self.region.resolve(Offset::from_raw(page))?)),
+        }
+    }
+
+    fn owner(&self, index: u32) -> Result<Option<Owned<'_, M>>, Error> {
+        let page = self.page(index / OWNERS)?;
+        Ok(page.map(|page| (page, &page.owners[(index % OWNERS) as usize])))
+    }
+
+    fn each_owner(
+        &self,
+        mut visit: impl FnMut(u32, Owned<'_, M>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut place = 0;
+        while let Some(page) = self.page(place)? {
+            for (at, cell) in page.owners.iter().enumerate() {
+                visit(place * OWNERS + at as u32, (page, cell))?;
+            }
+            place += 1;
+        }
+        Ok(())
+    }
+
+    fn row(&self, found: &Found, now: u64) -> Result<Row, Error> {
+        let (page, cell) = self.owner(found.owner)?.ok_or(Error::Foreign)?;
+        let state = State::of(found.state);
+        let mut row = blank(&info(found.owner, page, cell));
+        row.owner.generation = found.of;
+        row.object.clone_from(&found.object);
+        row.held = state.holds().then_some(state.mode);
+        row.wanted = state.waits().then_some(state.want);
+        row.count = found.count;
+        row.waited_ns = if state.waits() { now.saturating_sub(found.since) } else { 0 };
+        Ok(row)
+    }
+
+    /// The locks in an owner's own memory, of those that count.
+    fn weak_rows(
+        &self,
+        index: u32,
+        page: &OwnerPage<M>,
+        cell: &OwnerCell<M>,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), Error> {
+        let weak = seen(&cell.weak);
+        if weak == 0 {
+            return Ok(());
+        }
+        let weak: &WeakPage<M> = self.region.resolve(Offset::from_raw(weak))?;
+        let biases = self.region.resolve(self.biases)?;
+        for at in 0..WEAK {
+            let word = seen(&weak.states[at]);
+            let entry = Entry::of(word);
+            let spot = Spot::of(seen(&weak.hashes[at]));
+            let bias = seen(&biases.lines[spot.partition as usize][spot.bias as usize]);
+            if entry.count == 0 || entry.length > WEAK_WORDS * 8 || entry.bias != bias {
+                continue;
+            }
+            let mut row = blank(&info(index, page, cell));
+            row.object = name::read::<M>(&weak.names[at], entry.length);
+            (row.held, row.count, row.weak) = (Some(entry.mode), entry.count, true);
+            // The lock of a moment: it was given back while its name was read.
+            if seen(&weak.states[at]) == word {
+                rows.push(row);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn info<M: ConstMachine>(index: u32, page: &OwnerPage<M>, cell: &OwnerCell<M>) -> OwnerInfo {
+    let label: Vec<u8> = cell.label.iter().flat_map(|word| seen(word).to_le_bytes()).collect();
+    let length = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
+    let orphaned = seen(&cell.state) == ORPHANED;
+    OwnerInfo {
+        owner: OwnerId { index, generation: seen(&cell.generation) },
+        label: String::from_utf8_lossy(&label[..length]).into_owned(),
+        thread: seen(&page.thread).checked_sub(1).filter(|_| !orphaned),
+        parent: seen(&cell.parent).checked_sub(1),
+        priority: seen(&cell.priority),
+        doomed: seen(&cell.doom) != 0,
+    }
+}
+
+fn blank(info: &OwnerInfo) -> Row {
+    Row {
+        owner: info.owner,
+        label: info.label.clone(),
+        thread: info.thread,
+        object: Vec::new(),
+        held: None,
+        wanted: None,
+        count: 0,
+        weak: false,
+        waited_ns: 0,
+    }
+}
