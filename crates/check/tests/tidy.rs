@@ -16,7 +16,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("interpose", &["machine", "latch", "profile"]),
     ("rivals", &[]),
     ("bench", &["machine", "latch", "classic", "sim", "region", "lockmgr", "rivals"]),
-    ("cli", &["machine", "bench", "sim", "profile", "interpose"]),
+    ("cli", &["machine", "bench", "sim", "profile", "interpose", "region", "lockmgr"]),
     ("latchwork", &["machine", "latch"]),
     ("check", &["lockmgr", "machine", "classic", "latch", "region", "sim", "bench"]),
 ];

@@ -7,6 +7,7 @@
 //! | `demo` | a program of the system's own, with and without |
 //! | `bench` | measure our latches and locks beside other people's |
 //! | `sim` | the same on machines that nobody here owns, simulated |
+//! | `locks` | look into a lock manager that others use, or that is left of them |
 //! | `completions`, `man` | for the shell, and for `man` |
 //!
 //! Exit codes: 0 done, 1 failed or found something, 2 misused. `run` and `profile` pass the
@@ -18,6 +19,7 @@ mod bench_lock;
 mod demo;
 mod elf;
 mod launch;
+mod locks;
 mod output;
 mod profile;
 mod program;
@@ -56,6 +58,11 @@ enum Word {
         #[command(subcommand)]
         what: sim::What,
     },
+    /// Look into a lock manager that others use, or that is left of them
+    Locks {
+        #[command(subcommand)]
+        what: locks::What,
+    },
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -83,6 +90,7 @@ fn main() -> ExitCode {
         Word::Bench { what: BenchWhat::Latch(args) } => bench::run(args),
         Word::Bench { what: BenchWhat::Lock(args) } => bench_lock::run(args),
         Word::Sim { what } => sim::run(what),
+        Word::Locks { what } => locks::run(what),
         Word::Completions { shell } => completions(shell),
         Word::Man => man(),
     };

@@ -1,0 +1,137 @@
+//! `locks demo`: something to look at.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{Scope, scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use latchwork_lockmgr::granular::{IS, IX, S, X, modes};
+use latchwork_lockmgr::{Error, Manager, Mode, Options, OwnerOptions};
+use latchwork_machine::Shared;
+use latchwork_region::Region;
+
+use super::terminal;
+use crate::output;
+
+/// Make a region in which some owners hold locks and others wait, to look at for a while
+///
+/// The file must not be there yet, and is removed at the end. An owner that is killed begins anew
+/// as another.
+#[derive(clap::Args)]
+#[command(after_help = "Example, in one terminal:
+  latchwork locks demo /tmp/locks.region
+and in another:
+  latchwork locks top /tmp/locks.region
+  latchwork locks graph /tmp/locks.region
+  latchwork locks who /tmp/locks.region accounts/1")]
+pub(crate) struct Args {
+    /// The region to be made
+    file: PathBuf,
+    /// How long it stays
+    #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+}
+
+/// It is over.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// What an owner asks for, in turn.
+type Wishes = &'static [(&'static str, Mode)];
+
+/// Owners, each with what it asks for. The pauses between them make their order.
+const CAST: [(&str, Wishes); 8] = [
+    ("transfer 1", &[("accounts", IX), ("accounts/1", X)]),
+    ("reader", &[("catalogue", IS)]),
+    ("report", &[("rates/EUR", S), ("accounts", IS)]),
+    ("editor", &[("rates/EUR", S), ("rates/EUR", X)]),
+    ("transfer 2", &[("accounts", IX), ("accounts/1", X)]),
+    ("audit", &[("accounts", IS), ("accounts/1", S)]),
+    ("transfer 3", &[("accounts", IX), ("accounts/2", X), ("accounts/1", X)]),
+    ("backup", &[("accounts", S)]),
+];
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let name = || args.file.display().to_string();
+    let region = Region::<Shared>::create(&args.file, &latchwork_region::Options::default());
+    let region = region.with_context(name)?;
+    let end = act(args, region);
+    fs::remove_file(&args.file).with_context(name)?;
+    end?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn act(args: &Args, region: Region<Shared>) -> anyhow::Result<()> {
+    terminal::catch_signals();
+    let manager = Manager::new(region, modes(), Options::default())?;
+    let until = Instant::now() + Duration::from_secs(args.seconds);
+    scope(|scope| {
+        for (label, wishes) in CAST {
+            play(scope, &manager, label, wishes);
+            sleep(Duration::from_millis(40));
+        }
+        play(scope, &manager, "teller", &[]);
+        let file = args.file.display();
+        let said = output::print(|out| {
+            writeln!(out, "ready: try `latchwork locks top {file}` for {} s", args.seconds)
+        });
+        while said.is_ok() && Instant::now() < until && !terminal::over() {
+            sleep(Duration::from_millis(20));
+        }
+        OVER.store(true, Relaxed);
+        said
+    })?;
+    Ok(())
+}
+
+/// A thread that has one owner after another.
+fn play<'s>(
+    scope: &'s Scope<'s, '_>,
+    manager: &'s Manager<Shared>,
+    label: &'static str,
+    wishes: Wishes,
+) {
+    scope.spawn(move || {
+        while !OVER.load(Relaxed) {
+            let end = if wishes.is_empty() { serve(manager) } else { hold(manager, label, wishes) };
+            if let Err(error) = end {
+                let _ = writeln!(io::stderr(), "{label}: {error}");
+                sleep(Duration::from_millis(500));
+            }
+        }
+    });
+}
+
+/// Takes all, and keeps it to the end.
+fn hold(manager: &Manager<Shared>, label: &str, wishes: Wishes) -> Result<(), Error> {
+    let session = manager.session()?;
+    let owner = session.owner_with(&OwnerOptions { label, ..OwnerOptions::default() })?;
+    for (object, mode) in wishes {
+        owner.lock(object.as_bytes(), *mode)?;
+    }
+    while !OVER.load(Relaxed) {
+        sleep(Duration::from_millis(20));
+        // One that was told to fail learns of it when it asks.
+        owner.lock(wishes[0].0.as_bytes(), wishes[0].1)?;
+        owner.unlock(wishes[0].0.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Takes a lock for a moment, and another.
+fn serve(manager: &Manager<Shared>) -> Result<(), Error> {
+    let session = manager.session()?;
+    let label = "teller";
+    for turn in 0u32.. {
+        if OVER.load(Relaxed) {
+            break;
+        }
+        let owner = session.owner_with(&OwnerOptions { label, ..OwnerOptions::default() })?;
+        owner.lock(format!("tellers/{}", turn % 9).as_bytes(), X)?;
+        sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}

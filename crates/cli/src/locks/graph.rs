@@ -1,0 +1,172 @@
+//! `locks graph`: who waits for whom.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use latchwork_lockmgr::{Edge, Picture, Row};
+use serde_json::json;
+
+use super::list::say_restless;
+use super::print_json;
+use super::scene::{Scene, end, named, seen_by};
+use crate::output;
+
+/// Show who waits for whom
+///
+/// Who holds what a waiter wants is in its way, and so is who waits before it for what clashes.
+/// Owners that wait for each other in a ring are marked; a manager breaks such rings by itself, in
+/// a moment.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork locks graph locks.region
+  latchwork locks graph locks.region --dot | dot -Tsvg > waits.svg")]
+pub(crate) struct Args {
+    /// The region
+    file: PathBuf,
+    /// As a graph for the program dot
+    #[arg(long, conflicts_with = "json")]
+    dot: bool,
+    /// JSON lines, one object an edge
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let scene = Scene::open(&args.file)?;
+    let picture = scene.look()?;
+    let edges = scene.edges(&picture);
+    let ring = rings(&picture, &edges);
+    let in_ring = |edge: &Edge| {
+        let (a, b) = ends(&picture, edge);
+        ring.get(&a.owner.index).is_some_and(|r| ring.get(&b.owner.index) == Some(r))
+    };
+    if args.json {
+        let line = |edge: &Edge| {
+            let (waiter, blocker) = ends(&picture, edge);
+            json!({
+                "object": seen_by(&waiter.object), "waiter": end(waiter),
+                "wanted": waiter.wanted.map(|mode| scene.mode(mode)), "blocker": end(blocker),
+                "held": blocker.held.map(|mode| scene.mode(mode)), "hard": edge.hard,
+                "waited_ns": waiter.waited_ns, "ring": in_ring(edge),
+            })
+        };
+        print_json(&edges.iter().map(line).collect::<Vec<_>>())?;
+    } else if args.dot {
+        output::print(|out| dot(&scene, &picture, &edges, &in_ring, out))?;
+    } else {
+        output::print(|out| text(&scene, &picture, &edges, &in_ring, out))?;
+    }
+    if scene.modes.is_none() {
+        output::complain("its modes are unknown here: each holder counts as in the way");
+    }
+    say_restless(&picture);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who waits, and who is in the way.
+pub(super) fn ends<'a>(picture: &'a Picture, edge: &Edge) -> (&'a Row, &'a Row) {
+    (&picture.rows[edge.row], &picture.rows[edge.blocker])
+}
+
+fn text(
+    scene: &Scene,
+    picture: &Picture,
+    edges: &[Edge],
+    in_ring: &dyn Fn(&Edge) -> bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    if edges.is_empty() {
+        return writeln!(out, "nobody waits");
+    }
+    let mut last = None;
+    for edge in edges {
+        let (waiter, blocker) = ends(picture, edge);
+        if last != Some(edge.row) {
+            last = Some(edge.row);
+            let wanted = waiter.wanted.map_or(String::new(), |mode| scene.mode(mode));
+            let object = output::tail(&seen_by(&waiter.object), 24);
+            let (who, since) = (named(waiter), output::time(waiter.waited_ns));
+            writeln!(out, "{who} wants {object} in {wanted}, for {since}")?;
+        }
+        let ring = if in_ring(edge) { "   RING" } else { "" };
+        let how = match (edge.hard, blocker.held, blocker.wanted) {
+            (true, Some(mode), _) => format!("held in {}", scene.mode(mode)),
+            (_, _, Some(mode)) => format!("wanted before in {}", scene.mode(mode)),
+            _ => "held".to_owned(),
+        };
+        let dead = match scene.person(blocker.thread) {
+            Some(person) if person.alive => "",
+            _ => ", and it is dead",
+        };
+        writeln!(out, "    {how} by {}{dead}{ring}", named(blocker))?;
+    }
+    Ok(())
+}
+
+fn dot(
+    scene: &Scene,
+    picture: &Picture,
+    edges: &[Edge],
+    in_ring: &dyn Fn(&Edge) -> bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+    writeln!(out, "digraph waits {{\n  node [shape=box];")?;
+    let mut known = HashSet::new();
+    for edge in edges {
+        let (waiter, blocker) = ends(picture, edge);
+        for row in [waiter, blocker] {
+            if known.insert(row.owner) {
+                let label = format!("{}\\n{}", quoted(&named(row)), scene.place(row.thread));
+                writeln!(out, "  \"{}\" [label=\"{label}\"];", row.owner)?;
+            }
+        }
+        let wanted = waiter.wanted.map_or(String::new(), |mode| scene.mode(mode));
+        let label = format!("{} {wanted}", quoted(&seen_by(&waiter.object)));
+        let style = if edge.hard { "solid" } else { "dashed" };
+        let colour = if in_ring(edge) { ", color=red" } else { "" };
+        let (from, to) = (waiter.owner, blocker.owner);
+        writeln!(out, "  \"{from}\" -> \"{to}\" [label=\"{label}\", style={style}{colour}];")?;
+    }
+    writeln!(out, "}}")
+}
+
+/// Owners that wait for each other, each with the number of its ring.
+pub(super) fn rings(picture: &Picture, edges: &[Edge]) -> HashMap<u32, usize> {
+    let mut to: HashMap<u32, Vec<u32>> = HashMap::new();
+    for edge in edges {
+        let (waiter, blocker) = ends(picture, edge);
+        to.entry(waiter.owner.index).or_default().push(blocker.owner.index);
+    }
+    // Whoever nobody of the rest waits for, or who waits for nobody of it, is in no ring.
+    loop {
+        let waited: HashSet<u32> = to.values().flatten().copied().collect();
+        let waiting: HashSet<u32> = to.keys().copied().collect();
+        let before = to.values().map(Vec::len).sum::<usize>() + to.len();
+        to.retain(|owner, _| waited.contains(owner));
+        to.values_mut().for_each(|blockers| blockers.retain(|owner| waiting.contains(owner)));
+        to.retain(|_, blockers| !blockers.is_empty());
+        if to.values().map(Vec::len).sum::<usize>() + to.len() == before {
+            break;
+        }
+    }
+    let reach = |from: u32| {
+        let (mut found, mut next) = (HashSet::new(), vec![from]);
+        while let Some(at) = next.pop() {
+            next.extend(to.get(&at).into_iter().flatten().filter(|owner| found.insert(**owner)));
+        }
+        found
+    };
+    let reached: HashMap<u32, HashSet<u32>> =
+        to.keys().map(|owner| (*owner, reach(*owner))).collect();
+    let mut ring: HashMap<u32, usize> = HashMap::new();
+    for (owner, found) in reached.iter().filter(|(owner, found)| found.contains(owner)) {
+        let others =
+            found.iter().filter(|other| reached.get(other).is_some_and(|r| r.contains(owner)));
+        let number = others.min().map_or(0, |least| *least as usize);
+        ring.insert(*owner, number);
+    }
+    ring
+}

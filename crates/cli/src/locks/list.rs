@@ -1,0 +1,120 @@
+//! `locks list` and `locks who`.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use latchwork_lockmgr::{Picture, Row};
+
+use super::print_json;
+use super::scene::{ObjectName, OwnerName, Scene, clean, seen_by};
+use crate::output;
+
+/// List who holds and who waits for what
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork locks list locks.region
+  latchwork locks list locks.region --waiting
+  latchwork locks list locks.region --owner 12.1 --json
+
+A mode with a + is held in the owner's own memory. An owner is a slot, and which of its owners.")]
+pub(crate) struct Args {
+    /// The region
+    file: PathBuf,
+    /// Only those who wait
+    #[arg(long)]
+    waiting: bool,
+    /// Only this owner's
+    #[arg(long, value_name = "OWNER")]
+    owner: Option<OwnerName>,
+    /// JSON lines, one object a row
+    #[arg(long)]
+    json: bool,
+}
+
+/// Say who holds and who waits for one object
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork locks who locks.region accounts/7
+  latchwork locks who locks.region 'page\\x00\\x07'")]
+pub(crate) struct WhoArgs {
+    /// The region
+    file: PathBuf,
+    /// The object's name; any byte can be written as \xNN, \ as \\
+    name: ObjectName,
+    /// JSON lines, one object a row
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let scene = Scene::open(&args.file)?;
+    let picture = scene.look()?;
+    let asked = |row: &&Row| {
+        (!args.waiting || row.wanted.is_some())
+            && args.owner.is_none_or(|owner| row.owner == owner.0)
+    };
+    let rows: Vec<&Row> = picture.rows.iter().filter(asked).collect();
+    print(&scene, &picture, &rows, args.json, "nobody holds or waits for anything")
+}
+
+pub(super) fn who(args: &WhoArgs) -> anyhow::Result<ExitCode> {
+    let scene = Scene::open(&args.file)?;
+    let picture = scene.look()?;
+    let rows: Vec<&Row> = picture.rows.iter().filter(|row| row.object == args.name.0).collect();
+    let nobody = format!("nobody holds or waits for {}", seen_by(&args.name.0));
+    print(&scene, &picture, &rows, args.json, &nobody)
+}
+
+fn print(
+    scene: &Scene,
+    picture: &Picture,
+    rows: &[&Row],
+    json: bool,
+    nobody: &str,
+) -> anyhow::Result<ExitCode> {
+    if json {
+        print_json(&rows.iter().map(|row| scene.line(row)).collect::<Vec<_>>())?;
+    } else if rows.is_empty() {
+        output::print(|out| writeln!(out, "{nobody}"))?;
+    } else {
+        output::print(|out| writeln!(out, "{}", table(scene, rows, colour())))?;
+    }
+    say_restless(picture);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says on stderr that not all was read at an instant.
+pub(super) fn say_restless(picture: &Picture) {
+    if picture.restless != 0 {
+        output::complain(&format!("{} partitions changed while read", picture.restless));
+    }
+}
+
+/// Whether stdout likes colours.
+pub(super) fn colour() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !refused && io::stdout().is_terminal()
+}
+
+/// Rows, for people.
+pub(super) fn table(scene: &Scene, rows: &[&Row], colour: bool) -> comfy_table::Table {
+    let header = ["object", "owner", "label", "pid/thread", "held", "wants", "times", "waited"];
+    let mut table = output::table(&header, 6..8, colour);
+    for row in rows {
+        let held = row.held.map_or("-".to_owned(), |mode| {
+            format!("{}{}", scene.mode(mode), if row.weak { "+" } else { "" })
+        });
+        table.add_row([
+            output::tail(&seen_by(&row.object), 24),
+            row.owner.to_string(),
+            output::head(&clean(&row.label), 14),
+            scene.place(row.thread),
+            output::head(&held, 9),
+            output::head(&row.wanted.map_or("-".to_owned(), |mode| scene.mode(mode)), 9),
+            row.count.to_string(),
+            row.wanted.map_or(String::new(), |_| output::time(row.waited_ns)),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,94 @@
+//! `latchwork locks`: who holds and who waits, in a region that others use or that is left of them.
+
+mod demo;
+mod graph;
+mod list;
+mod scene;
+mod stat;
+mod terminal;
+mod top;
+mod verify;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use crate::output;
+use scene::{Scene, seen_by};
+
+/// What to do with locks
+#[derive(Subcommand)]
+pub(crate) enum What {
+    Stat(stat::Args),
+    List(list::Args),
+    Who(list::WhoArgs),
+    Graph(graph::Args),
+    Top(top::Args),
+    Kill(KillArgs),
+    Verify(verify::Args),
+    Demo(demo::Args),
+}
+
+/// Make an owner's wait fail, and its requests from now on
+///
+/// It keeps what it holds until it gives that up. To do this the region is opened for writing, with
+/// a process slot and a thread slot, for a moment.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  latchwork locks list locks.region --waiting       # shows the owners
+  latchwork locks kill locks.region 12.1")]
+pub(crate) struct KillArgs {
+    /// The region
+    file: PathBuf,
+    /// The owner, as `list` shows it: slot and generation
+    owner: scene::OwnerName,
+    /// A JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does it.
+pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
+    match what {
+        What::Stat(args) => stat::run(&args),
+        What::List(args) => list::run(&args),
+        What::Who(args) => list::who(&args),
+        What::Graph(args) => graph::run(&args),
+        What::Top(args) => top::run(&args),
+        What::Kill(args) => kill(&args),
+        What::Verify(args) => verify::run(&args),
+        What::Demo(args) => demo::run(&args),
+    }
+}
+
+fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
+    let scene = Scene::open(&args.file)?;
+    let owner = args.owner.0;
+    let picture = scene.look()?;
+    let waits = picture.rows.iter().find(|row| row.owner == owner && row.wanted.is_some());
+    scene::kill(&args.file, &scene, owner)?;
+    let object = waits.map(|row| seen_by(&row.object));
+    if args.json {
+        print_json(&[serde_json::json!({"owner": owner.to_string(), "waited_for": object})])?;
+    } else {
+        let end = object.map_or("its next request fails".to_owned(), |object| {
+            format!("its wait for {object} fails")
+        });
+        output::print(|out| writeln!(out, "{owner}: {end}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line for each.
+fn print_json(rows: &[impl Serialize]) -> std::io::Result<()> {
+    output::print(|out| {
+        for row in rows {
+            serde_json::to_writer(&mut *out, row)?;
+            writeln!(out)?;
+        }
+        Ok(())
+    })
+}

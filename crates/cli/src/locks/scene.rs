@@ -1,0 +1,265 @@
+//! A region that is looked at, and what its names mean to people.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use latchwork_lockmgr::{
+    Edge, Manager, Mode, Modes, OwnerId, Picture, Row, View, berkeley, granular, postgres, shared,
+};
+use latchwork_machine::Shared;
+use latchwork_region::{Options, Region};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Who may look is for the file's permissions to say.
+fn options() -> Options {
+    Options { mode: 0o777, ..Options::default() }
+}
+
+/// A manager in a file, looked at.
+pub(super) struct Scene {
+    pub(super) view: View<Shared>,
+    /// Its modes and what they are called, if they are among those that this program knows.
+    pub(super) modes: Option<(&'static str, Modes)>,
+    /// By thread slot: pid, and whether it lives.
+    people: HashMap<u32, Person>,
+}
+
+/// The process of a thread slot.
+#[derive(Clone, Copy)]
+pub(super) struct Person {
+    pub(super) pid: u32,
+    pub(super) alive: bool,
+}
+
+impl Scene {
+    /// Opens it to be looked at.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let name = || path.display().to_string();
+        let region = Region::<Shared>::view(path, &options()).with_context(name)?;
+        let Some(view) = View::new(region).with_context(name)? else {
+            bail!("{}: a region, but no lock manager lies in it", name());
+        };
+        let modes = known(&view);
+        let mut scene = Self { view, modes, people: HashMap::new() };
+        scene.greet();
+        Ok(scene)
+    }
+
+    /// Looks anew who is there.
+    pub(super) fn greet(&mut self) {
+        let region = self.view.region();
+        let processes = region.processes();
+        let person = |slot: u32, generation: u32| {
+            let here = processes.iter().find(|process| process.slot == slot);
+            let same = here.filter(|process| process.generation == generation);
+            same.map_or(Person { pid: 0, alive: false }, |p| Person { pid: p.pid, alive: p.alive })
+        };
+        let threads = region.threads();
+        self.people = threads.map(|t| (t.slot, person(t.process, t.process_generation))).collect();
+    }
+
+    /// What lies in it.
+    pub(super) fn look(&self) -> anyhow::Result<Picture> {
+        Ok(self.view.look()?)
+    }
+
+    /// Who waits for whom.
+    pub(super) fn edges(&self, picture: &Picture) -> Vec<Edge> {
+        picture.edges(self.modes.as_ref().map(|(_, modes)| modes))
+    }
+
+    /// A mode's name, or its number if the manager's modes are unknown here.
+    pub(super) fn mode(&self, mode: Mode) -> String {
+        match &self.modes {
+            Some((_, modes)) => modes.name(mode).to_owned(),
+            None => mode.0.to_string(),
+        }
+    }
+
+    /// What people call the modes.
+    pub(super) fn modes_name(&self) -> &'static str {
+        self.modes.as_ref().map_or("of its own", |(name, _)| name)
+    }
+
+    /// The process of a row's thread; none for the orphaned.
+    pub(super) fn person(&self, thread: Option<u32>) -> Option<Person> {
+        thread.and_then(|thread| self.people.get(&thread)).copied().filter(|person| person.pid != 0)
+    }
+
+    /// A process and thread, for people.
+    pub(super) fn place(&self, thread: Option<u32>) -> String {
+        match (thread, self.person(thread)) {
+            (None, _) => "orphaned".to_owned(),
+            (Some(thread), Some(Person { pid, alive: true })) => format!("{pid}/{thread}"),
+            (Some(thread), Some(Person { pid, alive: false })) => format!("{pid}/{thread} dead"),
+            (Some(thread), None) => format!("?/{thread} dead"),
+        }
+    }
+
+    /// A row, for programs.
+    pub(super) fn line<'a>(&self, row: &'a Row) -> Line<'a> {
+        let person = self.person(row.thread);
+        Line {
+            object: seen_by(&row.object),
+            owner: row.owner.to_string(),
+            label: &row.label,
+            pid: person.map(|person| person.pid),
+            thread: row.thread,
+            alive: person.is_some_and(|person| person.alive),
+            orphaned: row.thread.is_none(),
+            held: row.held.map(|mode| self.mode(mode)),
+            wanted: row.wanted.map(|mode| self.mode(mode)),
+            count: row.count,
+            weak: row.weak,
+            waited_ns: row.wanted.map(|_| row.waited_ns),
+        }
+    }
+}
+
+/// A hold or a wish, for programs.
+#[derive(Serialize)]
+pub(super) struct Line<'a> {
+    object: String,
+    owner: String,
+    label: &'a str,
+    pid: Option<u32>,
+    thread: Option<u32>,
+    alive: bool,
+    orphaned: bool,
+    held: Option<String>,
+    wanted: Option<String>,
+    count: u32,
+    weak: bool,
+    waited_ns: Option<u64>,
+}
+
+/// The sets that this program has names for, with any of their modes weak.
+fn known(view: &View<Shared>) -> Option<(&'static str, Modes)> {
+    let sets = [
+        ("granular", granular::modes()),
+        ("shared", shared::modes()),
+        ("berkeley", berkeley::modes()),
+        ("berkeley concurrent", berkeley::concurrent()),
+        ("postgres", postgres::modes()),
+    ];
+    sets.into_iter().find_map(|(name, modes)| {
+        let mut weak = (0..1u16 << modes.len()).filter_map(|m| modes.clone().with_weak(m).ok());
+        weak.find(|modes| view.has(modes)).map(|modes| (name, modes))
+    })
+}
+
+/// Makes an owner's wait fail.
+///
+/// Whoever takes a latch may meet the dead, and would release their locks without a word from the
+/// engine. So this does not begin where a latch is held by the dead, and what it meets in spite of
+/// that is kept as orphaned.
+pub(super) fn kill(path: &Path, scene: &Scene, owner: OwnerId) -> anyhow::Result<()> {
+    let name = || path.display().to_string();
+    let Some((_, modes)) = &scene.modes else {
+        bail!("{}: its modes are of its own; only a program that has them can do this", name());
+    };
+    for (partition, thread) in scene.view.latched()? {
+        if !scene.person(Some(thread)).is_some_and(|person| person.alive) {
+            bail!(
+                "{}: a dead process holds the latch of partition {partition}; \
+                 those who use the region must meet it first",
+                name()
+            );
+        }
+    }
+    let region = Region::<Shared>::open(path, &options()).with_context(name)?;
+    let keep = Box::new(|_: OwnerId, _: &[u8]| false);
+    let options = latchwork_lockmgr::Options::default();
+    let manager =
+        Manager::with_recovery(region, modes.clone(), options, keep).with_context(name)?;
+    manager.session().with_context(name)?.kill(owner).with_context(name)
+}
+
+/// An owner, as people write it.
+#[derive(Clone, Copy)]
+pub(super) struct OwnerName(pub(super) OwnerId);
+
+impl FromStr for OwnerName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once('.');
+        let number = |text: &str| text.parse().map_err(|_| "an owner is two numbers, as in 12.1");
+        let (index, generation) = parts.ok_or("an owner is two numbers, as in 12.1")?;
+        Ok(Self(OwnerId { index: number(index)?, generation: number(generation)? }))
+    }
+}
+
+/// A name, with what cannot be printed as `\xNN`.
+pub(super) fn seen_by(name: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in name.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '\\' => text.push_str("\\\\"),
+                char if char.is_control() => {
+                    let mut bytes = [0; 4];
+                    for byte in char.encode_utf8(&mut bytes).bytes() {
+                        text.push_str(&format!("\\x{byte:02x}"));
+                    }
+                }
+                char => text.push(char),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+/// A name, as `seen_by` shows it.
+#[derive(Clone)]
+pub(super) struct ObjectName(pub(super) Vec<u8>);
+
+impl FromStr for ObjectName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "after \\ comes \\ or x and two digits, as in \\x07";
+        let mut name = Vec::new();
+        let mut rest = text.bytes();
+        while let Some(byte) = rest.next() {
+            if byte != b'\\' {
+                name.push(byte);
+                continue;
+            }
+            match rest.next() {
+                Some(b'\\') => name.push(b'\\'),
+                Some(b'x') => {
+                    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                    let (high, low) = (digit(rest.next()), digit(rest.next()));
+                    let (Some(high), Some(low)) = (high, low) else { return Err(WRONG) };
+                    name.push((high * 16 + low) as u8);
+                }
+                _ => return Err(WRONG),
+            }
+        }
+        if name.is_empty() { Err("a name is not empty") } else { Ok(Self(name)) }
+    }
+}
+
+/// A picture's owner, for programs and people.
+pub(super) fn named(row: &Row) -> String {
+    if row.label.is_empty() {
+        row.owner.to_string()
+    } else {
+        format!("{} {}", row.owner, clean(&row.label))
+    }
+}
+
+/// A label without what a terminal would obey.
+pub(super) fn clean(label: &str) -> String {
+    seen_by(label.as_bytes())
+}
+
+/// One end of an edge, for programs.
+pub(super) fn end(row: &Row) -> Value {
+    json!({"owner": row.owner.to_string(), "label": row.label})
+}

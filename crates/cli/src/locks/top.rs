@@ -1,0 +1,163 @@
+//! `locks top`: the hottest objects and the longest waiters, live.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use latchwork_lockmgr::{Picture, Row};
+use serde_json::json;
+
+use super::print_json;
+use super::scene::{Scene, clean, named, seen_by};
+use super::terminal::{self, Screen};
+use crate::output::{self, WIDTH};
+
+/// Watch the hottest objects and the longest waiters
+///
+/// Ends on q and Ctrl-C. If it is not on a terminal it prints one frame.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork locks top locks.region
+  latchwork locks top locks.region --interval 0.2
+  latchwork locks top locks.region | head           # one frame
+
+An object is the hotter the more owners wait for it, and then the more hold it.")]
+pub(crate) struct Args {
+    /// The region
+    file: PathBuf,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// One frame
+    #[arg(long)]
+    once: bool,
+    /// One frame as JSON lines, one object each
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds
+        .filter(|time| (Duration::from_millis(20)..=Duration::from_secs(3600)).contains(time))
+        .ok_or_else(|| "must be 0.02 to 3600 seconds".to_owned())
+}
+
+/// What is known of an object.
+#[derive(Default)]
+struct Heat<'a> {
+    object: &'a [u8],
+    waiting: usize,
+    held: usize,
+    longest: u64,
+    first: Option<&'a Row>,
+}
+
+fn heat(picture: &Picture) -> Vec<Heat<'_>> {
+    let mut heats: HashMap<&[u8], Heat<'_>> = HashMap::new();
+    for row in &picture.rows {
+        let heat = heats.entry(&row.object).or_default();
+        heat.object = &row.object;
+        heat.waiting += usize::from(row.wanted.is_some());
+        heat.held += usize::from(row.held.is_some());
+        heat.longest = heat.longest.max(row.waited_ns);
+        if row.held.is_some() {
+            heat.first = heat.first.or(Some(row));
+        }
+    }
+    let mut heats: Vec<_> = heats.into_values().collect();
+    heats.sort_by(|a, b| (b.waiting, b.held, a.object).cmp(&(a.waiting, a.held, b.object)));
+    heats
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut scene = Scene::open(&args.file)?;
+    if args.json {
+        let picture = scene.look()?;
+        let line = |heat: &Heat<'_>| {
+            json!({
+                "object": seen_by(heat.object), "waiting": heat.waiting, "held": heat.held,
+                "longest_wait_ns": heat.longest,
+            })
+        };
+        print_json(&heat(&picture).iter().map(line).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let screen = if args.once { None } else { Screen::take() };
+    let Some(screen) = screen else {
+        let lines = frame(&scene, &scene.look()?, 40, WIDTH);
+        output::print(|out| {
+            lines.iter().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    terminal::catch_signals();
+    while !terminal::over() {
+        scene.greet();
+        let (columns, rows) = screen.size();
+        let mut lines = frame(&scene, &scene.look()?, rows.saturating_sub(1), columns);
+        lines.push("q quits".to_owned());
+        screen.show(&lines)?;
+        let until = Instant::now() + args.interval;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || terminal::over() {
+                break;
+            }
+            match screen.key(left) {
+                Some(b'q' | b'Q' | 3) => return Ok(ExitCode::SUCCESS),
+                // Another size, perhaps.
+                None => break,
+                Some(_) => {}
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// At most so many lines of so many columns.
+fn frame(scene: &Scene, picture: &Picture, rows: usize, columns: usize) -> Vec<String> {
+    let heats = heat(picture);
+    let mut waiters: Vec<&Row> = picture.rows.iter().filter(|row| row.wanted.is_some()).collect();
+    waiters.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
+    let alive = scene.view.region().processes().iter().filter(|process| process.alive).count();
+    let mut lines = vec![format!(
+        "processes {alive}, owners {}, objects {}, waiting {}",
+        picture.owners.len(),
+        heats.len(),
+        waiters.len()
+    )];
+    let room = rows.saturating_sub(7) / 2;
+    let header = ["hottest objects", "wait", "hold", "longest", "held by", "pid/thread"];
+    let mut table = output::table(&header, 1..4, false);
+    for heat in heats.iter().take(room) {
+        table.add_row([
+            output::tail(&seen_by(heat.object), 30),
+            heat.waiting.to_string(),
+            heat.held.to_string(),
+            if heat.waiting == 0 { String::new() } else { output::time(heat.longest) },
+            heat.first.map_or(String::new(), |row| output::head(&named(row), 24)),
+            heat.first.map_or(String::new(), |row| scene.place(row.thread)),
+        ]);
+    }
+    lines.push(String::new());
+    lines.extend(table.lines());
+    let header = ["longest waiters", "label", "object", "wants", "waited", "pid/thread"];
+    let mut table = output::table(&header, 4..5, false);
+    for row in waiters.iter().take(room) {
+        table.add_row([
+            row.owner.to_string(),
+            output::head(&clean(&row.label), 18),
+            output::tail(&seen_by(&row.object), 24),
+            row.wanted.map_or(String::new(), |mode| output::head(&scene.mode(mode), 9)),
+            output::time(row.waited_ns),
+            scene.place(row.thread),
+        ]);
+    }
+    lines.push(String::new());
+    lines.extend(table.lines());
+    lines.truncate(rows);
+    lines.iter().map(|line| line.chars().take(columns).collect()).collect()
+}
