@@ -1,4 +1,7 @@
 //! `latchwork locks`: who holds and who waits, in a region that others use or that is left of them.
+//!
+//! All but `kill` and `demo` read a view of the file, which takes no slot and stores nothing. The
+//! counters of sessions (grants, deadlocks) are not here: they are in their processes' own memory.
 
 mod demo;
 mod graph;
