@@ -24,6 +24,7 @@
 //! | `name`, `layout` | names, and the cells in the region |
 //! | `manager`, `session`, `owner` | what a user has in hand |
 //! | `request`, `release` | what an owner does |
+//! | `family` | children, and savepoints |
 //! | `weak` | locks that touch no shared line |
 //! | `latch`, `table`, `queue`, `state` | the others: partitions, objects, who comes next |
 //! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
@@ -36,6 +37,7 @@
 mod death;
 mod detect;
 mod error;
+mod family;
 mod inspect;
 mod latch;
 mod layout;
@@ -58,6 +60,7 @@ mod wait;
 mod weak;
 
 pub use crate::error::{Error, Link, Reason};
+pub use crate::family::{Child, Savepoint};
 pub use crate::inspect::{Edge, OwnerInfo, Picture, Verified, View};
 pub use crate::manager::{Manager, Options, Recovery};
 pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};

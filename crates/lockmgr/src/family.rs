@@ -1,0 +1,178 @@
+//! Families, for nested transactions; and savepoints.
+//!
+//! A child is an owner that its parent's holds do not stop, nor those of the parent's parents. The
+//! reverse does not hold, and siblings are strangers. So it is in Berkeley DB (5.3).
+
+use core::fmt;
+use core::ops::Deref;
+
+use latchwork_machine::{ConstMachine, Native};
+
+use crate::layout::{Request, Spot, WEAK, get, put, status};
+use crate::owner::{Owner, OwnerId, OwnerOptions};
+use crate::queue::State;
+use crate::weak::Entry;
+use crate::{Error, Session};
+
+/// A child of an owner. Dropping it releases its locks: it was in vain. To keep them call
+/// [`inherit`](Self::inherit) first.
+///
+/// While it lives its parent should not wait for what it holds: no detector sees that as a ring,
+/// for the child does not wait.
+///
+/// A child belongs to its parent's session; if their process dies they are released together.
+pub struct Child<'p, 's, M: ConstMachine = Native> {
+    owner: Owner<'s, M>,
+    parent: &'p Owner<'s, M>,
+}
+
+impl<M: ConstMachine> fmt::Debug for Child<'_, '_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.owner.id(), self.parent.id())
+    }
+}
+
+impl<'s, M: ConstMachine> Deref for Child<'_, 's, M> {
+    type Target = Owner<'s, M>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.owner
+    }
+}
+
+/// An instant in the life of an owner: see [`Owner::savepoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    owner: OwnerId,
+    mark: u32,
+}
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    /// A new child, of its parent's age. It may have children itself, 1,000 generations at most.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Session::owner`].
+    pub fn child(&self) -> Result<Child<'_, 's, M>, Error> {
+        let options = OwnerOptions {
+            priority: get(&self.cell.priority),
+            age: Some(self.age()),
+            ..OwnerOptions::default()
+        };
+        let session: &'s Session<M> = self.session;
+        let owner = session.owner_with(&options)?;
+        put(&owner.cell.parent, self.index + 1);
+        Ok(Child { owner, parent: self })
+    }
+
+    /// Notes what is held now.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint { owner: self.id(), mark: get(&self.cell.marks) }
+    }
+
+    /// Releases the locks that were taken, or inherited, since a savepoint. What was held then is
+    /// held still, as often and in the mode that it has come to. The savepoint may be used again,
+    /// for as long as fewer than 2^31 locks are taken after it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Family`] if the savepoint is another owner's; [`Error::Waiting`],
+    /// [`Error::Region`].
+    pub fn roll_back_to(&self, savepoint: Savepoint) -> Result<(), Error> {
+        if savepoint.owner != self.id() {
+            return Err(Error::Family);
+        }
+        self.release_some(|_, mark| mark.wrapping_sub(savepoint.mark) as i32 > 0)
+    }
+}
+
+impl<'s, M: ConstMachine> Child<'_, 's, M> {
+    /// Its parent.
+    pub fn parent(&self) -> &Owner<'s, M> {
+        self.parent
+    }
+
+    /// Gives its locks to its parent, with their counts; no other owner can come in between. What
+    /// both hold is held in the mode that [`Modes::convert`](crate::Modes::convert) makes of the
+    /// two. The limit of locks per owner does not count here. The child is empty then, and may go
+    /// on.
+    ///
+    /// Costs a latch for each lock; a weak one goes to the table, and so closes its bias.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Waiting`] if either waits; [`Error::Region`]: then some locks are the parent's, and
+    /// the others still the child's.
+    pub fn inherit(&self) -> Result<(), Error> {
+        if self.owner.pending.get() != 0 || self.parent.pending.get() != 0 {
+            return Err(Error::Waiting);
+        }
+        let session = self.owner.session;
+        if let Some(page) = self.owner.weak_page()? {
+            for at in 0..WEAK {
+                if Entry::of(get(&page.states[at])).count == 0 {
+                    continue;
+                }
+                let spot = Spot::of(get(&page.hashes[at]));
+                let latched = session.latch(spot.partition)?;
+                latched.close(spot.bias)?;
+                self.owner.settle(&latched, page, at)?;
+            }
+            session.wake_all()?;
+        }
+        loop {
+            let at = get(&self.owner.cell.head);
+            if at == 0 {
+                return session.wake_all();
+            }
+            self.bequeath(at)?;
+        }
+    }
+
+    /// Makes one lock the parent's. It holds it before the child lets go, under one latch: so
+    /// nobody gets it in between, and after a death both are in a list that the sweep walks.
+    fn bequeath(&self, at: u32) -> Result<(), Error> {
+        let (session, parent) = (self.owner.session, self.parent);
+        let mine = session.request(at)?;
+        let object_at = get(&mine.object);
+        let bytes = session.name_of(object_at)?;
+        let name = session.named(&bytes)?;
+        let latched = session.latch(get(&mine.partition))?;
+        if let Some(page) = parent.weak_page()?
+            && let Some(entry) = parent.entry_of(page, &name)
+        {
+            parent.settle(&latched, page, entry)?;
+        }
+        let (object, held) = (session.object(object_at)?, State::of(get(&mine.state)));
+        let theirs = parent.find_own(&latched, object_at)?;
+        if theirs == 0 {
+            let cell = session.thread.alloc_dirty::<Request<M>>()?;
+            let new = cell.offset().raw();
+            put(&cell.state, status::NEW);
+            put(&cell.object, object_at);
+            put(&cell.owner, parent.index);
+            put(&cell.count, get(&mine.count));
+            put(&cell.partition, get(&mine.partition));
+            put(&cell.bias, get(&mine.bias));
+            put(&cell.mark, parent.next_mark());
+            put(&cell.moved, 0);
+            parent.adopt(new)?;
+            session.point("inherited lock in the parent's list");
+            cell.publish();
+            latched.link_front(object, new, State::held(held.mode))?;
+        } else {
+            let theirs = session.request(theirs)?;
+            let made = session.modes().convert(State::of(get(&theirs.state)).mode, held.mode);
+            if !session.modes().is_weak(made) {
+                latched.close(get(&mine.bias))?;
+            }
+            latched.set(object, theirs, State::held(made));
+            let count = get(&theirs.count).saturating_add(get(&mine.count)).min(0xffff);
+            put(&theirs.count, count);
+        }
+        session.point("lock inherited");
+        self.owner.release_request(&latched, at)?;
+        drop(latched);
+        self.owner.discard(at)
+    }
+}
