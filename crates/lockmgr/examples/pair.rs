@@ -1,43 +1,86 @@
-//! Nanoseconds for a lock and its unlock: median of 15 runs, in one thread and nobody else about.
+//! Nanoseconds for a lock and its unlock, in one thread and nobody else about: the best and the
+//! median of some runs. Arguments: `all`, `weak`, `strong`, `hot` or `thousand`;
+//! pairs of a run; runs.
 
-use latchwork_lockmgr::{Error, Manager, Mode, Session, granular, shared};
+use latchwork_lockmgr::{Error, Manager, Mode, Modes, Options, Session, granular, shared};
+use latchwork_region::Region;
 
-fn pair(session: &Session, name: &[u8], mode: Mode) -> Result<f64, Error> {
-    const PAIRS: u32 = 200_000;
+fn pair(
+    session: &Session,
+    (pairs, runs): (u32, u32),
+    name: &[u8],
+    mode: Mode,
+) -> Result<(f64, f64), Error> {
     let owner = session.owner()?;
-    let mut runs = Vec::new();
-    for _ in 0..15 {
+    let mut times = Vec::new();
+    for _ in 0..runs {
         #[allow(clippy::disallowed_types, reason = "an example measures by the wall")]
         let began = std::time::Instant::now();
-        for _ in 0..PAIRS {
+        for _ in 0..pairs {
             owner.lock(std::hint::black_box(name), mode)?;
             owner.unlock(std::hint::black_box(name))?;
         }
-        runs.push(began.elapsed().as_nanos() as f64 / f64::from(PAIRS));
+        times.push(began.elapsed().as_nanos() as f64 / f64::from(pairs));
     }
-    runs.sort_by(f64::total_cmp);
-    Ok(runs[runs.len() / 2])
+    times.sort_by(f64::total_cmp);
+    Ok((times[0], times[times.len() / 2]))
 }
 
-fn main() -> Result<(), Error> {
-    let name = b"sixteen bytes ok";
-    let manager = Manager::private(granular::modes())?;
-    let session = manager.session()?;
-    println!("weak IS    {:6.1} ns a pair", pair(&session, name, granular::IS)?);
-    println!("strong X   {:6.1} ns a pair", pair(&session, name, granular::X)?);
-    let readers = Manager::private(shared::modes())?;
-    let session = readers.session()?;
-    println!("weak S     {:6.1} ns a pair", pair(&session, b"hot", shared::S)?);
+/// Microseconds to take a thousand locks, and to release them.
+fn thousand(session: &Session) -> Result<(f64, f64), Error> {
     let owner = session.owner()?;
     #[allow(clippy::disallowed_types, reason = "an example measures by the wall")]
     let began = std::time::Instant::now();
     for at in 0..1000u64 {
         owner.lock(&[at, at].map(u64::to_le_bytes).concat(), shared::X)?;
     }
-    println!("1,000 locks       {:6.1} us", began.elapsed().as_nanos() as f64 / 1000.0);
-    #[allow(clippy::disallowed_types, reason = "an example measures by the wall")]
-    let began = std::time::Instant::now();
+    let took = began.elapsed();
     owner.release_all()?;
-    println!("release_all       {:6.1} us", began.elapsed().as_nanos() as f64 / 1000.0);
+    let all = began.elapsed();
+    Ok((took.as_nanos() as f64 / 1000.0, (all - took).as_nanos() as f64 / 1000.0))
+}
+
+/// A manager in a region small enough for a program that counts instructions.
+fn small(modes: Modes) -> Result<Manager, Error> {
+    let options = latchwork_region::Options { limit: 1 << 28, ..Default::default() };
+    Manager::new(Region::private(&options)?, modes, Options::default())
+}
+
+fn main() -> Result<(), Error> {
+    let mut args = std::env::args().skip(1);
+    let what = args.next().unwrap_or_else(|| "all".into());
+    let mut number = |other| args.next().and_then(|n| n.parse().ok()).unwrap_or(other);
+    let size = (number(200_000), number(15));
+    let wants = |name| what == "all" || what == name;
+    let name = b"sixteen bytes ok";
+    let manager = small(granular::modes())?;
+    let session = manager.session()?;
+    let say = |what, (best, median): (f64, f64), unit| {
+        println!("{what:12} {best:7.1} {unit} at best, {median:7.1} in the median");
+    };
+    if wants("weak") {
+        say("weak IS", pair(&session, size, name, granular::IS)?, "ns");
+    }
+    if wants("strong") {
+        say("strong X", pair(&session, size, name, granular::X)?, "ns");
+    }
+    let readers = small(shared::modes())?;
+    let session = readers.session()?;
+    if wants("hot") {
+        say("weak S", pair(&session, size, b"hot", shared::S)?, "ns");
+    }
+    if wants("thousand") {
+        let mut runs = Vec::new();
+        for _ in 0..size.1.max(1) {
+            runs.push(thousand(&session)?);
+        }
+        println!("1,000 locks, the first time {:7.1} us", runs[0].0);
+        let mut column = |which: fn(&(f64, f64)) -> f64| {
+            runs.sort_by(|a, b| which(a).total_cmp(&which(b)));
+            (which(&runs[0]), which(&runs[runs.len() / 2]))
+        };
+        say("1,000 locks", column(|run| run.0), "us");
+        say("release_all", column(|run| run.1), "us");
+    }
     Ok(())
 }

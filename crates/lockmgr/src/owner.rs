@@ -240,6 +240,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     /// This owner's request on an object, of those in its list; null if there is none.
+    #[inline]
     pub(crate) fn find_own(&self, latched: &Latched<'_, M>, object: u32) -> Result<u32, Error> {
         let held = get(&self.cell.held);
         if held == 0 {
@@ -271,6 +272,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     /// Puts a request in front of the owner's list.
+    #[inline]
     pub(crate) fn adopt(&self, at: u32) -> Result<(), Error> {
         let head = get(&self.cell.head);
         let request = self.session.request(at)?;
@@ -285,6 +287,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     /// Takes a request that is in no queue out of the owner's list, and frees it.
+    #[inline]
     pub(crate) fn discard(&self, at: u32) -> Result<(), Error> {
         self.session.note_request(at)?;
         let request = self.session.request(at)?;

@@ -75,6 +75,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Counts a request's modes in or out of its bias's strong ones.
+    #[inline]
     pub(crate) fn weigh(&self, request: &Request<M>, old: State, new: State) {
         let modes = self.session.modes();
         let strong = |state: State| state.mask() != 0 && !modes.all_weak(state.mask());
@@ -90,6 +91,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Changes a request's state, with all that hangs on it.
+    #[inline]
     pub(crate) fn set(&self, object: &Small<M>, request: &Request<M>, new: State) {
         let old = State::of(get(&request.state));
         self.weigh(request, old, new);
@@ -109,6 +111,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Links a request that holds: at the front.
+    #[inline]
     pub(crate) fn link_front(&self, object: &Small<M>, at: u32, state: State) -> Result<(), Error> {
         let request = self.session.request(at)?;
         let head = get(&object.head);
@@ -164,6 +167,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Takes a request out of the list, after giving it its last state: a request that is found in
     /// a list in such a state was about to leave it when its remover died.
+    #[inline]
     pub(crate) fn unlink(&self, object: &Small<M>, at: u32, last: State) -> Result<(), Error> {
         let request = self.session.request(at)?;
         self.set(object, request, last);
@@ -202,6 +206,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// The first holder that stops `owner` from having `want`. Makes the mask exact if none does.
+    #[inline]
     pub(crate) fn stopped(
         &self,
         object: &Small<M>,
