@@ -20,11 +20,23 @@
 //! 1. The head never moves, and only the head leaves. Who gives up elsewhere leaves its slot
 //!    behind as `ABANDONED`; a leaving head removes those that follow it.
 //! 2. One shuffler at a time: the role is a flag in a slot, and only its owner passes it on, to a
-//!    waiter behind itself. The head takes it up if nobody in its group had it.
+//!    waiter behind itself. A head that leaves tells the next whether somebody behind has it
+//!    (`batch`); if nobody has, the next takes it up: a new turn, of its own group. A role that an
+//!    abandoned slot had ends when the slot is removed.
 //! 3. The shuffler writes only to slots behind itself, and never to the last one, whose `next`
 //!    belongs to the thread that joins. So a `next`, once set, is written by the shuffler alone,
 //!    and no slot leaves the queue under the shuffler's hands.
-//! 4. A queue whose last slot is a `GHOST` was the parent's, before a fork: it is empty.
+//! 4. A waiter that its predecessor made `SECOND` neither sleeps nor gives up, and its status is
+//!    the predecessor's to store, until it is the head or let go. Only a head that looks makes one,
+//!    and it lets go before it sleeps, yields or changes its `next`.
+//! 5. A queue whose last slot is a `GHOST` was the parent's, before a fork: it is empty.
+//!
+//! # What is not on the way from a release to the next section
+//!
+//! The head brings its own link and its successor's slot near while it waits. So when it has the
+//! latch it makes the successor the head by plain stores, which it does not wait for. The shuffler
+//! writes to the slots of others only to move them or to pass the role on; whether a turn goes on
+//! is told in the line that is written anyway.
 //!
 //! # Memory order
 //!
@@ -47,11 +59,29 @@ pub(crate) struct Queue<M: Machine> {
     pub(crate) tail: M::AtomicU32,
 }
 
+/// How many neighbours the shuffler lets gather at the end of the queue.
+///
+/// To move them costs a write to the slot before them, which is another group's: it is not to be
+/// paid for each alone.
+const RUN: u32 = 8;
+
+/// What part of its budget a waiter that yields looks between two yields.
+///
+/// A yield at each look would make it late where every thread has a processor of its own; a whole
+/// budget makes everybody late where threads share one.
+const BETWEEN_YIELDS: u64 = 16;
+
 /// The right to compete for the latch, and the duty to pass that right on.
 pub(crate) struct Head<'a, M: Machine> {
     queue: &'a Queue<M>,
     slots: Slots<'a, M>,
     me: u32,
+    /// The next waiter, if it was told to stay awake; else zero.
+    second: u32,
+    /// Whether another of our group, behind us, is the shuffler.
+    led: bool,
+    /// Whether this waiter slept, or was about to.
+    slept: bool,
 }
 
 /// The deadline passed before this waiter was at the head.
@@ -75,7 +105,7 @@ impl<M: Machine> Queue<M> {
         let slots = M::slots(&self.tail);
         if let Some(me) = slots.readopt(self.address()) {
             slots.at(me).mode.store(mode, Relaxed);
-            return Head { queue: self, slots, me }.wait::<P>(0, deadline);
+            return Head::new(self, slots, me).wait::<P>(0, deadline);
         }
         let me = slots.mine();
         let slot = slots.at(me);
@@ -92,17 +122,18 @@ impl<M: Machine> Queue<M> {
         // Release: synchronizes with the Acquire of the next joiner's exchange, so that its store
         // to our `next` comes after our zero. Acquire: the same, as the next joiner.
         let before = self.tail.swap(me, AcqRel);
-        let head = Head { queue: self, slots, me };
+        let mut head = Head::new(self, slots, me);
         // Relaxed: a predecessor in this very process is no ghost, and was none when it joined.
-        let ahead = if before == 0 { status::GHOST } else { slots.at(before).status.load(Relaxed) };
-        if ahead == status::GHOST {
+        let status = || slots.at(before).status.load(Relaxed);
+        if before == 0 || slots.has_ghosts() && status() == status::GHOST {
             slot.status.store(status::HEAD, Relaxed);
+            head.arrive();
             return Ok(head);
         }
         // Release: synchronizes with the Acquire loads of `next`, in `shuffle` and `after`.
         slots.at(before).next.store(me, Release);
         // Behind a sleeper the wait is long: it is not worth a look.
-        let asleep = ahead == status::PARKED || ahead == status::HEAD_PARKED;
+        let asleep = P::PARKS && matches!(status(), status::PARKED | status::HEAD_PARKED);
         head.wait::<P>(if asleep { 0 } else { M::SPIN_NS }, deadline)
     }
 
@@ -130,31 +161,51 @@ impl<M: Machine> Queue<M> {
 }
 
 impl<'a, M: Machine> Head<'a, M> {
+    fn new(queue: &'a Queue<M>, slots: Slots<'a, M>, me: u32) -> Self {
+        Self { queue, slots, me, second: 0, led: false, slept: false }
+    }
+
     /// Waits, in the middle of the queue, for the predecessor to leave.
-    fn wait<P: Policy>(self, spin_ns: u64, deadline: Option<Deadline>) -> Result<Self, GaveUp> {
+    fn wait<P: Policy>(mut self, spin_ns: u64, deadline: Option<Deadline>) -> Result<Self, GaveUp> {
         let slot = self.slots.at(self.me);
         let mut spin = Spin::<M>::new(spin_ns);
+        let mut was = status::WAITING;
         loop {
-            if self.arrived() {
+            // Acquire: synchronizes with the Release in `leave`.
+            let seen = slot.status.load(Acquire);
+            if seen == status::HEAD || seen == status::HEAD_PARKED {
+                self.arrive();
                 return Ok(self);
+            }
+            if seen != was {
+                was = seen;
+                spin = Spin::new(M::SPIN_NS);
             }
             // Acquire: synchronizes with the Release of the shuffler before us: we see its edits.
             if slot.shuffler.load(Acquire) != 0 {
-                self.shuffle::<P>(|| self.arrived());
+                self.forward::<P>(seen == status::SECOND, || {
+                    // Relaxed: looked at again above.
+                    matches!(slot.status.load(Relaxed), status::HEAD | status::HEAD_PARKED)
+                });
             }
-            if spin.again() {
+            // Relaxed: as above.
+            let quiet = || slot.status.load(Relaxed) == seen && slot.shuffler.load(Relaxed) == 0;
+            if spin.again_while(quiet) {
                 continue;
             }
-            if !P::PARKS {
+            if seen == status::SECOND || !P::PARKS {
+                // The head of a queue lets a `SECOND` go before it sleeps itself.
                 if deadline.is_some_and(|d| d.passed::<M>()) {
                     self.abandon(status::WAITING)?;
                 }
                 M::yield_now();
+                spin = Spin::new(M::SPIN_NS / BETWEEN_YIELDS);
                 continue;
             }
-            // Relaxed: a failed exchange is looked at again by `arrived`.
+            // Relaxed: a failed exchange is looked at again above.
             let (from, to) = (status::WAITING, status::PARKED);
             let _ = slot.status.compare_exchange(from, to, Relaxed, Relaxed);
+            self.slept = true;
             while slot.status.load(Relaxed) == status::PARKED {
                 if M::wait(&slot.status, status::PARKED, deadline) == Waited::TimedOut {
                     self.abandon(status::PARKED)?;
@@ -164,11 +215,47 @@ impl<'a, M: Machine> Head<'a, M> {
         }
     }
 
-    /// Whether the predecessor has made us the head.
-    fn arrived(&self) -> bool {
-        // Acquire: synchronizes with the Release in `leave`.
-        let seen = self.slots.at(self.me).status.load(Acquire);
-        seen == status::HEAD || seen == status::HEAD_PARKED
+    /// Becomes the head, and the shuffler if nobody behind is.
+    fn arrive(&mut self) {
+        let slot = self.slots.at(self.me);
+        // Relaxed: both were written before we were made the head, and by those who were it.
+        let shuffles = slot.shuffler.load(Relaxed) != 0;
+        self.led = !shuffles && slot.batch.load(Relaxed) != 0;
+        if !shuffles && !self.led {
+            // A new turn, of our group.
+            slot.shuffler.store(1, Relaxed);
+        }
+    }
+
+    /// Tells the next waiter that its turn is near: it stays awake and in the queue, so that a
+    /// plain store makes it the head.
+    pub(crate) fn hold_next(&mut self) {
+        // Acquire: synchronizes with the Release of the joiner, so that our exchange comes after
+        // its store of `WAITING`.
+        let next = self.slots.at(self.me).next.load(Acquire);
+        if next == self.second {
+            return;
+        }
+        self.let_next_go();
+        let status = &self.slots.at(next).status;
+        // Relaxed: it says nothing but itself.
+        if status.compare_exchange(status::WAITING, status::SECOND, Relaxed, Relaxed).is_ok() {
+            self.second = next;
+        }
+    }
+
+    /// Lets the next waiter sleep or give up.
+    pub(crate) fn let_next_go(&mut self) {
+        if self.second != 0 {
+            // Relaxed: while it is `SECOND` its status is ours.
+            self.slots.at(self.second).status.store(status::WAITING, Relaxed);
+            self.second = 0;
+        }
+    }
+
+    /// Whether this waiter may be registered as asleep.
+    pub(crate) fn slept(&self) -> bool {
+        self.slept
     }
 
     /// Leaves the slot behind in the queue, unless the predecessor was quicker.
@@ -195,7 +282,8 @@ impl<'a, M: Machine> Head<'a, M> {
 
     /// Says that the head is about to sleep. The latch's word must say so next, and then the head
     /// must look once more at what it waits for.
-    pub(crate) fn drowse(&self) {
+    pub(crate) fn drowse(&mut self) {
+        self.slept = true;
         // Relaxed: who wakes us reads it after the latch's word, which the caller publishes.
         self.slots.at(self.me).status.store(status::HEAD_PARKED, Relaxed);
     }
@@ -211,18 +299,39 @@ impl<'a, M: Machine> Head<'a, M> {
     /// If the next waiter sleeps it is left asleep: `register` is told its number first, so that
     /// whoever releases the latch wakes it, off the critical path. It is told zero if that came to
     /// nothing. `eager` says of a waiter's mode that it is to be woken now.
-    pub(crate) fn leave(self, register: impl Fn(u32), eager: impl Fn(u32) -> bool) {
+    pub(crate) fn leave(mut self, register: impl Fn(u32), eager: impl Fn(u32) -> bool) {
+        if self.second != 0 {
+            let next = self.slots.at(self.second);
+            if self.led {
+                next.batch.store(1, Relaxed);
+            }
+            // Release: synchronizes with the Acquire in `wait`: it must see what we read, for it is
+            // the head from now on.
+            next.status.store(status::HEAD, Release);
+            self.slots.at(self.me).status.store(status::FREE, Relaxed);
+            return;
+        }
         let mut next = self.queue.after(&self.slots, self.me);
         // Relaxed: nobody but this thread looks at a slot that is in no queue.
         self.slots.at(self.me).status.store(status::FREE, Relaxed);
         while next != 0 {
             let slot = self.slots.at(next);
-            let seen = slot.status.load(Relaxed);
+            if self.led {
+                slot.batch.store(1, Relaxed);
+            }
+            // Release: as below. Without a look, for that would bring the line here twice.
+            let (from, to) = (status::WAITING, status::HEAD);
+            let seen = match slot.status.compare_exchange(from, to, Release, Relaxed) {
+                Ok(_) => return,
+                Err(seen) => seen,
+            };
             let to = match seen {
                 status::PARKED if eager(slot.mode.load(Relaxed)) => status::HEAD,
                 status::PARKED => status::HEAD_PARKED,
                 status::ABANDONED | status::ORPHANED => {
-                    next = self.remove(next, seen);
+                    let role;
+                    (next, role) = self.remove(next, seen);
+                    self.led &= !role;
                     continue;
                 }
                 _ => status::HEAD,
@@ -230,7 +339,7 @@ impl<'a, M: Machine> Head<'a, M> {
             if to == status::HEAD_PARKED {
                 register(next);
             }
-            // Release: synchronizes with the Acquire in `arrived`: it must see what we read and
+            // Release: synchronizes with the Acquire in `wait`: it must see what we read and
             // registered, for it is the head from now on.
             if slot.status.compare_exchange(seen, to, Release, Relaxed).is_ok() {
                 if seen == status::PARKED && to == status::HEAD {
@@ -244,86 +353,97 @@ impl<'a, M: Machine> Head<'a, M> {
         }
     }
 
-    /// Takes an abandoned slot out of the queue and returns the one after it.
-    fn remove(&self, number: u32, seen: u32) -> u32 {
+    /// Takes an abandoned slot out of the queue. Returns the one after it, and whether the slot had
+    /// the role of shuffler.
+    fn remove(&self, number: u32, seen: u32) -> (u32, bool) {
         let slot = self.slots.at(number);
         // Acquire: synchronizes with the Release in `abandon`. It fails if the waiter came back.
         if slot.status.compare_exchange(seen, status::REMOVED, Acquire, Relaxed).is_err() {
-            return number;
+            return (number, false);
         }
+        // Relaxed: who gave it the role was before it in the queue, and has left.
+        let role = slot.shuffler.load(Relaxed) != 0;
         let next = self.queue.after(&self.slots, number);
         self.slots.discard(number, seen);
-        next
+        (next, role)
     }
 
-    /// Brings neighbours forward, right behind this waiter, until `stop`.
-    ///
-    /// Called by the head, or by who was given the role. Costs a look at each waiter that has not
-    /// been looked at on this group's behalf; returns at once if nobody can be moved.
-    pub(crate) fn shuffle<P: Policy>(&self, stop: impl Fn() -> bool) {
-        if !M::spread(P::LEVEL) {
-            return;
+    /// As the head: brings neighbours forward until `stop`, unless somebody behind does.
+    pub(crate) fn shuffle<P: Policy>(&mut self, stop: impl Fn() -> bool) {
+        if !self.led && M::spread(P::LEVEL) {
+            self.led = self.forward::<P>(true, stop);
         }
+    }
+
+    /// As the shuffler: brings neighbours forward, right behind this waiter, until `stop`. True if
+    /// the role was passed on, to the last of them.
+    ///
+    /// Costs a look at each waiter that has not been looked at on this group's behalf. Neighbours
+    /// at the end of the queue are left there until they are [`RUN`], unless it is `urgent`.
+    fn forward<P: Policy>(&self, urgent: bool, stop: impl Fn() -> bool) -> bool {
         let at = |number: u32| self.slots.at(number);
         let mine = at(self.me);
-        // Relaxed, here and below: only the shuffler touches these, and the role orders shufflers.
-        let mut batch = mine.batch.load(Relaxed);
-        if batch != 0 && mine.shuffler.load(Relaxed) == 0 {
-            // Somebody behind us in our group has the role.
-            return;
-        }
-        if batch == 0 {
-            batch = 1;
-            mine.batch.store(batch, Relaxed);
-        }
-        mine.shuffler.store(0, Relaxed);
-        if batch >= P::BATCH {
-            // The turn is over. The role ends here, and the next group's head takes it up.
-            return;
-        }
         let near = |number: u32| {
             let other = at(number);
             Place(other.place.load(Relaxed)).near(Place(mine.place.load(Relaxed)), P::LEVEL)
                 && other.mode.load(Relaxed) == mine.mode.load(Relaxed)
         };
-        // Between `last` and `seen` there is no neighbour left.
-        let mut last = self.me;
-        let mut seen = match mine.prev.load(Relaxed) {
+        // Relaxed, here and below: only the shuffler touches these, and the role orders shufflers.
+        let mut batch = mine.shuffler.load(Relaxed);
+        let first = match mine.prev.load(Relaxed) {
             0 => self.me,
             resume => resume,
         };
+        // Between `last` and `seen` there is no neighbour left.
+        let (mut last, mut seen) = (self.me, first);
         while batch < P::BATCH {
+            // The run of neighbours after `seen` is `from` to `to`, and `next` comes behind it.
             // Acquire: synchronizes with the Release of the joiner, so that we see its slot.
-            let next = at(seen).next.load(Acquire);
-            if next == 0 {
-                break;
+            let from = at(seen).next.load(Acquire);
+            let (mut next, mut to, mut run, mut end) = (from, seen, 0, from == 0);
+            while !end && batch + run < P::BATCH && near(next) {
+                // Acquire: as above. Zero is the last one's: that word is its joiner's to write.
+                let beyond = at(next).next.load(Acquire);
+                if beyond == 0 {
+                    end = true;
+                } else {
+                    (to, next) = (next, beyond);
+                    run += 1;
+                }
             }
-            if !near(next) {
+            if run == 0 {
+                if end {
+                    break;
+                }
                 seen = next;
                 continue;
             }
-            // Acquire: as above. Zero is the last one's: that word is its joiner's to write.
-            let beyond = at(next).next.load(Acquire);
-            if beyond == 0 {
-                break;
-            }
-            batch += 1;
-            at(next).batch.store(batch, Relaxed);
             if seen == last {
-                seen = next;
+                seen = to;
+            } else if end && run < RUN && !urgent {
+                break;
             } else {
-                at(seen).next.store(beyond, Relaxed);
-                at(next).next.store(at(last).next.load(Relaxed), Relaxed);
-                at(last).next.store(next, Relaxed);
+                at(seen).next.store(next, Relaxed);
+                at(to).next.store(at(last).next.load(Relaxed), Relaxed);
+                at(last).next.store(from, Relaxed);
             }
-            last = next;
+            batch += run;
+            last = to;
             if stop() {
                 break;
             }
         }
+        if last == self.me {
+            if seen != first {
+                mine.prev.store(seen, Relaxed);
+            }
+            return false;
+        }
+        mine.shuffler.store(0, Relaxed);
         at(last).prev.store(if seen == last { 0 } else { seen }, Relaxed);
         // Release: synchronizes with the Acquire in `wait`: the next shuffler sees our edits.
-        at(last).shuffler.store(1, Release);
+        at(last).shuffler.store(batch, Release);
+        true
     }
 }
 

@@ -11,20 +11,22 @@
 //!  byte 0     1         2   3          4       7
 //! ┌─────────┬─────────┬──────────────┬──────────────┐
 //! │ HELD    │ reserve │ parked: u16  │ tail: u32    │
-//! │ PARKED  │         │ slot of a    │ last slot of │
-//! │ RESERVED│         │ sleeping head│ the queue    │
+//! │ PARKED  │ RESERVED│ slot of a    │ last slot of │
+//! │         │         │ sleeping head│ the queue    │
 //! └─────────┴─────────┴──────────────┴──────────────┘
 //! ```
 //!
 //! | held byte | to | by |
 //! |---|---|---|
 //! | `0` | `HELD` | anybody |
-//! | `RESERVED` | `HELD` | the head of the queue, or anybody if there is no queue |
 //! | `HELD` | `HELD+PARKED` | if detached: the head, before it sleeps; a holder whose successor sleeps |
-//! | `HELD`, `HELD+PARKED` | what `reserve` says: `0` or `RESERVED` | the holder |
+//! | `HELD`, `HELD+PARKED` | `0` | the holder |
 //!
-//! Invariants: `reserve` is set by the head alone, and by the next head or nobody cleared after
-//! it. `parked` names a slot only if that slot is the head, or was.
+//! Whoever takes the byte in passing and finds it reserved gives it back and queues. A release
+//! reads nothing: a load there would wait for a line that waiters look at.
+//!
+//! Invariants: `reserve` is a hint, set by the head or a holder, cleared by a head that saw it and
+//! by who finds no queue; one too many costs a newcomer a turn in the queue. `parked` names a slot only if that slot is the head, or was.
 //!
 //! # How a sleeping head is woken, and no wake-up lost
 //!
@@ -43,7 +45,8 @@
 //! # Fairness
 //!
 //! Threads that do not queue may take a free latch in passing. Its head notices, and after
-//! [`PATIENCE`](Policy::PATIENCE) losses has every release reserved for it; see [`Policy`].
+//! [`PATIENCE`](Policy::PATIENCE) losses has the latch reserved for it; see [`Policy`]. A head
+//! reserves only while it runs: if it lost its processor others may pass, or all would wait for it.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -56,7 +59,7 @@ use crate::queue::{Head, Queue, wake};
 
 const HELD: u8 = 1;
 const PARKED: u8 = 2;
-const RESERVED: u8 = 4;
+const RESERVED: u8 = 1;
 
 /// How long a head sleeps at a time on a system without `membarrier`, where a wake-up can be lost.
 const UNSURE: Duration = Duration::from_millis(1);
@@ -112,30 +115,53 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     /// If 65,535 threads wait for latches already.
     #[inline]
     pub fn lock(&self) {
-        // Acquire: synchronizes with the Release of the last holder, in `unlock`.
-        if self.held.compare_exchange(0, HELD, Acquire, Relaxed).is_err() {
+        if !self.enter() {
             self.lock_slow(None);
         }
+    }
+
+    /// Takes the latch if it is free and not reserved for a waiter.
+    #[inline]
+    fn enter(&self) -> bool {
+        if P::PATIENCE == 0 {
+            // Relaxed: a hint. It is read first, for here it is the rule where threads wait.
+            return self.reserve.load(Relaxed) == 0
+                // Acquire: synchronizes with the Release of the last holder, in `unlock`.
+                && self.held.compare_exchange(0, HELD, Acquire, Relaxed).is_ok();
+        }
+        // Acquire: as above.
+        self.held.compare_exchange(0, HELD, Acquire, Relaxed).is_ok()
+            // Relaxed: a hint. It is read last, for by then its line is here.
+            && (self.reserve.load(Relaxed) == 0 || self.defer())
+    }
+
+    /// Gives the latch back that was reserved for a waiter. False if there was one.
+    #[cold]
+    #[inline(never)]
+    fn defer(&self) -> bool {
+        if self.queue.is_empty() {
+            // Reserved for somebody who has gone away since: it is anybody's.
+            self.reserve.store(0, Relaxed);
+            return true;
+        }
+        // SAFETY: the latch is held, by `enter`.
+        unsafe { self.unlock() };
+        false
     }
 
     /// Takes the latch unless it is held, or reserved for a waiter.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        // Acquire: as in `lock`.
-        match self.held.compare_exchange(0, HELD, Acquire, Relaxed) {
-            Ok(_) => true,
-            // Reserved for somebody who has gone away since: it is anybody's.
-            Err(RESERVED) if self.queue.is_empty() => {
-                self.held.compare_exchange(RESERVED, HELD, Acquire, Relaxed).is_ok()
-            }
-            Err(_) => false,
-        }
+        // Relaxed: a hint. It is read first, or who tries again and again would disturb the head.
+        (self.reserve.load(Relaxed) == 0 || self.queue.is_empty())
+            // Acquire: as in `enter`.
+            && self.held.compare_exchange(0, HELD, Acquire, Relaxed).is_ok()
     }
 
     /// Takes the latch, or gives up at `deadline` and returns false.
     #[inline]
     pub fn lock_until(&self, deadline: Deadline) -> bool {
-        self.try_lock() || self.lock_slow(Some(deadline))
+        self.enter() || self.lock_slow(Some(deadline))
     }
 
     /// Releases the latch: a store, if no head of a queue sleeps; an exchange, if the policy is
@@ -150,10 +176,11 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             // SAFETY: as the caller promises.
             return unsafe { Self::release_detached(self) };
         }
-        // Relaxed: a head whose reservation comes too late for this release meets the next.
-        let next = self.reserve.load(Relaxed);
         // Release: synchronizes with the Acquire in `lock` of the next holder.
-        self.held.store(next, Release);
+        self.held.store(0, Release);
+        if !P::PARKS {
+            return;
+        }
         // If our store comes before the head's second look, it sees the latch free and does not
         // sleep. If the head's heavy barrier comes first, we see `parked`.
         M::light_barrier();
@@ -182,9 +209,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     unsafe fn release_detached(this: *const Self) {
         // SAFETY: a held latch is there, and stays until the exchange below succeeds.
         let latch = unsafe { &*this };
-        let next = latch.reserve.load(Relaxed);
         // Release: synchronizes with the Acquire in `lock` of the next holder.
-        if latch.held.compare_exchange(HELD, next, Release, Relaxed).is_err() {
+        if latch.held.compare_exchange(HELD, 0, Release, Relaxed).is_err() {
             latch.unlock_parked();
         }
     }
@@ -196,7 +222,7 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     /// As for [`unlock`](Self::unlock).
     pub unsafe fn unlock_fair(&self) {
         if !self.queue.is_empty() {
-            // Relaxed: read by the release below.
+            // Relaxed: a hint to newcomers, which the release below publishes.
             self.reserve.store(RESERVED, Relaxed);
         }
         // SAFETY: as the caller promises.
@@ -227,7 +253,7 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     #[inline]
     pub unsafe fn unlock_alone(&self) -> bool {
         // Relaxed: as in `try_lock_alone`.
-        let plain = self.held.load(Relaxed) == HELD && self.reserve.load(Relaxed) == 0;
+        let plain = self.held.load(Relaxed) == HELD;
         if plain {
             self.held.store(0, Relaxed);
         }
@@ -257,9 +283,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
                 }
                 sleeper = u32::from(parked);
             }
-            let next = self.reserve.load(Relaxed);
             // Release: synchronizes with the Acquire in `lock` of the next holder.
-            if self.held.compare_exchange(HELD, next, Release, Relaxed).is_ok() {
+            if self.held.compare_exchange(HELD, 0, Release, Relaxed).is_ok() {
                 break;
             }
         }
@@ -283,26 +308,32 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     #[inline(never)]
     fn lock_slow(&self, deadline: Option<Deadline>) -> bool {
         // Relaxed: a hint, and `try_lock` acquires.
-        let alone = self.queue.is_empty();
-        if linger::<P, M>(alone, || self.held.load(Relaxed) == 0 && self.try_lock()) {
+        let free = || self.held.load(Relaxed) == 0 && self.try_lock();
+        if linger::<P, M>(|| self.queue.is_empty(), free) {
             return true;
         }
-        let Ok(head) = self.queue.join::<P>(0, deadline) else { return false };
-        let (mut losses, mut late) = (0, false);
+        let Ok(mut head) = self.queue.join::<P>(0, deadline) else { return false };
+        let (mut losses, mut late, mut tired) = (0, false, false);
         let mut spin = Spin::<M>::new(M::SPIN_NS);
         loop {
+            // Once it slept or yielded the head is in no hurry, and its successor is left free to
+            // sleep or give up.
             head.shuffle::<P>(|| !self.is_locked());
+            if !tired {
+                head.hold_next();
+            }
             let seen = self.held.load(Relaxed);
+            let reserved = self.reserve.load(Relaxed) != 0;
             if seen & HELD == 0 {
-                // Acquire: as in `lock`.
-                if self.held.compare_exchange(seen, HELD, Acquire, Relaxed).is_ok() {
-                    self.pass_on(head);
+                // Acquire: as in `enter`.
+                if self.held.compare_exchange(0, HELD, Acquire, Relaxed).is_ok() {
+                    self.pass_on(head, reserved);
                     return true;
                 }
                 losses += 1;
             }
-            if losses >= P::PATIENCE {
-                // Relaxed: a hint to holders. It is set anew each time, for the last head may
+            if losses >= P::PATIENCE && !reserved {
+                // Relaxed: a hint to newcomers. It is set anew each time, for the last head may
                 // clear its own reservation after ours is made.
                 self.reserve.store(RESERVED, Relaxed);
             }
@@ -310,13 +341,15 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
                 continue;
             }
             losses += 1;
+            tired = true;
+            head.let_next_go();
             if late || deadline.is_some_and(|d| d.passed::<M>()) {
                 self.give_up(head);
                 return false;
             }
             if !P::PARKS {
                 M::yield_now();
-            } else if self.park(&head, deadline) == Waited::TimedOut {
+            } else if self.park(&mut head, deadline) == Waited::TimedOut {
                 // Nothing more to wait for, but one more look.
                 late = true;
             }
@@ -325,7 +358,7 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     }
 
     /// Sleeps at the head of the queue until a holder wakes us.
-    fn park(&self, head: &Head<'_, M>, deadline: Option<Deadline>) -> Waited {
+    fn park(&self, head: &mut Head<'_, M>, deadline: Option<Deadline>) -> Waited {
         let mut waited = Waited::Woken;
         head.drowse();
         // Release: synchronizes with the Acquire in `wake_head`.
@@ -352,12 +385,13 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     }
 
     /// Leaves the queue as the holder. A successor that sleeps is woken by our release.
-    fn pass_on(&self, head: Head<'_, M>) {
-        // Relaxed: the reservation was ours, and so was the registration.
-        if self.reserve.load(Relaxed) != 0 {
+    fn pass_on(&self, head: Head<'_, M>, reserved: bool) {
+        // Relaxed: the reservation was ours, and so was the registration. The latch's line may be
+        // another's already, so it is not read for what we know: nobody registers who never slept.
+        if reserved {
             self.reserve.store(0, Relaxed);
         }
-        if self.parked.load(Relaxed) != 0 {
+        if head.slept() && self.parked.load(Relaxed) != 0 {
             self.parked.swap(0, Relaxed);
         }
         let register = |successor: u32| {
@@ -377,7 +411,5 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         self.reserve.store(0, Relaxed);
         self.parked.swap(0, Relaxed);
         head.leave(|_| (), |_| true);
-        // A release may have been reserved for us; the new head can take it, others cannot.
-        let _ = self.held.compare_exchange(RESERVED, 0, Relaxed, Relaxed);
     }
 }

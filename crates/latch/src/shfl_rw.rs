@@ -287,11 +287,11 @@ impl<M: Machine> ShflRwLock<M> {
     #[cold]
     #[inline(never)]
     fn lock_shared_slow(&self, deadline: Option<Deadline>) -> bool {
-        if linger::<Park, M>(self.queue.is_empty(), || self.try_lock_shared()) {
+        if linger::<Park, M>(|| self.queue.is_empty(), || self.try_lock_shared()) {
             return true;
         }
-        let Ok(head) = self.queue.join::<Park>(READ, deadline) else { return false };
-        let entered = self.compete(&head, READERS, deadline, || {
+        let Ok(mut head) = self.queue.join::<Park>(READ, deadline) else { return false };
+        let entered = self.compete(&mut head, READERS, deadline, || {
             self.state.load(Relaxed) & WRITER == 0 && self.try_enter(WRITER)
         });
         // Readers share: one that sleeps next in line comes in right behind us.
@@ -305,11 +305,11 @@ impl<M: Machine> ShflRwLock<M> {
     fn lock_exclusive_slow(&self, deadline: Option<Deadline>) -> bool {
         // Relaxed: a hint, and `try_lock_exclusive` acquires.
         let free = || self.state.load(Relaxed) & !PARKED == 0;
-        if linger::<Park, M>(self.queue.is_empty(), || free() && self.try_lock_exclusive()) {
+        if linger::<Park, M>(|| self.queue.is_empty(), || free() && self.try_lock_exclusive()) {
             return true;
         }
-        let Ok(head) = self.queue.join::<Park>(WRITE, deadline) else { return false };
-        let entered = self.compete(&head, 0, deadline, || {
+        let Ok(mut head) = self.queue.join::<Park>(WRITE, deadline) else { return false };
+        let entered = self.compete(&mut head, 0, deadline, || {
             let seen = self.state.load(Relaxed);
             seen & (WRITER | READERS) == 0
                 // Acquire: as in `try_lock_exclusive`.
@@ -324,7 +324,7 @@ impl<M: Machine> ShflRwLock<M> {
     /// `beside` is what may be held while this waiter enters.
     fn compete(
         &self,
-        head: &Head<'_, M>,
+        head: &mut Head<'_, M>,
         beside: u64,
         deadline: Option<Deadline>,
         enter: impl Fn() -> bool,
@@ -353,7 +353,7 @@ impl<M: Machine> ShflRwLock<M> {
     }
 
     /// Sleeps at the head of the queue until a holder leaves the latch free.
-    fn park(&self, head: &Head<'_, M>, beside: u64, deadline: Option<Deadline>) -> Waited {
+    fn park(&self, head: &mut Head<'_, M>, beside: u64, deadline: Option<Deadline>) -> Waited {
         head.drowse();
         let mut waited = Waited::Woken;
         let mut seen = self.state.load(Relaxed);

@@ -15,6 +15,7 @@
 //! |---|---|---|
 //! | `FREE` | on its thread's chain, in no queue | the thread; who removed it from a queue |
 //! | `WAITING` | in a queue, looking | its thread |
+//! | `SECOND` | in a queue behind the head, looking until told otherwise | its predecessor |
 //! | `PARKED` | in a queue, asleep | its thread |
 //! | `HEAD` | at the head of its queue, looking | its predecessor; who wakes it |
 //! | `HEAD_PARKED` | at the head of its queue, asleep | its predecessor, if it slept; its thread |
@@ -50,6 +51,7 @@ pub mod status {
     pub const GHOST: u32 = 10;
     pub const TAKEN_PARKED: u32 = 11;
     pub const LEAVING: u32 = 12;
+    pub const SECOND: u32 = 13;
 }
 
 /// Where one thread waits: a cache line.
@@ -62,9 +64,9 @@ pub struct Slot<M: Machine> {
     pub next: M::AtomicU32,
     /// The one before, in a list; where shuffling is to resume, in a queue.
     pub prev: M::AtomicU32,
-    /// How far into its group's turn this waiter is.
+    /// Not zero if another of this waiter's group, behind it, is the shuffler.
     pub batch: M::AtomicU32,
-    /// Not zero if this waiter is to shuffle those behind it.
+    /// Not zero if this waiter is to shuffle those behind it: how many its group's turn has had.
     pub shuffler: M::AtomicU32,
     /// What the waiter wants; each latch has its own meanings.
     pub mode: M::AtomicU32,

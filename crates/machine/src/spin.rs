@@ -31,6 +31,13 @@ impl<M: Machine> Spin<M> {
 
     /// Pauses and returns true, or returns false: the budget is spent.
     pub fn again(&mut self) -> bool {
+        self.again_while(|| true)
+    }
+
+    /// As [`again`](Self::again), with a look after each pause, for a word that lies near: it
+    /// ends early if that is not `quiet` any more.
+    #[inline]
+    pub fn again_while(&mut self, quiet: impl Fn() -> bool) -> bool {
         if self.budget_ns == 0 {
             return false;
         }
@@ -44,6 +51,9 @@ impl<M: Machine> Spin<M> {
         }
         for _ in 0..self.pauses {
             M::relax();
+            if !quiet() {
+                break;
+            }
         }
         self.pauses = (self.pauses * 2).min(PAUSES_MAX);
         true
