@@ -1,0 +1,81 @@
+//! The simulator against published curves. Runs are the same on every host, so the points that it
+//! misses are known: a list that grows or shrinks is a change of the model or of a lock, and its
+//! author decides whether it is a good one.
+
+use latchwork_bench::sim::{CLAIMS, Figure, Judged};
+
+fn judged(name: &str) -> Vec<Judged> {
+    let figure = Figure::named(name).expect("a figure that there is");
+    let points = figure.judged_points();
+    assert!(points.len() > 15, "{name} has {} points", points.len());
+    points.into_iter().map(|p| figure.judge(p).expect("a run that ends")).collect()
+}
+
+/// The points whose quotient is off by more than `bound`, as `SERIES threads`.
+fn misses(points: &[(&Judged, f64)], bound: f64) -> Vec<String> {
+    let off = |quotient: f64| quotient > bound || quotient < 1.0 / bound;
+    let missed = points.iter().filter(|(_, quotient)| off(*quotient));
+    missed.map(|(j, quotient)| format!("{} {}: {quotient:.2}", j.series, j.threads)).collect()
+}
+
+fn names(misses: &[String]) -> Vec<&str> {
+    misses.iter().filter_map(|miss| miss.split(':').next()).collect()
+}
+
+#[test]
+fn atomics_on_one_line_are_as_they_were_fitted() {
+    let all = judged("sosp13-4");
+    let points: Vec<_> = all.iter().map(|j| (j, j.predicted / j.published)).collect();
+    let missed = misses(&points, 1.2);
+    let known = ["CAS_FAI 1", "CAS_FAI 5", "CAS_FAI 10", "CAS_FAI 40", "SWAP 2", "FAI 2"];
+    assert_eq!(names(&missed), known, "{missed:?}");
+}
+
+#[test]
+fn simple_locks_are_predicted_from_atomics() {
+    let all = judged("sosp13-5");
+    let points: Vec<_> = all.iter().map(|j| (j, j.predicted / j.published)).collect();
+    let missed = misses(&points, 1.3);
+    let known = ["TTAS 20", "TTAS 80", "MCS 40", "MCS 80", "TAS 80", "TICKET 10", "TICKET 80"];
+    assert_eq!(names(&missed), known, "{missed:?}");
+    // Who is ahead of whom, where the published curves are not within a fifth of each other.
+    let mut judged = 0;
+    for threads in [10, 20, 40, 80] {
+        let at: Vec<_> = all.iter().filter(|j| j.threads == threads).collect();
+        for a in &at {
+            for b in at.iter().filter(|b| a.published > b.published * 1.2) {
+                judged += 1;
+                let (first, second) = (a.series, b.series);
+                assert!(a.predicted > b.predicted, "{first} over {second} at {threads}");
+            }
+        }
+    }
+    assert!(judged > 15, "{judged} pairs");
+}
+
+/// The points of a figure that were not fitted, off by more than 30 %.
+fn mispredicted(name: &str) -> Vec<String> {
+    let all = judged(name);
+    let points = all.iter().filter(|j| !j.fitted).map(|j| (j, j.predicted / j.published));
+    misses(&points.collect::<Vec<_>>(), 1.3)
+}
+
+#[test]
+fn a_hash_table_on_192_cores_is_predicted() {
+    let missed = mispredicted("sosp19-11a");
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+fn renames_on_192_cores_are_predicted() {
+    let missed = mispredicted("sosp19-8a");
+    assert_eq!(names(&missed), ["Stock 48", "Stock 144", "Stock 192"], "{missed:?}");
+}
+
+#[test]
+fn the_founding_findings_hold() {
+    for claim in CLAIMS {
+        let verdict = claim.judge().expect("runs that end");
+        assert!(verdict.agrees, "{verdict:?}");
+    }
+}
