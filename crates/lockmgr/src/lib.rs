@@ -24,7 +24,7 @@
 //! | `name`, `layout` | names, and the cells in the region |
 //! | `manager`, `session`, `owner` | what a user has in hand |
 //! | `request`, `release` | what an owner does |
-//! | `family` | children, and savepoints |
+//! | `family`, `batch` | children, savepoints; several deeds in one call |
 //! | `weak` | locks that touch no shared line |
 //! | `latch`, `table`, `queue`, `state` | the others: partitions, objects, who comes next |
 //! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
@@ -34,6 +34,7 @@
 
 #![warn(clippy::all)]
 
+mod batch;
 mod death;
 mod detect;
 mod error;
@@ -59,6 +60,7 @@ mod victim;
 mod wait;
 mod weak;
 
+pub use crate::batch::{BatchError, Deed};
 pub use crate::error::{Error, Link, Reason};
 pub use crate::family::{Child, Savepoint};
 pub use crate::inspect::{Edge, OwnerInfo, Picture, Verified, View};
