@@ -22,6 +22,13 @@
 //! If an owner of the cycle merely stands behind another in a queue (a soft edge, as PostgreSQL
 //! calls it), it is moved before that one, once in each wait; if that lets it go, nobody is killed.
 //! Otherwise one victim is chosen (`victim.rs`), its request refused, and the cycle told to it.
+//!
+//! # Why there is one victim
+//!
+//! Several owners of a cycle may find it at once. The choice depends on the cycle alone, not on who
+//! found it or when, with one exception: an owner that was a victim too often is spared. That is
+//! counted after the request was refused, so who reads the new count finds the cycle broken when it
+//! reads that once more.
 
 use std::collections::HashMap;
 
@@ -223,6 +230,10 @@ impl<M: ConstMachine> Session<M> {
     fn sacrifice(&self, cycle: &[Wish]) -> Result<bool, Error> {
         let owners: Vec<u32> = cycle.iter().map(|wish| wish.owner).collect();
         let place = self.choose(&owners)?;
+        // If somebody sacrificed another meanwhile, the choice may have followed from it.
+        if !self.is_real(cycle)? {
+            return Ok(false);
+        }
         let victim = &cycle[place];
         let Some(cell) = self.owner_cell(victim.owner)? else { return Ok(false) };
         if get(&cell.state) != LIVE {
@@ -236,12 +247,12 @@ impl<M: ConstMachine> Session<M> {
         if !same {
             return Ok(false);
         }
-        put(&cell.spared, get(&cell.spared).saturating_add(1));
         // What an earlier victim of this slot did not read is replaced: the cell is the slot's.
         self.place_verdict(cell, verdict)?;
         let request = self.request(victim.at)?;
         let why = crate::owner::reason_number(Reason::Deadlock);
         latched.refuse(get(&request.object), victim.at, request, why)?;
+        put(&cell.spared, get(&cell.spared).saturating_add(1));
         drop(latched);
         self.counters.deadlock();
         self.wake_all()?;

@@ -1,6 +1,8 @@
 //! Whom a detector sacrifices.
 
-use latchwork_machine::ConstMachine;
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
@@ -73,7 +75,7 @@ impl<M: ConstMachine> Session<M> {
         Ok((all, writes))
     }
 
-    /// The victim of a cycle.
+    /// The victim of a cycle, the same whoever asks: only an owner's `spared` changes as it waits.
     pub(crate) fn choose(&self, owners: &[u32]) -> Result<usize, Error> {
         let policy = self.inner().options.policy;
         let mut best = None;
@@ -84,14 +86,16 @@ impl<M: ConstMachine> Session<M> {
             let key = match policy {
                 Policy::Youngest | Policy::Default => u64::MAX - age,
                 Policy::Oldest => age,
-                Policy::Random => scatter(u64::from(*owner) ^ self.now()),
+                Policy::Random => scatter(get(&cell.since) ^ u64::from(*owner)),
                 Policy::MaxLocks => most(self.counted(*owner)?.0),
                 Policy::MinLocks => u64::from(self.counted(*owner)?.0),
                 Policy::MaxWrites => most(self.counted(*owner)?.1),
                 Policy::MinWrites => u64::from(self.counted(*owner)?.1),
                 Policy::Expire => get(&cell.since),
             };
-            let spared = get(&cell.spared) >= SPARED_AFTER;
+            // Acquire: synchronizes with the Release in `sacrifice`; what led to a new count is seen
+            // by who reads the cycle after this.
+            let spared = cell.spared.load(Acquire) >= SPARED_AFTER;
             let key = (spared, get(&cell.priority), key, u64::MAX - age, *owner);
             if best.is_none_or(|(known, _)| key < known) {
                 best = Some((key, place));
