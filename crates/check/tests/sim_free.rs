@@ -22,16 +22,17 @@ impl ByHand {
     #[inline]
     fn lock(&self) {
         // Acquire: synchronizes with the Release in `unlock`.
-        if self.held.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+        if self.held.compare_exchange(0, 1, Acquire, Relaxed).is_err()
+            || self.reserve.load(Relaxed) != 0
+        {
             self.slow();
         }
     }
 
     #[inline]
     fn unlock(&self) {
-        let next = self.reserve.load(Relaxed);
         // Release: synchronizes with the Acquire in `lock`.
-        self.held.store(next, Release);
+        self.held.store(0, Release);
         // SeqCst: the compiler alone must keep the order, as with the light half of `membarrier`.
         compiler_fence(SeqCst);
         if self.parked.load(Relaxed) != 0 {

@@ -153,7 +153,8 @@ fn what_a_core_has_it_need_not_fetch() {
         timed(&atomic, &|| _ = word.fetch_add(1, Relaxed));
     };
     run(&spec, 1, vec![body(alone)]);
-    assert!(first.get() >= spec.costs.load.memory[0], "from memory: {first:?}");
+    // Less the jitter, which is 3 % to both sides.
+    assert!(first.get() >= 0.96 * spec.costs.load.memory[0], "from memory: {first:?}");
     assert!((second.get() - spec.costs.l1 as f64).abs() < 1.0, "a hit: {second:?}");
     assert!((atomic.get() - spec.costs.atomic_hit as f64).abs() < 1.0, "a hit: {atomic:?}");
 }
