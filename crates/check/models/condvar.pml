@@ -5,21 +5,23 @@
  * by a bit lock.  Each thread owns one slot for all its waits and uses it
  * again at once, on the same or on another condition variable.
  *
- *   wait       status = WAITING; lock list; append slot; unlock list; unlock
- *              mutex; futex-sleep while status is WAITING or PENDING.  After
- *              a time-out or a cancel: lock list; if still WAITING, unlink
- *              and give up; else a signaller has the slot: sleep on until
- *              SIGNALLED, then report success (time-out) or pass the signal
- *              on by calling signal (cancel).  Lock mutex, return.
- *   signal     if head == 0 return; lock list; take the head off, if there
- *              is one; status = PENDING; unlock list; status = SIGNALLED;
- *              futex wake.
- *   broadcast  if head == 0 return; lock list; detach all, each PENDING;
- *              unlock list; for each: read next, then status = SIGNALLED,
- *              then futex wake.
- *   destroy    (only with DESTROY) wait until users == 0.  users counts the
- *              threads inside wait; each takes itself off after its last
- *              touch of the condition variable and before it locks the mutex.
+ *   wait       enqueue: lock list, status = WAITING, append slot, unlock list;
+ *              unlock mutex.  sleep_word: WAITING becomes PARKED, or the slot
+ *              was taken: await GRANTED; futex-sleep while it is PARKED, and
+ *              ask again.  finish, when granted or after a time-out or a
+ *              cancel: exchange WAITING or PARKED for LEAVING; who succeeds
+ *              gives up: lock list, unlink, unlock.  Else a waker has the
+ *              slot: await GRANTED, then report success (time-out) or pass
+ *              the signal on by calling signal (cancel).  Lock mutex, return.
+ *   signal     if word == 0 return; lock list; from the first slot on,
+ *              exchange WAITING for TAKEN or PARKED for TAKEN_PARKED, and
+ *              pass over who is LEAVING; unlink the one taken; unlock list;
+ *              exchange its status for GRANTED; futex wake if that was
+ *              TAKEN_PARKED.
+ *   broadcast  if word == 0 return; lock list; take and unlink all who are not
+ *              LEAVING, into a chain; unlock list; for each: read next, then
+ *              exchange the status for GRANTED, then futex wake as above.
+ *   settle     (only with DESTROY) wait until word == 0, then destroy.
  *
  * What is not.  Memory is sequentially consistent: Spin knows no weak memory,
  * so this says nothing of memory orderings.  The mutex is an abstract lock.
@@ -36,26 +38,29 @@
  * is the harder case: it allows every order that signalling under the mutex
  * does, but for those in which others wait for the mutex.
  *
- * Grain.  With FINE every load and store of a shared word is a step of its
- * own.  Without it steps are merged where at most one of them can be seen by
- * a thread that does not hold the lock in question (links, tail and PENDING
- * are read under the list lock only; tokens under the mutex only).  Mutants
- * always run with FINE.
+ * Grain.  With FINE every load, store and exchange of a shared word is a step
+ * of its own.  Without it steps are merged where no order of the others can
+ * tell: links and tokens are used under a lock only; who is TAKEN does nothing
+ * but await GRANTED, which comes after the list is unlocked; and who is
+ * LEAVING stays so until it has the list's lock.  Mutants always run with
+ * FINE.
  *
  * Properties.
  *   (a) the mutex is held by one thread: assert(mtx == ...) at each use.
  *   (b) no lost wake-up: when nothing can move any more (monitor), nobody
- *       sleeps on a slot that is PENDING or SIGNALLED, nobody waits on c
+ *       sleeps on a slot that is not PARKED, nobody waits on c
  *       while tokens[c] > 0, and nobody is stuck anywhere else; and as an LTL
  *       formula, without bound on spurious returns.
  *   (c) a signal reaches one of those who waited when it was sent, and is
  *       not consumed by a waiter that gave up nor by a later one (ghost
  *       state: elig, E, by; left out with NOGHOST).  "Waited" means: had
- *       unlocked the mutex in wait; "sent" means: when signal reads head.
+ *       unlocked the mutex in wait; "sent" means: when signal reads word.
  *   (d) the list is well-formed whenever its lock is released (wf).
  *   (e) in the end the list holds the sleepers, and is empty if there are
  *       none.
- *   (f) with DESTROY: nobody touches a destroyed condition variable.
+ *   (f) with DESTROY: nobody touches a destroyed condition variable.  A
+ *       cancelled waiter that was granted does not pass the signal on then,
+ *       for broadcast has woken all; with PASS_ON, as in the code, it does.
  *
  * Compile-time numbers: NW waiters, ROUNDS each; NS signallers, K signals
  * each; NB broadcasters of BT tokens; NCV condition variables (1 or 2);
@@ -162,10 +167,16 @@ init {
 
 #else /* the condition variable itself */
 
-#define IDLE		0
+#define FREE		0
 #define WAITING		1
-#define PENDING		2
-#define SIGNALLED	3
+#define PARKED		2
+#define TAKEN		3
+#define TAKEN_PARKED	4
+#define GRANTED		5
+#define LEAVING		6
+#define MINE		7	/* never a status: what take finds if it took */
+
+#define LOCKED	255		/* the list's word, while somebody has it */
 
 #define NSIG	(NS * K + NB)	/* signal numbers are 1..NSIG */
 #define BIT(w)	(1 << (w))
@@ -175,6 +186,7 @@ init {
 #else
 #define MERGED	atomic
 #endif
+#define LOCAL	atomic		/* one step, and then what nobody else sees */
 
 #ifdef NOGHOST
 #define G(x)	skip
@@ -182,10 +194,9 @@ init {
 #define G(x)	x
 #endif
 
-/* the condition variables */
-byte head[NCV], tail[NCV];	/* slot number, 0 for none */
-bool lk[NCV];
-/* the slots, 1..NW */
+/* the condition variables: zero, the first slot's number, or LOCKED */
+byte word[NCV];
+/* the slots, 1..NW; the list is a ring */
 byte status[NW + 1], nxt[NW + 1], prv[NW + 1];
 bool asleep[NW + 1];		/* the kernel's: the thread sleeps on status */
 /* the program */
@@ -200,7 +211,6 @@ byte inside;			/* threads between unlock and lock in wait */
 #define INSIDE(n)	skip
 #endif
 #ifdef DESTROY
-byte users[NCV];
 bool dead[NCV];
 #define TOUCH(c)	assert(!dead[c])
 #else
@@ -239,116 +249,273 @@ inline taken(w, s)
 	departs(w)
 }
 
-/* ghost: broadcast s takes all of c's list */
-inline all_taken(c, s)
-{
-	gc = head[c];
-	do
-	:: gc != 0 -> taken(gc, s); gc = nxt[gc]
-	:: else -> break
-	od;
-	gc = 0;
-	assert(E[s] == 0)
-}
-
 /* (d), called with the list lock held */
-inline wf(c)
+inline wf(first)
 {
-	gi = 0; gp = 0; gc = head[c];
+	gi = 0; gc = first;
 	do
 	:: gc != 0 ->
 		assert(gi < NW);
-		assert(prv[gc] == gp);
-		assert(status[gc] == WAITING);
-		gp = gc; gc = nxt[gc]; gi++
+		assert(status[gc] == WAITING || status[gc] == PARKED || status[gc] == LEAVING);
+		assert(prv[nxt[gc]] == gc);
+		gc = nxt[gc]; gi++;
+		if
+		:: gc == first -> break
+		:: else
+		fi
 	:: else -> break
 	od;
-	assert(tail[c] == gp);
-	gi = 0; gp = 0; gc = 0
+	gi = 0; gc = 0
 }
 
+/* Sets f, the first: while the list is locked only its locker knows it. */
 inline list_lock(c)
 {
-	atomic { lk[c] == false -> lk[c] = true; TOUCH(c) }
+	atomic { word[c] != LOCKED -> f = word[c]; word[c] = LOCKED; TOUCH(c) }
 }
 
 inline list_unlock(c)
 {
-	d_step { TOUCH(c); assert(lk[c]); wf(c); lk[c] = false }
+	d_step { TOUCH(c); assert(word[c] == LOCKED); wf(f); word[c] = f; f = 0 }
 }
 
-/* take h's slot number n as new head of c; the lock is held */
-inline drop_head(c, s)
+/* for mutants: as if locked */
+inline list_grab(c)
 {
-	d_step { n = nxt[h] };
-	d_step { head[c] = n; G(taken(h, s)) };
-	d_step {
-		if
-		:: n != 0 -> prv[n] = 0
-		:: else -> tail[c] = 0
-		fi;
-		n = 0
-	}
+	atomic { word[c] != LOCKED -> f = word[c]; TOUCH(c) }
 }
 
-/* sid: number of the signal; fresh: not one passed on.  Uses h, n. */
+inline list_drop(c)
+{
+	d_step { TOUCH(c); word[c] = f; f = 0 }
+}
+
+#ifdef TAKE_UNLOCKED
+#define SIGNAL_LOCK(c)		list_grab(c)
+#define SIGNAL_UNLOCK(c)	list_drop(c)
+#else
+#define SIGNAL_LOCK(c)		list_lock(c)
+#define SIGNAL_UNLOCK(c)	list_unlock(c)
+#endif
+#ifdef UNLINK_UNLOCKED
+#define LEAVE_LOCK(c)		list_grab(c)
+#define LEAVE_UNLOCK(c)		list_drop(c)
+#else
+#define LEAVE_LOCK(c)		list_lock(c)
+#define LEAVE_UNLOCK(c)		list_unlock(c)
+#endif
+
+/* The waiter's slot becomes the last; the lock is held.  Uses x. */
+inline push()
+{
+	d_step { status[me] = WAITING };
+	if
+	:: f == 0 ->
+		d_step { nxt[me] = me };
+		d_step { prv[me] = me };
+		f = me
+	:: else ->
+		d_step { x = prv[f] };
+		d_step { nxt[me] = f };
+		d_step { prv[me] = x };
+		d_step { nxt[x] = me };
+		d_step { prv[f] = me; x = 0 };
+#ifdef PUSH_AT_HEAD
+		f = me
+#endif
+	fi
+}
+
+/* Slot w leaves the list; the lock is held.  Uses x (next), y (previous). */
+inline unlink(w)
+{
+	d_step { x = nxt[w] };
+	if
+	:: x == w -> f = 0
+	:: else ->
+		d_step { y = prv[w] };
+		d_step { nxt[y] = x };
+#ifndef UNLINK_KEEPS_PREV
+		d_step { prv[x] = y };
+#endif
+#ifndef UNLINK_KEEPS_FIRST
+		d_step { if :: f == w -> f = x :: else fi };
+#endif
+		y = 0
+	fi;
+	x = 0
+}
+
+#ifdef LEAVING_IS_TAKEN
+#define TAKEABLE(q)	(q == WAITING || q == PARKED || q == LEAVING)
+#else
+#define TAKEABLE(q)	(q == WAITING || q == PARKED)
+#endif
+#ifdef STORE_TAKEN
+#define STILL(w, q)	true
+#else
+#define STILL(w, q)	(status[w] == q)
+#endif
+#if defined(GRANT_BEFORE_UNLINK)
+#define MARK(q)		GRANTED
+#elif defined(PARKED_FORGOTTEN)
+#define MARK(q)		TAKEN
+#else
+#define MARK(q)		(q == PARKED -> TAKEN_PARKED : TAKEN)
+#endif
+#ifdef NO_TAKEN
+#define MARK_ONE	false
+#else
+#define MARK_ONE	true
+#endif
+#ifdef BROADCAST_NO_TAKEN
+#define MARK_ALL	false
+#else
+#define MARK_ALL	true
+#endif
+#if defined(NO_TAKEN) || defined(BROADCAST_NO_TAKEN)
+#define SLEEPS(q)	(q == TAKEN_PARKED || q == PARKED)
+#else
+#define SLEEPS(q)	(q == TAKEN_PARKED)
+#endif
+
+/*
+ * Moves slot h from the list to the chain t..l of those to be granted, unless
+ * it is leaving; then q == MINE.  The lock is held.  mark: false in mutants.
+ */
+inline take(sid, mark)
+{
+	d_step { q = status[h] };
+	do
+	:: TAKEABLE(q) ->
+		d_step {
+			if
+			:: STILL(h, q) ->
+				status[h] = (mark -> MARK(q) : q);
+				q = MINE;
+				G(taken(h, sid))
+			:: else -> q = status[h]
+			fi
+		}
+	:: else -> break
+	od;
+	if
+	:: q == MINE ->
+		unlink(h);
+		d_step { nxt[h] = 0 };
+		if
+		:: t == 0 -> t = h
+		:: else -> d_step { nxt[l] = h }
+		fi;
+		l = h
+	:: else
+	fi
+}
+
+/* The one behind h into n, or zero. */
+inline after()
+{
+	d_step { n = nxt[h]; if :: n == f -> n = 0 :: else fi }
+}
+
+/* Wakes the chain; the lock is not held.  wake: false in mutants. */
+inline grant(wake)
+{
+	do
+	:: t != 0 ->
+#ifdef NEXT_AFTER_GRANTED
+		h = t;
+		d_step { q = status[h]; status[h] = GRANTED };
+		if
+		:: SLEEPS(q) -> asleep[h] = false
+		:: else
+		fi;
+		d_step { t = nxt[h]; h = 0; q = 0 }
+#else
+		MERGED {
+#ifdef GRANT_BEFORE_UNLINK
+			d_step { h = t; t = 0; q = true };  /* it may be in a list again */
+#else
+			d_step { h = t; t = nxt[h] };
+			d_step {
+				q = status[h]; status[h] = GRANTED;
+				q = (SLEEPS(q) && wake);
+				h = (q -> h : 0)
+			}
+#endif
+		};
+		if
+		:: q -> d_step { asleep[h] = false; h = 0; q = 0 }
+		:: else
+		fi
+#endif
+	:: else -> break
+	od
+}
+
+#if defined(NO_WAKE) || defined(WAKE_BEFORE_TAKEN)
+#define WAKE_ONE	false
+#else
+#define WAKE_ONE	true
+#endif
+#ifdef BROADCAST_NO_WAKE
+#define WAKE_ALL	false
+#else
+#define WAKE_ALL	true
+#endif
+
+/* sid: number of the signal; fresh: not one passed on.  Uses all letters. */
 inline signal(c, sid, fresh)
 {
 	d_step {
+#if defined(PASS_ON) && PASS_ON == 2
+		if :: fresh -> TOUCH(c) :: else fi;	/* a look is allowed */
+#else
 		TOUCH(c);
-		h = head[c];
+#endif
+		h = word[c];
 		G(if :: fresh -> E[sid] = elig[c] :: else fi);
 		G(assert(h != 0 || E[sid] == 0))
 	};
 	if
 	:: h == 0
 	:: else ->
-#ifdef MARK_BEFORE_LOCK
-		d_step { status[h] = SIGNALLED };
-#endif
 		MERGED {
-			list_lock(c);
-#ifndef STALE_HEAD
-			d_step { h = head[c]; G(assert(h != 0 || E[sid] == 0)) };
-#endif
-			if
-			:: h == 0 -> list_unlock(c)
-			:: else ->
-#if defined(MARK_BEFORE_UNLINK)
-				d_step { status[h] = SIGNALLED };
-				drop_head(c, sid);
-#elif defined(MARK_BEFORE_LOCK) || defined(NO_PENDING)
-				drop_head(c, sid);
+			SIGNAL_LOCK(c);
+#ifdef STALE_HEAD
+			if :: h == LOCKED -> h = f :: else fi;
 #else
-				drop_head(c, sid);
-				d_step { status[h] = PENDING };
+			h = f;
 #endif
-				list_unlock(c)
-			fi
+			do
+			:: h != 0 ->
+				after();
+#ifdef WAKE_BEFORE_TAKEN
+				asleep[h] = false;
+#endif
+				take(sid, MARK_ONE);
+				if
+				:: q == MINE -> break
+				:: else
+				fi;
+#ifdef STOP_AT_LEAVING
+				break;
+#endif
+				h = n; n = 0; q = 0
+			:: else -> G(assert(E[sid] == 0)); break
+			od;
+			h = 0; n = 0; q = 0; l = 0;
+			SIGNAL_UNLOCK(c)
 		};
-		if
-		:: h == 0
-		:: else ->
-#ifdef WAKE_FIRST
-			asleep[h] = false;
-#endif
-#if !defined(MARK_BEFORE_LOCK) && !defined(MARK_BEFORE_UNLINK)
-			status[h] = SIGNALLED;
-#endif
-#if !defined(WAKE_FIRST) && !defined(NO_WAKE)
-			asleep[h] = false;
-#endif
-			h = 0
-		fi
+		grant(WAKE_ONE)
 	fi
 }
 
-/* Uses h, n. */
 inline broadcast(c, sid)
 {
 	d_step {
 		TOUCH(c);
-		h = head[c];
+		h = word[c];
 		G(E[sid] = elig[c]);
 		G(assert(h != 0 || E[sid] == 0))
 	};
@@ -357,74 +524,29 @@ inline broadcast(c, sid)
 	:: else ->
 		MERGED {
 			list_lock(c);
-			d_step { h = head[c] };
-			d_step { G(all_taken(c, sid)); head[c] = 0 };
-			d_step { tail[c] = 0 };
-			n = h;
+			h = f;
 			do
-			:: n != 0 ->
-#ifndef BROADCAST_NO_PENDING
-				d_step { status[n] = PENDING };
-#endif
-				d_step { n = nxt[n] }
+			:: h != 0 ->
+				after();
+				take(sid, MARK_ALL);
+				h = n; n = 0; q = 0
 			:: else -> break
 			od;
+			G(assert(E[sid] == 0));
+			l = 0;
 			list_unlock(c)
 		};
-		do
-		:: h != 0 ->
-#ifdef NEXT_AFTER_SIGNALLED
-			status[h] = SIGNALLED;
-			asleep[h] = false;
-			n = nxt[h];
-#else
-			MERGED {
-				n = nxt[h];
-				status[h] = SIGNALLED
-			};
-#ifndef BROADCAST_NO_WAKE
-			asleep[h] = false;
-#endif
-#endif
-			d_step { h = n; n = 0 }
-		:: else -> break
-		od
+		grant(WAKE_ALL)
 	fi
 }
 
-/* The waiter's slot goes to the tail of c.  Uses n. */
-inline append(c)
+inline enqueue(c)
 {
 	MERGED {
-		status[me] = WAITING;
 		list_lock(c);
-#ifdef PUSH_AT_HEAD
-		d_step { n = head[c]; nxt[me] = n; prv[me] = 0; head[c] = me };
-		d_step { if :: n != 0 -> prv[n] = me :: else -> tail[c] = me fi; n = 0 };
-#else
-		d_step { n = tail[c] };
-		d_step { prv[me] = n };
-		d_step { nxt[me] = 0 };
-		d_step { if :: n != 0 -> nxt[n] = me :: else -> head[c] = me fi };
-		d_step { tail[c] = me; n = 0 };
-#endif
-#ifdef DESTROY
-		d_step { users[c]++ };
-#endif
+		push();
 		list_unlock(c)
 	}
-}
-
-/* The waiter's slot leaves c; the lock is held.  Uses h (before), n (after). */
-inline unlink(c)
-{
-	d_step { h = prv[me]; n = nxt[me] };
-	d_step { if :: h != 0 -> nxt[h] = n :: else -> head[c] = n fi };
-#ifdef UNLINK_KEEPS_TAIL
-	d_step { if :: n != 0 -> prv[n] = h :: else fi; h = 0; n = 0 }
-#else
-	d_step { if :: n != 0 -> prv[n] = h :: else -> tail[c] = h fi; h = 0; n = 0 }
-#endif
 }
 
 #define SUCCESS		0
@@ -436,9 +558,9 @@ inline wait(c)
 {
 #ifdef ENQUEUE_LATE
 	d_step { assert(mtx == me); mtx = 0; INSIDE(1); G(elig[c] = elig[c] | BIT(me)) };
-	append(c);
+	enqueue(c);
 #else
-	append(c);
+	enqueue(c);
 	d_step {
 		assert(mtx == me);
 		mtx = 0;
@@ -447,33 +569,33 @@ inline wait(c)
 	};
 #endif
 	why = SUCCESS;
-	drain = false;
 	do
 	::
-		MERGED {
-			d_step { s = status[me] };
-			if
-#ifdef PENDING_IS_ENOUGH
-			:: s != WAITING -> s = 0; break
+		/* sleep_word */
+#ifdef STORE_PARKED
+		d_step { q = status[me] };
+		LOCAL {
+		if :: q == WAITING -> d_step { status[me] = PARKED; q = PARKED } :: else fi;
 #else
-			:: s == SIGNALLED -> s = 0; break
-#endif
-			:: else
-			fi;
-			/* the kernel: compare and sleep */
-#ifdef NO_COMPARE
-			d_step { asleep[me] = true; s = 0 }
-#else
-			d_step {
-				if
-				:: status[me] == s -> asleep[me] = true
-				:: else
-				fi;
-				s = 0
-			}
-#endif
+		LOCAL {
+		d_step {
+			q = status[me];
+			if :: q == WAITING -> status[me] = PARKED; q = PARKED :: else fi
 		};
+#endif
+		if
+		:: q != PARKED -> break		/* finish awaits GRANTED */
+		:: else -> q = 0
+		fi
+		};
+		/* the kernel: compare and sleep */
+#ifdef NO_COMPARE
+		d_step { asleep[me] = true };
+#else
+		d_step { if :: status[me] == PARKED -> asleep[me] = true :: else fi };
+#endif
 end_asleep:
+		LOCAL {
 		if
 		:: asleep[me] == false
 #ifdef SPURIOUS_UNBOUNDED
@@ -481,55 +603,70 @@ end_asleep:
 #else
 		:: d_step { sp_left > 0 && asleep[me] -> sp_left--; asleep[me] = false }
 #endif
-		:: d_step {
-			!drain && to_left > 0 ->
-				to_left--; asleep[me] = false; why = TIMED_OUT
-		}
-		:: d_step {
-			!drain && ca_left > 0 ->
-				ca_left--; asleep[me] = false; why = CANCELLED
-		}
+		:: d_step { to_left > 0 -> to_left--; asleep[me] = false; why = TIMED_OUT }
+		:: d_step { ca_left > 0 -> ca_left--; asleep[me] = false; why = CANCELLED }
 		fi;
 #ifdef ANY_RETURN_IS_A_WAKE
-		if :: why == SUCCESS -> break :: else fi;
+		if :: why == SUCCESS -> goto returned :: else fi;
 #endif
 		if
-		:: why == SUCCESS || drain
-		:: else ->
-			MERGED {
-#ifndef UNLINK_UNLOCKED
-				list_lock(c);
-#endif
-				d_step {
-					s = status[me];
-					G(if :: s == WAITING -> departs(me) :: else fi)
-				};
-				if
-				:: s == WAITING ->
-					s = 0;
-					unlink(c);
-#ifndef UNLINK_UNLOCKED
-					list_unlock(c);
-#endif
-					break
-				:: else ->
-					s = 0;
-#ifndef UNLINK_UNLOCKED
-					list_unlock(c);
-#endif
-					drain = true
-				fi
-			};
-#ifdef NO_DRAIN
-			/* taken: does not wait for SIGNALLED */
-			break
-#endif
+		:: why != SUCCESS -> break
+		:: else
 		fi
+		}
 	od;
-	if
-	:: drain ->
-		/* the signal is ours: keep it, or pass it on */
+	/* finish, cancel: this exchange decides */
+	MERGED {
+		d_step { q = status[me] };
 		if
+		:: q == WAITING || q == PARKED ->
+			d_step {
+#ifndef STORE_LEAVING
+				if
+				:: status[me] == q ->
+					status[me] = LEAVING; q = LEAVING; G(departs(me))
+				:: else -> q = status[me]
+				fi
+#else
+				status[me] = LEAVING; q = LEAVING; G(departs(me))
+#endif
+			}
+		:: else
+		fi
+	};
+	if
+	:: q == LEAVING ->
+		q = 0;
+#ifdef LEAVE_LATE
+		atomic { mtx == 0 -> mtx = me };
+#endif
+		MERGED {
+#ifndef LEAVING_STAYS
+			LEAVE_LOCK(c);
+			unlink(me);
+			LEAVE_UNLOCK(c);
+#endif
+			d_step { status[me] = FREE }
+		}
+	:: else ->
+		q = 0;
+		MERGED {
+		if
+#ifdef TAKEN_IS_ENOUGH
+		:: why == SUCCESS
+		:: why != SUCCESS && status[me] == GRANTED
+#elif defined(NO_DRAIN)
+		:: why == SUCCESS && status[me] == GRANTED
+		:: why != SUCCESS
+#else
+		:: status[me] == GRANTED
+#endif
+		fi;
+		/* the signal is ours: keep it, or pass it on */
+		d_step { status[me] = FREE }
+		};
+		if
+		:: why == SUCCESS
 #ifdef TIMEOUT_LOSES_SIGNAL
 		:: why == TIMED_OUT
 #else
@@ -538,24 +675,26 @@ end_asleep:
 		:: why == CANCELLED ->
 #ifndef CANCEL_KEEPS_SIGNAL
 			d_step { s = by[me]; by[me] = 0 };
+#if !defined(DESTROY) || defined(PASS_ON)
 			signal(c, s, false);
+#endif
 			s = 0
 #endif
-		fi;
-		drain = false
-	:: else
+		fi
 	fi;
+returned:
+	skip;
 	/* (c): who did not succeed has consumed nothing */
 	d_step {
 		G(assert(why == SUCCESS || by[me] == 0));
 		G(if :: by[me] != 0 -> E[by[me]] = 0 :: else fi);
 		by[me] = 0;
+#ifdef ANY_RETURN_IS_A_WAKE
+		status[me] = FREE;
+#endif
 #ifndef FINE
 		/* nobody reads these any more: fewer states */
-		status[me] = IDLE; nxt[me] = 0; prv[me] = 0;
-#endif
-#if defined(DESTROY) && !defined(LEAVE_LATE)
-		users[c]--;
+		nxt[me] = 0; prv[me] = 0;
 #endif
 		INSIDE(-1)
 	};
@@ -565,9 +704,10 @@ end_asleep:
 /* the end of wait */
 inline lock_again(c)
 {
+#ifdef LEAVE_LATE
+	atomic { mtx == 0 || mtx == me -> mtx = me };
+#else
 	atomic { mtx == 0 -> mtx = me };
-#if defined(DESTROY) && defined(LEAVE_LATE)
-	d_step { users[c]-- };
 #endif
 	skip
 }
@@ -576,15 +716,15 @@ inline lock_again(c)
 
 proctype Waiter(byte me)
 {
-	byte r = 0, why = 0, h = 0, n = 0, s = 0;
-	bool drain = false;
+	byte r = 0, why = 0, s = 0;
+	byte f = 0, h = 0, n = 0, t = 0, l = 0, q = 0, x = 0, y = 0;
 
 	do
 	:: r < ROUNDS ->
 		MERGED {
 			atomic { mtx == 0 -> mtx = me };
 			if
-			:: tokens[CV] > 0 -> goto take
+			:: tokens[CV] > 0 -> goto got
 			:: else
 			fi
 		};
@@ -598,7 +738,7 @@ again:
 			:: why == SUCCESS && tokens[CV] > 0
 			fi
 		};
-take:
+got:
 		MERGED {
 			atomic { assert(mtx == me); tokens[CV]-- };
 leave:
@@ -613,7 +753,8 @@ leave:
 
 proctype Signaller(byte me)	/* 0..NS-1 */
 {
-	byte i = 0, h = 0, n = 0;
+	byte i = 0;
+	byte f = 0, h = 0, n = 0, t = 0, l = 0, q = 0, x = 0, y = 0;
 
 	do
 	:: i < K ->
@@ -637,7 +778,7 @@ proctype Signaller(byte me)	/* 0..NS-1 */
 
 proctype Broadcaster(byte me)	/* 0..NB-1 */
 {
-	byte h = 0, n = 0;
+	byte f = 0, h = 0, n = 0, t = 0, l = 0, q = 0, x = 0, y = 0;
 	bool held = false;
 
 	atomic { mtx == 0 -> mtx = NW + NS + 1 + me };
@@ -652,9 +793,8 @@ proctype Broadcaster(byte me)	/* 0..NB-1 */
 #ifdef DESTROY
 	atomic {
 #ifndef DESTROY_AT_ONCE
-		users[BCV] == 0 ->
+		word[BCV] == 0 ->	/* settle */
 #endif
-		assert(head[BCV] == 0);
 		dead[BCV] = true
 	};
 #endif
@@ -667,12 +807,18 @@ proctype Broadcaster(byte me)	/* 0..NB-1 */
 
 inline at_rest(c)
 {
-	assert(lk[c] == false);
-	assert(head[c] == 0 || tokens[c] == 0);		/* (b) */
-	wf(c);						/* (d) */
-	gc = head[c];
+	assert(word[c] != LOCKED);
+	assert(word[c] == 0 || tokens[c] == 0);		/* (b) */
+	wf(word[c]);					/* (d) */
+	gc = word[c];
 	do
-	:: gc != 0 -> assert(asleep[gc]); gp++; gc = nxt[gc]
+	:: gc != 0 ->
+		assert(asleep[gc]);			/* (e) */
+		gp++; gc = nxt[gc];
+		if
+		:: gc == word[c] -> break
+		:: else
+		fi
 	:: else -> break
 	od;
 	gc = 0
@@ -697,7 +843,7 @@ init {
 		do
 		:: gi <= NW ->
 			if
-			:: asleep[gi] -> assert(status[gi] == WAITING); gp++
+			:: asleep[gi] -> assert(status[gi] == PARKED); gp++
 			:: else
 			fi;
 			gi++
