@@ -21,7 +21,11 @@
  *   broadcast  if word == 0 return; lock list; take and unlink all who are not
  *              LEAVING, into a chain; unlock list; for each: read next, then
  *              exchange the status for GRANTED, then futex wake as above.
- *   settle     (only with DESTROY) wait until word == 0, then destroy.
+ *   destroy    (only with DESTROY, as crates/interpose has it) wait until
+ *              users == 0.  users counts the threads inside wait; each takes
+ *              itself off after its last touch of the condition variable and
+ *              before it locks the mutex.  With SETTLE: wait until word == 0,
+ *              as Condvar::settle, for waiters that are not cancelled.
  *
  * What is not.  Memory is sequentially consistent: Spin knows no weak memory,
  * so this says nothing of memory orderings.  The mutex is an abstract lock.
@@ -58,9 +62,7 @@
  *   (d) the list is well-formed whenever its lock is released (wf).
  *   (e) in the end the list holds the sleepers, and is empty if there are
  *       none.
- *   (f) with DESTROY: nobody touches a destroyed condition variable.  A
- *       cancelled waiter that was granted does not pass the signal on then,
- *       for broadcast has woken all; with PASS_ON, as in the code, it does.
+ *   (f) with DESTROY: nobody touches a destroyed condition variable.
  *
  * Compile-time numbers: NW waiters, ROUNDS each; NS signallers, K signals
  * each; NB broadcasters of BT tokens; NCV condition variables (1 or 2);
@@ -211,6 +213,7 @@ byte inside;			/* threads between unlock and lock in wait */
 #define INSIDE(n)	skip
 #endif
 #ifdef DESTROY
+byte users[NCV];
 bool dead[NCV];
 #define TOUCH(c)	assert(!dead[c])
 #else
@@ -468,11 +471,7 @@ inline grant(wake)
 inline signal(c, sid, fresh)
 {
 	d_step {
-#if defined(PASS_ON) && PASS_ON == 2
-		if :: fresh -> TOUCH(c) :: else fi;	/* a look is allowed */
-#else
 		TOUCH(c);
-#endif
 		h = word[c];
 		G(if :: fresh -> E[sid] = elig[c] :: else fi);
 		G(assert(h != 0 || E[sid] == 0))
@@ -540,9 +539,20 @@ inline broadcast(c, sid)
 	fi
 }
 
+#if defined(DESTROY) && !defined(SETTLE)
+#define ENTER(c)	users[c]++
+#define LEAVE(c)	TOUCH(c); users[c]--
+#define UNUSED(c)	(users[c] == 0)
+#else
+#define ENTER(c)	skip
+#define LEAVE(c)	skip
+#define UNUSED(c)	(word[c] == 0)
+#endif
+
 inline enqueue(c)
 {
 	MERGED {
+		d_step { ENTER(c) };
 		list_lock(c);
 		push();
 		list_unlock(c)
@@ -637,9 +647,6 @@ end_asleep:
 	if
 	:: q == LEAVING ->
 		q = 0;
-#ifdef LEAVE_LATE
-		atomic { mtx == 0 -> mtx = me };
-#endif
 		MERGED {
 #ifndef LEAVING_STAYS
 			LEAVE_LOCK(c);
@@ -675,15 +682,21 @@ end_asleep:
 		:: why == CANCELLED ->
 #ifndef CANCEL_KEEPS_SIGNAL
 			d_step { s = by[me]; by[me] = 0 };
-#if !defined(DESTROY) || defined(PASS_ON)
-			signal(c, s, false);
+#ifdef LEAVE_EARLY
+			d_step { LEAVE(c) };
 #endif
+			signal(c, s, false);
 			s = 0
 #endif
 		fi
 	fi;
 returned:
 	skip;
+#ifdef LEAVE_EARLY
+	if :: why != CANCELLED -> d_step { LEAVE(c) } :: else fi;
+#elif !defined(LEAVE_LATE)
+	d_step { LEAVE(c) };
+#endif
 	/* (c): who did not succeed has consumed nothing */
 	d_step {
 		G(assert(why == SUCCESS || by[me] == 0));
@@ -704,10 +717,9 @@ returned:
 /* the end of wait */
 inline lock_again(c)
 {
-#ifdef LEAVE_LATE
-	atomic { mtx == 0 || mtx == me -> mtx = me };
-#else
 	atomic { mtx == 0 -> mtx = me };
+#ifdef LEAVE_LATE
+	d_step { LEAVE(c) };
 #endif
 	skip
 }
@@ -793,7 +805,7 @@ proctype Broadcaster(byte me)	/* 0..NB-1 */
 #ifdef DESTROY
 	atomic {
 #ifndef DESTROY_AT_ONCE
-		word[BCV] == 0 ->	/* settle */
+		UNUSED(BCV) ->
 #endif
 		dead[BCV] = true
 	};

@@ -87,7 +87,9 @@ impl Rwlock {
 #[repr(C)]
 pub(crate) struct Cond {
     pub(crate) waiters: Condvar,
-    spare: [u32; 8],
+    /// Threads inside a wait; who destroys the object waits for them.
+    pub(crate) users: AtomicU32,
+    spare: [u32; 7],
     /// glibc's `wrefs`: its two lowest bits say the same to both of us.
     pub(crate) flags: AtomicU32,
     signals: [u32; 2],

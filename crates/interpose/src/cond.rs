@@ -14,11 +14,13 @@
 //! bytes, all zero at first, like the new.
 
 use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
 
 use libc::{c_int, c_void, clockid_t, pthread_cond_t, pthread_condattr_t, timespec};
 
-use latchwork_latch::{Condvar, Outcome, Ticket};
+use latchwork_latch::{Outcome, Ticket};
+use latchwork_machine::{Deadline, Machine, Native};
 
 use crate::abi::{COND_MONOTONIC, COND_SHARED, Cond, Mutex};
 use crate::mode::{self, GLIBC};
@@ -86,6 +88,8 @@ unsafe extern "C" fn latchwork_wait_begin(
     mutex: *const Mutex,
     caller: usize,
 ) -> c_int {
+    // Relaxed: who destroys the object has seen, by the mutex or otherwise, that the wait began.
+    cond.users.fetch_add(1, Relaxed);
     let ticket = cond.waiters.enqueue();
     // SAFETY: POSIX has the caller of a wait hold the mutex.
     match unsafe { mutex::release_all(mutex) } {
@@ -96,25 +100,26 @@ unsafe extern "C" fn latchwork_wait_begin(
             0
         }
         Err(error) => {
-            leave(&cond.waiters, ticket);
+            leave(cond, Some(ticket));
             error
         }
     }
 }
 
-/// Leaves the list, and passes a signal on that was meant for this thread.
-fn leave(waiters: &Condvar, ticket: Ticket) {
-    if waiters.cancel(ticket) {
-        waiters.notify_one();
+/// Leaves the list, passes a signal on that was meant for this thread, and is done with the object.
+fn leave(cond: &Cond, ticket: Option<Ticket>) {
+    if ticket.is_some_and(|ticket| cond.waiters.cancel(ticket)) {
+        cond.waiters.notify_one();
     }
+    // Release: what we did with the object comes before its end, in `destroy`.
+    cond.users.fetch_sub(1, Release);
 }
 
 /// The word to sleep on, and what to expect in it; null once there is nothing to wait for.
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_wait_word(wait: &Wait, expected: &mut u32) -> *const u32 {
     let Some(ticket) = &wait.ticket else { return core::ptr::null() };
-    // SAFETY: POSIX has nobody destroy a condition variable that is waited for. If this thread
-    // was signalled meanwhile the object may be gone: but then only its address is used.
+    // SAFETY: this thread is counted in `users`, and `destroy` waits for it.
     let waiters = unsafe { &(*wait.cond).waiters };
     match waiters.sleep_word(ticket) {
         Some((word, value)) => {
@@ -129,8 +134,9 @@ extern "C" fn latchwork_wait_word(wait: &Wait, expected: &mut u32) -> *const u32
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_wait_end(wait: &mut Wait) -> c_int {
     // SAFETY: as in `latchwork_wait_word`.
-    let waiters = unsafe { &(*wait.cond).waiters };
-    let outcome = wait.ticket.take().map(|ticket| waiters.finish(ticket));
+    let cond = unsafe { &*wait.cond };
+    let outcome = wait.ticket.take().map(|ticket| cond.waiters.finish(ticket));
+    leave(cond, None);
     // SAFETY: a mutex that a thread waits to take again is not destroyed.
     let relocked = mutex::reacquire(unsafe { &*wait.mutex }, wait.count, wait.caller);
     match (relocked, outcome) {
@@ -142,12 +148,8 @@ extern "C" fn latchwork_wait_end(wait: &mut Wait) -> c_int {
 /// As `latchwork_wait_end`, for a thread that is being unwound.
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_wait_cancelled(wait: &mut Wait) {
-    // SAFETY: as in `latchwork_wait_word`. If this thread was signalled, was cancelled all the same
-    // and the object is gone, one word of freed memory is read: the price of passing a signal on.
-    let waiters = unsafe { &(*wait.cond).waiters };
-    if let Some(ticket) = wait.ticket.take() {
-        leave(waiters, ticket);
-    }
+    // SAFETY: as in `latchwork_wait_word`.
+    leave(unsafe { &*wait.cond }, wait.ticket.take());
     // SAFETY: as in `latchwork_wait_end`.
     mutex::reacquire(unsafe { &*wait.mutex }, wait.count, wait.caller);
 }
@@ -196,6 +198,9 @@ pub(crate) unsafe extern "C" fn init(cond: *mut Cond, attr: *const pthread_conda
 }
 
 /// Destroys a condition variable: waits, as glibc does, for threads that are just leaving it.
+///
+/// A waiter that was woken is one of them, for it may be cancelled before it has left, and passes
+/// the signal on then (`crates/check/models` has what went wrong without).
 pub(crate) extern "C" fn destroy(cond: &Cond) -> c_int {
     if is_glibc(cond) {
         // SAFETY: the C library's object.
@@ -204,10 +209,27 @@ pub(crate) extern "C" fn destroy(cond: &Cond) -> c_int {
     if FORKED.load(Relaxed) {
         // Threads of the parent's will not leave: whoever locks the list forgets them.
         cond.waiters.notify_all();
+        return 0;
     }
-    cond.waiters.settle();
+    // Acquire: synchronizes with the Release in `leave`.
+    for round in 0u32.. {
+        let users = cond.users.load(Acquire);
+        if users == 0 {
+            break;
+        }
+        if round < YIELDS {
+            Native::yield_now();
+        } else {
+            // Who leaves wakes nobody: it would touch an object that may be gone.
+            Native::wait(&cond.users, users, Some(Deadline::after::<Native>(NAP)));
+        }
+    }
     0
 }
+
+/// What `destroy` does before it naps, and how long a nap is.
+const YIELDS: u32 = 100;
+const NAP: Duration = Duration::from_micros(100);
 
 /// Whether this process is a child that its parent did not exec.
 pub(crate) static FORKED: AtomicBool = AtomicBool::new(false);
