@@ -130,6 +130,42 @@ static void hurry(int async, unsigned round) {
     CHECK(pthread_mutex_unlock(&m) == 0);
 }
 
+/* A waiter that is signalled and cancelled at once, and a condition variable that is destroyed and
+   overwritten as soon as that is allowed: after a broadcast. */
+static pthread_cond_t *brief;
+static void *brief_sleeper(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&m);
+    pthread_cleanup_push(unlock, &m);
+    __atomic_fetch_add(&racing, 1, __ATOMIC_RELEASE);
+    pthread_cond_wait(brief, &m);
+    pthread_cleanup_pop(1);
+    return 0;
+}
+static void destroyed(int round) {
+    pthread_t threads[2];
+    racing = 0;
+    brief = malloc(sizeof *brief);
+    CHECK(pthread_cond_init(brief, 0) == 0);
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], 0, brief_sleeper, 0) == 0);
+    for (int waiting = 0; waiting < 2;) {
+        pthread_mutex_lock(&m);
+        waiting = racing;
+        pthread_mutex_unlock(&m);
+    }
+    if (round % 2)
+        usleep(50);
+    CHECK(pthread_cond_signal(brief) == 0);
+    CHECK(pthread_cancel(threads[round / 2 % 2]) == 0);
+    CHECK(pthread_cond_broadcast(brief) == 0);
+    CHECK(pthread_cond_destroy(brief) == 0);
+    memset(brief, 0xff, sizeof *brief);
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], 0) == 0);
+    free(brief);
+}
+
 int main(int argc, char **argv) {
     (void)argv;
     pthread_condattr_t attr;
@@ -152,6 +188,8 @@ int main(int argc, char **argv) {
         c = conds[round / 2 % 2];
         hurry(argc > 1 && round / 4 % 2, round);
     }
+    for (int round = 0; round < 400; round++)
+        destroyed(round);
     puts("ok");
     return 0;
 }
