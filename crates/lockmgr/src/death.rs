@@ -12,6 +12,7 @@ use crate::layout::{
 };
 use crate::mode::Mode;
 use crate::name::{self, Name};
+use crate::note;
 use crate::owner::{OwnerId, reason_number};
 use crate::queue::State;
 use crate::session::Session;
@@ -19,70 +20,10 @@ use crate::verdict::Verdict;
 use crate::weak::Entry;
 use crate::{Error, Reason};
 
-/// Words of a thread's notes: what it takes out of a list and is about to free.
-mod note {
-    /// A request: generation, offset.
-    pub(super) const REQUEST: usize = 0;
-    /// An object: generation, offset; and its partition.
-    pub(super) const OBJECT: usize = 1;
-    pub(super) const OBJECT_IN: usize = 2;
-    /// A table: generation, offset; and tier, partition.
-    pub(super) const TABLE: usize = 3;
-    pub(super) const TABLE_IN: usize = 4;
-    /// A waiting request that is between two places.
-    pub(super) const AWAY: usize = 5;
-}
-
 /// Who has the pages with orphans: no thread.
 const ORPHANAGE: u32 = u32::MAX;
 
 impl<M: ConstMachine> Session<M> {
-    fn name_cell(&self, at: u32) -> Result<u64, Error> {
-        let generation = self.inner().region.generation(Offset::<Request<M>>::from_raw(at))?;
-        Ok(u64::from(generation) << 32 | u64::from(at))
-    }
-
-    /// Notes that a request is about to be freed.
-    #[inline]
-    pub(crate) fn note_request(&self, at: u32) -> Result<(), Error> {
-        put(&self.thread.intent()?[note::REQUEST], self.name_cell(at)?);
-        Ok(())
-    }
-
-    /// Notes that an object is about to leave its chain.
-    pub(crate) fn note_object(&self, at: u32, partition: u32) -> Result<(), Error> {
-        let notes = self.thread.intent()?;
-        put(&notes[note::OBJECT], 0);
-        put(&notes[note::OBJECT_IN], u64::from(partition));
-        put(&notes[note::OBJECT], self.name_cell(at)?);
-        Ok(())
-    }
-
-    /// Notes that a table is about to be exchanged for a larger one.
-    pub(crate) fn note_table(&self, table: u64, partition: u32) -> Result<(), Error> {
-        let notes = self.thread.intent()?;
-        put(&notes[note::TABLE], 0);
-        put(&notes[note::TABLE_IN], table >> 32 << 32 | u64::from(partition));
-        put(&notes[note::TABLE], self.name_cell(table as u32)?);
-        Ok(())
-    }
-
-    /// Notes that a waiting request is about to change its place.
-    pub(crate) fn note_away(&self, at: u32) -> Result<(), Error> {
-        put(&self.thread.intent()?[note::AWAY], self.name_cell(at)?);
-        Ok(())
-    }
-
-    /// A noted cell, if it has not been freed and lent out since.
-    fn noted(&self, word: u64) -> Result<Option<u32>, Error> {
-        let at = word as u32;
-        if at == 0 {
-            return Ok(None);
-        }
-        let generation = self.inner().region.generation(Offset::<Request<M>>::from_raw(at))?;
-        Ok((generation == (word >> 32) as u32).then_some(at))
-    }
-
     /// Puts right what dead threads left, releases their owners' locks, and returns how many there
     /// were. Called by whoever waits for something of theirs; harmless at any time.
     ///
@@ -93,7 +34,7 @@ impl<M: ConstMachine> Session<M> {
     ///
     /// [`Error::Region`].
     pub fn sweep(&self) -> Result<usize, Error> {
-        let region = &self.inner().region;
+        let region = self.region();
         // All are claimed first: while one is put right another's latch may be met.
         let dead: Vec<Dead<'_, M>> = region.dead_threads()?.collect();
         for thread in &dead {
@@ -294,7 +235,7 @@ impl<M: ConstMachine> Session<M> {
         if get(&cell.weak) == 0 {
             return Ok(false);
         }
-        let page: &WeakPage<M> = self.inner().region.resolve(Offset::from_raw(get(&cell.weak)))?;
+        let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
         Ok(page.states.iter().any(|state| Entry::of(get(state)).count != 0))
     }
 
@@ -333,8 +274,7 @@ impl<M: ConstMachine> Session<M> {
     /// Releases all that an owner has, though its thread is gone, and frees its cell.
     pub(crate) fn release_cell(&self, index: u32, cell: &OwnerCell<M>) -> Result<(), Error> {
         if get(&cell.weak) != 0 {
-            let page: &WeakPage<M> =
-                self.inner().region.resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
             for at in 0..WEAK {
                 self.release_entry(index, page, at)?;
             }
@@ -391,7 +331,9 @@ impl<M: ConstMachine> Session<M> {
     /// Frees what a dead thread had taken out of a list and not yet freed.
     fn free_noted(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let notes = dead.intent();
-        if let Some(at) = self.noted(get(&notes[note::REQUEST]))? {
+        if let Some(at) = self.noted(get(&notes[note::REQUEST]))?
+            && !self.is_orphans(at)?
+        {
             // What still held or waited was released above; a free cell is refused, rightly.
             let _ = self.thread.free(Offset::<Request<M>>::from_raw(at));
         }
@@ -414,6 +356,14 @@ impl<M: ConstMachine> Session<M> {
         Ok(())
     }
 
+    /// Whether a request is in the list of an owner that is kept for recovery.
+    fn is_orphans(&self, at: u32) -> Result<bool, Error> {
+        match self.owner_cell(get(&self.request(at)?.owner))? {
+            Some(cell) if get(&cell.state) == ORPHANED => Ok(self.own_list(cell)?.contains(&at)),
+            _ => Ok(false),
+        }
+    }
+
     /// All cells that the manager's structures lead to.
     fn reachable(&self) -> Result<HashSet<u32>, Error> {
         let mut found = HashSet::new();
@@ -427,10 +377,10 @@ impl<M: ConstMachine> Session<M> {
                 }
             }
         }
-        let directory = self.inner().region.resolve(self.inner().directory)?;
+        let directory = self.region().resolve(self.inner().directory)?;
         for page in directory.pages.iter().map(get).take_while(|page| *page != 0) {
             found.insert(page);
-            let page: &OwnerPage<M> = self.inner().region.resolve(Offset::from_raw(page))?;
+            let page: &OwnerPage<M> = self.region().resolve(Offset::from_raw(page))?;
             for cell in &page.owners {
                 found.extend([get(&cell.weak), get(&cell.verdict) as u32]);
                 if get(&cell.state) != LIVE {
@@ -438,7 +388,7 @@ impl<M: ConstMachine> Session<M> {
                 }
             }
         }
-        let region = &self.inner().region;
+        let region = self.region();
         for root in 0..latchwork_region::ROOTS {
             if crate::manager::is_root(region, get(region.root(root)?) as u32)? {
                 found.insert(get(region.root(root)?) as u32);

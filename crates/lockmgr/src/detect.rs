@@ -45,7 +45,7 @@ struct Wish {
     at: u32,
     partition: u32,
     ticket: u32,
-    blockers: Vec<crate::queue::Blocker>,
+    blockers: Vec<crate::turn::Blocker>,
     link: Link,
 }
 

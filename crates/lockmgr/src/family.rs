@@ -8,7 +8,7 @@ use core::ops::Deref;
 
 use latchwork_machine::{ConstMachine, Native};
 
-use crate::layout::{Request, Spot, WEAK, get, put, status};
+use crate::layout::{Spot, WEAK, get, put};
 use crate::owner::{Owner, OwnerId, OwnerOptions};
 use crate::queue::State;
 use crate::weak::Entry;
@@ -144,22 +144,12 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
             parent.settle(&latched, page, entry)?;
         }
         let (object, held) = (session.object(object_at)?, State::of(get(&mine.state)));
-        let theirs = parent.find_own(&latched, object_at)?;
+        let theirs = parent.find_own(&latched, object_at, object)?;
         if theirs == 0 {
-            let cell = session.thread.alloc_dirty::<Request<M>>()?;
-            let new = cell.offset().raw();
-            put(&cell.state, status::NEW);
-            put(&cell.object, object_at);
-            put(&cell.owner, parent.index);
-            put(&cell.count, get(&mine.count));
-            put(&cell.partition, get(&mine.partition));
-            put(&cell.bias, get(&mine.bias));
-            put(&cell.mark, parent.next_mark());
-            put(&cell.moved, 0);
-            parent.adopt(new)?;
+            let spot = Spot { partition: get(&mine.partition), bias: get(&mine.bias) };
+            let (new, request) = parent.new_request(object_at, spot, get(&mine.count))?;
             session.point("inherited lock in the parent's list");
-            cell.publish();
-            latched.link_front(object, new, State::held(held.mode))?;
+            latched.link_front(object, new, request, held.mode)?;
         } else {
             let theirs = session.request(theirs)?;
             let made = session.modes().convert(State::of(get(&theirs.state)).mode, held.mode);

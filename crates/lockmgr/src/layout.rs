@@ -107,6 +107,9 @@ pub(crate) struct Object<M: Machine, const W: usize> {
     pub(crate) name: [M::AtomicU64; W],
 }
 
+/// Words of an object before its name.
+pub(crate) const NAME_AT: usize = 4;
+
 /// An object with the shortest name: what all begin with.
 pub(crate) type Small<M> = Object<M, 3>;
 
@@ -235,6 +238,7 @@ const _: () = {
     assert!(size_of::<Partitions<Native>>() == 65_464);
     assert!(size_of::<Biases<Native>>() == 65_464);
     assert!(size_of::<Small<Native>>() == 56);
+    assert!(core::mem::offset_of!(Small<Native>, name) == NAME_AT * 8);
     assert!(size_of::<Request<Native>>() == 56);
     assert!(size_of::<OwnerCell<Native>>() == 128);
     assert!(size_of::<OwnerPage<Native>>() == 4088);

@@ -5,10 +5,9 @@ use core::fmt;
 use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Native};
-use latchwork_region::Offset;
 
 use crate::latch::Latched;
-use crate::layout::{FREE, LIVE, OwnerCell, Request, Spot, get, put, status};
+use crate::layout::{FREE, LIVE, OwnerCell, Request, Small, Spot, get, put, status};
 use crate::mode::Mode;
 use crate::session::Session;
 use crate::{Error, Reason};
@@ -85,6 +84,8 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) pending: Cell<u32>,
     /// Whether that is a conversion.
     pub(crate) converting: Cell<bool>,
+    /// By bit, the entries of the weak page that count something.
+    pub(crate) entries: Cell<u32>,
 }
 
 impl<M: ConstMachine> Session<M> {
@@ -125,6 +126,7 @@ impl<M: ConstMachine> Session<M> {
             generation,
             pending: Cell::new(0),
             converting: Cell::new(false),
+            entries: Cell::new(0),
         })
     }
 }
@@ -223,6 +225,8 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// Whether the owner may do something now.
     #[inline]
     pub(crate) fn ready(&self) -> Result<(), Error> {
+        // In the child of a fork the cell below is gone.
+        self.session.region().check()?;
         if self.pending.get() != 0 {
             return Err(Error::Waiting);
         }
@@ -240,14 +244,29 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     /// This owner's request on an object, of those in its list; null if there is none.
-    #[inline]
-    pub(crate) fn find_own(&self, latched: &Latched<'_, M>, object: u32) -> Result<u32, Error> {
-        let held = get(&self.cell.held);
-        if held == 0 {
+    #[inline(always)]
+    pub(crate) fn find_own(
+        &self,
+        latched: &Latched<'_, M>,
+        object_at: u32,
+        object: &Small<M>,
+    ) -> Result<u32, Error> {
+        let (held, length) = (get(&self.cell.held), get(&object.length));
+        if held == 0 || length == 0 {
             return Ok(0);
         }
-        let it = self.session.object(object)?;
-        if held < get(&it.length) {
+        self.find_among(latched, object_at, object)
+    }
+
+    #[inline(never)]
+    fn find_among(
+        &self,
+        latched: &Latched<'_, M>,
+        object: u32,
+        it: &Small<M>,
+    ) -> Result<u32, Error> {
+        let (held, length) = (get(&self.cell.held), get(&it.length));
+        if held < length {
             let mut at = get(&self.cell.head);
             while at != 0 {
                 let request = self.session.request(at)?;
@@ -273,9 +292,8 @@ impl<M: ConstMachine> Owner<'_, M> {
 
     /// Puts a request in front of the owner's list.
     #[inline]
-    pub(crate) fn adopt(&self, at: u32) -> Result<(), Error> {
+    pub(crate) fn adopt(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
         let head = get(&self.cell.head);
-        let request = self.session.request(at)?;
         put(&request.own_prev, 0);
         put(&request.own_next, head);
         put(&self.cell.head, at);
@@ -286,7 +304,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 
-    /// Takes a request that is in no queue out of the owner's list, and frees it.
+    /// Takes a request that is in no queue out of the owner's list, and keeps it, noted, for the
+    /// next lock of this session.
     #[inline]
     pub(crate) fn discard(&self, at: u32) -> Result<(), Error> {
         self.session.note_request(at)?;
@@ -302,7 +321,55 @@ impl<M: ConstMachine> Owner<'_, M> {
             put(&self.session.request(next)?.own_prev, prev);
         }
         put(&self.cell.held, get(&self.cell.held).wrapping_sub(1));
-        Ok(self.session.thread.free(Offset::<Request<M>>::from_raw(at))?)
+        self.session.spare.set(at);
+        Ok(())
+    }
+
+    /// A request in the owner's list, and in no queue.
+    #[inline]
+    pub(crate) fn new_request(
+        &self,
+        object: u32,
+        spot: Spot,
+        count: u32,
+    ) -> Result<(u32, &Request<M>), Error> {
+        let session = self.session;
+        let spare = session.spare.take();
+        if spare != 0 {
+            let request = session.request(spare)?;
+            self.begin_request(spare, request, object, spot, count)?;
+            session.strike_request()?;
+            session.point("request its owner's alone");
+            return Ok((spare, request));
+        }
+        let cell = session.thread.alloc_dirty::<Request<M>>()?;
+        let (at, request) = (cell.offset().raw(), cell.value());
+        self.begin_request(at, request, object, spot, count)?;
+        cell.publish();
+        Ok((at, request))
+    }
+
+    #[inline(always)]
+    fn begin_request(
+        &self,
+        at: u32,
+        request: &Request<M>,
+        object: u32,
+        spot: Spot,
+        count: u32,
+    ) -> Result<(), Error> {
+        put(&request.state, status::NEW);
+        put(&request.object, object);
+        put(&request.owner, self.index);
+        put(&request.count, count);
+        put(&request.partition, spot.partition);
+        put(&request.bias, spot.bias);
+        put(&request.mark, self.next_mark());
+        put(&request.moved, 0);
+        // First in the owner's list, so that whoever sweeps finds it there at any instant.
+        self.adopt(at, request)?;
+        self.session.point("request in the owner's list");
+        Ok(())
     }
 }
 

@@ -1,16 +1,7 @@
-//! An object's requests: one list, and who of it may have the lock.
+//! An object's requests, as a list: linking, unlinking, and what hangs on their states.
 //!
 //! Those who hold are in the list in no order, those who wait in the order of their turn, behind
-//! `first`. The rules:
-//!
-//! 1. A request is granted if no *other* owner holds a mode that stops it; an ancestor's hold
-//!    stops nobody.
-//! 2. A conversion looks at holders alone: it goes before all who hold nothing.
-//! 3. A new request also stays behind every earlier waiter, converting or not, whose wish clashes
-//!    with its own: no one is starved by those who come later. Except: behind a waiter that is
-//!    stopped by what the requester's ancestors hold it would wait for ever, so it goes before it.
-//! 4. Whoever releases decides for all who wait, front to back, and does their book-keeping; they
-//!    are then woken with no latch held.
+//! `first`. Whose turn it is, is in `turn.rs`.
 //!
 //! `masks` holds at least all modes held and all waited for, and is made exact when it stops
 //! somebody it should not.
@@ -29,14 +20,6 @@ const LIST_MAX: u32 = 1 << 26;
 
 /// A request of a list: its offset, itself, its state.
 pub(crate) type Listed<'a, M> = (u32, &'a Request<M>, State);
-
-/// Who stands in the way of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Blocker {
-    pub(crate) owner: u32,
-    /// Holds, in contrast to merely waiting before.
-    pub(crate) hard: bool,
-}
 
 impl<M: ConstMachine> Latched<'_, M> {
     /// The list of an object: offset and state of each request.
@@ -78,7 +61,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline]
     pub(crate) fn weigh(&self, request: &Request<M>, old: State, new: State) {
         let modes = self.session.modes();
-        let strong = |state: State| state.mask() != 0 && !modes.all_weak(state.mask());
+        let strong = |state: State| !modes.all_weak(state.mask());
         let count = &self.strong[get(&request.bias) as usize % 16];
         match (strong(old), strong(new)) {
             // At the top it stays there: the bias is never opened again, and nothing is wrong.
@@ -96,8 +79,9 @@ impl<M: ConstMachine> Latched<'_, M> {
         let old = State::of(get(&request.state));
         self.weigh(request, old, new);
         let converting = |s: State| u32::from(s.status == status::CONVERTING) << 16;
-        let info = get(&object.info) + converting(new) - converting(old);
-        put(&object.info, info);
+        if converting(new) != converting(old) {
+            put(&object.info, get(&object.info) + converting(new) - converting(old));
+        }
         let mut masks = get(&object.masks);
         if new.holds() {
             masks |= u32::from(new.mode.bit());
@@ -110,14 +94,21 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&request.state, new.word());
     }
 
-    /// Links a request that holds: at the front.
+    /// Links a request that was in no queue and holds: at the front.
     #[inline]
-    pub(crate) fn link_front(&self, object: &Small<M>, at: u32, state: State) -> Result<(), Error> {
-        let request = self.session.request(at)?;
+    pub(crate) fn link_front(
+        &self,
+        object: &Small<M>,
+        at: u32,
+        request: &Request<M>,
+        mode: Mode,
+    ) -> Result<(), Error> {
         let head = get(&object.head);
         put(&request.next, head);
         put(&request.prev, 0);
-        self.set(object, request, state);
+        self.weigh(request, State::NEW, State::held(mode));
+        put(&object.masks, get(&object.masks) | u32::from(mode.bit()));
+        put(&request.state, State::held(mode).word());
         self.session.point("request about to be linked");
         put(&object.head, at);
         self.session.point("request linked");
@@ -170,7 +161,13 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline]
     pub(crate) fn unlink(&self, object: &Small<M>, at: u32, last: State) -> Result<(), Error> {
         let request = self.session.request(at)?;
-        self.set(object, request, last);
+        let old = State::of(get(&request.state));
+        if old.status == status::HELD && last.status == status::NEW {
+            self.weigh(request, State::held(old.mode), State::NEW);
+            put(&request.state, last.word());
+        } else {
+            self.set(object, request, last);
+        }
         self.session.point("request about to be unlinked");
         let (prev, next) = (get(&request.prev), get(&request.next));
         if prev == 0 {
@@ -188,286 +185,5 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         put(&object.length, get(&object.length).wrapping_sub(1));
         Ok(())
-    }
-
-    /// Whether an owner is another, or an ancestor of it.
-    pub(crate) fn is_kin(&self, owner: u32, of: u32) -> Result<bool, Error> {
-        let mut at = of;
-        for _ in 0..1000 {
-            if at == owner {
-                return Ok(true);
-            }
-            match self.session.owner_cell(at)?.map_or(0, |cell| get(&cell.parent)) {
-                0 => return Ok(false),
-                parent => at = parent - 1,
-            }
-        }
-        Ok(false)
-    }
-
-    /// The first holder that stops `owner` from having `want`. Makes the mask exact if none does.
-    #[inline]
-    pub(crate) fn stopped(
-        &self,
-        object: &Small<M>,
-        owner: u32,
-        want: Mode,
-    ) -> Result<Option<u32>, Error> {
-        let stops = self.session.modes().stopped_by(want);
-        if get(&object.masks) as u16 & stops == 0 {
-            return Ok(None);
-        }
-        let mut exact = 0;
-        for each in self.requests(object) {
-            let (_, request, state) = each?;
-            if !state.holds() {
-                continue;
-            }
-            exact |= state.mode.bit();
-            let other = get(&request.owner);
-            if state.mode.bit() & stops != 0 && !self.is_kin(other, owner)? {
-                return Ok(Some(other));
-            }
-        }
-        put(&object.masks, get(&object.masks) & 0xffff_0000 | u32::from(exact));
-        Ok(None)
-    }
-
-    /// Whether a waiter is stopped by what `owner` or its ancestors hold: then they do not queue
-    /// behind it.
-    fn yields(&self, object: &Small<M>, wish: Mode, owner: u32) -> Result<bool, Error> {
-        if self.session.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
-            return Ok(false);
-        }
-        let stops = self.session.modes().stopped_by(wish);
-        for each in self.requests(object) {
-            let (_, request, state) = each?;
-            if state.holds()
-                && state.mode.bit() & stops != 0
-                && self.is_kin(get(&request.owner), owner)?
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// For a new request: the waiter to stay behind, and the one to go before.
-    pub(crate) fn behind(
-        &self,
-        object: &Small<M>,
-        owner: u32,
-        want: Mode,
-    ) -> Result<(Option<u32>, u32), Error> {
-        let clash = self.session.modes().clash(want);
-        if (get(&object.masks) >> 16) as u16 & clash == 0 {
-            return Ok((None, 0));
-        }
-        let (mut exact, mut before, mut blocker) = (0, 0, None);
-        let converting = get(&object.info) >> 16 != 0;
-        let from = if converting { get(&object.head) } else { get(&object.first) };
-        for each in self.requests_from(from) {
-            let (at, request, state) = each?;
-            if !state.waits() {
-                continue;
-            }
-            exact |= state.want.bit();
-            if state.want.bit() & clash == 0 || before != 0 {
-                continue;
-            }
-            if self.yields(object, state.want, owner)? {
-                // Converting ones are not in order; rule 2 lets them go first anyway.
-                before = if state.status == status::WAITING { at } else { before };
-            } else {
-                blocker = blocker.or(Some(get(&request.owner)));
-            }
-        }
-        put(&object.masks, get(&object.masks) & 0xffff | u32::from(exact) << 16);
-        Ok((blocker, before))
-    }
-
-    /// Grants what can be granted, by the rules above. Called after every release.
-    #[inline]
-    pub(crate) fn advance(&self, object: &Small<M>) -> Result<(), Error> {
-        if get(&object.first) == 0 && get(&object.info) >> 16 == 0 {
-            return Ok(());
-        }
-        self.advance_slow(object)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn advance_slow(&self, object: &Small<M>) -> Result<(), Error> {
-        let modes = self.session.modes();
-        let mut blocked = 0u16;
-        if get(&object.info) >> 16 != 0 {
-            for (at, request, state) in self.converting(object)? {
-                if self.stopped(object, get(&request.owner), state.want)?.is_none() {
-                    self.grant(object, at, request, state)?;
-                } else {
-                    blocked |= state.want.bit();
-                }
-            }
-        }
-        let mut first = 0;
-        for each in self.requests_from(get(&object.first)) {
-            let (at, request, state) = each?;
-            if state.status != status::WAITING {
-                continue;
-            }
-            let owner = get(&request.owner);
-            let behind = modes.clash(state.want) & blocked != 0
-                && self.still_behind(object, at, owner, state.want)?;
-            if !behind && self.stopped(object, owner, state.want)?.is_none() {
-                self.grant(object, at, request, state)?;
-                continue;
-            }
-            first = if first == 0 { at } else { first };
-            blocked |= state.want.bit();
-            // Once every wish that there is clashes with one before it, the rest stays; but for
-            // those with ancestors, which `still_behind` would let pass: they are rare, and found
-            // when the waiter before them is.
-            let wishes = (get(&object.masks) >> 16) as u16;
-            if modes.each().all(|m| wishes & m.bit() == 0 || modes.clash(m) & blocked != 0) {
-                break;
-            }
-        }
-        put(&object.first, first);
-        Ok(())
-    }
-
-    /// The conversions that wait, in their turn.
-    fn converting<'a>(&'a self, object: &Small<M>) -> Result<Vec<Listed<'a, M>>, Error> {
-        let mut found = Vec::new();
-        for each in self.requests(object) {
-            let each = each?;
-            if each.2.status == status::CONVERTING {
-                found.push(each);
-            }
-        }
-        found.sort_by_key(|(_, request, _)| get(&request.turn));
-        Ok(found)
-    }
-
-    /// Begins a conversion, behind the others of the object.
-    pub(crate) fn begin_conversion(
-        &self,
-        object: &Small<M>,
-        request: &Request<M>,
-        wish: State,
-    ) -> Result<(), Error> {
-        let mut turn = 1;
-        if get(&object.info) >> 16 != 0 {
-            let last = self.converting(object)?.last().map_or(0, |last| get(&last.1.turn));
-            turn = last.saturating_add(1);
-        }
-        put(&request.turn, turn);
-        self.set(object, request, wish);
-        Ok(())
-    }
-
-    /// Whether a waiter has one before it that it must stay behind.
-    fn still_behind(
-        &self,
-        object: &Small<M>,
-        me: u32,
-        owner: u32,
-        want: Mode,
-    ) -> Result<bool, Error> {
-        if self.session.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
-            return Ok(true);
-        }
-        let clash = self.session.modes().clash(want);
-        for each in self.requests(object) {
-            let (at, _, state) = each?;
-            if at == me {
-                break;
-            }
-            let clashes = state.waits() && state.want.bit() & clash != 0;
-            if clashes && !self.yields(object, state.want, owner)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Grants a request that waits, and notes that its owner is to be woken.
-    fn grant(
-        &self,
-        object: &Small<M>,
-        at: u32,
-        request: &Request<M>,
-        state: State,
-    ) -> Result<(), Error> {
-        if let Some(cell) = self.session.owner_cell(get(&request.owner))? {
-            put(&cell.waiting, 0);
-        }
-        self.session.point("about to grant");
-        self.set(object, request, State::held(state.want));
-        self.session.to_wake.borrow_mut().push(at);
-        Ok(())
-    }
-
-    /// Refuses a request that waits: a conversion goes back to what it held, another leaves the
-    /// list. Its owner is to be woken, and frees it.
-    pub(crate) fn refuse(
-        &self,
-        object_at: u32,
-        at: u32,
-        request: &Request<M>,
-        why: u32,
-    ) -> Result<(), Error> {
-        let object = self.session.object(object_at)?;
-        let state = State::of(get(&request.state));
-        if let Some(cell) = self.session.owner_cell(get(&request.owner))? {
-            put(&cell.waiting, 0);
-        }
-        if state.status == status::CONVERTING {
-            self.set(object, request, State { why, ..State::held(state.mode) });
-        } else {
-            self.unlink(object, at, State { status: status::DENIED, why, ..state })?;
-        }
-        self.session.to_wake.borrow_mut().push(at);
-        self.advance(object)?;
-        if get(&object.head) == 0 {
-            self.retire(object_at)?;
-        }
-        Ok(())
-    }
-
-    /// Everybody in the way of a request that waits.
-    pub(crate) fn blockers(
-        &self,
-        object: &Small<M>,
-        me: u32,
-        owner: u32,
-        state: State,
-    ) -> Result<Vec<Blocker>, Error> {
-        let modes = self.session.modes();
-        let (stops, clash) = (modes.stopped_by(state.want), modes.clash(state.want));
-        let mut found = Vec::new();
-        let mut before = true;
-        for each in self.requests(object) {
-            let (at, request, other) = each?;
-            before &= at != me;
-            let who = get(&request.owner);
-            if at == me || who == owner {
-                continue;
-            }
-            if other.holds() && other.mode.bit() & stops != 0 && !self.is_kin(who, owner)? {
-                found.push(Blocker { owner: who, hard: true });
-                continue;
-            }
-            let earlier = state.status == status::WAITING
-                && (other.status == status::CONVERTING
-                    || (before && other.status == status::WAITING));
-            if earlier
-                && other.want.bit() & clash != 0
-                && !self.yields(object, other.want, owner)?
-            {
-                found.push(Blocker { owner: who, hard: false });
-            }
-        }
-        Ok(found)
     }
 }

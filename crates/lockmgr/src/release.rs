@@ -4,7 +4,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::latch::Latched;
-use crate::layout::{Spot, WEAK, get, put, status};
+use crate::layout::{Spot, get, put, status};
 use crate::mode::Mode;
 use crate::name::Name;
 use crate::owner::{Owner, Wait};
@@ -38,7 +38,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         let name = self.session.named(name)?;
         let spot = Spot::of(name.hash);
-        if self.weak_unlock(&name, spot, all)? && !all {
+        if self.entries.get() != 0 && self.weak_unlock(&name, spot, all)? && !all {
             return Ok(());
         }
         self.unlock_in_table(&name, spot, all)
@@ -47,8 +47,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[inline(never)]
     fn unlock_in_table(&self, name: &Name<'_>, spot: Spot, all: bool) -> Result<(), Error> {
         let latched = self.session.latch(spot.partition)?;
-        let object_at = latched.find(name)?;
-        let at = if object_at == 0 { 0 } else { self.find_own(&latched, object_at)? };
+        let at = self.find_held(&latched, name, spot)?;
         if at == 0 {
             return if all { Ok(()) } else { Err(Error::NotHeld) };
         }
@@ -64,7 +63,34 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.session.wake_all()
     }
 
+    /// The owner's request for a name: most often the last one that it made.
+    #[inline]
+    fn find_held(
+        &self,
+        latched: &Latched<'_, M>,
+        name: &Name<'_>,
+        spot: Spot,
+    ) -> Result<u32, Error> {
+        let last = get(&self.cell.head);
+        if last != 0 {
+            let request = self.session.request(last)?;
+            // In another partition it may be granted or refused at this moment; in this one we
+            // hold the latch.
+            if get(&request.partition) == spot.partition && State::of(get(&request.state)).holds() {
+                let object_at = get(&request.object);
+                if latched.is_named(object_at, self.session.object(object_at)?, name)? {
+                    return Ok(last);
+                }
+            }
+        }
+        match latched.find(name)? {
+            0 => Ok(0),
+            object_at => self.find_own(latched, object_at, self.session.object(object_at)?),
+        }
+    }
+
     /// Takes a request out of its queue, and lets others have what it held.
+    #[inline]
     pub(crate) fn release_request(&self, latched: &Latched<'_, M>, at: u32) -> Result<(), Error> {
         let request = self.session.request(at)?;
         let object_at = get(&request.object);
@@ -102,9 +128,9 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Err(Error::Waiting);
         }
         if let Some(page) = self.weak_page()? {
-            for at in 0..WEAK {
+            for at in self.entries_among(u32::MAX) {
                 let entry = Entry::of(get(&page.states[at]));
-                if entry.count != 0 && which(entry.mode, get(&page.marks[at])) {
+                if which(entry.mode, get(&page.marks[at])) {
                     let spot = Spot::of(get(&page.hashes[at]));
                     self.drop_entry(page, at, spot, true)?;
                 }
@@ -155,8 +181,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 found = Some((entry.mode, entry.count));
             }
         }
-        let object = latched.find(&name)?;
-        let at = if object == 0 { 0 } else { self.find_own(&latched, object)? };
+        let at = self.find_held(&latched, &name, Spot::of(name.hash))?;
         if at != 0 {
             let request = self.session.request(at)?;
             let (state, count) = (State::of(get(&request.state)), get(&request.count));
@@ -192,12 +217,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         {
             self.settle(&latched, page, at)?;
         }
-        let object_at = latched.find(&name)?;
-        let at = if object_at == 0 { 0 } else { self.find_own(&latched, object_at)? };
+        let at = self.find_held(&latched, &name, spot)?;
         if at == 0 {
             return Err(Error::NotHeld);
         }
-        let (object, request) = (self.session.object(object_at)?, self.session.request(at)?);
+        let request = self.session.request(at)?;
+        let object = self.session.object(get(&request.object))?;
         let old = State::of(get(&request.state));
         if !self.session.modes().covers(old.mode, mode) {
             return Err(Error::NotHeld);

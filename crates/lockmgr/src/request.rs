@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use latchwork_machine::ConstMachine;
 
 use crate::latch::Latched;
-use crate::layout::{Request, Spot, get, put, status};
+use crate::layout::{Small, Spot, get, put, status};
 use crate::mode::Mode;
 use crate::name::Name;
 use crate::owner::{Owner, OwnerId, Step, Wait};
@@ -27,19 +27,21 @@ impl<M: ConstMachine> Owner<'_, M> {
         } else {
             latched.close(spot.bias)?;
         }
-        if let Some(page) = self.weak_page()?
+        if self.entries.get() != 0
+            && let Some(page) = self.weak_page()?
             && let Some(at) = self.entry_of(page, name)
         {
             self.settle(&latched, page, at)?;
         }
-        let object_at = latched.find_or_make(name)?;
-        let asked = self.ask(&latched, object_at, spot, mode, wait);
-        if get(&self.session.object(object_at)?.head) == 0 {
+        let (object_at, object) = latched.find_or_make(name)?;
+        let mut younger = Vec::new();
+        let asked = self.ask(&latched, (object_at, object), spot, mode, wait, &mut younger);
+        if get(&object.head) == 0 {
             latched.retire(object_at)?;
         }
         drop(latched);
         self.session.wake_all()?;
-        let (step, younger) = asked?;
+        let step = asked?;
         for owner in younger {
             self.session.doom(owner, Reason::Wounded)?;
         }
@@ -47,17 +49,18 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     /// The request itself, with the latch held.
+    #[inline]
     fn ask(
         &self,
         latched: &Latched<'_, M>,
-        object_at: u32,
+        (object_at, object): (u32, &Small<M>),
         spot: Spot,
         mode: Mode,
         wait: Wait,
-    ) -> Result<(Step, Vec<u32>), Error> {
+        younger: &mut Vec<u32>,
+    ) -> Result<Step, Error> {
         let modes = self.session.modes();
-        let object = self.session.object(object_at)?;
-        let own = self.find_own(latched, object_at)?;
+        let own = self.find_own(latched, object_at, object)?;
         if own != 0 {
             let request = self.session.request(own)?;
             let old = State::of(get(&request.state));
@@ -74,14 +77,14 @@ impl<M: ConstMachine> Owner<'_, M> {
                 }
                 put(&request.count, get(&request.count) + 1);
                 self.session.counters.granted();
-                return Ok((Step::Granted, Vec::new()));
+                return Ok(Step::Granted);
             }
             let wish = State { status: status::CONVERTING, mode: old.mode, want: made, why: 0 };
-            let younger = self.weigh_wait(latched, object_at, own, wish, wait)?;
+            self.weigh_wait(latched, object_at, own, wish, wait, younger)?;
             latched.begin_conversion(object, request, wish)?;
             self.converting.set(true);
             self.begin_wait(own, spot.partition);
-            return Ok((Step::Waiting, younger));
+            return Ok(Step::Waiting);
         }
         let held = get(&self.cell.held);
         if let Some(cap) = self.session.inner().options.owner_locks.filter(|cap| held >= *cap) {
@@ -90,36 +93,23 @@ impl<M: ConstMachine> Owner<'_, M> {
         let stopped = latched.stopped(object, self.index, mode)?;
         let (behind, before) = latched.behind(object, self.index, mode)?;
         let free = stopped.is_none() && behind.is_none();
-        let mut younger = Vec::new();
         if !free {
-            younger = self.weigh_wait(latched, object_at, 0, State::waiting(mode), wait)?;
+            self.weigh_wait(latched, object_at, 0, State::waiting(mode), wait, younger)?;
         }
-        let cell = self.session.thread.alloc_dirty::<Request<M>>()?;
-        let at = cell.offset().raw();
-        put(&cell.state, status::NEW);
-        put(&cell.object, object_at);
-        put(&cell.owner, self.index);
-        put(&cell.count, 1);
-        put(&cell.partition, spot.partition);
-        put(&cell.bias, spot.bias);
-        put(&cell.mark, self.next_mark());
-        put(&cell.moved, 0);
-        // First in the owner's list, so that whoever sweeps finds it there at any instant.
-        self.adopt(at)?;
-        self.session.point("request in the owner's list");
-        cell.publish();
+        let (at, request) = self.new_request(object_at, spot, 1)?;
         if free {
-            latched.link_front(object, at, State::held(mode))?;
+            latched.link_front(object, at, request, mode)?;
             self.session.counters.granted();
-            return Ok((Step::Granted, younger));
+            return Ok(Step::Granted);
         }
         latched.link_before(object, at, before, State::waiting(mode))?;
         self.converting.set(false);
         self.begin_wait(at, spot.partition);
-        Ok((Step::Waiting, younger))
+        Ok(Step::Waiting)
     }
 
-    /// What the kind of wait says to whoever is in the way: an error, or the owners to wound.
+    /// What the kind of wait says to whoever is in the way: an error, or the `younger` to wound.
+    #[cold]
     fn weigh_wait(
         &self,
         latched: &Latched<'_, M>,
@@ -127,9 +117,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         me: u32,
         wish: State,
         wait: Wait,
-    ) -> Result<Vec<u32>, Error> {
+        younger: &mut Vec<u32>,
+    ) -> Result<(), Error> {
         let object = self.session.object(object_at)?;
-        let mut younger = Vec::new();
         match wait {
             Wait::Never => return Err(Error::NotGranted),
             Wait::Detect | Wait::Until(_) => {}
@@ -146,7 +136,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 }
             }
         }
-        Ok(younger)
+        Ok(())
     }
 
     fn begin_wait(&self, at: u32, partition: u32) {

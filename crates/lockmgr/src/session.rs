@@ -1,14 +1,15 @@
 //! A thread at work in a manager.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
 
 use latchwork_machine::{Clock, ConstMachine, Deadline, Native, Word};
-use latchwork_region::{Offset, Thread};
+use latchwork_region::{Offset, Region, Thread};
 
 use crate::layout::{
-    Biases, FREE, OWNERS, Object, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, get, put,
+    Biases, FREE, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Partitions, Request,
+    Small, get, put,
 };
 use crate::manager::Inner;
 use crate::name::{self, Name};
@@ -22,6 +23,10 @@ use crate::{Error, Manager, Modes};
 pub struct Session<M: ConstMachine = Native> {
     pub(crate) manager: Manager<M>,
     pub(crate) thread: Thread<M>,
+    partitions: Offset<Partitions<M>>,
+    biases: Offset<Biases<M>>,
+    /// The request that left its owner's list last; null if it is in use again. See `death.rs`.
+    pub(crate) spare: Cell<u32>,
     /// Pages of owners, by their place in the directory.
     pub(crate) pages: RefCell<Vec<(u32, u32)>>,
     /// Requests to wake when the latch is open.
@@ -40,6 +45,9 @@ impl<M: ConstMachine> Manager<M> {
         Ok(Session {
             manager: self.clone(),
             thread,
+            partitions: self.inner.partitions,
+            biases: self.inner.biases,
+            spare: Cell::new(0),
             pages: RefCell::default(),
             to_wake: RefCell::default(),
             counters: Counters::default(),
@@ -56,6 +64,12 @@ impl<M: ConstMachine> Session<M> {
     #[inline(always)]
     pub(crate) fn inner(&self) -> &Inner<M> {
         &self.manager.inner
+    }
+
+    /// The region, by this session's own handle: a look at a cell goes through nothing shared.
+    #[inline(always)]
+    pub(crate) fn region(&self) -> &Region<M> {
+        self.thread.region()
     }
 
     #[inline(always)]
@@ -75,44 +89,30 @@ impl<M: ConstMachine> Session<M> {
 
     #[inline(always)]
     pub(crate) fn partition(&self, number: u32) -> Result<&Partition<M>, Error> {
-        let inner = self.inner();
-        Ok(&inner.region.resolve(inner.partitions)?.lines[number as usize])
+        Ok(&self.region().resolve(self.partitions)?.lines[number as usize])
     }
 
     #[inline(always)]
     pub(crate) fn biases(&self) -> Result<&Biases<M>, Error> {
-        let inner = self.inner();
-        Ok(inner.region.resolve(inner.biases)?)
+        Ok(self.region().resolve(self.biases)?)
     }
 
     #[inline(always)]
     pub(crate) fn object(&self, offset: u32) -> Result<&Small<M>, Error> {
-        Ok(self.inner().region.resolve(Offset::from_raw(offset))?)
+        Ok(self.region().resolve(Offset::from_raw(offset))?)
     }
 
     #[inline(always)]
     pub(crate) fn request(&self, offset: u32) -> Result<&Request<M>, Error> {
-        Ok(self.inner().region.resolve(Offset::from_raw(offset))?)
+        Ok(self.region().resolve(Offset::from_raw(offset))?)
     }
 
     /// The words of an object's name.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn name_words(&self, offset: u32, words: usize) -> Result<&[M::AtomicU64], Error> {
-        let region = &self.inner().region;
-        macro_rules! at {
-            ($n:literal) => {
-                &region.resolve(Offset::<Object<M, $n>>::from_raw(offset))?.name
-            };
-        }
-        Ok(match words {
-            0..=3 => at!(3),
-            4..=11 => at!(11),
-            12..=27 => at!(27),
-            28..=59 => at!(59),
-            60..=123 => at!(123),
-            124..=251 => at!(251),
-            _ => at!(507),
-        })
+        let all = words + NAME_AT;
+        let cell = self.region().words64(Offset::<Small<M>>::from_raw(offset), all as u32)?;
+        Ok(&cell[NAME_AT..])
     }
 
     /// An object's name, out of its cell.
@@ -128,13 +128,12 @@ impl<M: ConstMachine> Session<M> {
 
     /// The page of owners at a place of the directory.
     pub(crate) fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
-        let inner = self.inner();
-        let directory = inner.region.resolve(inner.directory)?;
+        let directory = self.region().resolve(self.inner().directory)?;
         let Some(entry) = directory.pages.get(place as usize) else { return Ok(None) };
         // Acquire: synchronizes with the exchange in `claim_page`.
         match entry.load(Acquire) {
             0 => Ok(None),
-            page => Ok(Some(inner.region.resolve(Offset::from_raw(page))?)),
+            page => Ok(Some(self.region().resolve(Offset::from_raw(page))?)),
         }
     }
 
@@ -180,15 +179,14 @@ impl<M: ConstMachine> Session<M> {
 
     /// Makes a page of owners this session's: one that nobody has, or a new one.
     fn claim_page(&self) -> Result<u32, Error> {
-        let inner = self.inner();
-        let directory = inner.region.resolve(inner.directory)?;
+        let directory = self.region().resolve(self.inner().directory)?;
         let me = self.thread.number() + 1;
         let mut fresh = None;
         for (place, entry) in directory.pages.iter().enumerate() {
             // Acquire: synchronizes with the exchange below.
             let seen = entry.load(Acquire);
             if seen != 0 {
-                let page: &OwnerPage<M> = inner.region.resolve(Offset::from_raw(seen))?;
+                let page: &OwnerPage<M> = self.region().resolve(Offset::from_raw(seen))?;
                 // AcqRel: the owners are seen as the last session left them.
                 if get(&page.thread) == 0
                     && page.thread.compare_exchange(0, me, AcqRel, Relaxed).is_ok()
@@ -213,10 +211,14 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// Wakes those whose requests were decided, with no latch held.
+    #[inline(always)]
     pub(crate) fn wake_all(&self) -> Result<(), Error> {
-        if self.to_wake.borrow().is_empty() {
-            return Ok(());
-        }
+        if self.to_wake.borrow().is_empty() { Ok(()) } else { self.wake_each() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_each(&self) -> Result<(), Error> {
         self.point("before the wake-up");
         for request in self.to_wake.take() {
             M::wake(&self.request(request)?.state);
@@ -243,5 +245,6 @@ impl<M: ConstMachine> Drop for Session<M> {
                 put(&page.thread, 0);
             }
         }
+        let _ = self.free_spare();
     }
 }

@@ -21,34 +21,44 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Of one that is in no queue.
+    pub(crate) const NEW: Self = Self { status: status::NEW, mode: Mode(0), want: Mode(0), why: 0 };
+
+    #[inline(always)]
     pub(crate) fn of(word: u32) -> Self {
         let byte = |n: u32| (word >> n) as u8;
         Self { status: word & 255, mode: Mode(byte(8)), want: Mode(byte(16)), why: word >> 24 }
     }
 
+    #[inline(always)]
     pub(crate) fn word(self) -> u32 {
         self.status | u32::from(self.mode.0) << 8 | u32::from(self.want.0) << 16 | self.why << 24
     }
 
+    #[inline(always)]
     pub(crate) fn held(mode: Mode) -> Self {
         Self { status: status::HELD, mode, want: mode, why: 0 }
     }
 
+    #[inline(always)]
     pub(crate) fn waiting(want: Mode) -> Self {
         Self { status: status::WAITING, mode: want, want, why: 0 }
     }
 
     /// Whether its owner holds the object.
+    #[inline(always)]
     pub(crate) fn holds(self) -> bool {
         self.status == status::HELD || self.status == status::CONVERTING
     }
 
     /// Whether its owner waits.
+    #[inline(always)]
     pub(crate) fn waits(self) -> bool {
         matches!(self.status, status::WAITING | status::CONVERTING | status::AWAY)
     }
 
     /// Whether it counts as strong, by what it holds or wants.
+    #[inline(always)]
     pub(crate) fn mask(self) -> u16 {
         match self.status {
             status::HELD => self.mode.bit(),

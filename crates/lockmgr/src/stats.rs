@@ -148,7 +148,7 @@ impl<M: ConstMachine> Session<M> {
             totals.orphans += u64::from(state == ORPHANED);
             if get(&cell.weak) != 0 {
                 let page: &WeakPage<M> =
-                    self.inner().region.resolve(Offset::from_raw(get(&cell.weak)))?;
+                    self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
                 let counts = page.states.iter().filter(|s| {
                     let entry = Entry::of(get(*s));
                     entry.count != 0
@@ -194,8 +194,7 @@ impl<M: ConstMachine> Session<M> {
             if get(&cell.weak) == 0 || get(&cell.state) == FREE {
                 continue;
             }
-            let page: &WeakPage<M> =
-                self.inner().region.resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
             for at in 0..WEAK {
                 let entry = Entry::of(get(&page.states[at]));
                 if entry.count != 0 && entry.length <= 64 {

@@ -26,29 +26,13 @@ pub(crate) fn ring<T>() -> Result<T, Error> {
     Err(Error::Region(latchwork_region::Error::Corrupt { what: "list of a lock table", at: 0 }))
 }
 
-impl<M: ConstMachine> Latched<'_, M> {
+impl<'s, M: ConstMachine> Latched<'s, M> {
     /// The chains of a table, by its word.
-    fn chains(&self, table: u64) -> Result<&[M::AtomicU32], Error> {
-        let region = &self.session.inner().region;
-        let (offset, tier) = (table as u32, table >> 32);
-        macro_rules! at {
-            ($n:literal) => {
-                &region.resolve(Offset::<Heads<M, $n>>::from_raw(offset))?.heads
-            };
-        }
-        Ok(match tier {
-            0 => at!(8),
-            1 => at!(16),
-            2 => at!(32),
-            3 => at!(64),
-            4 => at!(128),
-            5 => at!(256),
-            6 => at!(512),
-            7 => at!(1024),
-            8 => at!(2048),
-            9 => at!(4096),
-            _ => at!(8192),
-        })
+    #[inline]
+    fn chains(&self, table: u64) -> Result<&'s [M::AtomicU32], Error> {
+        let session: &'s crate::Session<M> = self.session;
+        let count = 8 << (table >> 32).min(TIER_MAX);
+        Ok(session.region().words32(Offset::<Heads<M, 8>>::from_raw(table as u32), count)?)
     }
 
     fn new_chains(&self, tier: u64) -> Result<(), Error> {
@@ -82,7 +66,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// The heads of this partition's chains; none before its first object.
     #[inline]
-    pub(crate) fn heads(&self) -> Result<&[M::AtomicU32], Error> {
+    pub(crate) fn heads(&self) -> Result<&'s [M::AtomicU32], Error> {
         match get(&self.heads) {
             0 => Ok(&[]),
             table => self.chains(table),
@@ -96,12 +80,20 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Whether an object has this name.
-    #[inline]
-    fn is_named(&self, offset: u32, object: &Small<M>, name: &Name<'_>) -> Result<bool, Error> {
+    #[inline(always)]
+    pub(crate) fn is_named(
+        &self,
+        offset: u32,
+        object: &Small<M>,
+        name: &Name<'_>,
+    ) -> Result<bool, Error> {
         if get(&object.hash) != name.hash as u32
             || (get(&object.info) & 0xffff) as usize != name.bytes.len()
         {
             return Ok(false);
+        }
+        if name.words() <= object.name.len() {
+            return Ok(name.is_in(&object.name));
         }
         Ok(name.is_in(self.session.name_words(offset, name.words())?))
     }
@@ -129,16 +121,17 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// The object of this name, made if there is none.
     #[inline]
-    pub(crate) fn find_or_make(&self, name: &Name<'_>) -> Result<u32, Error> {
+    pub(crate) fn find_or_make(&self, name: &Name<'_>) -> Result<(u32, &'s Small<M>), Error> {
+        let session: &'s crate::Session<M> = self.session;
         let heads = self.heads()?;
         if !heads.is_empty() {
             let mut at = get(Self::chain(heads, name.hash as u32));
             let mut idle = 0;
             let mut steps = 0;
             while at != 0 {
-                let object = self.session.object(at)?;
+                let object = session.object(at)?;
                 if self.is_named(at, object, name)? {
-                    return Ok(at);
+                    return Ok((at, object));
                 }
                 if get(&object.head) == 0 && self.fits(object, name) {
                     idle = at;
@@ -152,10 +145,11 @@ impl<M: ConstMachine> Latched<'_, M> {
             if idle != 0 {
                 // Nobody waits for it and nobody looks: we hold the latch.
                 self.baptise(idle, name)?;
-                return Ok(idle);
+                return Ok((idle, session.object(idle)?));
             }
         }
-        self.make(name)
+        let made = self.make(name)?;
+        Ok((made, session.object(made)?))
     }
 
     /// Whether the cell of an idle object has room for a name, and not far too much.
@@ -268,8 +262,16 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn retire(&self, at: u32) -> Result<(), Error> {
         let object = self.session.object(at)?;
         put(&object.masks, 0);
-        let heads = self.heads()?;
-        let chain = Self::chain(heads, get(&object.hash));
+        let chain = Self::chain(self.heads()?, get(&object.hash));
+        if get(chain) == at && get(&object.next) == 0 {
+            return Ok(());
+        }
+        self.retire_among(at, object, chain)
+    }
+
+    /// The same, where the chain has others.
+    #[inline(never)]
+    fn retire_among(&self, at: u32, object: &Small<M>, chain: &M::AtomicU32) -> Result<(), Error> {
         let (mut link, mut other) = (0, false);
         let mut seen = get(chain);
         let mut steps = 0;

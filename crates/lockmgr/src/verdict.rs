@@ -80,7 +80,7 @@ impl<M: ConstMachine> Session<M> {
     }
 
     fn read_verdict(&self, at: u32) -> Result<Vec<Link>, Error> {
-        let verdict: &Verdict<M> = self.inner().region.resolve(Offset::from_raw(at))?;
+        let verdict: &Verdict<M> = self.region().resolve(Offset::from_raw(at))?;
         let mut links = Vec::new();
         let mut at = 1;
         for _ in 0..get(&verdict.words[0]) {

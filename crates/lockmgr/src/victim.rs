@@ -50,8 +50,7 @@ impl<M: ConstMachine> Session<M> {
             writes += u32::from(self.modes().is_write(mode));
         };
         if get(&cell.weak) != 0 {
-            let page: &WeakPage<M> =
-                self.inner().region.resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
             for at in 0..WEAK {
                 let entry = Entry::of(get(&page.states[at]));
                 if entry.count != 0 {

@@ -88,13 +88,20 @@ impl Entry {
     }
 }
 
+/// The entries in which a name may be, as a mask.
+#[inline(always)]
+fn group_of(hash: u64) -> u32 {
+    const ONE: u32 = (1 << GROUP) - 1;
+    ONE << (hash as usize % (WEAK / GROUP) * GROUP)
+}
+
 impl<M: ConstMachine> Owner<'_, M> {
     /// The owner's weak page, if it ever had one.
     #[inline(always)]
     pub(crate) fn weak_page(&self) -> Result<Option<&WeakPage<M>>, Error> {
         match get(&self.cell.weak) {
             0 => Ok(None),
-            page => Ok(Some(self.session.inner().region.resolve(Offset::from_raw(page))?)),
+            page => Ok(Some(self.session.region().resolve(Offset::from_raw(page))?)),
         }
     }
 
@@ -107,18 +114,32 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 
+    /// The entries of a mask that count something.
+    #[inline(always)]
+    pub(crate) fn entries_among(&self, mask: u32) -> impl Iterator<Item = usize> + use<M> {
+        let mut rest = self.entries.get() & mask;
+        core::iter::from_fn(move || {
+            let at = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            (at < WEAK).then_some(at)
+        })
+    }
+
     /// The entry for a name, if it counts something.
     #[inline(always)]
     pub(crate) fn entry_of(&self, page: &WeakPage<M>, name: &Name<'_>) -> Option<usize> {
-        let first = name.hash as usize % (WEAK / GROUP) * GROUP;
-        let group = first..first + GROUP;
-        group.into_iter().find(|at| {
-            if get(&page.hashes[*at]) != name.hash {
-                return false;
-            }
-            let entry = Entry::of(get(&page.states[*at]));
-            entry.count != 0 && entry.length == name.bytes.len() && name.is_in(&page.names[*at])
+        self.entries_among(group_of(name.hash)).find(|at| {
+            get(&page.hashes[*at]) == name.hash
+                && Entry::of(get(&page.states[*at])).length == name.bytes.len()
+                && name.is_in(&page.names[*at])
         })
+    }
+
+    /// Notes that an entry counts something from now on, or nothing.
+    #[inline(always)]
+    fn mark_entry(&self, at: usize, counts: bool) {
+        let (old, bit) = (self.entries.get(), 1 << (at % WEAK));
+        self.entries.set(if counts { old | bit } else { old & !bit });
     }
 
     /// Takes a weak lock in the page. False if it must be taken in the table.
@@ -133,49 +154,67 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.make_weak_page()?;
             return self.weak_lock(name, spot, mode);
         };
-        let first = name.hash as usize % (WEAK / GROUP) * GROUP;
-        let (mut free, mut found) = (WEAK, WEAK);
-        for at in first..first + GROUP {
-            let entry = Entry::of(get(&page.states[at]));
-            if entry.count == 0 {
-                free = at;
-            } else if get(&page.hashes[at]) == name.hash
-                && entry.length == name.bytes.len()
-                && name.is_in(&page.names[at])
-            {
-                found = at;
-                break;
-            }
+        let (group, taken) = (group_of(name.hash), self.entries.get());
+        if group & taken != 0
+            && let Some(found) = self.entry_of(page, name)
+        {
+            return self.weak_again(page, found, bias, seen, spot, mode);
         }
-        let (at, new) = if found < WEAK {
-            let old = Entry::of(get(&page.states[found]));
-            let modes = self.session.modes();
-            let made = modes.convert(old.mode, mode);
-            if old.bias != seen || !modes.is_weak(made) {
-                return Ok(false);
-            }
-            if old.count == 0xffff {
-                return Err(Error::Count);
-            }
-            (found, Entry { count: old.count + 1, mode: made, ..old })
-        } else if free < WEAK {
-            // Relaxed: the entry is free, and read by nobody until its state says otherwise.
-            page.hashes[free].store(name.hash, Relaxed);
-            name.write(&page.names[free]);
-            page.marks[free].store(self.next_mark(), Relaxed);
-            (free, Entry { bias: seen, count: 1, length: name.bytes.len(), mode })
-        } else {
+        let free = (group & !taken).trailing_zeros() as usize;
+        if free >= WEAK {
             return Ok(false);
-        };
-        let old = get(&page.states[at]);
+        }
+        // Relaxed: the entry is free, and read by nobody until its state says otherwise.
+        page.hashes[free].store(name.hash, Relaxed);
+        name.write(&page.names[free]);
+        page.marks[free].store(self.next_mark(), Relaxed);
+        let old = get(&page.states[free]);
+        let new = Entry { bias: seen, count: 1, length: name.bytes.len(), mode };
+        self.weak_settled(page, free, old, new, bias, spot)
+    }
+
+    /// The same for a name that has an entry: counts it.
+    #[inline(never)]
+    fn weak_again(
+        &self,
+        page: &WeakPage<M>,
+        at: usize,
+        bias: &M::AtomicU32,
+        seen: u32,
+        spot: Spot,
+        mode: Mode,
+    ) -> Result<bool, Error> {
+        let word = get(&page.states[at]);
+        let old = Entry::of(word);
+        let modes = self.session.modes();
+        let made = modes.convert(old.mode, mode);
+        if old.bias != seen || !modes.is_weak(made) {
+            return Ok(false);
+        }
+        if old.count == 0xffff {
+            return Err(Error::Count);
+        }
+        let new = Entry { count: old.count + 1, mode: made, ..old };
+        self.weak_settled(page, at, word, new, bias, spot)
+    }
+
+    /// Writes an entry, and takes that back if the bias was closed.
+    #[inline(always)]
+    fn weak_settled(
+        &self,
+        page: &WeakPage<M>,
+        at: usize,
+        old: u64,
+        new: Entry,
+        bias: &M::AtomicU32,
+        spot: Spot,
+    ) -> Result<bool, Error> {
         // Release: synchronizes with the Acquire in `collect`, so that the name is seen with it.
         page.states[at].store(new.word(), Release);
+        self.mark_entry(at, true);
         // The closer's half is in `close`.
         M::light_barrier();
-        if get(bias) == seen {
-            return Ok(true);
-        }
-        self.weak_undo(page, at, old, spot)
+        if get(bias) == new.bias { Ok(true) } else { self.weak_undo(page, at, old, spot) }
     }
 
     /// The bias was closed while a lock was taken: takes it back, and settles what was moved.
@@ -196,6 +235,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             old
         };
         put(&page.states[at], kept);
+        self.mark_entry(at, entry.count != 0);
         let latched = self.session.latch(spot.partition)?;
         self.settle(&latched, page, at)?;
         drop(latched);
@@ -230,6 +270,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let entry = Entry::of(get(&page.states[at]));
         let count = if all { 0 } else { entry.count - 1 };
         put(&page.states[at], Entry { count, ..entry }.word());
+        self.mark_entry(at, count != 0);
         // The closer's half is in `close`.
         M::light_barrier();
         if get(bias) != entry.bias {
@@ -266,15 +307,16 @@ impl<M: ConstMachine> Owner<'_, M> {
         };
         if moved == 0 {
             put(&page.states[at], Entry { count: 0, ..entry }.word());
+            self.mark_entry(at, false);
             return Ok(());
         }
         let object = self.session.object(object_at)?;
         let request = self.session.request(moved)?;
-        let own = self.find_own(latched, object_at)?;
+        let own = self.find_own(latched, object_at, object)?;
         if entry.count != 0 && own == 0 {
             put(&request.count, entry.count);
             put(&request.mark, get(&page.marks[at]));
-            self.adopt(moved)?;
+            self.adopt(moved, request)?;
             put(&request.moved, 0);
         } else {
             if entry.count != 0 {
@@ -293,6 +335,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.session.thread.free(Offset::<Request<M>>::from_raw(moved))?;
         }
         put(&page.states[at], Entry { count: 0, ..entry }.word());
+        self.mark_entry(at, false);
         Ok(())
     }
 }
@@ -339,7 +382,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             if page == 0 {
                 continue;
             }
-            let page: &WeakPage<M> = session.inner().region.resolve(Offset::from_raw(page))?;
+            let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(page))?;
             for at in first..first + GROUP {
                 // Acquire: synchronizes with the Release in `weak_lock`.
                 let entry = Entry::of(page.states[at].load(Acquire));
@@ -362,7 +405,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     fn move_entry(&self, owner: u32, name: &Name<'_>, entry: Entry) -> Result<(), Error> {
-        let object_at = self.find_or_make(name)?;
+        let (object_at, object) = self.find_or_make(name)?;
         if self.moved_of(object_at, owner)? != 0 {
             return Ok(());
         }
@@ -373,8 +416,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&cell.partition, self.number);
         put(&cell.bias, name.hash as u32 % 16);
         put(&cell.moved, MOVED);
-        let object = self.session.object(object_at)?;
-        self.link_front(object, cell.offset().raw(), State::held(entry.mode))?;
+        self.link_front(object, cell.offset().raw(), cell.value(), entry.mode)?;
         self.session.point("weak lock moved");
         cell.publish();
         Ok(())

@@ -84,8 +84,8 @@ impl<M: ConstMachine> Region<M> {
         let heap_at = header.heap_at();
         let heap = memory.base().wrapping_add(heap_at as usize);
         let mapped = memory.mapped_word();
-        let inner = Inner { header, heap, heap_at, mapped, process: None, attached, memory };
-        Self { inner: Arc::new(inner) }
+        let inner = Inner { header, process: None, attached, memory };
+        Self { inner: Arc::new(inner), heap, heap_at, mapped }
     }
 
     fn join(

@@ -20,32 +20,35 @@ use crate::{Error, Offset, Plain, slab, slots, token};
 /// [`Thread`](crate::Thread)s, is dropped. Opening one file twice makes two processes of one.
 pub struct Region<M: ConstMachine = Native> {
     pub(crate) inner: Arc<Inner<M>>,
+    /// What every look at a cell needs, kept here so that it costs no way through `inner`: where
+    /// offsets count from, ...
+    pub(crate) heap: *mut u8,
+    /// ... how far that is from the base, ...
+    pub(crate) heap_at: u64,
+    /// ... and, in `inner.memory`, the bytes from the base that may be touched.
+    pub(crate) mapped: *const M::AtomicU64,
 }
+
+// SAFETY: the pointers are into `inner.memory`, which is both.
+unsafe impl<M: ConstMachine> Send for Region<M> {}
+// SAFETY: as above.
+unsafe impl<M: ConstMachine> Sync for Region<M> {}
 
 impl<M: ConstMachine> Clone for Region<M> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone() }
+        Self { inner: self.inner.clone(), ..*self }
     }
 }
 
 /// What the clones of a region have in common.
 pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) header: Header,
-    pub(crate) heap: *mut u8,
-    pub(crate) heap_at: u64,
-    /// In `memory`: bytes from the base that may be touched.
-    pub(crate) mapped: *const M::AtomicU64,
     /// Slot and generation; none in a view.
     pub(crate) process: Option<(u32, u32)>,
     /// Before the memory, so that it is detached first.
     pub(crate) attached: Option<Attached<'static>>,
     pub(crate) memory: Arc<Memory<M>>,
 }
-
-// SAFETY: the pointers are into `memory`, which is both.
-unsafe impl<M: ConstMachine> Send for Inner<M> {}
-// SAFETY: as above.
-unsafe impl<M: ConstMachine> Sync for Inner<M> {}
 
 impl<M: ConstMachine> Region<M> {
     /// Whether it can be used: [`Error::Forked`] in the child of a fork.
@@ -72,11 +75,44 @@ impl<M: ConstMachine> Region<M> {
         Ok(unsafe { &*at.cast::<T>() })
     }
 
+    /// The first `count` words in the cell at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    #[inline(always)]
+    pub fn words32<T: Plain>(
+        &self,
+        offset: Offset<T>,
+        count: u32,
+    ) -> Result<&[M::AtomicU32], Error> {
+        let at = self.payload(offset.raw(), u64::from(count) * 4)?;
+        // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; 8 bytes
+        // behind a line, so aligned; and any bytes are words.
+        Ok(unsafe { core::slice::from_raw_parts(at.cast(), count as usize) })
+    }
+
+    /// As [`words32`](Self::words32), in words of 8 bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    #[inline(always)]
+    pub fn words64<T: Plain>(
+        &self,
+        offset: Offset<T>,
+        count: u32,
+    ) -> Result<&[M::AtomicU64], Error> {
+        let at = self.payload(offset.raw(), u64::from(count) * 8)?;
+        // SAFETY: as in `words32`.
+        Ok(unsafe { core::slice::from_raw_parts(at.cast(), count as usize) })
+    }
+
     /// Bytes from the base that may be touched; zero in the child of a fork.
     #[inline(always)]
     fn mapped(&self) -> u64 {
         // SAFETY: `inner.memory` has the word, and keeps it for as long as `self`.
-        let mapped = unsafe { &*self.inner.mapped };
+        let mapped = unsafe { &*self.mapped };
         // Acquire: synchronizes with the Release in `Memory::map`.
         mapped.load(Acquire)
     }
@@ -85,11 +121,11 @@ impl<M: ConstMachine> Region<M> {
     #[inline(always)]
     pub(crate) fn payload(&self, unit: u32, size: u64) -> Result<*mut u8, Error> {
         let at = u64::from(unit) * 64 + 8;
-        let end = self.inner.heap_at + at + size;
+        let end = self.heap_at + at + size;
         if end > self.mapped() || unit == 0 {
             self.reach(unit, end)?;
         }
-        Ok(self.inner.heap.wrapping_add(at as usize))
+        Ok(self.heap.wrapping_add(at as usize))
     }
 
     /// The word before the cell at `unit`: generation, and what follows it in a list.
@@ -137,8 +173,8 @@ impl<M: ConstMachine> Region<M> {
 
     /// Makes block `number` part of the region.
     pub(crate) fn grow_to(&self, number: u64) -> Result<(), Error> {
-        let Inner { header, heap_at, memory, .. } = &*self.inner;
-        let end = number.saturating_add(1).saturating_mul(BLOCK).saturating_add(*heap_at);
+        let Inner { header, memory, .. } = &*self.inner;
+        let end = number.saturating_add(1).saturating_mul(BLOCK).saturating_add(self.heap_at);
         if end > header.limit {
             return Err(Error::Full(header.limit));
         }
@@ -184,12 +220,13 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// The state of block `number`: its size class and who is taking it.
+    #[inline]
     pub(crate) fn block(&self, number: u64) -> Result<&M::AtomicU64, Error> {
-        let end = self.inner.heap_at.saturating_add(number.saturating_add(1).saturating_mul(BLOCK));
-        if end > self.inner.memory.mapped() {
+        let end = self.heap_at.saturating_add(number.saturating_add(1).saturating_mul(BLOCK));
+        if end > self.mapped() {
             self.reach(u32::MAX, end)?;
         }
-        let at = self.inner.heap.wrapping_add((number * BLOCK) as usize);
+        let at = self.heap.wrapping_add((number * BLOCK) as usize);
         // SAFETY: the block is mapped for as long as `self`, by the check above.
         Ok(unsafe { &*at.cast::<M::AtomicU64>() })
     }
