@@ -254,6 +254,32 @@ fn a_sweeper_killed_at_every_step() {
     assert_eq!(reached.len(), steps.len(), "only {reached:?}");
 }
 
+/// The dead one's locks are kept for recovery, and released when that is done.
+#[test]
+fn kept_for_recovery_at_every_step() {
+    let mut reached = 0;
+    for (round, step) in steps().iter().enumerate() {
+        let path = fresh("kept");
+        let region = Region::<Shared>::open_or_create(&path, &options()).unwrap();
+        let keep = Box::new(|_, _: &[u8]| false);
+        let manager =
+            Manager::with_recovery(region, granular::modes(), Options::default(), keep).unwrap();
+        // Alone it does not come to every step.
+        let ended = start(&path, step, 3, round as u64 + 3, 3000).wait().unwrap();
+        assert!(ended.success() || ended.code().is_none(), "{step}: it failed");
+        reached += usize::from(ended.code().is_none());
+        let session = manager.session().unwrap();
+        session.sweep().unwrap();
+        for orphan in session.orphans() {
+            session.release_orphan(orphan).unwrap();
+        }
+        drop(session);
+        all_is_well(&manager, step);
+        let _ = std::fs::remove_file(&path);
+    }
+    assert!(reached >= 12, "only {reached} steps");
+}
+
 #[test]
 fn the_proof_can_fail() {
     let path = fresh("control");
