@@ -26,8 +26,10 @@ pub trait Policy: Send + Sync + 'static {
     /// the next holder may free or unmap its memory. Costs an exchange instead of a store.
     const DETACHED: bool = false;
 
-    /// What makes two waiters neighbours.
-    const LEVEL: Level = Level::Node;
+    /// What makes two waiters neighbours: a last-level cache, of which a node of some machines has
+    /// several. On simulated two-socket machines with 32 of them that gives 2 to 4 times what nodes
+    /// give (`docs/simulator.md`); where a node is one cache it is the same.
+    const LEVEL: Level = Level::Cache;
 
     /// How many waiters in a row one group of neighbours may bring forward.
     ///

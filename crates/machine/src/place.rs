@@ -160,6 +160,10 @@ impl Topology {
         if !online.contains(&b'-') && !online.contains(&b',') {
             return false;
         }
+        // Nodes share no cache, also where the system does not say which there are.
+        if level == Level::Cache && self.spread(Level::Node) {
+            return true;
+        }
         let siblings = match level {
             Level::Node => {
                 let nodes = self.file(format_args!("node/online"), &mut mine);
@@ -362,6 +366,14 @@ mod tests {
         assert_eq!(topology.place_of(2), Place::new(0, 0, 2, 2));
         tree("two", &[("cpu/cpu6/topology/physical_package_id", "1\n")]);
         assert_eq!(topology.place_of(6), Place::new(1, 1, 0, 6));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn nodes_are_apart_where_no_cache_is_known() {
+        let root = tree("bare", &[("cpu/online", "0-3\n"), ("node/online", "0-1\n")]);
+        let topology: &'static Topology = Box::leak(Box::new(Topology::at(root)));
+        assert!(topology.spread(Level::Node) && topology.spread(Level::Cache));
         std::fs::remove_dir_all(root).unwrap();
     }
 
