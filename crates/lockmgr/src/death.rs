@@ -49,6 +49,7 @@ impl<M: ConstMachine> Session<M> {
         for thread in dead {
             self.bury(thread.number() + 1)?;
             self.free_noted(&thread)?;
+            self.free_noted_record(&thread)?;
             self.point("about to finish a sweep");
             let mut known = None;
             let mut failed = None;
@@ -60,7 +61,9 @@ impl<M: ConstMachine> Session<M> {
                     }
                 }
                 let kept = known.as_ref().is_none_or(|set| set.contains(&cell.offset.raw()));
-                if kept { Fate::Keep } else { Fate::Free }
+                // Nothing leads to it: either nothing ever did, or somebody has freed it since.
+                let lent = self.region().lent(cell.offset) == Ok(Some(cell.generation));
+                if kept || !lent { Fate::Keep } else { Fate::Free }
             })?;
             if let Some(error) = failed {
                 return Err(error);
@@ -202,12 +205,13 @@ impl<M: ConstMachine> Session<M> {
 
     /// Releases what a dead thread's owners held, or keeps it for recovery.
     fn bury(&self, thread: u32) -> Result<(), Error> {
+        let (mut released, mut orphaned) = (0u32, 0u32);
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
             if get(&page.thread) != thread {
                 continue;
             }
-            let mut orphans = false;
+            let mut orphans = 0;
             for (at, cell) in page.owners.iter().enumerate() {
                 if get(&cell.state) == FREE {
                     continue;
@@ -220,14 +224,22 @@ impl<M: ConstMachine> Session<M> {
                 let recovery = self.inner().recovery.as_ref().filter(|_| holds);
                 if recovery.is_none_or(|recovery| recovery(id, &label)) {
                     self.release_cell(index, cell)?;
+                    released += 1;
                 } else {
                     put(&cell.state, ORPHANED);
-                    orphans = true;
+                    orphans += 1;
+                    self.counters.orphaned();
+                    #[cfg(feature = "tracing")]
+                    crate::trace::orphaned(id, &label);
                 }
                 self.point("dead owner buried");
             }
-            put(&page.thread, if orphans { ORPHANAGE } else { 0 });
+            put(&page.thread, if orphans != 0 { ORPHANAGE } else { 0 });
+            orphaned += orphans;
         }
+        #[cfg(feature = "tracing")]
+        crate::trace::swept(thread - 1, released, orphaned);
+        let _ = (released, orphaned);
         Ok(())
     }
 
@@ -377,6 +389,7 @@ impl<M: ConstMachine> Session<M> {
                 }
             }
         }
+        found.extend(self.recorded()?);
         let directory = self.region().resolve(self.inner().directory)?;
         for page in directory.pages.iter().map(get).take_while(|page| *page != 0) {
             found.insert(page);
@@ -418,6 +431,8 @@ impl<M: ConstMachine> Session<M> {
         if page.owners.iter().all(|cell| get(&cell.state) == FREE) {
             put(&page.thread, 0);
         }
+        #[cfg(feature = "tracing")]
+        crate::trace::orphan_released(owner);
         Ok(())
     }
 }

@@ -221,6 +221,8 @@ impl<M: ConstMachine> Session<M> {
             latched.advance(object)?;
             drop(latched);
             self.wake_all()?;
+            #[cfg(feature = "tracing")]
+            crate::trace::moved(&wish.link, next.link.owner);
             return Ok(true);
         }
         Ok(false)
@@ -241,7 +243,7 @@ impl<M: ConstMachine> Session<M> {
         }
         let links: Vec<&Link> =
             cycle[place..].iter().chain(&cycle[..place]).map(|wish| &wish.link).collect();
-        let verdict = self.write_verdict(&links)?;
+        let (verdict, words) = (self.write_verdict(&links)?, self.describe(&links)?);
         let latched = self.latch(victim.partition)?;
         let same = get(&cell.waiting) == victim.at && get(&cell.ticket) == victim.ticket;
         if !same {
@@ -255,7 +257,11 @@ impl<M: ConstMachine> Session<M> {
         put(&cell.spared, get(&cell.spared).saturating_add(1));
         drop(latched);
         self.counters.deadlock();
+        let recorded = self.record(&words);
         self.wake_all()?;
+        recorded?;
+        #[cfg(feature = "tracing")]
+        crate::trace::deadlock(&links, self.modes());
         Ok(true)
     }
 }

@@ -5,6 +5,8 @@
 //! do, the last one counts, and [`Picture::restless`] says so. Lists are followed for no longer
 //! than the region has room for cells.
 
+mod busy;
+mod deadlocks;
 mod edge;
 mod verify;
 
@@ -13,6 +15,8 @@ use core::sync::atomic::Ordering::Acquire;
 use latchwork_machine::{Clock, ConstMachine, Native, Word};
 use latchwork_region::{Offset, Region};
 
+pub use self::busy::PartitionInfo;
+pub use self::deadlocks::{Deadlock, Party, Waiter};
 pub use self::edge::Edge;
 pub use self::verify::Verified;
 use crate::layout::{
@@ -71,6 +75,11 @@ pub struct Picture {
     pub idle: u64,
     /// Partitions that changed all the time while they were read.
     pub restless: u32,
+    /// Owners that ever began, those that were looked at among them. Each slot's count wraps after
+    /// 2^32.
+    pub owners_ever: u64,
+    /// Waits that ever began, likewise.
+    pub waits_ever: u64,
 }
 
 /// A request, as found.
@@ -153,17 +162,7 @@ impl<M: ConstMachine> View<M> {
         let mut picture = Picture::default();
         let now = M::now(Clock::Monotonic);
         for number in 0..PARTITIONS {
-            let mut last = self.partition(number);
-            let mut steady = false;
-            for _ in 0..TRIES {
-                let again = self.partition(number);
-                steady = again == last;
-                last = again;
-                if steady {
-                    break;
-                }
-            }
-            let (found, objects, idle) = last?;
+            let ((found, objects, idle), steady) = self.steady(number)?;
             picture.restless += u32::from(!steady);
             picture.objects += objects;
             picture.idle += idle;
@@ -173,6 +172,8 @@ impl<M: ConstMachine> View<M> {
         }
         self.each_owner(|index, (page, cell)| {
             let state = seen(&cell.state);
+            picture.owners_ever += u64::from(seen(&cell.generation));
+            picture.waits_ever += u64::from(seen(&cell.ticket));
             if state != FREE {
                 picture.owners.push(info(index, page, cell));
                 self.weak_rows(index, page, cell, &mut picture.rows)?;
@@ -180,6 +181,19 @@ impl<M: ConstMachine> View<M> {
             Ok(())
         })?;
         Ok(picture)
+    }
+
+    /// A partition, and whether two readings of it in a row agreed.
+    fn steady(&self, number: u32) -> Result<(Contents, bool), Error> {
+        let mut last = self.partition(number);
+        for _ in 0..TRIES {
+            let again = self.partition(number);
+            if again == last {
+                return Ok((again?, true));
+            }
+            last = again;
+        }
+        Ok((last?, false))
     }
 
     /// The most cells that a list can have.

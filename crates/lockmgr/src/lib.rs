@@ -28,8 +28,10 @@
 //! | `weak` | locks that touch no shared line |
 //! | `latch`, `table`, `queue`, `state` | the others: partitions, objects, who comes next |
 //! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
+//! | `record` | the last deadlocks, for people |
 //! | `death` | putting right what the dead left |
-//! | `stats` | counting and looking |
+//! | `stats`, `watch`, `waits` | counting and looking; how long requests waited |
+//! | `trace` | events for the crate `tracing`, with the feature of that name |
 //! | `inspect` | looking without being there: no slot, no latch, no store |
 
 #![warn(clippy::all)]
@@ -50,22 +52,29 @@ mod owner;
 mod point;
 mod preset;
 mod queue;
+mod record;
 mod release;
 mod request;
 mod session;
 mod state;
 mod stats;
 mod table;
+#[cfg(feature = "tracing")]
+mod trace;
 mod turn;
 mod verdict;
 mod victim;
 mod wait;
+mod waits;
+mod watch;
 mod weak;
 
 pub use crate::batch::{BatchError, Deed};
 pub use crate::error::{Error, Link, Reason};
 pub use crate::family::{Child, Savepoint};
-pub use crate::inspect::{Edge, OwnerInfo, Picture, Verified, View};
+pub use crate::inspect::{
+    Deadlock, Edge, OwnerInfo, PartitionInfo, Party, Picture, Verified, View, Waiter,
+};
 pub use crate::manager::{Manager, Options, Recovery};
 pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};
 pub use crate::name::NAME_MAX;
@@ -74,5 +83,6 @@ pub use crate::owner::{Owner, OwnerId, OwnerOptions, Step, Wait};
 pub use crate::point::hook::set_point_hook;
 pub use crate::preset::{berkeley, granular, postgres, shared};
 pub use crate::session::Session;
-pub use crate::stats::{Row, Stats, Totals};
+pub use crate::stats::{PartitionTotals, Row, Stats, Totals};
 pub use crate::victim::Policy;
+pub use crate::waits::{WAIT_CLASSES, Waits};

@@ -8,6 +8,7 @@ use latchwork_machine::{ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region};
 
 use crate::layout::{Biases, Directory, Partitions, get, put};
+use crate::record::Ring;
 use crate::victim::Policy;
 use crate::{Error, Modes, OwnerId};
 
@@ -75,6 +76,8 @@ pub(crate) mod root {
     pub(crate) const BIASES: usize = 2;
     pub(crate) const DIRECTORY: usize = 3;
     pub(crate) const MODES: usize = 4;
+    /// The last deadlocks: see `record.rs`.
+    pub(crate) const RING: usize = 5;
 }
 
 /// No process is called so: its slot would be 65,535.
@@ -204,6 +207,11 @@ fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes) -> Result<(), Err
         place(root::DIRECTORY, cell.offset().raw())?;
         cell.publish();
     }
+    if get(region.root(root::RING)?) == 0 {
+        let cell = thread.alloc::<Ring<M>>()?;
+        place(root::RING, cell.offset().raw())?;
+        cell.publish();
+    }
     put(region.root(root::MODES)?, modes.fingerprint());
     // AcqRel: synchronizes with the Acquire above, in those who wait. It fails only if a peer
     // took us for dead, which then finishes.
@@ -213,7 +221,7 @@ fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes) -> Result<(), Err
 
 /// Which cells are the roots', for the sweep.
 pub(crate) fn is_root<M: ConstMachine>(region: &Region<M>, offset: u32) -> Result<bool, Error> {
-    for number in [root::PARTITIONS, root::BIASES, root::DIRECTORY] {
+    for number in [root::PARTITIONS, root::BIASES, root::DIRECTORY, root::RING] {
         if get(region.root(number)?) == u64::from(offset) {
             return Ok(true);
         }

@@ -10,6 +10,7 @@ use crate::latch::Latched;
 use crate::layout::{FREE, LIVE, OwnerCell, Request, Small, Spot, get, put, status};
 use crate::mode::Mode;
 use crate::session::Session;
+use crate::watch::Watch;
 use crate::{Error, Reason};
 
 /// Names an owner: a slot, and which of its owners. The same in every process.
@@ -86,6 +87,7 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) converting: Cell<bool>,
     /// By bit, the entries of the weak page that count something.
     pub(crate) entries: Cell<u32>,
+    pub(crate) watch: Watch,
 }
 
 impl<M: ConstMachine> Session<M> {
@@ -127,6 +129,7 @@ impl<M: ConstMachine> Session<M> {
             pending: Cell::new(0),
             converting: Cell::new(false),
             entries: Cell::new(0),
+            watch: Watch::default(),
         })
     }
 }

@@ -83,7 +83,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.weigh_wait(latched, object_at, own, wish, wait, younger)?;
             latched.begin_conversion(object, request, wish)?;
             self.converting.set(true);
-            self.begin_wait(own, spot.partition);
+            self.begin_wait(own, spot.partition, made);
             return Ok(Step::Waiting);
         }
         let held = get(&self.cell.held);
@@ -104,7 +104,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         latched.link_before(object, at, before, State::waiting(mode))?;
         self.converting.set(false);
-        self.begin_wait(at, spot.partition);
+        self.begin_wait(at, spot.partition, mode);
         Ok(Step::Waiting)
     }
 
@@ -139,7 +139,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 
-    fn begin_wait(&self, at: u32, partition: u32) {
+    fn begin_wait(&self, at: u32, partition: u32, want: Mode) {
+        self.note_wait(at, want);
         put(&self.cell.since, self.session.now());
         put(&self.cell.partition, partition);
         put(&self.cell.ticket, get(&self.cell.ticket).wrapping_add(1));

@@ -14,6 +14,7 @@ use crate::layout::{
 use crate::manager::Inner;
 use crate::name::{self, Name};
 use crate::stats::Counters;
+use crate::waits::Waits;
 use crate::{Error, Manager, Modes};
 
 /// A thread at work in a manager: a thread slot of its region, and pages of owners.
@@ -32,6 +33,8 @@ pub struct Session<M: ConstMachine = Native> {
     /// Requests to wake when the latch is open.
     pub(crate) to_wake: RefCell<Vec<u32>>,
     pub(crate) counters: Counters,
+    /// Touched by those who really wait.
+    pub(crate) waits: Box<RefCell<Waits>>,
 }
 
 impl<M: ConstMachine> Manager<M> {
@@ -51,6 +54,7 @@ impl<M: ConstMachine> Manager<M> {
             pages: RefCell::default(),
             to_wake: RefCell::default(),
             counters: Counters::default(),
+            waits: Box::default(),
         })
     }
 }

@@ -9,10 +9,12 @@ use crate::layout::{FREE, ORPHANED, OWNERS, PARTITIONS, WEAK, WeakPage, get};
 use crate::mode::Mode;
 use crate::name;
 use crate::session::Session;
+use crate::waits::Waits;
 use crate::weak::Entry;
 use crate::{Error, OwnerId};
 
-/// What a session has done; kept in its own memory, so that counting costs nobody else.
+/// What a session has done; kept in its own memory, so that counting costs nobody else. Those of
+/// several sessions are added up with `+=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -22,14 +24,35 @@ pub struct Stats {
     pub weak: u64,
     /// Granted in the table, at once or later.
     pub granted: u64,
-    /// Requests that had to wait.
+    /// Requests that had to wait. How long they did is in [`Session::waits`].
     pub waits: u64,
+    /// Waits that ended because the owner was the victim of a deadlock.
+    pub victims: u64,
+    /// Waits that ended because the owner was wounded or told to fail.
+    pub doomed: u64,
+    /// Waits that ended at their deadline.
+    pub timeouts: u64,
+    /// Waits that their owner gave up.
+    pub withdrawn: u64,
     /// Deadlocks that this session broke by a victim.
     pub deadlocks: u64,
     /// Deadlocks that it broke by moving a waiter.
     pub softened: u64,
     /// Dead threads that it put right.
     pub swept: u64,
+    /// Owners of those that it kept for recovery.
+    pub orphans: u64,
+}
+
+impl Stats {
+    /// The share of all grants that were made in the owner's own memory, on no shared line: 0 to 1;
+    /// 1 if there were none.
+    pub fn fast_share(&self) -> f64 {
+        match self.weak + self.granted {
+            0 => 1.0,
+            all => self.weak as f64 / all as f64,
+        }
+    }
 }
 
 /// Each a word of its own, so that counting one touches no other.
@@ -50,6 +73,12 @@ macro_rules! counters {
                 Stats { $($field: self.$field.get(),)* }
             }
         }
+
+        impl core::ops::AddAssign for Stats {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
     };
 }
 
@@ -61,6 +90,11 @@ counters!(
     deadlock: deadlocks,
     softened: softened,
     swept: swept,
+    victim: victims,
+    doomed: doomed,
+    timed_out: timeouts,
+    withdrawn: withdrawn,
+    orphaned: orphans,
 );
 
 /// A hold or a wish, as found.
@@ -86,6 +120,22 @@ pub struct Row {
     pub weak: bool,
     /// How long it has waited, in nanoseconds; zero if it does not wait.
     pub waited_ns: u64,
+}
+
+/// What lies in a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartitionTotals {
+    /// Its number: 0 to 1,021.
+    pub number: u32,
+    /// Objects with requests.
+    pub objects: u64,
+    /// Objects kept for the next name.
+    pub idle: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Those of them that wait.
+    pub waiting: u64,
 }
 
 /// What lies in the table.
@@ -114,9 +164,40 @@ impl<M: ConstMachine> Session<M> {
         self.counters.read()
     }
 
+    /// How long this session's requests waited, by mode. Counted when a wait has ended.
+    pub fn waits(&self) -> Waits {
+        self.waits.borrow().clone()
+    }
+
     /// How many owners there are, the dead that nobody met yet among them. Takes no latch.
     pub fn owners(&self) -> usize {
         self.each_owner().filter(|(_, cell)| get(&cell.state) != FREE).count()
+    }
+
+    /// Counts what lies in each partition that has objects, at an instant of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn partition_totals(&self) -> Result<Vec<PartitionTotals>, Error> {
+        let mut all = Vec::new();
+        for number in 0..PARTITIONS {
+            if get(&self.partition(number)?.heads) == 0 {
+                continue;
+            }
+            let latched = self.latch(number)?;
+            let mut totals = PartitionTotals { number, ..PartitionTotals::default() };
+            for at in latched.each_object()? {
+                let before = totals.requests;
+                for each in latched.requests(self.object(at)?) {
+                    totals.requests += 1;
+                    totals.waiting += u64::from(each?.2.waits());
+                }
+                if totals.requests == before { totals.idle += 1 } else { totals.objects += 1 }
+            }
+            all.push(totals);
+        }
+        Ok(all)
     }
 
     /// Counts what there is. Each partition is counted at an instant, all of them at none.
@@ -126,21 +207,11 @@ impl<M: ConstMachine> Session<M> {
     /// [`Error::Region`].
     pub fn totals(&self) -> Result<Totals, Error> {
         let mut totals = Totals::default();
-        for number in 0..PARTITIONS {
-            if get(&self.partition(number)?.heads) == 0 {
-                continue;
-            }
-            let latched = self.latch(number)?;
-            for at in latched.each_object()? {
-                let mut any = false;
-                for each in latched.requests(self.object(at)?) {
-                    let (_, _, state) = each?;
-                    totals.requests += 1;
-                    totals.waiting += u64::from(state.waits());
-                    any = true;
-                }
-                if any { totals.objects += 1 } else { totals.idle += 1 }
-            }
+        for partition in self.partition_totals()? {
+            totals.objects += partition.objects;
+            totals.idle += partition.idle;
+            totals.requests += partition.requests;
+            totals.waiting += partition.waiting;
         }
         for (_, cell) in self.each_owner() {
             let state = get(&cell.state);

@@ -16,6 +16,7 @@ use crate::layout::{LIVE, get, put, status};
 use crate::owner::{Owner, OwnerId, reason, reason_number};
 use crate::queue::State;
 use crate::session::Session;
+use crate::watch::Outcome;
 use crate::{Error, Reason};
 
 /// The longest sleep.
@@ -66,7 +67,8 @@ impl<M: ConstMachine> Owner<'_, M> {
                 return end;
             }
             if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
-                return if self.cancel()? { Err(Error::TimedOut) } else { Ok(()) };
+                let gone = self.withdraw(Outcome::TimedOut)?;
+                return if gone { Err(Error::TimedOut) } else { Ok(()) };
             }
             if nap >= NAP_DEATHS {
                 self.session.sweep_sometimes()?;
@@ -90,12 +92,13 @@ impl<M: ConstMachine> Owner<'_, M> {
         if at == 0 {
             return Ok(Some(Ok(())));
         }
+        self.wait_seen();
         let request = self.session.request(at)?;
         // Acquire: synchronizes with the Release in `set`: what the last holder did is seen.
         let state = State::of(request.state.load(Acquire));
         if state.waits() {
             let why = get(&self.cell.doom);
-            if why != 0 && self.cancel()? {
+            if why != 0 && self.withdraw(Outcome::Refused(why_not(why)))? {
                 return Ok(Some(Err(reason(why))));
             }
             return Ok(None);
@@ -106,6 +109,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 put(&request.count, get(&request.count) + 1);
             }
             self.session.counters.granted();
+            self.wait_ended(Outcome::Granted);
             return Ok(Some(Ok(())));
         }
         let end = self.verdict(state.why)?;
@@ -119,6 +123,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             drop(self.session.latch(get(&request.partition))?);
             self.discard(at)?;
         }
+        self.wait_ended(Outcome::Refused(why_not(state.why)));
         Ok(Some(Err(end)))
     }
 
@@ -129,6 +134,10 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// What the request ended with, if it was refused meanwhile; [`Error::Region`].
     pub fn cancel(&self) -> Result<bool, Error> {
+        self.withdraw(Outcome::Withdrawn)
+    }
+
+    fn withdraw(&self, outcome: Outcome) -> Result<bool, Error> {
         let at = self.pending.get();
         if at == 0 {
             return Ok(false);
@@ -152,9 +161,15 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.discard(at)?;
         }
         self.pending.set(0);
+        self.wait_ended(outcome);
         self.session.wake_all()?;
         Ok(true)
     }
+}
+
+/// Why a request was refused.
+fn why_not(why: u32) -> Reason {
+    if let Error::Doomed(reason) = reason(why) { reason } else { Reason::Killed }
 }
 
 impl<M: ConstMachine> Session<M> {

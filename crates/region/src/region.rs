@@ -299,6 +299,19 @@ impl<M: ConstMachine> Region<M> {
         (0..self.inner.header.processes).map(info).filter(|p| p.generation != 0).collect()
     }
 
+    /// The pid of a process slot's owner in this generation, alive or dead; none if the slot has
+    /// another by now.
+    pub fn pid(&self, process: u32, generation: u32) -> Option<u32> {
+        if process >= self.inner.header.processes || self.check().is_err() {
+            return None;
+        }
+        let slot = self.process_slot(process);
+        let pid = slot.pid.load(Relaxed);
+        // Relaxed: a picture; a pid and a generation that do not belong together are those of an
+        // owner that begins.
+        (slot.generation.load(Relaxed) == generation).then_some(pid)
+    }
+
     fn is_mine(&self, process: u32) -> bool {
         self.inner.process.is_some_and(|(mine, _)| mine == process)
     }

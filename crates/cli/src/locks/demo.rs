@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{Scope, scope, sleep};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use crate::output;
 and in another:
   latchwork locks top /tmp/locks.region
   latchwork locks graph /tmp/locks.region
+  latchwork locks deadlocks /tmp/locks.region
   latchwork locks who /tmp/locks.region accounts/1")]
 pub(crate) struct Args {
     /// The region to be made
@@ -67,6 +69,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn act(args: &Args, region: Region<Shared>) -> anyhow::Result<()> {
     terminal::catch_signals();
     let manager = Manager::new(region, modes(), Options::default())?;
+    clash(&manager)?;
     let until = Instant::now() + Duration::from_secs(args.seconds);
     scope(|scope| {
         for (label, wishes) in CAST {
@@ -84,6 +87,29 @@ fn act(args: &Args, region: Region<Shared>) -> anyhow::Result<()> {
         OVER.store(true, Relaxed);
         said
     })?;
+    Ok(())
+}
+
+/// Two owners that take two locks crosswise, and one that is chosen to fail.
+fn clash(manager: &Manager<Shared>) -> anyhow::Result<()> {
+    let both = Barrier::new(2);
+    let take = |label: &str, first: &str, second: &str| -> Result<bool, Error> {
+        let session = manager.session()?;
+        let owner = session.owner_with(&OwnerOptions { label, ..OwnerOptions::default() })?;
+        let taken = owner.lock(first.as_bytes(), X);
+        both.wait();
+        taken?;
+        match owner.lock(second.as_bytes(), X) {
+            Err(Error::Deadlock(_)) => Ok(true),
+            end => end.map(|()| false),
+        }
+    };
+    let victims = scope(|scope| {
+        let other = scope.spawn(|| take("refund", "orders/8", "orders/7"));
+        let one = take("order", "orders/7", "orders/8");
+        [one, other.join().unwrap_or(Err(Error::NotGranted))]
+    });
+    anyhow::ensure!(victims.contains(&Ok(true)), "two that clashed had no victim: {victims:?}");
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::list::say_restless;
 use super::print_json;
 use super::scene::{Scene, end, named, seen_by};
+use super::svg::{self, Drawing};
 use crate::output;
 
 /// Show who waits for whom
@@ -21,7 +22,8 @@ use crate::output;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks graph locks.region
-  latchwork locks graph locks.region --dot | dot -Tsvg > waits.svg")]
+  latchwork locks graph locks.region --svg waits.svg
+  latchwork locks graph locks.region --dot | dot -Tpdf > waits.pdf")]
 pub(crate) struct Args {
     /// The region
     file: PathBuf,
@@ -31,7 +33,13 @@ pub(crate) struct Args {
     /// JSON lines, one object an edge
     #[arg(long)]
     json: bool,
+    /// Draw it
+    #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["json", "dot"])]
+    svg: Option<PathBuf>,
 }
+
+/// The most owners that are drawn.
+const DRAWN: usize = 120;
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
@@ -53,6 +61,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             })
         };
         print_json(&edges.iter().map(line).collect::<Vec<_>>())?;
+    } else if let Some(path) = &args.svg {
+        svg::write(path, &draw(&scene, &picture, &edges, &ring, &in_ring))?;
     } else if args.dot {
         output::print(|out| dot(&scene, &picture, &edges, &in_ring, out))?;
     } else {
@@ -131,6 +141,69 @@ fn dot(
         writeln!(out, "  \"{from}\" -> \"{to}\" [label=\"{label}\", style={style}{colour}];")?;
     }
     writeln!(out, "}}")
+}
+
+/// The picture: a box an owner, an arrow from who waits to who is in its way.
+fn draw(
+    scene: &Scene,
+    picture: &Picture,
+    edges: &[Edge],
+    ring: &HashMap<u32, usize>,
+    in_ring: &dyn Fn(&Edge) -> bool,
+) -> Drawing {
+    // By owner: its wish if it waits, else what is held. Those in a ring come first, then those
+    // whom it matters to most.
+    let mut rows: HashMap<u32, &Row> = HashMap::new();
+    let mut waited: HashMap<u32, u64> = HashMap::new();
+    for edge in edges {
+        let (waiter, blocker) = ends(picture, edge);
+        rows.insert(waiter.owner.index, waiter);
+        let known = rows.entry(blocker.owner.index).or_insert(blocker);
+        if blocker.wanted.is_some() {
+            *known = blocker;
+        }
+        for owner in [waiter.owner.index, blocker.owner.index] {
+            let longest = waited.entry(owner).or_default();
+            *longest = (*longest).max(waiter.waited_ns);
+        }
+    }
+    let mut owners: Vec<u32> = rows.keys().copied().collect();
+    let weight = |owner: &u32| (!ring.contains_key(owner), u64::MAX - waited[owner], *owner);
+    owners.sort_by_key(weight);
+    let more = owners.len().saturating_sub(DRAWN);
+    owners.truncate(DRAWN);
+    owners.sort_unstable();
+    let waiting = rows.values().filter(|row| row.wanted.is_some()).count();
+    let title = match (waiting, more) {
+        (0, _) => "nobody waits".to_owned(),
+        (n, 0) => format!("who waits for whom: {n} waiting"),
+        (n, more) => format!("who waits for whom: {n} waiting; {more} owners not drawn"),
+    };
+    let mut drawing = Drawing::new(title);
+    let mut places = HashMap::new();
+    for owner in owners {
+        let row = rows[&owner];
+        let mut lines = vec![output::head(&named(row), 34), scene.place(row.thread)];
+        if let Some(mode) = row.wanted {
+            let object = output::tail(&seen_by(&row.object), 20);
+            lines.push(format!("wants {object} in {}", scene.mode(mode)));
+            lines.push(format!("for {}", output::time(row.waited_ns)));
+        }
+        let mark = if ring.contains_key(&owner) { "RING" } else { "" };
+        places.insert(owner, drawing.node(lines, !mark.is_empty(), mark));
+    }
+    for edge in edges {
+        let (waiter, blocker) = ends(picture, edge);
+        let ends = (places.get(&waiter.owner.index), places.get(&blocker.owner.index));
+        let (Some(from), Some(to)) = ends else { continue };
+        let label = match (edge.hard, blocker.held, blocker.wanted) {
+            (true, Some(mode), _) => format!("holds {}", scene.mode(mode)),
+            (_, _, Some(mode)) => format!("wants {}", scene.mode(mode)),
+            _ => "holds".to_owned(),
+        };
+        drawing.edge(*from, *to, output::head(&label, 24), edge.hard, in_ring(edge));
+    }
+    drawing
 }
 
 /// Owners that wait for each other, each with the number of its ring.

@@ -1,13 +1,17 @@
 //! `latchwork locks`: who holds and who waits, in a region that others use or that is left of them.
 //!
 //! All but `kill` and `demo` read a view of the file, which takes no slot and stores nothing. The
-//! counters of sessions (grants, deadlocks) are not here: they are in their processes' own memory.
+//! counters of sessions (requests, grants, how long they waited) are not here: they are in their
+//! processes' own memory.
 
+mod deadlocks;
 mod demo;
 mod graph;
+mod layers;
 mod list;
 mod scene;
 mod stat;
+mod svg;
 mod terminal;
 mod top;
 mod verify;
@@ -29,6 +33,7 @@ pub(crate) enum What {
     List(list::Args),
     Who(list::WhoArgs),
     Graph(graph::Args),
+    Deadlocks(deadlocks::Args),
     Top(top::Args),
     Kill(KillArgs),
     Verify(verify::Args),
@@ -60,6 +65,7 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::List(args) => list::run(&args),
         What::Who(args) => list::who(&args),
         What::Graph(args) => graph::run(&args),
+        What::Deadlocks(args) => deadlocks::run(&args),
         What::Top(args) => top::run(&args),
         What::Kill(args) => kill(&args),
         What::Verify(args) => verify::run(&args),

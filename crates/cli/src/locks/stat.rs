@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use serde_json::json;
+use latchwork_lockmgr::{PartitionInfo, Waits};
+use serde_json::{Value, json};
 
 use super::list::{colour, say_restless};
 use super::print_json;
@@ -15,10 +16,17 @@ use crate::output;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks stat locks.region
-  latchwork locks stat locks.region --json")]
+  latchwork locks stat locks.region --partitions 5
+  latchwork locks stat locks.region --json
+
+What a session requested and was granted, and how long it waited, it counts in its own memory; the
+engine can ask it. Here is what the region shows.")]
 pub(crate) struct Args {
     /// The region
     file: PathBuf,
+    /// Also the partitions with the most waiters and requests
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1022))]
+    partitions: Option<u32>,
     /// A JSON line
     #[arg(long)]
     json: bool,
@@ -45,6 +53,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let doomed = picture.owners.iter().filter(|owner| owner.doomed).count();
     let dead = dead.count();
     let latched = scene.view.latched()?.len();
+    let deadlocks = scene.view.deadlocks_ever()?;
+    let mut waits = Waits::new();
+    for row in rows {
+        row.wanted.into_iter().for_each(|mode| waits.add(mode, row.waited_ns));
+    }
+    let mut partitions = Vec::new();
+    if let Some(most) = args.partitions {
+        partitions = scene.view.partitions()?;
+        partitions.sort_by_key(|p| std::cmp::Reverse((p.waiting, p.requests, p.objects)));
+        partitions.truncate(most as usize);
+    }
     if args.json {
         let processes: Vec<_> = processes
             .iter()
@@ -56,6 +75,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "longest_wait_ns": longest, "owners": picture.owners.len(), "orphans": orphans,
             "doomed": doomed, "threads": threads.len(), "dead_threads": dead, "latched": latched,
             "processes": processes, "restless": picture.restless,
+            "owners_ever": picture.owners_ever, "waits_ever": picture.waits_ever,
+            "deadlocks_ever": deadlocks, "waits": waits_lines(&scene, &waits),
+            "partitions": partitions.iter().map(partition_line).collect::<Vec<_>>(),
         })])?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -71,7 +93,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             picture.owners.len()
         )?;
         writeln!(out, "threads    {}, {dead} of them dead and not met yet", threads.len())?;
-        writeln!(out, "latches    {latched} of 1022 held\n")?;
+        writeln!(out, "latches    {latched} of 1022 held")?;
+        let (owners, ever) = (picture.owners_ever, picture.waits_ever);
+        writeln!(out, "so far     {owners} owners, {ever} waits, {deadlocks} deadlocks\n")?;
+        if waiting != 0 {
+            writeln!(out, "{}\n", waits_table(&scene, &waits))?;
+        }
+        if !partitions.is_empty() {
+            writeln!(out, "{}\n", partitions_table(&partitions))?;
+        }
         let mut table = output::table(&["pid", "", "threads"], 2..3, colour());
         for process in &processes {
             let count = of(process.slot, process.generation);
@@ -84,4 +114,54 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     say_restless(&picture);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits that go on, by mode, for programs: each class by its lower end in nanoseconds.
+fn waits_lines(scene: &Scene, waits: &Waits) -> Vec<Value> {
+    let line = |mode| {
+        let classes = waits.classes(mode).into_iter().enumerate().filter(|(_, count)| *count != 0);
+        let classes =
+            classes.map(|(class, count)| json!({"from_ns": 1u64 << class, "count": count}));
+        json!({
+            "mode": scene.mode(mode), "waiting": waits.count(mode),
+            "longest_ns": waits.longest(mode), "classes": classes.collect::<Vec<_>>(),
+        })
+    };
+    waits.modes().map(line).collect()
+}
+
+/// The same for people: decades, of classes that end in them.
+fn waits_table(scene: &Scene, waits: &Waits) -> comfy_table::Table {
+    let header =
+        ["waiting for", "owners", "<1 ms", "<8 ms", "<67 ms", "<537 ms", "longer", "longest"];
+    let mut table = output::table(&header, 1..8, colour());
+    for mode in waits.modes() {
+        let classes = waits.classes(mode);
+        let ends = [0, 20, 23, 26, 29, classes.len()];
+        let mut cells = vec![output::head(&scene.mode(mode), 24), waits.count(mode).to_string()];
+        for pair in ends.windows(2) {
+            cells.push(classes[pair[0]..pair[1]].iter().sum::<u64>().to_string());
+        }
+        cells.push(output::time(waits.longest(mode)));
+        table.add_row(cells);
+    }
+    table
+}
+
+fn partition_line(p: &PartitionInfo) -> Value {
+    json!({
+        "partition": p.number, "objects": p.objects, "idle": p.idle, "requests": p.requests,
+        "waiting": p.waiting, "latched": p.latched,
+    })
+}
+
+fn partitions_table(partitions: &[PartitionInfo]) -> comfy_table::Table {
+    let header = ["partition", "waiting", "requests", "objects", "idle", "latched by thread"];
+    let mut table = output::table(&header, 0..6, colour());
+    for p in partitions {
+        let counts = [p.waiting, p.requests, p.objects, p.idle].map(|count| count.to_string());
+        let latched = p.latched.map_or(String::new(), |thread| thread.to_string());
+        table.add_row([p.number.to_string()].into_iter().chain(counts).chain([latched]));
+    }
+    table
 }

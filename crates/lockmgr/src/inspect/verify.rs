@@ -44,6 +44,7 @@ impl<M: ConstMachine> View<M> {
                 said.flaws.push(format!("partition {number}: {error}"));
             }
         }
+        self.verify_ring(&mut said.flaws)?;
         let alive = self.living();
         let mut flaws = Vec::new();
         self.each_owner(|index, (page, cell)| {
@@ -86,6 +87,21 @@ impl<M: ConstMachine> View<M> {
         }
         said.flaws.append(&mut flaws);
         Ok(said)
+    }
+
+    /// The ring's records are cells in use, each in one slot.
+    fn verify_ring(&self, flaws: &mut Vec<String>) -> Result<(), Error> {
+        let Some(ring) = self.ring()? else { return Ok(()) };
+        let mut known = HashSet::new();
+        for at in ring.slots.iter().map(|slot| seen(slot) as u32).filter(|at| *at != 0) {
+            match self.region.lent(Offset::<Request<M>>::from_raw(at)) {
+                Ok(Some(_)) if known.insert(at) => {}
+                Ok(Some(_)) => flaws.push(format!("deadlock {at}: twice in the ring")),
+                Ok(None) => flaws.push(format!("deadlock {at}: its cell is free")),
+                Err(_) => flaws.push(format!("deadlock {at}: leads nowhere")),
+            }
+        }
+        Ok(())
     }
 
     /// The thread slots of processes that live.

@@ -1,0 +1,115 @@
+//! How long requests waited, by mode: counted in powers of two.
+
+use core::fmt;
+
+use crate::mode::{MODES_MAX, Mode};
+
+/// Classes of length: the last one has no end.
+pub const WAIT_CLASSES: usize = 40;
+
+/// How often requests waited how long, by the mode that they waited for. 6 kB, of a fixed size.
+///
+/// Class `n` has the waits of 2^n to 2^(n+1) nanoseconds, the first also those of none, the last
+/// also all longer ones (it begins at 9 minutes). Those of several sessions are
+/// [merged](Self::merge) into one.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Waits {
+    counts: [[u64; WAIT_CLASSES]; MODES_MAX],
+    sums: [u64; MODES_MAX],
+    longest: [u64; MODES_MAX],
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Waits {
+    /// No waits.
+    pub const fn new() -> Self {
+        Self {
+            counts: [[0; WAIT_CLASSES]; MODES_MAX],
+            sums: [0; MODES_MAX],
+            longest: [0; MODES_MAX],
+        }
+    }
+
+    /// Counts a wait of so many nanoseconds. One for a mode that no set can have is not counted.
+    pub fn add(&mut self, mode: Mode, ns: u64) {
+        let at = usize::from(mode.0);
+        if at < MODES_MAX {
+            self.counts[at][class(ns)] += 1;
+            self.sums[at] = self.sums[at].saturating_add(ns);
+            self.longest[at] = self.longest[at].max(ns);
+        }
+    }
+
+    /// Adds another's waits.
+    pub fn merge(&mut self, other: &Self) {
+        for (counts, more) in self.counts.iter_mut().flatten().zip(other.counts.iter().flatten()) {
+            *counts += more;
+        }
+        for (sum, more) in self.sums.iter_mut().zip(other.sums) {
+            *sum = sum.saturating_add(more);
+        }
+        for (longest, other) in self.longest.iter_mut().zip(other.longest) {
+            *longest = (*longest).max(other);
+        }
+    }
+
+    /// Modes that somebody waited for.
+    pub fn modes(&self) -> impl Iterator<Item = Mode> {
+        (0..MODES_MAX as u8).map(Mode).filter(|mode| self.count(*mode) != 0)
+    }
+
+    /// Waits for a mode.
+    pub fn count(&self, mode: Mode) -> u64 {
+        self.classes(mode).iter().sum()
+    }
+
+    /// Waits for a mode, by class.
+    pub fn classes(&self, mode: Mode) -> [u64; WAIT_CLASSES] {
+        self.counts.get(usize::from(mode.0)).copied().unwrap_or([0; WAIT_CLASSES])
+    }
+
+    /// Nanoseconds that requests for a mode waited, all together.
+    pub fn sum(&self, mode: Mode) -> u64 {
+        self.sums.get(usize::from(mode.0)).copied().unwrap_or(0)
+    }
+
+    /// The longest wait for a mode, in nanoseconds.
+    pub fn longest(&self, mode: Mode) -> u64 {
+        self.longest.get(usize::from(mode.0)).copied().unwrap_or(0)
+    }
+
+    /// A length in nanoseconds that this share of the waits for a mode did not exceed: the end of
+    /// the class in which that wait lies, or the longest wait if that is less. Zero without waits.
+    pub fn quantile(&self, mode: Mode, share: f64) -> u64 {
+        let rank = (share.clamp(0.0, 1.0) * self.count(mode) as f64).ceil() as u64;
+        let mut seen = 0;
+        for (class, count) in self.classes(mode).iter().enumerate() {
+            seen += count;
+            if seen != 0 && seen >= rank {
+                let end = if class + 1 == WAIT_CLASSES { u64::MAX } else { (2 << class) - 1 };
+                return end.min(self.longest(mode));
+            }
+        }
+        0
+    }
+}
+
+/// Which class a wait is counted in.
+fn class(ns: u64) -> usize {
+    (ns.max(1).ilog2() as usize).min(WAIT_CLASSES - 1)
+}
+
+impl fmt::Debug for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let modes = self.modes().map(|mode| {
+            let classes = self.classes(mode).into_iter().enumerate().filter(|(_, n)| *n != 0);
+            (mode.0, classes.collect::<Vec<_>>())
+        });
+        f.debug_map().entries(modes).finish()
+    }
+}
