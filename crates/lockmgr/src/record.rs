@@ -138,12 +138,13 @@ impl<M: ConstMachine> Session<M> {
         let slot = &ring.slots[(number % KEPT) as usize];
         let (old, notes) = (get(slot), self.thread.intent()?);
         put(&cell.words[0], number);
-        put(&ring.count, number);
         put(&notes[NOTE_TIER], old >> 32);
         put(&notes[NOTE], if old == 0 { 0 } else { self.record_name(old as u32)? });
-        self.point("deadlock counted");
+        self.point("deadlock about to be linked");
         put(slot, tier << 32 | u64::from(cell.offset().raw()));
         self.point("deadlock in the ring");
+        put(&ring.count, number);
+        self.point("deadlock counted");
         cell.publish();
         // One that is free already was a peer's doing.
         let _ = self.free_record(old);
@@ -193,6 +194,7 @@ impl<M: ConstMachine> Session<M> {
             self.ring()?.is_some_and(|ring| ring.slots.iter().any(|slot| get(slot) as u32 == at));
         if lent == Some((noted >> 32) as u32) && !in_ring {
             let _ = self.free_record(get(&notes[NOTE_TIER]) << 32 | u64::from(at));
+            self.point("dead one's deadlock freed");
         }
         put(&notes[NOTE], 0);
         Ok(())

@@ -200,8 +200,15 @@ impl Svg {
 
     fn edge(&mut self, edge: &Edge, points: &[(f64, f64)], back: bool) {
         let (first, last) = (points[0], points[points.len() - 1]);
-        let mut path = format!("M{:.1} {:.1}", first.0, first.1);
-        for (at, pair) in points.windows(2).enumerate() {
+        let (long, wide) = if edge.ring { (14.0, 6.0) } else { (10.0, 4.0) };
+        let text = self::width(&edge.label, SMALL);
+        // Under its label it is straight.
+        let run = long + text + 10.0;
+        let mut bent = points.to_vec();
+        let straight = if back { 0 } else { points.len() - 1 };
+        bent[straight].0 += if back { run } else { -run };
+        let mut path = format!("M{:.1} {:.1}L{:.1} {1:.1}", first.0, first.1, bent[0].0);
+        for (at, pair) in bent.windows(2).enumerate() {
             let ((x, y), (to_x, to_y)) = (pair[0], pair[1]);
             // Past a box it goes straight.
             if at % 2 == 1 {
@@ -212,6 +219,7 @@ impl Svg {
                 let _ = write!(path, "C{a:.1} {y:.1} {b:.1} {to_y:.1} {to_x:.1} {to_y:.1}");
             }
         }
+        let _ = write!(path, "L{:.1} {:.1}", last.0, last.1);
         let width = if edge.ring { HEAVY } else { THIN };
         let dash = if edge.hard { "" } else { DASH };
         self.say(format_args!(
@@ -219,7 +227,6 @@ impl Svg {
         ));
         // The head is where it is waited for.
         let (tip, sign) = if back { (first, 1.0) } else { (last, -1.0) };
-        let (long, wide) = if edge.ring { (14.0, 6.0) } else { (10.0, 4.0) };
         let base = tip.0 + sign * long;
         self.say(format_args!(
             "<path d=\"M{:.1} {:.1}L{base:.1} {:.1}L{base:.1} {:.1}z\"/>",
@@ -228,8 +235,8 @@ impl Svg {
             tip.1 - wide,
             tip.1 + wide
         ));
-        let text = if back { base + 6.0 } else { base - 6.0 - self::width(&edge.label, SMALL) };
-        self.label((text, tip.1), &edge.label, edge.ring);
+        let from = if back { base + 6.0 } else { base - 6.0 - text };
+        self.label((from, tip.1), &edge.label, edge.ring);
     }
 
     fn node(&mut self, node: &Node, (x, y): (f64, f64), (width, height): (f64, f64)) {

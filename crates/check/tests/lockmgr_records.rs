@@ -1,0 +1,224 @@
+//! Processes that die while they record a deadlock: the others go on, the records stay readable,
+//! and no cell is lost.
+//!
+//! The test starts itself again as a child that shares a region and kills itself at a step.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use latchwork_lockmgr::{
+    Manager, Options, OwnerOptions, Session, Step, View, Wait, granular, granular::X,
+    set_point_hook,
+};
+use latchwork_machine::Shared;
+use latchwork_region::Region;
+
+/// Every step of a record's making, in its order.
+const STEPS: [&str; 5] = [
+    "deadlock described",
+    "deadlock about to be linked",
+    "deadlock in the ring",
+    "deadlock counted",
+    "older deadlock freed",
+];
+
+fn options() -> latchwork_region::Options {
+    latchwork_region::Options { limit: 1 << 30, ..Default::default() }
+}
+
+fn open(path: &Path) -> Manager<Shared> {
+    let region = Region::<Shared>::open_or_create(path, &options()).unwrap();
+    let calm = Options { detect_after: Duration::from_secs(3600), ..Options::default() };
+    Manager::new(region, granular::modes(), calm).unwrap()
+}
+
+fn fresh(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("records-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+/// Makes rings on names of this process's own, breaks each, and lets go.
+fn deadlocks(session: &Session<Shared>, rounds: u64) {
+    for round in 0..rounds {
+        let n = 2 + round as usize % 3;
+        let name = |at: usize| format!("{} {}", std::process::id(), at % n).into_bytes();
+        let options = |at| OwnerOptions { priority: at as u32, label: "ring", age: None };
+        let owners: Vec<_> = (0..n).map(|at| session.owner_with(&options(at)).unwrap()).collect();
+        for (at, owner) in owners.iter().enumerate() {
+            owner.lock(&name(at), X).unwrap();
+        }
+        for (at, owner) in owners.iter().enumerate() {
+            assert_eq!(owner.request(&name(at + 1), X, Wait::Detect), Ok(Step::Waiting));
+        }
+        while owners[0].poll().unwrap().is_none() {
+            session.detect().unwrap();
+        }
+    }
+}
+
+static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
+static PASSED: AtomicU32 = AtomicU32::new(0);
+
+fn die_there(step: &'static str) {
+    let told = TOLD.lock().unwrap();
+    if let Some((name, nth)) = &*told
+        && name == step
+        && PASSED.fetch_add(1, Relaxed) + 1 == *nth
+    {
+        // SAFETY: signals this very process.
+        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    }
+}
+
+/// What a child does: the environment says so. Does nothing in the parent.
+#[test]
+fn child() {
+    let Ok(path) = std::env::var("RECORDS_REGION") else { return };
+    let step = std::env::var("RECORDS_STEP").unwrap();
+    let nth = std::env::var("RECORDS_NTH").unwrap().parse().unwrap();
+    let rounds = std::env::var("RECORDS_ROUNDS").unwrap().parse().unwrap();
+    let manager = open(Path::new(&path));
+    *TOLD.lock().unwrap() = Some((step, nth));
+    set_point_hook(die_there);
+    let session = manager.session().unwrap();
+    session.sweep().unwrap();
+    deadlocks(&session, rounds);
+}
+
+fn start(path: &Path, step: &str, nth: u32, rounds: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "child", "--test-threads=1"])
+        .env("RECORDS_REGION", path)
+        .env("RECORDS_STEP", step)
+        .env("RECORDS_NTH", nth.to_string())
+        .env("RECORDS_ROUNDS", rounds.to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Cells of 512 bytes that are lent out: there is nothing of that size but records.
+fn record_cells(manager: &Manager<Shared>) -> u64 {
+    manager.region().audit().unwrap().classes[3].used
+}
+
+/// Reads the ring without being there, and returns how many deadlocks it has.
+fn readable(path: &Path, what: &str) -> u64 {
+    let region = Region::<Shared>::view(path, &options()).unwrap();
+    let view = View::new(region).unwrap().unwrap();
+    let before = view.deadlocks_ever().unwrap();
+    let found = view.deadlocks().unwrap();
+    let after = view.deadlocks_ever().unwrap();
+    assert!(found.windows(2).all(|pair| pair[0].number < pair[1].number), "{what}");
+    for deadlock in &found {
+        assert!(
+            deadlock.number <= after + 1 && deadlock.number + 16 > before,
+            "{what}: {deadlock:?}"
+        );
+        assert_eq!(deadlock.owners as usize, deadlock.cycle.len(), "{what}");
+        let names: Vec<_> = deadlock.cycle.iter().map(|w| w.link.object.clone()).collect();
+        assert!(names.iter().all(|name| names.iter().filter(|n| *n == name).count() == 1));
+        assert!(deadlock.cycle.iter().all(|w| w.label == "ring" && w.link.wanted == X), "{what}");
+    }
+    found.len() as u64
+}
+
+/// After all others have gone: as many records as cells for them, and nothing else is left.
+fn all_is_well(path: &Path, manager: &Manager<Shared>, what: &str) {
+    let session = manager.session().unwrap();
+    session.sweep().unwrap();
+    let totals = session.totals().unwrap();
+    assert_eq!((totals.requests, totals.owners, totals.orphans), (0, 0, 0), "{what}");
+    drop(session);
+    let audit = manager.region().audit().unwrap();
+    assert!(audit.is_sound(), "{what}: {audit:?}");
+    assert_eq!(record_cells(manager), readable(path, what), "{what}: records and their cells");
+    assert_eq!(audit.classes[7].used, 3, "{what}: what victims were told is freed");
+}
+
+#[test]
+fn killed_at_every_step_of_a_record() {
+    for step in STEPS {
+        // The second time the ring is full, and an older record is exchanged.
+        for nth in [1, 3, 20, 40] {
+            let path = fresh("every");
+            let manager = open(&path);
+            let what = format!("{step}, time {nth}");
+            let mut peer = start(&path, "", 0, 400);
+            let ended = start(&path, step, nth, 1 << 40).wait().unwrap();
+            assert_eq!(ended.code(), None, "{what}: the victim was not killed, it failed");
+            // What the dead left can be looked at before anybody meets it.
+            let before = std::fs::read(&path).unwrap();
+            readable(&path, &what);
+            assert!(!before.is_empty());
+            let session = manager.session().unwrap();
+            deadlocks(&session, 30);
+            drop(session);
+            assert!(peer.wait().unwrap().success(), "{what}: the peer failed");
+            all_is_well(&path, &manager, &what);
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+    println!("killed at {0} of {0} steps, 4 times each", STEPS.len());
+}
+
+#[test]
+fn a_sweeper_of_records_killed_too() {
+    let usual = ["about to finish a sweep", "latched"];
+    let mut cases: Vec<_> = STEPS.iter().flat_map(|death| usual.map(|s| (s, *death))).collect();
+    cases.push(("dead one's deadlock freed", "deadlock in the ring"));
+    cases.push(("dead one's deadlock freed", "deadlock counted"));
+    for (step, death) in cases {
+        let path = fresh("sweeper");
+        let manager = open(&path);
+        let what = format!("{death}, then {step}");
+        assert_eq!(start(&path, death, 20, 1 << 40).wait().unwrap().code(), None, "{what}");
+        assert_eq!(start(&path, step, 1, 1 << 40).wait().unwrap().code(), None, "{what}");
+        all_is_well(&path, &manager, &what);
+        assert_eq!(readable(&path, &what), 16, "{what}");
+        let _ = std::fs::remove_file(&path);
+    }
+}
+
+#[test]
+fn the_proof_can_fail() {
+    let path = fresh("control");
+    let manager = open(&path);
+    // Dead with the older record out of the ring, and not yet freed.
+    assert_eq!(start(&path, STEPS[2], 20, 1 << 40).wait().unwrap().code(), None);
+    let left = (record_cells(&manager), readable(&path, "control"));
+    assert_eq!(left, (17, 16), "the older record is a cell that nothing leads to");
+    // Who does not know of records frees the slot, and loses the cell.
+    let copy = fresh("control-copy");
+    std::fs::copy(&path, &copy).unwrap();
+    let careless = open(&copy);
+    assert_eq!(careless.region().sweep(), Ok(1));
+    let session = careless.session().unwrap();
+    assert_eq!(session.sweep(), Ok(0));
+    drop(session);
+    assert_ne!(record_cells(&careless), readable(&copy, "careless"));
+    all_is_well(&path, &manager, "control");
+    let _ = (std::fs::remove_file(&path), std::fs::remove_file(&copy));
+}
+
+#[test]
+fn several_processes_share_the_ring() {
+    let path = fresh("shared");
+    let manager = open(&path);
+    let children: Vec<_> = (0..3).map(|_| start(&path, "", 0, 500)).collect();
+    for mut child in children {
+        readable(&path, "while others write");
+        assert!(child.wait().unwrap().success());
+    }
+    let region = Region::<Shared>::view(&path, &options()).unwrap();
+    let view = View::new(region).unwrap().unwrap();
+    // Several may break what one could; none is broken twice, so each round had one.
+    assert_eq!(view.deadlocks_ever(), Ok(1500));
+    all_is_well(&path, &manager, "shared");
+    let _ = std::fs::remove_file(&path);
+}
