@@ -79,7 +79,7 @@ impl Drop for Demo {
 fn holders_and_waiters_are_shown() {
     let demo = Demo::start("shown");
     let before = rows(&["stat", demo.file()]);
-    for word in ["stat", "list", "graph", "top", "verify"] {
+    for word in ["stat", "list", "graph", "deadlocks", "top", "verify"] {
         let said = done(&[word, demo.file()]);
         assert!(!said.contains('\u{1b}'), "{said}");
         for line in said.lines() {
@@ -136,6 +136,23 @@ fn the_graph_has_the_edges_that_there_are() {
     let dot = done(&["graph", demo.file(), "--dot"]);
     assert_eq!(dot.matches(" -> ").count(), expected.len());
     assert!(dot.starts_with("digraph") && dot.ends_with("}\n"));
+}
+
+#[test]
+fn the_clash_that_it_began_with_is_kept() {
+    let mut demo = Demo::start("clash");
+    let told = |deadlocks: &[Value]| {
+        assert_eq!(deadlocks.len(), 1);
+        let cycle = deadlocks[0]["cycle"].as_array().unwrap();
+        let mut labels: Vec<_> = cycle.iter().map(|w| w["label"].as_str().unwrap()).collect();
+        labels.sort_unstable();
+        assert_eq!(labels, ["order", "refund"]);
+        assert_eq!(deadlocks[0]["finder_pid"], demo.child.id());
+    };
+    told(&rows(&["deadlocks", demo.file()]));
+    demo.child.kill().unwrap();
+    demo.child.wait().unwrap();
+    assert_eq!(rows(&["deadlocks", demo.file()])[0]["number"], 1);
 }
 
 #[test]
@@ -199,7 +216,7 @@ fn what_is_no_region_is_named() {
         (&whole[..whole.len() / 2], "truncated"),
         (&corrupt, "corrupt"),
     ];
-    for word in ["stat", "list", "graph", "top", "verify"] {
+    for word in ["stat", "list", "graph", "deadlocks", "top", "verify"] {
         for (bytes, why) in cases {
             fs::write(&file, bytes).unwrap();
             let output = locks(&[word, file.to_str().unwrap()]);
@@ -231,7 +248,7 @@ fn misuse_is_told() {
     ] {
         assert_eq!(locks(args).status.code(), Some(2), "{args:?}");
     }
-    for word in ["stat", "list", "who", "graph", "top", "kill", "verify", "demo"] {
+    for word in ["stat", "list", "who", "graph", "deadlocks", "top", "kill", "verify", "demo"] {
         assert!(done(&[word, "--help"]).contains("Example"), "{word}");
     }
 }
