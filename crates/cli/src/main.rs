@@ -5,6 +5,7 @@
 //! | `run` | run a program on our latches |
 //! | `profile` | the same, and say which latches were waited for, and where |
 //! | `demo` | a program of the system's own, with and without |
+//! | `bank` | processes that are killed as they move money under locks |
 //! | `bench` | measure our latches and locks beside other people's |
 //! | `sim` | the same on machines that nobody here owns, simulated |
 //! | `locks` | look into a lock manager that others use, or that is left of them |
@@ -14,6 +15,7 @@
 //! program's own on, and have those of env(1) and timeout(1) for themselves: 125 they failed, 126
 //! the program cannot be executed, 127 it was not found, 128+n it was killed by signal n.
 
+mod bank;
 mod bench;
 mod bench_lock;
 mod demo;
@@ -48,6 +50,7 @@ enum Word {
     Run(launch::RunArgs),
     Profile(profile::Args),
     Demo(demo::Args),
+    Bank(bank::Args),
     /// Measure
     Bench {
         #[command(subcommand)]
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Word::Run(args) => Ok(launch::run(args)),
         Word::Profile(args) => profile::run(args),
         Word::Demo(args) => demo::run(args),
+        Word::Bank(args) => bank::run(args),
         Word::Bench { what: BenchWhat::Latch(args) } => bench::run(args),
         Word::Bench { what: BenchWhat::Lock(args) } => bench_lock::run(args),
         Word::Sim { what } => sim::run(what),

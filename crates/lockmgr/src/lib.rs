@@ -16,7 +16,27 @@
 //! ```
 //!
 //! All of it lies in a [`Region`](latchwork_region::Region): in memory of this process, or in a file
-//! that many map. The code is the same.
+//! that many map. The code is the same. Dead owners' locks are released by whoever meets them, after
+//! the engine had its say:
+//!
+//! ```
+//! use latchwork_lockmgr::{Manager, Options, shared::{self, X}};
+//! use latchwork_region::Region;
+//!
+//! let region = Region::private(&latchwork_region::Options::default())?;
+//! let undo = |owner, _label: &[u8]| {
+//!     println!("{owner} died: its work is undone here, and then its locks are released");
+//!     true
+//! };
+//! let manager =
+//!     Manager::with_recovery(region, shared::modes(), Options::default(), Box::new(undo))?;
+//! let session = manager.session()?;
+//! session.owner()?.lock(b"page 9", X)?;
+//! # Ok::<(), latchwork_lockmgr::Error>(())
+//! ```
+//!
+//! `latchwork bank` is a program that does so, with processes that are killed all the time:
+//! `crates/cli/src/bank`.
 //!
 //! | file | what |
 //! |---|---|

@@ -12,7 +12,7 @@ mod list;
 mod scene;
 mod stat;
 mod svg;
-mod terminal;
+pub(crate) mod terminal;
 mod top;
 mod verify;
 

@@ -12,7 +12,7 @@ extern "C" fn note(_: i32) {
 }
 
 /// From now on the signals that end a program only have [`over`] say so.
-pub(super) fn catch_signals() {
+pub(crate) fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: zero is a value of it.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -23,7 +23,7 @@ pub(super) fn catch_signals() {
 }
 
 /// Whether it is over.
-pub(super) fn over() -> bool {
+pub(crate) fn over() -> bool {
     OVER.load(Relaxed)
 }
 

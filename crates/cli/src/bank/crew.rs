@@ -1,0 +1,247 @@
+//! The processes of the bank: started, killed, replaced, and heard.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, PipeWriter};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::teller::{Dice, News, Part, Tick, What};
+
+/// A process from which nothing is heard for so long is stuck.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How many of the last events are kept.
+const EVENTS: usize = 5;
+
+/// A place for a process, which others take when it is killed.
+pub(super) struct Seat {
+    child: Child,
+    pub(super) part: Part,
+    pub(super) since: Instant,
+    heard: Instant,
+    pub(super) kills: u32,
+    pub(super) undid: u32,
+    pub(super) done: Tick,
+}
+
+impl Seat {
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn name(&self) -> String {
+        name(self.part)
+    }
+}
+
+fn name(part: Part) -> String {
+    format!("{} {}", if part.audits { "auditor" } else { "teller" }, part.seat)
+}
+
+/// What has come of it so far.
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) done: Tick,
+    pub(super) kills: u64,
+    /// Transfers undone, and those of them of which one half was written.
+    pub(super) undone: u64,
+    pub(super) half: u64,
+    /// Wrong sums that were seen: how many, and the first.
+    pub(super) wrong: u64,
+    pub(super) wrong_sum: Option<i64>,
+    pub(super) fault: Option<String>,
+    pub(super) events: VecDeque<String>,
+}
+
+impl Tally {
+    pub(super) fn event(&mut self, text: String) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(text);
+    }
+
+    pub(super) fn fail(&mut self, why: String) {
+        self.event(why.clone());
+        self.fault.get_or_insert(why);
+    }
+}
+
+/// All of them.
+pub(super) struct Crew {
+    program: PathBuf,
+    folder: PathBuf,
+    pub(super) seats: Vec<Seat>,
+    pub(super) tally: Tally,
+    voice: PipeWriter,
+    news: Receiver<News>,
+    dice: Dice,
+}
+
+impl Crew {
+    /// Starts them.
+    pub(super) fn new(folder: &Path, parts: &[Part], seed: u64) -> anyhow::Result<Self> {
+        let (ears, voice) = std::io::pipe()?;
+        let (to, news) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(ears).lines().map_while(Result::ok) {
+                // Who is killed as it writes leaves a line or none; what is no line is no news.
+                let Ok(said) = serde_json::from_str(&line) else { continue };
+                if to.send(said).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut crew = Self {
+            program: std::env::current_exe()?,
+            folder: folder.to_owned(),
+            seats: Vec::new(),
+            tally: Tally::default(),
+            voice,
+            news,
+            dice: Dice(seed),
+        };
+        for part in parts {
+            let child = crew.start(*part)?;
+            let (since, heard) = (Instant::now(), Instant::now());
+            let done = Tick::default();
+            crew.seats.push(Seat { child, part: *part, since, heard, kills: 0, undid: 0, done });
+        }
+        Ok(crew)
+    }
+
+    fn start(&mut self, part: Part) -> anyhow::Result<Child> {
+        let mut command = Command::new(&self.program);
+        command.arg("bank").arg("--folder").arg(&self.folder);
+        command.args(["--seat", &part.seat.to_string()]);
+        command.args(["--seed", &self.dice.below(u64::MAX).to_string()]);
+        let flags = [
+            (part.audits, "--audits"),
+            (!part.locks, "--without-locks"),
+            (!part.undoes, "--without-undo"),
+        ];
+        command.args(flags.iter().filter(|(is, _)| *is).map(|(_, flag)| flag));
+        command.stdin(Stdio::piped()).stdout(self.voice.try_clone()?);
+        // Ctrl-C is for us; they end when we do, for their stdin does.
+        command.process_group(0);
+        command.spawn().with_context(|| self.program.display().to_string())
+    }
+
+    /// Kills one of them in the middle of whatever it does, and starts another in its place.
+    pub(super) fn kill_one(&mut self) -> anyhow::Result<()> {
+        let at = self.dice.below(self.seats.len() as u64) as usize;
+        let seat = &mut self.seats[at];
+        let pid = seat.pid();
+        seat.child.kill()?;
+        let status = seat.child.wait()?;
+        if status.signal() != Some(libc::SIGKILL) {
+            let why = ended(seat, status);
+            self.tally.fail(why);
+        }
+        let part = seat.part;
+        let child = self.start(part)?;
+        let seat = &mut self.seats[at];
+        seat.child = child;
+        (seat.since, seat.heard) = (Instant::now(), Instant::now());
+        seat.kills += 1;
+        self.tally.kills += 1;
+        self.tally.event(format!("{} ({pid}) killed; {} takes its place", name(part), seat.pid()));
+        Ok(())
+    }
+
+    /// Hears what they say, until an instant.
+    pub(super) fn hear(&mut self, until: Instant) {
+        while let Ok(news) = self.news.recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            self.take(news);
+        }
+    }
+
+    fn take(&mut self, News { seat, pid, what }: News) {
+        let tally = &mut self.tally;
+        let Some(seat) = self.seats.get_mut(seat as usize) else { return };
+        if pid == seat.pid() {
+            seat.heard = Instant::now();
+        }
+        match what {
+            What::Tick(tick) => {
+                for total in [&mut seat.done, &mut tally.done] {
+                    total.transfers += tick.transfers;
+                    total.deadlocks += tick.deadlocks;
+                    total.audits += tick.audits;
+                    total.longest = total.longest.max(tick.longest);
+                }
+            }
+            What::Undid { dead, amount, from, to, half } => {
+                seat.undid += 1;
+                tally.undone += 1;
+                tally.half += u64::from(half);
+                let how = if half { "half a transfer" } else { "a transfer" };
+                let by = seat.name();
+                tally.event(format!("{by} undid {how} of {amount}, {from} to {to}, of {dead}"));
+            }
+            What::Wrong { sum } => {
+                tally.wrong += 1;
+                tally.wrong_sum.get_or_insert(sum);
+                tally.event(format!("{} found {sum} in the bank", seat.name()));
+            }
+            What::Fault(why) => tally.fail(format!("{} ({pid}): {why}", seat.name())),
+        }
+    }
+
+    /// Looks whether all of them live and do something.
+    pub(super) fn check(&mut self) -> anyhow::Result<()> {
+        for at in 0..self.seats.len() {
+            let seat = &mut self.seats[at];
+            let why = match seat.child.try_wait()? {
+                Some(status) => ended(seat, status),
+                None if seat.heard.elapsed() > SILENCE => {
+                    format!("{} ({}) is stuck", seat.name(), seat.pid())
+                }
+                None => continue,
+            };
+            self.tally.fail(why);
+        }
+        Ok(())
+    }
+
+    /// Tells all to end, and waits until they have; the last they say is heard.
+    pub(super) fn end(mut self) -> anyhow::Result<(Vec<Seat>, Tally)> {
+        for seat in &mut self.seats {
+            drop(seat.child.stdin.take());
+        }
+        let until = Instant::now() + SILENCE;
+        for at in 0..self.seats.len() {
+            let status = loop {
+                if let Some(status) = self.seats[at].child.try_wait()? {
+                    break status;
+                }
+                if Instant::now() > until {
+                    self.seats[at].child.kill()?;
+                    break self.seats[at].child.wait()?;
+                }
+                self.hear(Instant::now() + Duration::from_millis(5));
+            };
+            if !status.success() && self.tally.fault.is_none() {
+                let why = ended(&self.seats[at], status);
+                self.tally.fail(why);
+            }
+        }
+        self.hear(Instant::now() + Duration::from_millis(20));
+        let Self { seats, tally, .. } = self;
+        Ok((seats, tally))
+    }
+}
+
+fn ended(seat: &Seat, status: ExitStatus) -> String {
+    let (name, pid) = (seat.name(), seat.pid());
+    if status.code() == Some(super::STUCK) {
+        return format!("{name} ({pid}) was stuck");
+    }
+    format!("{name} ({pid}) ended by itself: {status}")
+}

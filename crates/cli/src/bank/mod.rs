@@ -1,0 +1,249 @@
+//! `latchwork bank`: what the lock manager is for, as an example to read and to run.
+//!
+//! | file | what |
+//! |---|---|
+//! | `ledger` | the shared file: accounts, and how to undo what was begun |
+//! | `teller` | a process: transfers and audits under locks; what is done for the dead |
+//! | `crew` | starting and killing processes |
+//! | `show` | the table |
+
+mod crew;
+mod ledger;
+mod show;
+mod teller;
+
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::builder::RangedU64ValueParser;
+use latchwork_machine::Shared;
+use latchwork_region::Region;
+
+use self::crew::Crew;
+use self::ledger::Ledger;
+use self::show::Summary;
+use self::teller::{Branch, Dice, Part, Tick};
+use crate::locks::terminal;
+use crate::output;
+
+/// A process ends with this if it had to be torn out of a wait.
+const STUCK: i32 = 3;
+
+/// Transfer money under locks in many processes, and kill some of them all the time
+///
+/// Tellers move money between accounts in a file that all share; auditors count it. Processes are
+/// killed (-9) at random and replaced. Whoever meets the locks of a dead one undoes its transfer
+/// first. Exits with 1 if the sum was ever wrong, or anyone was stuck or failed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork bank
+  latchwork bank --seconds 5 --processes 16 --accounts 10 --kills-per-second 100
+  latchwork bank --keep                             # and from a second terminal:
+  latchwork locks top FOLDER/locks.region
+  latchwork bank --without-locks                    # what would happen without
+  latchwork bank --without-undo                     # locks alone do not repair
+  latchwork bank --json | jq .half")]
+pub(crate) struct Args {
+    /// How long
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+
+    /// How many processes; every fourth is an auditor
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(2..=120))]
+    processes: u32,
+
+    /// How many accounts
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
+    accounts: u64,
+
+    /// How many processes are killed and replaced each second
+    #[arg(long, value_name = "N", default_value = "20", value_parser = RangedU64ValueParser::<u32>::new().range(0..=1000))]
+    kills_per_second: u32,
+
+    /// Who is killed and who pays whom; the system decides when
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+
+    /// Take no locks, and see what that does: fails
+    #[arg(long)]
+    without_locks: bool,
+
+    /// Release the locks of the dead without undoing what they began: fails
+    #[arg(long)]
+    without_undo: bool,
+
+    /// Where the files are made [default: /dev/shm, or the directory for temporary files]
+    #[arg(long, value_name = "DIRECTORY")]
+    dir: Option<PathBuf>,
+
+    /// Leave the files there
+    #[arg(long)]
+    keep: bool,
+
+    /// One JSON object in place of the table
+    #[arg(long)]
+    json: bool,
+
+    #[arg(long, hide = true, requires = "seat")]
+    folder: Option<PathBuf>,
+    #[arg(long, hide = true, requires = "folder")]
+    seat: Option<u32>,
+    #[arg(long, hide = true)]
+    audits: bool,
+}
+
+impl Args {
+    fn part(&self, seat: u32, audits: bool) -> Part {
+        let (locks, undoes) = (!self.without_locks, !self.without_undo);
+        Part { seat, seed: self.seed, audits, locks, undoes }
+    }
+}
+
+/// Runs the bank.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let (Some(folder), Some(seat)) = (&args.folder, args.seat) {
+        return teller::run(folder, args.part(seat, args.audits));
+    }
+    terminal::catch_signals();
+    let scratch = Scratch::new(args.dir.as_deref(), args.keep)?;
+    let ledger = Ledger::create(&teller::accounts_file(&scratch.path), args.accounts)
+        .with_context(|| scratch.path.display().to_string())?;
+    let options = latchwork_region::Options::default();
+    drop(Region::<Shared>::create(teller::locks_file(&scratch.path), &options)?);
+    if args.keep {
+        output::complain(&format!("the files are in {}", scratch.path.display()));
+    }
+    let summary = work(&args, &scratch.path, Arc::new(ledger))?;
+    if args.json {
+        output::print(|out| {
+            serde_json::to_writer(&mut *out, &summary)?;
+            writeln!(out)
+        })?;
+    } else {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let colour = !refused && std::io::stdout().is_terminal();
+        output::print(|out| show::summary(&summary, colour, out))?;
+    }
+    Ok(if summary.right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// When the next one is killed: at random, so many a second.
+fn pause(dice: &mut Dice, per_second: u32) -> Duration {
+    Duration::from_nanos((1 + dice.below(2_000_000_000)) / u64::from(per_second.max(1)))
+}
+
+fn work(args: &Args, folder: &Path, ledger: Arc<Ledger>) -> anyhow::Result<Summary> {
+    let parts: Vec<Part> = (0..args.processes)
+        .map(|seat| args.part(seat, seat % 4 == 3 || seat + 1 == args.processes.min(4)))
+        .collect();
+    let (began, mut dice) = (Instant::now(), Dice(args.seed));
+    let until = began + Duration::from_secs(args.seconds);
+    let mut crew = Crew::new(folder, &parts, args.seed)?;
+    let mut screen = show::Screen::new(args.json)?;
+    let mut next_kill = Instant::now() + pause(&mut dice, args.kills_per_second);
+    loop {
+        let now = Instant::now();
+        let bad = crew.tally.wrong != 0 || crew.tally.fault.is_some();
+        if now >= until || terminal::over() || bad {
+            break;
+        }
+        while args.kills_per_second > 0 && next_kill <= Instant::now() {
+            crew.kill_one()?;
+            next_kill += pause(&mut dice, args.kills_per_second);
+        }
+        crew.hear(until.min(next_kill).min(now + Duration::from_millis(50)));
+        crew.check()?;
+        screen.draw(&crew, &ledger, began.elapsed(), args.seconds);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let (seats, mut tally) = crew.end()?;
+    screen.close();
+    let left = settle(args, folder, &ledger).unwrap_or_else(|error| {
+        tally.fail(format!("at the end: {error:#}"));
+        Left::default()
+    });
+    // What the last audit undid was told to nobody else.
+    tally.undone += left.undone;
+    tally.half += left.half;
+    Ok(Summary::new(args, seconds, seats.len(), &tally, &left, ledger.expected()))
+}
+
+/// What is there when all have ended.
+#[derive(Default)]
+struct Left {
+    sum: i64,
+    transfers: u64,
+    undone: u64,
+    half: u64,
+    held: u64,
+    sound: bool,
+}
+
+/// Puts right what the last to die left, counts the money under locks, and looks for locks that
+/// nobody holds any more.
+fn settle(args: &Args, folder: &Path, ledger: &Arc<Ledger>) -> anyhow::Result<Left> {
+    let (to, told) = std::sync::mpsc::channel();
+    let to = std::sync::Mutex::new(to);
+    let manager = teller::open(folder, ledger.clone(), !args.without_undo, move |what| {
+        if let Ok(to) = to.lock() {
+            let _ = to.send(what);
+        }
+    })?;
+    let session = manager.session()?;
+    session.sweep()?;
+    let label = "last audit";
+    let branch = Branch { ledger, session: &session, label, locks: !args.without_locks };
+    let counted = branch.persist(&mut Tick::default(), |owner| branch.count(owner, true))?;
+    let totals = session.totals()?;
+    let mut left = Left {
+        sum: counted.sum,
+        transfers: counted.transfers,
+        held: totals.requests + totals.weak + totals.owners + totals.orphans,
+        sound: manager.region().audit()?.is_sound(),
+        ..Left::default()
+    };
+    for what in told.try_iter() {
+        match what {
+            teller::What::Undid { half, .. } => {
+                left.undone += 1;
+                left.half += u64::from(half);
+            }
+            teller::What::Fault(why) => anyhow::bail!(why),
+            _ => {}
+        }
+    }
+    Ok(left)
+}
+
+/// A folder that is removed at the end.
+struct Scratch {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Scratch {
+    fn new(dir: Option<&Path>, keep: bool) -> anyhow::Result<Self> {
+        let memory = Path::new("/dev/shm");
+        let dir = match dir {
+            Some(dir) => dir.to_owned(),
+            None if memory.is_dir() => memory.to_owned(),
+            None => std::env::temp_dir(),
+        };
+        let path = dir.join(format!("latchwork-bank-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        Ok(Self { path, keep })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}

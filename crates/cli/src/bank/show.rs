@@ -1,0 +1,197 @@
+//! The table, live, and what came of it all.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::crew::{Crew, Tally};
+use super::ledger::Ledger;
+use super::{Args, Left};
+use crate::output::{self, WIDTH, count, time};
+
+/// At most so many processes are shown each by itself.
+const ROWS: usize = 16;
+
+/// Stderr: a table that changes, or a line each second if it is no terminal.
+pub(super) struct Screen {
+    bar: Option<ProgressBar>,
+    plain: bool,
+    colour: bool,
+    second: u64,
+}
+
+impl Screen {
+    pub(super) fn new(json: bool) -> anyhow::Result<Self> {
+        let live = io::stderr().is_terminal();
+        let bar = live.then(ProgressBar::new_spinner);
+        if let Some(bar) = &bar {
+            bar.set_style(ProgressStyle::with_template("{msg}")?);
+        }
+        Ok(Self { bar, plain: !live && !json, colour: output::colour_on_stderr(), second: 0 })
+    }
+
+    pub(super) fn draw(&mut self, crew: &Crew, ledger: &Ledger, took: Duration, seconds: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(frame(crew, ledger, took, seconds, self.colour));
+            bar.tick();
+        } else if self.plain && took.as_secs() > self.second {
+            self.second = took.as_secs();
+            let line = format!("{} s: {}", self.second, totals(&crew.tally));
+            let _ = writeln!(io::stderr(), "{line}; {}", found(&crew.tally, ledger.expected()));
+        }
+    }
+
+    pub(super) fn close(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn totals(tally: &Tally) -> String {
+    format!(
+        "{} transfers, {} killed, {} undone, {} deadlocks, {} audits",
+        count(tally.done.transfers),
+        tally.kills,
+        tally.undone,
+        count(tally.done.deadlocks),
+        count(tally.done.audits),
+    )
+}
+
+fn found(tally: &Tally, expected: i64) -> String {
+    match tally.wrong_sum {
+        None => format!("sum {expected}"),
+        Some(sum) => format!("WRONG: {sum} found, {expected} expected"),
+    }
+}
+
+fn frame(crew: &Crew, ledger: &Ledger, took: Duration, seconds: u64, colour: bool) -> String {
+    let header = ["process", "pid", "lives", "done", "deadlocks", "longest", "killed", "undid"];
+    let mut table = output::table(&header, 1..8, colour);
+    for seat in crew.seats.iter().take(ROWS) {
+        table.add_row([
+            seat.name(),
+            seat.pid().to_string(),
+            time(seat.since.elapsed().as_nanos() as u64),
+            count(if seat.part.audits { seat.done.audits } else { seat.done.transfers }),
+            count(seat.done.deadlocks),
+            time(seat.done.longest),
+            seat.kills.to_string(),
+            seat.undid.to_string(),
+        ]);
+    }
+    let mut text = format!(
+        "{:.0} of {seconds} s, {} accounts\n\n{table}\n",
+        took.as_secs_f64(),
+        ledger.accounts
+    );
+    if crew.seats.len() > ROWS {
+        text.push_str(&format!("and {} more\n", crew.seats.len() - ROWS));
+    }
+    text.push_str(&format!("\n{}\n", totals(&crew.tally)));
+    text.push_str(&format!("{}\n\n", found(&crew.tally, ledger.expected())));
+    for event in &crew.tally.events {
+        text.push_str(&output::head(event, WIDTH));
+        text.push('\n');
+    }
+    text
+}
+
+/// What came of it all.
+#[derive(Serialize)]
+pub(super) struct Summary {
+    seconds: f64,
+    processes: usize,
+    accounts: u64,
+    seed: u64,
+    transfers: u64,
+    killed: u64,
+    undone: u64,
+    half: u64,
+    deadlocks: u64,
+    audits: u64,
+    wrong_audits: u64,
+    expected: i64,
+    /// The first wrong sum, or else the last one.
+    sum: i64,
+    longest_ns: u64,
+    left: u64,
+    sound: bool,
+    fault: Option<String>,
+    pub(super) right: bool,
+}
+
+impl Summary {
+    pub(super) fn new(
+        args: &Args,
+        seconds: f64,
+        processes: usize,
+        tally: &Tally,
+        left: &Left,
+        expected: i64,
+    ) -> Self {
+        let sum = tally.wrong_sum.unwrap_or(left.sum);
+        let idle = left.transfers == 0 && tally.fault.is_none();
+        let fault = tally.fault.clone().or(idle.then(|| "no money was moved".to_owned()));
+        Self {
+            seconds,
+            processes,
+            accounts: args.accounts,
+            seed: args.seed,
+            transfers: left.transfers,
+            killed: tally.kills,
+            undone: tally.undone,
+            half: tally.half,
+            deadlocks: tally.done.deadlocks,
+            audits: tally.done.audits,
+            wrong_audits: tally.wrong,
+            expected,
+            sum,
+            longest_ns: tally.done.longest,
+            left: left.held,
+            sound: left.sound,
+            right: sum == expected && fault.is_none() && left.held == 0 && left.sound,
+            fault,
+        }
+    }
+}
+
+/// Prints it.
+pub(super) fn summary(of: &Summary, colour: bool, out: &mut impl Write) -> io::Result<()> {
+    let rate = of.transfers as f64 / of.seconds;
+    let mut table = output::table(&["", "", ""], 1..2, colour);
+    let mut row = |name: &str, value: String, note: String| {
+        table.add_row([name.to_owned(), value, note]);
+    };
+    row("transfers", count(of.transfers), format!("{} a second", count(rate as u64)));
+    row("killed", of.killed.to_string(), "in the middle of something, and replaced".to_owned());
+    let half = format!("transfers of the dead, before their locks were released; {} half", of.half);
+    row("undone", of.undone.to_string(), half);
+    row("deadlocks", count(of.deadlocks), "broken, and tried again".to_owned());
+    let audits = match of.wrong_audits {
+        0 => format!("each found {}", of.expected),
+        wrong => format!("{wrong} found another sum than {}", of.expected),
+    };
+    row("audits", count(of.audits), audits);
+    row("longest", time(of.longest_ns), "for a transfer or an audit, waiting included".to_owned());
+    let left = format!(
+        "at the end; {} locks left, memory {}",
+        of.left,
+        if of.sound { "sound" } else { "NOT SOUND" }
+    );
+    row("sum", of.sum.to_string(), left);
+    let (verdict, paint) = if of.right { ("right", Color::Green) } else { ("WRONG", Color::Red) };
+    let verdict = Cell::new(verdict).set_alignment(CellAlignment::Right);
+    let verdict = if colour { verdict.fg(paint).add_attribute(Attribute::Bold) } else { verdict };
+    let why = of.fault.clone().unwrap_or_default();
+    table.add_row([Cell::new("it was"), verdict, Cell::new(why)]);
+    writeln!(out, "{:.1} s, {} processes, {} accounts", of.seconds, of.processes, of.accounts)?;
+    for line in table.lines().skip(1) {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}

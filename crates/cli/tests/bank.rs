@@ -1,0 +1,78 @@
+//! The bank: that it comes out right, and that it would not without locks or without undoing.
+
+use std::process::{Command, Output};
+
+fn bank(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_latchwork")).arg("bank").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn summary(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {} {}", text(&output.stdout), text(&output.stderr))
+    })
+}
+
+/// Few accounts, so that all meet; many killed.
+const ROUGH: [&str; 6] = ["--json", "--accounts", "5", "--kills-per-second", "50", "--seconds"];
+
+#[test]
+fn the_sum_stays_right() {
+    let output = bank(&[&ROUGH[..], &["3", "--seed", "7"]].concat());
+    let summary = summary(&output);
+    println!("{summary}");
+    assert_eq!(output.status.code(), Some(0), "{summary} {}", text(&output.stderr));
+    assert_eq!((&summary["right"], &summary["sum"]), (&true.into(), &5000.into()));
+    assert_eq!((&summary["left"], &summary["seed"]), (&0.into(), &7.into()));
+    for count in ["transfers", "killed", "undone", "half", "deadlocks", "audits"] {
+        assert!(summary[count].as_u64() > Some(0), "nothing was tested: {count} in {summary}");
+    }
+}
+
+#[test]
+fn without_locks_the_sum_goes_wrong() {
+    let output = bank(&[&ROUGH[..], &["20", "--without-locks"]].concat());
+    let summary = summary(&output);
+    assert_eq!(output.status.code(), Some(1), "{summary}");
+    assert!(summary["fault"].is_null() && summary["sum"] != summary["expected"], "{summary}");
+}
+
+#[test]
+fn without_undoing_the_sum_goes_wrong() {
+    let output = bank(&[&ROUGH[..], &["30", "--without-undo"]].concat());
+    let summary = summary(&output);
+    assert_eq!(output.status.code(), Some(1), "{summary}");
+    assert!(summary["fault"].is_null() && summary["sum"] != summary["expected"], "{summary}");
+    assert_eq!((&summary["undone"], &summary["left"]), (&0.into(), &0.into()), "{summary}");
+}
+
+#[test]
+fn people_get_lines_and_a_table() {
+    let folder = std::env::temp_dir().join(format!("latchwork-bank-test-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let output = bank(&["--seconds", "2", "--dir", folder.to_str().unwrap()]);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stdout}{stderr}");
+    for line in stdout.lines().chain(stderr.lines()) {
+        assert!(line.chars().count() <= 100 && !line.contains('\u{1b}'), "{line}");
+    }
+    assert!(stdout.contains("right") && stdout.contains("100000"), "{stdout}");
+    assert!(stderr.starts_with("1 s: ") && stderr.contains("; sum 100000"), "{stderr}");
+    // Nothing stays; the folder of the files was in this one.
+    std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn misuse_is_told() {
+    for args in [["--accounts", "1"], ["--processes", "1"], ["--seconds", "0"], ["--seat", "1"]] {
+        let output = bank(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(bank(&["--dir", "/nonexistent"]).status.code(), Some(1));
+    let help = text(&bank(&["--help"]).stdout);
+    assert!(help.contains("Examples:") && !help.contains("--seat"), "{help}");
+}
