@@ -17,7 +17,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("rivals", &[]),
     ("bench", &["machine", "latch", "classic", "sim", "region", "lockmgr", "rivals"]),
     ("cli", &["machine", "bench", "sim", "profile", "interpose", "region", "lockmgr"]),
-    ("latchwork", &["machine", "latch"]),
+    ("latchwork", &["machine", "latch", "region", "lockmgr"]),
     ("check", &["lockmgr", "machine", "classic", "latch", "region", "sim", "bench"]),
 ];
 

@@ -1,7 +1,8 @@
 //! The synchronisation core of a storage engine.
 //!
 //! This crate re-exports what a user wants and holds nothing else. [`latch`] has the latches and a
-//! table of which to take; [`machine`] has what they run on.
+//! table of which to take; [`lockmgr`] has locks by name, for owners that wait for each other, and
+//! [`region`] the memory in which many processes share them; [`machine`] has what all run on.
 //!
 //! ```
 //! use latchwork::latch::Mutex;
@@ -14,6 +15,32 @@
 //! });
 //! assert_eq!(*sum.lock(), 4);
 //! ```
+//!
+//! Locks that processes share, which no death can stop:
+//!
+//! ```
+//! use latchwork::lockmgr::{Error, Manager, Options, granular::{self, IX, S, X}};
+//! use latchwork::{machine::Shared, region::{self, Region}};
+//!
+//! # let file = std::env::temp_dir().join(format!("latchwork-doc-{}", std::process::id()));
+//! # let end = (|| {
+//! let region = Region::<Shared>::open_or_create(&file, &region::Options::default())?;
+//! let manager = Manager::new(region, granular::modes(), Options::default())?;
+//! let session = manager.session()?;
+//! let (writer, reader) = (session.owner()?, session.owner()?);
+//! writer.lock(b"accounts", IX)?;
+//! writer.lock(b"accounts/7", X)?;
+//! assert_eq!(reader.try_lock(b"accounts", S), Err(Error::NotGranted));
+//! writer.release_all()?;
+//! reader.lock(b"accounts", S)?;
+//! # Ok::<(), Error>(())
+//! # })();
+//! # std::fs::remove_file(&file).ok();
+//! # end?;
+//! # Ok::<(), Error>(())
+//! ```
 
 pub use latchwork_latch as latch;
+pub use latchwork_lockmgr as lockmgr;
 pub use latchwork_machine as machine;
+pub use latchwork_region as region;
