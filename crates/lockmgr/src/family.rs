@@ -9,6 +9,7 @@ use core::ops::Deref;
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::layout::{Spot, WEAK, get, put};
+use crate::manager::root;
 use crate::owner::{Owner, OwnerId, OwnerOptions};
 use crate::queue::State;
 use crate::weak::Entry;
@@ -61,6 +62,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         };
         let session: &'s Session<M> = self.session;
         let owner = session.owner_with(&options)?;
+        // Before its first request, and so before the latch under which others meet that.
+        if !session.inner().has_families()? {
+            put(session.inner().region.root(root::FAMILIES)?, 1);
+        }
         put(&owner.cell.parent, self.index + 1);
         Ok(Child { owner, parent: self })
     }

@@ -19,7 +19,8 @@ pub struct Options {
     pub detect_after: Duration,
     /// Whom a detector sacrifices.
     pub policy: Policy,
-    /// The most locks of one owner; none by default.
+    /// The most locks of one owner; none by default. Of weak locks only those that are in the table
+    /// count; the others are 32 at most.
     pub owner_locks: Option<u32>,
     /// Whether weak modes are taken in the owner's own memory. True; if the system has no
     /// asymmetric barrier it counts as false.
@@ -78,6 +79,8 @@ pub(crate) mod root {
     pub(crate) const MODES: usize = 4;
     /// The last deadlocks: see `record.rs`.
     pub(crate) const RING: usize = 5;
+    /// Whether there ever was a child.
+    pub(crate) const FAMILIES: usize = 6;
 }
 
 /// No process is called so: its slot would be 65,535.
@@ -217,6 +220,13 @@ fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes) -> Result<(), Err
     // took us for dead, which then finishes.
     let _ = state.compare_exchange(me, READY, AcqRel, Relaxed);
     Ok(())
+}
+
+impl<M: ConstMachine> Inner<M> {
+    /// Whether there ever was a child, in any process: then a waiter may go before an earlier one.
+    pub(crate) fn has_families(&self) -> Result<bool, Error> {
+        Ok(get(self.region.root(root::FAMILIES)?) != 0)
+    }
 }
 
 /// Which cells are the roots', for the sweep.

@@ -74,6 +74,10 @@ impl<M: ConstMachine> Owner<'_, M> {
             if made == old.mode || latched.stopped(object, self.index, made)?.is_none() {
                 if made != old.mode {
                     latched.set(object, request, State::held(made));
+                    // A child of ours may go before those whom this stops.
+                    if self.session.inner().has_families()? {
+                        latched.advance(object)?;
+                    }
                 }
                 put(&request.count, get(&request.count) + 1);
                 self.session.counters.granted();

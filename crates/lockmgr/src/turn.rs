@@ -177,10 +177,11 @@ impl<M: ConstMachine> Latched<'_, M> {
             first = if first == 0 { at } else { first };
             blocked |= state.want.bit();
             // Once every wish that there is clashes with one before it, the rest stays; but for
-            // those with ancestors, which `still_behind` would let pass: they are rare, and found
-            // when the waiter before them is.
+            // those with ancestors, which `still_behind` lets pass: nobody else would ever.
             let wishes = (get(&object.masks) >> 16) as u16;
-            if modes.each().all(|m| wishes & m.bit() == 0 || modes.clash(m) & blocked != 0) {
+            if modes.each().all(|m| wishes & m.bit() == 0 || modes.clash(m) & blocked != 0)
+                && !self.session.inner().has_families()?
+            {
                 break;
             }
         }
