@@ -71,7 +71,8 @@ impl<'a> Name<'a> {
     #[inline(always)]
     pub(crate) fn is_in<W: Word<Value = u64>>(&self, words: &[W]) -> bool {
         let mut rest = self.bytes;
-        for word in &words[..self.words()] {
+        let Some(words) = words.get(..self.words()) else { return false };
+        for word in words {
             let expected = match rest.split_first_chunk::<8>() {
                 Some((chunk, after)) => {
                     rest = after;

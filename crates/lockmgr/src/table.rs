@@ -75,8 +75,10 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
 
     /// The chain of a hash.
     #[inline(always)]
-    fn chain(heads: &[M::AtomicU32], hash: u32) -> &M::AtomicU32 {
-        &heads[(hash >> 4) as usize & (heads.len() - 1)]
+    fn chain(heads: &[M::AtomicU32], hash: u32) -> Result<&M::AtomicU32, Error> {
+        let place = (hash >> 4) as usize & heads.len().wrapping_sub(1);
+        // None only in a damaged region: objects without a table.
+        heads.get(place).map_or_else(ring, Ok)
     }
 
     /// Whether an object has this name.
@@ -105,7 +107,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         if heads.is_empty() {
             return Ok(0);
         }
-        let mut at = get(Self::chain(heads, name.hash as u32));
+        let mut at = get(Self::chain(heads, name.hash as u32)?);
         for _ in 0..CHAIN_MAX {
             if at == 0 {
                 return Ok(0);
@@ -125,7 +127,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         let session: &'s crate::Session<M> = self.session;
         let heads = self.heads()?;
         if !heads.is_empty() {
-            let mut at = get(Self::chain(heads, name.hash as u32));
+            let mut at = get(Self::chain(heads, name.hash as u32)?);
             let mut idle = 0;
             let mut steps = 0;
             while at != 0 {
@@ -211,7 +213,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     /// Puts an object at the head of its chain.
     pub(crate) fn push(&self, heads: &[M::AtomicU32], at: u32) -> Result<(), Error> {
         let object = self.session.object(at)?;
-        let chain = Self::chain(heads, get(&object.hash));
+        let chain = Self::chain(heads, get(&object.hash))?;
         put(&object.next, get(chain));
         put(chain, at);
         Ok(())
@@ -262,7 +264,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     pub(crate) fn retire(&self, at: u32) -> Result<(), Error> {
         let object = self.session.object(at)?;
         put(&object.masks, 0);
-        let chain = Self::chain(self.heads()?, get(&object.hash));
+        let chain = Self::chain(self.heads()?, get(&object.hash))?;
         if get(chain) == at && get(&object.next) == 0 {
             return Ok(());
         }

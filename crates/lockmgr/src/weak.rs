@@ -355,7 +355,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Closes a bias, if it is open, and moves all weak locks under it to the table.
     #[inline]
     pub(crate) fn close(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases()?.lines[self.number as usize][bias as usize];
+        let word = &self.session.biases()?.lines[self.number as usize][bias as usize % 16];
         put(&self.misses, 0);
         if get(word) % 2 != 0 { Ok(()) } else { self.close_open(bias) }
     }
@@ -363,7 +363,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[cold]
     #[inline(never)]
     fn close_open(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases()?.lines[self.number as usize][bias as usize];
+        let word = &self.session.biases()?.lines[self.number as usize][bias as usize % 16];
         let open = get(word);
         put(word, open + 1);
         self.session.point("bias closed");
@@ -424,7 +424,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Counts a weak request that had to come here, and opens its bias again if many have.
     pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases()?.lines[self.number as usize][bias as usize];
+        let word = &self.session.biases()?.lines[self.number as usize][bias as usize % 16];
         let closed = get(word);
         if closed % 2 == 0 || !self.session.inner().weak {
             return Ok(());
@@ -432,7 +432,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let misses = get(&self.misses).saturating_add(1);
         put(&self.misses, misses);
         // Near the top it stays closed: an entry must never meet its bias's value again.
-        if misses >= MISSES && get(&self.strong[bias as usize]) == 0 && closed < u32::MAX - 2 {
+        if misses >= MISSES && get(&self.strong[bias as usize % 16]) == 0 && closed < u32::MAX - 2 {
             put(&self.misses, 0);
             put(word, closed + 1);
         }
