@@ -259,6 +259,12 @@ impl<M: ConstMachine> Session<M> {
             let state = State::of(get(&request.state));
             let object_at = get(&request.object);
             match state.status {
+                status::HELD if self.is_wish(cell, at)? => {
+                    drop(latched);
+                    self.forget_range(cell, at)?;
+                    let latched = self.latch(get(&request.partition) % PARTITIONS)?;
+                    self.take_out(&latched, object_at, at)?;
+                }
                 status::CONVERTING => {
                     let object = self.object(object_at)?;
                     latched.set(object, request, State::held(state.mode));
@@ -297,6 +303,7 @@ impl<M: ConstMachine> Session<M> {
                 break;
             }
             let request = self.request(at)?;
+            self.forget_range(cell, at)?;
             let latched = self.latch(get(&request.partition) % PARTITIONS)?;
             let state = State::of(get(&request.state));
             if state.holds() || state.waits() {
@@ -314,6 +321,7 @@ impl<M: ConstMachine> Session<M> {
             self.thread.free(Offset::<Verdict<M>>::from_raw(verdict))?;
         }
         put(&cell.held, 0);
+        put(&cell.ranges, 0);
         put(&cell.waiting, 0);
         put(&cell.state, FREE);
         self.wake_all()
@@ -365,7 +373,7 @@ impl<M: ConstMachine> Session<M> {
                 let _ = self.free_chains(place >> 32 << 32 | u64::from(at));
             }
         }
-        Ok(())
+        self.free_noted_range(notes)
     }
 
     /// Whether a request is in the list of an owner that is kept for recovery.
@@ -382,6 +390,7 @@ impl<M: ConstMachine> Session<M> {
         for number in 0..PARTITIONS {
             let latched = self.latch(number)?;
             found.extend([get(&latched.heads) as u32, get(&latched.fresh) as u32]);
+            found.extend(latched.all_of_ranges()?);
             for at in latched.each_object()? {
                 found.insert(at);
                 for each in latched.requests(self.object(at)?) {

@@ -36,6 +36,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::layout::{LIVE, PARTITIONS, get, put, status};
 use crate::queue::State;
+use crate::range_cell::told;
 use crate::session::Session;
 use crate::{Error, Link, OwnerId, Reason};
 
@@ -91,7 +92,7 @@ impl<M: ConstMachine> Session<M> {
         let blockers = latched.blockers(self.object(object_at)?, at, owner, state)?;
         let link = Link {
             owner: OwnerId { index: owner, generation: get(&cell.generation) },
-            object: self.name_of(object_at)?,
+            object: told(&self.inner().region, self.name_of(object_at)?),
             held: (state.status == status::CONVERTING).then_some(state.mode),
             wanted: state.want,
             hard: true,

@@ -39,6 +39,12 @@ pub enum Error {
     Mode(Mode),
     /// The name is empty or longer than 4,000 bytes: this long.
     Name(usize),
+    /// The name of a keyspace is empty or longer than 200 bytes: this long.
+    Keyspace(usize),
+    /// A key is longer than 2,000 bytes: this long.
+    Key(usize),
+    /// No key lies in the range.
+    EmptyRange,
     /// The owner does not hold the object, or not in a mode that allows what was asked.
     NotHeld,
     /// It cannot be granted at once, and the caller did not want to wait.
@@ -86,6 +92,11 @@ impl fmt::Display for Error {
         match self {
             Self::Mode(mode) => write!(f, "mode {} is not in the set", mode.0),
             Self::Name(length) => write!(f, "a name of {length} bytes: must have 1 to 4,000"),
+            Self::Keyspace(length) => {
+                write!(f, "the name of a keyspace has {length} bytes: must have 1 to 200")
+            }
+            Self::Key(length) => write!(f, "a key of {length} bytes: may have 2,000"),
+            Self::EmptyRange => f.write_str("no key lies in the range"),
             Self::NotHeld => f.write_str("not held"),
             Self::NotGranted => f.write_str("not granted"),
             Self::TimedOut => f.write_str("timed out"),

@@ -11,7 +11,6 @@ use latchwork_machine::{ConstMachine, Native};
 use crate::layout::{Spot, WEAK, get, put};
 use crate::manager::root;
 use crate::owner::{Owner, OwnerId, OwnerOptions};
-use crate::queue::State;
 use crate::weak::Entry;
 use crate::{Error, Session};
 
@@ -106,8 +105,9 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Waiting`] if either waits; [`Error::Region`]: then some locks are the parent's, and
-    /// the others still the child's.
+    /// [`Error::Waiting`] if either waits. [`Error::NotGranted`] if a stranger's hold stops the mode
+    /// that two make: [`convert`](Owner::convert) the child's to it first. [`Error::Region`]. Then
+    /// some locks are the parent's, and the others still the child's.
     pub fn inherit(&self) -> Result<(), Error> {
         if self.owner.pending.get() != 0 || self.parent.pending.get() != 0 {
             return Err(Error::Waiting);
@@ -128,45 +128,30 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
         loop {
             let at = get(&self.owner.cell.head);
             if at == 0 {
+                put(&self.owner.cell.ranges, 0);
                 return session.wake_all();
             }
-            self.bequeath(at)?;
+            if let Err(error) = self.bequeath(at) {
+                session.wake_all()?;
+                return Err(error);
+            }
         }
     }
 
-    /// Makes one lock the parent's. It holds it before the child lets go, under one latch: so
-    /// nobody gets it in between, and after a death both are in a list that the sweep walks.
+    /// Makes one lock the parent's.
     fn bequeath(&self, at: u32) -> Result<(), Error> {
         let (session, parent) = (self.owner.session, self.parent);
         let mine = session.request(at)?;
-        let object_at = get(&mine.object);
-        let bytes = session.name_of(object_at)?;
+        let bytes = session.name_of(get(&mine.object))?;
         let name = session.named(&bytes)?;
+        self.owner.hand_over_range(at, parent)?;
         let latched = session.latch(get(&mine.partition))?;
         if let Some(page) = parent.weak_page()?
             && let Some(entry) = parent.entry_of(page, &name)
         {
             parent.settle(&latched, page, entry)?;
         }
-        let (object, held) = (session.object(object_at)?, State::of(get(&mine.state)));
-        let theirs = parent.find_own(&latched, object_at, object)?;
-        if theirs == 0 {
-            let spot = Spot { partition: get(&mine.partition), bias: get(&mine.bias) };
-            let (new, request) = parent.new_request(object_at, spot, get(&mine.count))?;
-            session.point("inherited lock in the parent's list");
-            latched.link_front(object, new, request, held.mode)?;
-        } else {
-            let theirs = session.request(theirs)?;
-            let made = session.modes().convert(State::of(get(&theirs.state)).mode, held.mode);
-            if !session.modes().is_weak(made) {
-                latched.close(get(&mine.bias))?;
-            }
-            latched.set(object, theirs, State::held(made));
-            let count = get(&theirs.count).saturating_add(get(&mine.count)).min(0xffff);
-            put(&theirs.count, count);
-        }
-        session.point("lock inherited");
-        self.owner.release_request(&latched, at)?;
+        self.owner.hand_over(&latched, at, parent)?;
         drop(latched);
         self.owner.discard(at)
     }

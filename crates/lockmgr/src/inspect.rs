@@ -26,6 +26,7 @@ use crate::layout::{
 use crate::manager::{READY, root};
 use crate::name;
 use crate::queue::State;
+use crate::range_cell::told;
 use crate::table::ring;
 use crate::weak::Entry;
 use crate::{Error, Modes, OwnerId, Row};
@@ -247,7 +248,7 @@ impl<M: ConstMachine> View<M> {
             let owner = seen(&request.owner);
             let cell = self.owner(owner)?.ok_or(Error::Foreign)?.1;
             if name.is_none() {
-                name = Some(self.name_of(of, object)?);
+                name = Some(told(&self.region, self.name_of(of, object)?));
             }
             to.push(Found {
                 at,

@@ -188,7 +188,9 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) label: [M::AtomicU64; 4],
     /// The cycle of which it was the victim; see `verdict.rs`.
     pub(crate) verdict: M::AtomicU64,
-    pub(crate) unused: [M::AtomicU64; 2],
+    /// Ranges that it has claims on, at least; see `range.rs`.
+    pub(crate) ranges: M::AtomicU32,
+    pub(crate) unused: [M::AtomicU32; 3],
 }
 
 /// States of an owner.

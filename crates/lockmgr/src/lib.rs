@@ -44,7 +44,8 @@
 //! | `name`, `layout` | names, and the cells in the region |
 //! | `manager`, `session`, `owner` | what a user has in hand |
 //! | `request`, `release` | what an owner does |
-//! | `family`, `batch` | children, savepoints; several deeds in one call |
+//! | `family`, `trade`, `batch` | children, savepoints; locks handed on; several deeds in one call |
+//! | `range*` | locks on ranges of keys |
 //! | `weak` | locks that touch no shared line |
 //! | `latch`, `table`, `queue`, `state` | the others: partitions, objects, who comes next |
 //! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
@@ -72,6 +73,12 @@ mod owner;
 mod point;
 mod preset;
 mod queue;
+mod range;
+mod range_cell;
+mod range_kind;
+mod range_request;
+mod range_space;
+mod range_tree;
 mod record;
 mod release;
 mod request;
@@ -81,6 +88,7 @@ mod stats;
 mod table;
 #[cfg(feature = "tracing")]
 mod trace;
+mod trade;
 mod turn;
 mod verdict;
 mod victim;
@@ -102,6 +110,9 @@ pub use crate::owner::{Owner, OwnerId, OwnerOptions, Step, Wait};
 #[cfg(feature = "points")]
 pub use crate::point::hook::set_point_hook;
 pub use crate::preset::{berkeley, granular, postgres, shared};
+pub use crate::range_cell::KEYSPACE_MAX;
+pub use crate::range_kind::{KEY_MAX, KeyRange, RangeKind};
+pub use crate::range_request::RangeRequest;
 pub use crate::session::Session;
 pub use crate::stats::{PartitionTotals, Row, Stats, Totals};
 pub use crate::victim::Policy;

@@ -10,7 +10,7 @@ use latchwork_region::{Offset, Region};
 use crate::layout::{Biases, Directory, Partitions, get, put};
 use crate::record::Ring;
 use crate::victim::Policy;
-use crate::{Error, Modes, OwnerId};
+use crate::{Error, Mode, Modes, OwnerId};
 
 /// What a manager may do; a process's own choice, not kept in the region.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) directory: Offset<Directory<M>>,
     pub(crate) weak: bool,
     pub(crate) recovery: Option<Recovery>,
+    /// The modes in which tickets of ranges are held and waited for.
+    pub(crate) tickets: Option<(Mode, Mode)>,
     /// When this process last looked for the dead.
     pub(crate) swept: M::AtomicU64,
 }
@@ -81,6 +83,8 @@ pub(crate) mod root {
     pub(crate) const RING: usize = 5;
     /// Whether there ever was a child.
     pub(crate) const FAMILIES: usize = 6;
+    /// Null until somebody locks a range.
+    pub(crate) const KEYSPACES: usize = 7;
 }
 
 /// No process is called so: its slot would be 65,535.
@@ -139,6 +143,7 @@ impl<M: ConstMachine> Manager<M> {
         let seed = region.creation() as u64;
         let weak = options.weak && M::heavy_barrier();
         let inner = Inner {
+            tickets: crate::range::tickets(&modes),
             modes,
             options,
             seed,
@@ -231,7 +236,7 @@ impl<M: ConstMachine> Inner<M> {
 
 /// Which cells are the roots', for the sweep.
 pub(crate) fn is_root<M: ConstMachine>(region: &Region<M>, offset: u32) -> Result<bool, Error> {
-    for number in [root::PARTITIONS, root::BIASES, root::DIRECTORY, root::RING] {
+    for number in [root::PARTITIONS, root::BIASES, root::DIRECTORY, root::RING, root::KEYSPACES] {
         if get(region.root(number)?) == u64::from(offset) {
             return Ok(true);
         }

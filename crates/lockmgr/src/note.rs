@@ -22,6 +22,12 @@ pub(crate) const TABLE: usize = 3;
 pub(crate) const TABLE_IN: usize = 4;
 /// A waiting request that is between two places.
 pub(crate) const AWAY: usize = 5;
+/// A record of a deadlock: see `record.rs`.
+pub(crate) const RECORD: usize = 6;
+pub(crate) const RECORD_TIER: usize = 7;
+/// A claim or a keyspace; and its size, its partition: see `range_space.rs`.
+pub(crate) const RANGE: usize = 8;
+pub(crate) const RANGE_IN: usize = 9;
 
 impl<M: ConstMachine> Session<M> {
     /// A cell as a note names it: with its generation.

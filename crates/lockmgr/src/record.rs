@@ -22,6 +22,7 @@ use latchwork_region::{Dead, Offset, Plain};
 
 use crate::layout::{OWNERS, get, put};
 use crate::manager::root;
+use crate::note;
 use crate::session::Session;
 use crate::{Error, Link};
 
@@ -29,9 +30,6 @@ use crate::{Error, Link};
 pub(crate) const KEPT: u64 = 16;
 /// Whose latch guards the ring.
 const GUARD: u32 = 0;
-/// Words of a thread's notes, after those of `death.rs`: a record that leaves the ring.
-const NOTE: usize = 6;
-const NOTE_TIER: usize = 7;
 /// Words of a record before the links, and of a link before its label.
 pub(crate) const HEAD: usize = 5;
 pub(crate) const LINK: usize = 3;
@@ -138,8 +136,8 @@ impl<M: ConstMachine> Session<M> {
         let slot = &ring.slots[(number % KEPT) as usize];
         let (old, notes) = (get(slot), self.thread.intent()?);
         put(&cell.words[0], number);
-        put(&notes[NOTE_TIER], old >> 32);
-        put(&notes[NOTE], if old == 0 { 0 } else { self.record_name(old as u32)? });
+        put(&notes[note::RECORD_TIER], old >> 32);
+        put(&notes[note::RECORD], if old == 0 { 0 } else { self.record_name(old as u32)? });
         self.point("deadlock about to be linked");
         put(slot, tier << 32 | u64::from(cell.offset().raw()));
         self.point("deadlock in the ring");
@@ -149,7 +147,7 @@ impl<M: ConstMachine> Session<M> {
         // One that is free already was a peer's doing.
         let _ = self.free_record(old);
         self.point("older deadlock freed");
-        put(&notes[NOTE], 0);
+        put(&notes[note::RECORD], 0);
         drop(latched);
         Ok(())
     }
@@ -183,7 +181,7 @@ impl<M: ConstMachine> Session<M> {
     /// noted generation and not in the ring, is the dead one's to free.
     pub(crate) fn free_noted_record(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let notes = dead.intent();
-        let noted = get(&notes[NOTE]);
+        let noted = get(&notes[note::RECORD]);
         let at = noted as u32;
         if at == 0 {
             return Ok(());
@@ -193,10 +191,10 @@ impl<M: ConstMachine> Session<M> {
         let in_ring =
             self.ring()?.is_some_and(|ring| ring.slots.iter().any(|slot| get(slot) as u32 == at));
         if lent == Some((noted >> 32) as u32) && !in_ring {
-            let _ = self.free_record(get(&notes[NOTE_TIER]) << 32 | u64::from(at));
+            let _ = self.free_record(get(&notes[note::RECORD_TIER]) << 32 | u64::from(at));
             self.point("dead one's deadlock freed");
         }
-        put(&notes[NOTE], 0);
+        put(&notes[note::RECORD], 0);
         Ok(())
     }
 }

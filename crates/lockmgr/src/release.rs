@@ -65,7 +65,7 @@ impl<M: ConstMachine> Owner<'_, M> {
 
     /// The owner's request for a name: most often the last one that it made.
     #[inline]
-    fn find_held(
+    pub(crate) fn find_held(
         &self,
         latched: &Latched<'_, M>,
         name: &Name<'_>,
@@ -141,6 +141,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             let request = self.session.request(at)?;
             let next = get(&request.own_next);
             if which(State::of(get(&request.state)).mode, get(&request.mark)) {
+                self.session.forget_range(self.cell, at)?;
                 let latched = self.session.latch(get(&request.partition))?;
                 self.release_request(&latched, at)?;
                 drop(latched);

@@ -8,6 +8,7 @@ use latchwork_region::Offset;
 use crate::layout::{FREE, ORPHANED, OWNERS, PARTITIONS, WEAK, WeakPage, get};
 use crate::mode::Mode;
 use crate::name;
+use crate::range_cell::told;
 use crate::session::Session;
 use crate::waits::Waits;
 use crate::weak::Entry;
@@ -152,6 +153,8 @@ pub struct Totals {
     pub waiting: u64,
     /// Weak locks in owners' pages.
     pub weak: u64,
+    /// Ranges held or wished for. Each is counted as an object and a request, too.
+    pub ranges: u64,
     /// Owners that are live.
     pub owners: u64,
     /// Owners that are orphaned.
@@ -213,6 +216,7 @@ impl<M: ConstMachine> Session<M> {
             totals.requests += partition.requests;
             totals.waiting += partition.waiting;
         }
+        totals.ranges = self.count_ranges()?;
         for (_, cell) in self.each_owner() {
             let state = get(&cell.state);
             totals.owners += u64::from(state != FREE && state != ORPHANED);
@@ -248,7 +252,7 @@ impl<M: ConstMachine> Session<M> {
                 for each in latched.requests(self.object(at)?) {
                     let (_, request, state) = each?;
                     let mut row = self.row(get(&request.owner))?;
-                    row.object = self.name_of(at)?;
+                    row.object = told(&self.inner().region, self.name_of(at)?);
                     row.held = state.holds().then_some(state.mode);
                     row.wanted = state.waits().then_some(state.want);
                     row.count = get(&request.count);
