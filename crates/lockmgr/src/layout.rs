@@ -9,6 +9,8 @@
 //! | request | 64 | an owner's hold on an object, or its wish; guarded by the latch, but for the links of the owner's own list |
 //! | owner page | 4,096 | 31 owners of one thread |
 //! | weak page | 4,096 | 32 weak locks of one owner |
+//! | ring | 256 | where the last 16 deadlocks are; guarded by partition 0's latch |
+//! | record | 512, 4,096 or 65,536 | one of them: see `record.rs` |
 //!
 //! A process may be killed between any two stores. So one link of each list is the truth (`next`,
 //! `own_next`), and an insertion or removal is one store to it; everything else (`prev`, `tail`,

@@ -54,6 +54,26 @@
 //! | `stats`, `watch`, `waits` | counting and looking; how long requests waited |
 //! | `trace` | events for the crate `tracing`, with the feature of that name |
 //! | `inspect` | looking without being there: no slot, no latch, no store |
+//!
+//! # Events
+//!
+//! With the feature `tracing` there are events for a subscriber of the crate of that name. A request
+//! that is granted at once has none, and runs no code of theirs. All have the target
+//! `latchwork_lockmgr`. They are emitted on the thread that did the deed, with no latch held; a
+//! subscriber must not use the session that is at work there.
+//!
+//! | level | message | fields |
+//! |---|---|---|
+//! | debug | `wait begun` | `owner`, `name`, `mode` |
+//! | debug | `wait ended` | `owner`, `name`, `mode`, `ns`, `outcome` |
+//! | warn | `timed out` | `owner`, `name`, `mode`, `ns` |
+//! | warn | `deadlock broken` | `victim`, `owners`, `cycle` |
+//! | info | `waiter moved to break a deadlock` | `owner`, `before`, `name` |
+//! | info | `dead thread swept` | `thread`, `released`, `orphaned` |
+//! | warn | `owner orphaned` | `owner`, `label` |
+//! | info | `orphan released` | `owner` |
+//!
+//! `outcome` is `granted`, `deadlock`, `wounded`, `killed`, `timed out` or `withdrawn`.
 
 #![warn(clippy::all)]
 

@@ -162,11 +162,12 @@ impl<M: ConstMachine> Session<M> {
         if at == 0 {
             return Ok(());
         }
-        Ok(match slot >> 32 {
+        match slot >> 32 {
             0 => self.thread.free(Offset::<Record<M, { WORDS[0] }>>::from_raw(at))?,
             1 => self.thread.free(Offset::<Record<M, { WORDS[1] }>>::from_raw(at))?,
             _ => self.thread.free(Offset::<Record<M, { WORDS[2] }>>::from_raw(at))?,
-        })
+        }
+        Ok(())
     }
 
     /// What the ring leads to, for the sweep.

@@ -1,20 +1,5 @@
-//! Events for a subscriber of the crate `tracing`. Compiled with the feature `tracing` alone.
-//!
-//! All have the target `latchwork_lockmgr`. They are emitted on the thread that did the deed, with
-//! no latch held; a subscriber must not use the session that is at work there.
-//!
-//! | level | message | fields |
-//! |---|---|---|
-//! | debug | `wait begun` | `owner`, `name`, `mode` |
-//! | debug | `wait ended` | `owner`, `name`, `mode`, `ns`, `outcome` |
-//! | warn | `timed out` | `owner`, `name`, `mode`, `ns` |
-//! | warn | `deadlock broken` | `victim`, `owners`, `cycle` |
-//! | info | `waiter moved to break a deadlock` | `owner`, `before`, `name` |
-//! | info | `dead thread swept` | `thread`, `released`, `orphaned` |
-//! | warn | `owner orphaned` | `owner`, `label` |
-//! | info | `orphan released` | `owner` |
-//!
-//! `outcome` is `granted`, `deadlock`, `wounded`, `killed`, `timed out` or `withdrawn`.
+//! Events for a subscriber of the crate `tracing`: those that the crate's page lists. Compiled with
+//! the feature `tracing` alone.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;

@@ -161,8 +161,8 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.discard(at)?;
         }
         self.pending.set(0);
-        self.wait_ended(outcome);
         self.session.wake_all()?;
+        self.wait_ended(outcome);
         Ok(true)
     }
 }
