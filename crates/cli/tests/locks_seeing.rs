@@ -205,6 +205,25 @@ fn many_waiters_are_drawn_in_part() {
 }
 
 #[test]
+fn a_queue_is_drawn_as_a_chain() {
+    let files = Files::new("queue");
+    let (file, svg) = (files.at("locks.region"), files.at("waits.svg"));
+    let manager = manager(&file);
+    let session = manager.session().unwrap();
+    let holder = owner(&session, "holder");
+    holder.lock(b"hot", X).unwrap();
+    let waiters: Vec<_> = (0..100).map(|_| owner(&session, "waiter")).collect();
+    for waiter in &waiters {
+        assert_eq!(waiter.request(b"hot", X, Wait::Detect), Ok(Step::Waiting));
+    }
+    assert_eq!(rows(&["graph", &file]).len(), 100 + 99 * 100 / 2);
+    done(&["graph", &file, "--svg", &svg]);
+    let drawn = fs::read_to_string(&svg).unwrap();
+    // Each waits for the holder, and all but the first for the one before.
+    assert_eq!(drawn.matches("fill=\"none\" stroke=\"black\"").count(), 100 + 99);
+}
+
+#[test]
 fn the_counts_of_a_region_are_shown() {
     let files = Files::new("stat");
     let file = files.at("locks.region");
