@@ -207,7 +207,7 @@ fn draw(
         !edge.hard && !in_ring(edge) && before[&edge.row].iter().any(behind)
     };
     for edge in drawn.into_iter().filter(|edge| !further(edge)).take(ARROWS) {
-        let (waiter, blocker) = ends(picture, edge);
+        let blocker = &picture.rows[edge.blocker];
         let (Some(from), Some(to)) = (place(edge.row), place(edge.blocker)) else { continue };
         let label = match (edge.hard, blocker.held, blocker.wanted) {
             (true, Some(mode), _) => format!("holds {}", scene.mode(mode)),
