@@ -21,9 +21,10 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut image = WHOLE.clone();
     for change in input.chunks_exact(8) {
-        let [a, b, c, _, new @ ..] = *change else { continue };
-        let at = u32::from_ne_bytes([a, b, c, 0]) as usize * 4 % (image.len() - 4);
-        image[at..at + 4].copy_from_slice(&new);
+        let (place, new) = change.split_at(4);
+        let place = place.iter().fold(0, |place, byte| place << 8 | usize::from(*byte));
+        let at = place * 4 % (image.len() - 4);
+        image[at..at + 4].copy_from_slice(new);
     }
     let _ = bytes::use_it(&image);
 });
