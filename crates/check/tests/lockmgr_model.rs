@@ -408,6 +408,16 @@ fn as_the_model_postgres() {
 }
 
 #[test]
+#[ignore = "long"]
+fn as_the_model_for_long() {
+    for modes in [granular::modes(), shared::modes(), berkeley::modes(), postgres::modes()] {
+        for weak in [true, false] {
+            search(&modes, weak, 20_000, Flaw::None).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+#[test]
 fn a_model_with_a_flaw_is_noticed() {
     for flaw in Flaw::ALL {
         let end = search(&granular::modes(), true, 600, flaw);

@@ -303,7 +303,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         if head != 0 {
             put(&self.session.request(head)?.own_prev, at);
         }
-        put(&self.cell.held, get(&self.cell.held) + 1);
+        put(&self.cell.held, get(&self.cell.held).wrapping_add(1));
         Ok(())
     }
 

@@ -80,7 +80,9 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.weigh(request, old, new);
         let converting = |s: State| u32::from(s.status == status::CONVERTING) << 16;
         if converting(new) != converting(old) {
-            put(&object.info, get(&object.info) + converting(new) - converting(old));
+            // Wrapping, here and below: in a damaged region a number may be any.
+            let info = get(&object.info).wrapping_add(converting(new));
+            put(&object.info, info.wrapping_sub(converting(old)));
         }
         let mut masks = get(&object.masks);
         if new.holds() {
@@ -117,7 +119,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         } else {
             put(&self.session.request(head)?.prev, at);
         }
-        put(&object.length, get(&object.length) + 1);
+        put(&object.length, get(&object.length).wrapping_add(1));
         Ok(())
     }
 
@@ -152,7 +154,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         if first == 0 || first == before {
             put(&object.first, at);
         }
-        put(&object.length, get(&object.length) + 1);
+        put(&object.length, get(&object.length).wrapping_add(1));
         Ok(())
     }
 

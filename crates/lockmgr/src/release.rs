@@ -190,7 +190,8 @@ impl<M: ConstMachine> Owner<'_, M> {
                 _ if !state.holds() => found,
                 None => Some((state.mode, count)),
                 Some((mode, n)) => {
-                    Some((self.session.modes().convert(state.mode, mode), n + count))
+                    let made = self.session.modes().convert(state.mode, mode);
+                    Some((made, n.saturating_add(count)))
                 }
             };
         }

@@ -106,7 +106,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.pending.set(0);
         if state.status == status::HELD && state.why == 0 {
             if self.converting.get() {
-                put(&request.count, get(&request.count) + 1);
+                put(&request.count, get(&request.count).wrapping_add(1));
             }
             self.session.counters.granted();
             self.wait_ended(Outcome::Granted);
