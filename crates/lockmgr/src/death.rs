@@ -322,6 +322,7 @@ impl<M: ConstMachine> Session<M> {
         }
         put(&cell.held, 0);
         put(&cell.ranges, 0);
+        put(&cell.bell, 0);
         put(&cell.waiting, 0);
         put(&cell.state, FREE);
         self.wake_all()

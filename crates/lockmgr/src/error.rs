@@ -67,6 +67,8 @@ pub enum Error {
     Cap(&'static str, u32),
     /// A lock was taken 65,535 times.
     Count,
+    /// The thread that calls wakers cannot be started.
+    NoThread,
     /// The set of modes is wrong.
     Modes(ModesError),
     /// The region belongs to a manager with other modes, or to something else.
@@ -118,6 +120,7 @@ impl fmt::Display for Error {
             Self::Family => f.write_str("the owner's relations forbid it"),
             Self::Cap(what, limit) => write!(f, "at most {limit} {what} are allowed"),
             Self::Count => f.write_str("taken 65,535 times already"),
+            Self::NoThread => f.write_str("the thread that calls wakers cannot be started"),
             Self::Modes(error) => write!(f, "modes: {error}"),
             Self::Foreign => f.write_str("the region belongs to a manager with other modes"),
             Self::Region(error) => write!(f, "region: {error}"),

@@ -192,7 +192,9 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) verdict: M::AtomicU64,
     /// Ranges that it has claims on, at least; see `range.rs`.
     pub(crate) ranges: M::AtomicU32,
-    pub(crate) unused: [M::AtomicU32; 3],
+    /// One more than the process whose bell is to be rung for it; see `bell.rs`.
+    pub(crate) bell: M::AtomicU32,
+    pub(crate) unused: [M::AtomicU32; 2],
 }
 
 /// States of an owner.

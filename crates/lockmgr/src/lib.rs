@@ -50,6 +50,7 @@
 //! | `latch`, `table`, `queue`, `state` | the others: partitions, objects, who comes next |
 //! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
 //! | `record` | the last deadlocks, for people |
+//! | `future`, `bell` | waiting without a thread |
 //! | `death` | putting right what the dead left |
 //! | `stats`, `watch`, `waits` | counting and looking; how long requests waited |
 //! | `trace` | events for the crate `tracing`, with the feature of that name |
@@ -78,10 +79,12 @@
 #![warn(clippy::all)]
 
 mod batch;
+mod bell;
 mod death;
 mod detect;
 mod error;
 mod family;
+mod future;
 mod inspect;
 mod latch;
 mod layout;
@@ -120,6 +123,7 @@ mod weak;
 pub use crate::batch::{BatchError, Deed};
 pub use crate::error::{Error, Link, Reason};
 pub use crate::family::{Child, Savepoint};
+pub use crate::future::LockFuture;
 pub use crate::inspect::{
     Deadlock, Edge, OwnerInfo, PartitionInfo, Party, Picture, Verified, View, Waiter,
 };

@@ -1,12 +1,13 @@
 //! The manager: a region, a set of modes, and where its cells begin.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region};
 
+use crate::bell::Watch;
 use crate::layout::{Biases, Directory, Partitions, get, put};
 use crate::record::Ring;
 use crate::victim::Policy;
@@ -69,6 +70,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) tickets: Option<(Mode, Mode)>,
     /// When this process last looked for the dead.
     pub(crate) swept: M::AtomicU64,
+    /// Those of this process who wait without a thread.
+    pub(crate) watch: Mutex<Watch>,
 }
 
 /// Words of the region's header that are the manager's.
@@ -85,6 +88,8 @@ pub(crate) mod root {
     pub(crate) const FAMILIES: usize = 6;
     /// Null until somebody locks a range.
     pub(crate) const KEYSPACES: usize = 7;
+    /// Null until somebody waits without a thread.
+    pub(crate) const BELLS: usize = 8;
 }
 
 /// No process is called so: its slot would be 65,535.
@@ -153,6 +158,7 @@ impl<M: ConstMachine> Manager<M> {
             weak,
             recovery,
             swept: M::AtomicU64::default(),
+            watch: Mutex::default(),
             region,
         };
         inner.region.resolve(inner.partitions)?;
@@ -236,7 +242,9 @@ impl<M: ConstMachine> Inner<M> {
 
 /// Which cells are the roots', for the sweep.
 pub(crate) fn is_root<M: ConstMachine>(region: &Region<M>, offset: u32) -> Result<bool, Error> {
-    for number in [root::PARTITIONS, root::BIASES, root::DIRECTORY, root::RING, root::KEYSPACES] {
+    for number in
+        [root::PARTITIONS, root::BIASES, root::DIRECTORY, root::RING, root::KEYSPACES, root::BELLS]
+    {
         if get(region.root(number)?) == u64::from(offset) {
             return Ok(true);
         }

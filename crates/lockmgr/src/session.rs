@@ -227,7 +227,9 @@ impl<M: ConstMachine> Session<M> {
     fn wake_each(&self) -> Result<(), Error> {
         self.point("before the wake-up");
         for request in self.to_wake.take() {
-            M::wake(&self.request(request)?.state);
+            let request = self.request(request)?;
+            M::wake(&request.state);
+            self.ring_for(request)?;
         }
         Ok(())
     }

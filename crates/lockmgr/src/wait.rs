@@ -20,11 +20,11 @@ use crate::watch::Outcome;
 use crate::{Error, Reason};
 
 /// The longest sleep.
-const NAP_MAX: Duration = Duration::from_millis(50);
+pub(crate) const NAP_MAX: Duration = Duration::from_millis(50);
 /// How many naps between two searches for a deadlock, but for the first two.
-const DETECT_EVERY: u32 = 20;
+pub(crate) const DETECT_EVERY: u32 = 20;
 /// From this on a waiter looks for the dead, too.
-const NAP_DEATHS: Duration = Duration::from_millis(3);
+pub(crate) const NAP_DEATHS: Duration = Duration::from_millis(3);
 /// How often a process looks for them at most, in nanoseconds.
 const SWEEP_EVERY: u64 = 10_000_000;
 

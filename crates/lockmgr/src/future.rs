@@ -1,0 +1,207 @@
+//! Waiting without a thread: a lock as a future, in the same queues as all others.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+
+use latchwork_machine::{ConstMachine, Native};
+
+use crate::Error;
+use crate::layout::{get, put};
+use crate::mode::Mode;
+use crate::owner::{Owner, Step, Wait};
+use crate::queue::State;
+use crate::wait::{DETECT_EVERY, NAP_DEATHS, NAP_MAX};
+
+/// A lock that is being taken: see [`Owner::lock_async`].
+#[must_use = "a future does nothing until it is polled"]
+pub struct LockFuture<'o, 's, 'n, M: ConstMachine = Native> {
+    owner: &'o Owner<'s, M>,
+    name: &'n [u8],
+    mode: Mode,
+    wait: Wait,
+    state: Stage,
+}
+
+enum Stage {
+    New,
+    Waiting(Waiting),
+    Done,
+}
+
+/// A wait that has begun.
+struct Waiting {
+    id: u64,
+    /// Which wait of the owner it is.
+    request: u32,
+    ticket: u32,
+    /// What a conversion held before.
+    old: Option<Mode>,
+    nap: Duration,
+    naps: u32,
+    /// When it looks for deadlocks and the dead again.
+    next: u64,
+}
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    /// Takes a lock as [`lock`](Self::lock) does, without blocking the thread. It asks when it is
+    /// polled first; while it waits the owner can do nothing else.
+    ///
+    /// Works in any executor that keeps its task on this thread. Dropping it withdraws the request,
+    /// and gives the lock back if it was granted meanwhile: in any case all is as before.
+    ///
+    /// The first to wait in a process starts a thread, which ends when for 50 ms nobody waited; it
+    /// keeps the region mapped for as long. A deadlock is looked for when the task is polled: it is
+    /// woken for that, as often as a waiting thread would look. Who never waits so pays nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for `lock`; and [`Error::NoThread`].
+    pub fn lock_async<'o, 'n>(&'o self, name: &'n [u8], mode: Mode) -> LockFuture<'o, 's, 'n, M> {
+        self.lock_async_with(name, mode, Wait::Detect)
+    }
+
+    /// As [`lock_async`](Self::lock_async), waiting as told.
+    pub fn lock_async_with<'o, 'n>(
+        &'o self,
+        name: &'n [u8],
+        mode: Mode,
+        wait: Wait,
+    ) -> LockFuture<'o, 's, 'n, M> {
+        LockFuture { owner: self, name, mode, wait, state: Stage::New }
+    }
+}
+
+impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
+    /// Asks for the lock. True if it waits.
+    fn begin(&mut self) -> Result<bool, Error> {
+        let owner = self.owner;
+        let session = owner.session;
+        owner.ready()?;
+        // Before it is in a queue: who finds it there sees this, under the latch.
+        put(&owner.cell.bell, session.have_bell()?);
+        let asked = owner.request(self.name, self.mode, self.wait);
+        if asked != Ok(Step::Waiting) {
+            put(&owner.cell.bell, 0);
+            return asked.map(|_| false);
+        }
+        let request = owner.pending.get();
+        let old = if owner.converting.get() {
+            Some(State::of(get(&session.request(request)?.state)).mode)
+        } else {
+            None
+        };
+        let nap = session.inner().options.detect_after;
+        self.state = Stage::Waiting(Waiting {
+            id: session.inner().new_watch(),
+            request,
+            ticket: get(&owner.cell.ticket),
+            old,
+            nap,
+            naps: 0,
+            next: session.after(nap).at,
+        });
+        Ok(true)
+    }
+
+    /// The outcome, or nothing if it waits still and the waker will be called.
+    fn advance(&mut self, waker: &Waker) -> Result<Option<Result<(), Error>>, Error> {
+        if matches!(self.state, Stage::New) && !self.begin()? {
+            return Ok(Some(Ok(())));
+        }
+        let owner = self.owner;
+        let session = owner.session;
+        let Stage::Waiting(waiting) = &mut self.state else {
+            panic!("latchwork: a future was polled after its end")
+        };
+        if !waiting.is_of(owner) {
+            // The owner was told to go on by other means.
+            return Ok(Some(Err(Error::NotHeld)));
+        }
+        if let Some(end) = owner.poll()? {
+            return Ok(Some(end));
+        }
+        let deadline = if let Wait::Until(deadline) = self.wait { Some(deadline) } else { None };
+        if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+            return Ok(Some(if owner.cancel()? { Err(Error::TimedOut) } else { Ok(()) }));
+        }
+        if session.now() >= waiting.next {
+            if waiting.nap >= NAP_DEATHS {
+                session.sweep_sometimes()?;
+            }
+            if waiting.naps < 2 || waiting.naps.is_multiple_of(DETECT_EVERY) {
+                session.detect_from(owner.index)?;
+            }
+            waiting.naps += 1;
+            waiting.nap = (waiting.nap * 2).min(NAP_MAX);
+            waiting.next = session.after(waiting.nap).at;
+        }
+        let mut at = waiting.next;
+        if let Some(deadline) = deadline
+            && deadline.clock == session.after(Duration::ZERO).clock
+        {
+            at = at.min(deadline.at);
+        }
+        session.manager.inner.watch_for(waiting.id, waiting.request, at, waker.clone())?;
+        // What was decided before this was watched rang for nobody.
+        owner.poll()
+    }
+
+    /// Ends the wait, and undoes a grant that nobody was told of.
+    fn undo(&mut self) -> Result<(), Error> {
+        let owner = self.owner;
+        let stage = core::mem::replace(&mut self.state, Stage::Done);
+        let Stage::Waiting(waiting) = stage else { return Ok(()) };
+        owner.session.inner().forget_watch(waiting.id);
+        put(&owner.cell.bell, 0);
+        if !waiting.is_of(owner) || owner.cancel()? {
+            return Ok(());
+        }
+        owner.unlock(self.name)?;
+        waiting.old.map_or(Ok(()), |old| owner.downgrade(self.name, old))
+    }
+}
+
+impl Waiting {
+    /// Whether the owner is still in this wait.
+    fn is_of<M: ConstMachine>(&self, owner: &Owner<'_, M>) -> bool {
+        owner.pending.get() == self.request && get(&owner.cell.ticket) == self.ticket
+    }
+}
+
+impl<M: ConstMachine> Future for LockFuture<'_, '_, '_, M> {
+    type Output = Result<(), Error>;
+
+    /// # Panics
+    ///
+    /// If it is polled after it was ready.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let end = match this.advance(cx.waker()) {
+            Ok(None) => return Poll::Pending,
+            Ok(Some(end)) => {
+                if let Stage::Waiting(waiting) = &this.state {
+                    this.owner.session.inner().forget_watch(waiting.id);
+                }
+                put(&this.owner.cell.bell, 0);
+                end
+            }
+            Err(error) => {
+                // It cannot be looked after any more; if it cannot be withdrawn, it goes when its
+                // owner ends.
+                let _ = this.undo();
+                Err(error)
+            }
+        };
+        this.state = Stage::Done;
+        Poll::Ready(end)
+    }
+}
+
+impl<M: ConstMachine> Drop for LockFuture<'_, '_, '_, M> {
+    fn drop(&mut self) {
+        // What cannot be withdrawn goes when its owner ends.
+        let _ = self.undo();
+    }
+}
