@@ -55,8 +55,10 @@ fn read_header(file: &File, found: u64) -> Result<Header, Error> {
     let mut length = [0; 8];
     file.read_exact_at(&mut length, LIVE_AT as u64).map_err(|_| truncated(header.heap_at()))?;
     let length = header.check_length(u64::from_ne_bytes(length))?;
+    // Asked again: others grow the file first, and then say so in the header.
+    let found = file.metadata().map_or(found, |now| now.len());
     if found < length {
-        return Err(truncated(length));
+        return Err(Error::Truncated { needed: length, found });
     }
     Ok(header)
 }
