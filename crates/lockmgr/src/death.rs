@@ -114,7 +114,7 @@ impl<M: ConstMachine> Session<M> {
                 }
             }
         }
-        for (bias, word) in self.biases()?.lines[number as usize].iter().enumerate() {
+        for (bias, word) in self.biases(number)?.iter().enumerate() {
             let closed = get(word);
             if closed % 2 != 0 {
                 latched.collect(bias as u32, closed - 1)?;

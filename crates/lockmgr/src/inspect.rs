@@ -19,9 +19,10 @@ pub use self::busy::PartitionInfo;
 pub use self::deadlocks::{Deadlock, Party, Waiter};
 pub use self::edge::Edge;
 pub use self::verify::Verified;
+use crate::blocks::Blocks;
 use crate::layout::{
-    Biases, Directory, FREE, Heads, ORPHANED, OWNERS, Object, OwnerCell, OwnerPage, PARTITIONS,
-    Partitions, Request, Small, Spot, WEAK, WEAK_WORDS, WeakPage,
+    Directory, FREE, Heads, ORPHANED, OWNERS, Object, OwnerCell, OwnerPage, PARTITIONS, Request,
+    Small, Spot, WEAK, WEAK_WORDS, WeakPage,
 };
 use crate::manager::{READY, root};
 use crate::name;
@@ -37,8 +38,7 @@ const TRIES: u32 = 16;
 /// A manager that is only looked at.
 pub struct View<M: ConstMachine = Native> {
     region: Region<M>,
-    partitions: Offset<Partitions<M>>,
-    biases: Offset<Biases<M>>,
+    blocks: Blocks<M>,
     directory: Offset<Directory<M>>,
     fingerprint: u64,
 }
@@ -121,14 +121,11 @@ impl<M: ConstMachine> View<M> {
         }
         let at = |number| Ok::<u32, Error>(seen(region.root(number)?) as u32);
         let view = Self {
-            partitions: Offset::from_raw(at(root::PARTITIONS)?),
-            biases: Offset::from_raw(at(root::BIASES)?),
+            blocks: Blocks::read(&region, (root::PARTITIONS, root::BIASES))?,
             directory: Offset::from_raw(at(root::DIRECTORY)?),
             fingerprint: seen(region.root(root::MODES)?),
             region,
         };
-        view.region.resolve(view.partitions)?;
-        view.region.resolve(view.biases)?;
         view.region.resolve(view.directory)?;
         Ok(Some(view))
     }
@@ -149,9 +146,12 @@ impl<M: ConstMachine> View<M> {
     ///
     /// [`Error::Region`].
     pub fn latched(&self) -> Result<Vec<(u32, u32)>, Error> {
-        let lines = &self.region.resolve(self.partitions)?.lines;
-        let held = lines.iter().enumerate().map(|(at, line)| (at as u32, seen(&line.latch)));
-        Ok(held.filter(|(_, latch)| *latch != 0).map(|(at, latch)| (at, latch - 1)).collect())
+        let mut held = Vec::new();
+        for number in 0..PARTITIONS {
+            let latch = seen(&self.blocks.partition(&self.region, number)?.latch);
+            held.extend(latch.checked_sub(1).map(|thread| (number, thread)));
+        }
+        Ok(held)
     }
 
     /// Who holds and who waits for what.
@@ -203,7 +203,7 @@ impl<M: ConstMachine> View<M> {
     }
 
     fn partition(&self, number: u32) -> Result<Contents, Error> {
-        let line = &self.region.resolve(self.partitions)?.lines[number as usize];
+        let line = self.blocks.partition(&self.region, number)?;
         let (table, fresh) = (seen(&line.heads), seen(&line.fresh));
         let mut contents = Contents::default();
         for table in [table, if fresh == table { 0 } else { fresh }] {
@@ -363,12 +363,11 @@ impl<M: ConstMachine> View<M> {
             return Ok(());
         }
         let weak: &WeakPage<M> = self.region.resolve(Offset::from_raw(weak))?;
-        let biases = self.region.resolve(self.biases)?;
         for at in 0..WEAK {
             let word = seen(&weak.states[at]);
             let entry = Entry::of(word);
             let spot = Spot::of(seen(&weak.hashes[at]));
-            let bias = seen(&biases.lines[spot.partition as usize][spot.bias as usize]);
+            let bias = seen(&self.blocks.biases(&self.region, spot.partition)?[spot.bias as usize]);
             if entry.count == 0 || entry.length > WEAK_WORDS * 8 || entry.bias != bias {
                 continue;
             }

@@ -2,7 +2,7 @@
 //!
 //! | cell | bytes | whose |
 //! |---|---|---|
-//! | partitions | 65,472 | 1,022 lines, each with a latch; guarded by it |
+//! | partitions | 65,472 | 1,022 lines in each of 16 blocks, each with a latch; guarded by it |
 //! | biases | 65,472 | a line of 16 for each partition; written under its latch, read by all |
 //! | heads | 64 to 65,472 | a partition's hash chains |
 //! | object | 64 and more | a name that is locked; guarded by its partition's latch |
@@ -21,8 +21,10 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::Plain;
 
-/// Partitions: as many lines as a block has cells.
-pub(crate) const PARTITIONS: u32 = 1022;
+/// Partitions of a block: as many lines as one has.
+const LINES: u32 = 1022;
+/// Partitions of all blocks: see `blocks.rs`.
+pub(crate) const PARTITIONS: u32 = LINES * crate::blocks::BLOCKS as u32;
 /// Biases of each partition.
 pub(crate) const BIASES: u32 = 16;
 /// Owners of a page.
@@ -68,18 +70,18 @@ pub(crate) struct Partition<M: Machine> {
     pub(crate) strong: [M::AtomicU16; BIASES as usize],
 }
 
-/// All partitions. The padding puts each in a line of its own.
+/// A block of partitions. The padding puts each in a line of its own.
 #[repr(C)]
 pub(crate) struct Partitions<M: Machine> {
     pad: [M::AtomicU64; 7],
-    pub(crate) lines: [Partition<M>; PARTITIONS as usize],
+    pub(crate) lines: [Partition<M>; LINES as usize],
 }
 
-/// By partition, its biases: even is open to weak locks, odd is closed. See `weak.rs`.
+/// By partition of a block, its biases: even is open to weak locks, odd is closed. See `weak.rs`.
 #[repr(C)]
 pub(crate) struct Biases<M: Machine> {
     pad: [M::AtomicU64; 7],
-    pub(crate) lines: [[M::AtomicU32; BIASES as usize]; PARTITIONS as usize],
+    pub(crate) lines: [[M::AtomicU32; BIASES as usize]; LINES as usize],
 }
 
 /// Chains of objects.
@@ -207,7 +209,9 @@ pub(crate) const ORPHANED: u32 = 2;
 pub(crate) struct OwnerPage<M: Machine> {
     /// One more than the thread slot that they belong to; zero is nobody's.
     pub(crate) thread: M::AtomicU32,
-    pad: [M::AtomicU32; 13],
+    /// Owners from here on never had a weak page: who collects weak locks does not look at them.
+    pub(crate) weak_end: M::AtomicU32,
+    pad: [M::AtomicU32; 12],
     pub(crate) owners: [OwnerCell<M>; OWNERS as usize],
     rest: [M::AtomicU64; 8],
 }

@@ -41,7 +41,7 @@
 //! | file | what |
 //! |---|---|
 //! | `mode`, `preset` | which modes conflict, and what two make together |
-//! | `name`, `layout` | names, and the cells in the region |
+//! | `name`, `layout`, `blocks` | names, and the cells in the region |
 //! | `manager`, `session`, `owner` | what a user has in hand |
 //! | `request`, `release` | what an owner does |
 //! | `family`, `trade`, `batch` | children, savepoints; locks handed on; several deeds in one call |
@@ -80,6 +80,7 @@
 
 mod batch;
 mod bell;
+mod blocks;
 mod death;
 mod detect;
 mod error;
@@ -93,6 +94,7 @@ mod mode;
 mod name;
 mod note;
 mod owner;
+mod places;
 mod point;
 mod preset;
 mod queue;

@@ -8,6 +8,7 @@ use latchwork_machine::{ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region};
 
 use crate::bell::Watch;
+use crate::blocks::{BLOCKS, Blocks};
 use crate::layout::{Biases, Directory, Partitions, get, put};
 use crate::record::Ring;
 use crate::victim::Policy;
@@ -61,8 +62,7 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) modes: Modes,
     pub(crate) options: Options,
     pub(crate) seed: u64,
-    pub(crate) partitions: Offset<Partitions<M>>,
-    pub(crate) biases: Offset<Biases<M>>,
+    pub(crate) blocks: Blocks<M>,
     pub(crate) directory: Offset<Directory<M>>,
     pub(crate) weak: bool,
     pub(crate) recovery: Option<Recovery>,
@@ -78,8 +78,6 @@ pub(crate) struct Inner<M: ConstMachine> {
 pub(crate) mod root {
     /// Zero, the name of who lays the manager out, or `READY`.
     pub(crate) const STATE: usize = 0;
-    pub(crate) const PARTITIONS: usize = 1;
-    pub(crate) const BIASES: usize = 2;
     pub(crate) const DIRECTORY: usize = 3;
     pub(crate) const MODES: usize = 4;
     /// The last deadlocks: see `record.rs`.
@@ -90,6 +88,10 @@ pub(crate) mod root {
     pub(crate) const KEYSPACES: usize = 7;
     /// Null until somebody waits without a thread.
     pub(crate) const BELLS: usize = 8;
+    /// As many as there are blocks.
+    pub(crate) const PARTITIONS: usize = 16;
+    /// As many.
+    pub(crate) const BIASES: usize = PARTITIONS + crate::blocks::BLOCKS;
 }
 
 /// No process is called so: its slot would be 65,535.
@@ -143,7 +145,6 @@ impl<M: ConstMachine> Manager<M> {
             return Err(Error::Foreign);
         }
         let at = |number| Ok::<u32, Error>(get(region.root(number)?) as u32);
-        let (partitions, biases) = (at(root::PARTITIONS)?, at(root::BIASES)?);
         let directory = at(root::DIRECTORY)?;
         let seed = region.creation() as u64;
         let weak = options.weak && M::heavy_barrier();
@@ -152,8 +153,7 @@ impl<M: ConstMachine> Manager<M> {
             modes,
             options,
             seed,
-            partitions: Offset::from_raw(partitions),
-            biases: Offset::from_raw(biases),
+            blocks: Blocks::read(&region, (root::PARTITIONS, root::BIASES))?,
             directory: Offset::from_raw(directory),
             weak,
             recovery,
@@ -161,8 +161,6 @@ impl<M: ConstMachine> Manager<M> {
             watch: Mutex::default(),
             region,
         };
-        inner.region.resolve(inner.partitions)?;
-        inner.region.resolve(inner.biases)?;
         inner.region.resolve(inner.directory)?;
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -206,15 +204,17 @@ fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes) -> Result<(), Err
         put(region.root(number)?, u64::from(offset));
         Ok(())
     };
-    if get(region.root(root::PARTITIONS)?) == 0 {
-        let cell = thread.alloc::<Partitions<M>>()?;
-        place(root::PARTITIONS, cell.offset().raw())?;
-        cell.publish();
-    }
-    if get(region.root(root::BIASES)?) == 0 {
-        let cell = thread.alloc::<Biases<M>>()?;
-        place(root::BIASES, cell.offset().raw())?;
-        cell.publish();
+    for block in 0..BLOCKS {
+        if get(region.root(root::PARTITIONS + block)?) == 0 {
+            let cell = thread.alloc::<Partitions<M>>()?;
+            place(root::PARTITIONS + block, cell.offset().raw())?;
+            cell.publish();
+        }
+        if get(region.root(root::BIASES + block)?) == 0 {
+            let cell = thread.alloc::<Biases<M>>()?;
+            place(root::BIASES + block, cell.offset().raw())?;
+            cell.publish();
+        }
     }
     if get(region.root(root::DIRECTORY)?) == 0 {
         let cell = thread.alloc::<Directory<M>>()?;
@@ -242,9 +242,8 @@ impl<M: ConstMachine> Inner<M> {
 
 /// Which cells are the roots', for the sweep.
 pub(crate) fn is_root<M: ConstMachine>(region: &Region<M>, offset: u32) -> Result<bool, Error> {
-    for number in
-        [root::PARTITIONS, root::BIASES, root::DIRECTORY, root::RING, root::KEYSPACES, root::BELLS]
-    {
+    let blocks = root::PARTITIONS..root::BIASES + BLOCKS;
+    for number in blocks.chain([root::DIRECTORY, root::RING, root::KEYSPACES, root::BELLS]) {
         if get(region.root(number)?) == u64::from(offset) {
             return Ok(true);
         }

@@ -98,7 +98,7 @@ unsafe impl<M: ConstMachine, const W: usize> Plain for Claim<M, W> {}
 
 const _: () = {
     use latchwork_machine::Native;
-    assert!(size_of::<Keyspaces<Native>>() == 4088);
+    assert!(size_of::<Keyspaces<Native>>() == 65_408);
     assert!(size_of::<Keyspace<Native>>() <= 248);
     assert!(size_of::<Short<Native>>() == 120);
     assert!(size_of::<Claim<Native, 504>>() == 4088);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use latchwork_machine::{Clock, ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region, Thread};
 
+use crate::blocks::Blocks;
 use crate::layout::{
-    Biases, FREE, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Partitions, Request,
-    Small, get, put,
+    FREE, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, get, put,
 };
 use crate::manager::Inner;
 use crate::name::{self, Name};
@@ -24,8 +24,7 @@ use crate::{Error, Manager, Modes};
 pub struct Session<M: ConstMachine = Native> {
     pub(crate) manager: Manager<M>,
     pub(crate) thread: Thread<M>,
-    partitions: Offset<Partitions<M>>,
-    biases: Offset<Biases<M>>,
+    blocks: Blocks<M>,
     /// The request that left its owner's list last; null if it is in use again. See `death.rs`.
     pub(crate) spare: Cell<u32>,
     /// Pages of owners, by their place in the directory.
@@ -48,8 +47,7 @@ impl<M: ConstMachine> Manager<M> {
         Ok(Session {
             manager: self.clone(),
             thread,
-            partitions: self.inner.partitions,
-            biases: self.inner.biases,
+            blocks: self.inner.blocks,
             spare: Cell::new(0),
             pages: RefCell::default(),
             to_wake: RefCell::default(),
@@ -93,14 +91,12 @@ impl<M: ConstMachine> Session<M> {
 
     #[inline(always)]
     pub(crate) fn partition(&self, number: u32) -> Result<&Partition<M>, Error> {
-        let lines = &self.region().resolve(self.partitions)?.lines;
-        // A number out of a damaged request may be any.
-        lines.get(number as usize).map_or_else(crate::table::ring, Ok)
+        self.blocks.partition(self.region(), number)
     }
 
     #[inline(always)]
-    pub(crate) fn biases(&self) -> Result<&Biases<M>, Error> {
-        Ok(self.region().resolve(self.biases)?)
+    pub(crate) fn biases(&self, partition: u32) -> Result<&[M::AtomicU32; 16], Error> {
+        self.blocks.biases(self.region(), partition)
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 //!
 //! # The bias
 //!
-//! Names share 16,352 *biases* by their hash. Even is open: weak locks on these names lie in their
+//! Names share 261,632 *biases* by their hash. Even is open: weak locks on these names lie in their
 //! owners' pages, strong ones are not to be had. Odd is closed: all locks on these names are in the
 //! table. Every change adds one, so a weak lock's entry notes the bias under which it was taken,
 //! and **counts only while the bias has that value**.
@@ -109,6 +109,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[inline(never)]
     fn make_weak_page(&self) -> Result<(), Error> {
         let cell = self.session.thread.alloc::<WeakPage<M>>()?;
+        self.session.note_weak(self.index)?;
         put(&self.cell.weak, cell.offset().raw());
         cell.publish();
         Ok(())
@@ -145,7 +146,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// Takes a weak lock in the page. False if it must be taken in the table.
     #[inline]
     pub(crate) fn weak_lock(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Result<bool, Error> {
-        let bias = &self.session.biases()?.lines[spot.partition as usize][spot.bias as usize];
+        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
         let seen = get(bias);
         if seen % 2 != 0 || name.bytes.len() > LENGTH_MAX {
             return Ok(false);
@@ -266,7 +267,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         spot: Spot,
         all: bool,
     ) -> Result<(), Error> {
-        let bias = &self.session.biases()?.lines[spot.partition as usize][spot.bias as usize];
+        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
         let entry = Entry::of(get(&page.states[at]));
         let count = if all { 0 } else { entry.count - 1 };
         put(&page.states[at], Entry { count, ..entry }.word());
@@ -294,8 +295,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let entry = Entry::of(get(&page.states[at]));
         let hash = get(&page.hashes[at]);
         let spot = Spot::of(hash);
-        let biases = self.session.biases()?;
-        if entry.bias == get(&biases.lines[spot.partition as usize][spot.bias as usize]) {
+        if entry.bias == get(&self.session.biases(spot.partition)?[spot.bias as usize]) {
             return Ok(());
         }
         let bytes = name::read::<M>(&page.names[at], entry.length);
@@ -355,7 +355,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Closes a bias, if it is open, and moves all weak locks under it to the table.
     #[inline]
     pub(crate) fn close(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases()?.lines[self.number as usize][bias as usize % 16];
+        let word = &self.session.biases(self.number)?[bias as usize % 16];
         put(&self.misses, 0);
         if get(word) % 2 != 0 { Ok(()) } else { self.close_open(bias) }
     }
@@ -363,7 +363,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[cold]
     #[inline(never)]
     fn close_open(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases()?.lines[self.number as usize][bias as usize % 16];
+        let word = &self.session.biases(self.number)?[bias as usize % 16];
         let open = get(word);
         put(word, open + 1);
         self.session.point("bias closed");
@@ -377,7 +377,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn collect(&self, bias: u32, open: u32) -> Result<(), Error> {
         let session = self.session;
         let first = bias as usize % (WEAK / GROUP) * GROUP;
-        for (owner, cell) in session.each_owner() {
+        for (owner, cell) in session.each_weak() {
             let page = get(&cell.weak);
             if page == 0 {
                 continue;
@@ -424,7 +424,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Counts a weak request that had to come here, and opens its bias again if many have.
     pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases()?.lines[self.number as usize][bias as usize % 16];
+        let word = &self.session.biases(self.number)?[bias as usize % 16];
         let closed = get(word);
         if closed % 2 == 0 || !self.session.inner().weak {
             return Ok(());

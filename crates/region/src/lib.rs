@@ -48,6 +48,7 @@ mod file;
 mod header;
 mod memory;
 mod open;
+mod places;
 mod plain;
 mod region;
 mod slab;

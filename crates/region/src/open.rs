@@ -74,8 +74,8 @@ impl<M: ConstMachine> Region<M> {
         // SAFETY: the first page is there, and nobody else has the memory yet.
         unsafe { core::ptr::copy_nonoverlapping(fixed.as_ptr(), memory.base(), fixed.len()) };
         let region = Self::build(memory.into(), header, None);
-        // Relaxed: nobody else has it.
-        region.live().length.store(header.first_length(), Relaxed);
+        // Relaxed: nobody else has it. On the heap it is all there, and never grows.
+        region.live().length.store(region.inner.memory.mapped(), Relaxed);
         region.join_in()
     }
 

@@ -146,7 +146,10 @@ impl World {
 
     fn forwarded(&self, me: usize, address: usize) -> Option<u64> {
         let stores = &self.threads[me].stores;
-        stores.iter().rev().find(|s| s.address == address).map(|s| s.value)
+        // A word may lie in a wider one: memory is zeroed by eight bytes, and used by four.
+        let covers = |s: &&Store| (s.address..s.address + s.bytes as usize).contains(&address);
+        let last = stores.iter().rev().find(covers);
+        last.map(|s| s.value >> (8 * (address - s.address)))
     }
 
     fn load(&mut self, me: usize, address: usize) -> Access {

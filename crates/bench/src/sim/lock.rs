@@ -46,6 +46,8 @@ pub struct Subject {
     pub rival: bool,
     /// Whether it has shares.
     pub shared: bool,
+    /// Whether it is a lock manager: for workloads with [`Names`](super::Names).
+    pub manager: bool,
 }
 
 const OURS: &[Subject] = &[
@@ -62,9 +64,26 @@ const MADE_HERE: &[Subject] = &[
         title: "LWLock of before 2014: its state under a spinlock",
         rival: true,
         shared: true,
+        manager: false,
     },
-    Subject { name: "none", title: "no lock: an unsafe bound", rival: true, shared: true },
+    Subject {
+        name: "none",
+        title: "no lock: an unsafe bound",
+        rival: true,
+        shared: true,
+        manager: false,
+    },
 ];
+
+/// Lock managers, for the workloads that are about one.
+const MANAGERS: &[Subject] = &[
+    manager("lockmgr", "our lock manager"),
+    manager("lockmgr-table", "the same, its weak locks in the table like all others"),
+];
+
+const fn manager(name: &'static str, title: &'static str) -> Subject {
+    Subject { name, title, rival: false, shared: true, manager: true }
+}
 
 /// Single operations on one line, for the workload `line`: they exclude nobody.
 const OPERATIONS: &[Subject] = &[
@@ -73,21 +92,21 @@ const OPERATIONS: &[Subject] = &[
     operation("cas-fai", "fetch_add made of compare_exchange"),
 ];
 
+/// Somebody else's, without shares.
 const fn operation(name: &'static str, title: &'static str) -> Subject {
-    Subject { name, title, rival: true, shared: false }
+    Subject { name, title, rival: true, shared: false, manager: false }
 }
 
 const fn ours(name: &'static str, title: &'static str, shared: bool) -> Subject {
-    Subject { name, title, rival: false, shared }
+    Subject { name, title, rival: false, shared, manager: false }
 }
 
 impl Subject {
-    /// All locks, ours first, and the operations of the workload `line`.
+    /// All locks, ours first, the operations of the workload `line`, and lock managers.
     pub fn all() -> Vec<Self> {
         let theirs = classic::NAMES.iter().filter(|n| n.short != "rcl");
-        let theirs =
-            theirs.map(|n| Self { name: n.short, title: n.title, rival: true, shared: false });
-        let rest = MADE_HERE.iter().chain(OPERATIONS).copied();
+        let theirs = theirs.map(|n| operation(n.short, n.title));
+        let rest = MADE_HERE.iter().chain(OPERATIONS).chain(MANAGERS).copied();
         OURS.iter().copied().chain(theirs).chain(rest).collect()
     }
 

@@ -1,10 +1,11 @@
 //! The same latches on machines that nobody here owns.
 //!
-//! A run is a machine, a workload, a lock and a number of threads. Thread `n` is pinned to
+//! A run is a machine, a workload, a lock or lock manager, and a number of threads. Thread `n` is pinned to
 //! processor `n`, so sockets fill one after another; more threads than processors share them. What
 //! is printed is simulated, and says so in its `machine`.
 
 mod lock;
+mod manager;
 mod published;
 mod run;
 mod seeds;
@@ -14,4 +15,4 @@ pub use lock::{SimLock, Subject};
 pub use published::{FIGURES, Figure, Judged};
 pub use run::{Plan, Point, RunError, run};
 pub use seeds::{CLAIMS, Claim, Verdict as SeedVerdict};
-pub use workload::{ALL, Shape, Workload};
+pub use workload::{ALL, Names, Shape, Workload};

@@ -6,7 +6,8 @@ use hdrhistogram::Histogram;
 use latchwork_sim::{Misses, Simulation, Spec, Stuck, clock, work};
 use serde::Serialize;
 
-use super::lock::Subject;
+use super::lock::{SimLock, Subject};
+use super::manager::Bank;
 use super::workload::{Dice, Shared, Workload, operation};
 
 /// What to run.
@@ -53,6 +54,8 @@ pub struct Point {
     pub near_per_op: f64,
     /// Transfers of lines an operation across sockets.
     pub far_per_op: f64,
+    /// Of a lock manager, the part of requests that it granted in their owners' own memory.
+    pub weak: Option<f64>,
     /// Accesses to shared memory that were simulated.
     pub accesses: u64,
     /// Seconds that the host took.
@@ -62,58 +65,119 @@ pub struct Point {
     pub misses: Vec<(String, Misses)>,
 }
 
-struct Tally {
+pub(super) struct Tally {
     ops: Vec<u64>,
     waits: Histogram<u64>,
+}
+
+/// When to count, and the counts.
+pub(super) struct Watch<'a> {
+    me: usize,
+    from: f64,
+    until: f64,
+    tally: &'a RefCell<Tally>,
+}
+
+impl Watch<'_> {
+    /// Whether the run is not over.
+    pub(super) fn goes_on(&self) -> bool {
+        now() < self.until
+    }
+
+    /// Acquires something, and notes how long that took.
+    pub(super) fn waited(&self, enter: &mut dyn FnMut()) {
+        let asked = now();
+        enter();
+        let waited = now() - asked;
+        if asked >= self.from {
+            self.tally.borrow_mut().waits.saturating_record(waited.max(1.0) as u64);
+        }
+    }
+
+    /// An operation is done.
+    pub(super) fn done(&self) {
+        if (self.from..self.until).contains(&now()) {
+            self.tally.borrow_mut().ops[self.me] += 1;
+        }
+    }
+}
+
+/// What the threads of a run have in common.
+enum Common {
+    Latch(Box<dyn SimLock>, Shared),
+    Manager(Bank),
+}
+
+impl Common {
+    fn new(plan: &Plan<'_>) -> Result<Self, RunError> {
+        let Plan { workload, subject, threads, .. } = plan;
+        if !workload.takes(subject) {
+            return Err(RunError::Unfit(workload.name, subject.name));
+        }
+        if let Some(names) = workload.names.filter(|_| subject.manager) {
+            return Ok(Self::Manager(Bank::new(subject, workload, names, *threads)?));
+        }
+        let lock = subject.make(*threads).ok_or(RunError::Threads(subject.name, *threads))?;
+        Ok(Self::Latch(lock, Shared::new(&workload.shape)))
+    }
+
+    fn label(&self, plan: &Plan<'_>, simulation: &mut Simulation) {
+        let (lock, shared) = match self {
+            Self::Latch(lock, shared) => (lock, shared),
+            Self::Manager(bank) => return bank.label(simulation),
+        };
+        for (name, part) in shared.parts() {
+            simulation.label(part, name);
+            simulation.warm(part, plan.threads);
+        }
+        let ((start, len), name) = (lock.place(), plan.subject.name);
+        simulation.label_at(start, len, name);
+        for (offset, len, field) in lock.fields() {
+            simulation.label_at(start + offset, *len, format!("{name}.{field}"));
+        }
+    }
+
+    fn live(&self, plan: &Plan<'_>, watch: &Watch<'_>) {
+        let mut dice = Dice::new(plan.seed, watch.me);
+        // Out of step, as threads are that come through a barrier.
+        work(dice.below(1000) as u64);
+        match self {
+            Self::Manager(bank) => bank.live(watch.me, &mut dice, watch),
+            Self::Latch(lock, shared) => {
+                let shape = &plan.workload.shape;
+                while watch.goes_on() {
+                    operation(shape, &**lock, shared, watch.me, &mut dice, |enter| {
+                        watch.waited(enter);
+                    });
+                    watch.done();
+                }
+            }
+        }
+    }
 }
 
 /// Runs it.
 ///
 /// # Errors
 ///
-/// If the lock cannot serve so many threads, or its threads are stuck.
+/// If the lock cannot serve so many threads, or this workload, or its threads are stuck.
 pub fn run(plan: &Plan<'_>) -> Result<Point, RunError> {
-    let lock = plan.subject.make(plan.threads);
-    let lock = lock.ok_or(RunError::Threads(plan.subject.name, plan.threads))?;
-    let shape = &plan.workload.shape;
-    let shared = Shared::new(shape);
+    let common = Common::new(plan)?;
     let waits = Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that make sense");
     let tally = RefCell::new(Tally { ops: vec![0; plan.threads], waits });
     let mut simulation = Simulation::new(plan.spec, plan.seed);
-    for (name, part) in shared.parts() {
-        simulation.label(part, name);
-        simulation.warm(part, plan.threads);
-    }
-    let (start, len) = lock.place();
-    simulation.label_at(start, len, plan.subject.name);
-    for (offset, len, field) in lock.fields() {
-        simulation.label_at(start + offset, *len, format!("{}.{field}", plan.subject.name));
-    }
+    common.label(plan, &mut simulation);
     let (from, until) = (plan.ns / 4.0, plan.ns * 1.25);
     let body = |me: usize| {
-        let (lock, shared, tally) = (&*lock, &shared, &tally);
-        let mut dice = Dice::new(plan.seed, me);
-        let life = move || {
-            // Out of step, as threads are that come through a barrier.
-            work(dice.below(1000) as u64);
-            while now() < until {
-                operation(shape, lock, shared, me, &mut dice, |enter| {
-                    let asked = now();
-                    enter();
-                    let waited = now() - asked;
-                    if asked >= from {
-                        tally.borrow_mut().waits.saturating_record(waited.max(1.0) as u64);
-                    }
-                });
-                if (from..until).contains(&now()) {
-                    tally.borrow_mut().ops[me] += 1;
-                }
-            }
-        };
-        Box::new(life) as Box<dyn FnOnce()>
+        let (common, watch) = (&common, Watch { me, from, until, tally: &tally });
+        Box::new(move || common.live(plan, &watch)) as Box<dyn FnOnce()>
     };
     let outcome = simulation.run((0..plan.threads).map(body).collect());
     let outcome = outcome.map_err(|stuck| RunError::Stuck(plan.subject.name, stuck))?;
+    let weak = match &common {
+        Common::Manager(bank) => Some(bank.judge(plan.subject.name)?),
+        Common::Latch(..) => None,
+    };
     let Tally { ops, waits } = tally.into_inner();
     let total: u64 = ops.iter().sum();
     let (near, far) =
@@ -133,6 +197,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Point, RunError> {
         max_ns: waits.max() as f64,
         near_per_op: near as f64 / all.max(1.0),
         far_per_op: far as f64 / all.max(1.0),
+        weak,
         accesses: outcome.accesses,
         host_s: outcome.host.as_secs_f64(),
         misses: outcome.misses,
@@ -160,6 +225,10 @@ fn fairness(mut ops: Vec<u64>) -> f64 {
 pub enum RunError {
     /// The lock cannot serve so many threads.
     Threads(&'static str, usize),
+    /// The workload is not about such a lock.
+    Unfit(&'static str, &'static str),
+    /// A lock manager did something wrong.
+    Manager(&'static str, String),
     /// The lock's threads are stuck: it has a fault, or the simulator.
     Stuck(&'static str, Box<Stuck>),
 }
@@ -168,6 +237,8 @@ impl std::fmt::Display for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Threads(name, threads) => write!(f, "{name} cannot serve {threads} threads"),
+            Self::Unfit(workload, name) => write!(f, "{workload} is not about {name}"),
+            Self::Manager(name, what) => write!(f, "{name}: {what}"),
             Self::Stuck(name, stuck) => write!(f, "{name}: {stuck}"),
         }
     }

@@ -31,13 +31,19 @@ struct Line {
     far_per_op: f64,
 }
 
+/// Whether the lines under this label are alike.
+fn many(label: &str) -> bool {
+    let known = ["data", "table", "pins", "biases", "directory", "chains", "weak-page"];
+    known.contains(&label) || label.starts_with("cells-of-")
+}
+
 /// With the lines of a workload's data, of which there are many alike, summed up.
 fn summed(misses: Vec<(String, Misses)>) -> Vec<(String, Misses)> {
     let mut sums: Vec<(String, Misses)> = Vec::new();
     for (line, seen) in misses {
         let (label, _) = line.split_once('+').unwrap_or((&line, ""));
         let label = label.trim_end();
-        let name = if ["data", "table", "pins"].contains(&label) { label } else { &line };
+        let name = if many(label) { label } else { &line };
         match sums.iter_mut().find(|(known, _)| known == name) {
             Some((_, sum)) => {
                 sum.near += seen.near;
@@ -74,7 +80,7 @@ impl Told {
             machine: point.machine.clone(),
             threads,
             procs: 1,
-            params: Params::new(scene),
+            params: Params::new(scene, &latch),
             line,
             share: rounded(seen.cycles as f64 / total.max(1) as f64),
             ns_per_op: rounded(seen.cycles as f64 / scene.spec.ghz / ops),

@@ -117,7 +117,10 @@ pub(super) fn workloads(args: &ListArgs) -> anyhow::Result<ExitCode> {
         table(&["workload", "what it stands for", "inside", "outside", "latches"], 2..4);
     let mut rows = Vec::new();
     for workload in ALL {
-        let (inside, outside) = (workload.shape.inside, workload.shape.outside);
+        // Those of its own first: a lock manager's, or those of latches.
+        let first = workload.locks.first().and_then(|name| Subject::named(name));
+        let first = first.expect("a workload has latches of its own, which there are");
+        let (inside, outside) = (workload.inside(&first), workload.outside(&first));
         table.add_row([
             workload.name.to_owned(),
             workload.title.to_owned(),
@@ -128,6 +131,7 @@ pub(super) fn workloads(args: &ListArgs) -> anyhow::Result<ExitCode> {
         rows.push(json!({
             "workload": workload.name, "title": workload.title, "inside": inside,
             "outside": outside, "latches": workload.locks,
+            "objects": workload.names.map(|names| names.objects()),
         }));
     }
     let after = "inside, outside: cycles of computing under the latch, and between sections";
@@ -140,11 +144,15 @@ pub(super) fn latches(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let mut rows = Vec::new();
     for latch in Subject::all() {
         let whose = if latch.rival { "rival" } else { "ours" };
-        let kind = if latch.shared { "reader-writer" } else { "exclusive" };
+        let kind = match (latch.manager, latch.shared) {
+            (true, _) => "lock manager",
+            (false, true) => "reader-writer",
+            (false, false) => "exclusive",
+        };
         table.add_row([latch.name, whose, kind, latch.title]);
         rows.push(json!({
             "subject": latch.name, "rival": latch.rival, "shared": latch.shared,
-            "title": latch.title,
+            "manager": latch.manager, "title": latch.title,
         }));
     }
     printed(args.json, &rows, &table, "")

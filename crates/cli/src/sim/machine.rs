@@ -14,7 +14,7 @@ pub(super) const HERE: &str = "here";
 
 /// An argument that makes no sense: said on stderr, exit code 2.
 #[derive(Debug)]
-pub(super) struct Misuse(String);
+pub(super) struct Misuse(pub(super) String);
 
 impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -50,13 +50,14 @@ pub(crate) enum What {
   latchwork sim run --machine broadwell-ex-192 --workload hash-table
   latchwork sim run --machine rome-128 --workload lock1 --latch qspinlock,shfl-mutex --threads 1..512
   latchwork sim run --machine ./mine.toml --threads 1,2,4,..80 --seeds 5 --plot mine.svg
+  latchwork sim run --workload lockmgr-disjoint --threads 1,24,192 --objects 1
   latchwork sim run --machine here --workload lock-loop --threads 1,2 --json")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     load: Load,
 
-    /// Latches, the one that others are compared with first [default: the workload's own; see
-    /// `sim latches`]
+    /// Latches, or lock managers for the workloads lockmgr-..; the one that others are compared with
+    /// first [default: the workload's own; see `sim latches`]
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = latch())]
     latch: Vec<Subject>,
 
@@ -96,7 +97,7 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     load: Load,
 
-    /// The latch [default: the workload's first]
+    /// The latch, or for the workloads lockmgr-.. the lock manager [default: the workload's first]
     #[arg(long, value_name = "NAME", value_parser = latch())]
     latch: Option<Subject>,
 
@@ -143,6 +144,12 @@ struct Load {
     /// Cycles between sections, instead of the workload's
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
     outside: Option<u64>,
+
+    /// For the workloads lockmgr-..: objects of each thread, or that all lock, instead of the
+    /// workload's
+    #[arg(long, value_name = "N",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    objects: Option<usize>,
 }
 
 fn workload() -> impl TypedValueParser<Value = Workload> {
@@ -173,6 +180,13 @@ impl Load {
         let mut workload = self.workload;
         workload.shape.inside = self.inside.unwrap_or(workload.shape.inside);
         workload.shape.outside = self.outside.unwrap_or(workload.shape.outside);
+        if let Some(names) = &mut workload.names {
+            names.outside = self.outside.unwrap_or(names.outside);
+            *names = self.objects.map_or(*names, |objects| names.with_objects(objects));
+        } else if self.objects.is_some() {
+            let said = format!("{} locks no objects: --objects is for lockmgr-..", workload.name);
+            return Ok(Err(machine::Misuse(said)));
+        }
         Ok(Ok(Scene { spec, workload, ns: self.us as f64 * 1e3, us: self.us, seed: self.seed }))
     }
 }
@@ -180,6 +194,19 @@ impl Load {
 /// The latches that a workload is about.
 fn own(workload: &Workload) -> Vec<Subject> {
     workload.locks.iter().filter_map(|name| Subject::named(name)).collect()
+}
+
+/// What is wrong with giving these latches or managers to a workload.
+fn unfit(workload: &Workload, latches: &[Subject]) -> Option<String> {
+    let latch = latches.iter().find(|latch| !workload.takes(latch))?;
+    let (what, name, own) = (workload.name, latch.name, workload.locks.join(", "));
+    Some(match latch.manager {
+        true => format!(
+            "{name} is a lock manager, and {what} is about latches; \
+             for lock managers there are the workloads lockmgr-.."
+        ),
+        false => format!("{name} is a latch, and {what} is about lock managers: {own}"),
+    })
 }
 
 /// Does it.
@@ -207,6 +234,9 @@ fn sweep(args: RunArgs) -> anyhow::Result<ExitCode> {
         Err(misuse) => return misused(&misuse),
     };
     let latches = if args.latch.is_empty() { own(&scene.workload) } else { args.latch };
+    if let Some(unfit) = unfit(&scene.workload, &latches) {
+        return misused(&unfit);
+    }
     let threads = args.threads.unwrap_or_else(|| Threads::up_to(scene.spec.topology.cpus()));
     let jobs =
         args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -242,6 +272,9 @@ fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let Some(latch) = args.latch.or_else(|| own(&scene.workload).first().copied()) else {
         return misused(&format!("{} has no latch of its own: name one", scene.workload.name));
     };
+    if let Some(unfit) = unfit(&scene.workload, &[latch]) {
+        return misused(&unfit);
+    }
     let threads = args.threads.unwrap_or_else(|| scene.spec.topology.cpus());
     let told = explain::Told::new(&scene, latch, threads)?;
     output::print(|out| if args.json { told.json(out) } else { told.print(args.top, out) })?;

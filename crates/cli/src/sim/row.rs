@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use latchwork_bench::sim::Point;
+use latchwork_bench::sim::{Point, Subject};
 use latchwork_bench::stats::{Ratio, median, spread};
 use serde::Serialize;
 
@@ -37,6 +37,11 @@ pub(super) struct Row {
     /// Throughput over the first latch's, the median of the seeds' own ratios.
     pub(super) ratio: Option<f64>,
     ratio_to: Option<&'static str>,
+    /// Throughput over that of one thread, times the threads; none without a run of one thread.
+    pub(super) linear: Option<f64>,
+    /// Of a lock manager: the part of requests that it granted in their owners' own memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weak: Option<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -44,17 +49,21 @@ pub(super) struct Params {
     workload: &'static str,
     inside: u64,
     outside: u64,
+    /// Of a lock manager's workload: of each thread, or of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects: Option<usize>,
     us: u64,
     seed: u64,
 }
 
 impl Params {
-    pub(super) fn new(scene: &Scene) -> Self {
-        let shape = &scene.workload.shape;
+    pub(super) fn new(scene: &Scene, subject: &Subject) -> Self {
+        let workload = &scene.workload;
         Self {
-            workload: scene.workload.name,
-            inside: shape.inside,
-            outside: shape.outside,
+            workload: workload.name,
+            inside: workload.inside(subject),
+            outside: workload.outside(subject),
+            objects: workload.names.filter(|_| subject.manager).map(|names| names.objects()),
             us: scene.us,
             seed: scene.seed,
         }
@@ -67,13 +76,21 @@ impl Row {
         let rows = points.chunks(cells.latches.len()).flat_map(|line| {
             let first = &line[0];
             line.iter()
-                .filter(|cell| !cell.is_empty())
-                .map(move |cell| Self::new(scene, cell, first))
+                .zip(cells.latches)
+                .filter(|(cell, _)| !cell.is_empty())
+                .map(move |(cell, subject)| Self::new(scene, subject, cell, first))
         });
-        rows.collect()
+        let mut rows: Vec<Self> = rows.collect();
+        let alone: Vec<Self> = rows.iter().filter(|row| row.threads == 1).cloned().collect();
+        for row in &mut rows {
+            let one = alone.iter().find(|one| one.subject == row.subject && one.ops_per_s > 0.0);
+            let linear = one.map(|one| one.ops_per_s * row.threads as f64);
+            row.linear = linear.map(|linear| rounded(row.ops_per_s / linear));
+        }
+        rows
     }
 
-    fn new(scene: &Scene, cell: &Cell, first: &Cell) -> Self {
+    fn new(scene: &Scene, subject: &Subject, cell: &Cell, first: &Cell) -> Self {
         let of = |pick: fn(&Point) -> f64| cell.iter().map(pick).collect::<Vec<_>>();
         let middle = |pick| rounded(median(&of(pick)));
         let speeds = of(|point| point.ops_per_s);
@@ -89,7 +106,7 @@ impl Row {
             machine: point.machine.clone(),
             threads: point.threads,
             procs: 1,
-            params: Params::new(scene),
+            params: Params::new(scene, subject),
             ops_per_s: middle(|point| point.ops_per_s),
             ns_per_op: middle(
                 |point| if point.ops_per_s > 0.0 { 1e9 / point.ops_per_s } else { 0.0 },
@@ -106,6 +123,8 @@ impl Row {
             accesses: middle(|point| point.accesses as f64),
             ratio: ratio.map(|ratio| rounded(ratio.mid)),
             ratio_to: ratio.and(first.first()).map(|point| point.subject),
+            linear: None,
+            weak: point.weak.map(rounded),
         }
     }
 }

@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{Attribute, Cell, Color};
 
+use latchwork_bench::sim::{Subject, Workload};
+
 use super::Scene;
 use super::row::Row;
 use super::sweep::Cells;
@@ -22,11 +24,14 @@ pub(super) fn print(
     let (workload, seeds) = (&scene.workload, cells.seeds);
     let runs = if seeds == 1 { "1 seed".to_owned() } else { format!("medians of {seeds} seeds") };
     writeln!(out, "simulated: {} on {}", workload.name, scene.spec.name)?;
-    writeln!(
-        out,
-        "{} cycles inside, {} outside; {} us, {runs}",
-        workload.shape.inside, workload.shape.outside, scene.us
-    )?;
+    for (inside, outside, of) in cycles(workload, cells.latches) {
+        writeln!(out, "{inside} cycles inside, {outside} outside{of}")?;
+    }
+    if let Some(names) = workload.names {
+        let whose = if names.common > 0 { "that all lock" } else { "of each thread" };
+        writeln!(out, "under a lock manager: {} objects {whose}", names.objects())?;
+    }
+    writeln!(out, "{} us, {runs}", scene.us)?;
     let first = cells.latches[0].name;
     let speed = match cells.latches.len() {
         1 => "million operations a second".to_owned(),
@@ -39,6 +44,10 @@ pub(super) fn print(
         format!("{:.3}{ratio}{}", row.ops_per_s / 1e6, if row.noisy { " ~" } else { "" })
     };
     figure(cells, rows, &format!("{speed}{noisy}"), fast, out)?;
+    if workload.names.is_some() && rows.iter().any(|row| row.linear.is_some()) {
+        let linear = |row: &Row| row.linear.map_or("-".to_owned(), |part| format!("{part:.3}"));
+        figure(cells, rows, "throughput over one thread's, times the threads", linear, out)?;
+    }
     let fair = |row: &Row| format!("{:.3}", row.fairness);
     figure(
         cells,
@@ -49,6 +58,22 @@ pub(super) fn print(
     )?;
     let wait = |row: &Row| output::time(row.p99_ns as u64);
     figure(cells, rows, "99 of 100 waits for the latch were no longer", wait, out)
+}
+
+/// Cycles inside and outside, and of which latches, if they differ.
+fn cycles(workload: &Workload, latches: &[Subject]) -> Vec<(u64, u64, String)> {
+    let mut all: Vec<(u64, u64, String)> = Vec::new();
+    for latch in latches {
+        let (inside, outside) = (workload.inside(latch), workload.outside(latch));
+        match all.iter_mut().find(|known| (known.0, known.1) == (inside, outside)) {
+            Some(known) => known.2 = format!("{}, {}", known.2, latch.name),
+            None => all.push((inside, outside, format!(": {}", latch.name))),
+        }
+    }
+    if let [(_, _, of)] = &mut all[..] {
+        of.clear();
+    }
+    all
 }
 
 /// One table, or several below each other if the latches do not fit.

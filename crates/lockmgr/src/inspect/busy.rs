@@ -34,7 +34,7 @@ impl<M: ConstMachine> View<M> {
     pub fn partitions(&self) -> Result<Vec<PartitionInfo>, Error> {
         let mut all = Vec::new();
         for number in 0..PARTITIONS {
-            let line = &self.region.resolve(self.partitions)?.lines[number as usize];
+            let line = self.blocks.partition(&self.region, number)?;
             let ((found, objects, idle), _) = self.steady(number)?;
             if objects + idle != 0 {
                 let waiting = found.iter().filter(|found| State::of(found.state).waits());

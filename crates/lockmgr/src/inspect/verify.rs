@@ -121,7 +121,7 @@ impl<M: ConstMachine> View<M> {
         said: &mut Verified,
         linked: &mut HashMap<u32, u32>,
     ) -> Result<(), Error> {
-        let line = &self.region.resolve(self.partitions)?.lines[number as usize];
+        let line = self.blocks.partition(&self.region, number)?;
         let table = seen(&line.heads);
         if table == 0 {
             return Ok(());

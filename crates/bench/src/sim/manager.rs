@@ -1,0 +1,187 @@
+//! Our lock manager under a simulated workload.
+
+use std::cell::{Cell, RefCell};
+
+use latchwork_lockmgr::shared::{self, S, X};
+use latchwork_lockmgr::{Error, Manager, Options, Session};
+use latchwork_region::Region;
+use latchwork_sim::{Simulated, Simulation, work};
+
+use super::lock::Subject;
+use super::run::{RunError, Watch};
+use super::workload::{Dice, Names, Workload};
+
+/// Bytes that the cells of each thread and of each object take at most, and all others.
+const THREAD: u64 = 256 << 10;
+const OBJECT: u64 = 256;
+const REST: u64 = 8 << 20;
+
+/// A lock manager, and a session for each simulated thread.
+pub(super) struct Bank {
+    sessions: Vec<Session<Simulated>>,
+    workload: Workload,
+    names: Names,
+    /// The part of requests for a common object that goes to it or one before it.
+    shares: Vec<f64>,
+    /// By object: how many hold it; -1 is one that excludes all.
+    holders: Vec<Cell<i64>>,
+    fault: RefCell<Option<String>>,
+    /// Whether weak locks are taken in their owners' memory.
+    weak: bool,
+}
+
+/// Zipf's law with the exponent 1: object n is asked for as often as the first, divided by n.
+fn zipf(objects: usize) -> Vec<f64> {
+    let mut sum = 0.0;
+    let sums = (1..=objects).map(|n| {
+        sum += 1.0 / n as f64;
+        sum
+    });
+    let sums: Vec<f64> = sums.collect();
+    sums.iter().map(|s| s / sum).collect()
+}
+
+impl Bank {
+    /// With a session for each thread, and what a long run would have made already: the objects of
+    /// threads that have their own, and the pages in which owners keep weak locks.
+    pub(super) fn new(
+        subject: &Subject,
+        workload: &Workload,
+        names: Names,
+        threads: usize,
+    ) -> Result<Self, RunError> {
+        let weak = subject.name == "lockmgr";
+        let told = |error: Error| RunError::Manager(subject.name, error.to_string());
+        let objects = if names.common > 0 { names.common } else { names.own * threads };
+        let region = Region::heap(&latchwork_region::Options {
+            processes: 1,
+            threads: threads as u32,
+            waiters: 1,
+            limit: REST + THREAD * threads as u64 + OBJECT * objects as u64,
+            ..latchwork_region::Options::default()
+        });
+        let region = region.map_err(|error| told(error.into()))?;
+        let options = Options { weak, ..Options::default() };
+        let manager = Manager::new(region, shared::modes(), options).map_err(told)?;
+        let sessions: Result<Vec<_>, _> = (0..threads).map(|_| manager.session()).collect();
+        let bank = Self {
+            sessions: sessions.map_err(told)?,
+            workload: *workload,
+            names,
+            shares: zipf(names.common),
+            holders: (0..objects).map(|_| Cell::new(0)).collect(),
+            fault: RefCell::default(),
+            weak,
+        };
+        for me in 0..threads {
+            bank.prepare(me).map_err(told)?;
+        }
+        Ok(bank)
+    }
+
+    fn prepare(&self, me: usize) -> Result<(), Error> {
+        let owner = self.sessions[me].owner()?;
+        for turn in 0..self.names.own {
+            let name = name(me * self.names.own + turn);
+            owner.lock(&name, X)?;
+            owner.unlock(&name)?;
+        }
+        if self.names.common > 0 {
+            owner.lock(&name(0), S)?;
+            owner.unlock(&name(0))?;
+        }
+        Ok(())
+    }
+
+    /// Names the memory, for reports.
+    pub(super) fn label(&self, simulation: &mut Simulation) {
+        for (start, len, name) in self.sessions[0].places().unwrap_or_default() {
+            simulation.label_at(start, len, name);
+        }
+    }
+
+    /// What thread `me` does until the watch says that it is over.
+    pub(super) fn live(&self, me: usize, dice: &mut Dice, watch: &Watch<'_>) {
+        if let Err(error) = self.try_live(me, dice, watch) {
+            self.fault.borrow_mut().get_or_insert(error);
+        }
+    }
+
+    fn try_live(&self, me: usize, dice: &mut Dice, watch: &Watch<'_>) -> Result<(), String> {
+        let told = |error: Error| error.to_string();
+        let owner = self.sessions[me].owner().map_err(told)?;
+        let (shape, outside) = (&self.workload.shape, self.names.outside);
+        for turn in 0.. {
+            work(outside - outside / 4 + dice.below(outside as usize / 2 + 1) as u64);
+            if !watch.goes_on() {
+                break;
+            }
+            let object = match self.names.common {
+                0 => me * self.names.own + turn % self.names.own,
+                _ => {
+                    let at = dice.below(1 << 30) as f64 / f64::from(1 << 30);
+                    self.shares.partition_point(|share| *share <= at).min(self.shares.len() - 1)
+                }
+            };
+            let writes = self.names.common == 0 || (dice.below(1000) as u32) < self.names.writes;
+            let name = name(object);
+            let mode = if writes { X } else { S };
+            let mut granted = Ok(());
+            watch.waited(&mut || granted = owner.lock(&name, mode));
+            granted.map_err(told)?;
+            self.enter(object, writes)?;
+            if self.names.common > 0 {
+                work(shape.inside);
+            }
+            self.leave(object, writes);
+            owner.unlock(&name).map_err(told)?;
+            watch.done();
+        }
+        Ok(())
+    }
+
+    fn enter(&self, object: usize, writes: bool) -> Result<(), String> {
+        let holders = &self.holders[object];
+        match (writes, holders.get()) {
+            (true, 0) => holders.set(-1),
+            (false, n) if n >= 0 => holders.set(n + 1),
+            (_, n) => return Err(format!("object {object}: granted beside {n} holders")),
+        }
+        Ok(())
+    }
+
+    fn leave(&self, object: usize, writes: bool) {
+        let holders = &self.holders[object];
+        holders.set(if writes { 0 } else { holders.get() - 1 });
+    }
+
+    /// For after the run: that nothing was wrong, and the part of requests that were granted in
+    /// their owner's own memory.
+    pub(super) fn judge(&self, name: &'static str) -> Result<f64, RunError> {
+        let wrong = |what: String| Err(RunError::Manager(name, what));
+        if let Some(fault) = self.fault.take() {
+            return wrong(fault);
+        }
+        let count = |sum: (u64, u64), session: &Session<Simulated>| {
+            let stats = session.stats();
+            (sum.0 + stats.requests, sum.1 + stats.weak)
+        };
+        let (requests, weak) = self.sessions.iter().fold((0, 0), count);
+        if self.weak && self.names.common > 0 && weak == 0 {
+            return wrong("no lock was taken in its owner's memory".to_owned());
+        }
+        let left = self.sessions[0].totals();
+        let left = left.map_err(|error| RunError::Manager(name, error.to_string()))?;
+        match left.requests + left.weak {
+            0 => Ok(weak as f64 / requests.max(1) as f64),
+            left => wrong(format!("{left} locks are held when all have ended")),
+        }
+    }
+}
+
+/// 16 bytes, as the native workloads have.
+fn name(object: usize) -> [u8; 16] {
+    let mut name = *b"object..........";
+    name[8..].copy_from_slice(&(object as u64).to_le_bytes());
+    name
+}

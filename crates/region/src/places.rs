@@ -1,0 +1,47 @@
+//! Where things lie in this process, by name: for reports on cache lines.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::Region;
+use crate::header::{BLOCK, CLASSES, DEPOTS_AT, LIVE_AT};
+use crate::slab::UNITS;
+use crate::slots::{PROCESS_BYTES, THREAD_BYTES, unpack};
+
+impl<M: ConstMachine> Region<M> {
+    /// Address, length and name of the header, the slots, and the blocks by the size of their
+    /// cells. Empty in the child of a fork.
+    #[doc(hidden)]
+    pub fn places(&self) -> Vec<(usize, usize, String)> {
+        if self.check().is_err() {
+            return Vec::new();
+        }
+        let (header, base) = (self.header(), self.inner.memory.base().addr());
+        let mut found = vec![
+            (self.mapped.addr(), 8, "mapped".to_owned()),
+            (base + LIVE_AT, DEPOTS_AT - LIVE_AT, "header".to_owned()),
+            (base + DEPOTS_AT, 4096, "depots".to_owned()),
+        ];
+        for number in 0..header.processes as usize {
+            let at = base + header.processes_at() as usize + number * PROCESS_BYTES;
+            found.push((at, PROCESS_BYTES, format!("process {number}")));
+        }
+        for number in 0..self.threads_high() as usize {
+            let at = base + header.threads_at() as usize + number * THREAD_BYTES;
+            found.push((at, THREAD_BYTES, format!("thread {number}")));
+        }
+        let blocks = self.live().blocks.load(Relaxed);
+        for number in 0..blocks {
+            let Ok(state) = self.block(number) else { break };
+            let (_, size) = unpack(state.load(Relaxed));
+            let at = core::ptr::from_ref(state).addr();
+            let name = match size as usize {
+                size @ 1..=CLASSES => format!("cells-of-{}", UNITS[size - 1] * 64),
+                _ => "block".to_owned(),
+            };
+            found.push((at, BLOCK as usize, format!("{name} {number}")));
+        }
+        found
+    }
+}
