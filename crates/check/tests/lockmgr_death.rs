@@ -104,12 +104,12 @@ fn child() {
     work(&manager, seed, rounds);
 }
 
-/// Takes so many locks that tables grow.
+/// Takes so many locks that the tables of most of the 16,352 partitions grow.
 fn take_many(manager: &Manager<Shared>) {
     let session = manager.session().unwrap();
-    for _ in 0..2 {
+    for names in [300_000u64, 30_000] {
         let owner = session.owner().unwrap();
-        for name in 0..30_000u64 {
+        for name in 0..names {
             owner.lock(&(name + 1_000_000).to_le_bytes(), granular::X).unwrap();
         }
         owner.release_all().unwrap();

@@ -105,7 +105,7 @@ impl Watch<'_> {
 /// What the threads of a run have in common.
 enum Common {
     Latch(Box<dyn SimLock>, Shared),
-    Manager(Bank),
+    Manager(Box<Bank>),
 }
 
 impl Common {
@@ -115,7 +115,8 @@ impl Common {
             return Err(RunError::Unfit(workload.name, subject.name));
         }
         if let Some(names) = workload.names.filter(|_| subject.manager) {
-            return Ok(Self::Manager(Bank::new(subject, workload, names, *threads)?));
+            let bank = Bank::new(subject, workload, names, *threads)?;
+            return Ok(Self::Manager(Box::new(bank)));
         }
         let lock = subject.make(*threads).ok_or(RunError::Threads(subject.name, *threads))?;
         Ok(Self::Latch(lock, Shared::new(&workload.shape)))
