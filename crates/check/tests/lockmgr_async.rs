@@ -96,7 +96,7 @@ fn many_tasks_of_one_thread_take_turns() {
         let task: Task<'_> = Box::pin(async move {
             for round in 0..20 {
                 let owner = session.owner().unwrap();
-                let mode = if (me + round) % 3 == 0 { S } else { X };
+                let mode = if (me + round).is_multiple_of(3) { S } else { X };
                 owner.lock_async(b"x", mode).await.unwrap();
                 assert!(mode == S || inside.get() == 0, "not alone");
                 inside.set(inside.get() + 1);

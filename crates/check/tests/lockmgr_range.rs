@@ -201,7 +201,13 @@ fn families_share_ranges_and_pass_them_on() {
 
 #[test]
 fn two_inserters_behind_two_gap_locks_are_a_deadlock() {
-    let manager = Manager::private(granular::modes()).unwrap();
+    for modes in [granular::modes(), berkeley::modes(), postgres::modes(), shared::modes()] {
+        two_inserters(modes);
+    }
+}
+
+fn two_inserters(modes: latchwork_lockmgr::Modes) {
+    let manager = Manager::private(modes).unwrap();
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
     never(&a, KeyRange::between(b"10", b"20"), Gap).unwrap();
