@@ -270,7 +270,7 @@ fn some_give_up(schedule: Schedule) -> Result<(), String> {
 /// By age no ring can form, so nobody needs a detector.
 fn the_older_goes_first(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes());
-    let wait = if schedule.0 / 2 % 2 == 0 { Wait::Die } else { Wait::Wound };
+    let wait = if (schedule.0 / 2).is_multiple_of(2) { Wait::Die } else { Wait::Wound };
     plan.run::<Simulated>(|life| {
         for _ in 0..3 {
             let name = life.dice.below(NAMES as u64) as usize;

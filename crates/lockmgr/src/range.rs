@@ -119,7 +119,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok(RangeRequest::new(self, id, wait, false));
         }
         put(&self.cell.ranges, get(&self.cell.ranges) + 1);
-        let own = ticket(&session.region(), id.0, id.1);
+        let own = ticket(session.region(), id.0, id.1);
         let taken = self.request(&own, held, Wait::Never).and_then(|_| {
             session.point("ticket taken");
             let staked = self.stake(&name, new, matches!(wait, Wait::Never));

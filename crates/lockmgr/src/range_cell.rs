@@ -303,7 +303,7 @@ sizes!(A: 8, B: 24, C: 56, D: 120, E: 248, F: 504);
 
 impl<M: ConstMachine> Session<M> {
     pub(crate) fn claim(&self, at: u32) -> Result<&Short<M>, Error> {
-        resolve(&self.region(), at)
+        resolve(self.region(), at)
     }
 
     pub(crate) fn keyspace(&self, at: u32) -> Result<&Keyspace<M>, Error> {

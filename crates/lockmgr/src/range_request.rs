@@ -96,7 +96,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     }
 
     fn ticket(&self, id: (u32, u32)) -> [u8; TICKET] {
-        ticket(&self.owner.session.region(), id.0, id.1)
+        ticket(self.owner.session.region(), id.0, id.1)
     }
 
     /// Gives back the ticket that it waited for and got.
@@ -147,7 +147,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     fn refused(&self, error: Error) -> Result<Result<(), Error>, Error> {
         self.behind.set(NONE);
         let session = self.owner.session;
-        if matches!(error, Error::Deadlock(_)) && is_that(&session.region(), self.id)? {
+        if matches!(error, Error::Deadlock(_)) && is_that(session.region(), self.id)? {
             let space = get(&session.claim(self.id.0)?.space);
             let latched = session.latch_keyspace(space)?;
             latched.mend_keyspace(space)?;
@@ -173,7 +173,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
             }
             self.behind.set(NONE);
         }
-        if is_that(&session.region(), self.id)? {
+        if is_that(session.region(), self.id)? {
             session.remove_claim(self.id)?;
             owner.count_down();
         }
