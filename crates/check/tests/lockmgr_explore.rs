@@ -316,21 +316,22 @@ fn one_is_killed(schedule: Schedule) -> Result<(), String> {
 }
 
 /// With a flaw in the machine or in the modes the laws find it, and say which schedule replays it.
-fn found(law: Law, among: u64, says: &str) {
+fn found(law: Law, among: u64, says: &[&str]) {
     let error = explore(0..among, law).expect_err("a flaw that is there");
-    assert!(error.contains(says), "{error}");
+    assert!(says.iter().any(|what| error.contains(what)), "{error}");
     let seed: u64 = error.split([' ', ':']).nth(1).unwrap().parse().unwrap();
     assert_eq!(explore([seed], law), Err(error));
 }
 
 #[test]
 fn a_missing_barrier_between_weak_and_strong_is_found() {
-    found(weak_against_strong::<Flawed<Hasty>>, 10_000, "beside owner");
+    // Either the closer misses a lock, or the owner that it moved a lock that is given back.
+    found(weak_against_strong::<Flawed<Hasty>>, 10_000, &["beside owner", "slept through"]);
 }
 
 #[test]
 fn a_dropped_wake_up_is_found() {
-    found(weak_against_strong::<Flawed<Deaf>>, 2_000, "slept through");
+    found(weak_against_strong::<Flawed<Deaf>>, 2_000, &["slept through"]);
 }
 
 /// A manager whose readers and writers do not conflict.
@@ -349,5 +350,5 @@ fn lenient(schedule: Schedule) -> Result<(), String> {
 
 #[test]
 fn a_grant_too_many_is_found() {
-    found(lenient, 100, "beside owner");
+    found(lenient, 100, &["beside owner"]);
 }

@@ -220,11 +220,13 @@ fn remove(path: &Path) {
 fn touch(manager: &Manager<Shared>) -> u64 {
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
-    for name in 0..20_000u64 {
+    for name in 0..400_000u64 {
         owner.lock(&name.to_le_bytes(), granular::X).unwrap();
         owner.unlock(&name.to_le_bytes()).unwrap();
     }
     drop(owner);
+    // With the spare request that it keeps.
+    drop(session);
     small_cells(manager)
 }
 

@@ -451,10 +451,12 @@ impl Plan {
             return Err(format!("{verified:?}"));
         }
         let audit = manager.region().audit().map_err(|error| error.to_string())?;
-        // What stays: idle objects, and the chains that lead to them.
+        // What stays: idle objects, and the chains that lead to them; a spare request of each
+        // session; the records of deadlocks and their ring.
         let idle = session.totals().map_err(told)?.idle;
-        let chains = 2 * self.names.len() as u64;
-        if !audit.is_sound() || audit.used() > used + idle + chains {
+        let (chains, spares) = (2 * self.names.len() as u64, self.owners as u64);
+        let records = 1 + view.deadlocks().map_err(told)?.len() as u64;
+        if !audit.is_sound() || audit.used() > used + idle + chains + spares + records {
             return Err(format!("{used} cells were in use, now {}: {audit:?}", audit.used()));
         }
         // No strong request is counted any more: the biases open again.
