@@ -47,11 +47,11 @@
 //! | `family`, `trade`, `batch` | children, savepoints; locks handed on; several deeds in one call |
 //! | `range*` | locks on ranges of keys |
 //! | `weak` | locks that touch no shared line |
-//! | `latch`, `table`, `queue`, `state` | the others: partitions, objects, who comes next |
+//! | `latch`, `table`, `queue`, `state`, `turn` | the others: partitions, objects, and whose turn it is |
 //! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
 //! | `record` | the last deadlocks, for people |
 //! | `future`, `bell` | waiting without a thread |
-//! | `death` | putting right what the dead left |
+//! | `note`, `death` | what a thread says it is about to free; putting right what the dead left |
 //! | `stats`, `watch`, `waits` | counting and looking; how long requests waited |
 //! | `trace` | events for the crate `tracing`, with the feature of that name |
 //! | `inspect` | looking without being there: no slot, no latch, no store |
