@@ -159,3 +159,36 @@ fn weak_locks_leave_the_table_alone() {
     a.lock(b"table", granular::IS).unwrap();
     assert_eq!(session.stats().weak, before + 1);
 }
+
+#[test]
+fn the_child_of_a_fork_is_told() {
+    let manager = Manager::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    owner.lock(b"read", shared::S).unwrap();
+    owner.lock(b"written", shared::X).unwrap();
+    // SAFETY: the child asks for errors, and ends by `_exit`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let told = |end: Result<(), Error>| {
+            matches!(end, Err(Error::Region(latchwork_region::Error::Forked)))
+        };
+        let all = told(owner.lock(b"read", shared::S))
+            && told(owner.lock(b"new", shared::X))
+            && told(owner.unlock(b"read"))
+            && told(owner.unlock(b"written"))
+            && told(owner.downgrade(b"written", shared::S))
+            && told(owner.release_all())
+            && told(session.owner().map(drop))
+            && told(manager.session().map(drop));
+        drop(owner);
+        drop(session);
+        // SAFETY: it does not return.
+        unsafe { libc::_exit(i32::from(!all)) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of ours that nobody has waited for.
+    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child was not told, or died of it");
+    assert_eq!(owner.held(), Ok(2), "and its parent has what it had");
+}

@@ -99,6 +99,8 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// The owner's weak page, if it ever had one.
     #[inline(always)]
     pub(crate) fn weak_page(&self) -> Result<Option<&WeakPage<M>>, Error> {
+        // In the child of a fork the cell is gone: it is told so, here and in `Owner::ready`.
+        self.session.region().check()?;
         match get(&self.cell.weak) {
             0 => Ok(None),
             page => Ok(Some(self.session.region().resolve(Offset::from_raw(page))?)),
