@@ -8,6 +8,7 @@ use core::cell::Cell;
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
+use rustix::fd::IntoRawFd;
 use rustix::fs::{CWD, Mode, OFlags};
 
 /// How near is near enough.
@@ -215,7 +216,12 @@ impl Topology {
         else {
             return &[];
         };
-        match rustix::io::read(&fd, &mut *buffer) {
+        let read = rustix::io::read(&fd, &mut *buffer);
+        // By the system call itself: the C library's `close` is a point where a thread may be
+        // cancelled, and its frames here are none that can be unwound. See `interpose`.
+        // SAFETY: nobody else has it, and it is given up here.
+        unsafe { rustix::io::close(fd.into_raw_fd()) };
+        match read {
             Ok(length) => buffer[..length].trim_ascii_end(),
             Err(_) => &[],
         }

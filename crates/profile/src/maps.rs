@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
+use rustix::fd::{IntoRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::layout::Segment;
@@ -69,9 +70,16 @@ impl Text<'_> {
         let Ok(file) = rustix::fs::openat(CWD, c"/proc/self/maps", flags, Mode::empty()) else {
             return;
         };
+        self.read(&file);
+        // By the system call itself, and not as a point where a thread may be cancelled.
+        // SAFETY: nobody else has it, and it is given up here.
+        unsafe { rustix::io::close(file.into_raw_fd()) };
+    }
+
+    fn read(&mut self, file: &OwnedFd) {
         let mut buffer = [0; 8192];
         let mut filled = 0;
-        while let Ok(read @ 1..) = rustix::io::read(&file, &mut buffer[filled..]) {
+        while let Ok(read @ 1..) = rustix::io::read(file, &mut buffer[filled..]) {
             filled += read;
             let mut used = 0;
             while let Some(length) = buffer[used..filled].iter().position(|b| *b == b'\n') {
