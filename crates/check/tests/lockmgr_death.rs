@@ -3,15 +3,13 @@
 //! The test starts itself again as children that share a region; a child kills itself at the
 //! step that it was told, or its parent kills it.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
+mod deaths;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use latchwork_lockmgr::{Error, Manager, Mode, Options, granular, set_point_hook};
+use latchwork_lockmgr::{Error, Manager, Mode, Options, granular};
 use latchwork_machine::Shared;
 use latchwork_region::Region;
 
@@ -65,35 +63,6 @@ fn work(manager: &Manager<Shared>, seed: u64, rounds: u64) {
     }
 }
 
-static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
-static SEEN: Mutex<BTreeMap<&'static str, u32>> = Mutex::new(BTreeMap::new());
-static PASSED: AtomicU32 = AtomicU32::new(0);
-
-/// Kills this process the n-th time that it comes to the step it was told.
-fn die_there(step: &'static str) {
-    let told = TOLD.lock().unwrap();
-    if let Some((name, nth)) = &*told
-        && name == step
-        && PASSED.fetch_add(1, Relaxed) + 1 == *nth
-    {
-        let me = std::process::id() as i32;
-        // SAFETY: signals this very process.
-        unsafe { libc::kill(me, libc::SIGKILL) };
-    }
-}
-
-thread_local! {
-    /// Whether this thread's steps count: other tests of this process come to steps, too.
-    static COUNTS: Cell<bool> = const { Cell::new(false) };
-}
-
-fn count_it(step: &'static str) {
-    if !COUNTS.get() {
-        return;
-    }
-    *SEEN.lock().unwrap().entry(step).or_default() += 1;
-}
-
 /// What a child does: the environment says so. Does nothing in the parent.
 #[test]
 fn child() {
@@ -104,8 +73,7 @@ fn child() {
     let rounds = std::env::var("LOCKMGR_ROUNDS").map_or(2000, |n| n.parse().unwrap());
     let manager = open(Path::new(&path));
     let bulk = std::env::var("LOCKMGR_BULK").is_ok();
-    *TOLD.lock().unwrap() = Some((step, nth));
-    set_point_hook(die_there);
+    deaths::die_at(&step, nth);
     manager.session().unwrap().sweep().unwrap();
     if bulk {
         take_many(&manager);
@@ -168,20 +136,19 @@ fn all_is_well(manager: &Manager<Shared>, what: &str) {
 
 /// Steps that this workload comes to, in one process.
 fn steps() -> Vec<&'static str> {
-    set_point_hook(count_it);
     let path = fresh("steps");
     let manager = open(&path);
     std::thread::scope(|scope| {
         for seed in 1..4 {
             let manager = &manager;
             scope.spawn(move || {
-                COUNTS.set(true);
+                deaths::count_mine();
                 work(manager, seed, 2000);
             });
         }
     });
     let _ = std::fs::remove_file(&path);
-    SEEN.lock().unwrap().iter().filter(|(_, count)| **count > 20).map(|(name, _)| *name).collect()
+    deaths::seen().into_iter().filter(|(_, count)| *count > 20).map(|(name, _)| name).collect()
 }
 
 /// Lets a child come to a step and die there, while the parent and a peer work.

@@ -3,19 +3,15 @@
 //! Built like `lockmgr_death.rs`: the test starts itself again as children that share a region.
 //! What is locked is a file of words, so that two who hold what they may not would notice.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
+mod deaths;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use latchwork_lockmgr::{
-    Error, KeyRange, Manager, Options, Owner, RangeKind, Wait, granular, set_point_hook,
-};
+use latchwork_lockmgr::{Error, KeyRange, Manager, Options, Owner, RangeKind, Wait, granular};
 use latchwork_machine::{Deadline, Shared};
 use latchwork_region::Region;
 
@@ -137,34 +133,6 @@ fn work(manager: &Manager<Shared>, data: &File, seed: u64, rounds: u64) {
     }
 }
 
-static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
-static SEEN: Mutex<BTreeMap<&'static str, u32>> = Mutex::new(BTreeMap::new());
-static PASSED: AtomicU32 = AtomicU32::new(0);
-
-fn die_there(step: &'static str) {
-    let told = TOLD.lock().unwrap();
-    if let Some((name, nth)) = &*told
-        && name == step
-        && PASSED.fetch_add(1, Relaxed) + 1 == *nth
-    {
-        let me = std::process::id() as i32;
-        // SAFETY: signals this very process.
-        unsafe { libc::kill(me, libc::SIGKILL) };
-    }
-}
-
-thread_local! {
-    /// Whether this thread's steps count: other tests of this process come to steps, too.
-    static COUNTS: Cell<bool> = const { Cell::new(false) };
-}
-
-fn count_it(step: &'static str) {
-    if !COUNTS.get() {
-        return;
-    }
-    *SEEN.lock().unwrap().entry(step).or_default() += 1;
-}
-
 fn data_of(path: &Path) -> File {
     let path = path.with_extension("data");
     let file =
@@ -184,8 +152,7 @@ fn child() {
     if step == "hold" {
         return hold(&manager);
     }
-    *TOLD.lock().unwrap() = Some((step, number("LOCKMGR_NTH") as u32));
-    set_point_hook(die_there);
+    deaths::die_at(&step, number("LOCKMGR_NTH") as u32);
     manager.session().unwrap().sweep().unwrap();
     work(&manager, &data_of(path), number("LOCKMGR_SEED"), number("LOCKMGR_ROUNDS"));
 }
@@ -266,20 +233,19 @@ fn all_is_well(manager: &Manager<Shared>, small: u64, what: &str) {
 
 #[test]
 fn killed_at_every_step() {
-    set_point_hook(count_it);
     let path = fresh("steps");
     let (manager, data) = (open(&path), data_of(&path));
     std::thread::scope(|scope| {
         for seed in 1..4 {
             let (manager, data) = (&manager, &data);
             scope.spawn(move || {
-                COUNTS.set(true);
+                deaths::count_mine();
                 work(manager, data, seed, 2000);
             });
         }
     });
     remove(&path);
-    let seen = SEEN.lock().unwrap().clone();
+    let seen = deaths::seen();
     for step in STEPS {
         assert!(seen.get(step).is_some_and(|count| *count > 20), "{step}: {:?}", seen.get(step));
     }

@@ -3,15 +3,14 @@
 //!
 //! The test starts itself again as a child that shares a region and kills itself at a step.
 
+mod deaths;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use latchwork_lockmgr::{
     Manager, Options, OwnerOptions, Session, Step, View, Wait, granular, granular::X,
-    set_point_hook,
 };
 use latchwork_machine::Shared;
 use latchwork_region::Region;
@@ -60,20 +59,6 @@ fn deadlocks(session: &Session<Shared>, rounds: u64) {
     }
 }
 
-static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
-static PASSED: AtomicU32 = AtomicU32::new(0);
-
-fn die_there(step: &'static str) {
-    let told = TOLD.lock().unwrap();
-    if let Some((name, nth)) = &*told
-        && name == step
-        && PASSED.fetch_add(1, Relaxed) + 1 == *nth
-    {
-        // SAFETY: signals this very process.
-        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
-    }
-}
-
 /// What a child does: the environment says so. Does nothing in the parent.
 #[test]
 fn child() {
@@ -82,8 +67,7 @@ fn child() {
     let nth = std::env::var("RECORDS_NTH").unwrap().parse().unwrap();
     let rounds = std::env::var("RECORDS_ROUNDS").unwrap().parse().unwrap();
     let manager = open(Path::new(&path));
-    *TOLD.lock().unwrap() = Some((step, nth));
-    set_point_hook(die_there);
+    deaths::die_at(&step, nth);
     let session = manager.session().unwrap();
     session.sweep().unwrap();
     deadlocks(&session, rounds);

@@ -1,32 +1,14 @@
 //! What `locks` says about a region that a demo makes, alive and dead.
 
+mod said;
+
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 
+use said::{PROGRAM, done, locks, rows, text};
 use serde_json::Value;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_latchwork");
-
-fn locks(args: &[&str]) -> Output {
-    Command::new(PROGRAM).arg("locks").args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn done(args: &[&str]) -> String {
-    let output = locks(args);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-fn rows(args: &[&str]) -> Vec<Value> {
-    let said = done(&[args, &["--json"]].concat());
-    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
 
 fn path(name: &str) -> PathBuf {
     env::temp_dir().join(format!("latchwork-locks-{name}-{}", std::process::id()))

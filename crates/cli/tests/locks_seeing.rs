@@ -1,7 +1,8 @@
 //! `locks deadlocks`, the drawing of `locks graph`, and the counts of `locks stat`.
 
+mod said;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::time::Duration;
 use std::{env, fs};
 
@@ -9,26 +10,7 @@ use latchwork_lockmgr::granular::{IX, S, X, modes};
 use latchwork_lockmgr::{Manager, Options, Owner, OwnerOptions, Session, Step, Wait};
 use latchwork_machine::Shared;
 use latchwork_region::Region;
-use serde_json::Value;
-
-fn locks(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_latchwork")).arg("locks").args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn done(args: &[&str]) -> String {
-    let output = locks(args);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-fn rows(args: &[&str]) -> Vec<Value> {
-    let said = done(&[args, &["--json"]].concat());
-    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
+use said::{done, locks, rows, text};
 
 /// Files of a test, removed at its end.
 struct Files(PathBuf);

@@ -70,6 +70,13 @@ fn cancelled_waits() {
     }
 }
 
+#[test]
+fn a_lock_is_no_point_of_cancellation() {
+    for kind in ["mutex", "spin", "read", "write"] {
+        everywhere("pending.c", &LATCHES, &[kind]);
+    }
+}
+
 /// A thread may be cancelled in the instructions around its sleep. A stub there has no entry in
 /// the table of unwinding with some linkers, and the cleanups are left out.
 #[test]

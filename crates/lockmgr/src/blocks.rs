@@ -1,5 +1,4 @@
-//! Where partitions and biases lie: a line each, in blocks, and how to find them by number. And
-//! which owners have weak pages.
+//! Where partitions and biases lie: a line each, in blocks, and how to find them by number.
 //!
 //! Two objects of different threads that fall into one partition move its line to and fro although
 //! nobody waits. With 16 objects for each of 192 threads that was every second lock when there were
@@ -9,8 +8,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::{Offset, Region};
 
 use crate::Error;
-use crate::layout::{BIASES, Biases, OWNERS, OwnerCell, PAGES, Partition, Partitions, get, put};
-use crate::session::Session;
+use crate::layout::{BIASES, Biases, Partition, Partitions, get};
 use crate::table::ring;
 
 /// Blocks of partitions, and of biases.
@@ -70,32 +68,5 @@ impl<M: ConstMachine> Blocks<M> {
     ) -> Result<&'r [M::AtomicU32; BIASES as usize], Error> {
         let (block, line) = (number as usize % BLOCKS, number as usize / BLOCKS);
         region.resolve(self.biases[block])?.lines.get(line).map_or_else(ring, Ok)
-    }
-}
-
-impl<M: ConstMachine> Session<M> {
-    /// Before an owner's first weak lock: from here on those who collect look at it.
-    ///
-    /// Stored before the owner's page is, so that a death in between leaves an owner that is looked
-    /// at for nothing, and not one that is passed over. A closer that misses it is seen by the owner,
-    /// as one that misses an entry is; see `weak.rs`.
-    pub(crate) fn note_weak(&self, owner: u32) -> Result<(), Error> {
-        if let Some(page) = self.page(owner / OWNERS)?
-            && get(&page.weak_end) <= owner % OWNERS
-        {
-            put(&page.weak_end, owner % OWNERS + 1);
-        }
-        Ok(())
-    }
-
-    /// All owner cells that may have a weak page, with their numbers.
-    pub(crate) fn each_weak(&self) -> impl Iterator<Item = (u32, &OwnerCell<M>)> {
-        (0..PAGES as u32)
-            .map_while(|place| self.page(place).ok().flatten().map(|page| (place, page)))
-            .flat_map(|(place, page)| {
-                let end = get(&page.weak_end) as usize;
-                let cells = page.owners.iter().take(end).enumerate();
-                cells.map(move |(at, cell)| (place * OWNERS + at as u32, cell))
-            })
     }
 }

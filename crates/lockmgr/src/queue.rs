@@ -10,7 +10,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::latch::Latched;
-use crate::layout::{Request, Small, get, put, status};
+use crate::layout::{BIASES, Request, Small, get, put, status};
 use crate::mode::Mode;
 pub(crate) use crate::state::State;
 use crate::table::ring;
@@ -62,7 +62,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn weigh(&self, request: &Request<M>, old: State, new: State) {
         let modes = self.session.modes();
         let strong = |state: State| !modes.all_weak(state.mask());
-        let count = &self.strong[get(&request.bias) as usize % 16];
+        let count = &self.strong[(get(&request.bias) % BIASES) as usize];
         match (strong(old), strong(new)) {
             // At the top it stays there: the bias is never opened again, and nothing is wrong.
             (false, true) => put(count, get(count).saturating_add(1)),

@@ -44,11 +44,15 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::latch::Latched;
-use crate::layout::{GROUP, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get, put, status};
+use crate::layout::{
+    BIASES, GROUP, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get, put,
+    status,
+};
 use crate::mode::Mode;
 use crate::name::{self, Name};
 use crate::owner::Owner;
 use crate::queue::State;
+use crate::session::Session;
 
 /// The longest name of an entry, in bytes.
 const LENGTH_MAX: usize = WEAK_WORDS * 8;
@@ -342,6 +346,33 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 }
 
+impl<M: ConstMachine> Session<M> {
+    /// Before an owner's first weak lock: from here on those who collect look at it.
+    ///
+    /// Stored before the owner's page is, so that a death in between leaves an owner that is looked
+    /// at for nothing, and not one that is passed over. A closer that misses it is seen by the owner,
+    /// as one that misses an entry is; see `weak.rs`.
+    pub(crate) fn note_weak(&self, owner: u32) -> Result<(), Error> {
+        if let Some(page) = self.page(owner / OWNERS)?
+            && get(&page.weak_end) <= owner % OWNERS
+        {
+            put(&page.weak_end, owner % OWNERS + 1);
+        }
+        Ok(())
+    }
+
+    /// All owner cells that may have a weak page, with their numbers.
+    pub(crate) fn each_weak(&self) -> impl Iterator<Item = (u32, &OwnerCell<M>)> {
+        (0..PAGES as u32)
+            .map_while(|place| self.page(place).ok().flatten().map(|page| (place, page)))
+            .flat_map(|(place, page)| {
+                let end = get(&page.weak_end) as usize;
+                let cells = page.owners.iter().take(end).enumerate();
+                cells.map(move |(at, cell)| (place * OWNERS + at as u32, cell))
+            })
+    }
+}
+
 impl<M: ConstMachine> Latched<'_, M> {
     /// The request that a closer made for an owner.
     pub(crate) fn moved_of(&self, object_at: u32, owner: u32) -> Result<u32, Error> {
@@ -357,7 +388,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Closes a bias, if it is open, and moves all weak locks under it to the table.
     #[inline]
     pub(crate) fn close(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases(self.number)?[bias as usize % 16];
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
         put(&self.misses, 0);
         if get(word) % 2 != 0 { Ok(()) } else { self.close_open(bias) }
     }
@@ -365,7 +396,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[cold]
     #[inline(never)]
     fn close_open(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases(self.number)?[bias as usize % 16];
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
         let open = get(word);
         put(word, open + 1);
         self.session.point("bias closed");
@@ -416,7 +447,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&cell.owner, owner);
         put(&cell.count, entry.count);
         put(&cell.partition, self.number);
-        put(&cell.bias, name.hash as u32 % 16);
+        put(&cell.bias, name.hash as u32 % BIASES);
         put(&cell.moved, MOVED);
         self.link_front(object, cell.offset().raw(), cell.value(), entry.mode)?;
         self.session.point("weak lock moved");
@@ -426,7 +457,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Counts a weak request that had to come here, and opens its bias again if many have.
     pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases(self.number)?[bias as usize % 16];
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
         let closed = get(word);
         if closed % 2 == 0 || !self.session.inner().weak {
             return Ok(());
@@ -434,7 +465,10 @@ impl<M: ConstMachine> Latched<'_, M> {
         let misses = get(&self.misses).saturating_add(1);
         put(&self.misses, misses);
         // Near the top it stays closed: an entry must never meet its bias's value again.
-        if misses >= MISSES && get(&self.strong[bias as usize % 16]) == 0 && closed < u32::MAX - 2 {
+        if misses >= MISSES
+            && get(&self.strong[(bias % BIASES) as usize]) == 0
+            && closed < u32::MAX - 2
+        {
             put(&self.misses, 0);
             put(word, closed + 1);
         }

@@ -1,0 +1,50 @@
+//! Processes that kill themselves at a step that they were told, and which steps a workload has.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use latchwork_lockmgr::set_point_hook;
+
+static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
+static SEEN: Mutex<BTreeMap<&'static str, u32>> = Mutex::new(BTreeMap::new());
+static PASSED: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// Whether this thread's steps count: other tests of this process come to steps, too.
+    static COUNTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has this process killed, the `nth` time that it comes to a step.
+pub(crate) fn die_at(step: &str, nth: u32) {
+    *TOLD.lock().unwrap() = Some((step.to_owned(), nth));
+    set_point_hook(|step| {
+        let told = TOLD.lock().unwrap();
+        if let Some((name, nth)) = &*told
+            && name == step
+            && PASSED.fetch_add(1, Relaxed) + 1 == *nth
+        {
+            let me = std::process::id() as i32;
+            // SAFETY: signals this very process.
+            unsafe { libc::kill(me, libc::SIGKILL) };
+        }
+    });
+}
+
+/// Has the steps of this thread counted from now on.
+pub(crate) fn count_mine() {
+    set_point_hook(|step| {
+        if COUNTS.get() {
+            *SEEN.lock().unwrap().entry(step).or_default() += 1;
+        }
+    });
+    COUNTS.set(true);
+}
+
+/// How often each step was come to by threads that count.
+pub(crate) fn seen() -> BTreeMap<&'static str, u32> {
+    SEEN.lock().unwrap().clone()
+}
