@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use latchwork_lockmgr::{Error, Manager, Mode, Options, granular};
+use latchwork_lockmgr::{Error, Manager, Mode, Options, Owner, granular};
 use latchwork_machine::Shared;
 use latchwork_region::Region;
 
@@ -59,8 +59,25 @@ fn work(manager: &Manager<Shared>, seed: u64, rounds: u64) {
                 owner.unlock(&name).unwrap();
             }
         }
+        if !come_back(&owner, &mut random) {
+            continue;
+        }
         owner.release_all().unwrap();
     }
+}
+
+/// Locks one name again and again, as one does whose requests stay idle in between.
+fn come_back(owner: &Owner<'_, Shared>, random: &mut Random) -> bool {
+    for name in [random.below(5), 200_000 + random.below(40)] {
+        for _ in 0..random.below(5) {
+            match owner.lock_timeout(&name.to_le_bytes(), granular::X, Duration::from_millis(20)) {
+                Ok(()) => owner.unlock(&name.to_le_bytes()).unwrap(),
+                Err(Error::TimedOut | Error::Deadlock(_) | Error::Doomed(_)) => return false,
+                Err(error) => panic!("a survivor got: {error}"),
+            }
+        }
+    }
+    true
 }
 
 /// What a child does: the environment says so. Does nothing in the parent.

@@ -55,6 +55,7 @@ macro_rules! laws {
 laws! {
     weak_and_strong, weak_and_strong_long: weak_against_strong::<Simulated>;
     one_bias, one_bias_long: neighbours_under_one_bias;
+    coming_back, coming_back_long: those_who_come_back;
     intentions, intentions_long: intents_and_conversions;
     upgrades, upgrades_long: upgrades_that_clash;
     rings, rings_long: ring_has_one_victim;
@@ -133,6 +134,32 @@ fn neighbours() -> Vec<Vec<u8>> {
 fn neighbours_under_one_bias(schedule: Schedule) -> Result<(), String> {
     let plan = Plan { names: neighbours(), ..Plan::new(schedule, shared::modes()) };
     plan.run::<Simulated>(|life| turns(life, NAMES as u64, 3)).map(drop)
+}
+
+/// Each takes a name of its own until its request stays there idle, but for one, who reads; then all
+/// want the same one, which is one of these, to write or to read.
+fn those_who_come_back(schedule: Schedule) -> Result<(), String> {
+    let once = |life: &Life<'_, Simulated>, name: usize, writes: bool| {
+        if life.lock(name, if writes { X } else { S }, Wait::Detect) {
+            life.use_it(name, writes);
+            // Long enough for another to get in, if it can.
+            life.compare(name);
+            life.use_it(name, writes);
+            life.unlock(name);
+        }
+    };
+    let names = neighbours();
+    let plan = Plan { names, ..Plan::new(schedule, shared::modes()) };
+    plan.run(|life| {
+        match life.me {
+            // Reads so often that it opens the bias again, if nobody writes.
+            1 => (0..34).for_each(|_| once(life, 1, false)),
+            me => (0..2).for_each(|_| once(life, me % NAMES, true)),
+        }
+        life.meet();
+        (0..2).for_each(|_| once(life, 0, life.dice.one_in(2)));
+    })
+    .map(drop)
 }
 
 /// The modes of many granularities, up and down, names in ascending order and deadlocks by

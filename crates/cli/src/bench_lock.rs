@@ -163,7 +163,9 @@ fn operation(workload: Workload) -> &'static str {
     match workload {
         Workload::Weak => "read-lock and unlock; objects of one's own",
         Workload::Strong => "write-lock and unlock; objects of one's own",
+        Workload::Cold => "write-lock and unlock; a million objects of one's own",
         Workload::OneObject => "read-lock and unlock; one object of all",
+        Workload::Zipf => "lock and unlock; 100,000 objects of all, a few hot, one in ten to write",
         Workload::ReleaseAll => "release of 1,000 write locks",
         Workload::Cycle2 => "2 owners wait for each other, until one is told",
         Workload::Cycle100 => "100 owners in a ring, until one is told",

@@ -5,7 +5,7 @@
 //! 1,022 partitions, and is one in six with 16 times as many.
 
 use latchwork_machine::ConstMachine;
-use latchwork_region::{Offset, Region};
+use latchwork_region::{Offset, Pinned, Plain, Region};
 
 use crate::Error;
 use crate::layout::{BIASES, Biases, Partition, Partitions, get};
@@ -14,59 +14,54 @@ use crate::table::ring;
 /// Blocks of partitions, and of biases.
 pub(crate) const BLOCKS: usize = 16;
 
-/// The offsets of all blocks.
+/// All blocks.
 pub(crate) struct Blocks<M: ConstMachine> {
-    partitions: [Offset<Partitions<M>>; BLOCKS],
-    biases: [Offset<Biases<M>>; BLOCKS],
+    partitions: [Pinned<M, Partitions<M>>; BLOCKS],
+    biases: [Pinned<M, Biases<M>>; BLOCKS],
 }
 
 impl<M: ConstMachine> Clone for Blocks<M> {
     fn clone(&self) -> Self {
-        *self
+        Self { partitions: self.partitions.clone(), biases: self.biases.clone() }
     }
 }
 
-impl<M: ConstMachine> Copy for Blocks<M> {}
-
 impl<M: ConstMachine> Blocks<M> {
-    /// Their offsets, from the roots that begin at these numbers: each leads to a block.
+    /// Those that the roots from these numbers on lead to.
     pub(crate) fn read(
         region: &Region<M>,
         (partitions, biases): (usize, usize),
     ) -> Result<Self, Error> {
-        let at = |number: usize| -> Result<u32, Error> { Ok(get(region.root(number)?) as u32) };
-        let mut found = Self {
-            partitions: [Offset::from_raw(0); BLOCKS],
-            biases: [Offset::from_raw(0); BLOCKS],
-        };
-        for block in 0..BLOCKS {
-            found.partitions[block] = Offset::from_raw(at(partitions + block)?);
-            found.biases[block] = Offset::from_raw(at(biases + block)?);
-            region.resolve(found.partitions[block])?;
-            region.resolve(found.biases[block])?;
-        }
-        Ok(found)
+        Ok(Self { partitions: pin_all(region, partitions)?, biases: pin_all(region, biases)? })
     }
 
     /// The partition of this number. One out of a damaged request may be any.
     #[inline(always)]
-    pub(crate) fn partition<'r>(
+    pub(crate) fn partition(
         &self,
-        region: &'r Region<M>,
+        region: &Region<M>,
         number: u32,
-    ) -> Result<&'r Partition<M>, Error> {
+    ) -> Result<&Partition<M>, Error> {
+        region.check()?;
         let (block, line) = (number as usize % BLOCKS, number as usize / BLOCKS);
-        region.resolve(self.partitions[block])?.lines.get(line).map_or_else(ring, Ok)
+        self.partitions[block].lines.get(line).map_or_else(ring, Ok)
     }
 
-    /// The biases of a partition.
+    /// The biases of a partition. Who asks knows that this is no child of a fork.
     #[inline(always)]
-    pub(crate) fn biases<'r>(
-        &self,
-        region: &'r Region<M>,
-        number: u32,
-    ) -> Result<&'r [M::AtomicU32; BIASES as usize], Error> {
+    pub(crate) fn biases(&self, number: u32) -> Result<&[M::AtomicU32; BIASES as usize], Error> {
         let (block, line) = (number as usize % BLOCKS, number as usize / BLOCKS);
-        region.resolve(self.biases[block])?.lines.get(line).map_or_else(ring, Ok)
+        self.biases[block].lines.get(line).map_or_else(ring, Ok)
     }
+}
+
+fn pin_all<M: ConstMachine, T: Plain>(
+    region: &Region<M>,
+    root: usize,
+) -> Result<[Pinned<M, T>; BLOCKS], Error> {
+    let mut found = Vec::with_capacity(BLOCKS);
+    for number in root..root + BLOCKS {
+        found.push(region.pin(Offset::from_raw(get(region.root(number)?) as u32))?);
+    }
+    found.try_into().map_err(|_| Error::Foreign)
 }

@@ -144,7 +144,7 @@ impl<M: ConstMachine> Session<M> {
             }
             let request = self.request(seen)?;
             let (next, state) = (get(&request.next), State::of(get(&request.state)));
-            if !state.holds() && state.status != status::WAITING {
+            if !state.holds() && state.status != status::WAITING && !state.is_idle() {
                 // It was about to leave.
                 match prev {
                     0 => put(&object.head, next),
@@ -218,7 +218,7 @@ impl<M: ConstMachine> Session<M> {
                 }
                 let index = place * OWNERS + at as u32;
                 self.withdraw_of(cell)?;
-                let holds = get(&cell.head) != 0 || self.has_weak(cell)?;
+                let holds = self.has_strong(cell)? || self.has_weak(cell)?;
                 let id = OwnerId { index, generation: get(&cell.generation) };
                 let label: Vec<u8> = cell.label.iter().flat_map(|w| get(w).to_le_bytes()).collect();
                 let recovery = self.inner().recovery.as_ref().filter(|_| holds);
@@ -241,6 +241,16 @@ impl<M: ConstMachine> Session<M> {
         crate::trace::swept(thread - 1, released, orphaned);
         let _ = (released, orphaned);
         Ok(())
+    }
+
+    /// Whether it holds anything in the table.
+    fn has_strong(&self, cell: &OwnerCell<M>) -> Result<bool, Error> {
+        for at in self.own_list(cell)? {
+            if State::of(get(&self.request(at)?.state)).holds() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn has_weak(&self, cell: &OwnerCell<M>) -> Result<bool, Error> {
@@ -306,7 +316,7 @@ impl<M: ConstMachine> Session<M> {
             self.forget_range(cell, at)?;
             let latched = self.latch(get(&request.partition) % PARTITIONS)?;
             let state = State::of(get(&request.state));
-            if state.holds() || state.waits() {
+            if state.holds() || state.waits() || state.is_idle() {
                 self.take_out(&latched, get(&request.object), at)?;
             }
             drop(latched);

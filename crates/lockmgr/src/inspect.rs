@@ -247,24 +247,29 @@ impl<M: ConstMachine> View<M> {
             let request = self.region.resolve(offset)?;
             let owner = seen(&request.owner);
             let cell = self.owner(owner)?.ok_or(Error::Foreign)?.1;
-            if name.is_none() {
-                name = Some(told(&self.region, self.name_of(of, object)?));
-            }
-            to.push(Found {
-                at,
-                generation,
-                owner,
-                of: seen(&cell.generation),
-                state: seen(&request.state),
-                count: seen(&request.count),
-                since: seen(&cell.since),
-                object: name.clone().unwrap_or_default(),
-            });
+            let state = seen(&request.state);
+            let found = at;
             at = seen(&request.next);
             steps += 1;
             if steps > self.cells() {
                 return ring();
             }
+            if State::of(state).is_idle() {
+                continue;
+            }
+            if name.is_none() {
+                name = Some(told(&self.region, self.name_of(of, object)?));
+            }
+            to.push(Found {
+                at: found,
+                generation,
+                owner,
+                of: seen(&cell.generation),
+                state,
+                count: seen(&request.count),
+                since: seen(&cell.since),
+                object: name.clone().unwrap_or_default(),
+            });
         }
         Ok(())
     }
@@ -367,7 +372,7 @@ impl<M: ConstMachine> View<M> {
             let word = seen(&weak.states[at]);
             let entry = Entry::of(word);
             let spot = Spot::of(seen(&weak.hashes[at]));
-            let bias = seen(&self.blocks.biases(&self.region, spot.partition)?[spot.bias as usize]);
+            let bias = seen(&self.blocks.biases(spot.partition)?[spot.bias as usize]);
             if entry.count == 0 || entry.length > WEAK_WORDS * 8 || entry.bias != bias {
                 continue;
             }

@@ -157,6 +157,8 @@ pub(crate) mod status {
     pub(crate) const DENIED: u32 = 4;
     /// Waiting, and between two places of its queue.
     pub(crate) const AWAY: u32 = 5;
+    /// In a queue, holding nothing and wanting nothing; see `idle.rs`.
+    pub(crate) const IDLE: u32 = 6;
 }
 
 /// An owner of locks.

@@ -80,13 +80,16 @@
 
 mod batch;
 mod bell;
+mod bias;
 mod blocks;
 mod death;
 mod detect;
 mod error;
 mod family;
 mod future;
+mod idle;
 mod inspect;
+mod known;
 mod latch;
 mod layout;
 mod manager;

@@ -100,6 +100,9 @@ pub struct Modes {
     writes: u16,
 }
 
+/// Changes when the manager comes to lie otherwise in its region, or to hash otherwise.
+const LAYOUT: u64 = 2;
+
 impl Modes {
     /// Checks and builds a set.
     ///
@@ -230,6 +233,11 @@ impl Modes {
         self.weak & mode.bit() != 0
     }
 
+    /// The weak modes.
+    pub(crate) fn weak_mask(&self) -> u16 {
+        self.weak
+    }
+
     /// Whether all modes of a mask are weak.
     #[inline(always)]
     pub(crate) fn all_weak(&self, mask: u16) -> bool {
@@ -264,11 +272,13 @@ impl Modes {
         Ok(self)
     }
 
-    /// A number that differs for sets that differ, so that processes with different ones do not
-    /// share a region. Never zero.
+    /// A number that differs for sets that differ and for layouts that do, so that processes with
+    /// different ones do not share a region. Never zero.
     pub(crate) fn fingerprint(&self) -> u64 {
-        let mut sum =
-            self.len() as u64 ^ (u64::from(self.weak) << 32) ^ (u64::from(self.writes) << 8);
+        let mut sum = LAYOUT.rotate_left(48)
+            ^ self.len() as u64
+            ^ (u64::from(self.weak) << 32)
+            ^ (u64::from(self.writes) << 8);
         let rows = self.stops.iter().map(|row| u64::from(*row));
         let converts = self.convert.iter().flatten().map(|mode| u64::from(*mode));
         for part in rows.chain(converts) {

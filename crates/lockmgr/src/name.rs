@@ -3,7 +3,7 @@
 use latchwork_machine::{Machine, Word};
 
 use crate::Error;
-use crate::layout::get;
+use crate::layout::{get, put};
 
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 4000;
@@ -26,21 +26,25 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 impl<'a> Name<'a> {
-    /// Hashes by multiplying and folding words, as wyhash (Wang Yi, 2019) does. The seed is drawn
-    /// at random for each region, so that nobody can prepare names that collide.
-    #[inline]
+    /// Hashes by multiplying and folding words, two at a time, as wyhash (Wang Yi, 2019) does. The
+    /// seed is drawn at random for each region and is in both factors, so that nobody can prepare
+    /// names that collide.
+    #[inline(always)]
     pub(crate) fn new(bytes: &'a [u8], seed: u64) -> Result<Self, Error> {
         if bytes.is_empty() || bytes.len() > NAME_MAX {
             return Err(Error::Name(bytes.len()));
         }
+        let key = seed.rotate_left(32) ^ K1;
         let mut hash = seed ^ K0;
-        let mut rest = bytes;
-        while let Some((word, after)) = rest.split_first_chunk::<8>() {
-            hash = fold(u64::from_le_bytes(*word) ^ K1, hash);
-            rest = after;
+        let (pairs, rest) = bytes.as_chunks::<16>();
+        for pair in pairs {
+            let (low, high) = halves(pair);
+            hash = fold(low ^ key, high ^ hash);
         }
-        if !rest.is_empty() {
-            hash = fold(tail(rest) ^ K1, hash);
+        if let Some((low, high)) = rest.split_first_chunk::<8>() {
+            hash = fold(u64::from_le_bytes(*low) ^ key, tail(high) ^ hash);
+        } else if !rest.is_empty() {
+            hash = fold(tail(rest) ^ key, hash);
         }
         hash = fold(hash ^ bytes.len() as u64, K1);
         Ok(Self { bytes, hash })
@@ -55,37 +59,37 @@ impl<'a> Name<'a> {
     /// Copies it into words, padded with zeros.
     #[inline(always)]
     pub(crate) fn write<W: Word<Value = u64>>(&self, to: &[W]) {
-        let mut rest = self.bytes;
-        for word in &to[..self.words()] {
-            match rest.split_first_chunk::<8>() {
-                Some((chunk, after)) => {
-                    crate::layout::put(word, u64::from_le_bytes(*chunk));
-                    rest = after;
-                }
-                None => crate::layout::put(word, tail(rest)),
-            }
+        let (chunks, rest) = self.bytes.as_chunks::<8>();
+        for (chunk, word) in chunks.iter().zip(to) {
+            put(word, u64::from_le_bytes(*chunk));
+        }
+        if !rest.is_empty() {
+            put(&to[chunks.len()], tail(rest));
         }
     }
 
     /// Whether words hold it. The length is compared by the caller.
     #[inline(always)]
     pub(crate) fn is_in<W: Word<Value = u64>>(&self, words: &[W]) -> bool {
-        let mut rest = self.bytes;
-        let Some(words) = words.get(..self.words()) else { return false };
-        for word in words {
-            let expected = match rest.split_first_chunk::<8>() {
-                Some((chunk, after)) => {
-                    rest = after;
-                    u64::from_le_bytes(*chunk)
-                }
-                None => tail(rest),
-            };
-            if get(word) != expected {
-                return false;
-            }
-        }
-        true
+        is_in(self.bytes, words)
     }
+}
+
+/// Whether words begin with these bytes, padded with zeros.
+#[inline(always)]
+pub(crate) fn is_in<W: Word<Value = u64>>(bytes: &[u8], words: &[W]) -> bool {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let Some((full, after)) = words.split_at_checked(chunks.len()) else { return false };
+    if chunks.iter().zip(full).any(|(chunk, word)| get(word) != u64::from_le_bytes(*chunk)) {
+        return false;
+    }
+    rest.is_empty() || after.first().is_some_and(|word| get(word) == tail(rest))
+}
+
+#[inline(always)]
+fn halves(pair: &[u8; 16]) -> (u64, u64) {
+    let both = u128::from_le_bytes(*pair);
+    (both as u64, (both >> 64) as u64)
 }
 
 /// The last 1 to 7 bytes as a word, padded with zeros. Two reads that overlap, in place of a copy

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Native};
 
+use crate::known::Known;
 use crate::latch::Latched;
-use crate::layout::{FREE, LIVE, OwnerCell, Request, Small, Spot, get, put, status};
+use crate::layout::{FREE, LIVE, OwnerCell, Request, Small, Spot, WeakPage, get, put, status};
 use crate::mode::Mode;
 use crate::session::Session;
+use crate::state::State;
 use crate::watch::Watch;
+use crate::weak::Taken;
 use crate::{Error, Reason};
 
 /// Names an owner: a slot, and which of its owners. The same in every process.
@@ -87,6 +90,12 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) converting: Cell<bool>,
     /// By bit, the entries of the weak page that count something.
     pub(crate) entries: Cell<u32>,
+    /// The entry that was taken last, if any was, and its bias.
+    pub(crate) last_entry: Cell<Option<(usize, Known<M::AtomicU32>)>>,
+    /// A request that holds, most often the last one that was granted, if it is known.
+    last: Cell<Option<LastKnown<M>>>,
+    /// Its weak page, once it was found.
+    pub(crate) page: Cell<Option<Known<WeakPage<M>>>>,
     pub(crate) watch: Watch,
 }
 
@@ -129,6 +138,9 @@ impl<M: ConstMachine> Session<M> {
             pending: Cell::new(0),
             converting: Cell::new(false),
             entries: Cell::new(0),
+            last_entry: Cell::new(None),
+            last: Cell::new(None),
+            page: Cell::new(None),
             watch: Watch::default(),
         })
     }
@@ -142,7 +154,31 @@ fn label_words(label: &str) -> [u64; 4] {
     words
 }
 
-impl<M: ConstMachine> Owner<'_, M> {
+/// A request of an owner, and its object, as found.
+pub(crate) struct Last<'s, M: ConstMachine> {
+    pub(crate) at: u32,
+    pub(crate) object_at: u32,
+    pub(crate) request: &'s Request<M>,
+    pub(crate) object: &'s Small<M>,
+}
+
+/// The same, as an owner keeps it.
+struct LastKnown<M: ConstMachine> {
+    at: u32,
+    object_at: u32,
+    request: Known<Request<M>>,
+    object: Known<Small<M>>,
+}
+
+impl<M: ConstMachine> Clone for LastKnown<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: ConstMachine> Copy for LastKnown<M> {}
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Its name for others.
     pub fn id(&self) -> OwnerId {
         OwnerId { index: self.index, generation: self.generation }
@@ -211,10 +247,16 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.allowed(mode)?;
         let name = self.session.named(name)?;
         let spot = Spot::of(name.hash);
+        if self.session.weak & mode.bit() != 0 {
+            let taken = self.weak_take(&name, spot, mode);
+            if taken == Taken::Yes || self.weak_lock(&name, spot, mode, taken)? {
+                self.session.counters.weak();
+                return Ok(Step::Granted);
+            }
+        }
         self.session.counters.request();
-        let weak = self.session.modes().is_weak(mode) && self.session.inner().weak;
-        if weak && self.weak_lock(&name, spot, mode)? {
-            self.session.counters.weak();
+        let idle = self.idle_for(name.hash as u32);
+        if idle != 0 && self.retake(idle, &name, spot, mode)? {
             return Ok(Step::Granted);
         }
         self.request_in_table(&name, spot, mode, wait)
@@ -275,8 +317,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 let request = self.session.request(at)?;
                 let linked = get(&request.state) & 0xff;
                 if get(&request.object) == object
-                    && linked != status::NEW
-                    && linked != status::DENIED
+                    && !matches!(linked, status::NEW | status::DENIED | status::IDLE)
                 {
                     return Ok(at);
                 }
@@ -285,8 +326,9 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Ok(0);
         }
         for each in latched.requests(it) {
-            let (at, request, _) = each?;
-            if get(&request.owner) == self.index && get(&request.moved) == 0 {
+            let (at, request, state) = each?;
+            let mine = get(&request.owner) == self.index && get(&request.moved) == 0;
+            if mine && !state.is_idle() {
                 return Ok(at);
             }
         }
@@ -311,21 +353,47 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// next lock of this session.
     #[inline]
     pub(crate) fn discard(&self, at: u32) -> Result<(), Error> {
-        self.session.note_request(at)?;
-        let request = self.session.request(at)?;
-        let (prev, next) = (get(&request.own_prev), get(&request.own_next));
-        if prev == 0 {
-            put(&self.cell.head, next);
-        } else {
-            put(&self.session.request(prev)?.own_next, next);
+        self.session.discard(self.cell, at)?;
+        let head = get(&self.cell.head);
+        self.forget_last();
+        if head != 0 {
+            let request = self.session.request(head)?;
+            if State::of(get(&request.state)).holds() {
+                self.remember(head, request)?;
+            }
         }
-        self.session.point("request out of the owner's list");
-        if next != 0 {
-            put(&self.session.request(next)?.own_prev, prev);
-        }
-        put(&self.cell.held, get(&self.cell.held).wrapping_sub(1));
-        self.session.spare.set(at);
         Ok(())
+    }
+
+    /// Keeps a request that holds as the last one.
+    #[inline]
+    pub(crate) fn remember(&self, at: u32, request: &'s Request<M>) -> Result<(), Error> {
+        let object_at = get(&request.object);
+        let object = self.session.object(object_at)?;
+        self.remember_as(Last { at, object_at, request, object });
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn remember_as(&self, last: Last<'s, M>) {
+        let (request, object) = (self.note(last.request), self.note(last.object));
+        self.last.set(Some(LastKnown { at: last.at, object_at: last.object_at, request, object }));
+    }
+
+    #[inline(always)]
+    pub(crate) fn forget_last(&self) {
+        self.last.set(None);
+    }
+
+    /// The request that was remembered last, if it still holds.
+    #[inline(always)]
+    pub(crate) fn last(&self) -> Option<Last<'s, M>> {
+        let LastKnown { at, object_at, request, object } = self.last.get()?;
+        // SAFETY: it was noted by `remember_as`.
+        let request = unsafe { self.at(request) };
+        // SAFETY: as above.
+        let object = unsafe { self.at(object) };
+        Some(Last { at, object_at, request, object })
     }
 
     /// A request in the owner's list, and in no queue.
@@ -335,8 +403,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         object: u32,
         spot: Spot,
         count: u32,
-    ) -> Result<(u32, &Request<M>), Error> {
-        let session = self.session;
+    ) -> Result<(u32, &'s Request<M>), Error> {
+        let session: &'s Session<M> = self.session;
         let spare = session.spare.take();
         if spare != 0 {
             let request = session.request(spare)?;
@@ -346,10 +414,10 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Ok((spare, request));
         }
         let cell = session.thread.alloc_dirty::<Request<M>>()?;
-        let (at, request) = (cell.offset().raw(), cell.value());
-        self.begin_request(at, request, object, spot, count)?;
+        let at = cell.offset().raw();
+        self.begin_request(at, cell.value(), object, spot, count)?;
         cell.publish();
-        Ok((at, request))
+        Ok((at, session.request(at)?))
     }
 
     #[inline(always)]
@@ -372,6 +440,28 @@ impl<M: ConstMachine> Owner<'_, M> {
         // First in the owner's list, so that whoever sweeps finds it there at any instant.
         self.adopt(at, request)?;
         self.session.point("request in the owner's list");
+        Ok(())
+    }
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// As [`Owner::discard`], for one whose cell is this.
+    #[inline]
+    pub(crate) fn discard(&self, cell: &OwnerCell<M>, at: u32) -> Result<(), Error> {
+        self.note_request(at)?;
+        let request = self.request(at)?;
+        let (prev, next) = (get(&request.own_prev), get(&request.own_next));
+        if prev == 0 {
+            put(&cell.head, next);
+        } else {
+            put(&self.request(prev)?.own_next, next);
+        }
+        self.point("request out of the owner's list");
+        if next != 0 {
+            put(&self.request(next)?.own_prev, prev);
+        }
+        put(&cell.held, get(&cell.held).wrapping_sub(1));
+        self.spare.set(at);
         Ok(())
     }
 }

@@ -58,18 +58,45 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Counts a request's modes in or out of its bias's strong ones.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn weigh(&self, request: &Request<M>, old: State, new: State) {
         let modes = self.session.modes();
         let strong = |state: State| !modes.all_weak(state.mask());
-        let count = &self.strong[(get(&request.bias) % BIASES) as usize];
         match (strong(old), strong(new)) {
-            // At the top it stays there: the bias is never opened again, and nothing is wrong.
-            (false, true) => put(count, get(count).saturating_add(1)),
-            (true, false) if get(count) != u16::MAX => {
-                put(count, get(count).saturating_sub(1));
-            }
+            (false, true) => self.more(get(&request.bias)),
+            (true, false) => self.fewer(get(&request.bias)),
             _ => {}
+        }
+    }
+
+    /// The same for one that holds from now on.
+    #[inline(always)]
+    pub(crate) fn weigh_in(&self, bias: u32, mode: Mode) {
+        if !self.session.modes().is_weak(mode) {
+            self.more(bias);
+        }
+    }
+
+    /// The same for one that held.
+    #[inline(always)]
+    pub(crate) fn weigh_out(&self, bias: u32, mode: Mode) {
+        if !self.session.modes().is_weak(mode) {
+            self.fewer(bias);
+        }
+    }
+
+    #[inline(always)]
+    fn more(&self, bias: u32) {
+        let count = &self.strong[(bias % BIASES) as usize];
+        // At the top it stays there: the bias is never opened again, and nothing is wrong.
+        put(count, get(count).saturating_add(1));
+    }
+
+    #[inline(always)]
+    fn fewer(&self, bias: u32) {
+        let count = &self.strong[(bias % BIASES) as usize];
+        if get(count) != u16::MAX {
+            put(count, get(count).saturating_sub(1));
         }
     }
 
@@ -108,7 +135,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let head = get(&object.head);
         put(&request.next, head);
         put(&request.prev, 0);
-        self.weigh(request, State::NEW, State::held(mode));
+        self.weigh_in(get(&request.bias), mode);
         put(&object.masks, get(&object.masks) | u32::from(mode.bit()));
         put(&request.state, State::held(mode).word());
         self.session.point("request about to be linked");
@@ -165,7 +192,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let request = self.session.request(at)?;
         let old = State::of(get(&request.state));
         if old.status == status::HELD && last.status == status::NEW {
-            self.weigh(request, State::held(old.mode), State::NEW);
+            self.weigh_out(get(&request.bias), old.mode);
             put(&request.state, last.word());
         } else {
             self.set(object, request, last);

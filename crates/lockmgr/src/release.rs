@@ -3,11 +3,12 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
+use crate::idle::Leave;
 use crate::latch::Latched;
-use crate::layout::{Spot, get, put, status};
+use crate::layout::{Request, Small, Spot, get, put, status};
 use crate::mode::Mode;
-use crate::name::Name;
-use crate::owner::{Owner, Wait};
+use crate::name::{self, Name};
+use crate::owner::{Last, Owner, Wait};
 use crate::queue::State;
 use crate::weak::Entry;
 
@@ -33,8 +34,12 @@ impl<M: ConstMachine> Owner<'_, M> {
 
     #[inline]
     fn unlock_by(&self, name: &[u8], all: bool) -> Result<(), Error> {
+        self.session.region().check()?;
         if self.pending.get() != 0 {
             return Err(Error::Waiting);
+        }
+        if !all && self.unlock_last(name)? {
+            return Ok(());
         }
         let name = self.session.named(name)?;
         let spot = Spot::of(name.hash);
@@ -44,26 +49,86 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.unlock_in_table(&name, spot, all)
     }
 
+    /// Gives back what was taken last, if it has this name: no hash and no search. False if it is
+    /// another.
+    #[inline]
+    fn unlock_last(&self, name: &[u8]) -> Result<bool, Error> {
+        if let (Some((at, bias)), Some(page)) = (self.last_entry(), self.known_page())
+            && self.entries.get() >> at & 1 != 0
+        {
+            let length = Entry::of(get(&page.states[at])).length;
+            if length == name.len() && name::is_in(name, &page.names[at]) {
+                self.drop_entry(page, at, bias, false)?;
+                return Ok(true);
+            }
+        }
+        match self.last() {
+            Some(last) => self.unlock_request(last, name),
+            None => Ok(false),
+        }
+    }
+
+    #[inline(never)]
+    fn unlock_request(&self, last: Last<'_, M>, name: &[u8]) -> Result<bool, Error> {
+        let Last { at, object_at, request, object } = last;
+        // Held, so that its object has its name for good: no latch is needed to read it.
+        if !self.session.has_name(object_at, object, name)? {
+            return Ok(false);
+        }
+        let latched = self.session.latch(get(&request.partition))?;
+        self.give_back(latched, at, request, object, false)?;
+        Ok(true)
+    }
+
     #[inline(never)]
     fn unlock_in_table(&self, name: &Name<'_>, spot: Spot, all: bool) -> Result<(), Error> {
         let latched = self.session.latch(spot.partition)?;
-        let at = self.find_held(&latched, name, spot)?;
-        if at == 0 {
-            return if all { Ok(()) } else { Err(Error::NotHeld) };
+        match self.find_held(&latched, name, spot)? {
+            0 if all => Ok(()),
+            0 => Err(Error::NotHeld),
+            at => {
+                let request = self.session.request(at)?;
+                let object = self.session.object(get(&request.object))?;
+                self.give_back(latched, at, request, object, all)
+            }
         }
-        let request = self.session.request(at)?;
+    }
+
+    /// Counts a request down; the last time it leaves its queue, or stays idle.
+    #[inline(always)]
+    fn give_back(
+        &self,
+        latched: Latched<'_, M>,
+        at: u32,
+        request: &Request<M>,
+        object: &Small<M>,
+        all: bool,
+    ) -> Result<(), Error> {
         let count = get(&request.count);
         if count > 1 && !all {
             put(&request.count, count - 1);
             return Ok(());
         }
-        self.release_request(&latched, at)?;
+        let leave = self.leave(&latched, at, request, object);
+        match leave {
+            Leave::Idle => Ok(()),
+            Leave::Out => self.put_out(latched, at, 0),
+            Leave::OutWith(other) => self.put_out(latched, at, other),
+        }
+    }
+
+    #[inline(never)]
+    fn put_out(&self, latched: Latched<'_, M>, at: u32, other: u32) -> Result<(), Error> {
+        latched.release(at)?;
         drop(latched);
         self.discard(at)?;
+        if other != 0 {
+            self.session.evict(other)?;
+        }
         self.session.wake_all()
     }
 
-    /// The owner's request for a name: most often the last one that it made.
+    /// The owner's request for a name.
     #[inline]
     pub(crate) fn find_held(
         &self,
@@ -71,37 +136,16 @@ impl<M: ConstMachine> Owner<'_, M> {
         name: &Name<'_>,
         spot: Spot,
     ) -> Result<u32, Error> {
-        let last = get(&self.cell.head);
-        if last != 0 {
-            let request = self.session.request(last)?;
-            // In another partition it may be granted or refused at this moment; in this one we
-            // hold the latch.
-            if get(&request.partition) == spot.partition && State::of(get(&request.state)).holds() {
-                let object_at = get(&request.object);
-                if latched.is_named(object_at, self.session.object(object_at)?, name)? {
-                    return Ok(last);
-                }
-            }
+        if let Some(Last { at, object_at, request, object }) = self.last()
+            && get(&request.partition) == spot.partition
+            && latched.is_named(object_at, object, name)?
+        {
+            return Ok(at);
         }
         match latched.find(name)? {
             0 => Ok(0),
             object_at => self.find_own(latched, object_at, self.session.object(object_at)?),
         }
-    }
-
-    /// Takes a request out of its queue, and lets others have what it held.
-    #[inline]
-    pub(crate) fn release_request(&self, latched: &Latched<'_, M>, at: u32) -> Result<(), Error> {
-        let request = self.session.request(at)?;
-        let object_at = get(&request.object);
-        let object = self.session.object(object_at)?;
-        let last = State { status: status::NEW, ..State::of(get(&request.state)) };
-        latched.unlink(object, at, last)?;
-        latched.advance(object)?;
-        if get(&object.head) == 0 {
-            latched.retire(object_at)?;
-        }
-        Ok(())
     }
 
     /// Releases everything, in time proportional to what the owner holds.
@@ -132,18 +176,21 @@ impl<M: ConstMachine> Owner<'_, M> {
                 let entry = Entry::of(get(&page.states[at]));
                 if which(entry.mode, get(&page.marks[at])) {
                     let spot = Spot::of(get(&page.hashes[at]));
-                    self.drop_entry(page, at, spot, true)?;
+                    let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+                    self.drop_entry(page, at, bias, true)?;
                 }
             }
         }
+        self.forget_idle()?;
         let mut at = get(&self.cell.head);
         while at != 0 {
             let request = self.session.request(at)?;
             let next = get(&request.own_next);
-            if which(State::of(get(&request.state)).mode, get(&request.mark)) {
+            let state = State::of(get(&request.state));
+            if state.is_idle() || which(state.mode, get(&request.mark)) {
                 self.session.forget_range(self.cell, at)?;
                 let latched = self.session.latch(get(&request.partition))?;
-                self.release_request(&latched, at)?;
+                latched.release(at)?;
                 drop(latched);
                 self.discard(at)?;
             }
@@ -161,7 +208,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let weak = self.weak_page()?.map_or(0, |page| {
             page.states.iter().filter(|state| Entry::of(get(*state)).count != 0).count()
         });
-        Ok(get(&self.cell.held) as usize + weak)
+        Ok(get(&self.cell.held) as usize - self.idle_seats()?.len() + weak)
     }
 
     /// The mode in which it holds an object, and how often it took it.
@@ -267,5 +314,22 @@ impl<M: ConstMachine> Owner<'_, M> {
             }
         }
         Ok(None)
+    }
+}
+
+impl<M: ConstMachine> Latched<'_, M> {
+    /// Takes a request out of its queue, and lets others have what it held.
+    #[inline]
+    pub(crate) fn release(&self, at: u32) -> Result<(), Error> {
+        let request = self.session.request(at)?;
+        let object_at = get(&request.object);
+        let object = self.session.object(object_at)?;
+        let last = State { status: status::NEW, ..State::of(get(&request.state)) };
+        self.unlink(object, at, last)?;
+        self.advance(object)?;
+        if get(&object.head) == 0 {
+            self.retire(object_at)?;
+        }
+        Ok(())
     }
 }

@@ -103,6 +103,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let (at, request) = self.new_request(object_at, spot, 1)?;
         if free {
             latched.link_front(object, at, request, mode)?;
+            self.remember(at, request)?;
             self.session.counters.granted();
             return Ok(Step::Granted);
         }

@@ -8,6 +8,7 @@ use latchwork_machine::{Clock, ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region, Thread};
 
 use crate::blocks::Blocks;
+use crate::idle::Seats;
 use crate::layout::{
     FREE, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, get, put,
 };
@@ -25,8 +26,14 @@ pub struct Session<M: ConstMachine = Native> {
     pub(crate) manager: Manager<M>,
     pub(crate) thread: Thread<M>,
     blocks: Blocks<M>,
+    /// The modes that are taken in owners' own memory, as a mask.
+    pub(crate) weak: u16,
     /// The request that left its owner's list last; null if it is in use again. See `death.rs`.
     pub(crate) spare: Cell<u32>,
+    /// Whether the locks of an owner are limited: then none stays idle.
+    pub(crate) modest: bool,
+    /// Where its owners' idle requests are.
+    pub(crate) seats: Box<Seats>,
     /// Pages of owners, by their place in the directory.
     pub(crate) pages: RefCell<Vec<(u32, u32)>>,
     /// Requests to wake when the latch is open.
@@ -44,11 +51,15 @@ impl<M: ConstMachine> Manager<M> {
     /// [`Error::Region`] if the region's thread slots are all held.
     pub fn session(&self) -> Result<Session<M>, Error> {
         let thread = self.inner.region.thread()?;
+        let weak = if self.inner.weak { self.inner.modes.weak_mask() } else { 0 };
         Ok(Session {
             manager: self.clone(),
             thread,
-            blocks: self.inner.blocks,
+            blocks: self.inner.blocks.clone(),
+            weak,
+            modest: self.inner.options.owner_locks.is_some(),
             spare: Cell::new(0),
+            seats: Box::default(),
             pages: RefCell::default(),
             to_wake: RefCell::default(),
             counters: Counters::default(),
@@ -96,7 +107,7 @@ impl<M: ConstMachine> Session<M> {
 
     #[inline(always)]
     pub(crate) fn biases(&self, partition: u32) -> Result<&[M::AtomicU32; 16], Error> {
-        self.blocks.biases(self.region(), partition)
+        self.blocks.biases(partition)
     }
 
     #[inline(always)]
@@ -124,6 +135,7 @@ impl<M: ConstMachine> Session<M> {
         Ok(name::read::<M>(words, length))
     }
 
+    #[inline(always)]
     pub(crate) fn named<'n>(&self, bytes: &'n [u8]) -> Result<Name<'n>, Error> {
         Name::new(bytes, self.inner().seed)
     }

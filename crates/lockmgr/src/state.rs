@@ -21,9 +21,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Of one that is in no queue.
-    pub(crate) const NEW: Self = Self { status: status::NEW, mode: Mode(0), want: Mode(0), why: 0 };
-
     #[inline(always)]
     pub(crate) fn of(word: u32) -> Self {
         let byte = |n: u32| (word >> n) as u8;
@@ -38,6 +35,12 @@ impl State {
     #[inline(always)]
     pub(crate) fn held(mode: Mode) -> Self {
         Self { status: status::HELD, mode, want: mode, why: 0 }
+    }
+
+    /// Of one that stays where it is and has nothing; the mode is the one it had.
+    #[inline(always)]
+    pub(crate) fn idle(mode: Mode) -> Self {
+        Self { status: status::IDLE, mode, want: mode, why: 0 }
     }
 
     #[inline(always)]
@@ -55,6 +58,12 @@ impl State {
     #[inline(always)]
     pub(crate) fn waits(self) -> bool {
         matches!(self.status, status::WAITING | status::CONVERTING | status::AWAY)
+    }
+
+    /// Whether its owner has nothing of the object.
+    #[inline(always)]
+    pub(crate) fn is_idle(self) -> bool {
+        self.status == status::IDLE
     }
 
     /// Whether it counts as strong, by what it holds or wants.

@@ -133,7 +133,7 @@ pub struct PartitionTotals {
     pub objects: u64,
     /// Objects kept for the next name.
     pub idle: u64,
-    /// Requests.
+    /// Requests, but for idle ones, which an owner keeps for when it comes back.
     pub requests: u64,
     /// Those of them that wait.
     pub waiting: u64,
@@ -164,7 +164,10 @@ pub struct Totals {
 impl<M: ConstMachine> Session<M> {
     /// What this session has done.
     pub fn stats(&self) -> Stats {
-        self.counters.read()
+        let mut stats = self.counters.read();
+        // Not counted on that way, which is short.
+        stats.requests += stats.weak;
+        stats
     }
 
     /// How long this session's requests waited, by mode. Counted when a wait has ended.
@@ -193,8 +196,9 @@ impl<M: ConstMachine> Session<M> {
             for at in latched.each_object()? {
                 let before = totals.requests;
                 for each in latched.requests(self.object(at)?) {
-                    totals.requests += 1;
-                    totals.waiting += u64::from(each?.2.waits());
+                    let state = each?.2;
+                    totals.requests += u64::from(!state.is_idle());
+                    totals.waiting += u64::from(state.waits());
                 }
                 if totals.requests == before { totals.idle += 1 } else { totals.objects += 1 }
             }
@@ -251,6 +255,9 @@ impl<M: ConstMachine> Session<M> {
             for at in latched.each_object()? {
                 for each in latched.requests(self.object(at)?) {
                     let (_, request, state) = each?;
+                    if state.is_idle() {
+                        continue;
+                    }
                     let mut row = self.row(get(&request.owner))?;
                     row.object = told(&self.inner().region, self.name_of(at)?);
                     row.held = state.holds().then_some(state.mode);

@@ -14,7 +14,7 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::latch::Latched;
 use crate::layout::{Heads, Object, Small, get, put};
-use crate::name::Name;
+use crate::name::{self, Name};
 
 /// The highest tier: 8 << 10 chains. Beyond it chains become longer.
 const TIER_MAX: u64 = 10;
@@ -89,15 +89,10 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         object: &Small<M>,
         name: &Name<'_>,
     ) -> Result<bool, Error> {
-        if get(&object.hash) != name.hash as u32
-            || (get(&object.info) & 0xffff) as usize != name.bytes.len()
-        {
+        if get(&object.hash) != name.hash as u32 {
             return Ok(false);
         }
-        if name.words() <= object.name.len() {
-            return Ok(name.is_in(&object.name));
-        }
-        Ok(name.is_in(self.session.name_words(offset, name.words())?))
+        self.session.has_name(offset, object, name.bytes)
     }
 
     /// The object of this name, if it is in the table.
@@ -339,6 +334,24 @@ pub(crate) fn tier_of(length: usize) -> usize {
 }
 
 impl<M: ConstMachine> crate::Session<M> {
+    /// Whether an object has this name.
+    #[inline(always)]
+    pub(crate) fn has_name(
+        &self,
+        offset: u32,
+        object: &Small<M>,
+        name: &[u8],
+    ) -> Result<bool, Error> {
+        if (get(&object.info) & 0xffff) as usize != name.len() {
+            return Ok(false);
+        }
+        let words = name.len().div_ceil(8);
+        if words <= object.name.len() {
+            return Ok(name::is_in(name, &object.name));
+        }
+        Ok(name::is_in(name, self.name_words(offset, words)?))
+    }
+
     /// Frees a table's chains, which nothing leads to.
     pub(crate) fn free_chains(&self, table: u64) -> Result<(), Error> {
         let (offset, tier) = (table as u32, table >> 32);

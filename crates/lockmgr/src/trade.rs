@@ -102,7 +102,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             put(&theirs.count, count);
         }
         session.point("lock traded");
-        self.release_request(latched, at)
+        latched.release(at)
     }
 
     /// Whether `to` may have `made` when this owner no longer holds `held`. Usually nobody else is

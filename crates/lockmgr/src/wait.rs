@@ -156,7 +156,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             latched.advance(object)?;
             drop(latched);
         } else {
-            self.release_request(&latched, at)?;
+            latched.release(at)?;
             drop(latched);
             self.discard(at)?;
         }

@@ -37,31 +37,21 @@
 //! | bias      | count     | length | mode |     count 0 is free; hash and name are still there
 //! ```
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
 use crate::latch::Latched;
-use crate::layout::{
-    BIASES, GROUP, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get, put,
-    status,
-};
+use crate::layout::{GROUP, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get, put, status};
 use crate::mode::Mode;
 use crate::name::{self, Name};
 use crate::owner::Owner;
 use crate::queue::State;
-use crate::session::Session;
 
 /// The longest name of an entry, in bytes.
-const LENGTH_MAX: usize = WEAK_WORDS * 8;
-
-/// Weak requests that go to the table before the bias is opened again.
-const MISSES: u32 = 32;
-
-/// Marks a request that a closer made.
-pub(crate) const MOVED: u32 = 1;
+pub(crate) const LENGTH_MAX: usize = WEAK_WORDS * 8;
 
 /// An entry, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +82,17 @@ impl Entry {
     }
 }
 
+/// What came of an attempt to take a weak lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is held.
+    Yes,
+    /// It needs more than was tried.
+    No,
+    /// The bias was closed meanwhile: the entry is to be given back. Which one, and what it was.
+    Closed(usize, u64),
+}
+
 /// The entries in which a name may be, as a mask.
 #[inline(always)]
 fn group_of(hash: u64) -> u32 {
@@ -99,16 +100,32 @@ fn group_of(hash: u64) -> u32 {
     ONE << (hash as usize % (WEAK / GROUP) * GROUP)
 }
 
-impl<M: ConstMachine> Owner<'_, M> {
+impl<'s, M: ConstMachine> Owner<'s, M> {
     /// The owner's weak page, if it ever had one.
-    #[inline(always)]
-    pub(crate) fn weak_page(&self) -> Result<Option<&WeakPage<M>>, Error> {
-        // In the child of a fork the cell is gone: it is told so, here and in `Owner::ready`.
+    pub(crate) fn weak_page(&self) -> Result<Option<&'s WeakPage<M>>, Error> {
+        // In the child of a fork it is gone, and the cell, too: it is told so, here and in
+        // `Owner::ready`.
         self.session.region().check()?;
-        match get(&self.cell.weak) {
-            0 => Ok(None),
-            page => Ok(Some(self.session.region().resolve(Offset::from_raw(page))?)),
+        let page = get(&self.cell.weak);
+        if page != 0 && self.page.get().is_none() {
+            let page = self.session.region().resolve(Offset::from_raw(page))?;
+            self.page.set(Some(self.note(page)));
         }
+        Ok(self.known_page())
+    }
+
+    /// The same, if it was asked for before.
+    #[inline(always)]
+    pub(crate) fn known_page(&self) -> Option<&'s WeakPage<M>> {
+        // SAFETY: it was noted above.
+        self.page.get().map(|page| unsafe { self.at(page) })
+    }
+
+    /// The entry that was taken last, and its bias.
+    #[inline(always)]
+    pub(crate) fn last_entry(&self) -> Option<(usize, &'s M::AtomicU32)> {
+        // SAFETY: it was noted by `weak_take` or `weak_again`.
+        self.last_entry.get().map(|(at, bias)| (at, unsafe { self.at(bias) }))
     }
 
     #[cold]
@@ -149,27 +166,24 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.entries.set(if counts { old | bit } else { old & !bit });
     }
 
-    /// Takes a weak lock in the page. False if it must be taken in the table.
-    #[inline]
-    pub(crate) fn weak_lock(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Result<bool, Error> {
-        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
-        let seen = get(bias);
-        if seen % 2 != 0 || name.bytes.len() > LENGTH_MAX {
-            return Ok(false);
-        }
-        let Some(page) = self.weak_page()? else {
-            self.make_weak_page()?;
-            return self.weak_lock(name, spot, mode);
+    /// Takes a weak lock of a name that has no entry yet: the way that is nearly always taken, with
+    /// nothing in it that can fail.
+    #[inline(always)]
+    pub(crate) fn weak_take(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Taken {
+        let (Some(page), Ok(biases)) = (self.known_page(), self.session.biases(spot.partition))
+        else {
+            return Taken::No;
         };
-        let (group, taken) = (group_of(name.hash), self.entries.get());
-        if group & taken != 0
-            && let Some(found) = self.entry_of(page, name)
-        {
-            return self.weak_again(page, found, bias, seen, spot, mode);
-        }
+        let bias = &biases[spot.bias as usize];
+        let (seen, group, taken) = (get(bias), group_of(name.hash), self.entries.get());
         let free = (group & !taken).trailing_zeros() as usize;
-        if free >= WEAK {
-            return Ok(false);
+        if seen % 2 != 0 || name.bytes.len() > LENGTH_MAX || free >= WEAK {
+            return Taken::No;
+        }
+        if group & taken != 0
+            && self.entries_among(group).any(|at| get(&page.hashes[at]) == name.hash)
+        {
+            return Taken::No;
         }
         // Relaxed: the entry is free, and read by nobody until its state says otherwise.
         page.hashes[free].store(name.hash, Relaxed);
@@ -177,16 +191,50 @@ impl<M: ConstMachine> Owner<'_, M> {
         page.marks[free].store(self.next_mark(), Relaxed);
         let old = get(&page.states[free]);
         let new = Entry { bias: seen, count: 1, length: name.bytes.len(), mode };
-        self.weak_settled(page, free, old, new, bias, spot)
+        // Release: synchronizes with the Acquire in `collect`, so that the name is seen with it.
+        page.states[free].store(new.word(), Release);
+        self.mark_entry(free, true);
+        self.last_entry.set(Some((free, self.note(bias))));
+        // The closer's half is in `close`.
+        M::light_barrier();
+        if get(bias) == seen { Taken::Yes } else { Taken::Closed(free, old) }
+    }
+
+    /// The same for any name. False if it must be taken in the table.
+    #[inline(never)]
+    pub(crate) fn weak_lock(
+        &self,
+        name: &Name<'_>,
+        spot: Spot,
+        mode: Mode,
+        taken: Taken,
+    ) -> Result<bool, Error> {
+        let Some(page) = self.weak_page()? else {
+            self.make_weak_page()?;
+            self.weak_page()?;
+            return match self.weak_take(name, spot, mode) {
+                Taken::Yes => Ok(true),
+                Taken::No => Ok(false),
+                Taken::Closed(at, old) => self.weak_undo(spot, at, old),
+            };
+        };
+        if let Taken::Closed(at, old) = taken {
+            return self.weak_undo(spot, at, old);
+        }
+        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+        let seen = get(bias);
+        match self.entry_of(page, name) {
+            Some(found) if seen % 2 == 0 => self.weak_again(page, found, bias, seen, spot, mode),
+            _ => Ok(false),
+        }
     }
 
     /// The same for a name that has an entry: counts it.
-    #[inline(never)]
     fn weak_again(
         &self,
         page: &WeakPage<M>,
         at: usize,
-        bias: &M::AtomicU32,
+        bias: &'s M::AtomicU32,
         seen: u32,
         spot: Spot,
         mode: Mode,
@@ -202,38 +250,17 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Err(Error::Count);
         }
         let new = Entry { count: old.count + 1, mode: made, ..old };
-        self.weak_settled(page, at, word, new, bias, spot)
-    }
-
-    /// Writes an entry, and takes that back if the bias was closed.
-    #[inline(always)]
-    fn weak_settled(
-        &self,
-        page: &WeakPage<M>,
-        at: usize,
-        old: u64,
-        new: Entry,
-        bias: &M::AtomicU32,
-        spot: Spot,
-    ) -> Result<bool, Error> {
-        // Release: synchronizes with the Acquire in `collect`, so that the name is seen with it.
+        // Release: as in `weak_take`.
         page.states[at].store(new.word(), Release);
-        self.mark_entry(at, true);
+        self.last_entry.set(Some((at, self.note(bias))));
         // The closer's half is in `close`.
         M::light_barrier();
-        if get(bias) == new.bias { Ok(true) } else { self.weak_undo(page, at, old, spot) }
+        if get(bias) == seen { Ok(true) } else { self.weak_undo(spot, at, word) }
     }
 
     /// The bias was closed while a lock was taken: takes it back, and settles what was moved.
-    #[cold]
-    #[inline(never)]
-    fn weak_undo(
-        &self,
-        page: &WeakPage<M>,
-        at: usize,
-        old: u64,
-        spot: Spot,
-    ) -> Result<bool, Error> {
+    fn weak_undo(&self, spot: Spot, at: usize, old: u64) -> Result<bool, Error> {
+        let Some(page) = self.weak_page()? else { return Ok(false) };
         let entry = Entry::of(old);
         // An entry that was free keeps its new name, by which a moved request is found.
         let kept = if entry.count == 0 {
@@ -243,11 +270,17 @@ impl<M: ConstMachine> Owner<'_, M> {
         };
         put(&page.states[at], kept);
         self.mark_entry(at, entry.count != 0);
+        self.settle_latched(page, at, spot)?;
+        Ok(false)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_latched(&self, page: &WeakPage<M>, at: usize, spot: Spot) -> Result<(), Error> {
         let latched = self.session.latch(spot.partition)?;
         self.settle(&latched, page, at)?;
         drop(latched);
-        self.session.wake_all()?;
-        Ok(false)
+        self.session.wake_all()
     }
 
     /// Gives a weak lock back once, or all of it. False if it is not in the page.
@@ -260,34 +293,33 @@ impl<M: ConstMachine> Owner<'_, M> {
     ) -> Result<bool, Error> {
         let Some(page) = self.weak_page()? else { return Ok(false) };
         let Some(at) = self.entry_of(page, name) else { return Ok(false) };
-        self.drop_entry(page, at, spot, all)?;
+        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+        self.drop_entry(page, at, bias, all)?;
         Ok(true)
     }
 
-    /// Counts an entry down.
-    #[inline]
+    /// Counts an entry that counts something down.
+    #[inline(always)]
     pub(crate) fn drop_entry(
         &self,
         page: &WeakPage<M>,
         at: usize,
-        spot: Spot,
+        bias: &M::AtomicU32,
         all: bool,
     ) -> Result<(), Error> {
-        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
         let entry = Entry::of(get(&page.states[at]));
         let count = if all { 0 } else { entry.count - 1 };
         put(&page.states[at], Entry { count, ..entry }.word());
-        self.mark_entry(at, count != 0);
+        if count == 0 {
+            self.mark_entry(at, false);
+        }
         // The closer's half is in `close`.
         M::light_barrier();
-        if get(bias) != entry.bias {
-            self.session.point("weak lock given back, closed");
-            let latched = self.session.latch(spot.partition)?;
-            self.settle(&latched, page, at)?;
-            drop(latched);
-            self.session.wake_all()?;
+        if get(bias) == entry.bias {
+            return Ok(());
         }
-        Ok(())
+        self.session.point("weak lock given back, closed");
+        self.settle_latched(page, at, Spot::of(get(&page.hashes[at])))
     }
 
     /// Makes an ordinary request of what a closer moved, with the entry's own count, and frees the
@@ -342,136 +374,6 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         put(&page.states[at], Entry { count: 0, ..entry }.word());
         self.mark_entry(at, false);
-        Ok(())
-    }
-}
-
-impl<M: ConstMachine> Session<M> {
-    /// Before an owner's first weak lock: from here on those who collect look at it.
-    ///
-    /// Stored before the owner's page is, so that a death in between leaves an owner that is looked
-    /// at for nothing, and not one that is passed over. A closer that misses it is seen by the owner,
-    /// as one that misses an entry is; see `weak.rs`.
-    pub(crate) fn note_weak(&self, owner: u32) -> Result<(), Error> {
-        if let Some(page) = self.page(owner / OWNERS)?
-            && get(&page.weak_end) <= owner % OWNERS
-        {
-            put(&page.weak_end, owner % OWNERS + 1);
-        }
-        Ok(())
-    }
-
-    /// All owner cells that may have a weak page, with their numbers.
-    pub(crate) fn each_weak(&self) -> impl Iterator<Item = (u32, &OwnerCell<M>)> {
-        (0..PAGES as u32)
-            .map_while(|place| self.page(place).ok().flatten().map(|page| (place, page)))
-            .flat_map(|(place, page)| {
-                let end = get(&page.weak_end) as usize;
-                let cells = page.owners.iter().take(end).enumerate();
-                cells.map(move |(at, cell)| (place * OWNERS + at as u32, cell))
-            })
-    }
-}
-
-impl<M: ConstMachine> Latched<'_, M> {
-    /// The request that a closer made for an owner.
-    pub(crate) fn moved_of(&self, object_at: u32, owner: u32) -> Result<u32, Error> {
-        for each in self.requests(self.session.object(object_at)?) {
-            let (at, request, _) = each?;
-            if get(&request.owner) == owner && get(&request.moved) == MOVED {
-                return Ok(at);
-            }
-        }
-        Ok(0)
-    }
-
-    /// Closes a bias, if it is open, and moves all weak locks under it to the table.
-    #[inline]
-    pub(crate) fn close(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
-        put(&self.misses, 0);
-        if get(word) % 2 != 0 { Ok(()) } else { self.close_open(bias) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn close_open(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
-        let open = get(word);
-        put(word, open + 1);
-        self.session.point("bias closed");
-        // The owners' half is in `weak_lock` and `drop_entry`. Where the system has no such
-        // barrier nobody takes weak locks.
-        M::heavy_barrier();
-        self.collect(bias, open)
-    }
-
-    /// Moves all entries that were taken under a bias that is now closed. May be done again.
-    pub(crate) fn collect(&self, bias: u32, open: u32) -> Result<(), Error> {
-        let session = self.session;
-        let first = bias as usize % (WEAK / GROUP) * GROUP;
-        for (owner, cell) in session.each_weak() {
-            let page = get(&cell.weak);
-            if page == 0 {
-                continue;
-            }
-            let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(page))?;
-            for at in first..first + GROUP {
-                // Acquire: synchronizes with the Release in `weak_lock`.
-                let entry = Entry::of(page.states[at].load(Acquire));
-                let hash = get(&page.hashes[at]);
-                let here = Spot { partition: self.number, bias };
-                if entry.count == 0 || entry.bias != open || Spot::of(hash) != here {
-                    continue;
-                }
-                if entry.length == 0
-                    || entry.length > LENGTH_MAX
-                    || !session.modes().has(entry.mode)
-                {
-                    continue;
-                }
-                let bytes = name::read::<M>(&page.names[at], entry.length);
-                self.move_entry(owner, &Name { bytes: &bytes, hash }, entry)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn move_entry(&self, owner: u32, name: &Name<'_>, entry: Entry) -> Result<(), Error> {
-        let (object_at, object) = self.find_or_make(name)?;
-        if self.moved_of(object_at, owner)? != 0 {
-            return Ok(());
-        }
-        let cell = self.session.thread.alloc::<Request<M>>()?;
-        put(&cell.object, object_at);
-        put(&cell.owner, owner);
-        put(&cell.count, entry.count);
-        put(&cell.partition, self.number);
-        put(&cell.bias, name.hash as u32 % BIASES);
-        put(&cell.moved, MOVED);
-        self.link_front(object, cell.offset().raw(), cell.value(), entry.mode)?;
-        self.session.point("weak lock moved");
-        cell.publish();
-        Ok(())
-    }
-
-    /// Counts a weak request that had to come here, and opens its bias again if many have.
-    pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
-        let closed = get(word);
-        if closed % 2 == 0 || !self.session.inner().weak {
-            return Ok(());
-        }
-        let misses = get(&self.misses).saturating_add(1);
-        put(&self.misses, misses);
-        // Near the top it stays closed: an entry must never meet its bias's value again.
-        if misses >= MISSES
-            && get(&self.strong[(bias % BIASES) as usize]) == 0
-            && closed < u32::MAX - 2
-        {
-            put(&self.misses, 0);
-            put(word, closed + 1);
-        }
         Ok(())
     }
 }

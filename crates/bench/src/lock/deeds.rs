@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use latchwork_machine::{Clock, Machine, Native};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
 
 use super::child;
 use super::job::{Job, Outcome};
@@ -30,6 +33,10 @@ pub(crate) fn histogram() -> Histogram<u64> {
 const BATCH: u64 = 256;
 /// Objects that a worker has for itself.
 const OBJECTS: usize = 16;
+/// The same, where they are to be cold.
+const COLD: usize = 1_000_000;
+/// Objects of which a few are hot, and wishes before they are repeated.
+const ZIPF: usize = 100_000;
 /// Locks that are released at once.
 pub(crate) const RELEASED: usize = 1000;
 
@@ -44,7 +51,11 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
     let table = T::open(job.dir.as_deref(), needs)?;
     let at = start();
     let mut outcome = match job.workload {
-        Workload::Weak | Workload::Strong | Workload::OneObject => rate(&table, job, at)?,
+        Workload::Weak
+        | Workload::Strong
+        | Workload::Cold
+        | Workload::OneObject
+        | Workload::Zipf => rate(&table, job, at)?,
         Workload::ReleaseAll => release_all(&table, job)?,
         Workload::Cycle2 | Workload::Cycle100 => rings::time(&table, job, ring)?,
         Workload::Calm | Workload::Detecting => rings::beside(&table, job)?,
@@ -91,19 +102,37 @@ fn rate<T: Table>(table: &T, job: &Job, at: u64) -> Result<Outcome, Stop> {
     Ok(outcome)
 }
 
+/// What a worker locks, in turn.
+fn wishes(job: &Job, worker: usize) -> Vec<([u8; 16], bool)> {
+    let strong = job.workload.is_strong();
+    let own = |count: usize| (0..count).map(|number| (name(Kind::Own, worker, number), strong));
+    match job.workload {
+        Workload::OneObject => vec![(name(Kind::Common, 0, 0), strong)],
+        Workload::Cold => own(COLD).collect(),
+        Workload::Zipf => {
+            let mut rng = SmallRng::seed_from_u64(worker as u64);
+            let ranks = Zipf::new(ZIPF as f64, 0.99).expect("a number of objects, and a slope");
+            let wish = |rng: &mut SmallRng| {
+                let rank: f64 = ranks.sample(rng);
+                (name(Kind::Common, 0, rank as usize), rng.random_ratio(1, 10))
+            };
+            (0..ZIPF).map(|_| wish(&mut rng)).collect()
+        }
+        _ => own(OBJECTS).collect(),
+    }
+}
+
 /// Locks and unlocks from now on until a tenth after the window, which begins at `at`: while a
 /// worker counts, the others are at work too.
 fn pairs<O: Owner>(owner: &O, job: &Job, worker: usize, at: u64) -> Result<Share, Stop> {
-    let strong = job.workload.is_strong();
-    let names: [[u8; 16]; OBJECTS] = core::array::from_fn(|number| match job.workload {
-        Workload::OneObject => name(Kind::Common, 0, 0),
-        _ => name(Kind::Own, worker, number),
-    });
+    let plan = wishes(job, worker);
+    let mut next = 0;
     let mut share = Share { done: 0, asked: 0, lasted: 0, times: histogram() };
-    let batch = |share: &mut Share| -> Result<(), Stop> {
-        for number in 0..BATCH as usize {
-            let name = &names[number % OBJECTS];
-            let held = owner.lock(name, strong)?;
+    let mut batch = |share: &mut Share| -> Result<(), Stop> {
+        for _ in 0..BATCH {
+            let (name, strong) = &plan[next];
+            next = if next + 1 == plan.len() { 0 } else { next + 1 };
+            let held = owner.lock(name, *strong)?;
             owner.unlock(name, held)?;
         }
         share.asked += BATCH;

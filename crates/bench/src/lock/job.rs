@@ -92,7 +92,7 @@ impl Outcome {
         if ours && !workload.is_strong() && self.fast == 0 {
             return Some("weak lock on the fast path");
         }
-        if ours && workload == Workload::Strong && self.fast != 0 {
+        if ours && matches!(workload, Workload::Strong | Workload::Cold) && self.fast != 0 {
             return Some("strong lock that went through the table");
         }
         if workload.ring().is_some() && (self.rings == 0 || self.victims == 0) {

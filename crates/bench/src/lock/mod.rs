@@ -10,7 +10,9 @@
 //! |---|---|---|
 //! | `weak` | each worker read-locks 16 objects of its own in turn | lock and unlock |
 //! | `strong` | the same, write-locked | lock and unlock |
+//! | `cold` | the same, of a million objects each | lock and unlock |
 //! | `one-object` | all workers read-lock one object | lock and unlock |
+//! | `zipf` | all workers lock 100,000 objects, a few nearly always, one in ten to write | lock and unlock |
 //! | `release-all` | one owner, 1,000 strong locks | to release them all |
 //! | `cycle-2`, `cycle-100` | so many owners in a ring | from the request that closes it until one is told |
 //! | `calm` | one worker's strong locks; two others wait for each other now and then | lock and unlock, each timed |

@@ -14,8 +14,14 @@ pub enum Workload {
     Weak,
     /// Lock and unlock in a mode that nobody shares; objects of each worker's own.
     Strong,
+    /// As `Strong`, of a million objects of each worker's own: none is met again before it has left
+    /// every cache.
+    Cold,
     /// All workers read-lock one object.
     OneObject,
+    /// All workers lock 100,000 objects, a few of them nearly always (Zipf, 0.99), one in ten to
+    /// write.
+    Zipf,
     /// One owner releases 1,000 strong locks at once.
     ReleaseAll,
     /// Two owners wait for each other: how long until one is told.
@@ -33,10 +39,12 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Weak,
         Self::Strong,
+        Self::Cold,
         Self::OneObject,
+        Self::Zipf,
         Self::ReleaseAll,
         Self::Cycle2,
         Self::Cycle100,
@@ -50,7 +58,9 @@ impl Workload {
         match self {
             Self::Weak => "weak",
             Self::Strong => "strong",
+            Self::Cold => "cold",
             Self::OneObject => "one-object",
+            Self::Zipf => "zipf",
             Self::ReleaseAll => "release-all",
             Self::Cycle2 => "cycle-2",
             Self::Cycle100 => "cycle-100",
@@ -62,12 +72,12 @@ impl Workload {
 
     /// Whether it is counted how often it is done within a window.
     pub fn is_rate(self) -> bool {
-        matches!(self, Self::Weak | Self::Strong | Self::OneObject)
+        matches!(self, Self::Weak | Self::Strong | Self::Cold | Self::OneObject | Self::Zipf)
     }
 
     /// Whether what it takes most often is a strong lock.
     pub fn is_strong(self) -> bool {
-        !matches!(self, Self::Weak | Self::OneObject)
+        !matches!(self, Self::Weak | Self::OneObject | Self::Zipf)
     }
 
     /// How many owners make a ring, where there are rings.
@@ -136,7 +146,7 @@ impl Cell {
                 cell(Place::Private, 1);
                 continue;
             }
-            if workload != Workload::OneObject {
+            if !matches!(workload, Workload::OneObject | Workload::Zipf) {
                 cell(Place::Private, 1);
                 cell(Place::Region, 1);
             }

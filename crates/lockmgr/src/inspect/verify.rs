@@ -182,8 +182,10 @@ impl<M: ConstMachine> View<M> {
             if seen(&request.prev) != last {
                 wrong("its link back leads elsewhere");
             }
-            if state.status == status::NEW || state.status > status::CONVERTING {
-                wrong("in a queue, and neither held nor waiting");
+            if matches!(state.status, status::NEW | status::DENIED | status::AWAY)
+                || state.status > status::IDLE
+            {
+                wrong("in a queue, and neither held nor waiting nor idle");
             }
             match self.owner(owner)? {
                 Some((_, cell)) if seen(&cell.state) == FREE => wrong("its owner has ended"),

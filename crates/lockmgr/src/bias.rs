@@ -1,0 +1,153 @@
+//! Biases: closing one, which moves the weak locks under it to the table, and opening it again.
+//!
+//! See `weak.rs` for what they are.
+
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{ConstMachine, Word};
+use latchwork_region::Offset;
+
+use crate::Error;
+use crate::latch::Latched;
+use crate::layout::{
+    BIASES, GROUP, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WeakPage, get, put,
+};
+use crate::name::{self, Name};
+use crate::session::Session;
+use crate::weak::{Entry, LENGTH_MAX};
+
+/// Weak requests that go to the table before the bias is opened again.
+const MISSES: u32 = 32;
+
+/// Marks a request that a closer made.
+pub(crate) const MOVED: u32 = 1;
+
+impl<M: ConstMachine> Latched<'_, M> {
+    /// The request that a closer made for an owner.
+    pub(crate) fn moved_of(&self, object_at: u32, owner: u32) -> Result<u32, Error> {
+        for each in self.requests(self.session.object(object_at)?) {
+            let (at, request, _) = each?;
+            if get(&request.owner) == owner && get(&request.moved) == MOVED {
+                return Ok(at);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Closes a bias, if it is open, and moves all weak locks under it to the table.
+    #[inline(always)]
+    pub(crate) fn close(&self, bias: u32) -> Result<(), Error> {
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        put(&self.misses, 0);
+        if get(word) % 2 != 0 { Ok(()) } else { self.close_open(bias) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn close_open(&self, bias: u32) -> Result<(), Error> {
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        let open = get(word);
+        put(word, open + 1);
+        self.session.point("bias closed");
+        // The owners' half is in `weak_lock` and `drop_entry`. Where the system has no such
+        // barrier nobody takes weak locks.
+        M::heavy_barrier();
+        self.collect(bias, open)
+    }
+
+    /// Moves all entries that were taken under a bias that is now closed. May be done again.
+    pub(crate) fn collect(&self, bias: u32, open: u32) -> Result<(), Error> {
+        let session = self.session;
+        let first = bias as usize % (WEAK / GROUP) * GROUP;
+        for (owner, cell) in session.each_weak() {
+            let page = get(&cell.weak);
+            if page == 0 {
+                continue;
+            }
+            let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(page))?;
+            for at in first..first + GROUP {
+                // Acquire: synchronizes with the Release in `weak_lock`.
+                let entry = Entry::of(page.states[at].load(Acquire));
+                let hash = get(&page.hashes[at]);
+                let here = Spot { partition: self.number, bias };
+                if entry.count == 0 || entry.bias != open || Spot::of(hash) != here {
+                    continue;
+                }
+                if entry.length == 0
+                    || entry.length > LENGTH_MAX
+                    || !session.modes().has(entry.mode)
+                {
+                    continue;
+                }
+                let bytes = name::read::<M>(&page.names[at], entry.length);
+                self.move_entry(owner, &Name { bytes: &bytes, hash }, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_entry(&self, owner: u32, name: &Name<'_>, entry: Entry) -> Result<(), Error> {
+        let (object_at, object) = self.find_or_make(name)?;
+        if self.moved_of(object_at, owner)? != 0 {
+            return Ok(());
+        }
+        let cell = self.session.thread.alloc::<Request<M>>()?;
+        put(&cell.object, object_at);
+        put(&cell.owner, owner);
+        put(&cell.count, entry.count);
+        put(&cell.partition, self.number);
+        put(&cell.bias, name.hash as u32 % BIASES);
+        put(&cell.moved, MOVED);
+        self.link_front(object, cell.offset().raw(), cell.value(), entry.mode)?;
+        self.session.point("weak lock moved");
+        cell.publish();
+        Ok(())
+    }
+
+    /// Counts a weak request that had to come here, and opens its bias again if many have.
+    pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        let closed = get(word);
+        if closed % 2 == 0 || !self.session.inner().weak {
+            return Ok(());
+        }
+        let misses = get(&self.misses).saturating_add(1);
+        put(&self.misses, misses);
+        // Near the top it stays closed: an entry must never meet its bias's value again.
+        if misses >= MISSES
+            && get(&self.strong[(bias % BIASES) as usize]) == 0
+            && closed < u32::MAX - 2
+        {
+            put(&self.misses, 0);
+            put(word, closed + 1);
+        }
+        Ok(())
+    }
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Before an owner's first weak lock: from here on those who collect look at it.
+    ///
+    /// Stored before the owner's page is, so that a death in between leaves an owner that is looked
+    /// at for nothing, and not one that is passed over. A closer that misses it is seen by the owner,
+    /// as one that misses an entry is; see `weak.rs`.
+    pub(crate) fn note_weak(&self, owner: u32) -> Result<(), Error> {
+        if let Some(page) = self.page(owner / OWNERS)?
+            && get(&page.weak_end) <= owner % OWNERS
+        {
+            put(&page.weak_end, owner % OWNERS + 1);
+        }
+        Ok(())
+    }
+
+    /// All owner cells that may have a weak page, with their numbers.
+    pub(crate) fn each_weak(&self) -> impl Iterator<Item = (u32, &OwnerCell<M>)> {
+        (0..PAGES as u32)
+            .map_while(|place| self.page(place).ok().flatten().map(|page| (place, page)))
+            .flat_map(|(place, page)| {
+                let end = get(&page.weak_end) as usize;
+                let cells = page.owners.iter().take(end).enumerate();
+                cells.map(move |(at, cell)| (place * OWNERS + at as u32, cell))
+            })
+    }
+}

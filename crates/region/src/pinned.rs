@@ -1,0 +1,59 @@
+//! A cell that is used all the time.
+
+use core::fmt;
+use core::ops::Deref;
+use std::sync::Arc;
+
+use latchwork_machine::ConstMachine;
+
+use crate::memory::Memory;
+use crate::{Error, Offset, Plain, Region};
+
+/// A cell that was found in the region once, and keeps the region's memory: a look at it is a
+/// pointer's. 16 bytes.
+///
+/// In the child of a fork the memory is gone, and so is the process if it touches this: ask
+/// [`Region::check`] first where that may be.
+pub struct Pinned<M: ConstMachine, T> {
+    at: *const T,
+    memory: Arc<Memory<M>>,
+}
+
+// SAFETY: it is a shared reference to a `T` in memory that any thread may use and drop.
+unsafe impl<M: ConstMachine, T: Plain> Send for Pinned<M, T> {}
+// SAFETY: as above.
+unsafe impl<M: ConstMachine, T: Plain> Sync for Pinned<M, T> {}
+
+impl<M: ConstMachine> Region<M> {
+    /// The value in the cell at `offset`, for as long as this is kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub fn pin<T: Plain>(&self, offset: Offset<T>) -> Result<Pinned<M, T>, Error> {
+        Ok(Pinned { at: self.resolve(offset)?, memory: self.inner.memory.clone() })
+    }
+}
+
+impl<M: ConstMachine, T: Plain> Deref for Pinned<M, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: `resolve` found it in this memory, where nothing is unmapped while that lives;
+        // and any bytes are a `T`.
+        unsafe { &*self.at }
+    }
+}
+
+impl<M: ConstMachine, T> Clone for Pinned<M, T> {
+    fn clone(&self) -> Self {
+        Self { at: self.at, memory: self.memory.clone() }
+    }
+}
+
+impl<M: ConstMachine, T> fmt::Debug for Pinned<M, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pinned({:p})", self.at)
+    }
+}
