@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use latchwork_check::Loom;
 use latchwork_check::loom_machine::{explore, objects};
-use latchwork_classic::{Bytes, Delegate, Lock, SharedLock, delegate, exclusive, shared};
+use latchwork_classic::{
+    Bytes, Delegate, Lock, Named, SharedLock, Tell, delegate, exclusive, shared,
+};
 use loom::cell::UnsafeCell;
 
 /// A lock, and what it guards; loom knows who touches that.
@@ -202,6 +204,10 @@ fn loom_rcl() {
 
 /// Excludes nobody: the control.
 struct Broken;
+
+impl Named for Broken {
+    fn tell_words(&self, _: &str, _: &mut Tell<'_>) {}
+}
 
 impl Lock for Broken {
     fn new(_: usize) -> Self {

@@ -13,7 +13,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use latchwork_machine::{Machine, Word};
 
 use crate::hmcs::Tree;
-use crate::{Bytes, Lock, Row, node_here, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, node_here, row};
 
 /// Entries in a row that argue for the other level, before a thread moves there.
 const STREAK: u32 = 8;
@@ -29,6 +30,10 @@ struct Own<M: Machine> {
     at: M::AtomicU32,
     /// 1 if a neighbour was before it.
     met: M::AtomicU32,
+}
+
+impl<M: Machine> Named for Own<M> {
+    words!(entry, streak, at, met);
 }
 
 impl<M: Machine> Own<M> {
@@ -48,6 +53,10 @@ impl<M: Machine> Own<M> {
 pub struct Ahmcs<M: Machine> {
     tree: Tree<M>,
     own: Row<Own<M>>,
+}
+
+impl<M: Machine> Named for Ahmcs<M> {
+    words!(tree, [own]);
 }
 
 impl<M: Machine> Lock for Ahmcs<M> {

@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Integer, Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, row};
 
 /// Anderson's array lock: a line for each thread.
 pub struct Array<M: Machine> {
@@ -20,6 +21,10 @@ pub struct Array<M: Machine> {
     flags: Row<M::AtomicU32>,
     /// Where each thread's flag is: its own affair.
     at: Row<M::AtomicU32>,
+}
+
+impl<M: Machine> Named for Array<M> {
+    words!(next, [flags], [at]);
 }
 
 impl<M: Machine> Lock for Array<M> {

@@ -15,7 +15,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use latchwork_machine::{Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, row};
 
 #[derive(Default)]
 struct Customer<M: Machine> {
@@ -23,9 +24,17 @@ struct Customer<M: Machine> {
     choosing: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Customer<M> {
+    words!(number, choosing);
+}
+
 /// Lamport's bakery: a line for each thread.
 pub struct Bakery<M: Machine> {
     customers: Row<Customer<M>>,
+}
+
+impl<M: Machine> Named for Bakery<M> {
+    words!([customers]);
 }
 
 impl<M: Machine> Lock for Bakery<M> {

@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, row};
 
 /// What a thread knows, and nobody else reads.
 #[derive(Default)]
@@ -21,12 +22,20 @@ struct Own<M: Machine> {
     before: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Own<M> {
+    words!(mine, before);
+}
+
 /// The CLH lock: 4 bytes and a node, and a node for each thread.
 pub struct Clh<M: Machine> {
     /// Node 0 at first, which nobody holds.
     tail: Padded<M::AtomicU32>,
     held: Row<M::AtomicU32>,
     own: Row<Own<M>>,
+}
+
+impl<M: Machine> Named for Clh<M> {
+    words!(tail, [held], [own]);
 }
 
 impl<M: Machine> Lock for Clh<M> {

@@ -29,7 +29,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, node_here, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, node_here, row};
 
 const WAITS: u32 = 0;
 const TURN: u32 = 1;
@@ -44,10 +45,18 @@ struct Node<M: Machine> {
     passes: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Node<M> {
+    words!(next, turn, place, second_tail, passes);
+}
+
 /// The compact NUMA-aware lock: 4 bytes, and 20 for each thread that waits or holds.
 pub struct Cna<M: Machine> {
     tail: Padded<M::AtomicU32>,
     nodes: Row<Node<M>>,
+}
+
+impl<M: Machine> Named for Cna<M> {
+    words!(tail, [nodes]);
 }
 
 impl<M: Machine> Lock for Cna<M> {

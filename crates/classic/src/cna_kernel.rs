@@ -29,7 +29,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_machine::{Machine, Word};
 
 use crate::qspinlock::{HEAD, Node, Order, Qspinlock};
-use crate::{Cna, node_here};
+use crate::words::words;
+use crate::{Cna, Named, node_here};
 
 /// A waiter's place, and its turn's length.
 ///
@@ -39,6 +40,10 @@ use crate::{Cna, node_here};
 pub struct Turn<M: Machine> {
     place: M::AtomicU32,
     passes: M::AtomicU32,
+}
+
+impl<M: Machine> Named for Turn<M> {
+    words!(place, passes);
 }
 
 /// Waiters of the head's node first, for a turn.

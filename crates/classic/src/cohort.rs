@@ -17,12 +17,13 @@ use latchwork_machine::{Integer, Machine, Padded, Word};
 
 use crate::ticket::Ticket;
 use crate::ttas::Ttas;
-use crate::{Bytes, Lock, NODES_MAX, Row, node_here, row};
+use crate::words::words;
+use crate::{Bytes, Lock, NODES_MAX, Named, Nothing, Row, node_here, row};
 
 /// A lock of one node's threads.
-pub trait Local<M: Machine>: Default + Send + Sync + 'static {
+pub trait Local<M: Machine>: Default + Named + Send + Sync + 'static {
     /// What each thread needs; a thread waits at one local lock at a time.
-    type Node: Default + Send + Sync + 'static;
+    type Node: Default + Named + Send + Sync + 'static;
 
     /// Takes it; true if the global lock comes with it.
     fn lock(&self, nodes: &Row<Self::Node>, me: usize) -> bool;
@@ -40,6 +41,10 @@ struct Part<M: Machine, L> {
     passes: M::AtomicU32,
 }
 
+impl<M: Machine, L: Named> Named for Part<M, L> {
+    words!(local, passes);
+}
+
 /// A cohort lock of a global lock `G` and local ones `L`: a line, and a line for each node.
 pub struct Cohort<M: Machine, G, L: Local<M>> {
     global: G,
@@ -47,6 +52,10 @@ pub struct Cohort<M: Machine, G, L: Local<M>> {
     nodes: Row<L::Node>,
     /// The node on which each thread took the lock: its own affair.
     at: Row<M::AtomicU32>,
+}
+
+impl<M: Machine, G: Named, L: Local<M>> Named for Cohort<M, G, L> {
+    words!(global, [parts], [nodes], [at]);
 }
 
 /// A backoff lock above MCS locks.
@@ -105,10 +114,14 @@ pub struct LocalTicket<M: Machine> {
     global: M::AtomicU32,
 }
 
-impl<M: Machine> Local<M> for LocalTicket<M> {
-    type Node = ();
+impl<M: Machine> Named for LocalTicket<M> {
+    words!(next, serving, global);
+}
 
-    fn lock(&self, _: &Row<()>, _: usize) -> bool {
+impl<M: Machine> Local<M> for LocalTicket<M> {
+    type Node = Nothing;
+
+    fn lock(&self, _: &Row<Nothing>, _: usize) -> bool {
         // Relaxed: the number is all there is.
         let mine = self.next.fetch_add(1, Relaxed);
         // Acquire: synchronizes with the Release in `unlock`.
@@ -116,12 +129,12 @@ impl<M: Machine> Local<M> for LocalTicket<M> {
         self.global.load(Relaxed) != 0
     }
 
-    fn alone(&self, _: &Row<()>, _: usize) -> bool {
+    fn alone(&self, _: &Row<Nothing>, _: usize) -> bool {
         // Relaxed: who drew the next ticket waits for ours to end.
         self.next.load(Relaxed) == self.serving.load(Relaxed).wrapping_add(1)
     }
 
-    fn unlock(&self, _: &Row<()>, _: usize, global: bool) {
+    fn unlock(&self, _: &Row<Nothing>, _: usize, global: bool) {
         // Relaxed: guarded by the lock.
         self.global.store(u32::from(global), Relaxed);
         let mine = self.serving.load(Relaxed);
@@ -140,12 +153,20 @@ pub struct LocalMcs<M: Machine> {
     tail: M::AtomicU32,
 }
 
+impl<M: Machine> Named for LocalMcs<M> {
+    words!(tail);
+}
+
 /// The node of [`LocalMcs`]: 8 bytes.
 #[derive(Default)]
 #[repr(C)]
 pub struct McsNode<M: Machine> {
     next: M::AtomicU32,
     turn: M::AtomicU32,
+}
+
+impl<M: Machine> Named for McsNode<M> {
+    words!(next, turn);
 }
 
 impl<M: Machine> Local<M> for LocalMcs<M> {

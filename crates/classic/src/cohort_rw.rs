@@ -17,7 +17,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use latchwork_machine::{Integer, Machine, Padded, Word};
 
 use crate::cohort::CohortTicket;
-use crate::{Bytes, Lock, NODES_MAX, Row, SharedLock, node_here, row};
+use crate::words::words;
+use crate::{Bytes, Lock, NODES_MAX, Named, Row, SharedLock, node_here, row};
 
 /// A reader-writer lock on cohorts: a line, and two for each node.
 pub struct CohortRw<M: Machine> {
@@ -26,6 +27,10 @@ pub struct CohortRw<M: Machine> {
     barrier: Padded<M::AtomicU32>,
     /// Where each thread counted itself: its own affair.
     at: Row<M::AtomicU32>,
+}
+
+impl<M: Machine> Named for CohortRw<M> {
+    words!(writers, [readers], barrier, [at]);
 }
 
 impl<M: Machine> CohortRw<M> {

@@ -31,7 +31,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use latchwork_machine::{Integer, Machine, Padded, Word};
 
 use crate::waiters::Looks;
-use crate::{Bytes, Lock, NODES_MAX, Row, node_here, row};
+use crate::words::words;
+use crate::{Bytes, Lock, NODES_MAX, Named, Row, node_here, row};
 
 const AGAIN: u32 = 0;
 const FIRST: u32 = 1;
@@ -49,12 +50,20 @@ struct Node<M: Machine> {
     aside: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Node<M> {
+    words!(next, status, aside);
+}
+
 /// A node's place among nodes, on a line apart from where its threads queue.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Place<M: Machine> {
     next: M::AtomicU32,
     turn: M::AtomicU32,
+}
+
+impl<M: Machine> Named for Place<M> {
+    words!(next, turn);
 }
 
 #[derive(Default)]
@@ -65,6 +74,10 @@ struct Part<M: Machine> {
     place: Place<M>,
 }
 
+impl<M: Machine> Named for Part<M> {
+    words!(tail, asleep, place);
+}
+
 #[derive(Default)]
 #[repr(C)]
 struct State<M: Machine> {
@@ -73,11 +86,19 @@ struct State<M: Machine> {
     tail: M::AtomicU32,
 }
 
+impl<M: Machine> Named for State<M> {
+    words!(nodes, serving, tail);
+}
+
 /// The CST lock: 16 bytes, 128 for each node in use, and 12 for each thread that waits or holds.
 pub struct Cst<M: Machine> {
     state: Padded<State<M>>,
     parts: Row<Part<M>>,
     nodes: Row<Node<M>>,
+}
+
+impl<M: Machine> Named for Cst<M> {
+    words!(state, [parts], [nodes]);
 }
 
 impl<M: Machine> Cst<M> {

@@ -12,12 +12,17 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use latchwork_machine::{Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, row};
 
 /// Dekker's lock for two threads: three words.
 pub struct Dekker<M: Machine> {
     wants: Row<M::AtomicU32>,
     turn: Padded<M::AtomicU32>,
+}
+
+impl<M: Machine> Named for Dekker<M> {
+    words!([wants], turn);
 }
 
 impl<M: Machine> Lock for Dekker<M> {

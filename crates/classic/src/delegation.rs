@@ -5,6 +5,9 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 
 use latchwork_machine::{Machine, Word};
 
+use crate::Named;
+use crate::words::words;
+
 type Operation = *mut (dyn FnMut() + Send + 'static);
 
 const IDLE: u32 = 0;
@@ -17,6 +20,10 @@ const ASKED: u32 = 1;
 pub(crate) struct Record<M: Machine> {
     state: M::AtomicU32,
     operation: UnsafeCell<Option<Operation>>,
+}
+
+impl<M: Machine> Named for Record<M> {
+    words!(state);
 }
 
 // SAFETY: `state` passes `operation` from one thread to one other, and what it points to is `Send`.

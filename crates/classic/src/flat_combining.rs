@@ -16,7 +16,8 @@ use latchwork_machine::{Machine, Padded};
 use crate::backoff::Backoff;
 use crate::delegation::Record;
 use crate::ttas::TtasPlain;
-use crate::{Bytes, Delegate, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Delegate, Lock, Named, Row, row};
 
 /// Passes over the records before a combiner hands on, if each finds something.
 const PASSES_MAX: u32 = 8;
@@ -27,6 +28,10 @@ const PAUSES_MAX: u32 = 8;
 pub struct FlatCombining<M: Machine> {
     lock: TtasPlain<M>,
     records: Row<Record<M>>,
+}
+
+impl<M: Machine> Named for FlatCombining<M> {
+    words!(lock, [records]);
 }
 
 impl<M: Machine> Delegate for FlatCombining<M> {

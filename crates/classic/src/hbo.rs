@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_machine::{Machine, Padded, Word};
 
 use crate::backoff::Backoff;
-use crate::{Bytes, Lock, node_here};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, node_here};
 
 /// Pauses between tries: first and most, near and far. The paper tunes them to its machine; these
 /// are about a line's way within a node, and between nodes.
@@ -23,6 +24,10 @@ const FAR: (u32, u32) = (32, 4096);
 #[derive(Default)]
 pub struct Hbo<M: Machine> {
     holder: Padded<M::AtomicU32>,
+}
+
+impl<M: Machine> Named for Hbo<M> {
+    words!(holder);
 }
 
 impl<M: Machine> Lock for Hbo<M> {

@@ -18,7 +18,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use latchwork_machine::{Machine, Padded, Word};
 
 use crate::backoff::Backoff;
-use crate::{Bytes, Lock, NODES_MAX, Row, node_here, row};
+use crate::words::words;
+use crate::{Bytes, Lock, NODES_MAX, Named, Row, node_here, row};
 
 /// How long a master lets others gather, in pauses: some microseconds. The paper calls it the
 /// combining delay, and tunes it.
@@ -31,6 +32,10 @@ struct Own<M: Machine> {
     before: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Own<M> {
+    words!(mine, before);
+}
+
 /// The hierarchical CLH lock: a line, a line for each NUMA node, and a node for each thread.
 pub struct Hclh<M: Machine> {
     /// Node 0 at first, which nobody holds.
@@ -38,6 +43,10 @@ pub struct Hclh<M: Machine> {
     locals: Row<M::AtomicU32>,
     held: Row<M::AtomicU32>,
     own: Row<Own<M>>,
+}
+
+impl<M: Machine> Named for Hclh<M> {
+    words!(global, [locals], [held], [own]);
 }
 
 impl<M: Machine> Lock for Hclh<M> {

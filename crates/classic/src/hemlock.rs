@@ -13,12 +13,17 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, row};
 
 /// Hemlock: 4 bytes, and 4 for each thread.
 pub struct Hemlock<M: Machine> {
     tail: Padded<M::AtomicU32>,
     grants: Row<M::AtomicU32>,
+}
+
+impl<M: Machine> Named for Hemlock<M> {
+    words!(tail, [grants]);
 }
 
 impl<M: Machine> Lock for Hemlock<M> {

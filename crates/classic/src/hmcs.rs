@@ -20,7 +20,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Machine, Padded, Word};
 
-use crate::{Bytes, Lock, NODES_MAX, Row, node_here, row};
+use crate::words::words;
+use crate::{Bytes, Lock, NODES_MAX, Named, Row, node_here, row};
 
 const WAIT: u32 = u32::MAX;
 const CLIMB: u32 = u32::MAX - 1;
@@ -35,12 +36,20 @@ struct Node<M: Machine> {
     status: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Node<M> {
+    words!(next, status);
+}
+
 /// The queues of both levels, for locks that differ in where a thread enters.
 pub(crate) struct Tree<M: Machine> {
     tails: Row<M::AtomicU32>,
     /// The threads' queue nodes, and behind them the NUMA nodes'.
     nodes: Row<Node<M>>,
     threads: usize,
+}
+
+impl<M: Machine> Named for Tree<M> {
+    words!([tails], [nodes]);
 }
 
 impl<M: Machine> Tree<M> {
@@ -146,6 +155,10 @@ pub struct Hmcs<M: Machine> {
     tree: Tree<M>,
     /// The node on which each thread took the lock: its own affair.
     at: Row<M::AtomicU32>,
+}
+
+impl<M: Machine> Named for Hmcs<M> {
+    words!(tree, [at]);
 }
 
 impl<M: Machine> Hmcs<M> {

@@ -55,6 +55,7 @@ mod tas;
 mod ticket;
 mod ttas;
 mod waiters;
+mod words;
 
 use latchwork_machine::{Level, Machine, Padded};
 
@@ -84,12 +85,13 @@ pub use crate::stock_rwsem::StockRwsem;
 pub use crate::tas::Tas;
 pub use crate::ticket::Ticket;
 pub use crate::ttas::{Ttas, TtasPlain};
+pub use crate::words::{Named, Nothing, Tell};
 
 /// NUMA nodes that a hierarchical lock keeps apart. On a larger machine two nodes share a part.
 pub const NODES_MAX: usize = 64;
 
 /// A lock with one holder, for the threads numbered from zero below a count.
-pub trait Lock: Send + Sync + 'static {
+pub trait Lock: Named + Send + Sync + 'static {
     /// A free lock for threads `0..threads`.
     ///
     /// # Panics
@@ -111,7 +113,7 @@ pub trait Lock: Send + Sync + 'static {
 }
 
 /// A lock with many readers or one writer, for the threads numbered from zero below a count.
-pub trait SharedLock: Send + Sync + 'static {
+pub trait SharedLock: Named + Send + Sync + 'static {
     /// A free lock for threads `0..threads`.
     fn new(threads: usize) -> Self
     where
@@ -135,7 +137,7 @@ pub trait SharedLock: Send + Sync + 'static {
 }
 
 /// A lock that takes an operation to the data: another thread may run it.
-pub trait Delegate: Send + Sync + 'static {
+pub trait Delegate: Named + Send + Sync + 'static {
     /// A free lock for threads `0..threads`.
     fn new(threads: usize) -> Self
     where

@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Integer, Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, row};
 
 #[derive(Default)]
 #[repr(C)]
@@ -23,6 +24,10 @@ struct Node<M: Machine> {
     younger: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Node<M> {
+    words!(next, waits, older, younger);
+}
+
 /// What the holder knows.
 #[derive(Default)]
 struct Passive<M: Machine> {
@@ -31,11 +36,19 @@ struct Passive<M: Machine> {
     releases: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Passive<M> {
+    words!(youngest, eldest, releases);
+}
+
 /// The Malthusian lock: 16 bytes, and 16 for each thread that waits or holds.
 pub struct Malthusian<M: Machine> {
     tail: Padded<M::AtomicU32>,
     passive: Padded<Passive<M>>,
     nodes: Row<Node<M>>,
+}
+
+impl<M: Machine> Named for Malthusian<M> {
+    words!(tail, passive, [nodes]);
 }
 
 impl<M: Machine> Malthusian<M> {

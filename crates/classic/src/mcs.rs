@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, row};
 
 #[derive(Default)]
 #[repr(C)]
@@ -21,10 +22,18 @@ struct Node<M: Machine> {
     waits: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Node<M> {
+    words!(next, waits);
+}
+
 /// The MCS lock: 4 bytes, and 8 for each thread that waits or holds.
 pub struct Mcs<M: Machine> {
     tail: Padded<M::AtomicU32>,
     nodes: Row<Node<M>>,
+}
+
+impl<M: Machine> Named for Mcs<M> {
+    words!(tail, [nodes]);
 }
 
 impl<M: Machine> Lock for Mcs<M> {

@@ -26,7 +26,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Clock, Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Row, row};
 
 const OUT: u32 = 0;
 const WAITS: u32 = 1;
@@ -41,6 +42,10 @@ struct Node<M: Machine> {
     status: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Node<M> {
+    words!(time, next, status);
+}
+
 #[derive(Default)]
 #[repr(C)]
 struct State<M: Machine> {
@@ -48,10 +53,18 @@ struct State<M: Machine> {
     since: M::AtomicU64,
 }
 
+impl<M: Machine> Named for State<M> {
+    words!(tail, since);
+}
+
 /// The time-published MCS lock: 16 bytes, and 16 for each thread that waits or holds.
 pub struct McsTp<M: Machine> {
     state: Padded<State<M>>,
     nodes: Row<Node<M>>,
+}
+
+impl<M: Machine> Named for McsTp<M> {
+    words!(state, [nodes]);
 }
 
 impl<M: Machine> McsTp<M> {

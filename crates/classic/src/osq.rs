@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use latchwork_machine::{Machine, Word};
 
 use crate::waiters::Looks;
-use crate::{Row, row};
+use crate::words::words;
+use crate::{Named, Row, row};
 
 #[derive(Default)]
 struct Node<M: Machine> {
@@ -21,9 +22,17 @@ struct Node<M: Machine> {
     turn: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Node<M> {
+    words!(next, prev, turn);
+}
+
 /// The queue's nodes; its tail is a word of the lock.
 pub(crate) struct Osq<M: Machine> {
     nodes: Row<Node<M>>,
+}
+
+impl<M: Machine> Named for Osq<M> {
+    words!([nodes]);
 }
 
 impl<M: Machine> Osq<M> {

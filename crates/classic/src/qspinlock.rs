@@ -28,7 +28,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Machine, Padded, Word};
 
-use crate::{Bytes, Lock, Row, row};
+use crate::words::words;
+use crate::{Bytes, Lock, Named, Nothing, Row, row};
 
 /// The most threads: a node's number has 16 bits.
 pub(crate) const THREADS_MAX: usize = 0xFFFF;
@@ -47,6 +48,10 @@ pub(crate) struct Node<M: Machine, T> {
     pub(crate) more: T,
 }
 
+impl<M: Machine, T: Named> Named for Node<M, T> {
+    words!(next, head, more);
+}
+
 #[derive(Default)]
 #[repr(C)]
 struct Parts<M: Machine> {
@@ -55,10 +60,14 @@ struct Parts<M: Machine> {
     tail: M::AtomicU16,
 }
 
+impl<M: Machine> Named for Parts<M> {
+    words!(held, pending, tail);
+}
+
 /// Whom the head of a queued spinlock calls next.
 pub trait Order<M: Machine>: Sized + Send + Sync + 'static {
     /// What a waiter needs for it.
-    type More: Default + Send + Sync + 'static;
+    type More: Default + Named + Send + Sync + 'static;
 
     /// Prepares the node of a thread that is about to queue.
     fn join(more: &Self::More);
@@ -71,9 +80,9 @@ pub trait Order<M: Machine>: Sized + Send + Sync + 'static {
 pub struct Fifo;
 
 impl<M: Machine> Order<M> for Fifo {
-    type More = ();
+    type More = Nothing;
 
-    fn join(_: &()) {}
+    fn join(_: &Nothing) {}
 
     fn leave(lock: &Qspinlock<M, Self>, me: usize) {
         if !lock.close(me, 0) {
@@ -86,6 +95,10 @@ impl<M: Machine> Order<M> for Fifo {
 pub struct Qspinlock<M: Machine, O: Order<M> = Fifo> {
     parts: Padded<Parts<M>>,
     nodes: Row<Node<M, O::More>>,
+}
+
+impl<M: Machine, O: Order<M>> Named for Qspinlock<M, O> {
+    words!(parts, [nodes]);
 }
 
 impl<M: Machine, O: Order<M>> Lock for Qspinlock<M, O> {

@@ -13,7 +13,8 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use latchwork_machine::{Machine, Padded, Word};
 
 use crate::delegation::Record;
-use crate::{Bytes, Delegate, Row, row};
+use crate::words::words;
+use crate::{Bytes, Delegate, Named, Row, row};
 
 /// Rounds without work after which the server offers its processor to others.
 const IDLE_ROUNDS: u32 = 64;
@@ -22,6 +23,10 @@ const IDLE_ROUNDS: u32 = 64;
 pub struct Rcl<M: Machine> {
     records: Row<Record<M>>,
     served: Padded<M::AtomicU32>,
+}
+
+impl<M: Machine> Named for Rcl<M> {
+    words!([records], served);
 }
 
 impl<M: Machine> Rcl<M> {

@@ -32,7 +32,8 @@ use latchwork_machine::{Integer, Machine, Padded, Word};
 
 use crate::osq::Osq;
 use crate::waiters::{Ends, Looks, Sleepers};
-use crate::{Bytes, Lock};
+use crate::words::words;
+use crate::{Bytes, Lock, Named};
 
 const WAITERS: u32 = 1;
 const HANDOFF: u32 = 2;
@@ -48,11 +49,19 @@ struct State<M: Machine> {
     list: Ends<M>,
 }
 
+impl<M: Machine> Named for State<M> {
+    words!(owner, spinners, list);
+}
+
 /// A mutex as Linux's: 20 bytes.
 pub struct StockMutex<M: Machine> {
     state: Padded<State<M>>,
     osq: Osq<M>,
     sleepers: Sleepers<M>,
+}
+
+impl<M: Machine> Named for StockMutex<M> {
+    words!(state, osq, sleepers);
 }
 
 const fn named(me: usize) -> u32 {

@@ -27,7 +27,8 @@ use latchwork_machine::{Integer, Machine, Padded, Word};
 
 use crate::osq::Osq;
 use crate::waiters::{Ends, Looks, Sleepers};
-use crate::{Bytes, SharedLock};
+use crate::words::words;
+use crate::{Bytes, Named, SharedLock};
 
 const WRITER: u64 = 1;
 const WAITERS: u64 = 2;
@@ -48,11 +49,19 @@ struct State<M: Machine> {
     list: Ends<M>,
 }
 
+impl<M: Machine> Named for State<M> {
+    words!(count, spinners, list);
+}
+
 /// A reader-writer lock as Linux's semaphore: 24 bytes.
 pub struct StockRwsem<M: Machine> {
     state: Padded<State<M>>,
     osq: Osq<M>,
     sleepers: Sleepers<M>,
+}
+
+impl<M: Machine> Named for StockRwsem<M> {
+    words!(state, osq, sleepers);
 }
 
 impl<M: Machine> SharedLock for StockRwsem<M> {

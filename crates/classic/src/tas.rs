@@ -10,12 +10,17 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use latchwork_machine::{Machine, Padded, Word};
 
 use crate::backoff::Backoff;
-use crate::{Bytes, Lock};
+use crate::words::words;
+use crate::{Bytes, Lock, Named};
 
 /// Test and set: 1 byte.
 #[derive(Default)]
 pub struct Tas<M: Machine> {
     held: Padded<M::AtomicU8>,
+}
+
+impl<M: Machine> Named for Tas<M> {
+    words!(held);
 }
 
 impl<M: Machine> Lock for Tas<M> {

@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_machine::{Integer, Machine, Padded, Word};
 
-use crate::{Bytes, Lock};
+use crate::words::words;
+use crate::{Bytes, Lock, Named};
 
 #[derive(Default)]
 #[repr(C)]
@@ -21,10 +22,18 @@ struct State<M: Machine> {
     serving: M::AtomicU32,
 }
 
+impl<M: Machine> Named for State<M> {
+    words!(next, serving);
+}
+
 /// A ticket lock: 8 bytes.
 #[derive(Default)]
 pub struct Ticket<M: Machine> {
     state: Padded<State<M>>,
+}
+
+impl<M: Machine> Named for Ticket<M> {
+    words!(state);
 }
 
 impl<M: Machine> Ticket<M> {

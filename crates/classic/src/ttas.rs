@@ -11,7 +11,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_machine::{Machine, Padded, Word};
 
 use crate::backoff::Backoff;
-use crate::{Bytes, Lock};
+use crate::words::words;
+use crate::{Bytes, Lock, Named};
 
 /// Pauses after the first lost exchange.
 const PAUSES_FIRST: u32 = 4;
@@ -22,6 +23,10 @@ const PAUSES_MAX: u32 = 1024;
 #[derive(Default)]
 pub struct Ttas<M: Machine, const BACKOFF: bool = true> {
     held: Padded<M::AtomicU8>,
+}
+
+impl<M: Machine, const BACKOFF: bool> Named for Ttas<M, BACKOFF> {
+    words!(held);
 }
 
 /// Without backoff, as "Everything you always wanted to know about synchronization" (SOSP 2013)

@@ -11,7 +11,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_machine::{Machine, Word};
 
-use crate::{Row, row};
+use crate::words::words;
+use crate::{Named, Row, row};
 
 /// Looks after which a spinner's time is up: about a millisecond, a tick of the kernel's clock.
 ///
@@ -47,6 +48,10 @@ pub(crate) struct Ends<M: Machine> {
     last: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Ends<M> {
+    words!(guard, first, last);
+}
+
 #[derive(Default)]
 struct Sleeper<M: Machine> {
     next: M::AtomicU32,
@@ -55,9 +60,17 @@ struct Sleeper<M: Machine> {
     awake: M::AtomicU32,
 }
 
+impl<M: Machine> Named for Sleeper<M> {
+    words!(next, prev, wants, awake);
+}
+
 /// The threads' part.
 pub(crate) struct Sleepers<M: Machine> {
     rows: Row<Sleeper<M>>,
+}
+
+impl<M: Machine> Named for Sleepers<M> {
+    words!([rows]);
 }
 
 // Links, ends and `wants` are Relaxed: the guard passes them on.

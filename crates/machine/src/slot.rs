@@ -28,6 +28,7 @@
 //! | `REMOVED` | about to be free | who removes it |
 //! | `GHOST` | its thread lives in another process | the child, after a fork |
 
+use core::mem::offset_of;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::{Integer, Machine, Word};
@@ -81,6 +82,22 @@ pub struct Slot<M: Machine> {
 }
 
 const _: () = assert!(size_of::<Slot<crate::Native>>() == 64);
+
+impl<M: Machine> Slot<M> {
+    /// Where each word of a slot lies, and its name: for reports.
+    pub const WORDS: [(usize, &'static str); 10] = [
+        (offset_of!(Self, status), "status"),
+        (offset_of!(Self, next), "next"),
+        (offset_of!(Self, prev), "prev"),
+        (offset_of!(Self, batch), "batch"),
+        (offset_of!(Self, shuffler), "shuffler"),
+        (offset_of!(Self, mode), "mode"),
+        (offset_of!(Self, place), "place"),
+        (offset_of!(Self, latch), "latch"),
+        (offset_of!(Self, chain), "chain"),
+        (offset_of!(Self, free), "free"),
+    ];
+}
 
 /// The number of the first slot of a thread, and through it of all; zero for none.
 pub type Chain = u32;

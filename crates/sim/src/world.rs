@@ -307,6 +307,8 @@ impl Simulation {
         world.slots.resize_with(slots, Slot::default);
         let slots = world.slots.as_ptr().addr();
         let slot = size_of::<Slot<Simulated>>();
+        let table = core::ptr::from_ref(&**world.table).addr();
+        world.labels.push((table, size_of::<SlotTable<Simulated>>(), "slot-table".to_owned()));
         for number in 1..world.slots.len() {
             world.label_slot(slots + number * slot, number);
         }
@@ -425,6 +427,10 @@ impl World {
 
     fn label_slot(&mut self, at: usize, number: usize) {
         self.labels.push((at, size_of::<Slot<Simulated>>(), format!("slot {number}")));
+        // An access is known by its word's first byte, and of labels that overlap the last counts.
+        for (offset, word) in Slot::<Simulated>::WORDS {
+            self.labels.push((at + offset, 1, format!("slot {number}.{word}")));
+        }
     }
 
     fn spawn(&mut self, number: usize, body: Box<dyn FnOnce()>) {

@@ -1,7 +1,9 @@
 //! The locks that a simulated workload can be given, by name.
 
-use latchwork_classic as classic;
-use latchwork_latch::{CompareExchange, FetchAdd, LwLatch, ShflMutex, ShflRwLock, ShflSpin};
+use latchwork_classic::{self as classic, Named, Tell};
+use latchwork_latch::{
+    CompareExchange, FetchAdd, LwLatch, Policy, Shfl, ShflMutex, ShflRwLock, ShflSpin,
+};
 use latchwork_machine::{Integer, Machine, Padded, Word};
 use latchwork_sim::Simulated;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -25,13 +27,10 @@ pub trait SimLock {
         let _ = (me, section);
         false
     }
-    /// Where it lies: start and length, for labels. Zero if it lies in several places.
-    fn place(&self) -> (usize, usize) {
-        (0, 0)
-    }
-    /// Its fields, for labels: offset, length and name.
-    fn fields(&self) -> &'static [(usize, usize, &'static str)] {
-        &[]
+    /// Tells of its words: where each lies, how many bytes it has, and its name, which begins with
+    /// `name`.
+    fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
+        let _ = (name, tell);
     }
 }
 
@@ -150,32 +149,32 @@ fn classic_lock(name: &str, threads: usize) -> Option<Box<dyn SimLock>> {
 struct Aligned<L>(Padded<L>);
 
 impl<L> Aligned<L> {
-    fn at(&self) -> (usize, usize) {
-        (core::ptr::from_ref(&*self.0).addr(), size_of::<L>())
+    /// Tells of the words at these offsets.
+    fn tell(&self, name: &str, words: &[(usize, usize, &str)], tell: &mut Tell<'_>) {
+        let start = core::ptr::from_ref(&*self.0).addr();
+        tell(start, size_of::<L>(), name);
+        for (offset, len, word) in words {
+            tell(start + offset, *len, &format!("{name}.{word}"));
+        }
     }
 }
 
-macro_rules! exclusive {
-    ($($lock:ty),*) => {$(
-        impl SimLock for Aligned<$lock> {
-            fn lock(&self, _: usize) {
-                self.0.lock();
-            }
-            fn unlock(&self, _: usize) {
-                // SAFETY: workloads unlock what they locked.
-                unsafe { self.0.unlock() };
-            }
-            fn place(&self) -> (usize, usize) {
-                self.at()
-            }
-            fn fields(&self) -> &'static [(usize, usize, &'static str)] {
-                &[(0, 1, "held"), (1, 1, "reserve"), (2, 2, "parked"), (4, 4, "tail")]
-            }
-        }
-    )*};
+impl<P: Policy> SimLock for Aligned<Shfl<P, Simulated>> {
+    fn lock(&self, _: usize) {
+        self.0.lock();
+    }
+    fn unlock(&self, _: usize) {
+        // SAFETY: workloads unlock what they locked.
+        unsafe { self.0.unlock() };
+    }
+    fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
+        self.tell(
+            name,
+            &[(0, 1, "held"), (1, 1, "reserve"), (2, 2, "parked"), (4, 4, "tail")],
+            tell,
+        );
+    }
 }
-
-exclusive!(ShflSpin<Simulated>, ShflMutex<Simulated>);
 
 macro_rules! shared {
     ($($lock:ty: $fields:expr),*) => {$(
@@ -194,11 +193,8 @@ macro_rules! shared {
                 // SAFETY: workloads give back the share that they took.
                 unsafe { self.0.unlock_shared() };
             }
-            fn place(&self) -> (usize, usize) {
-                self.at()
-            }
-            fn fields(&self) -> &'static [(usize, usize, &'static str)] {
-                $fields
+            fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
+                self.tell(name, $fields, tell);
             }
         }
     )*};
@@ -219,6 +215,9 @@ impl SimLock for Classic {
     fn unlock(&self, me: usize) {
         self.0.unlock(me);
     }
+    fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
+        self.0.tell_words(name, tell);
+    }
 }
 
 struct ClassicShared(Box<dyn classic::SharedLock>);
@@ -236,6 +235,9 @@ impl SimLock for ClassicShared {
     fn unshare(&self, me: usize) {
         self.0.unread(me);
     }
+    fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
+        self.0.tell_words(name, tell);
+    }
 }
 
 /// A lock that cannot be held, only asked: see [`SimLock::ask`].
@@ -252,6 +254,9 @@ impl SimLock for Delegate {
         // SAFETY: each simulated thread has a number of its own, and sections do not panic.
         unsafe { self.0.with(me, section) };
         true
+    }
+    fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
+        self.0.tell_words(name, tell);
     }
 }
 
@@ -313,11 +318,8 @@ impl SimLock for Aligned<SpinProtected> {
     fn unshare(&self, _: usize) {
         self.0.guarded(|l| l.shares.store(l.shares.load(Relaxed) - 1, Relaxed));
     }
-    fn place(&self) -> (usize, usize) {
-        self.at()
-    }
-    fn fields(&self) -> &'static [(usize, usize, &'static str)] {
-        &[(0, 4, "spinlock"), (4, 4, "shares"), (8, 4, "exclusive")]
+    fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
+        self.tell(name, &[(0, 4, "spinlock"), (4, 4, "shares"), (8, 4, "exclusive")], tell);
     }
 }
 
@@ -344,6 +346,9 @@ impl SimLock for Operation {
         }
     }
     fn unlock(&self, _: usize) {}
+    fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
+        self.word.tell_words(&format!("{name}.word"), tell);
+    }
 }
 
 struct Nothing;

@@ -131,11 +131,9 @@ impl Common {
             simulation.label(part, name);
             simulation.warm(part, plan.threads);
         }
-        let ((start, len), name) = (lock.place(), plan.subject.name);
-        simulation.label_at(start, len, name);
-        for (offset, len, field) in lock.fields() {
-            simulation.label_at(start + offset, *len, format!("{name}.{field}"));
-        }
+        lock.tell_words(plan.subject.name, &mut |start, len, word| {
+            simulation.label_at(start, len, word);
+        });
     }
 
     fn live(&self, plan: &Plan<'_>, watch: &Watch<'_>) {
