@@ -52,7 +52,7 @@ mod shfl_rw;
 
 pub use crate::condvar::{Condvar, Outcome, Ticket};
 pub use crate::lw::{Attempt, CompareExchange, FetchAdd, LwLatch};
-pub use crate::policy::{Park, ParkDetached, Policy, SpinOnly};
+pub use crate::policy::{Park, ParkDetached, Policy, Shuffling, SpinOnly};
 pub use crate::shfl::{Shfl, ShflMutex, ShflSpin};
 pub use crate::shfl_rw::ShflRwLock;
 

@@ -38,6 +38,30 @@ pub trait Policy: Send + Sync + 'static {
     /// random number. On eight simulated sockets 128 gives three quarters of the throughput of 512;
     /// the longer the turn, the longer it takes until all have had theirs. See `docs/waiting.md`.
     const BATCH: u32 = 512;
+
+    /// How much of the sorting is done. Anything but the default is for comparison: the simulator
+    /// judges the steps by SOSP 2019, figure 11e (`docs/simulator.md`).
+    const SHUFFLING: Shuffling = Shuffling::Resumed;
+}
+
+/// Who sorts the waiters, and how. Each has all that those before it have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shuffling {
+    /// Nobody: first come, first served.
+    Never,
+    /// The head of the queue, for its group.
+    ByHead,
+    /// One waiter after another: the role is passed on while they wait.
+    ByWaiters,
+    /// The next shuffler resumes where the last one stopped, and does not walk the queue anew.
+    Resumed,
+}
+
+impl Shuffling {
+    /// Whether a waiter that is not the head may be the shuffler.
+    pub(crate) const fn by_waiters(self) -> bool {
+        matches!(self, Self::ByWaiters | Self::Resumed)
+    }
 }
 
 /// Sleeps when waiting takes long: the default.

@@ -49,7 +49,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{Deadline, Machine, Place, Slots, Spin, Waited, Word, status};
 
-use crate::Policy;
+use crate::{Policy, Shuffling};
 
 /// The waiters of one latch. All zero is empty.
 #[derive(Default)]
@@ -182,14 +182,15 @@ impl<'a, M: Machine> Head<'a, M> {
                 spin = Spin::new(M::SPIN_NS);
             }
             // Acquire: synchronizes with the Release of the shuffler before us: we see its edits.
-            if slot.shuffler.load(Acquire) != 0 {
+            if P::SHUFFLING.by_waiters() && slot.shuffler.load(Acquire) != 0 {
                 self.forward::<P>(seen == status::SECOND, || {
                     // Relaxed: looked at again above.
                     matches!(slot.status.load(Relaxed), status::HEAD | status::HEAD_PARKED)
                 });
             }
             // Relaxed: as above.
-            let quiet = || slot.status.load(Relaxed) == seen && slot.shuffler.load(Relaxed) == 0;
+            let idle = || !P::SHUFFLING.by_waiters() || slot.shuffler.load(Relaxed) == 0;
+            let quiet = || slot.status.load(Relaxed) == seen && idle();
             if spin.again_while(quiet) {
                 continue;
             }
@@ -370,7 +371,7 @@ impl<'a, M: Machine> Head<'a, M> {
 
     /// As the head: brings neighbours forward until `stop`, unless somebody behind does.
     pub(crate) fn shuffle<P: Policy>(&mut self, stop: impl Fn() -> bool) {
-        if !self.led && M::spread(P::LEVEL) {
+        if P::SHUFFLING != Shuffling::Never && !self.led && M::spread(P::LEVEL) {
             self.led = self.forward::<P>(true, stop);
         }
     }
@@ -391,8 +392,8 @@ impl<'a, M: Machine> Head<'a, M> {
         // Relaxed, here and below: only the shuffler touches these, and the role orders shufflers.
         let mut batch = mine.shuffler.load(Relaxed);
         let first = match mine.prev.load(Relaxed) {
-            0 => self.me,
-            resume => resume,
+            resume if resume != 0 && P::SHUFFLING == Shuffling::Resumed => resume,
+            _ => self.me,
         };
         // Between `last` and `seen` there is no neighbour left.
         let (mut last, mut seen) = (self.me, first);

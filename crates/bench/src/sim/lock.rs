@@ -8,6 +8,8 @@ use latchwork_machine::{Integer, Machine, Padded, Word};
 use latchwork_sim::Simulated;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::steps;
+
 /// A lock as workloads see it: thread `me` takes it whole, or a share of it.
 pub trait SimLock {
     /// Takes it whole.
@@ -51,6 +53,9 @@ pub struct Subject {
 
 const OURS: &[Subject] = &[
     ours("shfl-spin", "ShflLock that spins", false),
+    ours("shfl-base", "the same, its queue never sorted", false),
+    ours("shfl-shuffler", "the same, sorted by the head of the queue alone", false),
+    ours("shfl-shufflers", "the same, sorted by one waiter after another, from the start", false),
     ours("shfl-mutex", "ShflLock that parks: our default", false),
     ours("shfl-rwlock", "ShflLock for readers and writers", true),
     ours("lw-latch", "LWLock with fetch_add", true),
@@ -118,6 +123,9 @@ impl Subject {
     pub fn make(&self, threads: usize) -> Option<Box<dyn SimLock>> {
         match self.name {
             "shfl-spin" => Some(Box::new(Aligned::<ShflSpin<Simulated>>::default())),
+            "shfl-base" => Some(Box::new(Aligned::<steps::Base>::default())),
+            "shfl-shuffler" => Some(Box::new(Aligned::<steps::Shuffler>::default())),
+            "shfl-shufflers" => Some(Box::new(Aligned::<steps::Shufflers>::default())),
             "shfl-mutex" => Some(Box::new(Aligned::<ShflMutex<Simulated>>::default())),
             "shfl-rwlock" => Some(Box::new(Aligned::<ShflRwLock<Simulated>>::default())),
             "lw-latch" => Some(Box::new(Aligned::<LwLatch<FetchAdd, Simulated>>::default())),

@@ -9,6 +9,7 @@ mod manager;
 mod published;
 mod run;
 mod seeds;
+mod steps;
 mod workload;
 
 pub use lock::{SimLock, Subject};

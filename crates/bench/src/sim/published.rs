@@ -94,6 +94,25 @@ pub const FIGURES: &[Figure] = &[
         prefix: "fig8a",
         series: KERNEL,
     },
+    Figure {
+        name: "sosp19-11e",
+        source: "SOSP'19 figure 11e: the same hash table, ShflLock step by step",
+        machine: "broadwell-ex-192",
+        workload: "hash-table",
+        fitted: 24,
+        threads: &[192],
+        us: 2000.0,
+        data: SOSP19,
+        prefix: "fig11e",
+        series: STEPS,
+    },
+];
+
+const STEPS: &[(&str, &str)] = &[
+    ("Base", "shfl-base"),
+    ("+Shuffler", "shfl-shuffler"),
+    ("+Shufflers", "shfl-shufflers"),
+    ("+qlast", "shfl-spin"),
 ];
 
 const KERNEL: &[(&str, &str)] = &[
