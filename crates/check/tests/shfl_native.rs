@@ -83,11 +83,22 @@ impl Policy for Patient {
     const PATIENCE: u32 = u32::MAX;
 }
 
+/// As patient on several nodes as the default is on one.
+#[derive(Default)]
+struct Calm;
+
+impl Policy for Calm {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = Park::PATIENCE;
+}
+
 #[test]
 fn the_head_is_passed_as_often_as_its_patience_lasts() {
     assert_eq!(passes::<Impatient>(), Impatient::PATIENCE);
-    assert_eq!(passes::<Park>(), Park::PATIENCE);
-    assert_eq!(passes::<ParkDetached>(), ParkDetached::PATIENCE);
+    assert_eq!(passes::<Calm>(), Park::PATIENCE);
+    // This machine has nodes.
+    assert_eq!(passes::<Park>(), Park::PATIENCE_APART);
+    assert_eq!(passes::<ParkDetached>(), Park::PATIENCE_APART);
     assert_eq!(passes::<Patient>(), 10_000, "the bound cannot fail");
 }
 

@@ -15,6 +15,12 @@ pub trait Policy: Send + Sync + 'static {
     /// one each. Zero reserves from the start.
     const PATIENCE: u32;
 
+    /// The same on a machine where [`LEVEL`](Self::LEVEL) makes a difference.
+    ///
+    /// There most waiters sleep while a few pass the latch among themselves, each as fast as the
+    /// others, and it is patience that decides how long. See `docs/simulator.md`.
+    const PATIENCE_APART: u32 = Self::PATIENCE;
+
     /// How long a newcomer looks at the latch itself before it queues, in nanoseconds, on a machine
     /// where [`LEVEL`](Self::LEVEL) makes no difference.
     ///
@@ -71,6 +77,7 @@ pub struct Park;
 impl Policy for Park {
     const PARKS: bool = true;
     const PATIENCE: u32 = 64;
+    const PATIENCE_APART: u32 = 1;
     const LINGER_NS: u64 = 2_000;
 }
 
@@ -82,6 +89,7 @@ pub struct ParkDetached;
 impl Policy for ParkDetached {
     const PARKS: bool = true;
     const PATIENCE: u32 = Park::PATIENCE;
+    const PATIENCE_APART: u32 = Park::PATIENCE_APART;
     const LINGER_NS: u64 = Park::LINGER_NS;
     const DETACHED: bool = true;
 }

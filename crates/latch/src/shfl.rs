@@ -313,6 +313,7 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             return true;
         }
         let Ok(mut head) = self.queue.join::<P>(0, deadline) else { return false };
+        let patience = if M::spread(P::LEVEL) { P::PATIENCE_APART } else { P::PATIENCE };
         let (mut losses, mut late, mut tired) = (0, false, false);
         let mut spin = Spin::<M>::new(M::SPIN_NS);
         loop {
@@ -332,7 +333,7 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
                 }
                 losses += 1;
             }
-            if losses >= P::PATIENCE && !reserved {
+            if losses >= patience && !reserved {
                 // Relaxed: a hint to newcomers. It is set anew each time, for the last head may
                 // clear its own reservation after ours is made.
                 self.reserve.store(RESERVED, Relaxed);
