@@ -20,7 +20,7 @@ use latchwork_sim::Simulated;
 use shared::{S, X};
 
 const SHORT: u64 = 300;
-const LONG: u64 = 60_000;
+const LONG: u64 = 20_000;
 
 /// The seeds of a run: so many, or the one that is to be replayed.
 fn seeds(many: u64) -> std::ops::Range<u64> {
