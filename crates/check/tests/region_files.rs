@@ -85,6 +85,8 @@ fn a_view_takes_no_slot_and_changes_nothing() {
     let view = Region::view(&path, &small()).unwrap();
     assert_eq!(view.resolve(offset).unwrap()[0].load(Relaxed), 3);
     region.resolve(offset).unwrap()[0].store(4, Relaxed);
+    assert_eq!(view.resolve(offset).unwrap()[0].load(Relaxed), 3, "a view is of a moment");
+    view.refresh().unwrap();
     assert_eq!(view.resolve(offset).unwrap()[0].load(Relaxed), 4, "a view sees what is stored");
     view.resolve(offset).unwrap()[0].store(99, Relaxed);
     assert_eq!(region.resolve(offset).unwrap()[0].load(Relaxed), 4);
@@ -92,6 +94,15 @@ fn a_view_takes_no_slot_and_changes_nothing() {
     assert_eq!(view.dead_threads().err(), Some(Error::View));
     assert!(view.processes()[0].alive && view.processes().len() == 1);
     assert_eq!(view.audit().unwrap().used(), 1);
+    // What was added since is found, without being told.
+    let first = region.len();
+    let mut last = offset;
+    while region.len() == first {
+        last = thread.alloc::<Words>().unwrap().publish();
+        region.resolve(last).unwrap()[1].store(8, Relaxed);
+    }
+    assert_eq!(view.resolve(last).unwrap()[1].load(Relaxed), 8);
+    assert_eq!(view.image().unwrap().len() as u64, region.len());
     drop((thread, region));
     assert!(!view.processes()[0].alive);
 }

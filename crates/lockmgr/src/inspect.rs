@@ -3,7 +3,7 @@
 //! A [`View`] reads the region as it is at that moment, so also what a dead process left. Each
 //! partition is read until two readings in a row agree, cell generations included; if they never
 //! do, the last one counts, and [`Picture::restless`] says so. Lists are followed for no longer
-//! than the region has room for cells.
+//! than the region has room for cells. Of a file each reading is of another copy (`refresh`).
 
 mod busy;
 mod deadlocks;
@@ -146,6 +146,7 @@ impl<M: ConstMachine> View<M> {
     ///
     /// [`Error::Region`].
     pub fn latched(&self) -> Result<Vec<(u32, u32)>, Error> {
+        self.refresh()?;
         let mut held = Vec::new();
         for number in 0..PARTITIONS {
             let latch = seen(&self.blocks.partition(&self.region, number)?.latch);
@@ -162,15 +163,15 @@ impl<M: ConstMachine> View<M> {
     pub fn look(&self) -> Result<Picture, Error> {
         let mut picture = Picture::default();
         let now = M::now(Clock::Monotonic);
-        for number in 0..PARTITIONS {
-            let ((found, objects, idle), steady) = self.steady(number)?;
+        self.each_partition(|_, (found, objects, idle), steady| {
             picture.restless += u32::from(!steady);
             picture.objects += objects;
             picture.idle += idle;
             for found in found {
                 picture.rows.push(self.row(&found, now)?);
             }
-        }
+            Ok(())
+        })?;
         self.each_owner(|index, (page, cell)| {
             let state = seen(&cell.state);
             picture.owners_ever += u64::from(seen(&cell.generation));
@@ -184,17 +185,36 @@ impl<M: ConstMachine> View<M> {
         Ok(picture)
     }
 
-    /// A partition, and whether two readings of it in a row agreed.
-    fn steady(&self, number: u32) -> Result<(Contents, bool), Error> {
-        let mut last = self.partition(number);
-        for _ in 0..TRIES {
-            let again = self.partition(number);
-            if again == last {
-                return Ok((again?, true));
+    /// Sees what others stored since the last time.
+    fn refresh(&self) -> Result<(), Error> {
+        self.region.refresh()?;
+        // Blocks are looked at by pointer: their copies are brought here and now, to where they were.
+        Blocks::read(&self.region, (root::PARTITIONS, root::BIASES)).map(drop)
+    }
+
+    /// Shows each partition, and whether two readings of it in a row agreed. Two copies of a file
+    /// are enough for all that do.
+    fn each_partition(
+        &self,
+        mut show: impl FnMut(u32, Contents, bool) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.refresh()?;
+        let first: Vec<_> = (0..PARTITIONS).map(|number| self.partition(number)).collect();
+        self.refresh()?;
+        for (number, mut last) in (0..PARTITIONS).zip(first) {
+            let mut steady = false;
+            for _ in 0..TRIES {
+                let again = self.partition(number);
+                steady = again == last;
+                last = again;
+                if steady {
+                    break;
+                }
+                self.refresh()?;
             }
-            last = again;
+            show(number, last?, steady)?;
         }
-        Ok((last?, false))
+        Ok(())
     }
 
     /// The most cells that a list can have.

@@ -25,6 +25,7 @@
 //! |---|---|
 //! | `header` | what a region begins with, and the arithmetic of its layout |
 //! | `memory` | where the bytes come from: heap, anonymous mapping, file |
+//! | `copied` | a file that is only looked at |
 //! | `file` | which files are opened, and how one is made |
 //! | `token` | who lives: locks that the kernel drops at death |
 //! | `slots` | what a process and a thread leave in the region |
@@ -38,11 +39,13 @@
 //! No bytes of a region are trusted. Numbers read from one are checked before they are used, and
 //! lead to an [`Error`], not to undefined behaviour. A process that may write to a region can
 //! still make it useless to the others, but it can do no more than that to them, with one
-//! exception: who truncates the file kills with `SIGBUS` those who have it mapped.
+//! exception: who truncates the file kills with `SIGBUS` those who have it mapped. Who only looks
+//! ([`Region::view`]) reads it instead, and is told.
 
 #![warn(clippy::all)]
 
 mod audit;
+mod copied;
 mod error;
 mod file;
 mod header;

@@ -16,18 +16,19 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::Error;
+use crate::copied::Copied;
 use crate::header::page_size;
 use crate::token::Tokens;
 
-enum Kind {
+enum Kind<M: ConstMachine> {
     /// Ordinary memory, all of it present from the start: for models and simulators.
     Heap,
     /// Pages of this process alone.
     Anonymous,
     /// A file, shared with whoever maps it.
     File(Tokens),
-    /// A file, seen through private pages: what is written stays here.
-    View(File),
+    /// A file that is looked at: private pages, with copies of its blocks.
+    View(Copied<M>),
 }
 
 /// What differs between processes.
@@ -42,9 +43,9 @@ pub(crate) struct Memory<M: ConstMachine> {
     base: *mut u8,
     reserved: usize,
     local: *mut Local<M>,
-    kind: Kind,
-    /// Held while this process maps more.
-    mapping: Mutex<()>,
+    kind: Kind<M>,
+    /// Bytes from the base with rights; held while this process maps more.
+    mapping: Mutex<u64>,
 }
 
 // SAFETY: the pointers are to memory that it owns and that is accessed by atomics.
@@ -96,7 +97,7 @@ impl<M: ConstMachine> Memory<M> {
         let base = allocate(reserved)?;
         // SAFETY: the layout is a page's worth and not empty; zero is a value of the word.
         let local = unsafe { alloc_zeroed(local_layout()) }.cast::<Local<M>>();
-        let memory = Self { base, reserved, local, kind: Kind::Heap, mapping: Mutex::new(()) };
+        let memory = Self { base, reserved, local, kind: Kind::Heap, mapping: Mutex::new(0) };
         memory.local().mapped.store(reserved as u64, Relaxed);
         Ok(memory)
     }
@@ -111,16 +112,17 @@ impl<M: ConstMachine> Memory<M> {
         Self::set_aside(reserved, Kind::File(tokens))
     }
 
-    /// A file that is only looked at.
-    pub(crate) fn view(reserved: usize, file: File) -> Result<Self, Error> {
-        Self::set_aside(reserved, Kind::View(file))
+    /// A file that is only looked at, with a fixed part of `fixed` bytes: what is behind that is
+    /// never said to be mapped, so that whoever wants it asks for it.
+    pub(crate) fn view(reserved: usize, file: File, fixed: u64) -> Result<Self, Error> {
+        Self::set_aside(reserved, Kind::View(Copied::new(file, reserved, fixed)))
     }
 
-    fn set_aside(reserved: usize, kind: Kind) -> Result<Self, Error> {
+    fn set_aside(reserved: usize, kind: Kind<M>) -> Result<Self, Error> {
         let local = local_page()?;
         let base = reserve(reserved);
         let base = base.inspect_err(|_| unmap(local.cast(), page_size() as usize))?;
-        Ok(Self { base, reserved, local, kind, mapping: Mutex::new(()) })
+        Ok(Self { base, reserved, local, kind, mapping: Mutex::new(0) })
     }
 
     #[inline(always)]
@@ -159,7 +161,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn descriptor(&self) -> Option<&File> {
         match &self.kind {
             Kind::File(tokens) => Some(tokens.file()),
-            Kind::View(file) => Some(file),
+            Kind::View(copied) => Some(&copied.file),
             Kind::Heap | Kind::Anonymous => None,
         }
     }
@@ -183,15 +185,15 @@ impl<M: ConstMachine> Memory<M> {
     /// Makes the bytes up to `to` touchable in this process. `to` is a multiple of 65,536.
     ///
     /// A file that a peer has truncated below `to` is refused here. One that a peer truncates
-    /// later kills whoever touches the missing pages: the system offers no defence that costs
-    /// nothing.
+    /// later kills whoever touches the missing pages, but for a view, which has copies: the system
+    /// offers no defence that costs nothing.
     pub(crate) fn map(&self, to: u64) -> Result<(), Error> {
         if to > self.reserved as u64 {
             return Err(Error::Corrupt { what: "length of the region", at: 1024 });
         }
-        let _mapping = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
-        let mapped = self.mapped();
-        if to <= mapped {
+        let mut rights_to = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mapped = *rights_to;
+        if to <= mapped || matches!(self.kind, Kind::Heap) {
             return Ok(());
         }
         let at = self.base.wrapping_add(mapped as usize);
@@ -206,7 +208,7 @@ impl<M: ConstMachine> Memory<M> {
         let done = match &self.kind {
             Kind::Heap => Ok(()),
             // SAFETY: the range was set aside by `reserve` and nothing lies in it yet.
-            Kind::Anonymous => unsafe {
+            Kind::Anonymous | Kind::View(_) => unsafe {
                 rustix::mm::mprotect(at.cast(), length, MprotectFlags::READ | MprotectFlags::WRITE)
             },
             Kind::File(tokens) => {
@@ -215,26 +217,25 @@ impl<M: ConstMachine> Memory<M> {
                 unsafe { rustix::mm::mmap(at.cast(), length, rights, flags, tokens.file(), mapped) }
                     .map(drop)
             }
-            Kind::View(file) => {
-                let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-                // SAFETY: as above.
-                unsafe { rustix::mm::mmap(at.cast(), length, rights, flags, file, mapped) }
-                    .map(drop)
-            }
         };
         done.map_err(|e| match e {
             Errno::NODEV | Errno::OPNOTSUPP | Errno::INVAL => Error::NoMmap,
             Errno::NOMEM => Error::TooLarge(to),
             _ => Error::of("mmap", e),
         })?;
-        if !matches!(self.kind, Kind::Heap) {
-            // SAFETY: the range was mapped above.
-            let kept = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxDontFork) };
-            kept.map_err(|e| Error::of("madvise", e))?;
-        }
+        // SAFETY: the range was mapped above.
+        let kept = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxDontFork) };
+        kept.map_err(|e| Error::of("madvise", e))?;
+        *rights_to = to;
+        let said = if let Kind::View(copied) = &self.kind { to.min(copied.fixed) } else { to };
         // Release: synchronizes with the Acquire in `mapped`.
-        self.local().mapped.store(to, Release);
+        self.local().mapped.store(said, Release);
         Ok(())
+    }
+
+    /// What a view has copied; none of other memory, where all that is mapped is there.
+    pub(crate) fn copied(&self) -> Option<&Copied<M>> {
+        if let Kind::View(copied) = &self.kind { Some(copied) } else { None }
     }
 }
 

@@ -212,17 +212,20 @@ impl Region<Shared> {
     }
 
     /// Opens a region to be looked at: it takes no slot and writes nothing, and those who use it
-    /// do not notice. What is stored through it stays in this process, and hides from then on
-    /// what others store near by.
+    /// do not notice. It is a copy of what is looked at, made when that is looked at first and
+    /// again after each [`refresh`](Region::refresh): so a peer that truncates the file does no
+    /// harm, and is named by an error. What is stored through it stays in this process.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open).
     pub fn view(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
         let (file, header) = file::open(path.as_ref(), options.mode, false)?;
-        let memory = Memory::view(header.limit as usize, file)?;
+        let memory = Memory::view(header.limit as usize, file, header.heap_at())?;
         memory.map(header.first_length())?;
-        Ok(Self::build(memory.into(), header, None))
+        let region = Self::build(memory.into(), header, None);
+        region.refresh()?;
+        Ok(region)
     }
 
     /// Attaches the waiter slots, so that latches anywhere in the region find them.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use latchwork_machine::{Attached, ConstMachine, Native, Word};
 
-use crate::header::{BLOCK, DEPOTS, DEPOTS_AT, Depot, Header, LIVE_AT, Live, ROOTS};
+use crate::header::{BLOCK, DEPOTS, DEPOTS_AT, Depot, Header, LIVE_AT, Live, ROOTS, WAITERS_AT};
 use crate::memory::Memory;
 use crate::slots::{
     INTENT_WORDS, PROCESS_BYTES, ProcessInfo, ProcessSlot, THREAD_BYTES, ThreadInfo, ThreadSlot,
@@ -124,7 +124,7 @@ impl<M: ConstMachine> Region<M> {
         let at = u64::from(unit.wrapping_sub(1)) * 64 + 72;
         let end = self.heap_at + at + size;
         if end > self.mapped() {
-            self.reach(unit, end)?;
+            self.reach(unit, self.heap_at.wrapping_add(at), end)?;
         }
         Ok(self.heap.wrapping_add(at as usize))
     }
@@ -159,17 +159,46 @@ impl<M: ConstMachine> Region<M> {
         Ok((next == slab::USED).then_some(generation))
     }
 
-    /// Maps what others have added, until `end` can be touched.
+    /// Maps what others have added, until `end` can be touched. In a view, has it copied from
+    /// `from` on.
     #[cold]
     #[inline(never)]
-    fn reach(&self, unit: u32, end: u64) -> Result<(), Error> {
+    fn reach(&self, unit: u32, from: u64, end: u64) -> Result<(), Error> {
         self.check()?;
+        let memory = &self.inner.memory;
         // Acquire: synchronizes with the AcqRel in `grow`, so that the file is as long.
-        let length = self.live().length.load(Acquire);
+        let mut length = self.live().length.load(Acquire);
+        if let (Some(copied), true) = (memory.copied(), end > length) {
+            copied.copy(memory.base(), LIVE_AT as u64, LIVE_AT as u64 + 8)?;
+            // Acquire: as above; it was copied a moment ago.
+            length = self.live().length.load(Acquire);
+        }
         if unit == 0 || end > length {
             return Err(Error::OutOfRange(unit));
         }
-        self.inner.memory.map(self.inner.header.check_length(length)?)
+        memory.map(self.inner.header.check_length(length)?)?;
+        memory.copied().map_or(Ok(()), |copied| copied.bring(memory.base(), from, end))
+    }
+
+    /// Sees what others stored since this region was opened for a [view](Region::view), or since
+    /// this was last called. Elsewhere it does nothing: there all is seen at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Truncated`] if a peer made the file too short; [`Error::Forked`].
+    pub fn refresh(&self) -> Result<(), Error> {
+        self.check()?;
+        let Inner { header, memory, .. } = &*self.inner;
+        let Some(copied) = memory.copied() else { return Ok(()) };
+        copied.copy(memory.base(), 0, WAITERS_AT as u64)?;
+        // Threads before processes: a process that is not there any more when its threads were
+        // seen is dead.
+        let (processes, threads) = (header.processes_at(), header.threads_at());
+        let high = u64::from(self.threads_high()) * THREAD_BYTES as u64;
+        copied.copy(memory.base(), threads, threads + high)?;
+        copied.copy(memory.base(), processes, threads)?;
+        copied.forget();
+        Ok(())
     }
 
     /// Makes block `number` part of the region.
@@ -225,7 +254,7 @@ impl<M: ConstMachine> Region<M> {
     pub(crate) fn block(&self, number: u64) -> Result<&M::AtomicU64, Error> {
         let end = self.heap_at.saturating_add(number.saturating_add(1).saturating_mul(BLOCK));
         if end > self.mapped() {
-            self.reach(u32::MAX, end)?;
+            self.reach(u32::MAX, end - BLOCK, end)?;
         }
         let at = self.heap.wrapping_add((number * BLOCK) as usize);
         // SAFETY: the block is mapped for as long as `self`, by the check above.
@@ -372,6 +401,9 @@ impl<M: ConstMachine> Region<M> {
         // Acquire: as in `reach`.
         let length = self.inner.header.check_length(self.live().length.load(Acquire))?;
         self.inner.memory.map(length)?;
+        if let Some(copied) = self.inner.memory.copied() {
+            copied.bring(self.inner.memory.base(), self.heap_at, length)?;
+        }
         let mut bytes = Vec::with_capacity(length as usize);
         for at in (0..length as usize).step_by(8) {
             let word = self.inner.memory.base().wrapping_add(at).cast::<M::AtomicU64>();

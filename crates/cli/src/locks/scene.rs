@@ -44,13 +44,14 @@ impl Scene {
         };
         let modes = known(&view);
         let mut scene = Self { view, modes, people: HashMap::new() };
-        scene.greet();
+        scene.greet()?;
         Ok(scene)
     }
 
     /// Looks anew who is there.
-    pub(super) fn greet(&mut self) {
+    pub(super) fn greet(&mut self) -> anyhow::Result<()> {
         let region = self.view.region();
+        region.refresh()?;
         let processes = region.processes();
         let person = |slot: u32, generation: u32| {
             let here = processes.iter().find(|process| process.slot == slot);
@@ -59,6 +60,7 @@ impl Scene {
         };
         let threads = region.threads();
         self.people = threads.map(|t| (t.slot, person(t.process, t.process_generation))).collect();
+        Ok(())
     }
 
     /// What lies in it.

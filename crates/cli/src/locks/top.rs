@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     terminal::catch_signals();
     while !terminal::over() {
-        scene.greet();
+        scene.greet()?;
         let (columns, rows) = screen.size();
         let mut lines = frame(&scene, &scene.look()?, rows.saturating_sub(1), columns);
         lines.push("q quits".to_owned());

@@ -4,14 +4,13 @@ use latchwork_machine::ConstMachine;
 
 use super::{View, seen};
 use crate::Error;
-use crate::layout::PARTITIONS;
 use crate::queue::State;
 
 /// A partition that has objects, as found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionInfo {
-    /// Its number: 0 to 1,021.
+    /// Its number: from 0.
     pub number: u32,
     /// Objects with requests.
     pub objects: u64,
@@ -33,10 +32,9 @@ impl<M: ConstMachine> View<M> {
     /// [`Error::Region`] if a list leads nowhere, and goes on to.
     pub fn partitions(&self) -> Result<Vec<PartitionInfo>, Error> {
         let mut all = Vec::new();
-        for number in 0..PARTITIONS {
-            let line = self.blocks.partition(&self.region, number)?;
-            let ((found, objects, idle), _) = self.steady(number)?;
+        self.each_partition(|number, (found, objects, idle), _| {
             if objects + idle != 0 {
+                let latch = seen(&self.blocks.partition(&self.region, number)?.latch);
                 let waiting = found.iter().filter(|found| State::of(found.state).waits());
                 all.push(PartitionInfo {
                     number,
@@ -44,10 +42,11 @@ impl<M: ConstMachine> View<M> {
                     idle,
                     requests: found.len() as u64,
                     waiting: waiting.count() as u64,
-                    latched: seen(&line.latch).checked_sub(1),
+                    latched: latch.checked_sub(1),
                 });
             }
-        }
+            Ok(())
+        })?;
         Ok(all)
     }
 }

@@ -59,12 +59,12 @@ impl<M: ConstMachine> View<M> {
     ///
     /// [`Error::Region`] if the manager's own cells cannot be reached.
     pub fn deadlocks(&self) -> Result<Vec<Deadlock>, Error> {
-        let Some(ring) = self.ring()? else { return Ok(Vec::new()) };
+        self.refresh()?;
         let mut found: Vec<Deadlock> = Vec::new();
-        for (place, slot) in ring.slots.iter().enumerate() {
-            let words = (0..TRIES).find_map(|_| self.record_at(slot));
+        for place in 0..KEPT {
+            let words = (0..TRIES).find_map(|_| self.twice_alike(place).transpose()).transpose()?;
             let read = words.and_then(|words| self.read_record(&words));
-            found.extend(read.filter(|record| record.number % KEPT == place as u64));
+            found.extend(read.filter(|record| record.number % KEPT == place));
         }
         found.sort_by_key(|record| record.number);
         Ok(found)
@@ -76,6 +76,7 @@ impl<M: ConstMachine> View<M> {
     ///
     /// As for [`deadlocks`](Self::deadlocks).
     pub fn deadlocks_ever(&self) -> Result<u64, Error> {
+        self.refresh()?;
         Ok(self.ring()?.map_or(0, |ring| seen(&ring.count)))
     }
 
@@ -86,8 +87,16 @@ impl<M: ConstMachine> View<M> {
         }
     }
 
+    /// A record's words, if they are the same in two copies of a file.
+    fn twice_alike(&self, place: u64) -> Result<Option<Vec<u64>>, Error> {
+        let first = self.record_at(place);
+        self.refresh()?;
+        Ok(first.filter(|first| self.record_at(place).as_ref() == Some(first)))
+    }
+
     /// A record's words, if it was the same all the while.
-    fn record_at(&self, slot: &M::AtomicU64) -> Option<Vec<u64>> {
+    fn record_at(&self, place: u64) -> Option<Vec<u64>> {
+        let slot = self.ring().ok()??.slots.get(place as usize)?;
         let word = seen(slot);
         let offset = Offset::<Ring<M>>::from_raw(word as u32);
         let before = self.region.lent(offset).ok()??;
