@@ -45,6 +45,8 @@ struct Mapping {
     slots: AtomicU32,
     /// Counts attachments, so that a thread's memory of a mapping that went away is not believed.
     era: AtomicU32,
+    /// What is noted in the slots of this process's threads.
+    owner: AtomicU64,
 }
 
 static ATTACHED: [Mapping; MAPPINGS] = [const {
@@ -53,8 +55,12 @@ static ATTACHED: [Mapping; MAPPINGS] = [const {
         length: AtomicUsize::new(0),
         slots: AtomicU32::new(0),
         era: AtomicU32::new(0),
+        owner: AtomicU64::new(0),
     }
 }; MAPPINGS];
+
+/// The owner of slots of a process that has no name: it never counts as dead.
+const ANYBODY: u64 = u64::MAX;
 
 /// `base` of an entry that somebody is filling in or emptying.
 const BUSY: usize = 1;
@@ -182,6 +188,7 @@ impl Shared {
         let entry = &ATTACHED[index];
         entry.slots.store(slots, Relaxed);
         entry.length.store(length, Relaxed);
+        entry.owner.store(ANYBODY, Relaxed);
         entry.era.fetch_add(1, Relaxed);
         // Release: synchronizes with the Acquire in `find`, so that the entry is seen whole.
         entry.base.store(base as usize, Release);
@@ -195,6 +202,24 @@ impl Attached<'_> {
     /// What is left of the mapping for latches and data, and its length.
     pub fn room(&self) -> (*mut u8, usize) {
         (self.room, self.length)
+    }
+
+    /// Has this name, which is neither zero nor all ones, noted in the slots that threads of this
+    /// process take from now on, so that they can be taken back when it is dead.
+    pub fn set_owner(&self, name: u64) {
+        // Relaxed: a thread that does not know of it yet takes a slot in nobody's name.
+        ATTACHED[self.index].owner.store(name, Relaxed);
+    }
+
+    /// The mapping's slots.
+    pub fn slots(&self) -> Slots<'_, Shared> {
+        // Relaxed: it is attached for as long as `self`.
+        Shared::slots(ATTACHED[self.index].base.load(Relaxed) as *const AtomicU32)
+    }
+
+    /// Takes back the slots of the dead that are in no queue: see [`Slots::reclaim`].
+    pub fn reclaim(&self, dead: impl Fn(u64) -> bool) -> u32 {
+        self.slots().reclaim(|owner| owner != ANYBODY && dead(owner))
     }
 }
 
@@ -306,6 +331,7 @@ impl Machine for Shared {
         let slots = unsafe { core::slice::from_raw_parts(first, count as usize + 1) };
         let mut slots = Slots::new(&header.table, slots);
         slots.mapping = index as u32;
+        slots.owner = ATTACHED[index].owner.load(Relaxed);
         slots
     }
 

@@ -27,6 +27,9 @@
 //! | `ORPHANED` | in a queue, its thread has ended | its thread, at exit |
 //! | `REMOVED` | about to be free | who removes it |
 //! | `GHOST` | its thread lives in another process | the child, after a fork |
+//!
+//! Where several processes share a table, a slot also says whose it is, and what a dead process had
+//! is taken back by whoever asks for that: see [`Slots::reclaim`].
 
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -79,6 +82,9 @@ pub struct Slot<M: Machine> {
     chain: M::AtomicU32,
     /// The next free slot of the table.
     free: M::AtomicU32,
+    /// Whose thread has it, where threads of several owners share a table; else, and while it is
+    /// free, zero.
+    owner: M::AtomicU64,
 }
 
 const _: () = assert!(size_of::<Slot<crate::Native>>() == 64);
@@ -120,6 +126,8 @@ pub struct Slots<'a, M: Machine> {
     slots: &'a [Slot<M>],
     /// Which of several tables this is, for [`Machine::chain`].
     pub(crate) mapping: u32,
+    /// What is noted in slots that are handed out.
+    pub(crate) owner: u64,
 }
 
 impl<M: Machine> Clone for Slots<'_, M> {
@@ -133,7 +141,7 @@ impl<M: Machine> Copy for Slots<'_, M> {}
 impl<'a, M: Machine> Slots<'a, M> {
     /// The slots `slots`, the first of which is never used, handed out by `table`.
     pub fn new(table: &'a SlotTable<M>, slots: &'a [Slot<M>]) -> Self {
-        Self { table, slots, mapping: 0 }
+        Self { table, slots, mapping: 0, owner: 0 }
     }
 
     /// The slot with this number.
@@ -180,6 +188,11 @@ impl<'a, M: Machine> Slots<'a, M> {
             number = self.at(number).chain.load(Relaxed);
         }
         let number = self.take();
+        // Release: synchronizes with the Acquire in `reclaim`. A process that is killed before this
+        // leaves a slot that nobody has, and nobody gets.
+        if self.owner != 0 {
+            self.at(number).owner.store(self.owner, Release);
+        }
         // Relaxed: only its own thread reads a chain.
         self.at(number).chain.store(first, Relaxed);
         M::set_chain(self, number);
@@ -277,7 +290,64 @@ impl<'a, M: Machine> Slots<'a, M> {
         number
     }
 
+    /// Takes back what the dead had: the slots whose owners `dead` names, if no queue leads to them.
+    /// Returns how many there were.
+    ///
+    /// | status | what it says of a dead thread's slot | what is done |
+    /// |---|---|---|
+    /// | `FREE` | in no queue | taken back |
+    /// | `GRANTED` | in no list; who took it off does not touch it any more | taken back |
+    /// | `ABANDONED` | in a queue, its thread went away | `ORPHANED`: taken back by who removes it |
+    /// | all others | in a queue, or in the hands of who removes it | nothing, now |
+    ///
+    /// A slot is given a status that is none of the first two before a queue leads to it, and one
+    /// of them only after none does: so it is never lent out while one does. The owner is exchanged
+    /// for ours first: of two who do this at once one gives a slot back, and if that one dies on
+    /// the way, it is a dead one's again.
+    pub fn reclaim(&self, dead: impl Fn(u64) -> bool) -> u32 {
+        let mut count = 0;
+        for number in 1..=self.high_water() {
+            let slot = self.at(number);
+            // Acquire: synchronizes with the Release in `mine_slow`.
+            let owner = slot.owner.load(Acquire);
+            if owner == 0 || owner == self.owner || !dead(owner) {
+                continue;
+            }
+            // Acquire: synchronizes with the Release in `discard` and in a list's grant, so that
+            // its last reads of the slot come before the next owner's writes to it.
+            match slot.status.load(Acquire) {
+                // AcqRel: of two one succeeds.
+                status::FREE | status::GRANTED
+                    if slot.owner.compare_exchange(owner, self.owner, AcqRel, Relaxed).is_ok() =>
+                {
+                    // Relaxed: `give` passes it on.
+                    slot.status.store(status::FREE, Relaxed);
+                    self.give(number);
+                    count += 1;
+                }
+                status::ABANDONED => {
+                    // Relaxed: as in `retire`.
+                    let (from, to) = (status::ABANDONED, status::ORPHANED);
+                    let _ = slot.status.compare_exchange(from, to, Relaxed, Relaxed);
+                }
+                _ => {}
+            }
+        }
+        count
+    }
+
+    /// How many slots are lent out, to the living or the dead.
+    pub fn taken(&self) -> u32 {
+        // Relaxed: a count, which orders nothing.
+        let lent = |number: &u32| self.at(*number).owner.load(Relaxed) != 0;
+        (1..=self.high_water()).filter(lent).count() as u32
+    }
+
     fn give(&self, number: u32) {
+        // Release: before it is on the list, so that the next owner's name is not overwritten.
+        if self.owner != 0 {
+            self.at(number).owner.store(0, Release);
+        }
         let mut seen = self.table.returned.load(Relaxed);
         loop {
             self.at(number).free.store(seen as u32, Relaxed);

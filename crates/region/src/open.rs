@@ -9,7 +9,7 @@ use latchwork_machine::{Attached, ConstMachine, Integer, Native, Shared, Word};
 use crate::header::{BLOCK, Header, LIVE_AT, WAITERS_AT};
 use crate::memory::Memory;
 use crate::region::Inner;
-use crate::slots::{PROCESS_BYTES, ProcessSlot, bare};
+use crate::slots::{PROCESS_BYTES, ProcessSlot, bare, pack};
 use crate::token::{self, Tokens};
 use crate::{Error, Options, Region, file};
 
@@ -109,6 +109,9 @@ impl<M: ConstMachine> Region<M> {
         process.namespace.store(namespace, Relaxed);
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.process = Some((slot, generation));
+            if let Some(attached) = &inner.attached {
+                attached.set_owner(pack(generation, slot));
+            }
         }
         Ok(self)
     }

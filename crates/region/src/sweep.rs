@@ -5,6 +5,7 @@
 //! is done in the dead slot itself, by the same steps that its owner took, each of which may be
 //! done again.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Native, Word};
@@ -62,6 +63,7 @@ impl<M: ConstMachine> Region<M> {
     /// [`Error::Forked`], [`Error::View`].
     pub fn dead_threads(&self) -> Result<impl Iterator<Item = Dead<'_, M>>, Error> {
         let (process, generation) = self.process()?;
+        self.reclaim_waiters();
         let mine = owner(generation, process, SWEPT);
         // Neighbouring slots are often of one process: ask once.
         let mut asked = (0, 0, true);
@@ -86,6 +88,32 @@ impl<M: ConstMachine> Region<M> {
                 Dead { region: self, number, mine, mended }
             })
         }))
+    }
+
+    /// Takes back the waiter slots of dead processes, but for those that queues lead to: these when
+    /// they do not any more. Part of each sweep. Returns how many there were.
+    pub fn reclaim_waiters(&self) -> u32 {
+        if self.check().is_err() || self.inner.process.is_none() {
+            return 0;
+        }
+        let Some(attached) = &self.inner.attached else { return 0 };
+        let asked = Cell::new((0, true));
+        attached.reclaim(|owner| {
+            if asked.get().0 != owner {
+                let (generation, process) = unpack(owner);
+                asked.set((owner, self.alive(process, generation)));
+            }
+            !asked.get().1
+        })
+    }
+
+    /// How many waiter slots are taken: one for each thread that ever waited for a latch here, for
+    /// as long as it lives or its process is not swept.
+    pub fn waiters(&self) -> u32 {
+        match (&self.inner.attached, self.check()) {
+            (Some(attached), Ok(())) => attached.slots().taken(),
+            _ => 0,
+        }
     }
 
     /// Sweeps every dead thread, and frees what they had in hand: for those who have no layer
