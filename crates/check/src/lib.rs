@@ -5,6 +5,7 @@
 
 pub mod explore;
 pub mod law;
+pub mod left;
 pub mod loom_machine;
 pub mod scattered;
 

@@ -1,5 +1,6 @@
 //! The lock manager beside a naive one, step by step.
 
+use latchwork_check::left::nothing_in as nothing_is_left;
 use latchwork_lockmgr::{
     Error, Manager, Mode, Modes, Owner, Session, Step, Wait, berkeley, granular, postgres, shared,
 };
@@ -115,13 +116,6 @@ fn compare(modes: Modes, deeds: &[Deed]) {
     }
     drop(owners);
     nothing_is_left(&session);
-}
-
-/// Nothing is held, nothing waits, and every cell of the region is in one place.
-fn nothing_is_left(session: &Session) {
-    let totals = session.totals().unwrap();
-    assert_eq!((totals.objects, totals.requests, totals.weak, totals.owners), (0, 0, 0, 0));
-    assert!(session.manager().region().audit().unwrap().is_sound());
 }
 
 proptest! {

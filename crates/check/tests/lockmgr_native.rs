@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use latchwork_check::left::nothing as nothing_is_left;
 use latchwork_lockmgr::{Error, Manager, Mode, granular, shared};
 
 /// What each object is used for: holders by mode, counted by themselves.
@@ -82,12 +83,6 @@ fn mix(manager: &Manager, threads: u64, rounds: u64, objects: u64, weak_of_16: u
     });
     assert!(strong.into_inner() > 0);
     wrong.into_inner()
-}
-
-fn nothing_is_left(manager: &Manager) {
-    let totals = manager.session().unwrap().totals().unwrap();
-    assert_eq!((totals.objects, totals.requests, totals.weak, totals.owners), (0, 0, 0, 0));
-    assert!(manager.region().audit().unwrap().is_sound());
 }
 
 #[test]

@@ -2,19 +2,13 @@
 
 use core::ops::Bound;
 
+use latchwork_check::left::nothing_in as nothing_is_left;
 use latchwork_lockmgr::{
     Error, KeyRange, Manager, Owner, RangeKind, RangeRequest, Session, Step, Wait, granular,
 };
 use proptest::prelude::*;
 
 const SPACE: &[u8] = b"orders";
-
-fn nothing_is_left(session: &Session) {
-    let totals = session.totals().unwrap();
-    let left = (totals.objects, totals.requests, totals.ranges, totals.weak, totals.owners);
-    assert_eq!(left, (0, 0, 0, 0, 0));
-    assert!(session.manager().region().audit().unwrap().is_sound());
-}
 
 /// A list of intervals, and nothing else.
 #[derive(Clone, Debug)]

@@ -52,7 +52,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         // The owners' half is in `weak_lock` and `drop_entry`. Where the system has no such
         // barrier nobody takes weak locks.
         M::heavy_barrier();
-        self.collect(bias, open)
+        self.collect(bias, open).or_else(|error| self.reopen(bias, open, error))
     }
 
     /// Moves all entries that were taken under a bias that is now closed. May be done again.

@@ -47,6 +47,15 @@ impl<M: ConstMachine> Session<M> {
         Ok(Latched { session: self, number, partition })
     }
 
+    /// The latch of a partition, if it is open.
+    pub(crate) fn try_latch(&self, number: u32) -> Result<Option<Latched<'_, M>>, Error> {
+        let partition = self.partition(number)?;
+        let me = self.thread.number() + 1;
+        // Acquire: as in `latch`.
+        let open = partition.latch.compare_exchange(0, me, Acquire, Relaxed).is_ok();
+        Ok(open.then_some(Latched { session: self, number, partition }))
+    }
+
     /// The latch of a dead thread that this session sweeps, as if it were ours.
     pub(crate) fn take_over(&self, number: u32) -> Result<Latched<'_, M>, Error> {
         Ok(Latched { session: self, number, partition: self.partition(number)? })

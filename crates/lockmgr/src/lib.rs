@@ -41,12 +41,14 @@
 //! | file | what |
 //! |---|---|
 //! | `mode`, `preset` | which modes conflict, and what two make together |
-//! | `name`, `layout`, `blocks` | names, and the cells in the region |
+//! | `name`, `layout`, `blocks`, `known` | names, and the cells in the region |
 //! | `manager`, `session`, `owner` | what a user has in hand |
 //! | `request`, `release` | what an owner does |
 //! | `family`, `trade`, `batch` | children, savepoints; locks handed on; several deeds in one call |
 //! | `range*` | locks on ranges of keys |
-//! | `weak` | locks that touch no shared line |
+//! | `weak`, `bias` | locks that touch no shared line, and where they may |
+//! | `idle` | requests that stay where they are for an owner that comes back |
+//! | `room` | what is done when memory is short |
 //! | `latch`, `table`, `queue`, `state`, `turn` | the others: partitions, objects, and whose turn it is |
 //! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
 //! | `record` | the last deadlocks, for people |
@@ -110,6 +112,7 @@ mod range_tree;
 mod record;
 mod release;
 mod request;
+mod room;
 mod session;
 mod state;
 mod stats;

@@ -256,8 +256,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         self.session.counters.request();
         let idle = self.idle_for(name.hash as u32);
-        if idle != 0 && self.retake(idle, &name, spot, mode)? {
-            return Ok(Step::Granted);
+        if idle != 0 {
+            match self.retake(idle, &name, spot, mode) {
+                Ok(true) => return Ok(Step::Granted),
+                Err(error) if !crate::room::is_short(&error) => return Err(error),
+                _ => {}
+            }
         }
         self.request_in_table(&name, spot, mode, wait)
     }

@@ -14,7 +14,7 @@ use crate::{Error, Reason};
 
 impl<M: ConstMachine> Owner<'_, M> {
     #[inline(never)]
-    pub(crate) fn request_in_table(
+    pub(crate) fn request_once(
         &self,
         name: &Name<'_>,
         spot: Spot,

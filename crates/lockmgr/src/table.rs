@@ -20,7 +20,13 @@ use crate::name::{self, Name};
 const TIER_MAX: u64 = 10;
 
 /// A chain that leads this far is a ring.
-const CHAIN_MAX: u32 = 1 << 24;
+pub(crate) const CHAIN_MAX: u32 = 1 << 24;
+
+/// Which of so many chains a hash falls to.
+#[inline(always)]
+pub(crate) fn place_of(hash: u32, chains: usize) -> usize {
+    (hash >> 4) as usize & chains.wrapping_sub(1)
+}
 
 pub(crate) fn ring<T>() -> Result<T, Error> {
     Err(Error::Region(latchwork_region::Error::Corrupt { what: "list of a lock table", at: 0 }))
@@ -76,7 +82,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     /// The chain of a hash.
     #[inline(always)]
     fn chain(heads: &[M::AtomicU32], hash: u32) -> Result<&M::AtomicU32, Error> {
-        let place = (hash >> 4) as usize & heads.len().wrapping_sub(1);
+        let place = place_of(hash, heads.len());
         // None only in a damaged region: objects without a table.
         heads.get(place).map_or_else(ring, Ok)
     }

@@ -28,7 +28,8 @@
 //! the closer saw the entry, and has *moved* it: made a request in the table on the owner's behalf.
 //! Nobody but the owner writes to an entry: that it was moved it knows by the bias.
 //!
-//! A moved request is marked so, and becomes an ordinary one when its owner comes by.
+//! A moved request is marked so, and becomes an ordinary one when its owner comes by. If there is no
+//! room for all of them, the closer takes them out again and opens the bias as it was: `room.rs`.
 //!
 //! # The entry
 //!
@@ -210,8 +211,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         taken: Taken,
     ) -> Result<bool, Error> {
         let Some(page) = self.weak_page()? else {
-            self.make_weak_page()?;
-            self.weak_page()?;
+            match self.make_weak_page() {
+                Ok(()) => self.weak_page()?,
+                // There may be room for a request still.
+                Err(error) if crate::room::is_short(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            };
             return match self.weak_take(name, spot, mode) {
                 Taken::Yes => Ok(true),
                 Taken::No => Ok(false),
