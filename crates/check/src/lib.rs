@@ -8,6 +8,7 @@ pub mod law;
 pub mod left;
 pub mod loom_machine;
 pub mod scattered;
+pub mod tasks;
 
 pub use crate::loom_machine::Loom;
 pub use crate::scattered::Scattered;

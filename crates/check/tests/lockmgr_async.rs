@@ -1,90 +1,19 @@
-//! Locks as futures, many on one thread. The executor polls a task only when its waker was called,
-//! so a wake-up that is missing is a test that does not end.
+//! Locks as futures, many on one thread.
 
-use std::collections::BTreeSet;
-use std::future::Future;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::process::{Child, Command};
-use std::sync::{Arc, Condvar, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Mutex;
+use std::task::Poll;
 use std::time::Duration;
 
+use latchwork_check::left::nothing as nothing_is_left;
+use latchwork_check::tasks::{Task, block_on, join, pause, poll};
 use latchwork_lockmgr::{
     Error, Manager, Options, OwnerOptions, Reason, Step, Wait, set_point_hook, shared,
     shared::{S, X},
 };
 use latchwork_machine::{Deadline, Native, Shared};
 use latchwork_region::Region;
-
-type Task<'t> = Pin<Box<dyn Future<Output = ()> + 't>>;
-
-/// Which tasks were woken.
-#[derive(Default)]
-struct Bell {
-    woken: Mutex<BTreeSet<usize>>,
-    rung: Condvar,
-}
-
-struct Of(Arc<Bell>, usize);
-
-impl Wake for Of {
-    fn wake(self: Arc<Self>) {
-        self.0.woken.lock().unwrap().insert(self.1);
-        self.0.rung.notify_one();
-    }
-}
-
-/// Runs all tasks to their end, on this thread.
-fn join(mut tasks: Vec<Option<Task<'_>>>) {
-    let bell = Arc::new(Bell::default());
-    bell.woken.lock().unwrap().extend(0..tasks.len());
-    while tasks.iter().any(Option::is_some) {
-        let mut woken = bell.woken.lock().unwrap();
-        while woken.is_empty() {
-            woken = bell.rung.wait(woken).unwrap();
-        }
-        let now = core::mem::take(&mut *woken);
-        drop(woken);
-        for at in now {
-            let waker = Waker::from(Arc::new(Of(bell.clone(), at)));
-            let Some(task) = &mut tasks[at] else { continue };
-            if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-                tasks[at] = None;
-            }
-        }
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut end = None;
-    join(vec![Some(Box::pin(async { end = Some(future.await) }))]);
-    end.unwrap()
-}
-
-/// Polls once.
-fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Lets the other tasks go on.
-async fn pause() {
-    let mut first = true;
-    std::future::poll_fn(|cx| {
-        if core::mem::take(&mut first) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    })
-    .await;
-}
-
-fn nothing_is_left(manager: &Manager) {
-    let totals = manager.session().unwrap().totals().unwrap();
-    assert_eq!((totals.objects, totals.requests, totals.weak, totals.owners), (0, 0, 0, 0));
-    assert!(manager.region().audit().unwrap().is_sound());
-}
 
 #[test]
 fn many_tasks_of_one_thread_take_turns() {

@@ -2,9 +2,10 @@
 
 use core::ops::Bound;
 
+use latchwork_check::left::nothing_in as nothing_is_left;
 use latchwork_lockmgr::{
-    Error, KEY_MAX, KeyRange, Manager, Options, Owner, RangeKind, RangeRequest, Session, Step,
-    View, Wait, berkeley, granular, postgres, shared,
+    Error, KEY_MAX, KeyRange, Manager, Options, Owner, RangeKind, RangeRequest, Step, View, Wait,
+    berkeley, granular, postgres, shared,
 };
 use latchwork_region::Region;
 
@@ -24,13 +25,6 @@ fn wish<'o, 's>(
     let request = owner.request_range(SPACE, range, kind, Wait::Detect).unwrap();
     assert_eq!(request.step(), Step::Waiting);
     request
-}
-
-fn nothing_is_left(session: &Session) {
-    let totals = session.totals().unwrap();
-    let left = (totals.objects, totals.requests, totals.ranges, totals.weak, totals.owners);
-    assert_eq!(left, (0, 0, 0, 0, 0));
-    assert!(session.manager().region().audit().unwrap().is_sound());
 }
 
 #[test]
@@ -437,4 +431,62 @@ fn threads_insert_and_scan() {
     });
     println!("{} deadlocks", deadlocks.load(Relaxed));
     nothing_is_left(&manager.session().unwrap());
+}
+
+#[test]
+fn ranges_that_read_are_given_back_with_the_reads() {
+    let manager = Manager::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let a = session.owner().unwrap();
+    for kind in RangeKind::ALL {
+        // Twice, to be sure that counts do not matter.
+        never(&a, KeyRange::key(b"c"), kind).unwrap();
+        never(&a, KeyRange::key(b"c"), kind).unwrap();
+    }
+    a.lock(b"read", granular::S).unwrap();
+    a.lock(b"written", granular::X).unwrap();
+    a.release_reads().unwrap();
+    for kind in RangeKind::ALL {
+        let held = a.holds_range(SPACE, KeyRange::key(b"c"), kind).unwrap();
+        assert_eq!(held, kind.is_write().then_some(2), "{kind:?}");
+    }
+    assert_eq!((a.holds(b"read").unwrap(), a.held()), (None, Ok(5)));
+    assert_eq!(session.totals().unwrap().ranges, 4);
+    // While it waits it gives nothing back.
+    let b = session.owner().unwrap();
+    never(&b, KeyRange::key(b"d"), ReadNext).unwrap();
+    let request = wish(&b, KeyRange::key(b"c"), WriteRecord);
+    assert_eq!(b.release_reads(), Err(Error::Waiting));
+    drop(request);
+    b.release_reads().unwrap();
+    assert_eq!(b.held(), Ok(0));
+    drop((a, b));
+    nothing_is_left(&session);
+}
+
+#[test]
+fn ranges_are_given_back_where_there_is_no_room() {
+    let options = latchwork_region::Options { limit: 6 << 20, ..Default::default() };
+    let region = Region::private(&options).unwrap();
+    let manager = Manager::new(region, shared::modes(), Options::default()).unwrap();
+    let session = manager.session().unwrap();
+    for round in 0..5 {
+        let (a, filler) = (session.owner().unwrap(), session.owner().unwrap());
+        let mut keys = Vec::new();
+        for key in 0..200u32 {
+            never(&a, KeyRange::key(&key.to_be_bytes()), WriteNext).unwrap();
+            keys.push(key.to_be_bytes());
+        }
+        let full = (0u64..).find(|at| filler.try_lock(&at.to_le_bytes(), shared::X).is_err());
+        assert!(full.is_some_and(|count| count > 5000), "round {round}: {full:?}");
+        let next = |at: u32| never(&a, KeyRange::key(&at.to_be_bytes()), WriteNext);
+        let end = (1000..).map(next).find(Result::is_err);
+        assert_eq!(end, Some(Err(Error::Region(latchwork_region::Error::Full(6 << 20)))));
+        for key in &keys {
+            assert_eq!(a.holds_range(SPACE, KeyRange::key(key), WriteNext), Ok(Some(1)));
+            a.unlock_range(SPACE, KeyRange::key(key), WriteNext).unwrap();
+        }
+        drop((a, filler));
+        nothing_is_left(&session);
+    }
 }

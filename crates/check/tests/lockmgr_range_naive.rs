@@ -4,7 +4,7 @@ use core::ops::Bound;
 
 use latchwork_check::left::nothing_in as nothing_is_left;
 use latchwork_lockmgr::{
-    Error, KeyRange, Manager, Owner, RangeKind, RangeRequest, Session, Step, Wait, granular,
+    Error, KeyRange, Manager, Owner, RangeKind, RangeRequest, Step, Wait, granular,
 };
 use proptest::prelude::*;
 

@@ -86,7 +86,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if savepoint.owner != self.id() {
             return Err(Error::Family);
         }
-        self.release_some(|_, mark| mark.wrapping_sub(savepoint.mark) as i32 > 0)
+        self.release_some(|_, mark, _| mark.wrapping_sub(savepoint.mark) as i32 > 0)
     }
 }
 

@@ -38,10 +38,50 @@ struct Waiting {
     ticket: u32,
     /// What a conversion held before.
     old: Option<Mode>,
+    looks: Looks,
+}
+
+/// How a wait is looked after.
+pub(crate) struct Looks {
     nap: Duration,
     naps: u32,
-    /// When it looks for deadlocks and the dead again.
+    /// When to look for deadlocks and the dead again.
     next: u64,
+}
+
+impl Looks {
+    pub(crate) fn new<M: ConstMachine>(owner: &Owner<'_, M>) -> Self {
+        let nap = owner.session.inner().options.detect_after;
+        Self { nap, naps: 0, next: owner.session.after(nap).at }
+    }
+
+    /// Looks for deadlocks and the dead, if it is time to.
+    pub(crate) fn look<M: ConstMachine>(&mut self, owner: &Owner<'_, M>) -> Result<(), Error> {
+        let session = owner.session;
+        if session.now() < self.next {
+            return Ok(());
+        }
+        if self.nap >= NAP_DEATHS {
+            session.sweep_sometimes()?;
+        }
+        if self.naps < 2 || self.naps.is_multiple_of(DETECT_EVERY) {
+            session.detect_from(owner.index)?;
+        }
+        self.naps += 1;
+        self.nap = (self.nap * 2).min(NAP_MAX);
+        self.next = session.after(self.nap).at;
+        Ok(())
+    }
+
+    /// When the waker is to be called in any case.
+    pub(crate) fn until<M: ConstMachine>(&self, owner: &Owner<'_, M>, wait: Wait) -> u64 {
+        match wait {
+            Wait::Until(end) if end.clock == owner.session.after(Duration::ZERO).clock => {
+                self.next.min(end.at)
+            }
+            _ => self.next,
+        }
+    }
 }
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
@@ -92,15 +132,12 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         } else {
             None
         };
-        let nap = session.inner().options.detect_after;
         self.state = Stage::Waiting(Waiting {
             id: session.inner().new_watch(),
             request,
             ticket: get(&owner.cell.ticket),
             old,
-            nap,
-            naps: 0,
-            next: session.after(nap).at,
+            looks: Looks::new(owner),
         });
         Ok(true)
     }
@@ -126,23 +163,8 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
             return Ok(Some(if owner.cancel()? { Err(Error::TimedOut) } else { Ok(()) }));
         }
-        if session.now() >= waiting.next {
-            if waiting.nap >= NAP_DEATHS {
-                session.sweep_sometimes()?;
-            }
-            if waiting.naps < 2 || waiting.naps.is_multiple_of(DETECT_EVERY) {
-                session.detect_from(owner.index)?;
-            }
-            waiting.naps += 1;
-            waiting.nap = (waiting.nap * 2).min(NAP_MAX);
-            waiting.next = session.after(waiting.nap).at;
-        }
-        let mut at = waiting.next;
-        if let Some(deadline) = deadline
-            && deadline.clock == session.after(Duration::ZERO).clock
-        {
-            at = at.min(deadline.at);
-        }
+        waiting.looks.look(owner)?;
+        let at = waiting.looks.until(owner, self.wait);
         session.manager.inner.watch_for(waiting.id, waiting.request, at, waker.clone())?;
         // What was decided before this was watched rang for nobody.
         owner.poll()

@@ -8,6 +8,7 @@
 mod busy;
 mod deadlocks;
 mod edge;
+mod ranges;
 mod verify;
 
 use core::sync::atomic::Ordering::Acquire;

@@ -56,7 +56,8 @@ use crate::name::Name;
 use crate::owner::{Owner, Wait};
 use crate::queue::State;
 use crate::range_cell::{
-    KEYSPACE_MAX, NewClaim, Short, TICKET, claim, is_that, keys_of, of_ticket, ticket,
+    KEYSPACE_MAX, Keys, NewClaim, OwnKeys, Short, TICKET, claim, is_that, keys_of, of_ticket,
+    ticket,
 };
 use crate::range_kind::{KeyRange, RangeKind, Span};
 use crate::range_request::RangeRequest;
@@ -79,9 +80,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// kind is counted; others are beside it, also those that cover it.
     ///
     /// [`release_all`](Self::release_all) and [`roll_back_to`](Self::roll_back_to) release it like
-    /// other locks, [`Child::inherit`](crate::Child::inherit) passes it on;
-    /// [`release_reads`](Self::release_reads) keeps it. It counts as one lock of its owner, as two
-    /// while it waits.
+    /// other locks, [`release_reads`](Self::release_reads) if its kind does not write, and
+    /// [`Child::inherit`](crate::Child::inherit) passes it on. It counts as one lock of its owner, as
+    /// two while it waits.
     ///
     /// # Errors
     ///
@@ -113,16 +114,27 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let session = self.session;
         let (held, _) = session.tickets()?;
         let (name, span) = (session.keyspace_named(keyspace)?, Span::of(range)?);
-        let new = session.new_claim(self.index, &span, kind)?;
-        let id = (new.at, new.generation);
-        if get(&self.cell.ranges) != 0 && self.take_again(&name, &new)? {
-            return Ok(RangeRequest::new(self, id, wait, false));
+        session.with_room(|| self.claim_range(&name, &span, kind, (held, wait)))
+    }
+
+    fn claim_range<'o>(
+        &'o self,
+        name: &Name<'_>,
+        span: &Span,
+        kind: RangeKind,
+        (held, wait): (Mode, Wait),
+    ) -> Result<RangeRequest<'o, 's, M>, Error> {
+        let session = self.session;
+        if get(&self.cell.ranges) != 0 && self.take_again(name, span, kind)? {
+            return Ok(RangeRequest::new(self, (0, 0), wait, false));
         }
+        let new = session.new_claim(self.index, span, kind)?;
+        let id = (new.at, new.generation);
         put(&self.cell.ranges, get(&self.cell.ranges) + 1);
         let own = ticket(session.region(), id.0, id.1);
         let taken = self.request(&own, held, Wait::Never).and_then(|_| {
             session.point("ticket taken");
-            let staked = self.stake(&name, new, matches!(wait, Wait::Never));
+            let staked = self.stake(name, new, matches!(wait, Wait::Never));
             if staked.is_err() {
                 self.unlock(&own)?;
             }
@@ -153,9 +165,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         let session = self.session;
         let (name, span) = (session.keyspace_named(keyspace)?, Span::of(range)?);
-        let like = session.new_claim(self.index, &span, kind)?;
+        let keys = OwnKeys::of(&span);
         let latched = session.latch(Spot::of(name.hash).partition)?;
-        let at = self.same(&latched, &name, &like)?;
+        let at = self.same(&latched, &name, keys.keys(), kind)?;
         if at == 0 {
             return Err(Error::NotHeld);
         }
@@ -187,9 +199,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Result<Option<u32>, Error> {
         let session = self.session;
         let (name, span) = (session.keyspace_named(keyspace)?, Span::of(range)?);
-        let like = session.new_claim(self.index, &span, kind)?;
+        let keys = OwnKeys::of(&span);
         let latched = session.latch(Spot::of(name.hash).partition)?;
-        match self.same(&latched, &name, &like)? {
+        match self.same(&latched, &name, keys.keys(), kind)? {
             0 => Ok(None),
             at => Ok(Some(get(&session.claim(at)?.count))),
         }
@@ -204,7 +216,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         &self,
         latched: &Latched<'_, M>,
         name: &Name<'_>,
-        like: &NewClaim<'_, M>,
+        keys: Keys<'_, M>,
+        kind: RangeKind,
     ) -> Result<u32, Error> {
         let space = latched.find_keyspace(name)?;
         if space == 0 {
@@ -212,11 +225,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         let session = self.session;
         let region = session.region();
-        let kind = what(session.claim(like.at)?)?.0;
-        let (from, to) = keys_of(region, like.at)?;
+        let (from, to) = keys;
         let mut same = 0;
         let root = get(&session.keyspace(space)?.root);
-        latched.search(root, like.at, kind.bit(), 0, &mut |at, other| {
+        latched.search(root, keys, kind.bit(), 0, &mut |at, other| {
             let (begins, ends) = keys_of(region, at)?;
             let equal = begins.order(from) == Ordering::Equal && ends.order(to) == Ordering::Equal;
             if equal && get(&other.owner) == self.index && what(other)?.1 == claim::HELD {
@@ -227,9 +239,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(same)
     }
 
-    fn take_again(&self, name: &Name<'_>, new: &NewClaim<'_, M>) -> Result<bool, Error> {
+    fn take_again(&self, name: &Name<'_>, span: &Span, kind: RangeKind) -> Result<bool, Error> {
+        let keys = OwnKeys::of(span);
         let latched = self.session.latch(Spot::of(name.hash).partition)?;
-        let at = self.same(&latched, name, new)?;
+        let at = self.same(&latched, name, keys.keys(), kind)?;
         if at != 0 {
             let count = &self.session.claim(at)?.count;
             put(count, get(count).saturating_add(1));
@@ -301,6 +314,15 @@ impl<M: ConstMachine> Session<M> {
         let region = self.region();
         let Some(id) = of_ticket(region, &self.name_of(object)?) else { return Ok(None) };
         Ok(is_that(region, id)?.then_some(id))
+    }
+
+    /// What the claim behind an owner's request says, if there is one.
+    #[inline]
+    pub(crate) fn kind_of(&self, cell: &OwnerCell<M>, at: u32) -> Result<Option<RangeKind>, Error> {
+        match self.claim_of(cell, at)? {
+            Some(id) => Ok(Some(what(self.claim(id.0)?)?.0)),
+            None => Ok(None),
+        }
     }
 
     /// Takes out the claim behind an owner's request, which is about to be released.

@@ -141,6 +141,17 @@ fn words(length: u32) -> usize {
     if length == SUPREMUM { 0 } else { (length as usize).div_ceil(8) }
 }
 
+/// The size of a claim's cell, by the words of both keys.
+fn tier_of(words: usize) -> usize {
+    [8, 24, 56, 120, 248].iter().position(|room| words <= *room).unwrap_or(5)
+}
+
+/// Whether a claim is in a cell of the size that its keys need.
+pub(crate) fn is_of_size<M: ConstMachine>(claim: &Short<M>) -> bool {
+    let lengths = get(&claim.lengths);
+    tier_of(words(lengths & 0xffff) + words(lengths >> 16)) == get(&claim.tier) as usize
+}
+
 fn write_key<M: Machine>(to: &[M::AtomicU64], key: &[u8]) {
     for (word, chunk) in to.iter().zip(key.chunks(8)) {
         let mut bytes = [0; 8];
@@ -169,10 +180,33 @@ pub(crate) fn resolve<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<&S
 }
 
 /// Where a claim begins and ends.
-pub(crate) fn keys_of<M: ConstMachine>(
-    region: &Region<M>,
-    at: u32,
-) -> Result<(Key<'_, M>, Key<'_, M>), Error> {
+pub(crate) type Keys<'a, M> = (Key<'a, M>, Key<'a, M>);
+
+/// A range's keys, in this process's own memory.
+pub(crate) struct OwnKeys<M: Machine> {
+    words: Vec<M::AtomicU64>,
+    lengths: (u32, u32),
+}
+
+impl<M: ConstMachine> OwnKeys<M> {
+    pub(crate) fn of(span: &Span) -> Self {
+        let to = span.to.as_deref();
+        let lengths = (span.from.len() as u32, to.map_or(SUPREMUM, |to| to.len() as u32));
+        let first = words(lengths.0);
+        let all: Vec<_> = (0..first + words(lengths.1)).map(|_| M::U64).collect();
+        write_key::<M>(&all, &span.from);
+        write_key::<M>(&all[first..], to.unwrap_or_default());
+        Self { words: all, lengths }
+    }
+
+    pub(crate) fn keys(&self) -> Keys<'_, M> {
+        let (from, to) = self.words.split_at(words(self.lengths.0));
+        (Key { words: from, length: self.lengths.0 }, Key { words: to, length: self.lengths.1 })
+    }
+}
+
+/// The keys of a claim.
+pub(crate) fn keys_of<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Keys<'_, M>, Error> {
     let short = resolve(region, at)?;
     let lengths = get(&short.lengths);
     let (from, to) = (lengths & 0xffff, lengths >> 16);
@@ -270,7 +304,7 @@ fn describe<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<(Vec<u8>, bo
 }
 
 /// The name of a keyspace.
-fn space_name<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Vec<u8>, Error> {
+pub(crate) fn space_name<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Vec<u8>, Error> {
     let space: &Keyspace<M> = region.resolve(Offset::from_raw(at))?;
     Ok(crate::name::read::<M>(&space.name, (get(&space.length) as usize).min(KEYSPACE_MAX)))
 }
@@ -320,7 +354,7 @@ impl<M: ConstMachine> Session<M> {
         let to = span.to.as_deref();
         let lengths = (span.from.len() as u32, to.map_or(SUPREMUM, |to| to.len() as u32));
         let (first, both) = (words(lengths.0), words(lengths.0) + words(lengths.1));
-        let tier = [8, 24, 56, 120, 248].iter().position(|room| both <= *room).unwrap_or(5);
+        let tier = tier_of(both);
         macro_rules! new {
             ($name:ident, $n:literal) => {{
                 let cell = self.thread.alloc_dirty::<Claim<M, $n>>()?;

@@ -63,6 +63,12 @@ impl RangeKind {
         wanted.stopped_by() & self.bit() != 0
     }
 
+    /// Whether it is for one who writes. The others are given back by
+    /// [`release_reads`](crate::Owner::release_reads), gaps among them: they protect what was read.
+    pub fn is_write(self) -> bool {
+        matches!(self, Self::WriteRecord | Self::WriteNext | Self::Intention | Self::Insert)
+    }
+
     #[inline]
     pub(crate) fn bit(self) -> u32 {
         1 << self as u32

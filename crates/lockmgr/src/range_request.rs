@@ -11,6 +11,7 @@ use crate::latch::Latched;
 use crate::layout::get;
 use crate::owner::{Owner, Step, Wait};
 use crate::range_cell::{Short, TICKET, is_that, ticket};
+use crate::table::ring;
 
 /// No claim.
 const NONE: (u32, u32) = (0, 0);
@@ -121,6 +122,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         let space = get(&session.claim(self.id.0)?.space);
         let latched = session.latch_keyspace(space)?;
         latched.mend_keyspace(space)?;
+        let mut dropped = 0;
         loop {
             let Some(other) = latched.in_the_way(space, self.id.0, true)? else {
                 self.grant(&latched)?;
@@ -130,8 +132,13 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
             if id != last {
                 return Ok(Ok(id));
             }
-            // Its ticket was ours: a claim without an owner, which cannot be, and holds nothing.
+            // Its ticket was ours: a claim without an owner, which cannot be, and holds nothing. One
+            // that is found again is where the tree does not say that it is: damage, too.
+            if other == dropped {
+                return ring();
+            }
             latched.drop_claim(space, other)?;
+            dropped = other;
         }
     }
 

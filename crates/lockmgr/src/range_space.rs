@@ -16,7 +16,7 @@ use crate::layout::{get, put};
 use crate::manager::root;
 use crate::name::Name;
 use crate::note;
-use crate::range_cell::{Keyspace, Keyspaces, Short, claim, is_that};
+use crate::range_cell::{Keyspace, Keyspaces, Short, claim, is_that, keys_of};
 use crate::range_kind::RangeKind;
 use crate::session::Session;
 use crate::table::ring;
@@ -252,7 +252,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         let me = self.session.claim(at)?;
         let (owner, turn, stops) = (get(&me.owner), get(&me.turn), what(me)?.0.stopped_by());
         let mut found = None;
-        self.search(root, at, stops, 0, &mut |other_at, other| {
+        let keys = keys_of(self.session.region(), at)?;
+        self.search(root, keys, stops, 0, &mut |other_at, other| {
             let wish = what(other)?.1 == claim::WISH;
             let counts = other_at != at
                 && !self.is_kin(get(&other.owner), owner)?
@@ -267,7 +268,8 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Whether a wish is stopped by what an owner or its ancestors hold.
     fn stopped_by_kin(&self, root: u32, wish: u32, owner: u32) -> Result<bool, Error> {
         let stops = what(self.session.claim(wish)?)?.0.stopped_by();
-        self.search(root, wish, stops, 0, &mut |_, other| {
+        let keys = keys_of(self.session.region(), wish)?;
+        self.search(root, keys, stops, 0, &mut |_, other| {
             Ok(what(other)?.1 == claim::HELD && self.is_kin(get(&other.owner), owner)?)
         })
     }

@@ -15,14 +15,14 @@ use latchwork_machine::ConstMachine;
 use crate::Error;
 use crate::latch::Latched;
 use crate::layout::{get, put};
-use crate::range_cell::{Short, keys_of};
+use crate::range_cell::{Keys, Short, keys_of};
 use crate::table::ring;
 
 /// A tree that is deeper is a ring. With 2^32 claims one is expected to be less than 200 deep.
-const DEPTH_MAX: u32 = 1000;
+pub(crate) const DEPTH_MAX: u32 = 1000;
 
 /// A number for the heap.
-fn rank(at: u32) -> u64 {
+pub(crate) fn rank(at: u32) -> u64 {
     let word = (u64::from(at) ^ 0x9e37_79b9).wrapping_mul(0xd6e8_feb8_6659_fd93);
     (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
@@ -137,12 +137,12 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(root)
     }
 
-    /// Shows all claims of these kinds that have a key in common with that of `with`, in the order
-    /// of their beginnings, until one is said to be the last. True if one was.
+    /// Shows all claims of these kinds that have a key in common with a range, in the order of
+    /// their beginnings, until one is said to be the last. True if one was.
     pub(crate) fn search(
         &self,
         root: u32,
-        with: u32,
+        with: Keys<'_, M>,
         kinds: u32,
         depth: u32,
         visit: &mut Visit<'_, M>,
@@ -153,7 +153,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let depth = Self::deeper(depth)?;
         let region = self.session.region();
         let node = self.session.claim(root)?;
-        let (from, to) = keys_of(region, with)?;
+        let (from, to) = with;
         let last = keys_of(region, get(&node.top))?.1;
         if get(&node.within) & kinds == 0 || last.order(from) != Ordering::Greater {
             return Ok(false);

@@ -10,6 +10,7 @@ use crate::mode::Mode;
 use crate::name::{self, Name};
 use crate::owner::{Last, Owner, Wait};
 use crate::queue::State;
+use crate::range_kind::RangeKind;
 use crate::weak::Entry;
 
 impl<M: ConstMachine> Owner<'_, M> {
@@ -154,27 +155,33 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// [`Error::Waiting`], [`Error::Region`].
     pub fn release_all(&self) -> Result<(), Error> {
-        self.release_some(|_, _| true)
+        self.release_some(|_, _, _| true)
     }
 
-    /// Releases all locks in modes that do not write.
+    /// Releases all locks in modes that do not write, and ranges in [kinds](crate::RangeKind) that
+    /// do not.
     ///
     /// # Errors
     ///
     /// As for [`release_all`](Self::release_all).
     pub fn release_reads(&self) -> Result<(), Error> {
-        self.release_some(|mode, _| !self.session.modes().is_write(mode))
+        self.release_some(|mode, _, kind| {
+            !kind.map_or_else(|| self.session.modes().is_write(mode), RangeKind::is_write)
+        })
     }
 
-    /// Releases what `which` says of mode and mark.
-    pub(crate) fn release_some(&self, which: impl Fn(Mode, u32) -> bool) -> Result<(), Error> {
+    /// Releases what `which` says of mode and mark, and kind if it is a range.
+    pub(crate) fn release_some(
+        &self,
+        which: impl Fn(Mode, u32, Option<RangeKind>) -> bool,
+    ) -> Result<(), Error> {
         if self.pending.get() != 0 {
             return Err(Error::Waiting);
         }
         if let Some(page) = self.weak_page()? {
             for at in self.entries_among(u32::MAX) {
                 let entry = Entry::of(get(&page.states[at]));
-                if which(entry.mode, get(&page.marks[at])) {
+                if which(entry.mode, get(&page.marks[at]), None) {
                     let spot = Spot::of(get(&page.hashes[at]));
                     let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
                     self.drop_entry(page, at, bias, true)?;
@@ -186,8 +193,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         while at != 0 {
             let request = self.session.request(at)?;
             let next = get(&request.own_next);
-            let state = State::of(get(&request.state));
-            if state.is_idle() || which(state.mode, get(&request.mark)) {
+            let (state, kind) =
+                (State::of(get(&request.state)), self.session.kind_of(self.cell, at)?);
+            if state.is_idle() || which(state.mode, get(&request.mark), kind) {
                 self.session.forget_range(self.cell, at)?;
                 let latched = self.session.latch(get(&request.partition))?;
                 latched.release(at)?;

@@ -47,6 +47,15 @@ impl<M: ConstMachine> Owner<'_, M> {
 }
 
 impl<M: ConstMachine> Session<M> {
+    /// Does something, and if there was no room for it once more, after idle objects were freed. No
+    /// latch may be held.
+    pub(crate) fn with_room<T>(&self, deed: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+        match deed() {
+            Err(error) if is_short(&error) => self.again(error, deed),
+            end => end,
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn again<T>(&self, error: Error, deed: impl Fn() -> Result<T, Error>) -> Result<T, Error> {

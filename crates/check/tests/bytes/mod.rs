@@ -2,7 +2,7 @@
 //! The fuzz target includes this file.
 
 use latchwork_lockmgr::granular::{self, IS, IX, S, X};
-use latchwork_lockmgr::{Error, Manager, Options, Owner, Session, View, Wait};
+use latchwork_lockmgr::{Error, KeyRange, Manager, Options, Owner, RangeKind, Session, View, Wait};
 use latchwork_machine::Native;
 use latchwork_region::Region;
 
@@ -30,8 +30,16 @@ fn fill<'s>(session: &'s Session, keep: &mut Vec<Owner<'s>>) -> Result<(), Error
                 let _ = owner.try_lock(name, modes[at % 2]);
             }
         }
+        for (at, kind) in RangeKind::ALL.into_iter().enumerate() {
+            let (from, to) = ([at as u8 * 2], [at as u8 * 3 + turn as u8 + 1]);
+            let _ = owner.lock_range(b"keys", KeyRange::half_open(&from, &to), kind, Wait::Never);
+        }
         keep.push(owner);
     }
+    let owner = session.owner()?;
+    let wish = owner.request_range(b"keys", KeyRange::all(), RangeKind::WriteNext, Wait::Detect)?;
+    core::mem::forget(wish);
+    keep.push(owner);
     for name in names().iter().take(6) {
         let owner = session.owner()?;
         let _ = owner.lock(b"of one's own", IS);
@@ -134,6 +142,16 @@ fn lock_all(session: &Session) -> Result<(), Error> {
         let _ = other.request(name, S, Wait::Detect);
         let _ = (other.poll(), session.detect(), other.cancel());
         let _ = (owner.holds(name), owner.downgrade(name, IS), owner.unlock(name));
+    }
+    for (at, kind) in RangeKind::ALL.into_iter().enumerate() {
+        let (from, to) = ([at as u8], [at as u8 * 5 + 1]);
+        let range = KeyRange::half_open(&from, &to);
+        let _ = owner.lock_range(b"keys", range, kind, Wait::Never);
+        let _ = child.lock_range(b"keys", KeyRange::key(&to), kind, Wait::Never);
+        let wish = other.request_range(b"keys", range, kind, Wait::Detect);
+        let _ = wish.map(|wish| wish.poll());
+        let _ = (owner.holds_range(b"keys", range, kind), other.cancel());
+        let _ = owner.unlock_range(b"keys", range, kind);
     }
     let _ = (child.inherit(), owner.release_reads(), owner.release_all(), other.held());
     Ok(())

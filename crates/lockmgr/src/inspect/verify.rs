@@ -20,12 +20,14 @@ pub struct Verified {
     pub flaws: Vec<String>,
     /// Partitions that were passed over, because their latch is held, and by which thread slot.
     pub latched: Vec<(u32, u32)>,
-    /// Objects, requests and owners that were looked at.
+    /// Objects, requests, owners and claims on ranges that were looked at.
     pub objects: u64,
     #[allow(missing_docs)]
     pub requests: u64,
     #[allow(missing_docs)]
     pub owners: u64,
+    #[allow(missing_docs)]
+    pub ranges: u64,
 }
 
 impl<M: ConstMachine> View<M> {
@@ -45,6 +47,9 @@ impl<M: ConstMachine> View<M> {
             }
         }
         self.verify_ring(&mut said.flaws)?;
+        if let Err(error) = self.verify_ranges(&mut said, |number| skipped.contains(&number)) {
+            said.flaws.push(format!("ranges: {error}"));
+        }
         let alive = self.living();
         let mut flaws = Vec::new();
         self.each_owner(|index, (page, cell)| {
@@ -228,7 +233,7 @@ impl<M: ConstMachine> View<M> {
     }
 
     /// Whether one of two owners is the other, or an ancestor of it.
-    fn are_kin(&self, a: u32, b: u32) -> bool {
+    pub(super) fn are_kin(&self, a: u32, b: u32) -> bool {
         let leads = |from: u32, to: u32| {
             let mut at = Some(from);
             for _ in 0..1000 {
