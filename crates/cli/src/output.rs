@@ -85,3 +85,49 @@ pub(crate) fn head(text: &str, width: usize) -> String {
     }
     format!("{}~", text.chars().take(width - 1).collect::<String>())
 }
+
+/// As much of a line as so many columns of a terminal have room for. Colours take none.
+pub(crate) fn crop(line: &str, columns: usize) -> String {
+    let (mut text, mut used, mut code) = (String::new(), 0, false);
+    for char in line.chars() {
+        if code || char == '\x1b' {
+            // To the letter that ends it. What is behind the last column is kept: it resets.
+            code = !(char.is_ascii_alphabetic());
+            text.push(char);
+        } else if used + width(char) <= columns {
+            used += width(char);
+            text.push(char);
+        } else {
+            used = columns;
+        }
+    }
+    text
+}
+
+/// The columns that a terminal gives to a character: two to those of East Asia and to pictures, none
+/// to marks that combine.
+fn width(char: char) -> usize {
+    match u32::from(char) {
+        0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
+        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff => 2,
+        0xfe30..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff => 2,
+        0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::crop;
+
+    #[test]
+    fn a_line_is_cropped_by_what_is_seen_of_it() {
+        assert_eq!(crop("abcdef", 4), "abcd");
+        assert_eq!(crop("abc", 4), "abc");
+        assert_eq!(crop("\x1b[1mab\x1b[0mcdef\x1b[0m", 3), "\x1b[1mab\x1b[0mc\x1b[0m");
+        // Two columns do not fit into one; what follows is not shown either.
+        assert_eq!(crop("a\u{4e00}b", 2), "a");
+        assert_eq!(crop("a\u{4e00}b", 3), "a\u{4e00}");
+        assert_eq!(crop("e\u{301}x", 1), "e\u{301}");
+    }
+}

@@ -144,7 +144,7 @@ fn work(args: &Args, folder: &Path, ledger: Arc<Ledger>) -> anyhow::Result<Summa
     let (began, mut dice) = (Instant::now(), Dice(args.seed));
     let until = began + Duration::from_secs(args.seconds);
     let mut crew = Crew::new(folder, &parts, args.seed)?;
-    let mut screen = show::Screen::new(args.json)?;
+    let mut live = show::Live::new(args.json);
     let mut next_kill = Instant::now() + pause(&mut dice, args.kills_per_second);
     loop {
         let now = Instant::now();
@@ -158,11 +158,11 @@ fn work(args: &Args, folder: &Path, ledger: Arc<Ledger>) -> anyhow::Result<Summa
         }
         crew.hear(until.min(next_kill).min(now + Duration::from_millis(50)));
         crew.check()?;
-        screen.draw(&crew, &ledger, began.elapsed(), args.seconds);
+        live.draw(&crew, &ledger, began.elapsed(), args.seconds);
     }
     let seconds = began.elapsed().as_secs_f64();
     let (seats, mut tally) = crew.end()?;
-    screen.close();
+    drop(live);
     let left = settle(args, folder, &ledger).unwrap_or_else(|error| {
         tally.fail(format!("at the end: {error:#}"));
         Left::default()

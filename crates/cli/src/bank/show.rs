@@ -1,52 +1,55 @@
 //! The table, live, and what came of it all.
 
-use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::crew::{Crew, Tally};
 use super::ledger::Ledger;
 use super::{Args, Left};
-use crate::output::{self, WIDTH, count, time};
+use crate::locks::terminal::{self, Screen, Stream};
+use crate::output::{self, count, time};
 
 /// At most so many processes are shown each by itself.
 const ROWS: usize = 16;
 
+/// A frame is not drawn before the last one was there for so long.
+const FRAME: Duration = Duration::from_millis(80);
+
 /// Stderr: a table that changes, or a line each second if it is no terminal.
-pub(super) struct Screen {
-    bar: Option<ProgressBar>,
+pub(super) struct Live {
+    screen: Option<Screen>,
     plain: bool,
     colour: bool,
     second: u64,
+    drawn: Option<Instant>,
 }
 
-impl Screen {
-    pub(super) fn new(json: bool) -> anyhow::Result<Self> {
-        let live = io::stderr().is_terminal();
-        let bar = live.then(ProgressBar::new_spinner);
-        if let Some(bar) = &bar {
-            bar.set_style(ProgressStyle::with_template("{msg}")?);
-        }
-        Ok(Self { bar, plain: !live && !json, colour: output::colour_on_stderr(), second: 0 })
+impl Live {
+    pub(super) fn new(json: bool) -> Self {
+        let screen = Screen::take(Stream::Err);
+        let plain = screen.is_none() && !json;
+        Self { screen, plain, colour: output::colour_on_stderr(), second: 0, drawn: None }
     }
 
     pub(super) fn draw(&mut self, crew: &Crew, ledger: &Ledger, took: Duration, seconds: u64) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(frame(crew, ledger, took, seconds, self.colour));
-            bar.tick();
+        if let Some(screen) = &self.screen {
+            while let Some(key) = screen.key(Duration::ZERO) {
+                if matches!(key, b'q' | b'Q' | 3) {
+                    return terminal::stop();
+                }
+            }
+            if self.drawn.is_none_or(|then| then.elapsed() >= FRAME) {
+                self.drawn = Some(Instant::now());
+                let text = frame(crew, ledger, took, seconds, screen.size().1, self.colour);
+                let _ = screen.show(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+            }
         } else if self.plain && took.as_secs() > self.second {
             self.second = took.as_secs();
             let line = format!("{} s: {}", self.second, totals(&crew.tally));
             let _ = writeln!(io::stderr(), "{line}; {}", found(&crew.tally, ledger.expected()));
-        }
-    }
-
-    pub(super) fn close(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
         }
     }
 }
@@ -69,10 +72,21 @@ fn found(tally: &Tally, expected: i64) -> String {
     }
 }
 
-fn frame(crew: &Crew, ledger: &Ledger, took: Duration, seconds: u64, colour: bool) -> String {
+/// So many lines, if they are enough for one process.
+fn frame(
+    crew: &Crew,
+    ledger: &Ledger,
+    took: Duration,
+    seconds: u64,
+    rows: usize,
+    colour: bool,
+) -> String {
+    // All lines but those of processes and of what happened last.
+    let room = rows.saturating_sub(9);
+    let seats = crew.seats.len().min(ROWS).min(room.max(1));
     let header = ["process", "pid", "lives", "done", "deadlocks", "longest", "killed", "undid"];
     let mut table = output::table(&header, 1..8, colour);
-    for seat in crew.seats.iter().take(ROWS) {
+    for seat in crew.seats.iter().take(seats) {
         table.add_row([
             seat.name(),
             seat.pid().to_string(),
@@ -85,17 +99,18 @@ fn frame(crew: &Crew, ledger: &Ledger, took: Duration, seconds: u64, colour: boo
         ]);
     }
     let mut text = format!(
-        "{:.0} of {seconds} s, {} accounts\n\n{table}\n",
+        "{:.0} of {seconds} s, {} accounts; q quits\n\n{table}\n",
         took.as_secs_f64(),
         ledger.accounts
     );
-    if crew.seats.len() > ROWS {
-        text.push_str(&format!("and {} more\n", crew.seats.len() - ROWS));
+    if crew.seats.len() > seats {
+        text.push_str(&format!("and {} more\n", crew.seats.len() - seats));
     }
     text.push_str(&format!("\n{}\n", totals(&crew.tally)));
     text.push_str(&format!("{}\n\n", found(&crew.tally, ledger.expected())));
-    for event in &crew.tally.events {
-        text.push_str(&output::head(event, WIDTH));
+    let last = crew.tally.events.len().saturating_sub(room.saturating_sub(seats));
+    for event in crew.tally.events.iter().skip(last) {
+        text.push_str(event);
         text.push('\n');
     }
     text

@@ -4,20 +4,27 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::output;
+
 /// A signal said that it is over.
 static OVER: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(_: i32) {
-    OVER.store(true, Relaxed);
+    stop();
 }
 
-/// From now on the signals that end a program only have [`over`] say so.
+/// Only so that a poll is interrupted.
+extern "C" fn resized(_: i32) {}
+
+/// From now on the signals that end a program only have [`over`] say so, and a terminal that
+/// changes its size ends the wait for a key.
 pub(crate) fn catch_signals() {
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+    let ends = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|s| (s, note as extern "C" fn(i32)));
+    for (signal, handler) in ends.into_iter().chain([(libc::SIGWINCH, resized as _)]) {
         // SAFETY: zero is a value of it.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = note as extern "C" fn(i32) as *const () as usize;
-        // SAFETY: the pointer is to what it should be, and the handler stores to a word only.
+        action.sa_sigaction = handler as *const () as usize;
+        // SAFETY: the pointer is to what it should be, and the handlers store to a word at most.
         unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     }
 }
@@ -27,68 +34,88 @@ pub(crate) fn over() -> bool {
     OVER.load(Relaxed)
 }
 
-/// A terminal without echo and lines, on its second screen, until this is dropped.
-pub(super) struct Screen {
-    before: libc::termios,
+/// From now on it is.
+pub(crate) fn stop() {
+    OVER.store(true, Relaxed);
+}
+
+/// Where a screen is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Out,
+    Err,
+}
+
+/// A terminal's second screen, until this is dropped; and its keys, without echo and lines, if they
+/// are to be had.
+pub(crate) struct Screen {
+    stream: Stream,
+    before: Option<libc::termios>,
 }
 
 impl Screen {
-    /// Takes it, if stdin and stdout are one.
-    pub(super) fn take() -> Option<Self> {
-        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+    /// Takes it, if that stream is a terminal.
+    pub(crate) fn take(stream: Stream) -> Option<Self> {
+        let screen = match stream {
+            Stream::Out => io::stdout().is_terminal(),
+            Stream::Err => io::stderr().is_terminal(),
+        };
+        if !screen {
             return None;
         }
-        // SAFETY: zero is a value of it.
-        let mut before: libc::termios = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is to what it should be.
-        if unsafe { libc::tcgetattr(libc::STDIN_FILENO, &mut before) } != 0 {
-            return None;
-        }
-        let mut quiet = before;
-        quiet.c_lflag &= !(libc::ICANON | libc::ECHO);
-        // SAFETY: as above. Ctrl-C stays a signal.
-        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &quiet) };
-        let screen = Self { before };
+        let screen = Self { stream, before: keys() };
         let _ = screen.write("\x1b[?1049h\x1b[?25l");
         Some(screen)
     }
 
     fn write(&self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+        match self.stream {
+            Stream::Out => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes())?;
+                out.flush()
+            }
+            Stream::Err => io::stderr().lock().write_all(text.as_bytes()),
+        }
     }
 
     /// Columns and lines.
-    pub(super) fn size(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let stream =
+            if self.stream == Stream::Out { libc::STDOUT_FILENO } else { libc::STDERR_FILENO };
         // SAFETY: zero is a value of it.
         let mut size: libc::winsize = unsafe { std::mem::zeroed() };
         // SAFETY: the pointer is to what the call wants.
-        let said = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
+        let said = unsafe { libc::ioctl(stream, libc::TIOCGWINSZ, &mut size) };
         match (said, size.ws_col, size.ws_row) {
             (0, columns, rows) if columns != 0 && rows != 0 => (columns.into(), rows.into()),
             _ => (80, 24),
         }
     }
 
-    /// Shows these lines, over what was there.
-    pub(super) fn show(&self, lines: &[String]) -> io::Result<()> {
+    /// Shows these lines, over what was there: as many and as much of each as there is room for.
+    pub(crate) fn show(&self, lines: &[String]) -> io::Result<()> {
+        let (columns, rows) = self.size();
         let mut text = "\x1b[H".to_owned();
-        for (at, line) in lines.iter().enumerate() {
-            let end = if at + 1 == lines.len() { "\x1b[K" } else { "\x1b[K\r\n" };
-            text.push_str(line);
-            text.push_str(end);
+        for (at, line) in lines.iter().take(rows).enumerate() {
+            // The line is cleared first: behind one that fills it the cursor stands on its last
+            // column, which would be cleared, too.
+            text.push_str(if at == 0 { "\x1b[2K" } else { "\r\n\x1b[2K" });
+            text.push_str(&output::crop(line, columns));
         }
-        text.push_str("\x1b[J");
+        if lines.len() < rows {
+            text.push_str("\r\n\x1b[J");
+        }
         self.write(&text)
     }
 
-    /// Waits for a key; none if none comes in time. End of input is a `q`.
-    pub(super) fn key(&self, wait: Duration) -> Option<u8> {
+    /// Waits for a key; none if none comes in time, or the terminal has another size. End of input
+    /// is a `q`.
+    pub(crate) fn key(&self, wait: Duration) -> Option<u8> {
         let mut poll = libc::pollfd { fd: libc::STDIN_FILENO, events: libc::POLLIN, revents: 0 };
-        let wait = wait.as_millis().min(3_600_000) as i32;
-        // SAFETY: one description, which outlives the call.
-        if unsafe { libc::poll(&mut poll, 1, wait) } <= 0 {
+        let (wait, count) = (wait.as_millis().min(3_600_000) as i32, self.before.is_some());
+        // SAFETY: one description, which outlives the call, or none.
+        if unsafe { libc::poll(&mut poll, count.into(), wait) } <= 0 {
             return None;
         }
         let mut key = 0u8;
@@ -100,10 +127,34 @@ impl Screen {
     }
 }
 
+/// Has each key told at once, and returns how it was before; none if stdin is no terminal, or
+/// another job's.
+fn keys() -> Option<libc::termios> {
+    // SAFETY: it has no preconditions.
+    let mine = unsafe { libc::getpgrp() };
+    // SAFETY: as above; of what is no terminal it says so.
+    let ours = unsafe { libc::tcgetpgrp(libc::STDIN_FILENO) } == mine;
+    // SAFETY: zero is a value of it.
+    let mut before: libc::termios = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to what it should be.
+    if !ours || unsafe { libc::tcgetattr(libc::STDIN_FILENO, &mut before) } != 0 {
+        return None;
+    }
+    let mut quiet = before;
+    // Ctrl-C stays a signal. Ctrl-Z does nothing: it would leave the shell our screen.
+    quiet.c_lflag &= !(libc::ICANON | libc::ECHO);
+    quiet.c_cc[libc::VSUSP] = libc::_POSIX_VDISABLE;
+    // SAFETY: as above.
+    unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &quiet) };
+    Some(before)
+}
+
 impl Drop for Screen {
     fn drop(&mut self) {
         let _ = self.write("\x1b[?25h\x1b[?1049l");
-        // SAFETY: as `take` found it.
-        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSADRAIN, &self.before) };
+        if let Some(before) = &self.before {
+            // SAFETY: as `keys` found it.
+            unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSADRAIN, before) };
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `locks top`: the hottest objects and the longest waiters, live.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::print_json;
 use super::scene::{Scene, clean, named, seen_by};
-use super::terminal::{self, Screen};
-use crate::output::{self, WIDTH};
+use super::terminal::{self, Screen, Stream};
+use crate::output;
 
 /// Watch the hottest objects and the longest waiters
 ///
@@ -85,9 +85,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print_json(&heat(&picture).iter().map(line).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let screen = if args.once { None } else { Screen::take() };
+    let live = !args.once && std::io::stdin().is_terminal();
+    let screen = if live { Screen::take(Stream::Out) } else { None };
     let Some(screen) = screen else {
-        let lines = frame(&scene, &scene.look()?, 40, WIDTH);
+        let lines = frame(&scene, &scene.look()?, 40);
         output::print(|out| {
             lines.iter().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
         })?;
@@ -96,8 +97,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     terminal::catch_signals();
     while !terminal::over() {
         scene.greet()?;
-        let (columns, rows) = screen.size();
-        let mut lines = frame(&scene, &scene.look()?, rows.saturating_sub(1), columns);
+        let mut lines = frame(&scene, &scene.look()?, screen.size().1.saturating_sub(1));
         lines.push("q quits".to_owned());
         screen.show(&lines)?;
         let until = Instant::now() + args.interval;
@@ -117,8 +117,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// At most so many lines of so many columns.
-fn frame(scene: &Scene, picture: &Picture, rows: usize, columns: usize) -> Vec<String> {
+/// At most so many lines. The two tables have half of them each, or what the other leaves.
+fn frame(scene: &Scene, picture: &Picture, rows: usize) -> Vec<String> {
     let heats = heat(picture);
     let mut waiters: Vec<&Row> = picture.rows.iter().filter(|row| row.wanted.is_some()).collect();
     waiters.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
@@ -129,10 +129,12 @@ fn frame(scene: &Scene, picture: &Picture, rows: usize, columns: usize) -> Vec<S
         heats.len(),
         waiters.len()
     )];
-    let room = rows.saturating_sub(7) / 2;
+    // All but the first line, two that are empty, and two headers.
+    let room = rows.saturating_sub(5);
+    let hottest = heats.len().min((room / 2).max(room.saturating_sub(waiters.len())));
     let header = ["hottest objects", "wait", "hold", "longest", "held by", "pid/thread"];
     let mut table = output::table(&header, 1..4, false);
-    for heat in heats.iter().take(room) {
+    for heat in heats.iter().take(hottest) {
         table.add_row([
             output::tail(&seen_by(heat.object), 30),
             heat.waiting.to_string(),
@@ -146,7 +148,7 @@ fn frame(scene: &Scene, picture: &Picture, rows: usize, columns: usize) -> Vec<S
     lines.extend(table.lines());
     let header = ["longest waiters", "label", "object", "wants", "waited", "pid/thread"];
     let mut table = output::table(&header, 4..5, false);
-    for row in waiters.iter().take(room) {
+    for row in waiters.iter().take(room - hottest) {
         table.add_row([
             row.owner.to_string(),
             output::head(&clean(&row.label), 18),
@@ -159,5 +161,5 @@ fn frame(scene: &Scene, picture: &Picture, rows: usize, columns: usize) -> Vec<S
     lines.push(String::new());
     lines.extend(table.lines());
     lines.truncate(rows);
-    lines.iter().map(|line| line.chars().take(columns).collect()).collect()
+    lines
 }
