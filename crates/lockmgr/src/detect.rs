@@ -75,13 +75,14 @@ impl<M: ConstMachine> Session<M> {
     /// What an owner waits for, if it does.
     fn wish(&self, owner: u32) -> Result<Option<Wish>, Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok(None) };
-        let (at, partition) = (get(&cell.waiting), get(&cell.partition));
+        let (at, partition, _) = cell.wait();
         if at == 0 || partition >= PARTITIONS {
             return Ok(None);
         }
         let latched = self.latch(partition)?;
         // Under the latch a wait in this partition neither begins nor ends.
-        if get(&cell.waiting) != at || get(&cell.partition) != partition {
+        let now = cell.wait();
+        if (now.0, now.1) != (at, partition) {
             return Ok(None);
         }
         let request = self.request(at)?;
@@ -97,7 +98,7 @@ impl<M: ConstMachine> Session<M> {
             wanted: state.want,
             hard: true,
         };
-        Ok(Some(Wish { owner, at, partition, ticket: get(&cell.ticket), blockers, link }))
+        Ok(Some(Wish { owner, at, partition, ticket: now.2, blockers, link }))
     }
 
     /// Breaks a deadlock that an owner is part of, or waits for; false if there is none.
@@ -198,15 +199,15 @@ impl<M: ConstMachine> Session<M> {
                 continue;
             };
             let latched = self.latch(wish.partition)?;
-            let same = get(&cell.waiting) == wish.at && get(&cell.ticket) == wish.ticket;
-            let still = get(&other.waiting) == next.at && get(&other.ticket) == next.ticket;
+            let same = cell.wait() == (wish.at, wish.partition, wish.ticket);
+            let still = other.wait() == (next.at, next.partition, next.ticket);
             let (request, ahead) = (self.request(wish.at)?, self.request(next.at)?);
             if !same || !still || get(&request.object) != get(&ahead.object) {
                 continue;
             }
             let states = (State::of(get(&request.state)), State::of(get(&ahead.state)));
             let both = states.0.status == status::WAITING && states.1.status == status::WAITING;
-            if !both || get(&request.forward) == get(&cell.ticket) {
+            if !both || get(&request.forward) == wish.ticket {
                 continue;
             }
             let object = self.object(get(&request.object))?;
@@ -214,7 +215,7 @@ impl<M: ConstMachine> Session<M> {
             if latched.stopped(object, wish.owner, states.0.want)?.is_some() {
                 continue;
             }
-            put(&request.forward, get(&cell.ticket));
+            put(&request.forward, wish.ticket);
             // Should we die in between, the sweep refuses what is away.
             self.note_away(wish.at)?;
             latched.unlink(object, wish.at, State { status: status::AWAY, ..states.0 })?;
@@ -246,8 +247,7 @@ impl<M: ConstMachine> Session<M> {
             cycle[place..].iter().chain(&cycle[..place]).map(|wish| &wish.link).collect();
         let (verdict, words) = (self.write_verdict(&links)?, self.describe(&links)?);
         let latched = self.latch(victim.partition)?;
-        let same = get(&cell.waiting) == victim.at && get(&cell.ticket) == victim.ticket;
-        if !same {
+        if cell.wait() != (victim.at, victim.partition, victim.ticket) {
             return Ok(false);
         }
         // What an earlier victim of this slot did not read is replaced: the cell is the slot's.

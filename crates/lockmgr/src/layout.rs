@@ -16,7 +16,7 @@
 //! `own_next`), and an insertion or removal is one store to it; everything else (`prev`, `tail`,
 //! counts, masks) can be made anew from those, and is, in `death.rs`.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::Plain;
@@ -199,6 +199,20 @@ pub(crate) struct OwnerCell<M: Machine> {
     /// One more than the process whose bell is to be rung for it; see `bell.rs`.
     pub(crate) bell: M::AtomicU32,
     pub(crate) unused: [M::AtomicU32; 2],
+}
+
+impl<M: Machine> OwnerCell<M> {
+    /// The request that it waits for, or null; the partition of it; and which wait it is.
+    ///
+    /// Read without the latch the partition may be a later wait's. Who then takes that latch and
+    /// reads the same once more has found a wait that neither ends nor began since.
+    #[inline]
+    pub(crate) fn wait(&self) -> (u32, u32, u32) {
+        // Acquire: synchronizes with the Release in `begin_wait`. The partition and the ticket, that
+        // were stored before, are not those of an earlier wait.
+        let at = self.waiting.load(Acquire);
+        (at, get(&self.partition), get(&self.ticket))
+    }
 }
 
 /// States of an owner.

@@ -192,7 +192,7 @@ impl<M: ConstMachine> Session<M> {
         put(&cell.doom, reason_number(why));
         // SeqCst: see `begin_wait`.
         M::fence(SeqCst);
-        let (at, partition) = (get(&cell.waiting), get(&cell.partition));
+        let (at, partition, _) = cell.wait();
         if at != 0 {
             self.refuse_waiting(index, at, partition, None, why)?;
         }
@@ -211,9 +211,8 @@ impl<M: ConstMachine> Session<M> {
         let Some(cell) = self.owner_cell(index)? else { return Ok(false) };
         let latched = self.latch(partition % crate::layout::PARTITIONS)?;
         // Under the latch a wait in this partition neither begins nor ends.
-        let same = get(&cell.waiting) == at
-            && get(&cell.partition) == partition
-            && ticket.is_none_or(|ticket| get(&cell.ticket) == ticket);
+        let now = cell.wait();
+        let same = now.0 == at && now.1 == partition && ticket.is_none_or(|ticket| now.2 == ticket);
         if same {
             let request = self.request(at)?;
             latched.refuse(get(&request.object), at, request, reason_number(why))?;
