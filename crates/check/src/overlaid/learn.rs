@@ -1,0 +1,143 @@
+//! Explorations: which words are shared is learned, and then every schedule is tried.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::world::with;
+
+/// Words of the stack of a model's thread.
+const STACK: usize = 1 << 15;
+
+/// What is wrong with the machine, for controls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Nothing.
+    None,
+    /// Its light barrier is none.
+    Hasty,
+    /// Its fences are none; its barriers are.
+    Unfenced,
+    /// All its loads, stores and exchanges are relaxed.
+    Lax,
+    /// It wakes nobody.
+    Deaf,
+}
+
+/// What an exploration cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Count {
+    /// Executions, those not counted in which words were learned.
+    pub executions: u64,
+    /// Times that it began anew.
+    pub anew: u32,
+    /// All of it.
+    pub took: Duration,
+}
+
+/// Ends an exploration in which something was learned.
+struct Anew;
+
+/// Runs `model` under every schedule with at most `preemptions` preemptions, and prints the cost.
+///
+/// It sets a scene, calls [`together`] once, and looks.
+pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> Count {
+    explore_flawed(name, preemptions, Flaw::None, model)
+}
+
+/// Whether `model` fails on a machine with a flaw: the control.
+pub fn objects(preemptions: usize, flaw: Flaw, model: impl Fn() + Send + Sync + 'static) -> bool {
+    catch_unwind(AssertUnwindSafe(|| explore_flawed("control", preemptions, flaw, model))).is_err()
+}
+
+fn explore_flawed(
+    name: &str,
+    preemptions: usize,
+    flaw: Flaw,
+    model: impl Fn() + Send + Sync + 'static,
+) -> Count {
+    let began = Instant::now();
+    let model = Arc::new(model);
+    let (mut anew, mut executions) = (0, 0);
+    with(|world| world.renew(flaw));
+    // Most is learned where there is little to explore.
+    for bound in 0..=preemptions {
+        loop {
+            let end = catch_unwind(AssertUnwindSafe(|| explore_once(bound, model.clone())));
+            with(|world| world.leave());
+            if with(|world| world.learned) {
+                anew += 1;
+                continue;
+            }
+            match end {
+                Ok(count) => executions = count,
+                Err(flaw) => resume_unwind(flaw),
+            }
+            break;
+        }
+    }
+    assert!(executions > 1, "{name}: nothing was explored");
+    let took = began.elapsed();
+    println!("{name}: {executions} executions, {anew} times anew, {:.1} s", took.as_secs_f32());
+    Count { executions, anew, took }
+}
+
+fn explore_once(bound: usize, model: Arc<impl Fn() + Send + Sync + 'static>) -> u64 {
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = count.clone();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(bound);
+    builder.max_branches = 50_000;
+    with(|world| world.recall());
+    builder.check(move || {
+        counted.fetch_add(1, Relaxed);
+        with(|world| world.begin());
+        model();
+        if with(|world| world.learned) {
+            // Not by `panic!`, which would say so.
+            resume_unwind(Box::new(Anew));
+        }
+        with(|world| world.leave());
+    });
+    count.load(Relaxed)
+}
+
+/// What a thread of a model does.
+pub type Deed<'a> = Box<dyn FnOnce() + 'a>;
+
+/// Sent to loom's threads, which all run on this one.
+struct Sent(Deed<'static>);
+
+// SAFETY: loom runs its threads in turn, on the thread that made them.
+unsafe impl Send for Sent {}
+
+/// The part of a model in which threads do something, each its own deed. Ends when all have.
+pub fn together(deeds: Vec<Deed<'_>>) {
+    with(|world| world.open());
+    let threads: Vec<_> = deeds
+        .into_iter()
+        .enumerate()
+        .map(|(number, deed)| {
+            // SAFETY: it is called and gone before this returns; if this unwinds, loom's threads
+            // are dropped unfinished, and what they borrow is leaked by whoever made it.
+            let deed = Sent(unsafe { core::mem::transmute::<Deed<'_>, Deed<'static>>(deed) });
+            let body = move || {
+                let Sent(deed) = { deed };
+                with(|world| world.me = number as u8 + 1);
+                deed();
+            };
+            loom::thread::Builder::new().stack_size(STACK).spawn(body).expect("a loom thread")
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("a thread that ended well");
+    }
+    with(|world| world.close());
+}
+
+/// Has the next `naps` naps of a thread, the first being 1, end at once.
+pub fn nap_short(thread: usize, naps: u32) {
+    with(|world| world.naps[thread] = naps);
+}

@@ -1,0 +1,200 @@
+//! A lock manager on loom's machine for regions, made once for all executions of a model.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use latchwork_check::Overlaid;
+use latchwork_check::overlaid::{Deed, together};
+use latchwork_lockmgr::{Manager, Modes, Options, Owner, OwnerId, Session, View, shared};
+use latchwork_region::Region;
+use loom::cell::UnsafeCell;
+
+/// The name that is locked, and another one.
+pub(crate) const A: &[u8] = b"a";
+pub(crate) const B: &[u8] = b"b";
+
+/// How the biases of both begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bias {
+    Open,
+    Closed,
+}
+
+/// What a model is about.
+pub(crate) struct Play {
+    pub(crate) modes: Modes,
+    pub(crate) threads: usize,
+    /// Thread slots of the region. If they are fewer than threads, those bring their own sessions.
+    pub(crate) slots: usize,
+    pub(crate) bias: Bias,
+    /// How many of the first sessions have no owner, and no page for one.
+    pub(crate) ownerless: usize,
+    /// How often threads are to call [`Life::note`].
+    pub(crate) notes: Option<u32>,
+}
+
+/// What a thread of a model has.
+pub(crate) struct Life<'a> {
+    pub(crate) me: usize,
+    pub(crate) manager: &'a Manager<Overlaid>,
+    session: Option<&'a Session<Overlaid>>,
+    owner: Option<&'a Owner<'a, Overlaid>>,
+    pub(crate) ids: &'a [OwnerId],
+    pub(crate) guarded: &'a Guarded,
+    notes: &'a Cell<u32>,
+}
+
+impl<'a> Life<'a> {
+    pub(crate) fn session(&self) -> &'a Session<Overlaid> {
+        self.session.expect("a thread with a session")
+    }
+
+    pub(crate) fn owner(&self) -> &'a Owner<'a, Overlaid> {
+        self.owner.expect("a thread with an owner")
+    }
+
+    /// Counts something that has nothing to do with the schedule.
+    pub(crate) fn note(&self) {
+        self.notes.set(self.notes.get() + 1);
+    }
+}
+
+/// A manager at rest. Executions begin with it, and do not change it.
+struct Stage {
+    manager: Manager<Overlaid>,
+    executions: AtomicU64,
+}
+
+// SAFETY: what a manager has is words, and what is in a mutex.
+unsafe impl Send for Stage {}
+// SAFETY: as above.
+unsafe impl Sync for Stage {}
+
+impl Play {
+    pub(crate) fn new(threads: usize, bias: Bias) -> Self {
+        let modes = shared::modes();
+        Self { modes, threads, slots: threads, bias, ownerless: 0, notes: None }
+    }
+
+    /// Makes the manager, with cells ready and biases as they are to be.
+    fn stage(&self) -> Stage {
+        let region = Region::heap(&latchwork_region::Options {
+            processes: 1,
+            threads: self.slots as u32,
+            waiters: 1,
+            limit: 4 << 20,
+            ..latchwork_region::Options::default()
+        });
+        let weakest = self.modes.each().find(|mode| self.modes.is_weak(*mode)).unwrap();
+        let strongest = self.modes.each().last().unwrap();
+        let options = Options { detect_after: Duration::from_secs(1), ..Options::default() };
+        let manager = Manager::new(region.unwrap(), self.modes.clone(), options).unwrap();
+        let sessions: Vec<_> = (0..self.slots).map(|_| manager.session().unwrap()).collect();
+        for session in &sessions[self.ownerless..] {
+            let owner = session.owner().unwrap();
+            for name in [A, B] {
+                owner.lock(name, strongest).unwrap();
+                owner.unlock(name).unwrap();
+                for _ in 0..40 {
+                    owner.lock(name, weakest).unwrap();
+                    owner.unlock(name).unwrap();
+                }
+                if self.bias == Bias::Closed {
+                    owner.lock(name, strongest).unwrap();
+                    owner.unlock(name).unwrap();
+                }
+            }
+        }
+        // Backwards, so that each gets its own slot and page again.
+        drop(sessions);
+        Stage { manager, executions: AtomicU64::new(0) }
+    }
+
+    /// The model: `before` for each owner in turn, `life` for each in its own thread; and what is
+    /// left is looked at.
+    pub(crate) fn model(
+        self,
+        before: impl Fn(&Life<'_>) + Send + Sync + 'static,
+        life: impl Fn(&Life<'_>) + Send + Sync + 'static,
+    ) -> impl Fn() + Send + Sync + 'static {
+        let stage = self.stage();
+        move || self.act(&stage, &before, &life)
+    }
+
+    fn act(&self, stage: &Stage, before: &impl Fn(&Life<'_>), life: &impl Fn(&Life<'_>)) {
+        let manager = &stage.manager;
+        let own = self.slots < self.threads;
+        let count = if own { 0 } else { self.threads };
+        // If the execution fails all is left as it is: nobody is to touch it again.
+        let sessions: Vec<_> = (0..count).map(|_| manager.session().unwrap()).collect();
+        let sessions = ManuallyDrop::new(sessions);
+        let owners: Vec<_> =
+            sessions[self.ownerless.min(count)..].iter().map(|s| s.owner().unwrap()).collect();
+        let owners = ManuallyDrop::new(owners);
+        let (guarded, notes) = (Guarded::default(), Cell::new(0));
+        let ids: Vec<_> = owners.iter().map(Owner::id).collect();
+        let lives: Vec<_> = (0..self.threads)
+            .map(|me| Life {
+                me,
+                manager,
+                session: sessions.get(me),
+                owner: owners.get(me.wrapping_sub(self.ownerless)),
+                ids: &ids,
+                guarded: &guarded,
+                notes: &notes,
+            })
+            .collect();
+        if !own {
+            lives.iter().for_each(before);
+        }
+        together(lives.iter().map(|me| -> Deed<'_> { Box::new(move || life(me)) }).collect());
+        if let Some(expected) = self.notes {
+            assert_eq!(notes.get(), expected);
+        }
+        drop(lives);
+        drop(ManuallyDrop::into_inner(owners));
+        drop(ManuallyDrop::into_inner(sessions));
+        self.look(stage);
+    }
+
+    /// Everybody could have everything; and now and then, for it takes long: all is as it should be.
+    fn look(&self, Stage { manager, executions }: &Stage) {
+        let session = manager.session().unwrap();
+        let owner = session.owner().unwrap();
+        for name in [A, B] {
+            owner.try_lock(name, self.modes.each().last().unwrap()).unwrap();
+        }
+        drop(owner);
+        // Relaxed: it counts.
+        if executions.fetch_add(1, Relaxed).is_multiple_of(100) {
+            let view = View::new(manager.region().clone()).unwrap().unwrap();
+            let verified = view.verify(Some(&self.modes)).unwrap();
+            assert!(verified.flaws.is_empty() && verified.latched.is_empty(), "{verified:?}");
+            let left = session.totals().unwrap();
+            assert_eq!((left.objects, left.requests, left.weak), (0, 0, 0), "{left:?}");
+            let audit = manager.region().audit().unwrap();
+            assert!(audit.is_sound(), "{audit:?}");
+        }
+    }
+}
+
+/// Something that a lock guards, of which loom knows who touches it.
+#[derive(Default)]
+pub(crate) struct Guarded {
+    value: UnsafeCell<u32>,
+}
+
+impl Guarded {
+    pub(crate) fn count(&self) {
+        // SAFETY: the caller has the lock, or loom panics.
+        self.value.with_mut(|value| unsafe { *value += 1 });
+    }
+
+    pub(crate) fn read(&self) -> u32 {
+        // SAFETY: as above.
+        self.value.with(|value| unsafe { *value })
+    }
+}
