@@ -24,6 +24,8 @@ pub enum Flaw {
     Lax,
     /// It wakes nobody.
     Deaf,
+    /// Its compare-exchanges are a load and then a store.
+    Torn,
 }
 
 /// What an exploration cost.

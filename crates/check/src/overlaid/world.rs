@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64 as Raw;
-use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 
 use latchwork_machine::{Deadline, Waited};
 use loom::sync::atomic::AtomicU64;
@@ -309,7 +309,10 @@ fn do_unit(at: usize, size: usize, verb: Verb) -> Result<u64, u64> {
             done
         });
     };
-    let done = loomed(|| on_atom(&atom, flaw.weaken(verb)));
+    let done = loomed(|| match verb {
+        Verb::Exchange(old, new, ..) if flaw == Flaw::Torn => torn(&atom, old, new),
+        _ => on_atom(&atom, flaw.weaken(verb)),
+    });
     let watched = with(|world| {
         let (Ok(seen), true) = (done, stores) else {
             let seen = done.unwrap_or_else(|seen| seen);
@@ -352,6 +355,17 @@ fn on_atom(atom: &AtomicU64, verb: Verb) -> Result<u64, u64> {
         Verb::Or(bits, order) => Ok(atom.fetch_or(bits, order)),
         Verb::And(bits, order) => Ok(atom.fetch_and(bits, order)),
     }
+}
+
+/// An exchange that is none.
+fn torn(atom: &AtomicU64, old: u64, new: u64) -> Result<u64, u64> {
+    // Acquire and Release: what is wrong here is something else.
+    let seen = atom.load(Acquire);
+    if seen != old {
+        return Err(seen);
+    }
+    atom.store(new, Release);
+    Ok(seen)
 }
 
 impl Flaw {
