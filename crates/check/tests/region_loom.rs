@@ -114,6 +114,8 @@ models! {
     loom_generation, loom_generation_long, loom_generation_control:
         generation(), 4, 6, [Flaw::Lax];
     loom_death, loom_death_long, loom_death_control: death(1), 4, 6, [Flaw::Lax];
+    loom_third, loom_third_long, loom_third_control: third(), 2, 3, [Flaw::Lax, Flaw::Torn];
+    loom_newcomer, loom_newcomer_long, loom_newcomer_control: newcomer(), 4, 6, [Flaw::Lax];
     loom_two_sweepers, loom_two_sweepers_long, loom_two_sweepers_control:
         death(2), 3, 4, [Flaw::Lax, Flaw::Torn];
 }
@@ -131,6 +133,38 @@ fn depot() -> impl Fn() + Send + Sync + 'static {
         },
     ];
     Play { cells: 6, slots: 2, own: false, lives, left: 3..=3 }.model()
+}
+
+/// Two take what a third gives, each a batch: the one from where the other left the depot.
+fn third() -> impl Fn() + Send + Sync + 'static {
+    let takes: Life = |_, thread, _| _ = cell(&thread.unwrap(), 2);
+    let gives: Life = |_, thread, cells| {
+        let thread = thread.unwrap();
+        cells.iter().for_each(|cell| thread.free(*cell).unwrap());
+    };
+    Play { cells: 6, slots: 3, own: false, lives: vec![gives, takes, takes], left: 2..=2 }.model()
+}
+
+/// A process comes to a slot that another had, and claims a thread: who sweeps then lets it live.
+fn newcomer() -> impl Fn() + Send + Sync + 'static {
+    let first = region(2, 2);
+    drop(cell(&first.another().unwrap().thread().unwrap(), 1));
+    move || {
+        let here = std::cell::OnceCell::new();
+        let comes: Deed<'_> = Box::new(|| {
+            let second = ManuallyDrop::new(first.another().unwrap());
+            let thread = ManuallyDrop::new(second.thread().unwrap());
+            cell(&thread, 2);
+            let _ = here.set((second, thread));
+        });
+        let sweeps: Deed<'_> = Box::new(|| assert_eq!(first.sweep(), Ok(0)));
+        together(vec![comes, sweeps]);
+        if let Some((second, thread)) = here.into_inner() {
+            drop(ManuallyDrop::into_inner(thread));
+            drop(ManuallyDrop::into_inner(second));
+        }
+        look(&first, 2);
+    }
 }
 
 /// One gives its slot back, the other claims it if it can.

@@ -2,7 +2,7 @@
 
 use core::cell::Cell as LocalCell;
 use core::fmt;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Integer, Native, Word};
 
@@ -38,10 +38,11 @@ impl<M: ConstMachine> Region<M> {
         let mine = owner(generation, process, HELD);
         for number in 0..self.header().threads {
             let slot = self.thread_slot(number);
-            // Acquire: synchronizes with the Release of the last owner, so that its lists are
-            // seen as it left them.
+            // AcqRel: synchronizes with the Release of the last owner, so that its lists are seen as
+            // it left them; and with the Acquire in `dead_threads`: who sees our name there sees
+            // that our process lives, and does not take it for the last one in its slot.
             if slot.owner.load(Relaxed) == FREE
-                && slot.owner.compare_exchange(FREE, mine, Acquire, Relaxed).is_ok()
+                && slot.owner.compare_exchange(FREE, mine, AcqRel, Relaxed).is_ok()
             {
                 self.raise_high(number + 1);
                 slot.generation.fetch_add(1, Relaxed);
