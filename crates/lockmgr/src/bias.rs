@@ -60,13 +60,15 @@ impl<M: ConstMachine> Latched<'_, M> {
         let session = self.session;
         let first = bias as usize % (WEAK / GROUP) * GROUP;
         for (owner, cell) in session.each_weak() {
-            let page = get(&cell.weak);
+            // Acquire: synchronizes with the Release in `make_weak_page`, so that the page is seen as
+            // it was made, and not what lay there before.
+            let page = cell.weak.load(Acquire);
             if page == 0 {
                 continue;
             }
             let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(page))?;
             for at in first..first + GROUP {
-                // Acquire: synchronizes with the Release in `weak_lock`.
+                // Acquire: synchronizes with the Release in `weak_take`.
                 let entry = Entry::of(page.states[at].load(Acquire));
                 let hash = get(&page.hashes[at]);
                 let here = Spot { partition: self.number, bias };
