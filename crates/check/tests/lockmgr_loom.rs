@@ -212,7 +212,7 @@ fn slot_reuse() -> impl Fn() + Send + Sync + 'static {
         drop(owner);
         drop(session);
     };
-    Play { slots: 1, ..Play::new(2, Bias::Closed) }.model(|_| {}, life)
+    Play { slots: 1, own: true, ..Play::new(2, Bias::Closed) }.model(|_| {}, life)
 }
 
 /// Each has what the other wants, and searches once, after it has begun to wait: one is refused.

@@ -148,7 +148,7 @@ fn third() -> impl Fn() + Send + Sync + 'static {
 /// A process comes to a slot that another had, and claims a thread: who sweeps then lets it live.
 fn newcomer() -> impl Fn() + Send + Sync + 'static {
     let first = region(2, 2);
-    drop(cell(&first.another().unwrap().thread().unwrap(), 1));
+    cell(&first.another().unwrap().thread().unwrap(), 1);
     move || {
         let here = std::cell::OnceCell::new();
         let comes: Deed<'_> = Box::new(|| {

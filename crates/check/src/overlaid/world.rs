@@ -451,6 +451,11 @@ pub(super) fn wait(at: *const u8, same: impl Fn() -> bool, deadline: Option<Dead
     if all_play().is_none() {
         return Waited::TimedOut;
     }
+    if !with(|world| world.unit(at.addr()).atom.is_some()) {
+        // Nobody else knows the word: this is a pause.
+        loomed(loom::thread::yield_now);
+        return Waited::TimedOut;
+    }
     let bell = with(|world| world.bell(at.addr()));
     let rung = loomed(|| bell.0.lock().unwrap());
     if !same() {

@@ -1,6 +1,8 @@
 //! A lock manager on loom's machine for regions, made once for all executions of a model.
 
-use std::cell::Cell;
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +11,8 @@ use std::time::Duration;
 use latchwork_check::Overlaid;
 use latchwork_check::overlaid::{Deed, together};
 use latchwork_lockmgr::{Manager, Modes, Options, Owner, OwnerId, Session, View, shared};
-use latchwork_region::Region;
+use latchwork_machine::{Machine, Word};
+use latchwork_region::{Plain, Region, Thread};
 use loom::cell::UnsafeCell;
 
 /// The name that is locked, and another one.
@@ -27,8 +30,13 @@ pub(crate) enum Bias {
 pub(crate) struct Play {
     pub(crate) modes: Modes,
     pub(crate) threads: usize,
-    /// Thread slots of the region. If they are fewer than threads, those bring their own sessions.
+    /// Thread slots of the region.
     pub(crate) slots: usize,
+    /// Whether threads open sessions of their own.
+    pub(crate) own: bool,
+    pub(crate) names: [&'static [u8]; 2],
+    /// Whether what is allocated in an execution was used before.
+    pub(crate) dirty: bool,
     pub(crate) bias: Bias,
     /// How many of the first sessions have no owner, and no page for one.
     pub(crate) ownerless: usize,
@@ -45,6 +53,7 @@ pub(crate) struct Life<'a> {
     pub(crate) ids: &'a [OwnerId],
     pub(crate) guarded: &'a Guarded,
     notes: &'a Cell<u32>,
+    met: &'a RefCell<Vec<OwnerId>>,
 }
 
 impl<'a> Life<'a> {
@@ -54,6 +63,13 @@ impl<'a> Life<'a> {
 
     pub(crate) fn owner(&self) -> &'a Owner<'a, Overlaid> {
         self.owner.expect("a thread with an owner")
+    }
+
+    /// Remembers an owner: no two may have one name.
+    pub(crate) fn meet(&self, owner: OwnerId) {
+        let mut met = self.met.borrow_mut();
+        assert!(!met.contains(&owner), "{owner} a second time");
+        met.push(owner);
     }
 
     /// Counts something that has nothing to do with the schedule.
@@ -76,7 +92,9 @@ unsafe impl Sync for Stage {}
 impl Play {
     pub(crate) fn new(threads: usize, bias: Bias) -> Self {
         let modes = shared::modes();
-        Self { modes, threads, slots: threads, bias, ownerless: 0, notes: None }
+        let (slots, names) = (threads, [A, B]);
+        let (own, dirty, ownerless, notes) = (false, false, 0, None);
+        Self { modes, threads, slots, own, names, dirty, bias, ownerless, notes }
     }
 
     /// Makes the manager, with cells ready and biases as they are to be.
@@ -93,9 +111,9 @@ impl Play {
         let options = Options { detect_after: Duration::from_secs(1), ..Options::default() };
         let manager = Manager::new(region.unwrap(), self.modes.clone(), options).unwrap();
         let sessions: Vec<_> = (0..self.slots).map(|_| manager.session().unwrap()).collect();
-        for session in &sessions[self.ownerless..] {
+        for session in &sessions[self.ownerless.min(self.slots)..] {
             let owner = session.owner().unwrap();
-            for name in [A, B] {
+            for name in self.names {
                 owner.lock(name, strongest).unwrap();
                 owner.unlock(name).unwrap();
                 for _ in 0..40 {
@@ -110,6 +128,14 @@ impl Play {
         }
         // Backwards, so that each gets its own slot and page again.
         drop(sessions);
+        if self.dirty {
+            let region = manager.region();
+            let threads: Vec<_> = (0..self.slots).map(|_| region.thread().unwrap()).collect();
+            for thread in &threads {
+                scribble::<500>(thread);
+                scribble::<8000>(thread);
+            }
+        }
         Stage { manager, executions: AtomicU64::new(0) }
     }
 
@@ -126,15 +152,14 @@ impl Play {
 
     fn act(&self, stage: &Stage, before: &impl Fn(&Life<'_>), life: &impl Fn(&Life<'_>)) {
         let manager = &stage.manager;
-        let own = self.slots < self.threads;
-        let count = if own { 0 } else { self.threads };
+        let count = if self.own { 0 } else { self.threads };
         // If the execution fails all is left as it is: nobody is to touch it again.
         let sessions: Vec<_> = (0..count).map(|_| manager.session().unwrap()).collect();
         let sessions = ManuallyDrop::new(sessions);
         let owners: Vec<_> =
             sessions[self.ownerless.min(count)..].iter().map(|s| s.owner().unwrap()).collect();
         let owners = ManuallyDrop::new(owners);
-        let (guarded, notes) = (Guarded::default(), Cell::new(0));
+        let (guarded, notes, met) = (Guarded::default(), Cell::new(0), RefCell::default());
         let ids: Vec<_> = owners.iter().map(Owner::id).collect();
         let lives: Vec<_> = (0..self.threads)
             .map(|me| Life {
@@ -145,9 +170,10 @@ impl Play {
                 ids: &ids,
                 guarded: &guarded,
                 notes: &notes,
+                met: &met,
             })
             .collect();
-        if !own {
+        if !self.own {
             lives.iter().for_each(before);
         }
         together(lives.iter().map(|me| -> Deed<'_> { Box::new(move || life(me)) }).collect());
@@ -164,7 +190,7 @@ impl Play {
     fn look(&self, Stage { manager, executions }: &Stage) {
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();
-        for name in [A, B] {
+        for name in self.names {
             owner.try_lock(name, self.modes.each().last().unwrap()).unwrap();
         }
         drop(owner);
@@ -178,6 +204,20 @@ impl Play {
             let audit = manager.region().audit().unwrap();
             assert!(audit.is_sound(), "{audit:?}");
         }
+    }
+}
+
+/// Words of a cell.
+struct Scrap<const N: usize>([<Overlaid as Machine>::AtomicU64; N]);
+
+// SAFETY: it is made of words, and nothing else.
+unsafe impl<const N: usize> Plain for Scrap<N> {}
+
+/// Leaves rubbish in the two cells that are allocated next.
+fn scribble<const N: usize>(thread: &Thread<Overlaid>) {
+    let cells = [thread.alloc::<Scrap<N>>().unwrap(), thread.alloc::<Scrap<N>>().unwrap()];
+    for cell in cells {
+        cell.value().0.iter().for_each(|word| word.store(0x0101_0101_0101_0101, Relaxed));
     }
 }
 
