@@ -116,6 +116,7 @@ models! {
     loom_death, loom_death_long, loom_death_control: death(1), 4, 6, [Flaw::Lax];
     loom_third, loom_third_long, loom_third_control: third(), 2, 3, [Flaw::Lax, Flaw::Torn];
     loom_newcomer, loom_newcomer_long, loom_newcomer_control: newcomer(), 4, 6, [Flaw::Lax];
+    loom_swept, loom_swept_long, loom_swept_control: swept(), 4, 6, [Flaw::Lax];
     loom_two_sweepers, loom_two_sweepers_long, loom_two_sweepers_control:
         death(2), 3, 4, [Flaw::Lax, Flaw::Torn];
 }
@@ -192,11 +193,11 @@ fn generation() -> impl Fn() + Send + Sync + 'static {
             assert_eq!(thread.alloc_dirty::<Large>().unwrap().publish(), cells[0]);
         },
         |region, _, cells| {
-            let lent = region.lent(cells[0]).unwrap();
-            let generation = region.generation(cells[0]).unwrap();
-            let mark = region.resolve(cells[0]).unwrap().mark();
-            assert!(mark == 5 || generation == 1, "generation {generation}, mark {mark}");
+            let it = region.resolve(cells[0]).unwrap();
+            let (lent, mark) = (region.lent(cells[0]).unwrap(), it.mark());
             assert!(mark == 5 || lent == Some(1), "{lent:?}, mark {mark}");
+            let (generation, mark) = (region.generation(cells[0]).unwrap(), it.mark());
+            assert!(mark == 5 || generation == 1, "generation {generation}, mark {mark}");
         },
     ];
     Play { cells: 1, slots: 2, own: false, lives, left: 1..=1 }.model()
@@ -226,5 +227,29 @@ fn death(sweepers: usize) -> impl Fn() + Send + Sync + 'static {
         together([dead].into_iter().chain(sweep).collect());
         first.sweep().unwrap();
         look(&first, 0);
+    }
+}
+
+/// A dead thread's only slot is swept, and claimed: its next owner finds the lists as they were mended.
+fn swept() -> impl Fn() + Send + Sync + 'static {
+    let first = region(2, 1);
+    let offset = cell(&first.thread().unwrap(), 1);
+    let dying = first.another().unwrap();
+    let thread = ManuallyDrop::new(dying.thread().unwrap());
+    let _ = ManuallyDrop::new(thread.alloc_dirty::<Large>().unwrap());
+    dying.die();
+    std::mem::forget(dying);
+    move || {
+        let sweeps: Deed<'_> = Box::new(|| {
+            first.sweep().unwrap();
+        });
+        let claims: Deed<'_> = Box::new(|| {
+            if let Ok(thread) = first.thread() {
+                cell(&thread, 2);
+                thread.free(offset).unwrap();
+            }
+        });
+        together(vec![sweeps, claims]);
+        look(&first, 1);
     }
 }
