@@ -2,7 +2,7 @@
 
 use latchwork_check::left::nothing_in as nothing_is_left;
 use latchwork_lockmgr::{
-    Error, Manager, Mode, Modes, Owner, Session, Step, Wait, berkeley, granular, postgres, shared,
+    Error, Manager, Mode, Modes, Owner, Step, Wait, berkeley, granular, postgres, shared,
 };
 use proptest::prelude::*;
 

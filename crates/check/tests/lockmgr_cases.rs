@@ -377,7 +377,7 @@ fn what_was_waited_for_is_what_is_held() {
                 for round in 0..4000 {
                     let owner = session.owner().unwrap();
                     // Two names at a time, always others, in order: no ring.
-                    let names = [number(round / 2), number(1 << 32 | (round / 2 + me) % 3)];
+                    let names = [number(round / 2), number((1 << 32) | ((round / 2 + me) % 3))];
                     for name in &names {
                         let wait = Duration::from_micros(200 * (1 + me));
                         match owner.lock_timeout(name, X, wait) {

@@ -75,7 +75,7 @@ fn claims(image: &[u8]) -> Vec<usize> {
         let mut word: [u8; 8] = image[at..at + 8].try_into().unwrap();
         // Keys are kept with the first byte as the highest of a word.
         word.reverse();
-        let length = u32::from_ne_bytes(image[at - 16 & !3..][..4].try_into().unwrap());
+        let length = u32::from_ne_bytes(image[(at - 16) & !3..][..4].try_into().unwrap());
         if word.starts_with(b"key.") && length == 8 << 16 | 8 {
             found.push(at - KEYS_AT);
         }

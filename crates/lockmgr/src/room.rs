@@ -112,7 +112,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         for (owner, cell) in session.each_weak().filter(|(_, cell)| get(&cell.weak) != 0) {
             let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(get(&cell.weak)))?;
             for at in 0..WEAK {
-                // Acquire: synchronizes with the Release in `weak_settled`. What counts nothing any
+                // Acquire: synchronizes with the Release in `weak_take`. What counts nothing any
                 // more may have been moved while it did.
                 let entry = crate::weak::Entry::of(page.states[at].load(Acquire));
                 let hash = get(&page.hashes[at]);
