@@ -10,12 +10,13 @@ mod house;
 
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use flawed::{Deaf, Flawed, Hasty};
 use house::{Life, NAMES, Plan};
 use latchwork_check::explore::{Schedule, explore};
 use latchwork_lockmgr::{Manager, Mode, Modes, ModesSpec, OwnerId, Wait, granular, shared};
-use latchwork_machine::{ConstMachine, Machine, Native};
+use latchwork_machine::{ConstMachine, Deadline, Machine, Native};
 use latchwork_sim::Simulated;
 use shared::{S, X};
 
@@ -59,6 +60,7 @@ laws! {
     intentions, intentions_long: intents_and_conversions;
     upgrades, upgrades_long: upgrades_that_clash;
     rings, rings_long: ring_has_one_victim;
+    rings_at_once, rings_at_once_long: one_wait_closes_rings;
     in_any_order, in_any_order_long: names_in_any_order;
     giving_up, giving_up_long: some_give_up;
     by_age, by_age_long: the_older_goes_first;
@@ -234,6 +236,29 @@ fn ring_has_one_victim(schedule: Schedule) -> Result<(), String> {
     match book.victims.get() {
         1 => Ok(()),
         victims => Err(format!("a ring of {owners}, {victims} victims")),
+    }
+}
+
+/// All but one read what that one wants to write, and want what it has: its wait closes a ring with
+/// each of them, and none is left for a search that comes much later.
+fn one_wait_closes_rings(schedule: Schedule) -> Result<(), String> {
+    let plan = Plan::new(schedule, shared::modes()).detecting();
+    let book = plan.run::<Simulated>(|life| {
+        let (has, mode, wants) = if life.me == 0 { (0, X, 1) } else { (1, S, 0) };
+        if life.lock(has, mode, Wait::Detect) {
+            life.meet();
+            if life.me == 0 {
+                // The others have looked for rings by then, and found none.
+                let later = Deadline::after::<Simulated>(Duration::from_millis(2));
+                Simulated::wait(&<Simulated as Machine>::AtomicU32::default(), 0, Some(later));
+            }
+            life.lock(wants, X, Wait::Detect);
+        }
+        life.release_all();
+    })?;
+    match book.victims.get() {
+        victims if (1..plan.owners).contains(&victims) => Ok(()),
+        victims => Err(format!("{victims} of {} owners were victims", plan.owners)),
     }
 }
 

@@ -14,8 +14,10 @@
 //! # Why none is missed
 //!
 //! Who runs is in no cycle. So the last edge of a cycle appears when an owner begins to wait, and
-//! that one searches, after [`detect_after`](crate::Options::detect_after). It does so again now and
-//! then, at a cost of nothing that matters.
+//! that one searches, after [`detect_after`](crate::Options::detect_after), until it is in none: one
+//! wait may close several. If a cycle changed while it was looked at, so that another searcher may
+//! have gone by its older shape, it searches again after the next nap. It does so now and then
+//! anyway, at a cost of nothing that matters.
 //!
 //! # What is done about it
 //!
@@ -39,6 +41,16 @@ use crate::queue::State;
 use crate::range_cell::told;
 use crate::session::Session;
 use crate::{Error, Link, OwnerId, Reason};
+
+/// What a search for a deadlock came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    None,
+    /// One, which had changed when it was looked at again.
+    Changed,
+    /// One, and somebody was refused.
+    Broken,
+}
 
 /// Who waits, and for whom.
 struct Wish {
@@ -64,7 +76,7 @@ impl<M: ConstMachine> Session<M> {
         let mut broken = 0;
         // As many as there can be, and no more, should somebody make new ones all the time.
         for _ in 0..1_000_000 {
-            if !self.break_one(waiting())? {
+            if self.break_one(waiting())? != Found::Broken {
                 break;
             }
             broken += 1;
@@ -101,34 +113,41 @@ impl<M: ConstMachine> Session<M> {
         Ok(Some(Wish { owner, at, partition, ticket: now.2, blockers, link }))
     }
 
-    /// Breaks a deadlock that an owner is part of, or waits for; false if there is none.
+    /// Breaks all deadlocks that an owner is part of, or waits for: its one wait may have closed
+    /// several. Whether it should look again soon, for one changed while it was looked at.
     pub(crate) fn detect_from(&self, owner: u32) -> Result<bool, Error> {
-        self.break_one(vec![owner])
+        for _ in 0..1000 {
+            match self.break_one(vec![owner])? {
+                Found::Broken => {}
+                found => return Ok(found == Found::Changed),
+            }
+        }
+        Ok(true)
     }
 
     /// Breaks one deadlock that these owners lead to.
     ///
     /// Those of hard edges come first: if b stands behind c for what a holds, and a waits for b,
     /// then c is in a cycle, too, but to sacrifice it would help nobody.
-    fn break_one(&self, starts: Vec<u32>) -> Result<bool, Error> {
+    fn break_one(&self, starts: Vec<u32>) -> Result<Found, Error> {
         // Each round ends with a move or a victim; a move is made once in each wait.
         for _ in 0..1000 {
             let found = match self.cycle(&starts, true)? {
                 Some(cycle) => Some(cycle),
                 None => self.cycle(&starts, false)?,
             };
-            let Some(cycle) = found else { return Ok(false) };
+            let Some(cycle) = found else { return Ok(Found::None) };
             if !self.is_real(&cycle)? {
-                // It came apart by itself; the next nap looks again.
-                return Ok(false);
+                return Ok(Found::Changed);
             }
             if self.soften(&cycle)? {
                 self.counters.softened();
                 continue;
             }
-            return self.sacrifice(&cycle);
+            let broken = self.sacrifice(&cycle)?;
+            return Ok(if broken { Found::Broken } else { Found::Changed });
         }
-        Ok(false)
+        Ok(Found::Changed)
     }
 
     /// A cycle that these owners lead to: of hard edges alone, or of any.

@@ -50,7 +50,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         let word = &self.session.request(self.pending.get())?.state;
         let mut nap = self.session.inner().options.detect_after;
-        let mut naps = 0u32;
+        let (mut naps, mut again) = (0u32, false);
         loop {
             // Acquire: as in `poll`.
             let seen = word.load(Acquire);
@@ -73,8 +73,8 @@ impl<M: ConstMachine> Owner<'_, M> {
             if nap >= NAP_DEATHS {
                 self.session.sweep_sometimes()?;
             }
-            if naps < 2 || naps.is_multiple_of(DETECT_EVERY) {
-                self.session.detect_from(self.index)?;
+            if again || naps < 2 || naps.is_multiple_of(DETECT_EVERY) {
+                again = self.session.detect_from(self.index)?;
             }
             naps += 1;
             nap = (nap * 2).min(NAP_MAX);
