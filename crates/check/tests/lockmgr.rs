@@ -162,3 +162,32 @@ fn the_comparison_can_fail() {
     }));
     assert!(differs.is_err());
 }
+
+/// What is held in the table, from when its bias was closed, and again in the owner's memory, is one
+/// lock: it is counted once, and converted as one.
+#[test]
+fn a_lock_that_is_in_two_places() {
+    let manager = Manager::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    other.lock(b"x", granular::S).unwrap();
+    owner.lock(b"x", granular::IS).unwrap();
+    other.unlock(b"x").unwrap();
+    // Weak requests that find the bias closed open it again.
+    for _ in 0..40 {
+        other.lock(b"x", granular::IS).unwrap();
+        other.unlock(b"x").unwrap();
+    }
+    let before = session.stats().weak;
+    owner.lock(b"x", granular::IS).unwrap();
+    assert_eq!(session.stats().weak, before + 1, "the bias is open");
+    assert_eq!(owner.held(), Ok(1));
+    assert_eq!(owner.holds(b"x"), Ok(Some((granular::IS, 2))));
+    owner.convert(b"x", granular::IX, Wait::Never).unwrap();
+    assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 2))));
+    assert_eq!(other.try_lock(b"x", granular::S), Err(Error::NotGranted));
+    owner.unlock(b"x").unwrap();
+    owner.unlock(b"x").unwrap();
+    assert_eq!(owner.held(), Ok(0));
+    other.try_lock(b"x", granular::S).unwrap();
+}

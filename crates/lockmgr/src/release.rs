@@ -8,7 +8,7 @@ use crate::latch::Latched;
 use crate::layout::{Request, Small, Spot, get, put, status};
 use crate::mode::Mode;
 use crate::name::{self, Name};
-use crate::owner::{Last, Owner, Wait};
+use crate::owner::{Last, Owner, Step, Wait};
 use crate::queue::State;
 use crate::range_kind::RangeKind;
 use crate::weak::Entry;
@@ -213,9 +213,22 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// [`Error::Region`].
     pub fn held(&self) -> Result<usize, Error> {
-        let weak = self.weak_page()?.map_or(0, |page| {
-            page.states.iter().filter(|state| Entry::of(get(*state)).count != 0).count()
-        });
+        let mut weak = 0;
+        if let Some(page) = self.weak_page()? {
+            for at in self.entries_among(u32::MAX) {
+                let hash = get(&page.hashes[at]);
+                let latched = self.session.latch(Spot::of(hash).partition)?;
+                self.settle(&latched, page, at)?;
+                let entry = Entry::of(get(&page.states[at]));
+                let bytes = name::read::<M>(&page.names[at], entry.length);
+                let name = Name { bytes: &bytes, hash };
+                // What was taken while the bias was closed may be in the table besides.
+                if entry.count != 0 && self.find_held(&latched, &name, Spot::of(hash))? == 0 {
+                    weak += 1;
+                }
+            }
+            self.session.wake_all()?;
+        }
         Ok(get(&self.cell.held) as usize - self.idle_seats()?.len() + weak)
     }
 
@@ -300,8 +313,31 @@ impl<M: ConstMachine> Owner<'_, M> {
         if self.holds(name)?.is_none() {
             return Err(Error::NotHeld);
         }
-        self.lock_with(name, mode, wait)?;
-        self.unlock(name)
+        self.ready()?;
+        self.allowed(mode)?;
+        let name = self.session.named(name)?;
+        let spot = Spot::of(name.hash);
+        // In the table one request says all that is held.
+        self.session.with_room(|| self.into_table(&name, spot))?;
+        self.session.counters.request();
+        let deadline = if let Wait::Until(deadline) = wait { Some(deadline) } else { None };
+        if self.request_in_table(&name, spot, mode, wait)? == Step::Waiting {
+            self.finish(deadline)?;
+        }
+        self.unlock_in_table(&name, spot, false)
+    }
+
+    /// Makes what is held of an object one request in the table.
+    fn into_table(&self, name: &Name<'_>, spot: Spot) -> Result<(), Error> {
+        let latched = self.session.latch(spot.partition)?;
+        latched.close(spot.bias)?;
+        if let Some(page) = self.weak_page()?
+            && let Some(at) = self.entry_of(page, name)
+        {
+            self.settle(&latched, page, at)?;
+        }
+        drop(latched);
+        self.session.wake_all()
     }
 
     /// Tries names in turn, and takes the first that is to be had at once: its place, or none.
