@@ -100,7 +100,7 @@ pub struct Params {
 
 impl Params {
     pub(super) fn new(cell: &Cell, outcomes: &[Outcome], settings: &Settings) -> Self {
-        use super::Workload::{Calm, Cycle2, Cycle100, Detecting, ReleaseAll};
+        use super::Workload::{Calm, Cycle2, Cycle100, Detecting, ReleaseAll, Zipf};
 
         let workload = cell.workload;
         let most = |number: fn(&Outcome) -> u64| outcomes.iter().map(number).max();
@@ -109,7 +109,11 @@ impl Params {
         Self {
             workload: workload.name(),
             place: cell.place.name(),
-            mode: if workload.is_strong() { "strong" } else { "weak" },
+            mode: match workload {
+                Zipf => "mixed",
+                _ if workload.is_strong() => "strong",
+                _ => "weak",
+            },
             name_bytes: 16,
             held: most(|outcome| outcome.held).filter(|held| *held > 0),
             ring: workload.ring(),
