@@ -318,7 +318,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let name = self.session.named(name)?;
         let spot = Spot::of(name.hash);
         // In the table one request says all that is held.
-        self.session.with_room(|| self.into_table(&name, spot))?;
+        self.session.with_room(|| self.gather_in_table(&name, spot))?;
         self.session.counters.request();
         let deadline = if let Wait::Until(deadline) = wait { Some(deadline) } else { None };
         if self.request_in_table(&name, spot, mode, wait)? == Step::Waiting {
@@ -328,7 +328,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     /// Makes what is held of an object one request in the table.
-    fn into_table(&self, name: &Name<'_>, spot: Spot) -> Result<(), Error> {
+    fn gather_in_table(&self, name: &Name<'_>, spot: Spot) -> Result<(), Error> {
         let latched = self.session.latch(spot.partition)?;
         latched.close(spot.bias)?;
         if let Some(page) = self.weak_page()?
