@@ -191,3 +191,15 @@ fn a_lock_that_is_in_two_places() {
     assert_eq!(owner.held(), Ok(0));
     other.try_lock(b"x", granular::S).unwrap();
 }
+
+/// An owner finds the page of the one who had its slot before, and takes its first weak lock there.
+#[test]
+fn a_page_is_found_by_the_next_owner() {
+    let manager = Manager::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    for turn in 1..4u64 {
+        let owner = session.owner().unwrap();
+        owner.lock(b"x", shared::S).unwrap();
+        assert_eq!(session.stats().weak, turn);
+    }
+}

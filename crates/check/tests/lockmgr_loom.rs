@@ -45,13 +45,13 @@ models! {
     loom_three_writers, loom_three_writers_long, loom_three_writers_control:
         writers(3), 2, 3, [Flaw::Lax, Flaw::Deaf];
     loom_weak_and_strong, loom_weak_and_strong_long, loom_weak_and_strong_control:
-        weak_and_strong(1), 4, 5, [Flaw::Lax, Flaw::Deaf];
+        weak_and_strong(1), 4, 5, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
     loom_weak_twice_and_strong, loom_weak_twice_and_strong_long, loom_weak_twice_and_strong_control:
         weak_and_strong(2), 3, 4, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
     loom_two_weak_and_strong, loom_two_weak_and_strong_long, loom_two_weak_and_strong_control:
-        two_weak_and_strong(), 2, 3, [Flaw::Lax, Flaw::Deaf];
+        two_weak_and_strong(), 2, 3, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
     loom_weak_given_back, loom_weak_given_back_long, loom_weak_given_back_control:
-        weak_given_back(), 4, 6, [Flaw::Lax, Flaw::Deaf];
+        weak_given_back(), 4, 6, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
     loom_opening, loom_opening_long, loom_opening_control:
         opening(), 3, 4, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
     loom_first_weak_lock, loom_first_weak_lock_long, loom_first_weak_lock_control:

@@ -210,27 +210,33 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         mode: Mode,
         taken: Taken,
     ) -> Result<bool, Error> {
-        let Some(page) = self.weak_page()? else {
-            match self.make_weak_page() {
-                Ok(()) => self.weak_page()?,
-                // There may be room for a request still.
-                Err(error) if crate::room::is_short(&error) => return Ok(false),
-                Err(error) => return Err(error),
-            };
-            return match self.weak_take(name, spot, mode) {
-                Taken::Yes => Ok(true),
-                Taken::No => Ok(false),
-                Taken::Closed(at, old) => self.weak_undo(spot, at, old),
-            };
-        };
         if let Taken::Closed(at, old) = taken {
             return self.weak_undo(spot, at, old);
         }
         let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
         let seen = get(bias);
+        if seen % 2 != 0 || name.bytes.len() > LENGTH_MAX {
+            return Ok(false);
+        }
+        if self.known_page().is_none() {
+            if self.weak_page()?.is_none() {
+                match self.make_weak_page() {
+                    Ok(()) => self.weak_page()?,
+                    // There may be room for a request still.
+                    Err(error) if crate::room::is_short(&error) => return Ok(false),
+                    Err(error) => return Err(error),
+                };
+            }
+            match self.weak_take(name, spot, mode) {
+                Taken::Yes => return Ok(true),
+                Taken::No => {}
+                Taken::Closed(at, old) => return self.weak_undo(spot, at, old),
+            }
+        }
+        let Some(page) = self.known_page() else { return Ok(false) };
         match self.entry_of(page, name) {
-            Some(found) if seen % 2 == 0 => self.weak_again(page, found, bias, seen, spot, mode),
-            _ => Ok(false),
+            Some(found) => self.weak_again(page, found, bias, seen, spot, mode),
+            None => Ok(false),
         }
     }
 
