@@ -7,7 +7,7 @@ mod deaths;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchwork_lockmgr::{Error, Manager, Mode, Options, Owner, granular};
 use latchwork_machine::Shared;
@@ -297,6 +297,7 @@ fn random_kills(rounds: u64) {
     let path = fresh("random");
     let manager = open(&path);
     let mut random = Random(0x1234_5678);
+    let since = Instant::now();
     let mut peers: Vec<Child> = (0..3).map(|s| start(&path, "", 0, s + 1, 1 << 40)).collect();
     for round in 0..rounds {
         // A child is at work after some 3 ms.
@@ -307,6 +308,13 @@ fn random_kills(rounds: u64) {
         peers[at].wait().unwrap();
         work(&manager, round + 7, 20);
         peers[at] = start(&path, "", 0, round + 100, 1 << 40);
+        if (round + 1) % 5_000 == 0 {
+            println!(
+                "{} kills, {:.0} a second",
+                round + 1,
+                (round + 1) as f64 / since.elapsed().as_secs_f64()
+            );
+        }
     }
     for mut peer in peers {
         assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
