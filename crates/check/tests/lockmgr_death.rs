@@ -276,6 +276,50 @@ fn kept_for_recovery_at_every_step() {
     assert!(reached >= 12, "only {reached} steps");
 }
 
+/// A closer dies between moving a weak lock and noting that it has. While it is swept, the lock's
+/// owner makes the moved request its own, gives it back, and keeps it as its spare one.
+#[test]
+fn what_a_dead_closer_moved_is_the_owners() {
+    let path = fresh("adopted");
+    let manager = open(&path);
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    for name in 0..5u64 {
+        owner.lock(&name.to_le_bytes(), granular::IS).unwrap();
+    }
+    let ended = start(&path, "weak lock moved", 1, 3, 1 << 40).wait().unwrap();
+    assert_eq!(ended.code(), None, "the closer was not killed, it failed");
+    std::thread::scope(|scope| {
+        let manager = &manager;
+        let sweeper = scope.spawn(move || {
+            let session = manager.session().unwrap();
+            deaths::stop_at("about to finish a sweep");
+            assert_eq!(session.sweep(), Ok(1));
+            let other = session.owner().unwrap();
+            (100..140u64).for_each(|n| other.lock(&n.to_le_bytes(), granular::X).unwrap());
+            other.release_all().unwrap();
+        });
+        deaths::until_stopped();
+        for name in 0..5u64 {
+            owner.lock(&name.to_le_bytes(), granular::IS).unwrap();
+            owner.release_object(&name.to_le_bytes()).unwrap();
+        }
+        deaths::go_on();
+        sweeper.join().unwrap();
+    });
+    for name in 0..40u64 {
+        owner.lock(&name.to_le_bytes(), granular::X).unwrap();
+    }
+    assert_eq!(owner.held(), Ok(40));
+    for name in 0..40u64 {
+        owner.unlock(&name.to_le_bytes()).unwrap();
+    }
+    drop(owner);
+    drop(session);
+    all_is_well(&manager, "adopted");
+    let _ = std::fs::remove_file(&path);
+}
+
 #[test]
 fn the_proof_can_fail() {
     let path = fresh("control");

@@ -1,8 +1,9 @@
 //! What is done when a process has died, at any instruction. `docs/death.md` has the steps.
 
+use core::sync::atomic::Ordering::Acquire;
 use std::collections::HashSet;
 
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Dead, Fate, Offset};
 
 use crate::latch::Latched;
@@ -16,7 +17,6 @@ use crate::note;
 use crate::owner::{OwnerId, reason_number};
 use crate::queue::State;
 use crate::session::Session;
-use crate::verdict::Verdict;
 use crate::weak::Entry;
 use crate::{Error, Reason};
 
@@ -325,11 +325,7 @@ impl<M: ConstMachine> Session<M> {
             self.point("dead owner's request taken");
             self.thread.free(Offset::<Request<M>>::from_raw(at))?;
         }
-        let verdict = get(&cell.verdict) as u32;
-        if verdict != 0 {
-            put(&cell.verdict, 0);
-            self.thread.free(Offset::<Verdict<M>>::from_raw(verdict))?;
-        }
+        self.drop_verdict(cell)?;
         put(&cell.held, 0);
         put(&cell.ranges, 0);
         put(&cell.bell, 0);
@@ -415,7 +411,9 @@ impl<M: ConstMachine> Session<M> {
             found.insert(page);
             let page: &OwnerPage<M> = self.region().resolve(Offset::from_raw(page))?;
             for cell in &page.owners {
-                found.extend([get(&cell.weak), get(&cell.verdict) as u32]);
+                // Acquire: synchronizes with the Release in `drop_verdict`. Where a verdict was taken
+                // away, its new generation is seen.
+                found.extend([get(&cell.weak), cell.verdict.load(Acquire) as u32]);
                 if get(&cell.state) != LIVE {
                     found.extend(self.own_list(cell)?);
                 }

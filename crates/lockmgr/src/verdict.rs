@@ -71,12 +71,34 @@ impl<M: ConstMachine> Session<M> {
         verdict: Cell<'_, Verdict<M>, M>,
     ) -> Result<(), Error> {
         let old = get(&cell.verdict);
+        self.adopt_verdict(old)?;
         put(&cell.verdict, u64::from(verdict.offset().raw()));
         verdict.publish();
         if old != 0 {
-            self.thread.free(Offset::<Verdict<M>>::from_raw(old as u32))?;
+            self.free_verdict(old)?;
         }
         Ok(())
+    }
+
+    /// Before a verdict is taken from its place: who wrote it may have died before it noted that it
+    /// was done, and who sweeps that one is not to free it, too.
+    fn adopt_verdict(&self, at: u64) -> Result<(), Error> {
+        match at as u32 {
+            0 => Ok(()),
+            at => Ok(self.thread.adopt(Offset::<Verdict<M>>::from_raw(at))?),
+        }
+    }
+
+    /// Frees an owner's verdict, if it has one. For the owner, or who buries it.
+    pub(crate) fn drop_verdict(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+        let at = get(&cell.verdict);
+        self.adopt_verdict(at)?;
+        put(&cell.verdict, 0);
+        if at == 0 { Ok(()) } else { self.free_verdict(at) }
+    }
+
+    fn free_verdict(&self, at: u64) -> Result<(), Error> {
+        Ok(self.thread.free(Offset::<Verdict<M>>::from_raw(at as u32))?)
     }
 
     fn read_verdict(&self, at: u32) -> Result<Vec<Link>, Error> {
@@ -116,8 +138,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Ok(error);
         }
         let links = self.session.read_verdict(at as u32)?;
-        put(&self.cell.verdict, 0);
-        self.session.thread.free(Offset::<Verdict<M>>::from_raw(at as u32))?;
+        self.session.drop_verdict(self.cell)?;
         Ok(Error::Deadlock(links))
     }
 }

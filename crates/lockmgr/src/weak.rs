@@ -363,6 +363,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let request = self.session.request(moved)?;
         let own = self.find_own(latched, object_at, object)?;
         if entry.count != 0 && own == 0 {
+            // The closer may have died before it noted that it was done, and this request may have
+            // left its queue, and be our spare one, when that one is swept.
+            self.session.thread.adopt(Offset::<Request<M>>::from_raw(moved))?;
             put(&request.count, entry.count);
             put(&request.mark, get(&page.marks[at]));
             self.adopt(moved, request)?;

@@ -224,6 +224,26 @@ impl<M: ConstMachine> Thread<M> {
         }
         Ok(())
     }
+
+    /// Gives a cell in use the next generation, so that it is no more the one that another thread
+    /// took: should that one have died before it struck its note, who sweeps it leaves the cell
+    /// alone. For a cell that is about to be led to by nothing but this thread's own structures,
+    /// while those who would look for it are kept out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotInUse`], [`Error::OutOfRange`], [`Error::Forked`].
+    pub fn adopt<T: Plain>(&self, offset: Offset<T>) -> Result<(), Error> {
+        self.slot()?;
+        let link = self.region.link(offset.raw())?;
+        let (generation, next) = unpack(link.load(Relaxed));
+        if next != USED {
+            return Err(Error::NotInUse(offset.raw()));
+        }
+        // Release: whoever sees the cell led to by nothing any more sees this first.
+        link.store(pack(generation.wrapping_add(1), USED), Release);
+        Ok(())
+    }
 }
 
 /// What a region holds that cannot be.
