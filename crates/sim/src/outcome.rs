@@ -33,7 +33,8 @@ pub struct Outcome {
     pub accesses: u64,
     /// Switches from one thread to another on a processor.
     pub switches: u64,
-    /// What the host took.
+    /// What it took of a processor of the host; what other programs took of it meanwhile is not
+    /// counted.
     pub host: Duration,
     /// Where the cycles went, the dearest first: by label, with the offset in it.
     pub misses: Vec<(String, Misses)>,
@@ -65,6 +66,15 @@ impl Outcome {
             misses,
         }
     }
+}
+
+/// What this host thread has had of a processor.
+pub(crate) fn spent() -> Duration {
+    let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes to `spent` alone.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut spent) };
+    assert!(failed == 0, "every Linux has this clock");
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
 
 /// Drops the numbers of things that there are many of.

@@ -20,7 +20,7 @@ use crate::line::{Cost, Line};
 use crate::machine::Simulated;
 use crate::memory::Store;
 use crate::os::Cpu;
-use crate::outcome::{Outcome, Stuck, ThreadState};
+use crate::outcome::{Outcome, Stuck, ThreadState, spent};
 use crate::rng::Rng;
 use crate::spec::Spec;
 use crate::topology::Topology;
@@ -324,7 +324,7 @@ impl Simulation {
             explorer.begin(world.threads.len());
         }
         let _running = Running::new(world);
-        let started = std::time::Instant::now();
+        let started = spent();
         loop {
             let next = step();
             match next {
@@ -334,7 +334,7 @@ impl Simulation {
                 Step::Stuck(stuck) => return Err(Box::new(stuck)),
             }
         }
-        Ok(world_now(|w| Outcome::new(w, started.elapsed())))
+        Ok(world_now(|w| Outcome::new(w, spent() - started)))
     }
 }
 

@@ -58,7 +58,7 @@ pub struct Point {
     pub weak: Option<f64>,
     /// Accesses to shared memory that were simulated.
     pub accesses: u64,
-    /// Seconds that the host took.
+    /// Seconds of a processor of the host.
     pub host_s: f64,
     /// Where the waiting was, the dearest first.
     #[serde(skip)]

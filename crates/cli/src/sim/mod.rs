@@ -43,8 +43,8 @@ pub(crate) enum What {
 /// Run a workload under some latches, by numbers of threads
 ///
 /// Thread n is pinned to processor n, so sockets fill one after another; more threads than
-/// processors share them. The same seed gives the same result on any host. Exits with 1 if a
-/// latch's threads are stuck.
+/// processors share them. The same seed gives the same result on any host, but for the fields
+/// host_.., which tell what the simulation itself took. Exits with 1 if a latch's threads are stuck.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork sim run --machine broadwell-ex-192 --workload hash-table

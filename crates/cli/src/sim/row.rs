@@ -28,12 +28,16 @@ pub(super) struct Row {
     p50_ns: f64,
     pub(super) p99_ns: f64,
     pub(super) fairness: f64,
-    runs: usize,
+    pub(super) runs: usize,
     pub(super) noisy: bool,
     max_ns: f64,
     near_per_op: f64,
     far_per_op: f64,
-    accesses: f64,
+    pub(super) accesses: f64,
+    /// What the runs took of a processor of the host, in the mean: no seed decides this.
+    pub(super) host_s: f64,
+    /// Accesses that were simulated in each of those seconds.
+    host_accesses_per_s: f64,
     /// Throughput over the first latch's, the median of the seeds' own ratios.
     pub(super) ratio: Option<f64>,
     ratio_to: Option<&'static str>,
@@ -98,6 +102,7 @@ impl Row {
         let theirs: Vec<f64> = first.iter().map(|point| point.ops_per_s).collect();
         let same = first.first().is_some_and(|point| point.subject == cell[0].subject);
         let ratio = if same { None } else { Ratio::paired(&speeds, &theirs) };
+        let host_s: f64 = of(|point| point.host_s).iter().sum();
         let point = &cell[0];
         Self {
             bench: "sim",
@@ -121,6 +126,10 @@ impl Row {
             near_per_op: middle(|point| point.near_per_op),
             far_per_op: middle(|point| point.far_per_op),
             accesses: middle(|point| point.accesses as f64),
+            host_s: rounded(host_s / cell.len() as f64),
+            host_accesses_per_s: rounded(
+                cell.iter().map(|p| p.accesses as f64).sum::<f64>() / host_s,
+            ),
             ratio: ratio.map(|ratio| rounded(ratio.mid)),
             ratio_to: ratio.and(first.first()).map(|point| point.subject),
             linear: None,

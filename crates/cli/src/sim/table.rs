@@ -57,7 +57,17 @@ pub(super) fn print(
         out,
     )?;
     let wait = |row: &Row| output::time(row.p99_ns as u64);
-    figure(cells, rows, "99 of 100 waits for the latch were no longer", wait, out)
+    figure(cells, rows, "99 of 100 waits for the latch were no longer", wait, out)?;
+    let (accesses, host_s) = rows.iter().fold((0.0, 0.0), |sum, row| {
+        (sum.0 + row.accesses * row.runs as f64, sum.1 + row.host_s * row.runs as f64)
+    });
+    writeln!(
+        out,
+        "\n{:.1} million accesses took {} of this host's processors: {:.1} million a second",
+        accesses / 1e6,
+        output::time((host_s * 1e9) as u64),
+        accesses / 1e6 / host_s.max(1e-9),
+    )
 }
 
 /// Cycles inside and outside, and of which latches, if they differ.
