@@ -10,17 +10,30 @@ use std::collections::BinaryHeap;
 const SPAN: u64 = 8192;
 const WORDS: usize = SPAN as usize / 64;
 
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// An event of the wheel. Nodes lie side by side and the one freed last is taken next, so that those
+/// in use are in the host's first cache, which a list for each slot would not be.
+#[derive(Clone, Copy)]
+struct Node<T> {
+    event: T,
+    next: u32,
+}
+
 /// Events by time.
 pub(crate) struct Events<T> {
-    slots: Vec<Vec<T>>,
+    /// Of each slot the last event, whose `next` is the first one's; or none.
+    slots: Box<[u32; SPAN as usize]>,
+    nodes: Vec<Node<T>>,
+    /// The first of the free nodes.
+    free: u32,
     /// Which slots hold events.
     full: [u64; WORDS],
     /// Which words of `full` are not zero.
     words: u128,
     /// The time of the last event popped; nothing is due earlier.
     now: u64,
-    /// How many events of the slot of `now` have been popped.
-    popped: usize,
     /// When the next event is due.
     next: u64,
     far: BinaryHeap<Reverse<(u64, u64, T)>>,
@@ -30,11 +43,12 @@ pub(crate) struct Events<T> {
 impl<T: Copy + Ord> Events<T> {
     pub(crate) fn new() -> Self {
         Self {
-            slots: (0..SPAN).map(|_| Vec::new()).collect(),
+            slots: Box::new([NONE; SPAN as usize]),
+            nodes: Vec::new(),
+            free: NONE,
             full: [0; WORDS],
             words: 0,
             now: 0,
-            popped: 0,
             next: u64::MAX,
             far: BinaryHeap::new(),
             pushed: 0,
@@ -63,9 +77,23 @@ impl<T: Copy + Ord> Events<T> {
     #[inline]
     fn near(&mut self, at: u64, event: T) {
         let slot = (at % SPAN) as usize;
-        self.slots[slot].push(event);
-        self.full[slot / 64] |= 1 << (slot % 64);
-        self.words |= 1 << (slot / 64);
+        let last = self.slots[slot];
+        let mut node = self.free;
+        if node == NONE {
+            node = self.nodes.len() as u32;
+            self.nodes.push(Node { event, next: node });
+        } else {
+            self.free = self.nodes[node as usize].next;
+            self.nodes[node as usize] = Node { event, next: node };
+        }
+        self.slots[slot] = node;
+        if last == NONE {
+            self.full[slot / 64] |= 1 << (slot % 64);
+            self.words |= 1 << (slot / 64);
+        } else {
+            let first = std::mem::replace(&mut self.nodes[last as usize].next, node);
+            self.nodes[node as usize].next = first;
+        }
     }
 
     /// Takes the next event, and its time.
@@ -84,16 +112,20 @@ impl<T: Copy + Ord> Events<T> {
             }
         }
         let slot = (self.now % SPAN) as usize;
-        let event = self.slots[slot][self.popped];
-        self.popped += 1;
-        if self.popped == self.slots[slot].len() {
-            self.slots[slot].clear();
-            self.popped = 0;
+        let last = self.slots[slot];
+        let first = self.nodes[last as usize].next;
+        let Node { event, next } = self.nodes[first as usize];
+        self.nodes[first as usize].next = self.free;
+        self.free = first;
+        if first == last {
+            self.slots[slot] = NONE;
             self.full[slot / 64] &= !(1 << (slot % 64));
             if self.full[slot / 64] == 0 {
                 self.words &= !(1 << (slot / 64));
             }
             self.next = self.find(slot);
+        } else {
+            self.nodes[last as usize].next = next;
         }
         Some((self.now, event))
     }
