@@ -15,6 +15,7 @@
 
 mod events;
 mod explore;
+mod fiber;
 mod line;
 mod machine;
 mod memory;

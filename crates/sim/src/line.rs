@@ -4,6 +4,8 @@
 //! requester is one near the last owner is decided by the machine's `near_bias`. Threads that only
 //! look at a line wait until it is taken from their core, and then ask for it again, all of them.
 
+use std::collections::VecDeque;
+
 use crate::spec::{Spec, States};
 use crate::topology::Cores;
 use crate::world::{Event, State, World};
@@ -24,21 +26,26 @@ pub(crate) enum Kind {
 /// Who asks for a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    thread: usize,
+    address: usize,
+    arrival: u64,
+    /// Narrow, for queues are long and searched.
+    thread: u32,
     /// The thread itself waits; if not, its store buffer.
     itself: bool,
     kind: Kind,
-    address: usize,
-    arrival: u64,
 }
 
 impl Request {
     pub(crate) fn own(thread: usize, kind: Kind, address: usize, arrival: u64) -> Self {
-        Self { thread, itself: true, kind, address, arrival }
+        Self { address, arrival, thread: thread as u32, itself: true, kind }
     }
 
     pub(crate) fn buffer(thread: usize, address: usize, arrival: u64) -> Self {
-        Self { thread, itself: false, kind: Kind::Store, address, arrival }
+        Self { address, arrival, thread: thread as u32, itself: false, kind: Kind::Store }
+    }
+
+    fn thread(&self) -> usize {
+        self.thread as usize
     }
 }
 
@@ -54,7 +61,7 @@ pub(crate) struct Line {
     last: usize,
     free_at: u64,
     serve_due: bool,
-    queue: Vec<Request>,
+    queue: VecDeque<Request>,
     pub(crate) watchers: Vec<usize>,
 }
 
@@ -141,7 +148,7 @@ impl World {
                 last: core,
                 free_at: 0,
                 serve_due: false,
-                queue: Vec::new(),
+                queue: VecDeque::new(),
                 watchers: Vec::new(),
             });
         }
@@ -160,9 +167,9 @@ impl World {
 
     pub(crate) fn ask(&mut self, line: usize, request: Request) {
         if request.itself {
-            self.threads[request.thread].state = State::Missing(line);
+            self.threads[request.thread()].state = State::Missing(line);
         }
-        self.lines[line].queue.push(request);
+        self.lines[line].queue.push_back(request);
         self.serve_by(line, request.arrival);
     }
 
@@ -190,8 +197,10 @@ impl World {
         let now = self.now;
         self.lines[line].serve_due = false;
         let Some(index) = self.pick(line) else { return };
-        let request = self.lines[line].queue.remove(index);
-        let core = self.threads[request.thread].core;
+        // Copied here: to copy what `remove` returns is slow, in pieces of odd sizes.
+        let request = self.lines[line].queue[index];
+        self.lines[line].queue.remove(index);
+        let core = self.threads[request.thread()].core;
         if self.lines[line].has(core, request.kind) {
             // It came with another access of the same core.
             self.granted(&request, now.max(request.arrival) + self.cost.l1);
@@ -236,9 +245,9 @@ impl World {
             // An atomic operation takes its time once its line is there, and the others theirs.
             let atomic = request.kind == Kind::Atomic;
             let work = if atomic { self.cost.atomic_hit } else { RETIRE };
-            self.resume(request.thread, done + work);
+            self.resume(request.thread(), done + work);
         } else {
-            self.push(done, Event::Commit(request.thread));
+            self.push(done, Event::Commit(request.thread()));
         }
     }
 
@@ -251,8 +260,7 @@ impl World {
         let topology = &self.spec.topology;
         let here = topology.socket_of(l.last);
         let stay = self.rng.chance(self.spec.coherence.near_bias);
-        let wanted =
-            |r: &Request| (topology.socket_of(self.threads[r.thread].core) == here) == stay;
+        let wanted = |r: &Request| (usize::from(self.sockets[r.thread()]) == here) == stay;
         Some(l.queue.iter().position(wanted).unwrap_or(0))
     }
 
@@ -298,7 +306,7 @@ impl World {
             t.time = t.time.max(arrival);
             t.state = State::Missing(line);
             let request = Request::own(thread, Kind::Load, address, t.time);
-            self.lines[line].queue.push(request);
+            self.lines[line].queue.push_back(request);
         }
         self.lines[line].watchers = watchers;
     }

@@ -6,10 +6,11 @@ use latchwork_machine::{
     Chain, Clock, ConstMachine, Deadline, Level, Machine, Native, Place, Slots, Waited, Word,
 };
 
+use crate::fiber::{suspend, with};
 use crate::memory::{drain, load, watch};
+use crate::os;
 use crate::word::Cell;
-use crate::world::with;
-use crate::{os, world};
+use crate::world::World;
 
 /// A machine made of software, as far as locks can see it.
 ///
@@ -40,20 +41,10 @@ impl Machine for Simulated {
         true
     }
 
+    #[inline]
     fn relax() {
-        let back = with(|world, me| match world.explorer.is_some() {
-            true => {
-                world.step_back(me);
-                true
-            }
-            false => {
-                let pause = world.cost.pause;
-                world.spend(me, pause);
-                false
-            }
-        });
-        if back == Some(true) {
-            world::suspend();
+        if with(World::pause) == Some(true) {
+            suspend();
         }
     }
 
@@ -150,11 +141,13 @@ pub fn touch<T>(data: &T) {
 /// The number of the simulated thread that asks, and its clock in nanoseconds; nothing outside.
 ///
 /// Costs no simulated time: it is for workloads, not for locks.
+#[inline]
 pub fn clock() -> Option<(usize, f64)> {
     with(|world, me| (me, world.threads[me].time as f64 / world.spec.ghz))
 }
 
 /// Lets the calling simulated thread compute for so many cycles.
+#[inline]
 pub fn work(cycles: u64) {
     with(|world, me| world.spend(me, cycles));
 }

@@ -7,8 +7,9 @@
 
 use latchwork_machine::Clock;
 
+use crate::fiber::{suspend, with};
 use crate::line::{Kind, Request};
-use crate::world::{Event, State, World, suspend, with};
+use crate::world::{Event, State, World};
 
 /// A store that others cannot see yet.
 #[derive(Clone, Copy, Debug)]
@@ -108,20 +109,41 @@ impl World {
     /// Lets the thread compute.
     #[inline]
     pub(crate) fn spend(&mut self, me: usize, cycles: u64) {
-        let cpu = self.threads[me].cpu;
-        let slowed = match self.sibling_runs(cpu) {
+        let cycles = if self.spec.topology.smt > 1 { self.shared(me, cycles) } else { cycles };
+        self.threads[me].time += cycles;
+    }
+
+    /// How long it takes beside the other hardware threads of a core.
+    fn shared(&self, me: usize, cycles: u64) -> u64 {
+        match self.sibling_runs(me) {
             true => (cycles as f64 * self.spec.costs.smt_share) as u64,
             false => cycles,
-        };
-        self.threads[me].time += slowed;
+        }
+    }
+
+    /// Lets the thread pause in a loop; true if it is to suspend.
+    #[inline]
+    pub(crate) fn pause(&mut self, me: usize) -> bool {
+        if self.explorer.is_some() {
+            self.step_back(me);
+            return true;
+        }
+        self.spend(me, self.cost.pause);
+        false
     }
 
     /// Whether all that happens before this thread's time has happened; if not, it is to suspend.
     #[inline]
     fn in_order(&mut self, me: usize) -> bool {
         self.accesses += 1;
-        let time = self.threads[me].time;
-        if self.cpus[self.threads[me].cpu].preempt {
+        let (time, cpu) = (self.threads[me].time, self.threads[me].cpu);
+        let goes_on = self.horizon() >= time && self.accesses <= self.limit;
+        goes_on && !self.cpus[cpu].preempt || self.passes(me, time, cpu)
+    }
+
+    /// What `in_order` says if somebody is first, or something is to be looked at.
+    fn passes(&mut self, me: usize, time: u64, cpu: usize) -> bool {
+        if self.cpus[cpu].preempt {
             self.preempt(me, time);
             return false;
         }
@@ -154,10 +176,7 @@ impl World {
 
     fn load(&mut self, me: usize, address: usize) -> Access {
         if self.explorer.is_some() {
-            return match self.point(me) {
-                false => Access::Later,
-                true => self.forwarded(me, address).map_or(Access::Now, Access::Forwarded),
-            };
+            return self.load_at_point(me, address);
         }
         if !self.in_order(me) {
             return Access::Later;
@@ -175,6 +194,13 @@ impl World {
         }
         self.ask(line, Request::own(me, Kind::Load, address, self.threads[me].time));
         Access::Granted
+    }
+
+    fn load_at_point(&mut self, me: usize, address: usize) -> Access {
+        match self.point(me) {
+            false => Access::Later,
+            true => self.forwarded(me, address).map_or(Access::Now, Access::Forwarded),
+        }
     }
 
     fn store(&mut self, me: usize, store: Store) -> Access {

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use latchwork_machine::{Clock, Deadline, Waited};
 
-use crate::world::{Event, State, TIME_MAX, World, suspend, with};
+use crate::fiber::{suspend, with};
+use crate::world::{Event, State, TIME_MAX, World};
 
 /// Looks after which a waiter in `spin_until` yields, if others want its processor.
 const LOOKS: u64 = 64;
@@ -84,24 +85,19 @@ impl World {
         self.spec.cycles(us * 1000.0)
     }
 
-    /// Whether the other hardware thread of this one's core is busy.
+    /// Whether another hardware thread of a thread's core is busy.
     #[inline]
-    pub(crate) fn sibling_runs(&self, cpu: usize) -> bool {
-        let topology = &self.spec.topology;
-        if topology.smt == 1 {
-            return false;
-        }
-        let per_socket = topology.caches * topology.cores;
-        let whole = per_socket * topology.smt;
-        let (base, within) = (cpu - cpu % whole, cpu % whole);
-        let siblings = (0..topology.smt).map(|n| base + (within + n * per_socket) % whole);
-        siblings.skip(1).any(|other| self.cpus[other].running.is_some())
+    pub(crate) fn sibling_runs(&self, me: usize) -> bool {
+        let t = &self.threads[me];
+        self.busy[t.core] > u16::from(self.cpus[t.cpu].running.is_some())
     }
 
     /// Puts a thread on a processor, or in its queue.
     pub(crate) fn place(&mut self, thread: usize, cpu: usize, at: u64) {
         self.threads[thread].cpu = cpu;
-        self.threads[thread].core = self.spec.topology.core_of(cpu);
+        let core = self.spec.topology.core_of(cpu);
+        self.threads[thread].core = core;
+        self.sockets[thread] = self.spec.topology.socket_of(core) as u16;
         if self.cpus[cpu].running.is_none() {
             self.start(thread, cpu, at);
         } else {
@@ -114,9 +110,10 @@ impl World {
     fn start(&mut self, thread: usize, cpu: usize, at: u64) {
         let slice = self.us(self.spec.os.slice_us);
         let c = &mut self.cpus[cpu];
-        c.running = Some(thread);
+        let idle = c.running.replace(thread).is_none();
         c.preempt = false;
         c.slice_ends = at + slice;
+        self.busy[self.threads[thread].core] += u16::from(idle);
         self.resume(thread, at);
         if !self.cpus[cpu].queue.is_empty() {
             self.slice_by(cpu, at);
@@ -166,7 +163,8 @@ impl World {
     pub(crate) fn leave(&mut self, thread: usize, at: u64) {
         let cpu = self.threads[thread].cpu;
         let at = at + self.us(self.spec.os.switch_us);
-        self.cpus[cpu].running = None;
+        let busy = self.cpus[cpu].running.take().is_some();
+        self.busy[self.threads[thread].core] -= u16::from(busy);
         self.cpus[cpu].preempt = false;
         if let Some(next) = self.cpus[cpu].queue.pop_front() {
             self.switches += 1;

@@ -59,6 +59,8 @@ pub struct Topology {
     far: u8,
     in_socket: Vec<Cores>,
     in_cache: Vec<Cores>,
+    /// Of each core its socket and its cache, for who looks them up often: a division is slow.
+    seats: Vec<(u16, u16)>,
 }
 
 impl Topology {
@@ -93,7 +95,9 @@ impl Topology {
             sets
         };
         let (in_socket, in_cache) = (group(caches * cores), group(cores));
-        Ok(Self { sockets, caches, cores, smt, hops, far, in_socket, in_cache })
+        let seat = |core| ((core / (caches * cores)) as u16, (core / cores) as u16);
+        let seats = (0..sockets * caches * cores).map(seat).collect();
+        Ok(Self { sockets, caches, cores, smt, hops, far, in_socket, in_cache, seats })
     }
 
     /// All cores.
@@ -116,12 +120,12 @@ impl Topology {
 
     /// The socket of a core.
     pub fn socket_of(&self, core: usize) -> usize {
-        core / (self.caches * self.cores)
+        usize::from(self.seats[core].0)
     }
 
     /// The last-level cache of a core.
     pub fn cache_of(&self, core: usize) -> usize {
-        core / self.cores
+        usize::from(self.seats[core].1)
     }
 
     /// Where a cpu is, as latches see it.

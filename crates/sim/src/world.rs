@@ -5,17 +5,15 @@
 //! touched in the order of simulated time, by one host thread, and the same seed gives the same
 //! run on any host.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ptr::NonNull;
 
-use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult, Yielder};
+use corosensei::Yielder;
 use latchwork_machine::{Chain, MAX_SLOTS, Padded, Slot, SlotTable};
 use rustc_hash::FxHashMap;
 
 use crate::events::Events;
 use crate::explore::Explorer;
+use crate::fiber::{Running, fiber, is_running, world_now};
 use crate::line::{Cost, Line};
 use crate::machine::Simulated;
 use crate::memory::Store;
@@ -25,9 +23,6 @@ use crate::rng::Rng;
 use crate::spec::Spec;
 use crate::topology::Topology;
 
-/// A simulated thread's stack on the host.
-const STACK: usize = 128 << 10;
-
 /// Thread numbers that an event can carry.
 const MAX_THREADS: usize = 1 << 16;
 
@@ -36,12 +31,6 @@ pub(crate) const TIME_MAX: u64 = (1 << 52) - 1;
 
 /// The largest number of a thread, a processor or a line.
 const ID_MAX: usize = (1 << 24) - 1;
-
-thread_local! {
-    static WORLD: Cell<Option<NonNull<World>>> = const { Cell::new(None) };
-}
-
-type Fiber = Coroutine<(), (), (), DefaultStack>;
 
 /// What happens next at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +67,7 @@ pub(crate) enum State {
 }
 
 pub(crate) struct Thread {
-    fiber: Option<Fiber>,
-    yielder: *const Yielder<(), ()>,
+    pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) cpu: usize,
     pub(crate) core: usize,
     /// Its clock, in cycles.
@@ -106,8 +94,14 @@ pub(crate) struct World {
     pub(crate) now: u64,
     events: Events<u64>,
     pub(crate) threads: Vec<Thread>,
+    /// The socket of each thread, side by side for who looks for one of a socket.
+    pub(crate) sockets: Vec<u16>,
     pub(crate) current: Option<usize>,
+    /// What the loop in `run` is to do.
+    pub(crate) next: Step,
     pub(crate) cpus: Vec<Cpu>,
+    /// How many of each core's processors run a thread.
+    pub(crate) busy: Vec<u16>,
     pub(crate) lines: Vec<Line>,
     pub(crate) line_of: FxHashMap<usize, usize>,
     pub(crate) parked: FxHashMap<usize, Vec<usize>>,
@@ -123,22 +117,17 @@ pub(crate) struct World {
     pub(crate) limit: u64,
 }
 
-/// Calls `f` with this host thread's simulation, if one of its threads runs.
-#[inline]
-pub(crate) fn with<R>(f: impl FnOnce(&mut World, usize) -> R) -> Option<R> {
-    let mut world = WORLD.get()?;
-    // SAFETY: `Simulation::run` set the pointer to a world that it keeps until it clears it, and
-    // no call of `with` is under way: `f` neither suspends its fiber nor calls `with`.
-    let world = unsafe { world.as_mut() };
-    let current = world.current?;
-    Some(f(world, current))
-}
-
-/// Leaves this fiber for the loop in `run`, which comes back to it when an event says so.
-pub(crate) fn suspend() {
-    let yielder = with(|world, me| world.threads[me].yielder).expect("in a simulated thread");
-    // SAFETY: a fiber's yielder lives on its stack for as long as it runs, and this is that fiber.
-    unsafe { (*yielder).suspend(()) };
+/// What a simulation does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// To run a thread.
+    Thread(usize),
+    /// Nothing: all have ended.
+    End,
+    /// Nothing: nobody can go on.
+    Deadlock,
+    /// Nothing: the limit is reached.
+    Endless,
 }
 
 impl World {
@@ -231,7 +220,10 @@ impl Simulation {
                 now: 0,
                 events: Events::new(),
                 threads: Vec::new(),
+                sockets: Vec::new(),
                 current: None,
+                next: Step::End,
+                busy: vec![0; spec.topology.total_cores()],
                 cpus: (0..cpus).map(|_| Cpu::default()).collect(),
                 lines: Vec::new(),
                 line_of: FxHashMap::default(),
@@ -300,7 +292,7 @@ impl Simulation {
         bodies: Vec<Box<dyn FnOnce() + 'env>>,
     ) -> Result<Outcome, Box<Stuck>> {
         assert!(bodies.len() < MAX_THREADS, "at most {MAX_THREADS} simulated threads");
-        assert!(WORLD.get().is_none(), "a simulation runs on this thread already");
+        assert!(!is_running(), "a simulation runs on this thread already");
         let world = &mut *self.world;
         // A thread may abandon slots by timing out, and take another for each.
         let slots = (bodies.len() * 4 + 64).min(MAX_SLOTS as usize + 1);
@@ -312,115 +304,68 @@ impl Simulation {
         for number in 1..world.slots.len() {
             world.label_slot(slots + number * slot, number);
         }
+        let mut fibers = Vec::new();
         for (number, body) in bodies.into_iter().enumerate() {
             // SAFETY: the fibers that own the bodies end, or are leaked without another look at
             // them, before this function returns.
             let body = unsafe {
                 core::mem::transmute::<Box<dyn FnOnce() + 'env>, Box<dyn FnOnce() + 'static>>(body)
             };
-            world.spawn(number, body);
+            fibers.push(Some(fiber(body)));
+            world.add(number);
         }
         if let Some(explorer) = &mut world.explorer {
             explorer.begin(world.threads.len());
         }
-        let _running = Running::new(world);
+        let mut running = Running::new(world, fibers);
         let started = spent();
+        world_now(World::decide);
         loop {
-            let next = step();
-            match next {
-                Step::Thread(thread) => turn(thread),
-                Step::Again => {}
-                Step::End => break,
-                Step::Stuck(stuck) => return Err(Box::new(stuck)),
+            match world_now(|world| world.next) {
+                Step::Thread(thread) => running.turn(thread),
+                Step::End => return Ok(world_now(|w| Outcome::new(w, spent() - started))),
+                Step::Deadlock => return Err(Box::new(Stuck::Deadlock(world_now(|w| w.states())))),
+                Step::Endless => return Err(Box::new(Stuck::Endless(world_now(|w| w.states())))),
             }
         }
-        Ok(world_now(|w| Outcome::new(w, spent() - started)))
     }
-}
-
-/// Sets and clears the pointer to the running world.
-struct Running;
-
-impl Running {
-    fn new(world: &mut World) -> Self {
-        WORLD.set(Some(NonNull::from(world)));
-        Self
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // After a panic or a deadlock some are in the midst of their work. To unwind them would run
-        // destructors that wait for others.
-        world_now(|world| world.threads.iter_mut().for_each(Thread::leak));
-        WORLD.set(None);
-    }
-}
-
-enum Step {
-    Thread(usize),
-    Again,
-    End,
-    Stuck(Stuck),
-}
-
-/// The world, outside its threads.
-fn world_now<R>(f: impl FnOnce(&mut World) -> R) -> R {
-    let mut world = WORLD.get().expect("within `run`");
-    // SAFETY: as in `with`: it lives, and nobody else looks at it now.
-    f(unsafe { world.as_mut() })
-}
-
-/// Takes the next event; names the thread that is to run.
-fn step() -> Step {
-    world_now(|world| {
-        if world.accesses > world.limit {
-            return Step::Stuck(Stuck::Endless(world.states()));
-        }
-        if world.explorer.is_some() {
-            return match world.choose() {
-                Some(thread) => Step::Thread(thread),
-                None if world.all_done() => Step::End,
-                None => Step::Stuck(Stuck::Deadlock(world.states())),
-            };
-        }
-        let next = world.pop();
-        // A deadline at the end of time is none.
-        let Some((event, epoch)) = next.filter(|_| world.now < TIME_MAX) else {
-            return match world.all_done() {
-                true => Step::End,
-                false => Step::Stuck(Stuck::Deadlock(world.states())),
-            };
-        };
-        match event {
-            Event::Resume(t) if world.threads[t].epoch == epoch => return Step::Thread(t),
-            Event::Timer(t) if world.threads[t].epoch == epoch => world.timer(t),
-            Event::Resume(_) | Event::Timer(_) => {}
-            Event::Serve(line) => world.serve(line),
-            Event::Commit(t) => world.commit(t),
-            Event::Slice(cpu) => world.slice(cpu),
-        }
-        Step::Again
-    })
-}
-
-/// Runs a thread until it suspends or ends.
-fn turn(thread: usize) {
-    let mut fiber = world_now(|world| {
-        world.current = Some(thread);
-        world.threads[thread].fiber.take().expect("a thread that has not ended")
-    });
-    let result = fiber.resume(());
-    world_now(|world| {
-        world.current = None;
-        match result {
-            CoroutineResult::Yield(()) => world.threads[thread].fiber = Some(fiber),
-            CoroutineResult::Return(()) => world.ended(thread),
-        }
-    });
 }
 
 impl World {
+    /// Lets happen what is next, up to where a thread is to run: `next` says which.
+    pub(crate) fn decide(&mut self) {
+        self.next = self.step();
+        self.current = match self.next {
+            Step::Thread(thread) => Some(thread),
+            _ => None,
+        };
+    }
+
+    fn step(&mut self) -> Step {
+        if self.accesses > self.limit {
+            return Step::Endless;
+        }
+        let stuck = |world: &Self| if world.all_done() { Step::End } else { Step::Deadlock };
+        if self.explorer.is_some() {
+            return self.choose().map_or_else(|| stuck(self), Step::Thread);
+        }
+        loop {
+            let next = self.pop();
+            // A deadline at the end of time is none.
+            let Some((event, epoch)) = next.filter(|_| self.now < TIME_MAX) else {
+                return stuck(self);
+            };
+            match event {
+                Event::Resume(t) if self.threads[t].epoch == epoch => return Step::Thread(t),
+                Event::Timer(t) if self.threads[t].epoch == epoch => self.timer(t),
+                Event::Resume(_) | Event::Timer(_) => {}
+                Event::Serve(line) => self.serve(line),
+                Event::Commit(t) => self.commit(t),
+                Event::Slice(cpu) => self.slice(cpu),
+            }
+        }
+    }
+
     fn all_done(&self) -> bool {
         self.threads.iter().all(|t| t.state == State::Done)
     }
@@ -433,19 +378,15 @@ impl World {
         }
     }
 
-    fn spawn(&mut self, number: usize, body: Box<dyn FnOnce()>) {
-        let stack = DefaultStack::new(STACK).expect("memory for a simulated thread's stack");
-        let fiber = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-            with(|world, me| world.threads[me].yielder = yielder);
-            body();
-            crate::memory::end();
-        });
+    /// A thread, at its beginning.
+    fn add(&mut self, number: usize) {
         let cpu = number % self.cpus.len();
+        let core = self.spec.topology.core_of(cpu);
+        self.sockets.push(self.spec.topology.socket_of(core) as u16);
         self.threads.push(Thread {
-            fiber: Some(fiber),
             yielder: core::ptr::null(),
             cpu,
-            core: self.spec.topology.core_of(cpu),
+            core,
             time: 0,
             epoch: 0,
             state: State::Queued,
@@ -463,7 +404,7 @@ impl World {
         }
     }
 
-    fn ended(&mut self, thread: usize) {
+    pub(crate) fn ended(&mut self, thread: usize) {
         let t = &mut self.threads[thread];
         t.state = State::Done;
         t.epoch = t.epoch.wrapping_add(1);
@@ -475,14 +416,5 @@ impl World {
 
     pub(crate) fn topology(&self) -> &Topology {
         &self.spec.topology
-    }
-}
-
-impl Thread {
-    /// Forgets a fiber in the midst of its work, without unwinding it.
-    fn leak(&mut self) {
-        if let Some(fiber) = self.fiber.take() {
-            core::mem::forget(fiber);
-        }
     }
 }
