@@ -62,7 +62,7 @@ impl Machine for Native {
     }
 
     fn heavy_barrier() -> bool {
-        barrier()
+        OURS.pass()
     }
 
     #[inline(always)]
@@ -151,23 +151,51 @@ pub(crate) fn at_thread_exit(key: &AtomicU32, exit: extern "C" fn(*mut libc::c_v
     unsafe { libc::pthread_setspecific(known - 1, core::ptr::dangling()) };
 }
 
+/// A barrier of the kernel's that threads must be registered for, by process.
+pub(crate) struct Expedited {
+    register: MembarrierCommand,
+    pass: MembarrierCommand,
+    known: AtomicU8,
+}
+
 const UNASKED: u8 = 0;
 const ABLE: u8 = 1;
 const UNABLE: u8 = 2;
 
-/// Makes the process's other threads pass a barrier, after registering once for it.
-fn barrier() -> bool {
-    static KNOWN: AtomicU8 = AtomicU8::new(UNASKED);
-    // Relaxed: registering twice does no harm, and the kernel orders the rest.
-    if KNOWN.load(Relaxed) == UNASKED {
-        let able = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
-        KNOWN.store(if able { ABLE } else { UNABLE }, Relaxed);
+/// Reaches the threads of this process.
+static OURS: Expedited = Expedited::new(
+    MembarrierCommand::RegisterPrivateExpedited,
+    MembarrierCommand::PrivateExpedited,
+);
+
+impl Expedited {
+    pub(crate) const fn new(register: MembarrierCommand, pass: MembarrierCommand) -> Self {
+        Self { register, pass, known: AtomicU8::new(UNASKED) }
     }
-    let passed =
-        KNOWN.load(Relaxed) == ABLE && membarrier(MembarrierCommand::PrivateExpedited).is_ok();
-    // SeqCst: whatever the others do, this thread's own accesses are ordered.
-    fence(Ordering::SeqCst);
-    passed
+
+    /// Registers this process, if it is not: false if the system cannot.
+    pub(crate) fn register(&self) -> bool {
+        // Relaxed: registering twice does no harm, and the kernel orders the rest.
+        if self.known.load(Relaxed) == UNASKED {
+            let able = membarrier(self.register).is_ok();
+            self.known.store(if able { ABLE } else { UNABLE }, Relaxed);
+        }
+        self.reaches_us()
+    }
+
+    /// Whether this process is registered.
+    #[inline(always)]
+    pub(crate) fn reaches_us(&self) -> bool {
+        self.known.load(Relaxed) == ABLE
+    }
+
+    /// Makes all threads of registered processes pass a barrier.
+    pub(crate) fn pass(&self) -> bool {
+        let passed = self.register() && membarrier(self.pass).is_ok();
+        // SeqCst: whatever the others do, this thread's own accesses are ordered.
+        fence(Ordering::SeqCst);
+        passed
+    }
 }
 
 pub(crate) fn wait(

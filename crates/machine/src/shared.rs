@@ -10,11 +10,14 @@ use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence};
+use core::sync::atomic::{
+    AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence,
+};
 
+use rustix::thread::MembarrierCommand;
 use rustix::thread::futex::Flags;
 
-use crate::native::{SPIN_NS, at_thread_exit, now, wait, wake};
+use crate::native::{Expedited, SPIN_NS, at_thread_exit, now, wait, wake};
 use crate::slot::{Slot, SlotTable};
 use crate::{
     Chain, Clock, ConstMachine, Deadline, Level, MAX_SLOTS, Machine, Native, Place, Slots, Waited,
@@ -27,6 +30,10 @@ pub struct Shared;
 
 /// How many mappings one process may have attached at a time.
 const MAPPINGS: usize = 64;
+
+/// Reaches the threads of all processes that have something attached.
+static ALL: Expedited =
+    Expedited::new(MembarrierCommand::RegisterGlobalExpedited, MembarrierCommand::GlobalExpedited);
 
 /// What a mapping begins with; the slots follow at the next multiple of 64.
 #[repr(C, align(64))]
@@ -184,6 +191,7 @@ impl Shared {
         let slots = header.slots.load(Relaxed);
         check(base, length, slots)?;
         let length = length.max(reserved);
+        ALL.register();
         let index = claim().ok_or(AttachError::TooMany)?;
         let entry = &ATTACHED[index];
         entry.slots.store(slots, Relaxed);
@@ -276,17 +284,23 @@ impl Machine for Shared {
         fence(order);
     }
 
-    /// A SeqCst fence: `membarrier` reaches other processes only if they registered for it, and
-    /// whether each peer has cannot be known. So the quick side pays its share here.
+    /// Free where the kernel's barrier reaches this process, as it does since the first mapping was
+    /// attached; a fence where it does not, so that no peer has to know.
     #[inline(always)]
     fn light_barrier() {
-        fence(Ordering::SeqCst);
+        if ALL.reaches_us() {
+            // SeqCst, for the compiler alone.
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            // SeqCst: the other half is the fence in `heavy_barrier`.
+            fence(Ordering::SeqCst);
+        }
     }
 
+    /// Reaches all processes that registered for it: those who have a mapping attached. False if this
+    /// process may not call it; then it must not rely on a peer's light barrier.
     fn heavy_barrier() -> bool {
-        // SeqCst: the other half of `light_barrier`.
-        fence(Ordering::SeqCst);
-        true
+        ALL.pass()
     }
 
     #[inline(always)]
