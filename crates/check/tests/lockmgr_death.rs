@@ -19,7 +19,12 @@ fn options() -> latchwork_region::Options {
 
 fn open(path: &Path) -> Manager<Shared> {
     let region = Region::<Shared>::open_or_create(path, &options()).unwrap();
-    Manager::new(region, granular::modes(), Options::default()).unwrap()
+    Manager::new(region, granular::modes(), keeping()).unwrap()
+}
+
+/// So that what `come_back` locks is soon kept for it.
+fn keeping() -> Options {
+    Options { keep_after: 2, ..Options::default() }
 }
 
 struct Random(u64);
@@ -66,7 +71,7 @@ fn work(manager: &Manager<Shared>, seed: u64, rounds: u64) {
     }
 }
 
-/// Locks one name again and again, as one does whose requests stay idle in between.
+/// Locks one name again and again, as one does for whom it is kept.
 fn come_back(owner: &Owner<'_, Shared>, random: &mut Random) -> bool {
     for name in [random.below(5), 200_000 + random.below(40)] {
         for _ in 0..random.below(5) {
@@ -117,14 +122,14 @@ fn start(path: &Path, step: &str, nth: u32, seed: u64, rounds: u64) -> Child {
 fn command(path: &Path, step: &str, nth: u32, seed: u64, rounds: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "child", "--test-threads=1"])
+        .args(["--exact", "child", "--test-threads=1", "--nocapture"])
         .env("LOCKMGR_REGION", path)
         .env("LOCKMGR_STEP", step)
         .env("LOCKMGR_NTH", nth.to_string())
         .env("LOCKMGR_SEED", seed.to_string())
         .env("LOCKMGR_ROUNDS", rounds.to_string())
         .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null());
+        .stderr(std::process::Stdio::inherit());
     command
 }
 
@@ -196,7 +201,7 @@ fn killed_at_every_step() {
             killed_at(step, nth, round as u64 * 31 + u64::from(nth));
         }
     }
-    println!("killed at {0} of {0} steps, 3 times each", steps.len());
+    println!("killed at {0} of {0} steps, 3 times each: {steps:?}", steps.len());
 }
 
 #[test]
@@ -258,8 +263,7 @@ fn kept_for_recovery_at_every_step() {
         let path = fresh("kept");
         let region = Region::<Shared>::open_or_create(&path, &options()).unwrap();
         let keep = Box::new(|_, _: &[u8]| false);
-        let manager =
-            Manager::with_recovery(region, granular::modes(), Options::default(), keep).unwrap();
+        let manager = Manager::with_recovery(region, granular::modes(), keeping(), keep).unwrap();
         // Alone it does not come to every step.
         let ended = start(&path, step, 3, round as u64 + 3, 3000).wait().unwrap();
         assert!(ended.success() || ended.code().is_none(), "{step}: it failed");

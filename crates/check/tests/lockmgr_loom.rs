@@ -10,7 +10,7 @@ mod stage;
 use std::time::Duration;
 
 use latchwork_check::overlaid::{Flaw, explore, nap_short, objects};
-use latchwork_lockmgr::{Error, Reason, Wait, granular, shared};
+use latchwork_lockmgr::{Error, Mode, Reason, Wait, granular, shared};
 use shared::{S, X};
 use stage::{A, B, Bias, Life, Play};
 
@@ -56,6 +56,14 @@ models! {
         opening(), 3, 4, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
     loom_first_weak_lock, loom_first_weak_lock_long, loom_first_weak_lock_control:
         first_weak_lock(), 3, 4, [Flaw::Hasty, Flaw::Lax];
+    loom_kept_and_strong, loom_kept_and_strong_long, loom_kept_and_strong_control:
+        kept(1, X), 3, 5, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
+    loom_kept_twice_and_strong, loom_kept_twice_and_strong_long, loom_kept_twice_and_strong_control:
+        kept(2, X), 3, 4, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
+    loom_kept_and_weak, loom_kept_and_weak_long, loom_kept_and_weak_control:
+        kept(1, S), 3, 5, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
+    loom_kept_given_back, loom_kept_given_back_long, loom_kept_given_back_control:
+        kept_given_back(), 3, 5, [Flaw::Hasty, Flaw::Lax, Flaw::Deaf];
     loom_conversion, loom_conversion_long, loom_conversion_control:
         conversion(), 4, 6, [Flaw::Lax, Flaw::Deaf];
     loom_weak_conversion, loom_weak_conversion_long, loom_weak_conversion_control:
@@ -125,6 +133,34 @@ fn weak_given_back() -> impl Fn() + Send + Sync + 'static {
         _ => write(life),
     };
     Play::new(2, Bias::Open).model(before, life)
+}
+
+/// One for whom the name is kept, so often; and one who wants it, too.
+fn kept(times: u32, mode: Mode) -> impl Fn() + Send + Sync + 'static {
+    let life = move |life: &Life<'_>| match life.me {
+        0 => (0..times).for_each(|_| write(life)),
+        _ if mode == S => read(life, 1),
+        _ => write(life),
+    };
+    Play::new(2, Bias::Kept).model(|_| {}, life)
+}
+
+/// A kept lock that is held is given back while it is moved: who waits for it is told.
+fn kept_given_back() -> impl Fn() + Send + Sync + 'static {
+    let before = |life: &Life<'_>| {
+        if life.me == 0 {
+            life.owner().lock(A, X).unwrap();
+            assert_eq!(life.session().stats().weak, 1);
+        }
+    };
+    let life = |life: &Life<'_>| match life.me {
+        0 => {
+            life.guarded.count();
+            life.owner().release_all().unwrap();
+        }
+        _ => write(life),
+    };
+    Play::new(2, Bias::Kept).model(before, life)
 }
 
 /// The bias is closed, and the next weak request opens it: the strong one closes it again, or is in

@@ -258,3 +258,78 @@ fn errors_read_as_sentences() {
         assert!(error.to_string().contains(words), "{error}");
     }
 }
+
+/// Has the system refuse `membarrier` to this process, as a sandbox might.
+fn forbid_membarrier() {
+    let instruction =
+        |code: u32, k: u32, yes: u8| libc::sock_filter { code: code as u16, jt: yes, jf: 0, k };
+    let mut program = [
+        // The number of the call; if it is another one, past the refusal.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        libc::sock_filter {
+            jf: 1,
+            ..instruction(libc::BPF_JMP | libc::BPF_JEQ, libc::SYS_membarrier as u32, 0)
+        },
+        instruction(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        instruction(libc::BPF_RET, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: a flag of this process.
+    let set = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(set, 0);
+    // SAFETY: a filter of four instructions, for this process alone.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Opens a region with and without `membarrier`, as the environment says. Nothing in the parent.
+#[test]
+fn without_a_barrier() {
+    let Ok(path) = std::env::var("BARRIER_REGION") else { return };
+    if std::env::var("BARRIER_FORBIDDEN").is_ok() {
+        forbid_membarrier();
+    }
+    let manager = Region::<Shared>::open_or_create(path, &latchwork_region::Options::default())
+        .map_err(Error::from)
+        .and_then(|region| Manager::new(region, shared::modes(), Options::default()));
+    match manager {
+        Err(Error::Barrier) => println!("no barrier"),
+        Err(error) => panic!("{error}"),
+        Ok(manager) => {
+            let session = manager.session().unwrap();
+            let owner = session.owner().unwrap();
+            for mode in [S, X].repeat(50) {
+                owner.lock(b"x", mode).unwrap();
+                owner.unlock(b"x").unwrap();
+            }
+            for _ in 0..40 {
+                owner.lock(b"x", S).unwrap();
+                owner.unlock(b"x").unwrap();
+            }
+            println!("weak {}", session.stats().weak != 0);
+        }
+    }
+}
+
+#[test]
+fn a_process_that_may_not_use_the_barrier() {
+    let path = std::env::temp_dir().join(format!("lockmgr-barrier-{}", std::process::id()));
+    let says = |forbidden: bool| {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "without_a_barrier", "--nocapture"]).env("BARRIER_REGION", &path);
+        if forbidden {
+            child.env("BARRIER_FORBIDDEN", "");
+        }
+        let out = child.output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let out = String::from_utf8(out.stdout).unwrap();
+        ["no barrier", "weak true", "weak false"].into_iter().find(|s| out.contains(s)).unwrap()
+    };
+    let _ = std::fs::remove_file(&path);
+    // Those who came first rely on it.
+    assert_eq!([says(false), says(true), says(false)], ["weak true", "no barrier", "weak true"]);
+    std::fs::remove_file(&path).unwrap();
+    // The first cannot have it: then nobody does, and all is well.
+    assert_eq!([says(true), says(false), says(true)], ["weak false"; 3]);
+    std::fs::remove_file(&path).unwrap();
+}

@@ -16,6 +16,47 @@ use crate::name::{self, Name};
 use crate::session::Session;
 use crate::weak::{Entry, LENGTH_MAX};
 
+/// The value of a bias: what it is now, and how often it changed. The two low bits say which:
+///
+/// ```text
+///  00 open   weak locks are in their owners' pages
+///  10 kept   one entry's owner alone has the entry's name: `kept.rs`
+///  x1 closed all is in the table; one more than what it was before
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bias(pub(crate) u32);
+
+impl Bias {
+    /// Near the top it stays closed: an entry must never meet its bias's value again.
+    const TOP: u32 = u32::MAX - 8;
+
+    #[inline(always)]
+    pub(crate) fn is_open(self) -> bool {
+        self.0.is_multiple_of(4)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_closed(self) -> bool {
+        !self.0.is_multiple_of(2)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_kept(self) -> bool {
+        self.0 % 4 == 2
+    }
+
+    /// What it is when it was closed and is opened.
+    pub(crate) fn opened(self) -> Option<u32> {
+        (self.0 < Self::TOP).then_some((self.0 | 3) + 1)
+    }
+
+    /// What it is when it was closed and is kept.
+    pub(crate) fn kept(self) -> Option<u32> {
+        let next = self.0 & !3 | 2;
+        (self.0 < Self::TOP).then_some(if next > self.0 { next } else { next + 4 })
+    }
+}
+
 /// Weak requests that go to the table before the bias is opened again.
 const MISSES: u32 = 32;
 
@@ -34,22 +75,22 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(0)
     }
 
-    /// Closes a bias, if it is open, and moves all weak locks under it to the table.
+    /// Closes a bias, if it is not closed, and moves all locks that are under it to the table.
     #[inline(always)]
     pub(crate) fn close(&self, bias: u32) -> Result<(), Error> {
         let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
         put(&self.misses, 0);
-        if get(word) % 2 != 0 { Ok(()) } else { self.close_open(bias) }
+        if Bias(get(word)).is_closed() { Ok(()) } else { self.close_now(bias) }
     }
 
     #[cold]
     #[inline(never)]
-    fn close_open(&self, bias: u32) -> Result<(), Error> {
+    fn close_now(&self, bias: u32) -> Result<(), Error> {
         let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
         let open = get(word);
         put(word, open + 1);
         self.session.point("bias closed");
-        // The owners' half is in `weak_lock` and `drop_entry`. Where the system has no such
+        // The owners' half is in `weak_take`, `kept_take` and `drop_entry`. Where the system has no such
         // barrier nobody takes weak locks.
         M::heavy_barrier();
         self.collect(bias, open).or_else(|error| self.reopen(bias, open, error))
@@ -109,19 +150,21 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Counts a weak request that had to come here, and opens its bias again if many have.
     pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
         let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
-        let closed = get(word);
-        if closed % 2 == 0 || !self.session.inner().weak {
+        let closed = Bias(get(word));
+        if closed.is_kept() {
+            return self.close_now(bias);
+        }
+        if closed.is_open() || !self.session.inner().weak {
             return Ok(());
         }
         let misses = get(&self.misses).saturating_add(1);
         put(&self.misses, misses);
-        // Near the top it stays closed: an entry must never meet its bias's value again.
         if misses >= MISSES
             && get(&self.strong[(bias % BIASES) as usize]) == 0
-            && closed < u32::MAX - 2
+            && let Some(opened) = closed.opened()
         {
             put(&self.misses, 0);
-            put(word, closed + 1);
+            put(word, opened);
         }
         Ok(())
     }

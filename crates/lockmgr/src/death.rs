@@ -144,7 +144,7 @@ impl<M: ConstMachine> Session<M> {
             }
             let request = self.request(seen)?;
             let (next, state) = (get(&request.next), State::of(get(&request.state)));
-            if !state.holds() && state.status != status::WAITING && !state.is_idle() {
+            if !state.holds() && state.status != status::WAITING {
                 // It was about to leave.
                 match prev {
                     0 => put(&object.head, next),
@@ -304,7 +304,7 @@ impl<M: ConstMachine> Session<M> {
         if get(&cell.weak) != 0 {
             let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
             for at in 0..WEAK {
-                self.release_entry(index, page, at)?;
+                self.release_entry(index, cell, page, at)?;
             }
         }
         loop {
@@ -316,7 +316,7 @@ impl<M: ConstMachine> Session<M> {
             self.forget_range(cell, at)?;
             let latched = self.latch(get(&request.partition) % PARTITIONS)?;
             let state = State::of(get(&request.state));
-            if state.holds() || state.waits() || state.is_idle() {
+            if state.holds() || state.waits() {
                 self.take_out(&latched, get(&request.object), at)?;
             }
             drop(latched);
@@ -336,7 +336,13 @@ impl<M: ConstMachine> Session<M> {
 
     /// Releases a weak lock, in the page or moved. Also one whose entry is free: its owner may have
     /// died before it took the moved request out.
-    fn release_entry(&self, index: u32, page: &WeakPage<M>, at: usize) -> Result<(), Error> {
+    fn release_entry(
+        &self,
+        index: u32,
+        cell: &OwnerCell<M>,
+        page: &WeakPage<M>,
+        at: usize,
+    ) -> Result<(), Error> {
         let entry = Entry::of(get(&page.states[at]));
         let hash = get(&page.hashes[at]);
         if entry.length == 0 || entry.length > 64 {
@@ -347,7 +353,8 @@ impl<M: ConstMachine> Session<M> {
         let object_at = latched.find(&Name { bytes: &bytes, hash })?;
         let moved = if object_at == 0 { 0 } else { latched.moved_of(object_at, index)? };
         put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
-        if moved != 0 {
+        // One that its owner had begun to make its own is in its list, and goes with that.
+        if moved != 0 && !self.own_list(cell)?.contains(&moved) {
             self.note_request(moved)?;
             self.take_out(&latched, object_at, moved)?;
             self.thread.free(Offset::<Request<M>>::from_raw(moved))?;

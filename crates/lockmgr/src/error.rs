@@ -73,6 +73,9 @@ pub enum Error {
     Modes(ModesError),
     /// The region belongs to a manager with other modes, or to something else.
     Foreign,
+    /// This process may not call `membarrier(2)`, on which the others who use the region rely: a
+    /// filter of system calls forbids it, most likely.
+    Barrier,
     /// The memory is full, damaged or not to be used.
     Region(latchwork_region::Error),
 }
@@ -123,6 +126,9 @@ impl fmt::Display for Error {
             Self::NoThread => f.write_str("the thread that calls wakers cannot be started"),
             Self::Modes(error) => write!(f, "modes: {error}"),
             Self::Foreign => f.write_str("the region belongs to a manager with other modes"),
+            Self::Barrier => {
+                f.write_str("membarrier(2) is forbidden here, and others of the region rely on it")
+            }
             Self::Region(error) => write!(f, "region: {error}"),
         }
     }

@@ -113,7 +113,6 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
             return Err(Error::Waiting);
         }
         let session = self.owner.session;
-        self.owner.evict_all()?;
         if let Some(page) = self.owner.weak_page()? {
             for at in 0..WEAK {
                 if Entry::of(get(&page.states[at])).count == 0 {

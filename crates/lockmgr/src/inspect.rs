@@ -275,9 +275,6 @@ impl<M: ConstMachine> View<M> {
             if steps > self.cells() {
                 return ring();
             }
-            if State::of(state).is_idle() {
-                continue;
-            }
             if name.is_none() {
                 name = Some(told(&self.region, self.name_of(of, object)?));
             }

@@ -157,8 +157,6 @@ pub(crate) mod status {
     pub(crate) const DENIED: u32 = 4;
     /// Waiting, and between two places of its queue.
     pub(crate) const AWAY: u32 = 5;
-    /// In a queue, holding nothing and wanting nothing; see `idle.rs`.
-    pub(crate) const IDLE: u32 = 6;
 }
 
 /// An owner of locks.
@@ -198,7 +196,9 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) ranges: M::AtomicU32,
     /// One more than the process whose bell is to be rung for it; see `bell.rs`.
     pub(crate) bell: M::AtomicU32,
-    pub(crate) unused: [M::AtomicU32; 2],
+    /// By bit, the entries of its weak page that are kept for the slot, perhaps; see `kept.rs`.
+    pub(crate) kept: M::AtomicU32,
+    pub(crate) unused: M::AtomicU32,
 }
 
 impl<M: Machine> OwnerCell<M> {

@@ -47,7 +47,7 @@
 //! | `family`, `trade`, `batch` | children, savepoints; locks handed on; several deeds in one call |
 //! | `range*` | locks on ranges of keys |
 //! | `weak`, `bias` | locks that touch no shared line, and where they may |
-//! | `idle` | requests that stay where they are for an owner that comes back |
+//! | `kept` | strong locks that touch none, for a thread that has them for itself |
 //! | `room` | what is done when memory is short |
 //! | `latch`, `table`, `queue`, `state`, `turn` | the others: partitions, objects, and whose turn it is |
 //! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
@@ -89,8 +89,8 @@ mod detect;
 mod error;
 mod family;
 mod future;
-mod idle;
 mod inspect;
+mod kept;
 mod known;
 mod latch;
 mod layout;

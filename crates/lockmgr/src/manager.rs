@@ -24,9 +24,12 @@ pub struct Options {
     /// The most locks of one owner; none by default. Of weak locks only those that are in the table
     /// count; the others are 32 at most.
     pub owner_locks: Option<u32>,
-    /// Whether weak modes are taken in the owner's own memory. True; if the system has no
-    /// asymmetric barrier it counts as false.
+    /// Whether weak modes are taken in the owner's own memory. True; if the system had no
+    /// asymmetric barrier when the manager was made it counts as false.
     pub weak: bool,
+    /// How often a session asks for a name before it is kept for it: then its strong locks, too,
+    /// are taken in the owner's own memory until somebody else asks for it. 32; 0 is never.
+    pub keep_after: u32,
 }
 
 impl Default for Options {
@@ -36,6 +39,7 @@ impl Default for Options {
             policy: Policy::Youngest,
             owner_locks: None,
             weak: true,
+            keep_after: 32,
         }
     }
 }
@@ -78,6 +82,8 @@ pub(crate) struct Inner<M: ConstMachine> {
 pub(crate) mod root {
     /// Zero, the name of who lays the manager out, or `READY`.
     pub(crate) const STATE: usize = 0;
+    /// Whether who laid the manager out had an asymmetric barrier: else no process relies on one.
+    pub(crate) const BARRIER: usize = 1;
     pub(crate) const DIRECTORY: usize = 3;
     pub(crate) const MODES: usize = 4;
     /// The last deadlocks: see `record.rs`.
@@ -114,7 +120,8 @@ impl<M: ConstMachine> Manager<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Foreign`] if the region has a manager with other modes; [`Error::Region`].
+    /// [`Error::Foreign`] if the region has a manager with other modes; [`Error::Barrier`] if this
+    /// process may not call `membarrier(2)`, and who made the manager could; [`Error::Region`].
     pub fn new(region: Region<M>, modes: Modes, options: Options) -> Result<Self, Error> {
         Self::build(region, modes, options, None)
     }
@@ -140,14 +147,19 @@ impl<M: ConstMachine> Manager<M> {
         options: Options,
         recovery: Option<Recovery>,
     ) -> Result<Self, Error> {
-        lay_out(&region, &modes)?;
+        let barrier = M::heavy_barrier();
+        lay_out(&region, &modes, barrier)?;
         if get(region.root(root::MODES)?) != modes.fingerprint() {
             return Err(Error::Foreign);
         }
         let at = |number| Ok::<u32, Error>(get(region.root(number)?) as u32);
         let directory = at(root::DIRECTORY)?;
         let seed = region.creation() as u64;
-        let weak = options.weak && M::heavy_barrier();
+        let relied_on = get(region.root(root::BARRIER)?) != 0;
+        if relied_on && !barrier {
+            return Err(Error::Barrier);
+        }
+        let weak = options.weak && relied_on;
         let inner = Inner {
             tickets: crate::range::tickets(&modes),
             modes,
@@ -181,7 +193,7 @@ impl<M: ConstMachine> Manager<M> {
 /// Who lays it out writes its name first. If it dies, the next one writes its own name and begins
 /// anew; what the first had allocated and not published is freed by the sweep, and published cells
 /// are in the roots, where the next one finds them.
-fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes) -> Result<(), Error> {
+fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes, barrier: bool) -> Result<(), Error> {
     let (process, generation) = region.process()?;
     let me = u64::from(generation) << 32 | u64::from(process + 1);
     let state = region.root(root::STATE)?;
@@ -226,6 +238,7 @@ fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes) -> Result<(), Err
         place(root::RING, cell.offset().raw())?;
         cell.publish();
     }
+    put(region.root(root::BARRIER)?, u64::from(barrier));
     put(region.root(root::MODES)?, modes.fingerprint());
     // AcqRel: synchronizes with the Acquire above, in those who wait. It fails only if a peer
     // took us for dead, which then finishes.

@@ -59,12 +59,18 @@ impl<'a> Name<'a> {
     /// Copies it into words, padded with zeros.
     #[inline(always)]
     pub(crate) fn write<W: Word<Value = u64>>(&self, to: &[W]) {
-        let (chunks, rest) = self.bytes.as_chunks::<8>();
-        for (chunk, word) in chunks.iter().zip(to) {
+        let (mut rest, mut words) = (self.bytes, to.iter());
+        // Most names have two words: chunk by chunk, so that no loop is unrolled for many.
+        while let Some((chunk, more)) = rest.split_first_chunk::<8>()
+            && let Some(word) = words.next()
+        {
             put(word, u64::from_le_bytes(*chunk));
+            rest = more;
         }
-        if !rest.is_empty() {
-            put(&to[chunks.len()], tail(rest));
+        if !rest.is_empty()
+            && let Some(word) = words.next()
+        {
+            put(word, tail(rest));
         }
     }
 
@@ -78,12 +84,14 @@ impl<'a> Name<'a> {
 /// Whether words begin with these bytes, padded with zeros.
 #[inline(always)]
 pub(crate) fn is_in<W: Word<Value = u64>>(bytes: &[u8], words: &[W]) -> bool {
-    let (chunks, rest) = bytes.as_chunks::<8>();
-    let Some((full, after)) = words.split_at_checked(chunks.len()) else { return false };
-    if chunks.iter().zip(full).any(|(chunk, word)| get(word) != u64::from_le_bytes(*chunk)) {
-        return false;
+    let (mut rest, mut words) = (bytes, words.iter());
+    while let Some((chunk, more)) = rest.split_first_chunk::<8>() {
+        if words.next().is_none_or(|word| get(word) != u64::from_le_bytes(*chunk)) {
+            return false;
+        }
+        rest = more;
     }
-    rest.is_empty() || after.first().is_some_and(|word| get(word) == tail(rest))
+    rest.is_empty() || words.next().is_some_and(|word| get(word) == tail(rest))
 }
 
 #[inline(always)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Native};
 
-use crate::known::Known;
+use crate::known::{Known, LastKnown};
 use crate::latch::Latched;
 use crate::layout::{FREE, LIVE, OwnerCell, Request, Small, Spot, WeakPage, get, put, status};
 use crate::mode::Mode;
@@ -88,12 +88,13 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) pending: Cell<u32>,
     /// Whether that is a conversion.
     pub(crate) converting: Cell<bool>,
-    /// By bit, the entries of the weak page that count something.
+    /// By bit, the entries of the weak page that count something, and those that are kept.
     pub(crate) entries: Cell<u32>,
+    pub(crate) kept: Cell<u32>,
     /// The entry that was taken last, if any was, and its bias.
     pub(crate) last_entry: Cell<Option<(usize, Known<M::AtomicU32>)>>,
     /// A request that holds, most often the last one that was granted, if it is known.
-    last: Cell<Option<LastKnown<M>>>,
+    pub(crate) last: Cell<Option<LastKnown<M>>>,
     /// Its weak page, once it was found.
     pub(crate) page: Cell<Option<Known<WeakPage<M>>>>,
     pub(crate) watch: Watch,
@@ -130,7 +131,7 @@ impl<M: ConstMachine> Session<M> {
         }
         put(&cell.generation, generation);
         put(&cell.state, LIVE);
-        Ok(Owner {
+        let owner = Owner {
             session: self,
             cell,
             index,
@@ -138,11 +139,16 @@ impl<M: ConstMachine> Session<M> {
             pending: Cell::new(0),
             converting: Cell::new(false),
             entries: Cell::new(0),
+            kept: Cell::new(if self.keeps { get(&cell.kept) } else { 0 }),
             last_entry: Cell::new(None),
             last: Cell::new(None),
             page: Cell::new(None),
             watch: Watch::default(),
-        })
+        };
+        if owner.kept.get() != 0 {
+            owner.weak_page()?;
+        }
+        Ok(owner)
     }
 }
 
@@ -153,30 +159,6 @@ fn label_words(label: &str) -> [u64; 4] {
     }
     words
 }
-
-/// A request of an owner, and its object, as found.
-pub(crate) struct Last<'s, M: ConstMachine> {
-    pub(crate) at: u32,
-    pub(crate) object_at: u32,
-    pub(crate) request: &'s Request<M>,
-    pub(crate) object: &'s Small<M>,
-}
-
-/// The same, as an owner keeps it.
-struct LastKnown<M: ConstMachine> {
-    at: u32,
-    object_at: u32,
-    request: Known<Request<M>>,
-    object: Known<Small<M>>,
-}
-
-impl<M: ConstMachine> Clone for LastKnown<M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: ConstMachine> Copy for LastKnown<M> {}
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Its name for others.
@@ -254,14 +236,24 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 return Ok(Step::Granted);
             }
         }
-        self.session.counters.request();
-        let idle = self.idle_for(name.hash as u32);
-        if idle != 0 {
-            match self.retake(idle, &name, spot, mode) {
-                Ok(true) => return Ok(Step::Granted),
-                Err(error) if !crate::room::is_short(&error) => return Err(error),
-                _ => {}
+        if self.may_have_kept(name.hash) {
+            match self.kept_take(&name, spot, mode) {
+                Taken::Yes => {
+                    self.session.counters.weak();
+                    return Ok(Step::Granted);
+                }
+                Taken::No => {}
+                Taken::Closed(at, old) => {
+                    self.weak_undo(spot, at, old)?;
+                }
             }
+        }
+        self.session.counters.request();
+        if self.would_keep(&name, mode)
+            && self.session.with_room(|| self.keep(&name, spot, mode))?
+        {
+            self.session.counters.granted();
+            return Ok(Step::Granted);
         }
         self.request_in_table(&name, spot, mode, wait)
     }
@@ -320,8 +312,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             while at != 0 {
                 let request = self.session.request(at)?;
                 let linked = get(&request.state) & 0xff;
-                if get(&request.object) == object
-                    && !matches!(linked, status::NEW | status::DENIED | status::IDLE)
+                if get(&request.object) == object && !matches!(linked, status::NEW | status::DENIED)
                 {
                     return Ok(at);
                 }
@@ -330,9 +321,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok(0);
         }
         for each in latched.requests(it) {
-            let (at, request, state) = each?;
-            let mine = get(&request.owner) == self.index && get(&request.moved) == 0;
-            if mine && !state.is_idle() {
+            let (at, request, _) = each?;
+            if get(&request.owner) == self.index && get(&request.moved) == 0 {
                 return Ok(at);
             }
         }
@@ -367,37 +357,6 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             }
         }
         Ok(())
-    }
-
-    /// Keeps a request that holds as the last one.
-    #[inline]
-    pub(crate) fn remember(&self, at: u32, request: &'s Request<M>) -> Result<(), Error> {
-        let object_at = get(&request.object);
-        let object = self.session.object(object_at)?;
-        self.remember_as(Last { at, object_at, request, object });
-        Ok(())
-    }
-
-    #[inline(always)]
-    pub(crate) fn remember_as(&self, last: Last<'s, M>) {
-        let (request, object) = (self.note(last.request), self.note(last.object));
-        self.last.set(Some(LastKnown { at: last.at, object_at: last.object_at, request, object }));
-    }
-
-    #[inline(always)]
-    pub(crate) fn forget_last(&self) {
-        self.last.set(None);
-    }
-
-    /// The request that was remembered last, if it still holds.
-    #[inline(always)]
-    pub(crate) fn last(&self) -> Option<Last<'s, M>> {
-        let LastKnown { at, object_at, request, object } = self.last.get()?;
-        // SAFETY: it was noted by `remember_as`.
-        let request = unsafe { self.at(request) };
-        // SAFETY: as above.
-        let object = unsafe { self.at(object) };
-        Some(Last { at, object_at, request, object })
     }
 
     /// A request in the owner's list, and in no queue.

@@ -3,12 +3,12 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::idle::Leave;
+use crate::known::Last;
 use crate::latch::Latched;
-use crate::layout::{Request, Small, Spot, get, put, status};
+use crate::layout::{Request, Spot, get, put, status};
 use crate::mode::Mode;
 use crate::name::{self, Name};
-use crate::owner::{Last, Owner, Step, Wait};
+use crate::owner::{Owner, Step, Wait};
 use crate::queue::State;
 use crate::range_kind::RangeKind;
 use crate::weak::Entry;
@@ -77,7 +77,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Ok(false);
         }
         let latched = self.session.latch(get(&request.partition))?;
-        self.give_back(latched, at, request, object, false)?;
+        self.give_back(latched, at, request, false)?;
         Ok(true)
     }
 
@@ -89,20 +89,18 @@ impl<M: ConstMachine> Owner<'_, M> {
             0 => Err(Error::NotHeld),
             at => {
                 let request = self.session.request(at)?;
-                let object = self.session.object(get(&request.object))?;
-                self.give_back(latched, at, request, object, all)
+                self.give_back(latched, at, request, all)
             }
         }
     }
 
-    /// Counts a request down; the last time it leaves its queue, or stays idle.
+    /// Counts a request down; the last time it leaves its queue.
     #[inline(always)]
     fn give_back(
         &self,
         latched: Latched<'_, M>,
         at: u32,
         request: &Request<M>,
-        object: &Small<M>,
         all: bool,
     ) -> Result<(), Error> {
         let count = get(&request.count);
@@ -110,22 +108,9 @@ impl<M: ConstMachine> Owner<'_, M> {
             put(&request.count, count - 1);
             return Ok(());
         }
-        let leave = self.leave(&latched, at, request, object);
-        match leave {
-            Leave::Idle => Ok(()),
-            Leave::Out => self.put_out(latched, at, 0),
-            Leave::OutWith(other) => self.put_out(latched, at, other),
-        }
-    }
-
-    #[inline(never)]
-    fn put_out(&self, latched: Latched<'_, M>, at: u32, other: u32) -> Result<(), Error> {
         latched.release(at)?;
         drop(latched);
         self.discard(at)?;
-        if other != 0 {
-            self.session.evict(other)?;
-        }
         self.session.wake_all()
     }
 
@@ -188,19 +173,19 @@ impl<M: ConstMachine> Owner<'_, M> {
                 }
             }
         }
-        self.forget_idle()?;
+        self.forget_last();
         let mut at = get(&self.cell.head);
         while at != 0 {
             let request = self.session.request(at)?;
             let next = get(&request.own_next);
             let (state, kind) =
                 (State::of(get(&request.state)), self.session.kind_of(self.cell, at)?);
-            if state.is_idle() || which(state.mode, get(&request.mark), kind) {
+            if which(state.mode, get(&request.mark), kind) {
                 self.session.forget_range(self.cell, at)?;
                 let latched = self.session.latch(get(&request.partition))?;
                 latched.release(at)?;
                 drop(latched);
-                self.discard(at)?;
+                self.session.discard(self.cell, at)?;
             }
             at = next;
         }
@@ -229,7 +214,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             }
             self.session.wake_all()?;
         }
-        Ok(get(&self.cell.held) as usize - self.idle_seats()?.len() + weak)
+        Ok(get(&self.cell.held) as usize + weak)
     }
 
     /// The mode in which it holds an object, and how often it took it.

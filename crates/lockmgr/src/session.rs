@@ -8,7 +8,7 @@ use latchwork_machine::{Clock, ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region, Thread};
 
 use crate::blocks::Blocks;
-use crate::idle::Seats;
+use crate::kept::Seats;
 use crate::layout::{
     FREE, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, get, put,
 };
@@ -30,9 +30,9 @@ pub struct Session<M: ConstMachine = Native> {
     pub(crate) weak: u16,
     /// The request that left its owner's list last; null if it is in use again. See `death.rs`.
     pub(crate) spare: Cell<u32>,
-    /// Whether the locks of an owner are limited: then none stays idle.
-    pub(crate) modest: bool,
-    /// Where its owners' idle requests are.
+    /// Whether strong locks may be kept. Not where the locks of an owner are limited.
+    pub(crate) keeps: bool,
+    /// Names that it asks for often.
     pub(crate) seats: Box<Seats>,
     /// Pages of owners, by their place in the directory.
     pub(crate) pages: RefCell<Vec<(u32, u32)>>,
@@ -57,7 +57,7 @@ impl<M: ConstMachine> Manager<M> {
             thread,
             blocks: self.inner.blocks.clone(),
             weak,
-            modest: self.inner.options.owner_locks.is_some(),
+            keeps: self.inner.weak && self.inner.options.owner_locks.is_none(),
             spare: Cell::new(0),
             seats: Box::default(),
             pages: RefCell::default(),

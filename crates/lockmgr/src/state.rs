@@ -37,12 +37,6 @@ impl State {
         Self { status: status::HELD, mode, want: mode, why: 0 }
     }
 
-    /// Of one that stays where it is and has nothing; the mode is the one it had.
-    #[inline(always)]
-    pub(crate) fn idle(mode: Mode) -> Self {
-        Self { status: status::IDLE, mode, want: mode, why: 0 }
-    }
-
     #[inline(always)]
     pub(crate) fn waiting(want: Mode) -> Self {
         Self { status: status::WAITING, mode: want, want, why: 0 }
@@ -58,12 +52,6 @@ impl State {
     #[inline(always)]
     pub(crate) fn waits(self) -> bool {
         matches!(self.status, status::WAITING | status::CONVERTING | status::AWAY)
-    }
-
-    /// Whether its owner has nothing of the object.
-    #[inline(always)]
-    pub(crate) fn is_idle(self) -> bool {
-        self.status == status::IDLE
     }
 
     /// Whether it counts as strong, by what it holds or wants.

@@ -5,13 +5,13 @@ use core::cell::Cell;
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
-use crate::layout::{FREE, ORPHANED, OWNERS, PARTITIONS, WEAK, WeakPage, get};
+use crate::layout::{FREE, ORPHANED, OWNERS, PARTITIONS, Spot, WEAK, WeakPage, get};
 use crate::mode::Mode;
 use crate::name;
 use crate::range_cell::told;
 use crate::session::Session;
 use crate::waits::Waits;
-use crate::weak::Entry;
+use crate::weak::{Entry, LENGTH_MAX};
 use crate::{Error, OwnerId};
 
 /// What a session has done; kept in its own memory, so that counting costs nobody else. Those of
@@ -133,7 +133,7 @@ pub struct PartitionTotals {
     pub objects: u64,
     /// Objects kept for the next name.
     pub idle: u64,
-    /// Requests, but for idle ones, which an owner keeps for when it comes back.
+    /// Requests.
     pub requests: u64,
     /// Those of them that wait.
     pub waiting: u64,
@@ -196,9 +196,8 @@ impl<M: ConstMachine> Session<M> {
             for at in latched.each_object()? {
                 let before = totals.requests;
                 for each in latched.requests(self.object(at)?) {
-                    let state = each?.2;
-                    totals.requests += u64::from(!state.is_idle());
-                    totals.waiting += u64::from(state.waits());
+                    totals.requests += 1;
+                    totals.waiting += u64::from(each?.2.waits());
                 }
                 if totals.requests == before { totals.idle += 1 } else { totals.objects += 1 }
             }
@@ -228,11 +227,9 @@ impl<M: ConstMachine> Session<M> {
             if get(&cell.weak) != 0 {
                 let page: &WeakPage<M> =
                     self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
-                let counts = page.states.iter().filter(|s| {
-                    let entry = Entry::of(get(*s));
-                    entry.count != 0
-                });
-                totals.weak += counts.count() as u64;
+                for at in 0..WEAK {
+                    totals.weak += u64::from(self.entry_that_counts(page, at)?.is_some());
+                }
             }
         }
         Ok(totals)
@@ -255,9 +252,6 @@ impl<M: ConstMachine> Session<M> {
             for at in latched.each_object()? {
                 for each in latched.requests(self.object(at)?) {
                     let (_, request, state) = each?;
-                    if state.is_idle() {
-                        continue;
-                    }
                     let mut row = self.row(get(&request.owner))?;
                     row.object = told(&self.inner().region, self.name_of(at)?);
                     row.held = state.holds().then_some(state.mode);
@@ -278,8 +272,7 @@ impl<M: ConstMachine> Session<M> {
             }
             let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
             for at in 0..WEAK {
-                let entry = Entry::of(get(&page.states[at]));
-                if entry.count != 0 && entry.length <= 64 {
+                if let Some(entry) = self.entry_that_counts(page, at)? {
                     let mut row = self.row(owner)?;
                     row.object = name::read::<M>(&page.names[at], entry.length);
                     (row.held, row.count, row.weak) = (Some(entry.mode), entry.count, true);
@@ -288,6 +281,14 @@ impl<M: ConstMachine> Session<M> {
             }
         }
         Ok(rows)
+    }
+
+    /// An entry, if it says that something is held, and nobody has moved that to the table.
+    fn entry_that_counts(&self, page: &WeakPage<M>, at: usize) -> Result<Option<Entry>, Error> {
+        let (entry, spot) = (Entry::of(get(&page.states[at])), Spot::of(get(&page.hashes[at])));
+        let bias = get(&self.biases(spot.partition)?[spot.bias as usize]);
+        let counts = entry.count != 0 && entry.length <= LENGTH_MAX && entry.bias == bias;
+        Ok(counts.then_some(entry))
     }
 
     fn row(&self, index: u32) -> Result<Row, Error> {

@@ -5,10 +5,10 @@
 //!
 //! # The bias
 //!
-//! Names share 261,632 *biases* by their hash. Even is open: weak locks on these names lie in their
-//! owners' pages, strong ones are not to be had. Odd is closed: all locks on these names are in the
-//! table. Every change adds one, so a weak lock's entry notes the bias under which it was taken,
-//! and **counts only while the bias has that value**.
+//! Names share 261,632 *biases* by their hash. One that is open has weak locks on these names in their
+//! owners' pages, and strong ones are not to be had. While it is closed all locks on these names are
+//! in the table. (The third state is in `kept.rs`.) Every change adds to it, so a weak lock's entry
+//! notes the bias under which it was taken, and **counts only while the bias has that value**.
 //!
 //! ```text
 //!        strong request: close, heavy barrier, collect
@@ -44,6 +44,7 @@ use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
+use crate::bias::Bias;
 use crate::latch::Latched;
 use crate::layout::{GROUP, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get, put, status};
 use crate::mode::Mode;
@@ -96,7 +97,7 @@ pub(crate) enum Taken {
 
 /// The entries in which a name may be, as a mask.
 #[inline(always)]
-fn group_of(hash: u64) -> u32 {
+pub(crate) fn group_of(hash: u64) -> u32 {
     const ONE: u32 = (1 << GROUP) - 1;
     ONE << (hash as usize % (WEAK / GROUP) * GROUP)
 }
@@ -125,7 +126,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// The entry that was taken last, and its bias.
     #[inline(always)]
     pub(crate) fn last_entry(&self) -> Option<(usize, &'s M::AtomicU32)> {
-        // SAFETY: it was noted by `weak_take` or `weak_again`.
+        // SAFETY: it was noted by `entry_taken`.
         self.last_entry.get().map(|(at, bias)| (at, unsafe { self.at(bias) }))
     }
 
@@ -167,6 +168,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.entries.set(if counts { old | bit } else { old & !bit });
     }
 
+    /// Notes which entry was taken last.
+    #[inline(always)]
+    pub(crate) fn entry_taken(&self, at: usize, bias: &'s M::AtomicU32) {
+        self.mark_entry(at, true);
+        self.last_entry.set(Some((at, self.note(bias))));
+    }
+
     /// Takes a weak lock of a name that has no entry yet: the way that is nearly always taken, with
     /// nothing in it that can fail.
     #[inline(always)]
@@ -177,8 +185,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         };
         let bias = &biases[spot.bias as usize];
         let (seen, group, taken) = (get(bias), group_of(name.hash), self.entries.get());
-        let free = (group & !taken).trailing_zeros() as usize;
-        if seen % 2 != 0 || name.bytes.len() > LENGTH_MAX || free >= WEAK {
+        let free = (group & !(taken | self.kept.get())).trailing_zeros() as usize;
+        if !Bias(seen).is_open() || name.bytes.len() > LENGTH_MAX || free >= WEAK {
             return Taken::No;
         }
         if group & taken != 0
@@ -194,8 +202,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let new = Entry { bias: seen, count: 1, length: name.bytes.len(), mode };
         // Release: synchronizes with the Acquire in `collect`, so that the name is seen with it.
         page.states[free].store(new.word(), Release);
-        self.mark_entry(free, true);
-        self.last_entry.set(Some((free, self.note(bias))));
+        self.entry_taken(free, bias);
         // The closer's half is in `close`.
         M::light_barrier();
         if get(bias) == seen { Taken::Yes } else { Taken::Closed(free, old) }
@@ -215,28 +222,31 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
         let seen = get(bias);
-        if seen % 2 != 0 || name.bytes.len() > LENGTH_MAX {
+        if !Bias(seen).is_open() || name.bytes.len() > LENGTH_MAX || !self.has_page()? {
             return Ok(false);
         }
-        if self.known_page().is_none() {
-            if self.weak_page()?.is_none() {
-                match self.make_weak_page() {
-                    Ok(()) => self.weak_page()?,
-                    // There may be room for a request still.
-                    Err(error) if crate::room::is_short(&error) => return Ok(false),
-                    Err(error) => return Err(error),
-                };
-            }
-            match self.weak_take(name, spot, mode) {
-                Taken::Yes => return Ok(true),
-                Taken::No => {}
-                Taken::Closed(at, old) => return self.weak_undo(spot, at, old),
-            }
-        }
         let Some(page) = self.known_page() else { return Ok(false) };
-        match self.entry_of(page, name) {
-            Some(found) => self.weak_again(page, found, bias, seen, spot, mode),
-            None => Ok(false),
+        if let Some(found) = self.entry_of(page, name) {
+            return self.weak_again(page, found, bias, seen, spot, mode);
+        }
+        self.yield_kept(page, name.hash);
+        match self.weak_take(name, spot, mode) {
+            Taken::Yes => Ok(true),
+            Taken::No => Ok(false),
+            Taken::Closed(at, old) => self.weak_undo(spot, at, old),
+        }
+    }
+
+    /// Makes a weak page, if there is none. False if there is no room for it: there may be room for
+    /// a request still.
+    pub(crate) fn has_page(&self) -> Result<bool, Error> {
+        if self.known_page().is_some() || self.weak_page()?.is_some() {
+            return Ok(true);
+        }
+        match self.make_weak_page() {
+            Ok(()) => Ok(self.weak_page()?.is_some()),
+            Err(error) if crate::room::is_short(&error) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -263,14 +273,14 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let new = Entry { count: old.count + 1, mode: made, ..old };
         // Release: as in `weak_take`.
         page.states[at].store(new.word(), Release);
-        self.last_entry.set(Some((at, self.note(bias))));
+        self.entry_taken(at, bias);
         // The closer's half is in `close`.
         M::light_barrier();
         if get(bias) == seen { Ok(true) } else { self.weak_undo(spot, at, word) }
     }
 
     /// The bias was closed while a lock was taken: takes it back, and settles what was moved.
-    fn weak_undo(&self, spot: Spot, at: usize, old: u64) -> Result<bool, Error> {
+    pub(crate) fn weak_undo(&self, spot: Spot, at: usize, old: u64) -> Result<bool, Error> {
         let Some(page) = self.weak_page()? else { return Ok(false) };
         let entry = Entry::of(old);
         // An entry that was free keeps its new name, by which a moved request is found.
@@ -369,6 +379,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             put(&request.count, entry.count);
             put(&request.mark, get(&page.marks[at]));
             self.adopt(moved, request)?;
+            self.session.point("moved request in the owner's list");
             put(&request.moved, 0);
         } else {
             if entry.count != 0 {

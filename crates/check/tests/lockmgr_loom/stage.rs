@@ -24,6 +24,8 @@ pub(crate) const B: &[u8] = b"b";
 pub(crate) enum Bias {
     Open,
     Closed,
+    /// Kept for the first session's slot. Whoever asks for a strong lock may have it kept.
+    Kept,
 }
 
 /// What a model is about.
@@ -108,7 +110,11 @@ impl Play {
         });
         let weakest = self.modes.each().find(|mode| self.modes.is_weak(*mode)).unwrap();
         let strongest = self.modes.each().last().unwrap();
-        let options = Options { detect_after: Duration::from_secs(1), ..Options::default() };
+        let options = Options {
+            detect_after: Duration::from_secs(1),
+            keep_after: u32::from(self.bias == Bias::Kept),
+            ..Options::default()
+        };
         let manager = Manager::new(region.unwrap(), self.modes.clone(), options).unwrap();
         let sessions: Vec<_> = (0..self.slots).map(|_| manager.session().unwrap()).collect();
         for session in &sessions[self.ownerless.min(self.slots)..] {
@@ -124,6 +130,13 @@ impl Play {
                     owner.lock(name, strongest).unwrap();
                     owner.unlock(name).unwrap();
                 }
+            }
+        }
+        if self.bias == Bias::Kept {
+            let owner = sessions[0].owner().unwrap();
+            for name in self.names {
+                owner.lock(name, strongest).unwrap();
+                owner.unlock(name).unwrap();
             }
         }
         // Backwards, so that each gets its own slot and page again.

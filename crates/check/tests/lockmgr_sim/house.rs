@@ -411,7 +411,9 @@ impl Plan {
             limit: 4 << 20,
             ..latchwork_region::Options::default()
         })?;
-        let options = Options { detect_after: self.detect_after, ..Options::default() };
+        // Never kept, or at the first request, or at the second.
+        let keep_after = (self.schedule.0 / 2 % 3) as u32;
+        let options = Options { detect_after: self.detect_after, keep_after, ..Options::default() };
         Manager::new(region, self.told.clone().unwrap_or_else(|| self.modes.clone()), options)
     }
 

@@ -188,9 +188,9 @@ impl<M: ConstMachine> View<M> {
                 wrong("its link back leads elsewhere");
             }
             if matches!(state.status, status::NEW | status::DENIED | status::AWAY)
-                || state.status > status::IDLE
+                || state.status > status::AWAY
             {
-                wrong("in a queue, and neither held nor waiting nor idle");
+                wrong("in a queue, and neither held nor waiting");
             }
             match self.owner(owner)? {
                 Some((_, cell)) if seen(&cell.state) == FREE => wrong("its owner has ended"),

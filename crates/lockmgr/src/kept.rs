@@ -1,0 +1,240 @@
+//! Strong locks that are kept for an owner slot: taken again, and given back, in its own memory.
+//!
+//! A thread that takes the same strong locks again and again, and nobody else does, needs no latch
+//! for them: that is what biased locking found for monitors (Kawachiya, Koseki and Onodera, 2002), and
+//! here the biases of weak locks do the work. A third state of a bias is *kept*: one entry of one
+//! owner's page notes that value, and while the bias has it, **that entry's owner alone** may hold
+//! the entry's name, in any mode, by counting the entry.
+//!
+//! ```text
+//!               a session asks often for a name that nobody else has
+//!  closed ─────────────────────────────────────────────────────────────▶ kept
+//!         ◀─────────────────────────────────────────────────────────────
+//!               anybody asks for anything under the bias, and finds it so
+//! ```
+//!
+//! Whoever wants anything under a bias that is kept for another closes it first, as one that is
+//! open: store, heavy barrier, and a look at the pages; what is held is moved to the table (see
+//! `weak.rs`, for why nobody is missed). Other names under the same bias may be in the table
+//! meanwhile, for the entry is for one name.
+//!
+//! What is kept belongs to the slot, not to the owner in it: the next owner of a session has the
+//! slot of the last one, and finds there what that one locked. A slot that dies keeps nothing but
+//! an entry that counts nothing, and is closed by the next who comes.
+//!
+//! To close costs microseconds, so a name is kept after a session asked for it 32 times; and after
+//! it was closed, only after twice as many, and twice as many again.
+
+use core::cell::Cell;
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::bias::Bias;
+use crate::layout::{GROUP, Spot, WEAK, WeakPage, get, put};
+use crate::mode::Mode;
+use crate::name::Name;
+use crate::owner::Owner;
+use crate::weak::{Entry, LENGTH_MAX, Taken, group_of};
+
+/// Seats of a session.
+const SEATS: usize = 512;
+/// How often the number of times may be doubled.
+const DOUBLED: u32 = 8;
+
+/// How often a session asked for a name.
+#[derive(Default)]
+struct Seat {
+    /// Of the name: equal for equal ones, and nearly always different for others.
+    tag: Cell<u32>,
+    times: Cell<u32>,
+    /// How often it was given up since it was first kept.
+    closed: Cell<u32>,
+    /// Whether another name wanted the seat since this one came by.
+    doubted: Cell<bool>,
+}
+
+/// Names that a session asks for often.
+pub(crate) struct Seats([Seat; SEATS]);
+
+impl Default for Seats {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| Seat::default()))
+    }
+}
+
+impl Seats {
+    /// The seat of a hash, and its tag there.
+    #[inline(always)]
+    fn of(&self, hash: u64) -> (&Seat, u32) {
+        (&self.0[(hash >> 23) as usize % SEATS], hash as u32)
+    }
+
+    /// Counts a request, and returns whether there were so many that the name is to be kept.
+    #[inline]
+    pub(crate) fn is_ripe(&self, hash: u64, after: u32) -> bool {
+        let (seat, tag) = self.of(hash);
+        if seat.tag.get() != tag {
+            // A name that does not come back goes at the second try of one that does.
+            if seat.times.get() == 0 || seat.doubted.replace(true) {
+                seat.tag.set(tag);
+                seat.times.set(1);
+                seat.closed.set(0);
+                seat.doubted.set(false);
+            }
+            return after == 1;
+        }
+        seat.doubted.set(false);
+        seat.times.set(seat.times.get().saturating_add(1));
+        after != 0 && seat.times.get() >> seat.closed.get() >= after
+    }
+
+    /// Begins to count anew: it was kept, or could not be.
+    fn begin(&self, hash: u64) {
+        self.of(hash).0.times.set(1);
+    }
+
+    /// Notes that a name that was kept is not any more: others wanted it, or the room.
+    fn closed(&self, hash: u64) {
+        let (seat, tag) = self.of(hash);
+        if seat.tag.get() == tag {
+            seat.closed.set((seat.closed.get() + 1).min(DOUBLED));
+            seat.times.set(1);
+        }
+    }
+}
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    /// Whether something is kept for the slot in the group of a hash.
+    #[inline(always)]
+    pub(crate) fn may_have_kept(&self, hash: u64) -> bool {
+        self.kept.get() & group_of(hash) != 0
+    }
+
+    fn mark_kept(&self, at: usize, kept: bool) {
+        let (old, bit) = (self.kept.get(), 1 << (at % WEAK));
+        self.kept.set(if kept { old | bit } else { old & !bit });
+        // For the next owner of the slot. It believes the entry, not this.
+        put(&self.cell.kept, self.kept.get());
+    }
+
+    /// Takes a lock that is kept for this slot.
+    #[inline]
+    pub(crate) fn kept_take(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Taken {
+        let (Some(page), Ok(biases)) = (self.known_page(), self.session.biases(spot.partition))
+        else {
+            return Taken::No;
+        };
+        let mut rest = self.kept.get() & group_of(name.hash);
+        while rest != 0 {
+            let at = rest.trailing_zeros() as usize % WEAK;
+            if get(&page.hashes[at]) == name.hash {
+                return self.count_kept(page, at, &biases[spot.bias as usize], name, mode);
+            }
+            rest &= rest - 1;
+        }
+        Taken::No
+    }
+
+    #[inline(always)]
+    fn count_kept(
+        &self,
+        page: &WeakPage<M>,
+        at: usize,
+        bias: &'s M::AtomicU32,
+        name: &Name<'_>,
+        mode: Mode,
+    ) -> Taken {
+        let (seen, word) = (get(bias), get(&page.states[at]));
+        let old = Entry::of(word);
+        if old.bias != seen || !Bias(seen).is_kept() {
+            self.mark_kept(at, false);
+            self.session.seats.closed(name.hash);
+            return Taken::No;
+        }
+        if old.length != name.bytes.len() || !name.is_in(&page.names[at]) || old.count == 0xffff {
+            return Taken::No;
+        }
+        let new = if old.count == 0 {
+            put(&page.marks[at], self.next_mark());
+            Entry { count: 1, mode, ..old }
+        } else {
+            let made = self.session.modes().convert(old.mode, mode);
+            Entry { count: old.count + 1, mode: made, ..old }
+        };
+        put(&page.states[at], new.word());
+        self.entry_taken(at, bias);
+        // The closer's half is in `close`.
+        M::light_barrier();
+        if get(bias) == seen { Taken::Yes } else { Taken::Closed(at, word) }
+    }
+
+    /// Whether a name is to be kept from now on, if it can be. Weak locks need it not.
+    #[inline(always)]
+    pub(crate) fn would_keep(&self, name: &Name<'_>, mode: Mode) -> bool {
+        let session = self.session;
+        session.weak & mode.bit() == 0
+            && session.keeps
+            && session.seats.is_ripe(name.hash, session.inner().options.keep_after)
+    }
+
+    /// Keeps a name for this slot and takes it, if nobody has anything of it. False if that cannot
+    /// be now.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keep(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Result<bool, Error> {
+        self.session.seats.begin(name.hash);
+        if name.bytes.len() > LENGTH_MAX || !self.has_page()? {
+            return Ok(false);
+        }
+        let Some(page) = self.known_page() else { return Ok(false) };
+        let latched = self.session.latch(spot.partition)?;
+        latched.close(spot.bias)?;
+        if let Some(at) = self.entry_of(page, name) {
+            self.settle(&latched, page, at)?;
+        }
+        let object_at = latched.find(name)?;
+        if object_at != 0 && get(&self.session.object(object_at)?.head) != 0 {
+            return Ok(false);
+        }
+        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+        let (Some(kept), Some(at)) = (Bias(get(bias)).kept(), self.room_for_kept(page, name.hash))
+        else {
+            return Ok(false);
+        };
+        put(&page.hashes[at], name.hash);
+        name.write(&page.names[at]);
+        put(&page.marks[at], self.next_mark());
+        let entry = Entry { bias: kept, count: 1, length: name.bytes.len(), mode };
+        put(&page.states[at], entry.word());
+        self.session.point("entry made to be kept");
+        put(bias, kept);
+        self.session.point("bias kept");
+        self.mark_kept(at, true);
+        self.entry_taken(at, bias);
+        drop(latched);
+        self.session.wake_all()?;
+        Ok(true)
+    }
+
+    /// An entry of a group that counts nothing: one that is not kept, but the last one is left to weak
+    /// locks; or else one that is kept, and is not from then on.
+    fn room_for_kept(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
+        let free = group_of(hash) & !self.entries.get();
+        let kept = free & self.kept.get();
+        if kept.count_ones() < GROUP as u32 - 1 && free != kept {
+            return Some((free & !kept).trailing_zeros() as usize);
+        }
+        self.yield_kept(page, hash)
+    }
+
+    /// Makes room in a group where all entries that count nothing are kept: one that is not any more.
+    pub(crate) fn yield_kept(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
+        let kept = group_of(hash) & !self.entries.get() & self.kept.get();
+        let at = (kept != 0).then(|| kept.trailing_zeros() as usize)?;
+        self.mark_kept(at, false);
+        // Where more names are asked for than there is room for, each is kept ever more seldom.
+        self.session.seats.closed(get(&page.hashes[at]));
+        Some(at)
+    }
+}
