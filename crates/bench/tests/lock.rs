@@ -64,8 +64,8 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
     assert_eq!(report.absent.is_some(), report.release.is_none());
     let subjects = if report.release.is_some() { 2 } else { 1 };
     let cells = Cell::all(&Workload::ALL);
-    // Three of five, two of three, and six that are measured in one place alone.
-    assert_eq!(cells.len(), 3 * 5 + 2 * 3 + 6);
+    // Four of five, two of three, and six that are measured in one place alone.
+    assert_eq!(cells.len(), 4 * 5 + 2 * 3 + 6);
     assert_eq!((report.rows().len(), steps), (cells.len() * subjects, cells.len() * subjects));
     for (series, row) in report.series.iter().zip(report.rows()) {
         let json = serde_json::to_value(&row).unwrap();
@@ -174,7 +174,8 @@ fn what_did_not_happen_is_not_measured() {
     assert!(lacks(Workload::Strong, |o| o.by_worker = vec![0]).is_some());
     assert!(lacks(Workload::Strong, |o| o.by_worker = vec![5, 5]).is_some(), "one worker too many");
     assert!(lacks(Workload::Strong, |o| o.counted = 9).is_some(), "it was not asked");
-    assert!(lacks(Workload::Strong, |o| o.fast = 10).is_some(), "not what a strong lock does");
+    assert!(lacks(Workload::Table, |o| o.fast = 10).is_some(), "they were kept");
+    assert_eq!(lacks(Workload::Table, |o| o.fast = 1), None);
     assert!(lacks(Workload::Weak, |_| ()).is_some(), "the fast path never fired");
     assert_eq!(lacks(Workload::Weak, |o| o.fast = 10), None);
     assert_eq!(fine().missing(&cell(Workload::Weak), Subject::BerkeleyDb), None, "it has none");

@@ -161,8 +161,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// What an operation of a workload is.
 fn operation(workload: Workload) -> &'static str {
     match workload {
-        Workload::Weak => "read-lock and unlock; objects of one's own",
-        Workload::Strong => "write-lock and unlock; objects of one's own",
+        Workload::Weak => "read-lock and unlock; 16 objects of one's own",
+        Workload::Strong => "write-lock and unlock; 16 objects of one's own",
+        Workload::Table => "write-lock and unlock; a thousand objects of one's own",
         Workload::Cold => "write-lock and unlock; a million objects of one's own",
         Workload::OneObject => "read-lock and unlock; one object of all",
         Workload::Zipf => "lock and unlock; 100,000 objects of all, a few hot, one in ten to write",

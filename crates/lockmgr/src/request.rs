@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use latchwork_machine::ConstMachine;
 
+use crate::known::Last;
 use crate::latch::Latched;
 use crate::layout::{Small, Spot, get, put, status};
 use crate::mode::Mode;
@@ -12,7 +13,7 @@ use crate::owner::{Owner, OwnerId, Step, Wait};
 use crate::queue::State;
 use crate::{Error, Reason};
 
-impl<M: ConstMachine> Owner<'_, M> {
+impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline(never)]
     pub(crate) fn request_once(
         &self,
@@ -52,8 +53,8 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[inline]
     fn ask(
         &self,
-        latched: &Latched<'_, M>,
-        (object_at, object): (u32, &Small<M>),
+        latched: &Latched<'s, M>,
+        (object_at, object): (u32, &'s Small<M>),
         spot: Spot,
         mode: Mode,
         wait: Wait,
@@ -103,7 +104,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let (at, request) = self.new_request(object_at, spot, 1)?;
         if free {
             latched.link_front(object, at, request, mode)?;
-            self.remember(at, request)?;
+            self.remember_as(Last { at, object_at, request, object });
             self.session.counters.granted();
             return Ok(Step::Granted);
         }

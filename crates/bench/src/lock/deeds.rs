@@ -33,6 +33,8 @@ pub(crate) fn histogram() -> Histogram<u64> {
 const BATCH: u64 = 256;
 /// Objects that a worker has for itself.
 const OBJECTS: usize = 16;
+/// The same, where they are to be more than an owner has memory for.
+const MANY: usize = 1000;
 /// The same, where they are to be cold.
 const COLD: usize = 1_000_000;
 /// Objects of which a few are hot, and wishes before they are repeated.
@@ -56,6 +58,7 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
     let mut outcome = match job.workload {
         Workload::Weak
         | Workload::Strong
+        | Workload::Table
         | Workload::Cold
         | Workload::OneObject
         | Workload::Zipf => rate(&table, job, at)?,
@@ -122,6 +125,7 @@ fn wishes(job: &Job, worker: usize) -> Vec<([u8; 16], bool)> {
     let own = |count: usize| (0..count).map(|number| (name(Kind::Own, worker, number), strong));
     match job.workload {
         Workload::OneObject => vec![(name(Kind::Common, 0, 0), strong)],
+        Workload::Table => own(MANY).collect(),
         Workload::Cold => own(COLD).collect(),
         Workload::Zipf => {
             let mut rng = SmallRng::seed_from_u64(worker as u64);

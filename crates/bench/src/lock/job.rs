@@ -92,7 +92,8 @@ impl Outcome {
         if ours && !workload.is_strong() && self.fast == 0 {
             return Some("weak lock on the fast path");
         }
-        if ours && matches!(workload, Workload::Strong | Workload::Cold) && self.fast != 0 {
+        let in_table = matches!(workload, Workload::Table | Workload::Cold);
+        if ours && in_table && self.fast > self.counted / 4 {
             return Some("strong lock that went through the table");
         }
         if workload.ring().is_some() && (self.rings == 0 || self.victims == 0) {

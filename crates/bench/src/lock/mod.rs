@@ -9,7 +9,8 @@
 //! | workload | what | an operation |
 //! |---|---|---|
 //! | `weak` | each worker read-locks 16 objects of its own in turn | lock and unlock |
-//! | `strong` | the same, write-locked | lock and unlock |
+//! | `strong` | the same, write-locked: ours are kept for the worker | lock and unlock |
+//! | `table` | the same, of a thousand objects each, more than an owner has memory for | lock and unlock |
 //! | `cold` | the same, of a million objects each | lock and unlock |
 //! | `one-object` | all workers read-lock one object | lock and unlock |
 //! | `zipf` | all workers lock 100,000 objects, a few nearly always, one in ten to write | lock and unlock |

@@ -12,8 +12,10 @@ use serde::{Deserialize, Serialize};
 pub enum Workload {
     /// Lock and unlock in a mode that readers share; objects of each worker's own.
     Weak,
-    /// Lock and unlock in a mode that nobody shares; objects of each worker's own.
+    /// Lock and unlock in a mode that nobody shares; 16 objects of each worker's own.
     Strong,
+    /// As `Strong`, of a thousand objects of each worker's own: more than an owner has memory for.
+    Table,
     /// As `Strong`, of a million objects of each worker's own: none is met again before it has left
     /// every cache.
     Cold,
@@ -39,9 +41,10 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Weak,
         Self::Strong,
+        Self::Table,
         Self::Cold,
         Self::OneObject,
         Self::Zipf,
@@ -58,6 +61,7 @@ impl Workload {
         match self {
             Self::Weak => "weak",
             Self::Strong => "strong",
+            Self::Table => "table",
             Self::Cold => "cold",
             Self::OneObject => "one-object",
             Self::Zipf => "zipf",
@@ -72,7 +76,10 @@ impl Workload {
 
     /// Whether it is counted how often it is done within a window.
     pub fn is_rate(self) -> bool {
-        matches!(self, Self::Weak | Self::Strong | Self::Cold | Self::OneObject | Self::Zipf)
+        matches!(
+            self,
+            Self::Weak | Self::Strong | Self::Table | Self::Cold | Self::OneObject | Self::Zipf
+        )
     }
 
     /// Whether what it takes most often is a strong lock.
