@@ -133,6 +133,31 @@ fn tables_fit_and_a_csv_has_a_header() {
     assert!(csv.lines().next().unwrap().split(',').any(|name| name == "ops_per_s"));
 }
 
+/// Latches and lock managers have different parameters, and every one a column.
+#[test]
+fn each_cell_of_a_csv_stands_under_its_name() {
+    let csv = printed(&[
+        "run",
+        "--workload",
+        "lockmgr-seed",
+        "--machine",
+        "xeon-24t",
+        "--threads",
+        "1",
+        "--us",
+        "20",
+        "--csv",
+    ]);
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    let at = |what: &str| names.iter().position(|name| *name == what).unwrap();
+    let rows: Vec<_> = lines.collect();
+    assert!(rows.iter().all(|row| row.len() == names.len()), "{csv}");
+    let subjects: Vec<_> = rows.iter().map(|row| row[at("subject")]).collect();
+    assert!(subjects.contains(&"lockmgr") && subjects.contains(&"stock-mutex"), "{csv}");
+    assert!(rows.iter().all(|row| row[at("threads")] == "1"), "{csv}");
+}
+
 #[test]
 fn a_plot_names_every_latch_in_every_panel() {
     let path = file("plot.svg");

@@ -1,5 +1,6 @@
 //! A row of the result, as programs read it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use latchwork_bench::sim::{Point, Subject};
@@ -160,13 +161,15 @@ pub(super) fn json(rows: &[impl Serialize], out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// A line for each row, with the parameters as columns of their own.
+/// A line for each row, with the parameters as columns of their own; what a row has not is empty.
 pub(super) fn csv(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
-    let flat = |row: &Row| -> Vec<(String, serde_json::Value)> {
-        let serde_json::Value::Object(map) = serde_json::json!(row) else { return Vec::new() };
+    let flat = |row: &Row| -> serde_json::Map<String, serde_json::Value> {
+        let serde_json::Value::Object(map) = serde_json::json!(row) else {
+            return Default::default();
+        };
         let one = |(key, value): (String, serde_json::Value)| match value {
             serde_json::Value::Object(inner) => inner.into_iter().collect(),
-            value => vec![(key, value)],
+            value => serde_json::Map::from_iter([(key, value)]),
         };
         map.into_iter().flat_map(one).collect()
     };
@@ -175,13 +178,13 @@ pub(super) fn csv(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
         serde_json::Value::String(text) => quoted(text),
         value => value.to_string(),
     };
-    for (number, row) in rows.iter().enumerate() {
-        let row = flat(row);
-        if number == 0 {
-            let names: Vec<_> = row.iter().map(|(key, _)| key.as_str()).collect();
-            writeln!(out, "{}", names.join(","))?;
-        }
-        let cells: Vec<_> = row.iter().map(|(_, value)| cell(value)).collect();
+    let rows: Vec<_> = rows.iter().map(flat).collect();
+    let names: BTreeSet<&str> =
+        rows.iter().flat_map(|row| row.keys()).map(String::as_str).collect();
+    writeln!(out, "{}", Vec::from_iter(names.iter().copied()).join(","))?;
+    for row in &rows {
+        let cells: Vec<_> =
+            names.iter().map(|name| row.get(*name).map_or(String::new(), cell)).collect();
         writeln!(out, "{}", cells.join(","))?;
     }
     Ok(())
