@@ -87,6 +87,22 @@ pub fn explore(
     Ok(())
 }
 
+/// The seeds of a run: so many, or the one that is to be replayed.
+pub fn seeds(many: u64) -> std::ops::Range<u64> {
+    match std::env::var("LATCHWORK_SEED") {
+        Ok(one) => {
+            let one = one.parse().expect("LATCHWORK_SEED is a number");
+            one..one + 1
+        }
+        Err(_) => 0..many,
+    }
+}
+
+/// The seed that an error of [`explore`] says.
+pub fn seed_in(error: &str) -> u64 {
+    error.split([' ', ':']).nth(1).and_then(|seed| seed.parse().ok()).expect("a seed is said")
+}
+
 /// A count in two words of the simulated machine, torn if two threads count at once.
 #[derive(Default)]
 pub struct Counted {

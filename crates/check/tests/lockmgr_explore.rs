@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use flawed::{Deaf, Flawed, Hasty};
 use house::{Life, NAMES, Plan};
-use latchwork_check::explore::{Schedule, explore};
+use latchwork_check::explore::{Schedule, explore, seed_in, seeds};
 use latchwork_lockmgr::{Manager, Mode, Modes, ModesSpec, OwnerId, Wait, granular, shared};
 use latchwork_machine::{ConstMachine, Deadline, Machine, Native};
 use latchwork_sim::Simulated;
@@ -22,17 +22,6 @@ use shared::{S, X};
 
 const SHORT: u64 = 300;
 const LONG: u64 = 20_000;
-
-/// The seeds of a run: so many, or the one that is to be replayed.
-fn seeds(many: u64) -> std::ops::Range<u64> {
-    match std::env::var("LATCHWORK_SEED") {
-        Ok(one) => {
-            let one = one.parse().expect("LATCHWORK_SEED is a number");
-            one..one + 1
-        }
-        Err(_) => 0..many,
-    }
-}
 
 /// A law, under one schedule.
 type Law = fn(Schedule) -> Result<(), String>;
@@ -371,7 +360,7 @@ fn one_is_killed(schedule: Schedule) -> Result<(), String> {
 fn found(law: Law, among: u64, says: &[&str]) {
     let error = explore(0..among, law).expect_err("a flaw that is there");
     assert!(says.iter().any(|what| error.contains(what)), "{error}");
-    let seed: u64 = error.split([' ', ':']).nth(1).unwrap().parse().unwrap();
+    let seed = seed_in(&error);
     assert_eq!(explore([seed], law), Err(error));
 }
 

@@ -6,35 +6,12 @@
 #[path = "lockmgr_loom/stage.rs"]
 mod stage;
 
-use latchwork_check::Overlaid;
-use latchwork_check::overlaid::{Deed, Flaw, explore, objects, together};
+use latchwork_check::overlaid::{Deed, Flaw, together};
+use latchwork_check::{Overlaid, models};
 use latchwork_lockmgr::{KeyRange, Manager, Options, RangeKind, Wait, shared};
 use latchwork_region::Region;
 use shared::{S, X};
 use stage::{A, Bias, Guarded, Life, Play};
-
-/// A model's tests: its short form, its long form, and the flaws that it must find.
-macro_rules! models {
-    ($($name:ident, $long:ident, $control:ident: $model:expr, $short:expr, $deep:expr, $flaws:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            explore(stringify!($name), $short, $model);
-        }
-
-        #[test]
-        #[ignore = "long"]
-        fn $long() {
-            explore(stringify!($name), $deep, $model);
-        }
-
-        #[test]
-        fn $control() {
-            for flaw in $flaws {
-                assert!(objects($short, flaw, $model), "{flaw:?}");
-            }
-        }
-    )*};
-}
 
 models! {
     loom_entry_reuse, loom_entry_reuse_long, loom_entry_reuse_control:

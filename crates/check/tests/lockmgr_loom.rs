@@ -9,35 +9,13 @@ mod stage;
 
 use std::time::Duration;
 
-use latchwork_check::overlaid::{Flaw, explore, nap_short, objects};
+use latchwork_check::models;
+use latchwork_check::overlaid::{Flaw, nap_short};
 use latchwork_lockmgr::{Error, Mode, Reason, Wait, granular, shared};
 use shared::{S, X};
 use stage::{A, B, Bias, Life, Play};
 
 const NOW: Duration = Duration::ZERO;
-
-/// A model's tests: its short form, its long form, and the flaws that it must find.
-macro_rules! models {
-    ($($name:ident, $long:ident, $control:ident: $model:expr, $short:expr, $deep:expr, $flaws:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            explore(stringify!($name), $short, $model);
-        }
-
-        #[test]
-        #[ignore = "long"]
-        fn $long() {
-            explore(stringify!($name), $deep, $model);
-        }
-
-        #[test]
-        fn $control() {
-            for flaw in $flaws {
-                assert!(objects($short, flaw, $model), "{flaw:?}");
-            }
-        }
-    )*};
-}
 
 models! {
     loom_writers, loom_writers_long, loom_writers_control:

@@ -7,8 +7,8 @@ use std::mem::ManuallyDrop;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 
-use latchwork_check::Overlaid;
-use latchwork_check::overlaid::{Deed, Flaw, explore, objects, together};
+use latchwork_check::overlaid::{Deed, Flaw, together};
+use latchwork_check::{Overlaid, models};
 use latchwork_machine::{Machine, Word};
 use latchwork_region::{Error, Offset, Options, Plain, Region, Thread};
 
@@ -82,29 +82,6 @@ impl Play {
             assert!(audit.is_sound() && self.left.contains(&audit.used()), "{audit:?}");
         }
     }
-}
-
-/// A model's tests: its short form, its long form, and the flaws that it must find.
-macro_rules! models {
-    ($($name:ident, $long:ident, $control:ident: $model:expr, $short:expr, $deep:expr, $flaws:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            explore(stringify!($name), $short, $model);
-        }
-
-        #[test]
-        #[ignore = "long"]
-        fn $long() {
-            explore(stringify!($name), $deep, $model);
-        }
-
-        #[test]
-        fn $control() {
-            for flaw in $flaws {
-                assert!(objects($short, flaw, $model), "{flaw:?}");
-            }
-        }
-    )*};
 }
 
 models! {

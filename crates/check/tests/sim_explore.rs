@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use flawed::{Deaf, Flawed, Hasty};
 use latchwork_check::explore::{
-    Body, Counted, Schedule, body, everybody_counts, explore, two_by_two,
+    Body, Counted, Schedule, body, everybody_counts, explore, seed_in, seeds, two_by_two,
 };
 use latchwork_check::law::{Broken, Latch, Numbered};
 use latchwork_classic::{Delegate, Kind, Lock, NAMES, SharedLock, delegate, exclusive, shared};
@@ -27,17 +27,6 @@ type U32 = <Simulated as Machine>::AtomicU32;
 
 const SHORT: u64 = 300;
 const LONG: u64 = 40_000;
-
-/// The seeds of a run: so many, or the one that is to be replayed.
-fn seeds(many: u64) -> std::ops::Range<u64> {
-    match std::env::var("LATCHWORK_SEED") {
-        Ok(one) => {
-            let one = one.parse().expect("LATCHWORK_SEED is a number");
-            one..one + 1
-        }
-        Err(_) => 0..many,
-    }
-}
 
 /// Reserves at the first loss, and has short turns.
 #[derive(Default)]
@@ -351,7 +340,7 @@ fn a_missing_fence_is_found() {
 #[test]
 fn a_lock_that_excludes_nobody_is_found_and_replayed() {
     let error = counts::<Broken>(0..SHORT).expect_err("nobody is excluded");
-    let seed: u64 = error.split([' ', ':']).nth(1).unwrap().parse().unwrap();
+    let seed = seed_in(&error);
     assert_eq!(counts::<Broken>(std::iter::once(seed)), Err(error));
 }
 
@@ -361,7 +350,7 @@ fn a_dropped_wake_up_is_found() {
     type Sleepy<F> = Shfl<Park, Flawed<F>>;
     let deaf = counts::<Sleepy<Deaf>>(0..2_000).expect_err("nobody is woken");
     assert!(deaf.contains("no thread can go on") && deaf.contains("asleep"), "{deaf}");
-    let seed: u64 = deaf.split([' ', ':']).nth(1).unwrap().parse().unwrap();
+    let seed = seed_in(&deaf);
     assert_eq!(counts::<Sleepy<Deaf>>(std::iter::once(seed)), Err(deaf));
 }
 

@@ -143,3 +143,27 @@ pub fn together(deeds: Vec<Deed<'_>>) {
 pub fn nap_short(thread: usize, naps: u32) {
     with(|world| world.naps[thread] = naps);
 }
+
+/// A model's tests: its short form, its long form, and the flaws that it must find.
+#[macro_export]
+macro_rules! models {
+    ($($name:ident, $long:ident, $control:ident: $model:expr, $short:expr, $deep:expr, $flaws:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            $crate::overlaid::explore(stringify!($name), $short, $model);
+        }
+
+        #[test]
+        #[ignore = "long"]
+        fn $long() {
+            $crate::overlaid::explore(stringify!($name), $deep, $model);
+        }
+
+        #[test]
+        fn $control() {
+            for flaw in $flaws {
+                assert!($crate::overlaid::objects($short, flaw, $model), "{flaw:?}");
+            }
+        }
+    )*};
+}
