@@ -9,6 +9,7 @@ pub mod law;
 pub mod left;
 pub mod loom_machine;
 pub mod overlaid;
+pub mod random;
 pub mod scattered;
 pub mod tasks;
 

@@ -1,6 +1,7 @@
 //! Damaged bytes under a lock manager: whatever they are, no call panics, hangs or leaves the memory.
 //! (The longer form is `fuzz/fuzz_targets/lockmgr_region.rs`.)
 
+use latchwork_check::random::Random;
 use latchwork_lockmgr::{Manager, Options, View, granular};
 use latchwork_machine::Native;
 use latchwork_region::Region;
@@ -11,18 +12,6 @@ mod bytes;
 use bytes::{Used, image, use_it};
 
 const BLOCK: usize = 1 << 16;
-
-/// Xorshift: the same mutations in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % below
-    }
-}
 
 /// The aligned words of the heap that are not zero: where there is something to damage.
 fn places(image: &[u8]) -> Vec<usize> {
@@ -50,7 +39,7 @@ fn the_image_is_good_to_begin_with() {
 fn damage_is_survived() {
     let whole = image();
     let places = places(&whole);
-    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let mut dice = Random(0x2545_f491_4f6c_dd1d);
     let (mut used, mut seen, mut refused) = (0, 0, 0);
     let rounds = 3_000;
     for _ in 0..rounds {

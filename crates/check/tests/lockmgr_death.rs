@@ -5,37 +5,21 @@
 
 mod deaths;
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
+use deaths::{FOR_EVER, fresh};
+use latchwork_check::random::Random;
 use latchwork_lockmgr::{Error, Manager, Mode, Options, Owner, granular};
 use latchwork_machine::Shared;
-use latchwork_region::Region;
-
-fn options() -> latchwork_region::Options {
-    latchwork_region::Options { limit: 1 << 30, ..Default::default() }
-}
 
 fn open(path: &Path) -> Manager<Shared> {
-    let region = Region::<Shared>::open_or_create(path, &options()).unwrap();
-    Manager::new(region, granular::modes(), keeping()).unwrap()
+    Manager::new(deaths::region(path), granular::modes(), keeping()).unwrap()
 }
 
 /// So that what `come_back` locks is soon kept for it.
 fn keeping() -> Options {
     Options { keep_after: 2, ..Options::default() }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
 }
 
 /// Does a bit of everything, in every mode, on few names.
@@ -88,19 +72,15 @@ fn come_back(owner: &Owner<'_, Shared>, random: &mut Random) -> bool {
 /// What a child does: the environment says so. Does nothing in the parent.
 #[test]
 fn child() {
-    let Ok(path) = std::env::var("LOCKMGR_REGION") else { return };
-    let step = std::env::var("LOCKMGR_STEP").unwrap_or_default();
-    let nth = std::env::var("LOCKMGR_NTH").map_or(1, |n| n.parse().unwrap());
-    let seed = std::env::var("LOCKMGR_SEED").map_or(1, |n| n.parse().unwrap());
-    let rounds = std::env::var("LOCKMGR_ROUNDS").map_or(2000, |n| n.parse().unwrap());
-    let manager = open(Path::new(&path));
+    let Some(told) = deaths::told() else { return };
+    let manager = open(&told.path);
     let bulk = std::env::var("LOCKMGR_BULK").is_ok();
-    deaths::die_at(&step, nth);
+    deaths::die_at(&told.step, told.nth);
     manager.session().unwrap().sweep().unwrap();
     if bulk {
         take_many(&manager);
     }
-    work(&manager, seed, rounds);
+    work(&manager, told.seed, told.rounds);
 }
 
 /// Takes so many locks that the tables of most of the 16,352 partitions grow.
@@ -113,30 +93,6 @@ fn take_many(manager: &Manager<Shared>) {
         }
         owner.release_all().unwrap();
     }
-}
-
-fn start(path: &Path, step: &str, nth: u32, seed: u64, rounds: u64) -> Child {
-    command(path, step, nth, seed, rounds).spawn().unwrap()
-}
-
-fn command(path: &Path, step: &str, nth: u32, seed: u64, rounds: u64) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "child", "--test-threads=1", "--nocapture"])
-        .env("LOCKMGR_REGION", path)
-        .env("LOCKMGR_STEP", step)
-        .env("LOCKMGR_NTH", nth.to_string())
-        .env("LOCKMGR_SEED", seed.to_string())
-        .env("LOCKMGR_ROUNDS", rounds.to_string())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::inherit());
-    command
-}
-
-fn fresh(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("lockmgr-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    path
 }
 
 /// After all the others have gone: nothing is held, all names can be had, no cell is lost.
@@ -177,17 +133,7 @@ fn steps() -> Vec<&'static str> {
 fn killed_at(step: &str, nth: u32, seed: u64) {
     let path = fresh("every");
     let manager = open(&path);
-    let mut victim = start(&path, step, nth, seed, 1 << 40);
-    let mut peer = start(&path, "", 0, seed + 5, 300);
-    let ended = loop {
-        // So that somebody is there to be waited for, and to meet the corpse.
-        work(&manager, seed + 9, 5);
-        if let Some(ended) = victim.try_wait().unwrap() {
-            break ended;
-        }
-    };
-    assert_eq!(ended.code(), None, "{step}: the victim was not killed, it failed");
-    assert!(peer.wait().unwrap().success(), "{step}: the peer failed");
+    deaths::killed_beside(&path, (step, nth), seed, 300, || work(&manager, seed + 9, 5));
     all_is_well(&manager, step);
     let _ = std::fs::remove_file(&path);
 }
@@ -211,7 +157,7 @@ fn killed_while_a_table_grows() {
     for (step, nth) in steps.iter().flat_map(|step| [(*step, 1), (*step, 500)]) {
         let path = fresh("grows");
         let manager = open(&path);
-        let mut command = command(&path, step, nth, 5, 10);
+        let mut command = deaths::command(&path, step, nth, 5, 10);
         let ended = command.env("LOCKMGR_BULK", "").spawn().unwrap().wait().unwrap();
         assert_eq!(ended.code(), None, "{step}: the victim was not killed, it failed");
         work(&manager, 17, 50);
@@ -238,14 +184,8 @@ fn a_sweeper_killed_at_every_step() {
     for (step, death) in steps.iter().flat_map(|step| deaths.map(|death| (*step, death))) {
         let path = fresh("sweeper");
         let manager = open(&path);
-        for nth in [9, 12] {
-            let ended = start(&path, death, nth, 3, 1 << 40).wait().unwrap();
-            assert_eq!(ended.code(), None);
-        }
         // Not every death leaves something for every step.
-        let ended = start(&path, step, 1, 3, 20).wait().unwrap();
-        assert!(ended.success() || ended.code().is_none(), "{step}: the sweeper failed");
-        if ended.code().is_none() {
+        if deaths::sweeper_dies(&path, death, step) {
             reached.insert(step);
         }
         work(&manager, 17, 50);
@@ -261,13 +201,12 @@ fn kept_for_recovery_at_every_step() {
     let mut reached = 0;
     for (round, step) in steps().iter().enumerate() {
         let path = fresh("kept");
-        let region = Region::<Shared>::open_or_create(&path, &options()).unwrap();
         let keep = Box::new(|_, _: &[u8]| false);
-        let manager = Manager::with_recovery(region, granular::modes(), keeping(), keep).unwrap();
+        let manager =
+            Manager::with_recovery(deaths::region(&path), granular::modes(), keeping(), keep)
+                .unwrap();
         // Alone it does not come to every step.
-        let ended = start(&path, step, 3, round as u64 + 3, 3000).wait().unwrap();
-        assert!(ended.success() || ended.code().is_none(), "{step}: it failed");
-        reached += usize::from(ended.code().is_none());
+        reached += usize::from(deaths::dies(&path, step, 3, round as u64 + 3, 3000));
         let session = manager.session().unwrap();
         session.sweep().unwrap();
         for orphan in session.orphans() {
@@ -291,8 +230,7 @@ fn what_a_dead_closer_moved_is_the_owners() {
     for name in 0..5u64 {
         owner.lock(&name.to_le_bytes(), granular::IS).unwrap();
     }
-    let ended = start(&path, "weak lock moved", 1, 3, 1 << 40).wait().unwrap();
-    assert_eq!(ended.code(), None, "the closer was not killed, it failed");
+    assert!(deaths::dies(&path, "weak lock moved", 1, 3, FOR_EVER), "the closer was not killed");
     std::thread::scope(|scope| {
         let manager = &manager;
         let sweeper = scope.spawn(move || {
@@ -328,8 +266,7 @@ fn what_a_dead_closer_moved_is_the_owners() {
 fn the_proof_can_fail() {
     let path = fresh("control");
     let manager = open(&path);
-    let ended = start(&path, "request linked", 9, 3, 1 << 40).wait().unwrap();
-    assert_eq!(ended.code(), None);
+    assert!(deaths::dies(&path, "request linked", 9, 3, FOR_EVER));
     let session = manager.session().unwrap();
     let held = session.owners();
     assert!(held > 0, "the dead one's owner is to be seen before the sweep");
@@ -344,31 +281,8 @@ fn the_proof_can_fail() {
 fn random_kills(rounds: u64) {
     let path = fresh("random");
     let manager = open(&path);
-    let mut random = Random(0x1234_5678);
-    let since = Instant::now();
-    let mut peers: Vec<Child> = (0..3).map(|s| start(&path, "", 0, s + 1, 1 << 40)).collect();
-    for round in 0..rounds {
-        // A child is at work after some 3 ms.
-        std::thread::sleep(Duration::from_micros(1_000 + random.below(5_000)));
-        let at = random.below(3) as usize;
-        assert_eq!(peers[at].try_wait().unwrap(), None, "a survivor ended by itself");
-        peers[at].kill().unwrap();
-        peers[at].wait().unwrap();
-        work(&manager, round + 7, 20);
-        peers[at] = start(&path, "", 0, round + 100, 1 << 40);
-        if (round + 1) % 5_000 == 0 {
-            println!(
-                "{} kills, {:.0} a second",
-                round + 1,
-                (round + 1) as f64 / since.elapsed().as_secs_f64()
-            );
-        }
-    }
-    for mut peer in peers {
-        assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
-        peer.kill().unwrap();
-        peer.wait().unwrap();
-    }
+    // A child is at work after some 3 ms.
+    deaths::kill_at_random(&path, rounds, 1_000..6_000, |round| work(&manager, round + 7, 20));
     all_is_well(&manager, "random kills");
     let _ = std::fs::remove_file(&path);
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use latchwork_check::left::nothing as nothing_is_left;
+use latchwork_check::random::Random;
 use latchwork_lockmgr::{Error, Manager, Mode, granular, shared};
 
 /// What each object is used for: holders by mode, counted by themselves.
@@ -24,17 +25,6 @@ impl Used {
 
     fn leave(&self, mode: Mode) {
         self.modes[mode.0 as usize].fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
     }
 }
 

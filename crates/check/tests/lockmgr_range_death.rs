@@ -7,13 +7,13 @@ mod deaths;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
 use std::time::Duration;
 
+use deaths::{FOR_EVER, fresh};
+use latchwork_check::random::Random;
 use latchwork_lockmgr::{Error, KeyRange, Manager, Options, Owner, RangeKind, Wait, granular};
 use latchwork_machine::{Deadline, Shared};
-use latchwork_region::Region;
 
 use RangeKind::{Gap, Insert, Intention, ReadNext, WriteNext, WriteRecord};
 
@@ -39,20 +39,7 @@ const STEPS: [&str; 15] = [
 const KEYS: u64 = 16;
 
 fn open(path: &Path) -> Manager<Shared> {
-    let options = latchwork_region::Options { limit: 1 << 30, ..Default::default() };
-    let region = Region::<Shared>::open_or_create(path, &options).unwrap();
-    Manager::new(region, granular::modes(), Options::default()).unwrap()
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
+    Manager::new(deaths::region(path), granular::modes(), Options::default()).unwrap()
 }
 
 /// Reads or writes the keys of a range that is held, and sees whether it is alone.
@@ -144,17 +131,14 @@ fn data_of(path: &Path) -> File {
 /// What a child does: the environment says so. Does nothing in the parent.
 #[test]
 fn child() {
-    let Ok(path) = std::env::var("LOCKMGR_REGION") else { return };
-    let number = |name: &str| std::env::var(name).map_or(1, |n| n.parse().unwrap());
-    let path = Path::new(&path);
-    let manager = open(path);
-    let step = std::env::var("LOCKMGR_STEP").unwrap_or_default();
-    if step == "hold" {
+    let Some(told) = deaths::told() else { return };
+    let manager = open(&told.path);
+    if told.step == "hold" {
         return hold(&manager);
     }
-    deaths::die_at(&step, number("LOCKMGR_NTH") as u32);
+    deaths::die_at(&told.step, told.nth);
     manager.session().unwrap().sweep().unwrap();
-    work(&manager, &data_of(path), number("LOCKMGR_SEED"), number("LOCKMGR_ROUNDS"));
+    work(&manager, &data_of(&told.path), told.seed, told.rounds);
 }
 
 /// Holds one range and waits for another, until it is killed.
@@ -165,26 +149,6 @@ fn hold(manager: &Manager<Shared>) {
     owner.lock_range(b"hot", lower, WriteNext, Wait::Never).unwrap();
     let end = owner.lock_range(b"hot", KeyRange::at_least(b"m"), WriteNext, Wait::Detect);
     panic!("the wait ended: {end:?}");
-}
-
-fn start(path: &Path, step: &str, nth: u32, seed: u64, rounds: u64) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--test-threads=1"])
-        .env("LOCKMGR_REGION", path)
-        .env("LOCKMGR_STEP", step)
-        .env("LOCKMGR_NTH", nth.to_string())
-        .env("LOCKMGR_SEED", seed.to_string())
-        .env("LOCKMGR_ROUNDS", rounds.to_string())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-fn fresh(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("lockmgr-range-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    path
 }
 
 fn remove(path: &Path) {
@@ -255,17 +219,9 @@ fn killed_at_every_step() {
             let (manager, data) = (open(&path), data_of(&path));
             let small = touch(&manager);
             let seed = round as u64 * 31 + u64::from(nth);
-            let mut victim = start(&path, step, nth, seed, 1 << 40);
-            let mut peer = start(&path, "", 0, seed + 5, 200);
-            let ended = loop {
-                // So that somebody is there to be waited for, and to meet the corpse.
+            deaths::killed_beside(&path, (step, nth), seed, 200, || {
                 work(&manager, &data, seed + 9, 5);
-                if let Some(ended) = victim.try_wait().unwrap() {
-                    break ended;
-                }
-            };
-            assert_eq!(ended.code(), None, "{step}: the victim was not killed, it failed");
-            assert!(peer.wait().unwrap().success(), "{step}: the peer failed");
+            });
             all_is_well(&manager, small, step);
             remove(&path);
         }
@@ -278,8 +234,7 @@ fn killed_as_the_first_of_all() {
     let path = fresh("first");
     let manager = open(&path);
     let small = touch(&manager);
-    let ended = start(&path, "chains of keyspaces made", 1, 3, 1 << 40).wait().unwrap();
-    assert_eq!(ended.code(), None);
+    assert!(deaths::dies(&path, "chains of keyspaces made", 1, 3, FOR_EVER));
     work(&manager, &data_of(&path), 5, 50);
     all_is_well(&manager, small, "first");
     remove(&path);
@@ -301,13 +256,7 @@ fn a_sweeper_killed_at_every_step() {
         let path = fresh("sweeper");
         let manager = open(&path);
         let small = touch(&manager);
-        for nth in [9, 12] {
-            let ended = start(&path, death, nth, 3, 1 << 40).wait().unwrap();
-            assert_eq!(ended.code(), None);
-        }
-        let ended = start(&path, step, 1, 3, 20).wait().unwrap();
-        assert!(ended.success() || ended.code().is_none(), "{step}: the sweeper failed");
-        if ended.code().is_none() {
+        if deaths::sweeper_dies(&path, death, step) {
             reached.insert(step);
         }
         work(&manager, &data_of(&path), 17, 50);
@@ -320,17 +269,16 @@ fn a_sweeper_killed_at_every_step() {
 #[test]
 fn orphans_keep_their_ranges_and_lose_their_wishes() {
     let path = fresh("orphans");
-    let options = latchwork_region::Options { limit: 1 << 30, ..Default::default() };
-    let region = Region::<Shared>::open_or_create(&path, &options).unwrap();
     let keep = Box::new(|_, _: &[u8]| false);
     let manager =
-        Manager::with_recovery(region, granular::modes(), Options::default(), keep).unwrap();
+        Manager::with_recovery(deaths::region(&path), granular::modes(), Options::default(), keep)
+            .unwrap();
     let small = touch(&manager);
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
     let (lower, upper) = (KeyRange::half_open(b"a", b"m"), KeyRange::at_least(b"m"));
     owner.lock_range(b"hot", upper, ReadNext, Wait::Never).unwrap();
-    let mut victim = start(&path, "hold", 0, 0, 0);
+    let mut victim = deaths::start(&path, "hold", 0, 0, 0);
     while session.totals().unwrap().waiting == 0 {
         assert_eq!(victim.try_wait().unwrap(), None);
         std::thread::yield_now();
@@ -361,8 +309,7 @@ fn the_proof_can_fail() {
     let (manager, data) = (open(&path), data_of(&path));
     let small = touch(&manager);
     // With no latch in hand, for whoever meets that would sweep.
-    let ended = start(&path, "claim handed over", 9, 3, 1 << 40).wait().unwrap();
-    assert_eq!(ended.code(), None);
+    assert!(deaths::dies(&path, "claim handed over", 9, 3, FOR_EVER));
     let session = manager.session().unwrap();
     assert!(session.totals().unwrap().ranges > 0, "what the dead one held is to be seen");
     assert_ne!(manager.region().audit().unwrap().classes[1].used, 0);
@@ -388,22 +335,9 @@ fn random_kills(rounds: u64) {
     let path = fresh("random");
     let (manager, data) = (open(&path), data_of(&path));
     let small = touch(&manager);
-    let mut random = Random(0x1234_5678);
-    let mut peers: Vec<Child> = (0..3).map(|s| start(&path, "", 0, s + 1, 1 << 40)).collect();
-    for round in 0..rounds {
-        std::thread::sleep(Duration::from_micros(2_000 + random.below(8_000)));
-        let at = random.below(3) as usize;
-        assert_eq!(peers[at].try_wait().unwrap(), None, "a survivor ended by itself");
-        peers[at].kill().unwrap();
-        peers[at].wait().unwrap();
+    deaths::kill_at_random(&path, rounds, 2_000..10_000, |round| {
         work(&manager, &data, round + 7, 20);
-        peers[at] = start(&path, "", 0, round + 100, 1 << 40);
-    }
-    for mut peer in peers {
-        assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
-        peer.kill().unwrap();
-        peer.wait().unwrap();
-    }
+    });
     all_is_well(&manager, small, "random kills");
     remove(&path);
 }

@@ -1,6 +1,7 @@
 //! That `View::verify` looks at ranges, and finds what is wrong with them.
 
 use latchwork_check::left;
+use latchwork_check::random::Random;
 use latchwork_lockmgr::{
     KeyRange, Manager, Modes, Options, Owner, RangeKind, Step, View, Wait, granular,
 };
@@ -166,13 +167,8 @@ fn damage_is_survived() {
     let modes = granular::modes();
     let whole = image(&modes);
     let claims = claims(&whole);
-    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
-    let mut roll = move |below: usize| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed >> 16) as usize % below
-    };
+    let mut dice = Random(0x9e37_79b9_7f4a_7c15);
+    let mut roll = |below| dice.roll(below);
     let (mut found, rounds) = (0, 250);
     for _ in 0..rounds {
         let mut bytes = whole.clone();

@@ -5,10 +5,11 @@
 
 mod deaths;
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Child;
 use std::time::Duration;
 
+use deaths::{FOR_EVER, fresh, options};
 use latchwork_lockmgr::{
     Manager, Options, OwnerOptions, Session, Step, View, Wait, granular, granular::X,
 };
@@ -24,20 +25,9 @@ const STEPS: [&str; 5] = [
     "older deadlock freed",
 ];
 
-fn options() -> latchwork_region::Options {
-    latchwork_region::Options { limit: 1 << 30, ..Default::default() }
-}
-
 fn open(path: &Path) -> Manager<Shared> {
-    let region = Region::<Shared>::open_or_create(path, &options()).unwrap();
     let calm = Options { detect_after: Duration::from_secs(3600), ..Options::default() };
-    Manager::new(region, granular::modes(), calm).unwrap()
-}
-
-fn fresh(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("records-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    path
+    Manager::new(deaths::region(path), granular::modes(), calm).unwrap()
 }
 
 /// Makes rings on names of this process's own, breaks each, and lets go.
@@ -62,28 +52,17 @@ fn deadlocks(session: &Session<Shared>, rounds: u64) {
 /// What a child does: the environment says so. Does nothing in the parent.
 #[test]
 fn child() {
-    let Ok(path) = std::env::var("RECORDS_REGION") else { return };
-    let step = std::env::var("RECORDS_STEP").unwrap();
-    let nth = std::env::var("RECORDS_NTH").unwrap().parse().unwrap();
-    let rounds = std::env::var("RECORDS_ROUNDS").unwrap().parse().unwrap();
-    let manager = open(Path::new(&path));
-    deaths::die_at(&step, nth);
+    let Some(told) = deaths::told() else { return };
+    let manager = open(&told.path);
+    deaths::die_at(&told.step, told.nth);
     let session = manager.session().unwrap();
     session.sweep().unwrap();
-    deadlocks(&session, rounds);
+    deadlocks(&session, told.rounds);
 }
 
+/// Chance has no part in what it does.
 fn start(path: &Path, step: &str, nth: u32, rounds: u64) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "child", "--test-threads=1"])
-        .env("RECORDS_REGION", path)
-        .env("RECORDS_STEP", step)
-        .env("RECORDS_NTH", nth.to_string())
-        .env("RECORDS_ROUNDS", rounds.to_string())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command.spawn().unwrap()
+    deaths::start(path, step, nth, 0, rounds)
 }
 
 /// Cells of 512 bytes that are lent out: there is nothing of that size but records.
@@ -135,7 +114,7 @@ fn killed_at_every_step_of_a_record() {
             let manager = open(&path);
             let what = format!("{step}, time {nth}");
             let mut peer = start(&path, "", 0, 400);
-            let ended = start(&path, step, nth, 1 << 40).wait().unwrap();
+            let ended = start(&path, step, nth, FOR_EVER).wait().unwrap();
             assert_eq!(ended.code(), None, "{what}: the victim was not killed, it failed");
             // What the dead left can be looked at before anybody meets it.
             let before = std::fs::read(&path).unwrap();
@@ -162,8 +141,8 @@ fn a_sweeper_of_records_killed_too() {
         let path = fresh("sweeper");
         let manager = open(&path);
         let what = format!("{death}, then {step}");
-        assert_eq!(start(&path, death, 20, 1 << 40).wait().unwrap().code(), None, "{what}");
-        assert_eq!(start(&path, step, 1, 1 << 40).wait().unwrap().code(), None, "{what}");
+        assert_eq!(start(&path, death, 20, FOR_EVER).wait().unwrap().code(), None, "{what}");
+        assert_eq!(start(&path, step, 1, FOR_EVER).wait().unwrap().code(), None, "{what}");
         all_is_well(&path, &manager, &what);
         assert_eq!(readable(&path, &what), 16, "{what}");
         let _ = std::fs::remove_file(&path);
@@ -175,7 +154,7 @@ fn the_proof_can_fail() {
     let path = fresh("control");
     let manager = open(&path);
     // Dead with the older record out of the ring, and not yet freed.
-    assert_eq!(start(&path, STEPS[2], 20, 1 << 40).wait().unwrap().code(), None);
+    assert_eq!(start(&path, STEPS[2], 20, FOR_EVER).wait().unwrap().code(), None);
     let left = (record_cells(&manager), readable(&path, "control"));
     assert_eq!(left, (17, 16), "the older record is a cell that nothing leads to");
     // Who does not know of records frees the slot, and loses the cell.

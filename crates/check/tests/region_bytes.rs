@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use latchwork_check::random::Random;
 use latchwork_machine::{Native, Shared};
 use latchwork_region::{Error, Fate, Offset, Options, Region};
 
@@ -11,18 +12,6 @@ type Words = [AtomicU64; 7];
 type Wide = [AtomicU64; 500];
 
 const BLOCK: usize = 1 << 16;
-
-/// Xorshift: the same mutations in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % below
-    }
-}
 
 fn options() -> Options {
     Options { processes: 3, threads: 4, waiters: 1, limit: 4 << 20, mode: 0o600 }
@@ -89,7 +78,7 @@ fn flipped_bits_are_survived() {
     let swept = Region::<Native>::from_image(&whole).unwrap();
     assert_eq!(swept.sweep(), Ok(2), "its two threads are dead");
     assert!(swept.audit().unwrap().is_sound());
-    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let mut dice = Random(0x2545_f491_4f6c_dd1d);
     let (mut refused, mut opened, mut unsound) = (0, 0, 0);
     for _ in 0..20_000 {
         let mut bytes = whole.clone();
@@ -123,7 +112,7 @@ fn flipped_bits_are_survived() {
 #[test]
 fn arbitrary_bytes_are_refused() {
     let whole = image();
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut dice = Random(0x9e37_79b9_7f4a_7c15);
     for _ in 0..10_000 {
         let mut bytes = vec![0; dice.roll(20_000)];
         bytes.iter_mut().for_each(|byte| *byte = dice.roll(256) as u8);
@@ -147,7 +136,7 @@ fn damaged_files_are_opened_or_refused() {
     let options = options();
     drop(Region::create(&path, &options).unwrap());
     let whole = fs::read(&path).unwrap();
-    let mut dice = Dice(0xda94_2042_e4dd_58b5);
+    let mut dice = Random(0xda94_2042_e4dd_58b5);
     let mut refused = 0;
     for _ in 0..1_000 {
         let mut bytes = whole.clone();

@@ -1,15 +1,22 @@
 //! Processes that kill themselves at a step that they were told, threads that stop at one, and which
-//! steps a workload has.
+//! steps a workload has. A test starts itself again as such processes, which share a region.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::{Duration, Instant};
 
+use latchwork_check::random::Random;
 use latchwork_lockmgr::set_point_hook;
+use latchwork_machine::Shared;
+use latchwork_region::{Options, Region};
 
 static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
 static SEEN: Mutex<BTreeMap<&'static str, u32>> = Mutex::new(BTreeMap::new());
@@ -78,4 +85,132 @@ pub(crate) fn count_mine() {
 /// How often each step was come to by threads that count.
 pub(crate) fn seen() -> BTreeMap<&'static str, u32> {
     SEEN.lock().unwrap().clone()
+}
+
+/// Rounds that nobody comes to the end of.
+pub(crate) const FOR_EVER: u64 = 1 << 40;
+
+/// How large the regions may become.
+pub(crate) fn options() -> Options {
+    Options { limit: 1 << 30, ..Options::default() }
+}
+
+pub(crate) fn region(path: &Path) -> Region<Shared> {
+    Region::open_or_create(path, &options()).unwrap()
+}
+
+/// Where a region can be made anew.
+pub(crate) fn fresh(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("deaths-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+/// What a child was told by who started it.
+pub(crate) struct Told {
+    pub(crate) path: PathBuf,
+    pub(crate) step: String,
+    pub(crate) nth: u32,
+    pub(crate) seed: u64,
+    pub(crate) rounds: u64,
+}
+
+/// Nothing, if this process is no child.
+pub(crate) fn told() -> Option<Told> {
+    let path = std::env::var_os("DEATHS_REGION")?.into();
+    let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    Some(Told {
+        path,
+        step: std::env::var("DEATHS_STEP").unwrap(),
+        nth: number("DEATHS_NTH") as u32,
+        seed: number("DEATHS_SEED"),
+        rounds: number("DEATHS_ROUNDS"),
+    })
+}
+
+/// This test's `child`, which asks what it was [`told`].
+pub(crate) fn command(path: &Path, step: &str, nth: u32, seed: u64, rounds: u64) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "child", "--test-threads=1", "--nocapture"])
+        .env("DEATHS_REGION", path)
+        .env("DEATHS_STEP", step)
+        .env("DEATHS_NTH", nth.to_string())
+        .env("DEATHS_SEED", seed.to_string())
+        .env("DEATHS_ROUNDS", rounds.to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit());
+    command
+}
+
+pub(crate) fn start(path: &Path, step: &str, nth: u32, seed: u64, rounds: u64) -> Child {
+    command(path, step, nth, seed, rounds).spawn().unwrap()
+}
+
+/// Has a child work alone, and says whether it died at the step: not every workload comes to every
+/// step.
+pub(crate) fn dies(path: &Path, step: &str, nth: u32, seed: u64, rounds: u64) -> bool {
+    let ended = start(path, step, nth, seed, rounds).wait().unwrap();
+    assert!(ended.success() || ended.code().is_none(), "{step}: it failed");
+    ended.code().is_none()
+}
+
+/// Has one die at a step, while a peer has so many rounds and this process works.
+pub(crate) fn killed_beside(
+    path: &Path,
+    (step, nth): (&str, u32),
+    seed: u64,
+    rounds: u64,
+    mut work: impl FnMut(),
+) {
+    let mut victim = start(path, step, nth, seed, FOR_EVER);
+    let mut peer = start(path, "", 0, seed + 5, rounds);
+    let ended = loop {
+        // So that somebody is there to be waited for, and to meet the corpse.
+        work();
+        if let Some(ended) = victim.try_wait().unwrap() {
+            break ended;
+        }
+    };
+    assert_eq!(ended.code(), None, "{step}: the victim was not killed, it failed");
+    assert!(peer.wait().unwrap().success(), "{step}: the peer failed");
+}
+
+/// Two die, then one who sweeps dies at a step; says whether that came to it.
+pub(crate) fn sweeper_dies(path: &Path, death: &str, step: &str) -> bool {
+    for nth in [9, 12] {
+        assert!(dies(path, death, nth, 3, FOR_EVER), "{death}: not killed");
+    }
+    dies(path, step, 1, 3, 20)
+}
+
+/// Kills one of three peers so often, each after so many microseconds, and replaces it; `work` is
+/// done beside the corpse.
+pub(crate) fn kill_at_random(
+    path: &Path,
+    kills: u64,
+    after: Range<u64>,
+    mut work: impl FnMut(u64),
+) {
+    let mut random = Random(0x1234_5678);
+    let since = Instant::now();
+    let mut peers: Vec<Child> = (0..3).map(|s| start(path, "", 0, s + 1, FOR_EVER)).collect();
+    let kill = |peer: &mut Child| {
+        assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+    };
+    for round in 0..kills {
+        let micros = after.start + random.below(after.end - after.start);
+        std::thread::sleep(Duration::from_micros(micros));
+        let peer = &mut peers[random.below(3) as usize];
+        kill(peer);
+        work(round);
+        *peer = start(path, "", 0, round + 100, FOR_EVER);
+        if (round + 1) % 5_000 == 0 {
+            let rate = (round + 1) as f64 / since.elapsed().as_secs_f64();
+            println!("{} kills, {rate:.0} a second", round + 1);
+        }
+    }
+    peers.iter_mut().for_each(kill);
 }

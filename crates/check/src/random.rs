@@ -1,0 +1,24 @@
+//! Chance that repeats itself: the same numbers in every run.
+
+/// Xorshift (Marsaglia, 2003), begun anywhere but at zero.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    fn step(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.step() % n
+    }
+
+    /// An index below `n`, by the better bits: the lowest ones of a few steps hang together.
+    pub fn roll(&mut self, n: usize) -> usize {
+        (self.step() >> 16) as usize % n
+    }
+}
