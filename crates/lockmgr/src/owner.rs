@@ -10,6 +10,7 @@ use crate::known::{Known, LastKnown};
 use crate::latch::Latched;
 use crate::layout::{FREE, LIVE, OwnerCell, Request, Small, Spot, WeakPage, get, put, status};
 use crate::mode::Mode;
+use crate::name::Name;
 use crate::session::Session;
 use crate::state::State;
 use crate::watch::Watch;
@@ -229,17 +230,39 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.allowed(mode)?;
         let name = self.session.named(name)?;
         let spot = Spot::of(name.hash);
+        let mut taken = Taken::No;
         if self.session.weak & mode.bit() != 0 {
-            let taken = self.weak_take(&name, spot, mode);
-            if taken == Taken::Yes || self.weak_lock(&name, spot, mode, taken)? {
-                self.session.counters.weak();
+            taken = self.weak_take(&name, spot, mode);
+        } else if self.may_have_kept(name.hash) {
+            taken = self.kept_take(&name, spot, mode);
+        }
+        if taken == Taken::Yes {
+            self.session.counters.weak();
+            return Ok(Step::Granted);
+        }
+        self.request_slow(name, spot, mode, wait, taken)
+    }
+
+    /// The same, where the first try in the owner's own memory was not enough.
+    #[inline(never)]
+    fn request_slow(
+        &self,
+        name: Name<'_>,
+        spot: Spot,
+        mode: Mode,
+        wait: Wait,
+        taken: Taken,
+    ) -> Result<Step, Error> {
+        let session = self.session;
+        if session.weak & mode.bit() != 0 {
+            if self.weak_lock(&name, spot, mode, taken)? {
+                session.counters.weak();
                 return Ok(Step::Granted);
             }
-        }
-        if self.may_have_kept(name.hash) {
+            // Perhaps it is kept for this slot: in any mode.
             match self.kept_take(&name, spot, mode) {
                 Taken::Yes => {
-                    self.session.counters.weak();
+                    session.counters.weak();
                     return Ok(Step::Granted);
                 }
                 Taken::No => {}
@@ -247,12 +270,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                     self.weak_undo(spot, at, old)?;
                 }
             }
+        } else if let Taken::Closed(at, old) = taken {
+            self.weak_undo(spot, at, old)?;
         }
-        self.session.counters.request();
-        if self.would_keep(&name, mode)
-            && self.session.with_room(|| self.keep(&name, spot, mode))?
-        {
-            self.session.counters.granted();
+        session.counters.request();
+        if self.would_keep(&name, mode) && session.with_room(|| self.keep(&name, spot, mode))? {
+            session.counters.granted();
             return Ok(Step::Granted);
         }
         self.request_in_table(&name, spot, mode, wait)
