@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Dead, Fate, Offset};
 
+use crate::bias::Bias;
 use crate::latch::Latched;
 use crate::layout::{
     FREE, LIVE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, PARTITIONS, Request, WEAK, WeakPage,
@@ -116,7 +117,7 @@ impl<M: ConstMachine> Session<M> {
         }
         for (bias, word) in self.biases(number)?.iter().enumerate() {
             let closed = get(word);
-            if closed % 2 != 0 {
+            if Bias(closed).is_closed() {
                 latched.collect(bias as u32, closed - 1)?;
             }
         }

@@ -31,7 +31,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::bias::Bias;
-use crate::layout::{GROUP, Spot, WEAK, WeakPage, get, put};
+use crate::layout::{Spot, WEAK, WeakPage, get, put};
 use crate::mode::Mode;
 use crate::name::Name;
 use crate::owner::Owner;
@@ -89,9 +89,12 @@ impl Seats {
         after != 0 && seat.times.get() >> seat.closed.get() >= after
     }
 
-    /// Begins to count anew: it was kept, or could not be.
+    /// Begins to count a name anew: it was kept, or could not be.
     fn begin(&self, hash: u64) {
-        self.of(hash).0.times.set(1);
+        let (seat, tag) = self.of(hash);
+        if seat.tag.get() == tag {
+            seat.times.set(1);
+        }
     }
 
     /// Notes that a name that was kept is not any more: others wanted it, or the room.
@@ -99,8 +102,8 @@ impl Seats {
         let (seat, tag) = self.of(hash);
         if seat.tag.get() == tag {
             seat.closed.set((seat.closed.get() + 1).min(DOUBLED));
-            seat.times.set(1);
         }
+        self.begin(hash);
     }
 }
 
@@ -217,15 +220,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(true)
     }
 
-    /// An entry of a group that counts nothing: one that is not kept, but the last one is left to weak
-    /// locks; or else one that is kept, and is not from then on.
+    /// An entry of a group that counts nothing and is not kept, or else one that is kept, and is not
+    /// from then on.
     fn room_for_kept(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
-        let free = group_of(hash) & !self.entries.get();
-        let kept = free & self.kept.get();
-        if kept.count_ones() < GROUP as u32 - 1 && free != kept {
-            return Some((free & !kept).trailing_zeros() as usize);
+        match group_of(hash) & !self.entries.get() & !self.kept.get() {
+            0 => self.yield_kept(page, hash),
+            free => Some(free.trailing_zeros() as usize),
         }
-        self.yield_kept(page, hash)
     }
 
     /// Makes room in a group where all entries that count nothing are kept: one that is not any more.

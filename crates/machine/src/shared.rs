@@ -271,6 +271,14 @@ fn find(address: usize) -> Option<(usize, usize, u32)> {
     })
 }
 
+/// The light barrier of a process that the kernel's does not reach.
+#[cold]
+#[inline(never)]
+fn unreached() {
+    // SeqCst: the other half is the fence in `heavy_barrier`.
+    fence(Ordering::SeqCst);
+}
+
 impl Machine for Shared {
     type AtomicU8 = AtomicU8;
     type AtomicU16 = AtomicU16;
@@ -288,12 +296,10 @@ impl Machine for Shared {
     /// attached; a fence where it does not, so that no peer has to know.
     #[inline(always)]
     fn light_barrier() {
-        if ALL.reaches_us() {
-            // SeqCst, for the compiler alone.
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            // SeqCst: the other half is the fence in `heavy_barrier`.
-            fence(Ordering::SeqCst);
+        // SeqCst, for the compiler alone.
+        compiler_fence(Ordering::SeqCst);
+        if !ALL.reaches_us() {
+            unreached();
         }
     }
 
