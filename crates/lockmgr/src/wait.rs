@@ -98,10 +98,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         let state = State::of(request.state.load(Acquire));
         if state.waits() {
             let why = get(&self.cell.doom);
-            if why != 0 && self.withdraw(Outcome::Refused(why_not(why)))? {
-                return Ok(Some(Err(reason(why))));
+            if why == 0 {
+                return Ok(None);
             }
-            return Ok(None);
+            // Granted in this very moment it is held, and the next request fails.
+            let gone = self.withdraw(Outcome::Refused(why_not(why)))?;
+            return Ok(Some(if gone { Err(reason(why)) } else { Ok(()) }));
         }
         self.pending.set(0);
         if state.status == status::HELD && state.why == 0 {
