@@ -238,6 +238,18 @@ fn weak_locks_find_room_beside_it() {
 }
 
 #[test]
+fn a_bias_opens_again_after_its_first_strong_lock() {
+    let manager = manager(0);
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    for mode in [X].into_iter().chain([IS; 40]) {
+        owner.lock(NAME, mode).unwrap();
+        owner.unlock(NAME).unwrap();
+    }
+    assert_eq!(kept(&session, || owner.lock(NAME, IS).unwrap()), Native::heavy_barrier());
+}
+
+#[test]
 fn a_name_too_long_for_an_entry_is_not_kept() {
     let manager = manager(1);
     let session = manager.session().unwrap();

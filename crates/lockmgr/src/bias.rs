@@ -1,4 +1,4 @@
-//! Biases: closing one, which moves the weak locks under it to the table, and opening it again.
+//! Biases: closing one, which moves the locks under it to the table, and opening it again.
 //!
 //! See `weak.rs` for what they are.
 
@@ -90,10 +90,11 @@ impl<M: ConstMachine> Latched<'_, M> {
         let open = get(word);
         put(word, open + 1);
         self.session.point("bias closed");
-        // The owners' half is in `weak_take`, `kept_take` and `drop_entry`. Where the system has no such
-        // barrier nobody takes weak locks.
-        M::heavy_barrier();
-        self.collect(bias, open).or_else(|error| self.reopen(bias, open, error))
+        let end = self.session.pass_barrier().and_then(|()| self.collect(bias, open));
+        end.or_else(|error| {
+            self.reopen(bias, open)?;
+            Err(error)
+        })
     }
 
     /// Moves all entries that were taken under a bias that is now closed. May be done again.
@@ -171,6 +172,13 @@ impl<M: ConstMachine> Latched<'_, M> {
 }
 
 impl<M: ConstMachine> Session<M> {
+    /// The closer's half of the barrier; the owners' is in `weak_take`, `count_kept` and `drop_entry`.
+    /// An error if owners rely on it and this process may not, for it is in a sandbox by now.
+    pub(crate) fn pass_barrier(&self) -> Result<(), Error> {
+        let passed = M::heavy_barrier();
+        if passed || !self.inner().relied_on { Ok(()) } else { Err(Error::Barrier) }
+    }
+
     /// Before an owner's first weak lock: from here on those who collect look at it.
     ///
     /// Stored before the owner's page is, so that a death in between leaves an owner that is looked

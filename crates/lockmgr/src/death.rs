@@ -17,6 +17,7 @@ use crate::name::{self, Name};
 use crate::note;
 use crate::owner::{OwnerId, reason_number};
 use crate::queue::State;
+use crate::room::is_short;
 use crate::session::Session;
 use crate::weak::Entry;
 use crate::{Error, Reason};
@@ -75,9 +76,20 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// Puts a partition right whose latch a dead thread holds, and opens the latch. The latch keeps
-    /// the dead thread's name until then: should we die, the next sweeper begins anew.
+    /// the dead thread's name until then: should we die or fail, the next sweeper begins anew.
     fn mend(&self, number: u32, dead: &Dead<'_, M>) -> Result<(), Error> {
         let latched = self.take_over(number)?;
+        if let Err(error) = self.mend_latched(&latched, dead) {
+            // Not dropped, which would open it.
+            core::mem::forget(latched);
+            return Err(error);
+        }
+        drop(latched);
+        self.wake_all()
+    }
+
+    fn mend_latched(&self, latched: &Latched<'_, M>, dead: &Dead<'_, M>) -> Result<(), Error> {
+        let number = latched.number;
         if get(&latched.fresh) != 0 {
             let moving = get(&latched.moving);
             if moving != 0 && get(&latched.fresh) != get(&latched.heads) {
@@ -96,7 +108,7 @@ impl<M: ConstMachine> Session<M> {
         let objects = latched.each_object()?;
         put(&latched.objects, objects.len() as u32);
         for at in &objects {
-            self.mend_object(&latched, *at, &mut linked)?;
+            self.mend_object(latched, *at, &mut linked)?;
         }
         if let Some(at) = self.noted(get(&dead.intent()[note::AWAY]))? {
             let request = self.request(at)?;
@@ -115,17 +127,34 @@ impl<M: ConstMachine> Session<M> {
                 }
             }
         }
-        for (bias, word) in self.biases(number)?.iter().enumerate() {
-            let closed = get(word);
-            if Bias(closed).is_closed() {
-                latched.collect(bias as u32, closed - 1)?;
-            }
-        }
+        self.mend_biases(latched)?;
         for at in latched.each_object()? {
             latched.advance(self.object(at)?)?;
         }
-        drop(latched);
-        self.wake_all()
+        Ok(())
+    }
+
+    /// Collects once more under each bias that is closed: one of them the dead may have been closing.
+    fn mend_biases(&self, latched: &Latched<'_, M>) -> Result<(), Error> {
+        let biases = self.biases(latched.number)?;
+        if biases.iter().any(|word| Bias(get(word)).is_closed()) {
+            // It may have died before its own.
+            self.pass_barrier()?;
+        }
+        for (bias, word) in (0..).zip(biases) {
+            let closed = get(word);
+            if !Bias(closed).is_closed() {
+                continue;
+            }
+            match latched.collect(bias, closed - 1) {
+                // Who closes asks for its lock afterwards: nothing is under it that is in the way.
+                Err(error) if is_short(&error) && get(&latched.strong[bias as usize]) == 0 => {
+                    latched.reopen(bias, closed - 1)?;
+                }
+                end => end?,
+            }
+        }
+        Ok(())
     }
 
     /// Makes an object's derived fields anew from the one link that is the truth.

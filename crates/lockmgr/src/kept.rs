@@ -72,7 +72,7 @@ impl Seats {
 
     /// Counts a request, and returns whether there were so many that the name is to be kept.
     #[inline]
-    pub(crate) fn is_ripe(&self, hash: u64, after: u32) -> bool {
+    fn asked(&self, hash: u64, after: u32) -> bool {
         let (seat, tag) = self.of(hash);
         if seat.tag.get() != tag {
             // A name that does not come back goes at the second try of one that does.
@@ -172,13 +172,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if get(bias) == seen { Taken::Yes } else { Taken::Closed(at, word) }
     }
 
-    /// Whether a name is to be kept from now on, if it can be. Weak locks need it not.
+    /// Counts a strong request, and returns whether its name is to be kept from now on, if it can be.
     #[inline(always)]
-    pub(crate) fn would_keep(&self, name: &Name<'_>, mode: Mode) -> bool {
+    pub(crate) fn asks_often(&self, name: &Name<'_>, mode: Mode) -> bool {
         let session = self.session;
         session.weak & mode.bit() == 0
             && session.keeps
-            && session.seats.is_ripe(name.hash, session.inner().options.keep_after)
+            && session.seats.asked(name.hash, session.inner().options.keep_after)
     }
 
     /// Keeps a name for this slot and takes it, if nobody has anything of it. False if that cannot

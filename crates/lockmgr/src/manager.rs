@@ -68,6 +68,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) seed: u64,
     pub(crate) blocks: Blocks<M>,
     pub(crate) directory: Offset<Directory<M>>,
+    /// Whether owners rely on closers passing a heavy barrier.
+    pub(crate) relied_on: bool,
     pub(crate) weak: bool,
     pub(crate) recovery: Option<Recovery>,
     /// The modes in which tickets of ranges are held and waited for.
@@ -167,6 +169,7 @@ impl<M: ConstMachine> Manager<M> {
             seed,
             blocks: Blocks::read(&region, (root::PARTITIONS, root::BIASES))?,
             directory: Offset::from_raw(directory),
+            relied_on,
             weak,
             recovery,
             swept: M::AtomicU64::default(),

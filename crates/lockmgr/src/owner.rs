@@ -274,7 +274,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.weak_undo(spot, at, old)?;
         }
         session.counters.request();
-        if self.would_keep(&name, mode) && session.with_room(|| self.keep(&name, spot, mode))? {
+        if self.asks_often(&name, mode) && session.with_room(|| self.keep(&name, spot, mode))? {
             session.counters.granted();
             return Ok(Step::Granted);
         }

@@ -99,15 +99,15 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(freed)
     }
 
-    /// After a bias was closed and there was no room for all that was to be moved: takes out what
-    /// was, and opens it again, as it was.
+    /// After a bias was closed and not all that was to be moved could be: takes out what was, and
+    /// opens it again, as it was. No strong request may be under it yet.
     ///
     /// The entries are the truth again. That the bias has an old value once more is no matter: none
     /// of its entries was settled meanwhile, for that needs the latch. Who saw it closed took back
     /// what it had done, and comes for the latch; it finds nothing moved, and its entry as it left
     /// it. Should we die on the way, the bias is closed, and who mends collects again.
     #[cold]
-    pub(crate) fn reopen(&self, bias: u32, open: u32, error: Error) -> Result<(), Error> {
+    pub(crate) fn reopen(&self, bias: u32, open: u32) -> Result<(), Error> {
         let session = self.session;
         for (owner, cell) in session.each_weak().filter(|(_, cell)| get(&cell.weak) != 0) {
             let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(get(&cell.weak)))?;
@@ -142,6 +142,6 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
         }
         put(&session.biases(self.number)?[(bias % BIASES) as usize], open);
-        Err(error)
+        Ok(())
     }
 }

@@ -127,7 +127,7 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionTotals {
-    /// Its number: 0 to 1,021.
+    /// Its number: 0 to 16,351.
     pub number: u32,
     /// Objects with requests.
     pub objects: u64,

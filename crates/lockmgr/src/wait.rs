@@ -145,6 +145,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Ok(false);
         }
         let request = self.session.request(at)?;
+        self.session.point("about to withdraw");
         let latched = self.session.latch(get(&request.partition))?;
         let state = State::of(get(&request.state));
         if !state.waits() {

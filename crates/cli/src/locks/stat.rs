@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// The region
     file: PathBuf,
     /// Also the partitions with the most waiters and requests
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1022))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     partitions: Option<u32>,
     /// A JSON line
     #[arg(long)]
@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             picture.owners.len()
         )?;
         writeln!(out, "threads    {}, {dead} of them dead and not met yet", threads.len())?;
-        writeln!(out, "latches    {latched} of 1022 held")?;
+        writeln!(out, "latches    {latched} held")?;
         let (owners, ever) = (picture.owners_ever, picture.waits_ever);
         writeln!(out, "so far     {owners} owners, {ever} waits, {deadlocks} deadlocks\n")?;
         if waiting != 0 {
