@@ -320,11 +320,12 @@ impl<M: ConstMachine> Session<M> {
 
     fn take_out(&self, latched: &Latched<'_, M>, object_at: u32, at: u32) -> Result<(), Error> {
         let object = self.object(object_at)?;
-        let state = State::of(get(&self.request(at)?.state));
-        latched.unlink(object, at, State { status: status::NEW, ..state })?;
+        let request = self.request(at)?;
+        let state = State::of(get(&request.state));
+        latched.unlink(object, at, request, State { status: status::NEW, ..state })?;
         latched.advance(object)?;
         if get(&object.head) == 0 {
-            latched.retire(object_at)?;
+            latched.retire(object_at, object)?;
         }
         Ok(())
     }

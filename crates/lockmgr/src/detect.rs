@@ -237,7 +237,7 @@ impl<M: ConstMachine> Session<M> {
             put(&request.forward, wish.ticket);
             // Should we die in between, the sweep refuses what is away.
             self.note_away(wish.at)?;
-            latched.unlink(object, wish.at, State { status: status::AWAY, ..states.0 })?;
+            latched.unlink(object, wish.at, request, State { status: status::AWAY, ..states.0 })?;
             latched.link_before(object, wish.at, next.at, states.0)?;
             latched.advance(object)?;
             drop(latched);

@@ -153,6 +153,6 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
         }
         self.owner.hand_over(&latched, at, parent)?;
         drop(latched);
-        self.owner.discard(at)
+        self.owner.discard(at, mine)
     }
 }

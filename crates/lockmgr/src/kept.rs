@@ -31,7 +31,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::bias::Bias;
-use crate::layout::{Spot, WEAK, WeakPage, get, put};
+use crate::layout::{GROUP, Spot, WEAK, WeakPage, get, put};
 use crate::mode::Mode;
 use crate::name::Name;
 use crate::owner::Owner;
@@ -41,6 +41,16 @@ use crate::weak::{Entry, LENGTH_MAX, Taken, group_of};
 const SEATS: usize = 512;
 /// How often the number of times may be doubled.
 const DOUBLED: u32 = 8;
+
+/// One in each byte of a word, and the top bit of each.
+const EACH: u64 = u64::MAX / 0xff;
+const TOPS: u64 = EACH << 7;
+
+/// A byte of a hash that chooses neither group nor bias.
+#[inline(always)]
+fn tag_of(hash: u64) -> u8 {
+    (hash >> 8) as u8
+}
 
 /// How often a session asked for a name.
 #[derive(Default)]
@@ -114,6 +124,26 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.kept.get() & group_of(hash) != 0
     }
 
+    /// The entries of a hash's group without those that are kept for names with another tag.
+    ///
+    /// All entries of a slot are kept before long. Of eight one or none is left by a few operations
+    /// on one word, where a look at each hash would cost more than all the rest of a lock's search.
+    #[inline(always)]
+    pub(crate) fn likely(&self, page: &WeakPage<M>, hash: u64) -> u32 {
+        let group = hash as usize % (WEAK / GROUP);
+        let others = get(&page.tags[group]) ^ (u64::from(tag_of(hash)) * EACH);
+        // The top bit of each byte that is not zero: no byte's sum reaches the next one.
+        let differ = (((others & !TOPS) + !TOPS) | others) & TOPS;
+        // They meet in the top byte, each in a place of its own.
+        let differ = ((differ >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32;
+        group_of(hash) & !(self.kept.get() & differ << (group * GROUP))
+    }
+
+    fn tag(&self, page: &WeakPage<M>, at: usize, hash: u64) {
+        let (group, shift) = (&page.tags[at / GROUP], at % GROUP * 8);
+        put(group, get(group) & !(0xff << shift) | u64::from(tag_of(hash)) << shift);
+    }
+
     fn mark_kept(&self, at: usize, kept: bool) {
         let (old, bit) = (self.kept.get(), 1 << (at % WEAK));
         self.kept.set(if kept { old | bit } else { old & !bit });
@@ -128,7 +158,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         else {
             return Taken::No;
         };
-        let mut rest = self.kept.get() & group_of(name.hash);
+        let mut rest = self.kept.get() & self.likely(page, name.hash);
         while rest != 0 {
             let at = rest.trailing_zeros() as usize % WEAK;
             if get(&page.hashes[at]) == name.hash {
@@ -206,6 +236,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok(false);
         };
         put(&page.hashes[at], name.hash);
+        self.tag(page, at, name.hash);
         name.write(&page.names[at]);
         put(&page.marks[at], self.next_mark());
         let entry = Entry { bias: kept, count: 1, length: name.bytes.len(), mode };

@@ -246,6 +246,8 @@ pub(crate) struct WeakPage<M: Machine> {
     pub(crate) hashes: [M::AtomicU64; WEAK],
     pub(crate) names: [[M::AtomicU64; WEAK_WORDS]; WEAK],
     pub(crate) marks: [M::AtomicU32; WEAK],
+    /// By group, a byte of the hash of each entry that is kept; see `kept.rs`.
+    pub(crate) tags: [M::AtomicU64; WEAK / GROUP],
 }
 
 /// Says that types are made of words alone.

@@ -369,8 +369,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Takes a request that is in no queue out of the owner's list, and keeps it, noted, for the
     /// next lock of this session.
     #[inline]
-    pub(crate) fn discard(&self, at: u32) -> Result<(), Error> {
-        self.session.discard(self.cell, at)?;
+    pub(crate) fn discard(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+        self.session.discard(self.cell, at, request)?;
         let head = get(&self.cell.head);
         self.forget_last();
         if head != 0 {
@@ -433,9 +433,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 impl<M: ConstMachine> Session<M> {
     /// As [`Owner::discard`], for one whose cell is this.
     #[inline]
-    pub(crate) fn discard(&self, cell: &OwnerCell<M>, at: u32) -> Result<(), Error> {
+    pub(crate) fn discard(
+        &self,
+        cell: &OwnerCell<M>,
+        at: u32,
+        request: &Request<M>,
+    ) -> Result<(), Error> {
         self.note_request(at)?;
-        let request = self.request(at)?;
         let (prev, next) = (get(&request.own_prev), get(&request.own_next));
         if prev == 0 {
             put(&cell.head, next);

@@ -188,8 +188,13 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Takes a request out of the list, after giving it its last state: a request that is found in
     /// a list in such a state was about to leave it when its remover died.
     #[inline]
-    pub(crate) fn unlink(&self, object: &Small<M>, at: u32, last: State) -> Result<(), Error> {
-        let request = self.session.request(at)?;
+    pub(crate) fn unlink(
+        &self,
+        object: &Small<M>,
+        at: u32,
+        request: &Request<M>,
+        last: State,
+    ) -> Result<(), Error> {
         let old = State::of(get(&request.state));
         if old.status == status::HELD && last.status == status::NEW {
             self.weigh_out(get(&request.bias), old.mode);
@@ -214,5 +219,17 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         put(&object.length, get(&object.length).wrapping_sub(1));
         Ok(())
+    }
+
+    /// The same for one that holds, where no others are in the list.
+    #[inline(always)]
+    pub(crate) fn unlink_only(&self, object: &Small<M>, request: &Request<M>, old: State) {
+        self.weigh_out(get(&request.bias), old.mode);
+        put(&request.state, State { status: status::NEW, ..old }.word());
+        self.session.point("request about to be unlinked");
+        put(&object.head, 0);
+        self.session.point("request unlinked");
+        put(&object.tail, 0);
+        put(&object.length, 0);
     }
 }

@@ -319,6 +319,9 @@ impl<M: ConstMachine> Session<M> {
     /// What the claim behind an owner's request says, if there is one.
     #[inline]
     pub(crate) fn kind_of(&self, cell: &OwnerCell<M>, at: u32) -> Result<Option<RangeKind>, Error> {
+        if get(&cell.ranges) == 0 {
+            return Ok(None);
+        }
         match self.claim_of(cell, at)? {
             Some(id) => Ok(Some(what(self.claim(id.0)?)?.0)),
             None => Ok(None),

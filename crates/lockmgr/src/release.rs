@@ -108,9 +108,9 @@ impl<M: ConstMachine> Owner<'_, M> {
             put(&request.count, count - 1);
             return Ok(());
         }
-        latched.release(at)?;
+        latched.release(at, request)?;
         drop(latched);
-        self.discard(at)?;
+        self.discard(at, request)?;
         self.session.wake_all()
     }
 
@@ -183,9 +183,9 @@ impl<M: ConstMachine> Owner<'_, M> {
             if which(state.mode, get(&request.mark), kind) {
                 self.session.forget_range(self.cell, at)?;
                 let latched = self.session.latch(get(&request.partition))?;
-                latched.release(at)?;
+                latched.release(at, request)?;
                 drop(latched);
-                self.session.discard(self.cell, at)?;
+                self.session.discard(self.cell, at, request)?;
             }
             at = next;
         }
@@ -349,15 +349,18 @@ impl<M: ConstMachine> Owner<'_, M> {
 impl<M: ConstMachine> Latched<'_, M> {
     /// Takes a request out of its queue, and lets others have what it held.
     #[inline]
-    pub(crate) fn release(&self, at: u32) -> Result<(), Error> {
-        let request = self.session.request(at)?;
+    pub(crate) fn release(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
         let object_at = get(&request.object);
         let object = self.session.object(object_at)?;
-        let last = State { status: status::NEW, ..State::of(get(&request.state)) };
-        self.unlink(object, at, last)?;
+        let state = State::of(get(&request.state));
+        if state.status == status::HELD && get(&object.head) == at && get(&request.next) == 0 {
+            self.unlink_only(object, request, state);
+            return self.retire(object_at, object);
+        }
+        self.unlink(object, at, request, State { status: status::NEW, ..state })?;
         self.advance(object)?;
         if get(&object.head) == 0 {
-            self.retire(object_at)?;
+            self.retire(object_at, object)?;
         }
         Ok(())
     }

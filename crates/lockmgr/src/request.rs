@@ -38,7 +38,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let mut younger = Vec::new();
         let asked = self.ask(&latched, (object_at, object), spot, mode, wait, &mut younger);
         if get(&object.head) == 0 {
-            latched.retire(object_at)?;
+            latched.retire(object_at, object)?;
         }
         drop(latched);
         self.session.wake_all()?;

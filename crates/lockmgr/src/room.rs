@@ -133,9 +133,9 @@ impl<M: ConstMachine> Latched<'_, M> {
                     let object = session.object(object_at)?;
                     session.note_request(moved)?;
                     let last = State { status: status::NEW, ..State::held(Mode(0)) };
-                    self.unlink(object, moved, last)?;
+                    self.unlink(object, moved, session.request(moved)?, last)?;
                     if get(&object.head) == 0 {
-                        self.retire(object_at)?;
+                        self.retire(object_at, object)?;
                     }
                     session.thread.free(Offset::<Request<M>>::from_raw(moved))?;
                 }

@@ -4,9 +4,9 @@
 //! moves object after object to the new chains; `moving` names the one in between, so that a
 //! partition whose latch-holder died in the midst can be put right and the work finished.
 //!
-//! An object whose last request has gone stays, idle, if its chain has no other idle one: the next
-//! name of this chain takes it over. So a lock that comes and goes allocates no object, and no
-//! more idle ones stay than there are chains.
+//! An object whose last request has gone stays, idle, if its chain has no other idle one or the
+//! partition no more objects than chains: the next name of this chain takes it over. So a lock that
+//! comes and goes allocates no object, and no more idle ones stay than there are chains.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
@@ -21,6 +21,12 @@ const TIER_MAX: u64 = 10;
 
 /// A chain that leads this far is a ring.
 pub(crate) const CHAIN_MAX: u32 = 1 << 24;
+
+/// How many chains a table has, by its word.
+#[inline(always)]
+fn chains_of(table: u64) -> u64 {
+    8 << (table >> 32).min(TIER_MAX)
+}
 
 /// Which of so many chains a hash falls to.
 #[inline(always)]
@@ -37,7 +43,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     #[inline]
     fn chains(&self, table: u64) -> Result<&'s [M::AtomicU32], Error> {
         let session: &'s crate::Session<M> = self.session;
-        let count = 8 << (table >> 32).min(TIER_MAX);
+        let count = chains_of(table) as u32;
         Ok(session.region().words32(Offset::<Heads<M, 8>>::from_raw(table as u32), count)?)
     }
 
@@ -262,19 +268,18 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
 
     /// Called when an object has lost its last request: keeps it idle, or takes it out.
     #[inline]
-    pub(crate) fn retire(&self, at: u32) -> Result<(), Error> {
-        let object = self.session.object(at)?;
+    pub(crate) fn retire(&self, at: u32, object: &Small<M>) -> Result<(), Error> {
         put(&object.masks, 0);
-        let chain = Self::chain(self.heads()?, get(&object.hash))?;
-        if get(chain) == at && get(&object.next) == 0 {
+        if u64::from(get(&self.objects)) <= chains_of(get(&self.heads)) {
             return Ok(());
         }
-        self.retire_among(at, object, chain)
+        self.retire_among(at, object)
     }
 
-    /// The same, where the chain has others.
+    /// The same, where there are more objects than chains.
     #[inline(never)]
-    fn retire_among(&self, at: u32, object: &Small<M>, chain: &M::AtomicU32) -> Result<(), Error> {
+    fn retire_among(&self, at: u32, object: &Small<M>) -> Result<(), Error> {
+        let chain = Self::chain(self.heads()?, get(&object.hash))?;
         let (mut link, mut other) = (0, false);
         let mut seen = get(chain);
         let mut steps = 0;

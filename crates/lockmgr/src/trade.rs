@@ -60,7 +60,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let traded = self.hand_over(&latched, at, to);
         drop(latched);
         if traded.is_ok() {
-            self.discard(at)?;
+            self.discard(at, session.request(at)?)?;
         }
         session.wake_all()?;
         traded
@@ -102,7 +102,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             put(&theirs.count, count);
         }
         session.point("lock traded");
-        latched.release(at)
+        latched.release(at, mine)
     }
 
     /// Whether `to` may have `made` when this owner no longer holds `held`. Usually nobody else is

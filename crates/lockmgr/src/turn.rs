@@ -278,12 +278,12 @@ impl<M: ConstMachine> Latched<'_, M> {
         if state.status == status::CONVERTING {
             self.set(object, request, State { why, ..State::held(state.mode) });
         } else {
-            self.unlink(object, at, State { status: status::DENIED, why, ..state })?;
+            self.unlink(object, at, request, State { status: status::DENIED, why, ..state })?;
         }
         self.session.to_wake.borrow_mut().push(at);
         self.advance(object)?;
         if get(&object.head) == 0 {
-            self.retire(object_at)?;
+            self.retire(object_at, object)?;
         }
         Ok(())
     }

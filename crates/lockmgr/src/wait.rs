@@ -123,7 +123,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             // Who refused it said so first and then took it out of the queue: once the latch was
             // ours, that is done.
             drop(self.session.latch(get(&request.partition))?);
-            self.discard(at)?;
+            self.discard(at, request)?;
         }
         self.wait_ended(Outcome::Refused(why_not(state.why)));
         Ok(Some(Err(end)))
@@ -159,9 +159,9 @@ impl<M: ConstMachine> Owner<'_, M> {
             latched.advance(object)?;
             drop(latched);
         } else {
-            latched.release(at)?;
+            latched.release(at, request)?;
             drop(latched);
-            self.discard(at)?;
+            self.discard(at, request)?;
         }
         self.pending.set(0);
         self.session.wake_all()?;

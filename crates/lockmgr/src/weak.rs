@@ -154,7 +154,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// The entry for a name, if it counts something.
     #[inline(always)]
     pub(crate) fn entry_of(&self, page: &WeakPage<M>, name: &Name<'_>) -> Option<usize> {
-        self.entries_among(group_of(name.hash)).find(|at| {
+        self.entries_among(self.likely(page, name.hash)).find(|at| {
             get(&page.hashes[*at]) == name.hash
                 && Entry::of(get(&page.states[*at])).length == name.bytes.len()
                 && name.is_in(&page.names[*at])
@@ -390,10 +390,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 put(&own.count, get(&own.count).saturating_add(entry.count));
             }
             self.session.note_request(moved)?;
-            latched.unlink(object, moved, State { status: status::NEW, ..State::held(Mode(0)) })?;
+            let last = State { status: status::NEW, ..State::held(Mode(0)) };
+            latched.unlink(object, moved, request, last)?;
             latched.advance(object)?;
             if get(&object.head) == 0 {
-                latched.retire(object_at)?;
+                latched.retire(object_at, object)?;
             }
             self.session.thread.free(Offset::<Request<M>>::from_raw(moved))?;
         }

@@ -209,13 +209,12 @@ impl<M: ConstMachine> Thread<M> {
     pub fn free<T: Plain>(&self, offset: Offset<T>) -> Result<(), Error> {
         let class = const { class_of(size_of::<T>()) };
         let (slot, unit) = (self.slot()?, offset.raw());
-        let (generation, next) = unpack(self.region.link(unit)?.load(Relaxed));
-        let number = u64::from(unit / BLOCK_UNITS);
-        let (_, size) = unpack(self.region.block(number)?.load(Relaxed));
-        if next != USED || size != class as u32 + 1 || !is_cell(unit, class) {
+        let link = self.region.link(unit)?;
+        let (generation, next) = unpack(link.load(Relaxed));
+        if next != USED || !is_cell(unit, class) || !self.is_of(unit, class)? {
             return Err(Error::NotInUse(unit));
         }
-        self.region.give(slot, class, unit, generation)?;
+        give(slot, class, link, unit, generation);
         let list = &slot.lists[class];
         let count = list.count.load(Relaxed).saturating_add(1);
         list.count.store(count, Relaxed);
@@ -223,6 +222,27 @@ impl<M: ConstMachine> Thread<M> {
             self.region.set_aside(self.number, slot, class)?;
         }
         Ok(())
+    }
+
+    /// Whether a line is in a block of this size. Those keep their size for good, and most cells are
+    /// in one that the last was in.
+    #[inline(always)]
+    fn is_of(&self, unit: u32, class: usize) -> Result<bool, Error> {
+        let number = unit / BLOCK_UNITS;
+        if self.freed_in[class].get() == number {
+            return Ok(true);
+        }
+        self.is_of_block(number, class)
+    }
+
+    #[inline(never)]
+    fn is_of_block(&self, number: u32, class: usize) -> Result<bool, Error> {
+        let (_, size) = unpack(self.region.block(u64::from(number))?.load(Relaxed));
+        if size != class as u32 + 1 {
+            return Ok(false);
+        }
+        self.freed_in[class].set(number);
+        Ok(true)
     }
 
     /// Gives a cell in use the next generation, so that it is no more the one that another thread
@@ -251,28 +271,27 @@ pub(crate) fn corrupt(what: &'static str, at: u64) -> Error {
     Error::Corrupt { what, at }
 }
 
+/// Puts a cell, by its link, on the slot's list.
+#[inline(always)]
+pub(crate) fn give<M: ConstMachine>(
+    slot: &ThreadSlot<M>,
+    class: usize,
+    link: &M::AtomicU64,
+    unit: u32,
+    generation: u32,
+) {
+    let list = &slot.lists[class];
+    // Release, all four: in this order, for the sweeper.
+    slot.giving.store(pack(generation, unit), Release);
+    link.store(pack(generation, list.head.load(Relaxed)), Release);
+    list.head.store(unit, Release);
+    slot.giving.store(0, Release);
+}
+
 impl<M: ConstMachine> Region<M> {
     /// Where a line lies, in bytes from the region's start.
     pub(crate) fn at(&self, unit: u32) -> u64 {
         self.header().heap_at() + u64::from(unit) * 64
-    }
-
-    /// Puts a cell on the slot's list.
-    #[inline(always)]
-    pub(crate) fn give(
-        &self,
-        slot: &ThreadSlot<M>,
-        class: usize,
-        unit: u32,
-        generation: u32,
-    ) -> Result<(), Error> {
-        let (list, link) = (&slot.lists[class], self.link(unit)?);
-        // Release, all four: in this order, for the sweeper.
-        slot.giving.store(pack(generation, unit), Release);
-        link.store(pack(generation, list.head.load(Relaxed)), Release);
-        list.head.store(unit, Release);
-        slot.giving.store(0, Release);
-        Ok(())
     }
 
     /// The list is a batch: makes it the spare one, and hands the last spare to a depot.

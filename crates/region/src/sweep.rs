@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use latchwork_machine::{ConstMachine, Native, Word};
 
 use crate::header::CLASSES;
-use crate::slab::{BLOCK_UNITS, USED, corrupt, end_of, is_cell};
+use crate::slab::{BLOCK_UNITS, USED, corrupt, end_of, give, is_cell};
 use crate::slots::{FREE, HELD, INTENT_WORDS, SWEPT, ThreadSlot, owned, owner, pack, unpack};
 use crate::{Error, Offset, Region};
 
@@ -257,7 +257,7 @@ impl<M: ConstMachine> Region<M> {
             let class = self.class_at(unit)?;
             let (now, _) = unpack(self.link(unit)?.load(Relaxed));
             if now == generation && slot.lists[class].head.load(Relaxed) != unit {
-                self.give(slot, class, unit, generation)?;
+                give::<M>(slot, class, self.link(unit)?, unit, generation);
             }
             // Release: in this order, for the next sweeper.
             slot.giving.store(0, Release);
@@ -273,7 +273,7 @@ impl<M: ConstMachine> Region<M> {
             if now == before && next != USED {
                 // On the list, or off it and not yet marked.
                 if slot.lists[class].head.load(Relaxed) != unit {
-                    self.give(slot, class, unit, before)?;
+                    give::<M>(slot, class, self.link(unit)?, unit, before);
                 }
                 // Release: in this order, for the next sweeper.
                 note.store(0, Release);
@@ -298,7 +298,7 @@ impl<M: ConstMachine> Region<M> {
                 let offset = Offset::from_raw(unit);
                 let in_hand = InHand { offset, generation, class: class as u32 };
                 if fate(in_hand) == Fate::Free {
-                    self.give(slot, class, unit, generation)?;
+                    give::<M>(slot, class, self.link(unit)?, unit, generation);
                 }
             }
             // Release: in this order, for the next sweeper.

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Integer, Native, Word};
 
+use crate::header::CLASSES;
 use crate::slots::{FREE, HELD, INTENT_WORDS, ThreadSlot, owner};
 use crate::{Error, Region};
 
@@ -19,6 +20,8 @@ pub struct Thread<M: ConstMachine = Native> {
     slot: *const ThreadSlot<M>,
     /// Which entries for cells in hand are unused.
     pub(crate) entries: LocalCell<u8>,
+    /// By size of cells, a block that has this size; or one that there is not.
+    pub(crate) freed_in: [LocalCell<u32>; CLASSES],
 }
 
 // SAFETY: the slot lies in the region, which goes along; the rest is numbers.
@@ -47,7 +50,8 @@ impl<M: ConstMachine> Region<M> {
                 self.raise_high(number + 1);
                 slot.generation.fetch_add(1, Relaxed);
                 let entries = LocalCell::new(0x7f);
-                return Ok(Thread { region: self.clone(), number, slot, entries });
+                let freed_in = [const { LocalCell::new(u32::MAX) }; CLASSES];
+                return Ok(Thread { region: self.clone(), number, slot, entries, freed_in });
             }
         }
         Err(Error::Threads(self.header().threads))
