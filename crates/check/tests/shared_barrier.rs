@@ -64,7 +64,7 @@ fn missed(rounds: u32, heavy: fn()) -> u32 {
         // A process like any other: it attaches the mapping itself.
         // SAFETY: as above.
         let attached = unsafe { Shared::attach(base.cast(), LENGTH) };
-        play(room, 1, rounds, Shared::light_barrier, |_| {});
+        play(room, 1, rounds, Shared::reached_barrier, |_| {});
         // SAFETY: it does not return.
         unsafe { libc::_exit(i32::from(attached.is_err())) };
     }

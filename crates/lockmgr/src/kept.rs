@@ -198,7 +198,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(&page.states[at], new.word());
         self.entry_taken(at, bias);
         // The closer's half is in `close`.
-        M::light_barrier();
+        M::reached_barrier();
         if get(bias) == seen { Taken::Yes } else { Taken::Closed(at, word) }
     }
 

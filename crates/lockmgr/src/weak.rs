@@ -204,7 +204,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         page.states[free].store(new.word(), Release);
         self.entry_taken(free, bias);
         // The closer's half is in `close`.
-        M::light_barrier();
+        M::reached_barrier();
         if get(bias) == seen { Taken::Yes } else { Taken::Closed(free, old) }
     }
 
@@ -275,7 +275,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         page.states[at].store(new.word(), Release);
         self.entry_taken(at, bias);
         // The closer's half is in `close`.
-        M::light_barrier();
+        M::reached_barrier();
         if get(bias) == seen { Ok(true) } else { self.weak_undo(spot, at, word) }
     }
 
@@ -335,7 +335,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.mark_entry(at, false);
         }
         // The closer's half is in `close`.
-        M::light_barrier();
+        M::reached_barrier();
         if get(bias) == entry.bias {
             return Ok(());
         }

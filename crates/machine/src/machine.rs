@@ -42,6 +42,13 @@ pub trait Machine: Default + Send + Sync + 'static {
     /// least one of the two sees the other's store. (Dice, Huang and Yang, 2001; `membarrier(2)`.)
     fn light_barrier();
 
+    /// The same in a process where a heavy barrier has returned true: one branch less where that is
+    /// not known of every process.
+    #[inline(always)]
+    fn reached_barrier() {
+        Self::light_barrier();
+    }
+
     /// The dear half: makes every thread that shares this memory pass a barrier.
     ///
     /// False if the system cannot: then nothing is ordered and the caller must not sleep without

@@ -303,6 +303,13 @@ impl Machine for Shared {
         }
     }
 
+    #[inline(always)]
+    fn reached_barrier() {
+        debug_assert!(ALL.reaches_us(), "latchwork: no heavy barrier has succeeded here");
+        // SeqCst, for the compiler alone: the kernel's barrier does the rest.
+        compiler_fence(Ordering::SeqCst);
+    }
+
     /// Reaches all processes that registered for it: those who have a mapping attached. False if this
     /// process may not call it; then it must not rely on a peer's light barrier.
     fn heavy_barrier() -> bool {
