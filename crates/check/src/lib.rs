@@ -10,6 +10,7 @@ pub mod left;
 pub mod loom_machine;
 pub mod overlaid;
 pub mod random;
+pub mod refusal;
 pub mod scattered;
 pub mod tasks;
 

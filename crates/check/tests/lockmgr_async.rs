@@ -321,7 +321,7 @@ fn who_dies_waiting_leaves_nothing() {
     drop(session);
     let audit = manager.region().audit().unwrap();
     assert!(audit.is_sound());
-    assert_eq!(audit.classes[7].used, 16 + 16 + 1 + 1);
+    assert_eq!(audit.of(65_472).used, 16 + 16 + 1 + 1);
     let _ = std::fs::remove_file(&path);
 }
 

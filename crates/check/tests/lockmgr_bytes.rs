@@ -48,7 +48,7 @@ fn damage_is_survived() {
             let at = match dice.roll(8) {
                 // The header, its roots among it; the slots of processes and threads.
                 0 => 1024 + dice.roll(200) * 4,
-                1 => 8192 + dice.roll(2048) * 4,
+                1 => 12_288 + dice.roll(2048) * 4,
                 _ => places[dice.roll(places.len())],
             };
             match dice.roll(5) {

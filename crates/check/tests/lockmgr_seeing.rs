@@ -211,8 +211,8 @@ fn long_cycles_and_long_names_are_kept_as_far_as_they_fit() {
     assert!(audit.is_sound());
     // Of 512 bytes there are records alone; whole blocks are 33 of the manager's, too.
     let of = |owners: u32| (28..44).filter(|n| [2, 30, 700][(n - 4) % 3] == owners).count() as u64;
-    assert_eq!(audit.classes[3].used, of(2));
-    assert_eq!(audit.classes[7].used, 33 + of(700));
+    assert_eq!(audit.of(512).used, of(2));
+    assert_eq!(audit.of(65_472).used, 33 + of(700));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use latchwork_check::left;
+use latchwork_check::refusal::{Call, refuse};
 use latchwork_lockmgr::{
     Error, Manager, Options, Reason, Step, Wait, shared,
     shared::{S, X},
@@ -15,26 +16,8 @@ use latchwork_lockmgr::{
 use latchwork_machine::{Machine, Shared};
 use latchwork_region::Region;
 
-/// Has the system refuse `membarrier` to this thread, as a sandbox might.
 fn forbid_membarrier() {
-    let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let mut program = [
-        // The number of the call; if it is another one, past the refusal.
-        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter {
-            jf: 1,
-            ..instruction(libc::BPF_JMP | libc::BPF_JEQ, libc::SYS_membarrier as u32)
-        },
-        instruction(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        instruction(libc::BPF_RET, libc::SECCOMP_RET_ALLOW),
-    ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: a flag of this thread.
-    let set = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    assert_eq!(set, 0);
-    // SAFETY: a filter of four instructions, for this thread alone.
-    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) };
-    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    refuse(Call { number: libc::SYS_membarrier, only: None }, libc::EPERM);
 }
 
 /// A region that is soon full.

@@ -76,7 +76,7 @@ fn offsets_that_lead_nowhere_are_refused() {
     let thread = region.thread().unwrap();
     let cell = thread.alloc::<Words>().unwrap();
     assert_eq!(region.resolve(Offset::<Words>::NULL).err(), Some(Error::OutOfRange(0)));
-    for raw in [u32::MAX, u32::MAX - 1, 1 << 31, (region.len() / 64) as u32] {
+    for raw in [u32::MAX, u32::MAX - 1, 1 << 31, (region.len() / 16) as u32] {
         let offset = Offset::<Words>::from_raw(raw);
         assert_eq!(region.resolve(offset).err(), Some(Error::OutOfRange(raw)));
         assert_eq!(thread.free(offset), Err(Error::OutOfRange(raw)));

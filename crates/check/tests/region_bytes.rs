@@ -33,7 +33,7 @@ fn image() -> Vec<u8> {
     image[1024..1032].copy_from_slice(&(BLOCK as u64 * 6).to_ne_bytes());
     // Nobody holds a process slot: those who did are gone.
     for slot in 0..3 {
-        let held = (8192 + Shared::overhead(1)).next_multiple_of(4096) + slot * 128 + 24;
+        let held = (12_288 + Shared::overhead(1)).next_multiple_of(4096) + slot * 128 + 24;
         image[held..held + 4].fill(0);
     }
     image
@@ -142,7 +142,7 @@ fn damaged_files_are_opened_or_refused() {
         let mut bytes = whole.clone();
         for _ in 0..=dice.roll(4) {
             // With the waiter slots, which come before the processes.
-            let at = [dice.roll(80), 1024 + dice.roll(16), 8192 + dice.roll(64)][dice.roll(3)];
+            let at = [dice.roll(80), 1024 + dice.roll(16), 12_288 + dice.roll(64)][dice.roll(3)];
             bytes[at] ^= 1 << dice.roll(8);
         }
         fs::write(&path, &bytes).unwrap();

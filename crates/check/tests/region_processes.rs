@@ -211,7 +211,7 @@ fn pids_prove_nothing() {
     // The pid of a dead process belongs to a living one by now: ours.
     child(false);
     let slot = 1;
-    let pid_at = (8192 + Shared::overhead(32)).next_multiple_of(4096) + slot * 128 + 4;
+    let pid_at = (12_288 + Shared::overhead(32)).next_multiple_of(4096) + slot * 128 + 4;
     let forge = |pid: u32| {
         use std::os::unix::fs::FileExt;
         let file = std::fs::OpenOptions::new().write(true).open(&path.0).unwrap();

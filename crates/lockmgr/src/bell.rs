@@ -191,7 +191,7 @@ impl<M: ConstMachine> Drop for Ended<M> {
 
 impl<M: ConstMachine> Session<M> {
     /// Makes the bells, if there are none, and returns what an owner's cell says of its own.
-    pub(crate) fn have_bell(&self) -> Result<u32, Error> {
+    pub(crate) fn have_bell(&self) -> Result<u16, Error> {
         let inner = self.inner();
         let (process, _) = inner.region.process()?;
         if inner.bell(process)?.is_none() {
@@ -203,7 +203,8 @@ impl<M: ConstMachine> Session<M> {
                 cell.publish();
             }
         }
-        Ok(process + 1)
+        // No truncation: a region has 4,096 processes at most.
+        Ok(process as u16 + 1)
     }
 
     /// Rings for the owner of a request that was decided, if it waits without a thread. The request
@@ -214,7 +215,7 @@ impl<M: ConstMachine> Session<M> {
             0 => Ok(()),
             process => {
                 self.point("about to ring");
-                self.inner().ring(process - 1)
+                self.inner().ring(u32::from(process) - 1)
             }
         }
     }

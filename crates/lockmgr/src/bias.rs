@@ -10,7 +10,7 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::latch::Latched;
 use crate::layout::{
-    BIASES, GROUP, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WeakPage, get, put,
+    BIASES, GROUP, MOVED, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WeakPage, get, put,
 };
 use crate::name::{self, Name};
 use crate::session::Session;
@@ -60,15 +60,12 @@ impl Bias {
 /// Weak requests that go to the table before the bias is opened again.
 const MISSES: u32 = 32;
 
-/// Marks a request that a closer made.
-pub(crate) const MOVED: u32 = 1;
-
 impl<M: ConstMachine> Latched<'_, M> {
     /// The request that a closer made for an owner.
     pub(crate) fn moved_of(&self, object_at: u32, owner: u32) -> Result<u32, Error> {
         for each in self.requests(self.session.object(object_at)?) {
             let (at, request, _) = each?;
-            if get(&request.owner) == owner && get(&request.moved) == MOVED {
+            if get(&request.owner) == owner && request.is_moved() {
                 return Ok(at);
             }
         }
@@ -138,10 +135,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         let cell = self.session.thread.alloc::<Request<M>>()?;
         put(&cell.object, object_at);
         put(&cell.owner, owner);
-        put(&cell.count, entry.count);
+        put(&cell.count, entry.count | MOVED);
         put(&cell.partition, self.number);
-        put(&cell.bias, name.hash as u32 % BIASES);
-        put(&cell.moved, MOVED);
         self.link_front(object, cell.offset().raw(), cell.value(), entry.mode)?;
         self.session.point("weak lock moved");
         cell.publish();

@@ -197,7 +197,7 @@ impl<M: ConstMachine> Session<M> {
             if state.status == status::WAITING && first == 0 {
                 first = seen;
             }
-            latched.weigh(request, State { status: status::NEW, ..state }, state);
+            latched.weigh(object, State { status: status::NEW, ..state }, state);
             (prev, seen) = (seen, next);
         }
         put(&object.tail, prev);

@@ -226,7 +226,7 @@ impl<M: ConstMachine> Session<M> {
             }
             let states = (State::of(get(&request.state)), State::of(get(&ahead.state)));
             let both = states.0.status == status::WAITING && states.1.status == status::WAITING;
-            if !both || get(&request.forward) == wish.ticket {
+            if !both || get(&cell.forward) == wish.ticket {
                 continue;
             }
             let object = self.object(get(&request.object))?;
@@ -234,7 +234,7 @@ impl<M: ConstMachine> Session<M> {
             if latched.stopped(object, wish.owner, states.0.want)?.is_some() {
                 continue;
             }
-            put(&request.forward, wish.ticket);
+            put(&cell.forward, wish.ticket);
             // Should we die in between, the sweep refuses what is away.
             self.note_away(wish.at)?;
             latched.unlink(object, wish.at, request, State { status: status::AWAY, ..states.0 })?;

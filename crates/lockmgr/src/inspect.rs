@@ -284,7 +284,7 @@ impl<M: ConstMachine> View<M> {
                 owner,
                 of: seen(&cell.generation),
                 state,
-                count: seen(&request.count),
+                count: request.count(),
                 since: seen(&cell.since),
                 object: name.clone().unwrap_or_default(),
             });
@@ -293,25 +293,8 @@ impl<M: ConstMachine> View<M> {
     }
 
     fn chains(&self, table: u64) -> Result<&[M::AtomicU32], Error> {
-        let (offset, tier) = (table as u32, table >> 32);
-        macro_rules! at {
-            ($n:literal) => {
-                &self.region.resolve(Offset::<Heads<M, $n>>::from_raw(offset))?.heads
-            };
-        }
-        Ok(match tier {
-            0 => at!(8),
-            1 => at!(16),
-            2 => at!(32),
-            3 => at!(64),
-            4 => at!(128),
-            5 => at!(256),
-            6 => at!(512),
-            7 => at!(1024),
-            8 => at!(2048),
-            9 => at!(4096),
-            _ => at!(8192),
-        })
+        let offset = Offset::<Heads<M, 1>>::from_raw(table as u32);
+        Ok(self.region.words32(offset, crate::table::chains_of(table))?)
     }
 
     fn name_of(&self, at: u32, object: &Small<M>) -> Result<Vec<u8>, Error> {

@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | partitions | 65,472 | 1,022 lines in each of 16 blocks, each with a latch; guarded by it |
 //! | biases | 65,472 | a line of 16 for each partition; written under its latch, read by all |
-//! | heads | 64 to 65,472 | a partition's hash chains |
+//! | heads | 48 to 65,472 | a partition's hash chains |
 //! | object | 64 and more | a name that is locked; guarded by its partition's latch |
-//! | request | 64 | an owner's hold on an object, or its wish; guarded by the latch, but for the links of the owner's own list |
+//! | request | 48 | an owner's hold on an object, or its wish; guarded by the latch, but for the links of the owner's own list |
 //! | owner page | 4,096 | 31 owners of one thread |
 //! | weak page | 4,096 | 32 weak locks of one owner |
 //! | ring | 256 | where the last 16 deadlocks are; guarded by partition 0's latch |
@@ -58,7 +58,7 @@ pub(crate) struct Partition<M: Machine> {
     pub(crate) latch: M::AtomicU32,
     /// Weak requests that met a closed bias since the last strong one.
     pub(crate) misses: M::AtomicU32,
-    /// Its chains, and above them their tier: 8 << tier chains. Null until the first object.
+    /// Its chains, and above them their tier; see `table.rs`. Null until the first object.
     pub(crate) heads: M::AtomicU64,
     /// The larger table that its objects move to, in the same form, or null.
     pub(crate) fresh: M::AtomicU64,
@@ -128,19 +128,34 @@ pub(crate) struct Request<M: Machine> {
     pub(crate) state: M::AtomicU32,
     pub(crate) own_next: M::AtomicU32,
     pub(crate) own_prev: M::AtomicU32,
-    /// How often its owner took it.
+    /// How often its owner took it, and whether it is `MOVED`.
     pub(crate) count: M::AtomicU32,
     pub(crate) partition: M::AtomicU32,
     /// When its owner took it, counted by the owner.
     pub(crate) mark: M::AtomicU32,
-    /// Which bias of the partition it counts in.
-    pub(crate) bias: M::AtomicU32,
-    /// Its place among the conversions of the object.
-    pub(crate) turn: M::AtomicU32,
-    /// Not zero if a closer made it; see `weak.rs`.
-    pub(crate) moved: M::AtomicU32,
-    /// The wait in which it was moved forward; see `detect.rs`.
-    pub(crate) forward: M::AtomicU32,
+}
+
+/// Of a request's count: a closer made it, and its owner has not come by; see `weak.rs`.
+pub(crate) const MOVED: u32 = 1 << 31;
+
+impl<M: Machine> Request<M> {
+    /// How often its owner took it.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> u32 {
+        get(&self.count) & !MOVED
+    }
+
+    pub(crate) fn is_moved(&self) -> bool {
+        get(&self.count) & MOVED != 0
+    }
+}
+
+impl<M: Machine> Small<M> {
+    /// Which bias of its partition it counts in.
+    #[inline(always)]
+    pub(crate) fn bias(&self) -> u32 {
+        get(&self.hash) % BIASES
+    }
 }
 
 /// What a request is; the low byte of its state.
@@ -182,7 +197,9 @@ pub(crate) struct OwnerCell<M: Machine> {
     /// Why its next request, or the one that waits, is to fail.
     pub(crate) doom: M::AtomicU32,
     /// How often it was chosen as a victim.
-    pub(crate) spared: M::AtomicU32,
+    pub(crate) spared: M::AtomicU16,
+    /// One more than the process whose bell is to be rung for it; see `bell.rs`.
+    pub(crate) bell: M::AtomicU16,
     pub(crate) marks: M::AtomicU32,
     /// When it began, in nanoseconds: the smaller, the older.
     pub(crate) age: M::AtomicU64,
@@ -194,11 +211,12 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) verdict: M::AtomicU64,
     /// Ranges that it has claims on, at least; see `range.rs`.
     pub(crate) ranges: M::AtomicU32,
-    /// One more than the process whose bell is to be rung for it; see `bell.rs`.
-    pub(crate) bell: M::AtomicU32,
     /// By bit, the entries of its weak page that are kept for the slot, perhaps; see `kept.rs`.
     pub(crate) kept: M::AtomicU32,
-    pub(crate) unused: M::AtomicU32,
+    /// Of the request that it waits for: its place among the conversions of the object, ...
+    pub(crate) turn: M::AtomicU32,
+    /// ... and the wait in which it was moved forward; see `detect.rs`.
+    pub(crate) forward: M::AtomicU32,
 }
 
 impl<M: Machine> OwnerCell<M> {
@@ -267,7 +285,7 @@ const _: () = {
     assert!(size_of::<Biases<Native>>() == 65_464);
     assert!(size_of::<Small<Native>>() == 56);
     assert!(core::mem::offset_of!(Small<Native>, name) == NAME_AT * 8);
-    assert!(size_of::<Request<Native>>() == 56);
+    assert!(size_of::<Request<Native>>() == 40);
     assert!(size_of::<OwnerCell<Native>>() == 128);
     assert!(size_of::<OwnerPage<Native>>() == 4088);
     assert!(size_of::<Directory<Native>>() == 65_464);

@@ -345,7 +345,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         for each in latched.requests(it) {
             let (at, request, _) = each?;
-            if get(&request.owner) == self.index && get(&request.moved) == 0 {
+            if get(&request.owner) == self.index && !request.is_moved() {
                 return Ok(at);
             }
         }
@@ -387,21 +387,21 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     pub(crate) fn new_request(
         &self,
         object: u32,
-        spot: Spot,
+        partition: u32,
         count: u32,
     ) -> Result<(u32, &'s Request<M>), Error> {
         let session: &'s Session<M> = self.session;
         let spare = session.spare.take();
         if spare != 0 {
             let request = session.request(spare)?;
-            self.begin_request(spare, request, object, spot, count)?;
+            self.begin_request(spare, request, object, partition, count)?;
             session.strike_request()?;
             session.point("request its owner's alone");
             return Ok((spare, request));
         }
         let cell = session.thread.alloc_dirty::<Request<M>>()?;
         let at = cell.offset().raw();
-        self.begin_request(at, cell.value(), object, spot, count)?;
+        self.begin_request(at, cell.value(), object, partition, count)?;
         cell.publish();
         Ok((at, session.request(at)?))
     }
@@ -412,17 +412,15 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         at: u32,
         request: &Request<M>,
         object: u32,
-        spot: Spot,
+        partition: u32,
         count: u32,
     ) -> Result<(), Error> {
         put(&request.state, status::NEW);
         put(&request.object, object);
         put(&request.owner, self.index);
         put(&request.count, count);
-        put(&request.partition, spot.partition);
-        put(&request.bias, spot.bias);
+        put(&request.partition, partition);
         put(&request.mark, self.next_mark());
-        put(&request.moved, 0);
         // First in the owner's list, so that whoever sweeps finds it there at any instant.
         self.adopt(at, request)?;
         self.session.point("request in the owner's list");

@@ -59,12 +59,12 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Counts a request's modes in or out of its bias's strong ones.
     #[inline(always)]
-    pub(crate) fn weigh(&self, request: &Request<M>, old: State, new: State) {
+    pub(crate) fn weigh(&self, object: &Small<M>, old: State, new: State) {
         let modes = self.session.modes();
         let strong = |state: State| !modes.all_weak(state.mask());
         match (strong(old), strong(new)) {
-            (false, true) => self.more(get(&request.bias)),
-            (true, false) => self.fewer(get(&request.bias)),
+            (false, true) => self.more(object.bias()),
+            (true, false) => self.fewer(object.bias()),
             _ => {}
         }
     }
@@ -104,7 +104,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline]
     pub(crate) fn set(&self, object: &Small<M>, request: &Request<M>, new: State) {
         let old = State::of(get(&request.state));
-        self.weigh(request, old, new);
+        self.weigh(object, old, new);
         let converting = |s: State| u32::from(s.status == status::CONVERTING) << 16;
         if converting(new) != converting(old) {
             // Wrapping, here and below: in a damaged region a number may be any.
@@ -135,7 +135,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let head = get(&object.head);
         put(&request.next, head);
         put(&request.prev, 0);
-        self.weigh_in(get(&request.bias), mode);
+        self.weigh_in(object.bias(), mode);
         put(&object.masks, get(&object.masks) | u32::from(mode.bit()));
         put(&request.state, State::held(mode).word());
         self.session.point("request about to be linked");
@@ -197,7 +197,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     ) -> Result<(), Error> {
         let old = State::of(get(&request.state));
         if old.status == status::HELD && last.status == status::NEW {
-            self.weigh_out(get(&request.bias), old.mode);
+            self.weigh_out(object.bias(), old.mode);
             put(&request.state, last.word());
         } else {
             self.set(object, request, last);
@@ -224,7 +224,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// The same for one that holds, where no others are in the list.
     #[inline(always)]
     pub(crate) fn unlink_only(&self, object: &Small<M>, request: &Request<M>, old: State) {
-        self.weigh_out(get(&request.bias), old.mode);
+        self.weigh_out(object.bias(), old.mode);
         put(&request.state, State { status: status::NEW, ..old }.word());
         self.session.point("request about to be unlinked");
         put(&object.head, 0);

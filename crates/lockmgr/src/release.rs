@@ -103,7 +103,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         request: &Request<M>,
         all: bool,
     ) -> Result<(), Error> {
-        let count = get(&request.count);
+        let count = request.count();
         if count > 1 && !all {
             put(&request.count, count - 1);
             return Ok(());
@@ -238,7 +238,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let at = self.find_held(&latched, &name, Spot::of(name.hash))?;
         if at != 0 {
             let request = self.session.request(at)?;
-            let (state, count) = (State::of(get(&request.state)), get(&request.count));
+            let (state, count) = (State::of(get(&request.state)), request.count());
             found = match found {
                 _ if !state.holds() => found,
                 None => Some((state.mode, count)),

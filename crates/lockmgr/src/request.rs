@@ -65,7 +65,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if own != 0 {
             let request = self.session.request(own)?;
             let old = State::of(get(&request.state));
-            if get(&request.count) >= 0xffff {
+            if request.count() >= 0xffff {
                 return Err(Error::Count);
             }
             let made = modes.convert(old.mode, mode);
@@ -101,7 +101,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if !free {
             self.weigh_wait(latched, object_at, 0, State::waiting(mode), wait, younger)?;
         }
-        let (at, request) = self.new_request(object_at, spot, 1)?;
+        let (at, request) = self.new_request(object_at, spot.partition, 1)?;
         if free {
             latched.link_front(object, at, request, mode)?;
             self.remember_as(Last { at, object_at, request, object });

@@ -256,7 +256,7 @@ impl<M: ConstMachine> Session<M> {
                     row.object = told(&self.inner().region, self.name_of(at)?);
                     row.held = state.holds().then_some(state.mode);
                     row.wanted = state.waits().then_some(state.want);
-                    row.count = get(&request.count);
+                    row.count = request.count();
                     if state.waits()
                         && let Some(cell) = self.owner_cell(get(&request.owner))?
                     {

@@ -1,7 +1,7 @@
 //! The table: names to objects, in partitions that grow one by one.
 //!
-//! A partition has chains, twice as many as before whenever it has two objects a chain. Growing
-//! moves object after object to the new chains; `moving` names the one in between, so that a
+//! A partition has chains, as many as fill a cell, and the next larger cell's whenever it has two
+//! objects a chain. Growing moves object after object to the new chains; `moving` names the one in between, so that a
 //! partition whose latch-holder died in the midst can be put right and the work finished.
 //!
 //! An object whose last request has gone stays, idle, if its chain has no other idle one or the
@@ -16,22 +16,39 @@ use crate::latch::Latched;
 use crate::layout::{Heads, Object, Small, get, put};
 use crate::name::{self, Name};
 
-/// The highest tier: 8 << 10 chains. Beyond it chains become longer.
-const TIER_MAX: u64 = 10;
+/// How many chains a table has, by its tier: as many as there is room for in a cell of 48, 128, 256
+/// and so on to 4,096 bytes, and in a whole block. Beyond that chains become longer.
+const CHAINS: [usize; 8] = [10, 30, 62, 126, 254, 510, 1022, 16_366];
+
+/// Does something with the type of a table of this tier.
+macro_rules! by_tier {
+    ($tier:expr, $do:ident) => {
+        match $tier {
+            0 => $do!({ CHAINS[0] }),
+            1 => $do!({ CHAINS[1] }),
+            2 => $do!({ CHAINS[2] }),
+            3 => $do!({ CHAINS[3] }),
+            4 => $do!({ CHAINS[4] }),
+            5 => $do!({ CHAINS[5] }),
+            6 => $do!({ CHAINS[6] }),
+            _ => $do!({ CHAINS[7] }),
+        }
+    };
+}
 
 /// A chain that leads this far is a ring.
 pub(crate) const CHAIN_MAX: u32 = 1 << 24;
 
 /// How many chains a table has, by its word.
 #[inline(always)]
-fn chains_of(table: u64) -> u64 {
-    8 << (table >> 32).min(TIER_MAX)
+pub(crate) fn chains_of(table: u64) -> u32 {
+    CHAINS[((table >> 32) as usize).min(CHAINS.len() - 1)] as u32
 }
 
 /// Which of so many chains a hash falls to.
 #[inline(always)]
 pub(crate) fn place_of(hash: u32, chains: usize) -> usize {
-    (hash >> 4) as usize & chains.wrapping_sub(1)
+    ((u64::from(hash) * chains as u64) >> 32) as usize
 }
 
 pub(crate) fn ring<T>() -> Result<T, Error> {
@@ -43,32 +60,20 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     #[inline]
     fn chains(&self, table: u64) -> Result<&'s [M::AtomicU32], Error> {
         let session: &'s crate::Session<M> = self.session;
-        let count = chains_of(table) as u32;
-        Ok(session.region().words32(Offset::<Heads<M, 8>>::from_raw(table as u32), count)?)
+        let offset = Offset::<Heads<M, 1>>::from_raw(table as u32);
+        Ok(session.region().words32(offset, chains_of(table))?)
     }
 
     fn new_chains(&self, tier: u64) -> Result<(), Error> {
         let thread = &self.session.thread;
         macro_rules! new {
-            ($n:literal) => {{
+            ($n:block) => {{
                 let cell = thread.alloc::<Heads<M, $n>>()?;
                 put(&self.fresh, tier << 32 | u64::from(cell.offset().raw()));
                 cell.publish();
             }};
         }
-        match tier {
-            0 => new!(8),
-            1 => new!(16),
-            2 => new!(32),
-            3 => new!(64),
-            4 => new!(128),
-            5 => new!(256),
-            6 => new!(512),
-            7 => new!(1024),
-            8 => new!(2048),
-            9 => new!(4096),
-            _ => new!(8192),
-        }
+        by_tier!(tier, new);
         Ok(())
     }
 
@@ -181,8 +186,8 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         if get(&self.heads) == 0 {
             self.new_chains(0)?;
             self.move_all()?;
-        } else if u64::from(get(&self.objects)) >= 16 << (get(&self.heads) >> 32)
-            && get(&self.heads) >> 32 < TIER_MAX
+        } else if get(&self.objects) >= 2 * chains_of(get(&self.heads))
+            && get(&self.heads) >> 32 < CHAINS.len() as u64 - 1
         {
             self.new_chains((get(&self.heads) >> 32) + 1)?;
             self.session.point("larger table made");
@@ -270,7 +275,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     #[inline]
     pub(crate) fn retire(&self, at: u32, object: &Small<M>) -> Result<(), Error> {
         put(&object.masks, 0);
-        if u64::from(get(&self.objects)) <= chains_of(get(&self.heads)) {
+        if get(&self.objects) <= chains_of(get(&self.heads)) {
             return Ok(());
         }
         self.retire_among(at, object)
@@ -367,23 +372,11 @@ impl<M: ConstMachine> crate::Session<M> {
     pub(crate) fn free_chains(&self, table: u64) -> Result<(), Error> {
         let (offset, tier) = (table as u32, table >> 32);
         macro_rules! free {
-            ($n:literal) => {
+            ($n:block) => {
                 self.thread.free(Offset::<Heads<M, $n>>::from_raw(offset))?
             };
         }
-        match tier {
-            0 => free!(8),
-            1 => free!(16),
-            2 => free!(32),
-            3 => free!(64),
-            4 => free!(128),
-            5 => free!(256),
-            6 => free!(512),
-            7 => free!(1024),
-            8 => free!(2048),
-            9 => free!(4096),
-            _ => free!(8192),
-        }
+        by_tier!(tier, free);
         Ok(())
     }
 

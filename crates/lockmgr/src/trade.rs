@@ -83,8 +83,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let theirs = to.find_own(latched, object_at, object)?;
         if theirs == 0 {
             self.may_have(latched, object_at, held.mode, to, held.mode)?;
-            let spot = Spot { partition: get(&mine.partition), bias: get(&mine.bias) };
-            let (new, request) = to.new_request(object_at, spot, get(&mine.count))?;
+            let (new, request) = to.new_request(object_at, latched.number, mine.count())?;
             session.point("traded lock in the other's list");
             latched.link_front(object, new, request, held.mode)?;
         } else {
@@ -94,11 +93,11 @@ impl<M: ConstMachine> Owner<'_, M> {
             if made != old {
                 self.may_have(latched, object_at, held.mode, to, made)?;
                 if !session.modes().is_weak(made) {
-                    latched.close(get(&mine.bias) % crate::layout::BIASES)?;
+                    latched.close(object.bias())?;
                 }
                 latched.set(object, theirs, State::held(made));
             }
-            let count = get(&theirs.count).saturating_add(get(&mine.count)).min(0xffff);
+            let count = (theirs.count() + mine.count()).min(0xffff);
             put(&theirs.count, count);
         }
         session.point("lock traded");

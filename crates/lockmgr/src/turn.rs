@@ -153,7 +153,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let modes = self.session.modes();
         let mut blocked = 0u16;
         if get(&object.info) >> 16 != 0 {
-            for (at, request, state) in self.converting(object)? {
+            for (_, (at, request, state)) in self.converting(object)? {
                 if self.stopped(object, get(&request.owner), state.want)?.is_none() {
                     self.grant(object, at, request, state)?;
                 } else {
@@ -190,15 +190,16 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// The conversions that wait, in their turn.
-    fn converting<'a>(&'a self, object: &Small<M>) -> Result<Vec<Listed<'a, M>>, Error> {
+    fn converting<'a>(&'a self, object: &Small<M>) -> Result<Vec<(u32, Listed<'a, M>)>, Error> {
         let mut found = Vec::new();
         for each in self.requests(object) {
             let each = each?;
             if each.2.status == status::CONVERTING {
-                found.push(each);
+                let owner = self.session.owner_cell(get(&each.1.owner))?;
+                found.push((owner.map_or(0, |cell| get(&cell.turn)), each));
             }
         }
-        found.sort_by_key(|(_, request, _)| get(&request.turn));
+        found.sort_by_key(|(turn, _)| *turn);
         Ok(found)
     }
 
@@ -211,10 +212,12 @@ impl<M: ConstMachine> Latched<'_, M> {
     ) -> Result<(), Error> {
         let mut turn = 1;
         if get(&object.info) >> 16 != 0 {
-            let last = self.converting(object)?.last().map_or(0, |last| get(&last.1.turn));
+            let last = self.converting(object)?.last().map_or(0, |last| last.0);
             turn = last.saturating_add(1);
         }
-        put(&request.turn, turn);
+        if let Some(cell) = self.session.owner_cell(get(&request.owner))? {
+            put(&cell.turn, turn);
+        }
         self.set(object, request, wish);
         Ok(())
     }

@@ -38,7 +38,7 @@ pub enum Policy {
 }
 
 /// How often one owner is a victim before others are taken in its stead, whatever the policy.
-pub(crate) const SPARED_AFTER: u32 = 5;
+pub(crate) const SPARED_AFTER: u16 = 5;
 
 impl<M: ConstMachine> Session<M> {
     /// What an owner holds: all, and in modes that write.

@@ -46,7 +46,7 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::bias::Bias;
 use crate::latch::Latched;
-use crate::layout::{GROUP, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get, put, status};
+use crate::layout::{GROUP, MOVED, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get, put, status};
 use crate::mode::Mode;
 use crate::name::{self, Name};
 use crate::owner::Owner;
@@ -376,18 +376,18 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             // The closer may have died before it noted that it was done, and this request may have
             // left its queue, and be our spare one, when that one is swept.
             self.session.thread.adopt(Offset::<Request<M>>::from_raw(moved))?;
-            put(&request.count, entry.count);
+            put(&request.count, entry.count | MOVED);
             put(&request.mark, get(&page.marks[at]));
             self.adopt(moved, request)?;
             self.session.point("moved request in the owner's list");
-            put(&request.moved, 0);
+            put(&request.count, entry.count);
         } else {
             if entry.count != 0 {
                 let own = self.session.request(own)?;
                 let (mine, theirs) = (State::of(get(&own.state)), State::of(get(&request.state)));
                 let made = self.session.modes().convert(mine.mode, theirs.mode);
                 latched.set(object, own, State { mode: made, ..mine });
-                put(&own.count, get(&own.count).saturating_add(entry.count));
+                put(&own.count, own.count() + entry.count);
             }
             self.session.note_request(moved)?;
             let last = State { status: status::NEW, ..State::held(Mode(0)) };

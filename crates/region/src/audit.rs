@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::header::{BLOCK, CLASSES};
-use crate::slab::{BLOCK_UNITS, UNITS, USED, end_of, is_cell};
+use crate::slab::{BLOCK_UNITS, FIRST, UNIT, UNITS, USED, end_of, is_cell};
 use crate::slots::unpack;
 use crate::{Error, Region};
 
@@ -43,13 +43,19 @@ impl Audit {
         self.classes.iter().map(|count| count.used).sum()
     }
 
+    /// The cells of so many bytes: 48, 64, 128 .. 4,096, or 65,472. None of other sizes.
+    pub fn of(&self, bytes: u32) -> Count {
+        let class = UNITS.iter().position(|units| units * UNIT as u32 == bytes);
+        class.map_or_else(Count::default, |class| self.classes[class])
+    }
+
     /// Whether every cell is in exactly one place.
     pub fn is_sound(&self) -> bool {
         self.lost == 0 && self.doubled == 0 && self.wrong == 0
     }
 }
 
-/// What is known of a line so far.
+/// What is known of the cell at a unit so far.
 const UNKNOWN: u8 = 0;
 const FREE: u8 = 1;
 const IN_USE: u8 = 2;
@@ -67,7 +73,7 @@ impl<M: ConstMachine> Region<M> {
         let mut audit = Audit::default();
         let room = self.len().saturating_sub(self.header().heap_at()) / BLOCK;
         let blocks = self.live().blocks.load(Relaxed).min(room);
-        let mut lines = vec![UNKNOWN; blocks as usize * BLOCK_UNITS as usize];
+        let mut units = vec![UNKNOWN; blocks as usize * BLOCK_UNITS as usize];
         let mut sizes = Vec::new();
         for number in 0..blocks {
             let (_, size) = unpack(self.block(number)?.load(Relaxed));
@@ -78,23 +84,23 @@ impl<M: ConstMachine> Region<M> {
                 continue;
             }
             let first = number as u32 * BLOCK_UNITS;
-            for unit in (first + 1..first + end_of(class)).step_by(UNITS[class] as usize) {
+            for unit in (first + FIRST..first + end_of(class)).step_by(UNITS[class] as usize) {
                 let (_, next) = unpack(self.link(unit)?.load(Relaxed));
                 let used = next == USED;
                 audit.classes[class].cells += 1;
                 audit.classes[class].used += u64::from(used);
-                lines[unit as usize] = if used { IN_USE } else { FREE };
+                units[unit as usize] = if used { IN_USE } else { FREE };
             }
         }
         for number in 0..self.threads_high() {
             let slot = self.thread_slot(number);
             for (class, list) in slot.lists.iter().enumerate() {
-                self.follow(list.head.load(Relaxed), class, &mut lines, &sizes, &mut audit);
-                self.follow(list.spare.load(Relaxed), class, &mut lines, &sizes, &mut audit);
+                self.follow(list.head.load(Relaxed), class, &mut units, &sizes, &mut audit);
+                self.follow(list.spare.load(Relaxed), class, &mut units, &sizes, &mut audit);
                 let (end, at) = unpack(slot.carve[class].load(Relaxed));
-                for unit in (at..end.min(lines.len() as u32)).step_by(UNITS[class] as usize) {
-                    audit.doubled += u64::from(lines[unit as usize] != FREE);
-                    lines[unit as usize] = UNCARVED;
+                for unit in (at..end.min(units.len() as u32)).step_by(UNITS[class] as usize) {
+                    audit.doubled += u64::from(units[unit as usize] != FREE);
+                    units[unit as usize] = UNCARVED;
                     audit.classes[class].uncarved += 1;
                 }
             }
@@ -102,16 +108,16 @@ impl<M: ConstMachine> Region<M> {
         for class in 0..CLASSES {
             for depot in self.depots(class) {
                 let (_, mut top) = unpack(depot.word.load(Relaxed));
-                // A batch has one cell at least, so there are no more batches than lines.
-                for _ in 0..lines.len() {
-                    if top == 0 || !self.follow(top, class, &mut lines, &sizes, &mut audit) {
+                // A batch has one cell at least, so there are no more batches than units.
+                for _ in 0..units.len() {
+                    if top == 0 || !self.follow(top, class, &mut units, &sizes, &mut audit) {
                         break;
                     }
                     top = self.below_of(top)?;
                 }
             }
         }
-        audit.lost = lines.iter().filter(|line| **line == FREE).count() as u64;
+        audit.lost = units.iter().filter(|state| **state == FREE).count() as u64;
         Ok(audit)
     }
 
@@ -120,7 +126,7 @@ impl<M: ConstMachine> Region<M> {
         &self,
         head: u32,
         class: usize,
-        lines: &mut [u8],
+        units: &mut [u8],
         sizes: &[usize],
         audit: &mut Audit,
     ) -> bool {
@@ -131,12 +137,12 @@ impl<M: ConstMachine> Region<M> {
                 audit.wrong += 1;
                 return false;
             };
-            let line = &mut lines[unit as usize];
-            if *line != FREE {
+            let state = &mut units[unit as usize];
+            if *state != FREE {
                 audit.doubled += 1;
                 return false;
             }
-            *line = LISTED;
+            *state = LISTED;
             audit.classes[class].listed += 1;
             unit = unpack(link.load(Relaxed)).1;
         }

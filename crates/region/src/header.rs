@@ -5,7 +5,7 @@
 //! | 0 | the fixed part of the header, 80 bytes | before the file has a name; under a checksum |
 //! | 1024 | the part that changes, and the roots | at any time |
 //! | 4096 | depots | |
-//! | 8192 | waiter slots of the machine `Shared` | |
+//! | 12288 | waiter slots of the machine `Shared` | |
 //! | then | process slots, thread slots | |
 //! | a multiple of 65,536 | the heap: blocks of 65,536 bytes | |
 
@@ -15,7 +15,7 @@ use crate::Error;
 use crate::slots::{PROCESS_BYTES, THREAD_BYTES};
 
 /// How many sizes of cells there are.
-pub const CLASSES: usize = 8;
+pub const CLASSES: usize = 9;
 
 /// How many words of the header are the layer above's, to find its first cells by.
 pub const ROOTS: usize = 64;
@@ -27,7 +27,7 @@ pub(crate) const DEPOTS: usize = 8;
 pub(crate) const BLOCK: u64 = 1 << 16;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"latchrgn");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const ENDIAN: u32 = 0x0102_0304;
 /// The bytes that are read before anything is believed.
 pub(crate) const FIXED: usize = 80;
@@ -35,12 +35,12 @@ const SUMMED: usize = FIXED - 8;
 
 pub(crate) const LIVE_AT: usize = 1024;
 pub(crate) const DEPOTS_AT: usize = 4096;
-pub(crate) const WAITERS_AT: usize = 8192;
+pub(crate) const WAITERS_AT: usize = 12_288;
 
 const PROCESSES_MAX: u32 = 4096;
 const THREADS_MAX: u32 = 1 << 15;
-/// Offsets count 64 bytes in 31 bits.
-const LIMIT_MAX: u64 = 1 << 37;
+/// Offsets count 16 bytes in 32 bits.
+const LIMIT_MAX: u64 = 1 << 36;
 
 /// How a region is made. A region that is opened has what it was made with, but for `mode`.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ pub struct Options {
     pub threads: u32,
     /// How many threads may wait for latches in it at a time: 1 to 65,535, 64 bytes each.
     pub waiters: u32,
-    /// The most bytes that it may grow to, up to 2^37; each process sets as many addresses aside.
+    /// The most bytes that it may grow to, up to 2^36; each process sets as many addresses aside.
     pub limit: u64,
     /// The permission bits of the file. An existing file that allows more is refused.
     pub mode: u32,

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::Region;
-use crate::header::{BLOCK, CLASSES, DEPOTS_AT, LIVE_AT};
-use crate::slab::UNITS;
+use crate::header::{BLOCK, CLASSES, DEPOTS_AT, LIVE_AT, WAITERS_AT};
+use crate::slab::{UNIT, UNITS};
 use crate::slots::{PROCESS_BYTES, THREAD_BYTES, unpack};
 
 impl<M: ConstMachine> Region<M> {
@@ -21,7 +21,7 @@ impl<M: ConstMachine> Region<M> {
         let mut found = vec![
             (self.mapped.addr(), 8, "mapped".to_owned()),
             (base + LIVE_AT, DEPOTS_AT - LIVE_AT, "header".to_owned()),
-            (base + DEPOTS_AT, 4096, "depots".to_owned()),
+            (base + DEPOTS_AT, WAITERS_AT - DEPOTS_AT, "depots".to_owned()),
         ];
         for number in 0..header.processes as usize {
             let at = base + header.processes_at() as usize + number * PROCESS_BYTES;
@@ -37,7 +37,7 @@ impl<M: ConstMachine> Region<M> {
             let (_, size) = unpack(state.load(Relaxed));
             let at = core::ptr::from_ref(state).addr();
             let name = match size as usize {
-                size @ 1..=CLASSES => format!("cells-of-{}", UNITS[size - 1] * 64),
+                size @ 1..=CLASSES => format!("cells-of-{}", u64::from(UNITS[size - 1]) * UNIT),
                 _ => "block".to_owned(),
             };
             found.push((at, BLOCK as usize, format!("{name} {number}")));

@@ -33,7 +33,7 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 /// Names a cell that holds a `T`: the same 4 bytes in every process. Zero is null.
 ///
-/// It counts lines of 64 bytes from the end of the region's fixed part. It proves nothing: each
+/// It counts 16 bytes from the end of the region's fixed part. It proves nothing: each
 /// use is checked. A cell may have been freed and lent out again since; who must know compares
 /// [`Region::generation`](crate::Region::generation).
 pub struct Offset<T> {

@@ -8,6 +8,7 @@ use latchwork_machine::{Attached, ConstMachine, Native, Word};
 
 use crate::header::{BLOCK, DEPOTS, DEPOTS_AT, Depot, Header, LIVE_AT, Live, ROOTS, WAITERS_AT};
 use crate::memory::Memory;
+use crate::slab::UNIT;
 use crate::slots::{
     INTENT_WORDS, PROCESS_BYTES, ProcessInfo, ProcessSlot, THREAD_BYTES, ThreadInfo, ThreadSlot,
     owned,
@@ -71,7 +72,7 @@ impl<M: ConstMachine> Region<M> {
         const { assert!(align_of::<T>() <= 8 && !core::mem::needs_drop::<T>()) };
         let at = self.payload(offset.raw(), size_of::<T>() as u64)?;
         // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; 8 bytes
-        // behind a line, so aligned; and any bytes are a `T`.
+        // behind a unit, so aligned; and any bytes are a `T`.
         Ok(unsafe { &*at.cast::<T>() })
     }
 
@@ -88,7 +89,7 @@ impl<M: ConstMachine> Region<M> {
     ) -> Result<&[M::AtomicU32], Error> {
         let at = self.payload(offset.raw(), u64::from(count) * 4)?;
         // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; 8 bytes
-        // behind a line, so aligned; and any bytes are words.
+        // behind a unit, so aligned; and any bytes are words.
         Ok(unsafe { core::slice::from_raw_parts(at.cast(), count as usize) })
     }
 
@@ -121,7 +122,7 @@ impl<M: ConstMachine> Region<M> {
     #[inline(always)]
     pub(crate) fn payload(&self, unit: u32, size: u64) -> Result<*mut u8, Error> {
         // Null is made the highest of all, which is never mapped: one comparison for both.
-        let at = u64::from(unit.wrapping_sub(1)) * 64 + 72;
+        let at = u64::from(unit.wrapping_sub(1)) * UNIT + UNIT + 8;
         let end = self.heap_at + at + size;
         if end > self.mapped() {
             self.reach(unit, self.heap_at.wrapping_add(at), end)?;
@@ -132,8 +133,8 @@ impl<M: ConstMachine> Region<M> {
     /// The word before the cell at `unit`: generation, and what follows it in a list.
     #[inline(always)]
     pub(crate) fn link(&self, unit: u32) -> Result<&M::AtomicU64, Error> {
-        let at = self.payload(unit, 56)?.wrapping_sub(8);
-        // SAFETY: `payload` found the line mapped for as long as `self`; words are plain.
+        let at = self.payload(unit, 8)?.wrapping_sub(8);
+        // SAFETY: `payload` found it mapped for as long as `self`; words are plain.
         Ok(unsafe { &*at.cast::<M::AtomicU64>() })
     }
 

@@ -6,8 +6,8 @@
 //! there. Blocks of 65,536 bytes come from the end of the heap and keep their size for good.
 //!
 //! ```text
-//! cell:  | link: generation, next | payload ...                    |     64, 128 .. 4,096 bytes,
-//!        8 bytes                   56, 120 .. 4,088 bytes                 or a block's 65,472
+//! cell:  | link: generation, next | payload ...                |     48, 64, 128 .. 4,096 bytes,
+//!        8 bytes                   40, 56, 120 .. 4,088 bytes         or a block's 65,472
 //! link:  next = 0xffff_ffff while in use; 0 at a list's end; otherwise the next free cell
 //! ```
 //!
@@ -41,26 +41,29 @@ use crate::{Error, Offset, Plain, Region, Thread};
 
 /// `next` of a cell in use.
 pub(crate) const USED: u32 = u32::MAX;
-/// Lines of 64 bytes in a block.
-pub(crate) const BLOCK_UNITS: u32 = 1024;
-/// Lines in a cell of each size. A block's first line is not a cell's.
-pub(crate) const UNITS: [u32; CLASSES] = [1, 2, 4, 8, 16, 32, 64, BLOCK_UNITS - 1];
+/// What offsets count: so many bytes.
+pub(crate) const UNIT: u64 = 16;
+/// Units in a block, and in its first line, which is not a cell's.
+pub(crate) const BLOCK_UNITS: u32 = 4096;
+pub(crate) const FIRST: u32 = 4;
+/// Units in a cell of each size. All but the first begin with a line.
+pub(crate) const UNITS: [u32; CLASSES] = [3, 4, 8, 16, 32, 64, 128, 256, BLOCK_UNITS - FIRST];
 
 /// Cells that move together.
 pub(crate) const fn batch(class: usize) -> u32 {
-    [32, 32, 32, 16, 8, 4, 2, 1][class]
+    [32, 32, 32, 32, 16, 8, 4, 2, 1][class]
 }
 
-/// The end of the last cell in a block of this size, in lines.
+/// The end of the last cell in a block of this size, in units.
 pub(crate) const fn end_of(class: usize) -> u32 {
-    1 + (BLOCK_UNITS - 1) / UNITS[class] * UNITS[class]
+    FIRST + (BLOCK_UNITS - FIRST) / UNITS[class] * UNITS[class]
 }
 
 /// The size class of a payload.
 pub(crate) const fn class_of(bytes: usize) -> usize {
     let mut class = 0;
     while class < CLASSES {
-        if bytes + 8 <= UNITS[class] as usize * 64 {
+        if bytes + 8 <= UNITS[class] as usize * UNIT as usize {
             return class;
         }
         class += 1;
@@ -71,7 +74,7 @@ pub(crate) const fn class_of(bytes: usize) -> usize {
 /// Where `unit` begins a cell of this size.
 pub(crate) const fn is_cell(unit: u32, class: usize) -> bool {
     let within = unit % BLOCK_UNITS;
-    within != 0 && within < end_of(class) && (within - 1).is_multiple_of(UNITS[class])
+    within >= FIRST && within < end_of(class) && (within - FIRST).is_multiple_of(UNITS[class])
 }
 
 /// A cell in hand: taken by this thread, and noted in its slot.
@@ -224,7 +227,7 @@ impl<M: ConstMachine> Thread<M> {
         Ok(())
     }
 
-    /// Whether a line is in a block of this size. Those keep their size for good, and most cells are
+    /// Whether a unit is in a block of this size. Those keep their size for good, and most cells are
     /// in one that the last was in.
     #[inline(always)]
     fn is_of(&self, unit: u32, class: usize) -> Result<bool, Error> {
@@ -289,9 +292,9 @@ pub(crate) fn give<M: ConstMachine>(
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// Where a line lies, in bytes from the region's start.
+    /// Where a unit lies, in bytes from the region's start.
     pub(crate) fn at(&self, unit: u32) -> u64 {
-        self.header().heap_at() + u64::from(unit) * 64
+        self.header().heap_at() + u64::from(unit) * UNIT
     }
 
     /// The list is a batch: makes it the spare one, and hands the last spare to a depot.
@@ -313,8 +316,8 @@ impl<M: ConstMachine> Region<M> {
 
     /// The word in a batch's first cell that names the batch below it in a depot.
     fn below(&self, unit: u32) -> Result<&M::AtomicU64, Error> {
-        let at = self.payload(unit, 56)?;
-        // SAFETY: `payload` found the line mapped for as long as `self`; words are plain.
+        let at = self.payload(unit, 8)?;
+        // SAFETY: `payload` found the word mapped for as long as `self`; words are plain.
         Ok(unsafe { &*at.cast::<M::AtomicU64>() })
     }
 
@@ -440,7 +443,7 @@ impl<M: ConstMachine> Region<M> {
             let _ = blocks.compare_exchange(next, next + 1, AcqRel, Relaxed);
             if ours {
                 let first = next as u32 * BLOCK_UNITS;
-                slot.carve[class].store(pack(first + end_of(class), first + 1), Release);
+                slot.carve[class].store(pack(first + end_of(class), first + FIRST), Release);
                 state.store(u64::from(size), Release);
             }
             slot.block.store(0, Release);

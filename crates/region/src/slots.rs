@@ -86,12 +86,12 @@ pub(crate) struct ThreadSlot<M: Machine> {
     pub(crate) taking: [M::AtomicU64; TAKING],
     /// The cell that is being freed.
     pub(crate) giving: M::AtomicU64,
-    pub(crate) lists: [List<M>; CLASSES],
     /// What the layer above has begun.
     pub(crate) intent: [M::AtomicU64; INTENT_WORDS],
+    pub(crate) lists: [List<M>; CLASSES],
     /// The cells of this thread's block that were never used: end and beginning.
     pub(crate) carve: [M::AtomicU64; CLASSES],
-    pub(crate) rest: [M::AtomicU64; 8],
+    pub(crate) rest: [M::AtomicU64; 5],
 }
 
 pub(crate) const PROCESS_BYTES: usize = 128;

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use latchwork_machine::{ConstMachine, Native, Word};
 
 use crate::header::CLASSES;
-use crate::slab::{BLOCK_UNITS, USED, corrupt, end_of, give, is_cell};
+use crate::slab::{BLOCK_UNITS, FIRST, USED, corrupt, end_of, give, is_cell};
 use crate::slots::{FREE, HELD, INTENT_WORDS, SWEPT, ThreadSlot, owned, owner, pack, unpack};
 use crate::{Error, Offset, Region};
 
@@ -23,7 +23,7 @@ pub struct InHand {
     pub offset: Offset<()>,
     /// Its generation.
     pub generation: u32,
-    /// The number of its size class: cells of 64, 128 .. 4,096 bytes, and of a whole block.
+    /// The number of its size class: cells of 48, 64, 128 .. 4,096 bytes, and of a whole block.
     pub class: u32,
 }
 
@@ -235,7 +235,7 @@ impl<M: ConstMachine> Region<M> {
                 return Err(corrupt("size of a block", self.at(first)));
             };
             // Release, all: in the order of the owner's steps. Nothing was carved from it yet.
-            carve.store(pack(first + end_of(class), first + 1), Release);
+            carve.store(pack(first + end_of(class), first + FIRST), Release);
             state.store(u64::from(size), Release);
         }
         slot.block.store(0, Release);

@@ -67,7 +67,7 @@ pub fn image() -> Vec<u8> {
     image.truncate(length);
     image[LENGTH_AT..LENGTH_AT + 8].copy_from_slice(&(length as u64).to_ne_bytes());
     for slot in 0..3 {
-        let held = (8192 + latchwork_machine::Shared::overhead(1)).next_multiple_of(4096);
+        let held = (12_288 + latchwork_machine::Shared::overhead(1)).next_multiple_of(4096);
         image[held + slot * 128 + 24..held + slot * 128 + 28].fill(0);
     }
     image

@@ -212,7 +212,7 @@ impl<M: ConstMachine> View<M> {
                     held.push((owner, state.mode));
                 }
             }
-            if seen(&request.moved) == 0 {
+            if !request.is_moved() {
                 linked.insert(at, owner);
             }
             (last, length) = (at, length + 1);
