@@ -86,7 +86,7 @@ fn child() {
 /// Takes so many locks that the tables of most of the 16,352 partitions grow.
 fn take_many(manager: &Manager<Shared>) {
     let session = manager.session().unwrap();
-    for names in [300_000u64, 30_000] {
+    for names in [500_000u64, 50_000] {
         let owner = session.owner().unwrap();
         for name in 0..names {
             owner.lock(&(name + 1_000_000).to_le_bytes(), granular::X).unwrap();

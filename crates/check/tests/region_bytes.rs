@@ -88,7 +88,7 @@ fn flipped_bits_are_survived() {
                 1 => 1024 + dice.roll(200),
                 2 => 4096 + dice.roll(12 << 10),
                 // A link, or the header of a block.
-                3 => BLOCK + dice.roll(5 * 1024) * 64 + dice.roll(16),
+                3 => BLOCK + dice.roll(5 * 4096) * 16 + dice.roll(16),
                 _ => dice.roll(bytes.len()),
             };
             match dice.roll(4) {

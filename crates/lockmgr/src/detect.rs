@@ -224,6 +224,9 @@ impl<M: ConstMachine> Session<M> {
             if !same || !still || get(&request.object) != get(&ahead.object) {
                 continue;
             }
+            if [request, ahead].iter().any(|each| get(&each.partition) != latched.number) {
+                return crate::table::ring();
+            }
             let states = (State::of(get(&request.state)), State::of(get(&ahead.state)));
             let both = states.0.status == status::WAITING && states.1.status == status::WAITING;
             if !both || get(&cell.forward) == wish.ticket {
@@ -273,7 +276,7 @@ impl<M: ConstMachine> Session<M> {
         self.place_verdict(cell, verdict)?;
         let request = self.request(victim.at)?;
         let why = crate::owner::reason_number(Reason::Deadlock);
-        latched.refuse(get(&request.object), victim.at, request, why)?;
+        latched.refuse(victim.at, request, why)?;
         put(&cell.spared, get(&cell.spared).saturating_add(1));
         drop(latched);
         self.counters.deadlock();

@@ -220,7 +220,7 @@ impl<M: ConstMachine> View<M> {
 
     /// The most cells that a list can have.
     fn cells(&self) -> u64 {
-        self.region.len() / 64
+        self.region.len() / 48
     }
 
     fn partition(&self, number: u32) -> Result<Contents, Error> {

@@ -13,6 +13,7 @@ use crate::mode::Mode;
 use crate::name::Name;
 use crate::session::Session;
 use crate::state::State;
+use crate::table::ring;
 use crate::watch::Watch;
 use crate::weak::Taken;
 use crate::{Error, Reason};
@@ -331,8 +332,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Result<u32, Error> {
         let (held, length) = (get(&self.cell.held), get(&it.length));
         if held < length {
-            let mut at = get(&self.cell.head);
+            let (mut at, mut steps) = (get(&self.cell.head), 0);
             while at != 0 {
+                if steps > held {
+                    return ring();
+                }
+                steps += 1;
                 let request = self.session.request(at)?;
                 let linked = get(&request.state) & 0xff;
                 if get(&request.object) == object && !matches!(linked, status::NEW | status::DENIED)

@@ -11,6 +11,7 @@ use crate::name::{self, Name};
 use crate::owner::{Owner, Step, Wait};
 use crate::queue::State;
 use crate::range_kind::RangeKind;
+use crate::table::ring;
 use crate::weak::Entry;
 
 impl<M: ConstMachine> Owner<'_, M> {
@@ -174,8 +175,12 @@ impl<M: ConstMachine> Owner<'_, M> {
             }
         }
         self.forget_last();
-        let mut at = get(&self.cell.head);
+        let (mut at, mut left) = (get(&self.cell.head), get(&self.cell.held));
         while at != 0 {
+            left = match left.checked_sub(1) {
+                Some(left) => left,
+                None => return ring(),
+            };
             let request = self.session.request(at)?;
             let next = get(&request.own_next);
             let (state, kind) =

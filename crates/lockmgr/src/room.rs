@@ -1,6 +1,6 @@
 //! When memory is short: what is kept for the next one is freed, and what was half done is undone.
 //!
-//! A partition keeps one idle object in each chain, for whoever comes again with a name. Where a
+//! A partition keeps idle objects, about one in each chain, for whoever comes again with a name. Where a
 //! region cannot grow these may be all that it has: so who finds no room frees them, in all
 //! partitions, and asks once more. Giving back never needs room.
 

@@ -6,7 +6,7 @@
 //!
 //! An object whose last request has gone stays, idle, if its chain has no other idle one or the
 //! partition no more objects than chains: the next name of this chain takes it over. So a lock that
-//! comes and goes allocates no object, and no more idle ones stay than there are chains.
+//! comes and goes allocates no object, and there are less than twice as many idle ones as chains.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
@@ -19,6 +19,9 @@ use crate::name::{self, Name};
 /// How many chains a table has, by its tier: as many as there is room for in a cell of 48, 128, 256
 /// and so on to 4,096 bytes, and in a whole block. Beyond that chains become longer.
 const CHAINS: [usize; 8] = [10, 30, 62, 126, 254, 510, 1022, 16_366];
+
+/// With more objects than this a chain keeps one idle at most, however many chains there are.
+const IDLE_MAX: u32 = 1022;
 
 /// Does something with the type of a table of this tier.
 macro_rules! by_tier {
@@ -234,7 +237,14 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     /// Moves all objects to the `fresh` chains, and makes those the chains. Where it stopped at a
     /// death it can be called again.
     pub(crate) fn move_all(&self) -> Result<(), Error> {
-        let fresh = self.chains(get(&self.fresh))?;
+        let (old, new) = (get(&self.heads), get(&self.fresh));
+        if old == new {
+            return self.settle_tables();
+        }
+        if old as u32 == new as u32 {
+            return ring();
+        }
+        let fresh = self.chains(new)?;
         for chain in self.heads()? {
             loop {
                 let at = get(chain);
@@ -263,7 +273,9 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             self.session.note_table(old, self.number)?;
         }
         put(&self.heads, get(&self.fresh));
-        self.session.point("tables exchanged");
+        if old != 0 {
+            self.session.point("tables exchanged");
+        }
         put(&self.fresh, 0);
         if old != 0 {
             self.free_chains(old)?;
@@ -275,7 +287,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     #[inline]
     pub(crate) fn retire(&self, at: u32, object: &Small<M>) -> Result<(), Error> {
         put(&object.masks, 0);
-        if get(&self.objects) <= chains_of(get(&self.heads)) {
+        if get(&self.objects) <= chains_of(get(&self.heads)).min(IDLE_MAX) {
             return Ok(());
         }
         self.retire_among(at, object)

@@ -16,6 +16,7 @@ use crate::latch::Latched;
 use crate::layout::{Request, Small, get, put, status};
 use crate::mode::Mode;
 use crate::queue::{Listed, State};
+use crate::table::ring;
 
 /// Who stands in the way of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,13 +267,12 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Refuses a request that waits: a conversion goes back to what it held, another leaves the
     /// list. Its owner is to be woken, and frees it.
-    pub(crate) fn refuse(
-        &self,
-        object_at: u32,
-        at: u32,
-        request: &Request<M>,
-        why: u32,
-    ) -> Result<(), Error> {
+    pub(crate) fn refuse(&self, at: u32, request: &Request<M>, why: u32) -> Result<(), Error> {
+        if get(&request.partition) != self.number {
+            // Whatever led here said otherwise: what follows is not for this latch to guard.
+            return ring();
+        }
+        let object_at = get(&request.object);
         let object = self.session.object(object_at)?;
         let state = State::of(get(&request.state));
         if let Some(cell) = self.session.owner_cell(get(&request.owner))? {

@@ -218,7 +218,7 @@ impl<M: ConstMachine> Session<M> {
         let same = now.0 == at && now.1 == partition && ticket.is_none_or(|ticket| now.2 == ticket);
         if same {
             let request = self.request(at)?;
-            latched.refuse(get(&request.object), at, request, reason_number(why))?;
+            latched.refuse(at, request, reason_number(why))?;
         }
         drop(latched);
         self.wake_all()?;

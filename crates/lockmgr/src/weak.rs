@@ -329,7 +329,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         all: bool,
     ) -> Result<(), Error> {
         let entry = Entry::of(get(&page.states[at]));
-        let count = if all { 0 } else { entry.count - 1 };
+        let count = if all { 0 } else { entry.count.saturating_sub(1) };
         put(&page.states[at], Entry { count, ..entry }.word());
         if count == 0 {
             self.mark_entry(at, false);

@@ -73,10 +73,11 @@ impl<M: ConstMachine> Region<M> {
         let mut audit = Audit::default();
         let room = self.len().saturating_sub(self.header().heap_at()) / BLOCK;
         let blocks = self.live().blocks.load(Relaxed).min(room);
-        let mut units = vec![UNKNOWN; blocks as usize * BLOCK_UNITS as usize];
+        let mut units = Vec::new();
         let mut sizes = Vec::new();
         for number in 0..blocks {
             let (_, size) = unpack(self.block(number)?.load(Relaxed));
+            units.resize(units.len() + BLOCK_UNITS as usize, UNKNOWN);
             let class = (size as usize).wrapping_sub(1);
             sizes.push(class);
             if class >= CLASSES {

@@ -382,7 +382,7 @@ impl<M: ConstMachine> Region<M> {
     /// How many bytes the region has now.
     pub fn len(&self) -> u64 {
         // Relaxed: a number for people.
-        self.check().map_or(0, |()| self.live().length.load(Relaxed))
+        self.check().map_or(0, |()| self.live().length.load(Relaxed).min(self.header().limit))
     }
 
     /// False: a region has at least its fixed part, but in the child of a fork.
