@@ -8,6 +8,7 @@ pub mod explore;
 pub mod law;
 pub mod left;
 pub mod loom_machine;
+pub mod neighbours;
 pub mod overlaid;
 pub mod random;
 pub mod refusal;

@@ -9,14 +9,14 @@ mod flawed;
 mod house;
 
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use flawed::{Deaf, Flawed, Hasty};
 use house::{Life, NAMES, Plan};
 use latchwork_check::explore::{Schedule, explore, seed_in, seeds};
-use latchwork_lockmgr::{Manager, Mode, Modes, ModesSpec, OwnerId, Wait, granular, shared};
-use latchwork_machine::{ConstMachine, Deadline, Machine, Native};
+use latchwork_check::neighbours::neighbours;
+use latchwork_lockmgr::{Mode, Modes, ModesSpec, OwnerId, Wait, granular, shared};
+use latchwork_machine::{ConstMachine, Deadline, Machine};
 use latchwork_sim::Simulated;
 use shared::{S, X};
 
@@ -79,51 +79,13 @@ fn weak_against_strong<M: ConstMachine>(schedule: Schedule) -> Result<(), String
     Plan::new(schedule, shared::modes()).run::<M>(|life| turns(life, 1, 3)).map(drop)
 }
 
-/// Names that lie in one partition, and under one bias.
-fn neighbours() -> Vec<Vec<u8>> {
-    static FOUND: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
-    let find = || {
-        // The names of a simulated region are hashed alike in each.
-        let options = latchwork_region::Options { limit: 64 << 20, ..Default::default() };
-        let region = latchwork_region::Region::<Native>::heap(&options).unwrap();
-        let manager = Manager::new(region, shared::modes(), Default::default()).unwrap();
-        let session = manager.session().unwrap();
-        let owner = session.owner().unwrap();
-        let mut found = vec![b"the first".to_vec()];
-        let opens = || {
-            for _ in 0..40 {
-                owner.lock(&found[0], S).unwrap();
-                owner.unlock(&found[0]).unwrap();
-            }
-        };
-        let closed = |by: &[u8]| {
-            owner.lock(by, X).unwrap();
-            owner.unlock(by).unwrap();
-            let before = session.stats().weak;
-            owner.lock(b"the first", S).unwrap();
-            owner.unlock(b"the first").unwrap();
-            session.stats().weak == before
-        };
-        opens();
-        let mut others = Vec::new();
-        for number in 0u32.. {
-            let name = format!("neighbour {number}").into_bytes();
-            if closed(&name) {
-                others.push(name);
-                opens();
-            }
-            if others.len() == NAMES - 1 {
-                break;
-            }
-        }
-        found.extend(others);
-        found
-    };
-    FOUND.get_or_init(find).clone()
+/// Names under one bias.
+fn near() -> Vec<Vec<u8>> {
+    neighbours(NAMES).into_iter().map(<[u8]>::to_vec).collect()
 }
 
 fn neighbours_under_one_bias(schedule: Schedule) -> Result<(), String> {
-    let plan = Plan { names: neighbours(), ..Plan::new(schedule, shared::modes()) };
+    let plan = Plan { names: near(), ..Plan::new(schedule, shared::modes()) };
     plan.run::<Simulated>(|life| turns(life, NAMES as u64, 3)).map(drop)
 }
 
@@ -139,7 +101,7 @@ fn those_who_come_back(schedule: Schedule) -> Result<(), String> {
             life.unlock(name);
         }
     };
-    let names = neighbours();
+    let names = near();
     let plan = Plan { names, ..Plan::new(schedule, shared::modes()) };
     plan.run(|life| {
         match life.me {

@@ -6,6 +6,7 @@
 #[path = "lockmgr_loom/stage.rs"]
 mod stage;
 
+use latchwork_check::neighbours::neighbours;
 use latchwork_check::overlaid::{Deed, Flaw, together};
 use latchwork_check::{Overlaid, models};
 use latchwork_lockmgr::{KeyRange, Manager, Options, RangeKind, Wait, shared};
@@ -25,28 +26,31 @@ models! {
     loom_lay_out, loom_lay_out_long, loom_lay_out_control: lay_out(), 1, 2, [Flaw::Lax];
 }
 
-/// Names under one bias, of one partition.
-const NEAR: [&[u8]; 2] = [b"the first", b"neighbour 21977"];
+/// Two names under one bias.
+fn near() -> [&'static [u8]; 2] {
+    neighbours(2).try_into().unwrap()
+}
 
 /// A weak lock's entry was another name's, which is not locked: nobody moves that.
 fn entry_reuse() -> impl Fn() + Send + Sync + 'static {
-    let before = |life: &Life<'_>| {
-        life.owner().lock(NEAR[1], S).unwrap();
-        life.owner().unlock(NEAR[1]).unwrap();
+    let [near, other] = near();
+    let before = move |life: &Life<'_>| {
+        life.owner().lock(other, S).unwrap();
+        life.owner().unlock(other).unwrap();
     };
-    let life = |life: &Life<'_>| match life.me {
+    let life = move |life: &Life<'_>| match life.me {
         0 => {
-            life.owner().lock(NEAR[0], S).unwrap();
+            life.owner().lock(near, S).unwrap();
             life.guarded.read();
-            life.owner().unlock(NEAR[0]).unwrap();
+            life.owner().unlock(near).unwrap();
         }
         _ => {
-            life.owner().lock(NEAR[0], X).unwrap();
+            life.owner().lock(near, X).unwrap();
             life.guarded.count();
-            life.owner().unlock(NEAR[0]).unwrap();
+            life.owner().unlock(near).unwrap();
         }
     };
-    Play { names: NEAR, ..Play::new(2, Bias::Open) }.model(before, life)
+    Play { names: [near, other], ..Play::new(2, Bias::Open) }.model(before, life)
 }
 
 /// A session's first owner, and that owner's first weak lock, in memory that was used before; who

@@ -120,7 +120,7 @@ impl Copy {
             others.extend(["proptest".to_owned(), "pub mod explore;".to_owned()]);
         }
         if !with.contains(&"lockmgr") {
-            others.push("pub mod left;".to_owned());
+            others.extend(["left", "neighbours"].map(|part| format!("pub mod {part};")));
         }
         for file in ["crates/check/Cargo.toml", "crates/check/src/lib.rs"] {
             let text = fs::read_to_string(folder.join(file)).unwrap();

@@ -101,7 +101,7 @@ pub struct Modes {
 }
 
 /// Changes when the manager comes to lie otherwise in its region, or to hash otherwise.
-const LAYOUT: u64 = 4;
+const LAYOUT: u64 = 5;
 
 impl Modes {
     /// Checks and builds a set.

@@ -31,23 +31,15 @@ impl<'a> Name<'a> {
     /// names that collide.
     #[inline(always)]
     pub(crate) fn new(bytes: &'a [u8], seed: u64) -> Result<Self, Error> {
-        if bytes.is_empty() || bytes.len() > NAME_MAX {
-            return Err(Error::Name(bytes.len()));
-        }
         let key = seed.rotate_left(32) ^ K1;
-        let mut hash = seed ^ K0;
-        let (pairs, rest) = bytes.as_chunks::<16>();
-        for pair in pairs {
-            let (low, high) = halves(pair);
-            hash = fold(low ^ key, high ^ hash);
-        }
-        if let Some((low, high)) = rest.split_first_chunk::<8>() {
-            hash = fold(u64::from_le_bytes(*low) ^ key, tail(high) ^ hash);
-        } else if !rest.is_empty() {
-            hash = fold(tail(rest) ^ key, hash);
-        }
-        hash = fold(hash ^ bytes.len() as u64, K1);
-        Ok(Self { bytes, hash })
+        let hash = match ends(bytes) {
+            Some([low, high]) => fold(low ^ key, high ^ seed ^ K0),
+            None if bytes.is_empty() || bytes.len() > NAME_MAX => {
+                return Err(Error::Name(bytes.len()));
+            }
+            None => hash_of(bytes, key, seed ^ K0),
+        };
+        Ok(Self { bytes, hash: fold(hash ^ bytes.len() as u64, K1) })
     }
 
     /// How many words of 8 bytes it fills.
@@ -59,8 +51,15 @@ impl<'a> Name<'a> {
     /// Copies it into words, padded with zeros.
     #[inline(always)]
     pub(crate) fn write<W: Word<Value = u64>>(&self, to: &[W]) {
+        if let (Some([low, high]), Some(first)) = (ends(self.bytes), to.first()) {
+            put(first, low);
+            if let (Some(second), true) = (to.get(1), self.bytes.len() > 8) {
+                put(second, high >> ((16 - self.bytes.len()) * 8));
+            }
+            return;
+        }
         let (mut rest, mut words) = (self.bytes, to.iter());
-        // Most names have two words: chunk by chunk, so that no loop is unrolled for many.
+        // Most others are short, too: chunk by chunk, so that no loop is unrolled for many.
         while let Some((chunk, more)) = rest.split_first_chunk::<8>()
             && let Some(word) = words.next()
         {
@@ -84,6 +83,11 @@ impl<'a> Name<'a> {
 /// Whether words begin with these bytes, padded with zeros.
 #[inline(always)]
 pub(crate) fn is_in<W: Word<Value = u64>>(bytes: &[u8], words: &[W]) -> bool {
+    if let (Some([low, high]), Some(first)) = (ends(bytes), words.first()) {
+        let rest = || high >> ((16 - bytes.len()) * 8);
+        return get(first) == low
+            && (bytes.len() == 8 || words.get(1).is_some_and(|second| get(second) == rest()));
+    }
     let (mut rest, mut words) = (bytes, words.iter());
     while let Some((chunk, more)) = rest.split_first_chunk::<8>() {
         if words.next().is_none_or(|word| get(word) != u64::from_le_bytes(*chunk)) {
@@ -92,6 +96,30 @@ pub(crate) fn is_in<W: Word<Value = u64>>(bytes: &[u8], words: &[W]) -> bool {
         rest = more;
     }
     rest.is_empty() || words.next().is_some_and(|word| get(word) == tail(rest))
+}
+
+/// The first and the last word of a name of 8 to 16 bytes, as most are: they overlap, but all of it is
+/// in them, and two reads take it whatever its length.
+#[inline(always)]
+fn ends(bytes: &[u8]) -> Option<[u64; 2]> {
+    let (low, high) = (bytes.first_chunk()?, bytes.last_chunk()?);
+    (bytes.len() <= 16).then(|| [u64::from_le_bytes(*low), u64::from_le_bytes(*high)])
+}
+
+/// The hash of other names.
+fn hash_of(bytes: &[u8], key: u64, mut hash: u64) -> u64 {
+    let (pairs, rest) = bytes.as_chunks::<16>();
+    for pair in pairs {
+        let (low, high) = halves(pair);
+        hash = fold(low ^ key, high ^ hash);
+    }
+    if let Some((low, high)) = rest.split_first_chunk::<8>() {
+        fold(u64::from_le_bytes(*low) ^ key, tail(high) ^ hash)
+    } else if rest.is_empty() {
+        hash
+    } else {
+        fold(tail(rest) ^ key, hash)
+    }
 }
 
 #[inline(always)]
@@ -122,7 +150,33 @@ pub(crate) fn read<M: Machine>(words: &[M::AtomicU64], length: usize) -> Vec<u8>
 
 #[cfg(test)]
 mod tests {
-    use super::tail;
+    use std::collections::HashSet;
+    use std::sync::atomic::AtomicU64;
+
+    use latchwork_machine::Native;
+
+    use super::{Name, is_in, read, tail};
+
+    #[test]
+    fn names_of_all_lengths_are_found_again() {
+        let bytes: Vec<u8> = (1..=70).collect();
+        let mut hashes = HashSet::new();
+        for length in 1..=bytes.len() {
+            let name = Name::new(&bytes[..length], 7).unwrap();
+            let words: Vec<AtomicU64> =
+                (0..name.words()).map(|_| AtomicU64::new(u64::MAX)).collect();
+            name.write(&words);
+            assert_eq!(read::<Native>(&words, length), name.bytes, "{length} bytes");
+            assert!(name.is_in(&words));
+            assert!(hashes.insert(name.hash));
+            for at in 0..length {
+                let mut other = name.bytes.to_vec();
+                other[at] ^= 0x80;
+                assert!(!is_in(&other, &words), "byte {at} of {length}");
+                assert!(hashes.insert(Name::new(&other, 7).unwrap().hash));
+            }
+        }
+    }
 
     #[test]
     fn a_tail_is_its_bytes_and_zeros() {
