@@ -151,9 +151,8 @@ pub(crate) fn read<M: Machine>(words: &[M::AtomicU64], length: usize) -> Vec<u8>
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
-    use std::sync::atomic::AtomicU64;
 
-    use latchwork_machine::Native;
+    use latchwork_machine::{Machine, Native};
 
     use super::{Name, is_in, read, tail};
 
@@ -163,8 +162,8 @@ mod tests {
         let mut hashes = HashSet::new();
         for length in 1..=bytes.len() {
             let name = Name::new(&bytes[..length], 7).unwrap();
-            let words: Vec<AtomicU64> =
-                (0..name.words()).map(|_| AtomicU64::new(u64::MAX)).collect();
+            let words: Vec<<Native as Machine>::AtomicU64> =
+                (0..name.words()).map(|_| u64::MAX.into()).collect();
             name.write(&words);
             assert_eq!(read::<Native>(&words, length), name.bytes, "{length} bytes");
             assert!(name.is_in(&words));
