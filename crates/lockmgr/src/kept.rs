@@ -52,6 +52,16 @@ fn tag_of(hash: u64) -> u8 {
     (hash >> 8) as u8
 }
 
+/// By bit, which of eight bytes are not this one.
+#[inline(always)]
+fn differing(bytes: u64, byte: u8) -> u32 {
+    let others = bytes ^ (u64::from(byte) * EACH);
+    // The top bit of each byte that is not zero: no byte's sum reaches the next one.
+    let tops = (((others & !TOPS) + !TOPS) | others) & TOPS;
+    // They meet in the top byte, each in a place of its own.
+    ((tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
+}
+
 /// How often a session asked for a name.
 #[derive(Default)]
 struct Seat {
@@ -131,11 +141,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline(always)]
     pub(crate) fn likely(&self, page: &WeakPage<M>, hash: u64) -> u32 {
         let group = hash as usize % (WEAK / GROUP);
-        let others = get(&page.tags[group]) ^ (u64::from(tag_of(hash)) * EACH);
-        // The top bit of each byte that is not zero: no byte's sum reaches the next one.
-        let differ = (((others & !TOPS) + !TOPS) | others) & TOPS;
-        // They meet in the top byte, each in a place of its own.
-        let differ = ((differ >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32;
+        let differ = differing(get(&page.tags[group]), tag_of(hash));
         group_of(hash) & !(self.kept.get() & differ << (group * GROUP))
     }
 
@@ -268,5 +274,27 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         // Where more names are asked for than there is room for, each is kept ever more seldom.
         self.session.seats.closed(get(&page.hashes[at]));
         Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differing;
+
+    #[test]
+    fn bytes_that_differ_are_told() {
+        let values = [0, 1, 0x7f, 0x80, 0x81, 0xff];
+        for turn in 0..6usize.pow(4) {
+            let bytes: [u8; 8] =
+                core::array::from_fn(|at| values[turn / 6usize.pow(at as u32 % 4) % 6]);
+            for byte in values {
+                let slowly = (0..8).filter(|at| bytes[*at] != byte).map(|at| 1 << at).sum::<u32>();
+                assert_eq!(
+                    differing(u64::from_le_bytes(bytes), byte),
+                    slowly,
+                    "{bytes:x?}, {byte:x}"
+                );
+            }
+        }
     }
 }

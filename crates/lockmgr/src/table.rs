@@ -1,8 +1,9 @@
 //! The table: names to objects, in partitions that grow one by one.
 //!
 //! A partition has chains, as many as fill a cell, and the next larger cell's whenever it has two
-//! objects a chain. Growing moves object after object to the new chains; `moving` names the one in between, so that a
-//! partition whose latch-holder died in the midst can be put right and the work finished.
+//! objects a chain. Growing moves object after object to the new chains; `moving` names the one in
+//! between, so that a partition whose latch-holder died in the midst can be put right and the work
+//! finished.
 //!
 //! An object whose last request has gone stays, idle, if its chain has no other idle one or the
 //! partition no more objects than chains: the next name of this chain takes it over. So a lock that
@@ -316,13 +317,13 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         if !other {
             return Ok(());
         }
+        let link = match link {
+            0 if get(chain) == at => chain,
+            0 => return ring(),
+            link => &self.session.object(link)?.next,
+        };
         self.session.note_object(at, self.number)?;
-        let next = get(&object.next);
-        if link == 0 {
-            put(chain, next);
-        } else {
-            put(&self.session.object(link)?.next, next);
-        }
+        put(link, get(&object.next));
         put(&self.objects, get(&self.objects).wrapping_sub(1));
         self.session.point("object unlinked");
         let length = get(&object.info) as usize & 0xffff;
