@@ -16,13 +16,14 @@ use latchwork_lockmgr::{
 use latchwork_machine::Shared;
 use latchwork_region::Region;
 
-/// Every step of a record's making, in its order.
-const STEPS: [&str; 5] = [
+/// Every step of a record's making, in its order; and of what a victim is told.
+const STEPS: [&str; 6] = [
     "deadlock described",
     "deadlock about to be linked",
     "deadlock in the ring",
     "deadlock counted",
     "older deadlock freed",
+    "verdict taken",
 ];
 
 fn open(path: &Path) -> Manager<Shared> {

@@ -418,6 +418,7 @@ impl<M: ConstMachine> Session<M> {
                 let _ = self.free_chains(place >> 32 << 32 | u64::from(at));
             }
         }
+        self.free_noted_verdict(dead)?;
         self.free_noted_range(notes)
     }
 

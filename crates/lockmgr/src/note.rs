@@ -28,6 +28,8 @@ pub(crate) const RECORD_TIER: usize = 7;
 /// A claim or a keyspace; and its size, its partition: see `range_space.rs`.
 pub(crate) const RANGE: usize = 8;
 pub(crate) const RANGE_IN: usize = 9;
+/// What a victim was told: generation, offset; see `verdict.rs`.
+pub(crate) const VERDICT: usize = 10;
 
 impl<M: ConstMachine> Session<M> {
     /// A cell as a note names it: with its generation.

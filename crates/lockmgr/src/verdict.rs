@@ -9,12 +9,15 @@
 //!   hard: 8 | held + 1: 8 | wanted: 8 | . | name's length: 32        name, in whole words
 //! ```
 
-use latchwork_machine::ConstMachine;
-use latchwork_region::{Cell, Offset, Plain};
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{ConstMachine, Word};
+use latchwork_region::{Cell, Dead, Offset, Plain};
 
 use crate::layout::{OwnerCell, get, put};
 use crate::mode::Mode;
 use crate::name;
+use crate::note;
 use crate::owner::{Owner, reason};
 use crate::session::Session;
 use crate::{Error, Link, OwnerId, Reason};
@@ -70,35 +73,56 @@ impl<M: ConstMachine> Session<M> {
         cell: &OwnerCell<M>,
         verdict: Cell<'_, Verdict<M>, M>,
     ) -> Result<(), Error> {
-        let old = get(&cell.verdict);
-        self.adopt_verdict(old)?;
+        let old = self.begin_taking(cell)?;
         put(&cell.verdict, u64::from(verdict.offset().raw()));
         verdict.publish();
-        if old != 0 {
-            self.free_verdict(old)?;
-        }
-        Ok(())
-    }
-
-    /// Before a verdict is taken from its place: who wrote it may have died before it noted that it
-    /// was done, and who sweeps that one is not to free it, too.
-    fn adopt_verdict(&self, at: u64) -> Result<(), Error> {
-        match at as u32 {
-            0 => Ok(()),
-            at => Ok(self.thread.adopt(Offset::<Verdict<M>>::from_raw(at))?),
-        }
+        self.end_taking(old)
     }
 
     /// Frees an owner's verdict, if it has one. For the owner, or who buries it.
     pub(crate) fn drop_verdict(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
-        let at = get(&cell.verdict);
-        self.adopt_verdict(at)?;
+        let old = self.begin_taking(cell)?;
         put(&cell.verdict, 0);
-        if at == 0 { Ok(()) } else { self.free_verdict(at) }
+        self.end_taking(old)
     }
 
-    fn free_verdict(&self, at: u64) -> Result<(), Error> {
-        Ok(self.thread.free(Offset::<Verdict<M>>::from_raw(at as u32))?)
+    /// Before a verdict is taken from its place: notes it, and makes all other notes of it void. Who
+    /// wrote it may have died before it noted that it was done; who sweeps that one is not to free
+    /// it, too.
+    fn begin_taking(&self, cell: &OwnerCell<M>) -> Result<u32, Error> {
+        let at = get(&cell.verdict) as u32;
+        if at != 0 {
+            self.thread.adopt(Offset::<Verdict<M>>::from_raw(at))?;
+            put(&self.thread.intent()?[note::VERDICT], self.name_cell(at)?);
+        }
+        Ok(at)
+    }
+
+    fn end_taking(&self, at: u32) -> Result<(), Error> {
+        if at != 0 {
+            self.point("verdict taken");
+            self.thread.free(Offset::<Verdict<M>>::from_raw(at))?;
+            put(&self.thread.intent()?[note::VERDICT], 0);
+        }
+        Ok(())
+    }
+
+    /// Frees the verdict that a dead thread took from its place, if it had done so and no more.
+    pub(crate) fn free_noted_verdict(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
+        let noted = get(&dead.intent()[note::VERDICT]);
+        let is_led_to = |at: u32| {
+            // Acquire: synchronizes with the Release of who took it: then its new generation is seen
+            // below.
+            self.each_owner().any(|(_, cell)| cell.verdict.load(Acquire) as u32 == at)
+        };
+        if noted != 0
+            && !is_led_to(noted as u32)
+            && let Some(at) = self.noted(noted)?
+        {
+            // One that is free already is refused, rightly.
+            let _ = self.thread.free(Offset::<Verdict<M>>::from_raw(at));
+        }
+        Ok(())
     }
 
     fn read_verdict(&self, at: u32) -> Result<Vec<Link>, Error> {
