@@ -179,7 +179,7 @@ fn the_kernel_says_who_lives() {
     let mut waits = 0..10_000;
     while region.alive(again.0, again.1) {
         waits.next().expect("nobody has it any more");
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
     }
     assert!(region.alive(me.0, me.1), "closing one handle dropped the other's lock");
     let child = Child::new(|| {
