@@ -1,0 +1,191 @@
+//! A disk in memory that has every fault a disk can have, each by plan or by seed.
+//!
+//! The idea is that of ALICE (Pillai and others, OSDI 2014), of LazyFS (Ramos and others, VLDB 2024)
+//! and of the simulators of FoundationDB and TigerBeetle: the same program runs on it and on files,
+//! and whatever a file system does not promise, happens.
+//!
+//! ```text
+//!            write, truncate                sync                      restart(seed)
+//!   program -----------------> what all see ----> what is durable ----------------> what all see
+//!                              + changes since    (changes applied)   durable + any part of the
+//!                                the last sync                        changes since the last sync
+//! ```
+//!
+//! Names are kept in the same way, by folder: a name is durable when its folder was synced. At a
+//! crash each file and each folder keeps, by the seed: nothing of its changes, all, a beginning with
+//! the last one torn, each change or not, or each sector (of 512 or 4,096 bytes) or not; and any length
+//! that it had since its last sync. So an unsynced write can be there while an older one is not.
+//!
+//! Each call has a number, from 0 on; [`plan`](Simulated::plan) has a [`Fault`] happen at one. All
+//! clones are one disk; one lock guards it.
+
+mod crash;
+mod fault;
+mod file;
+mod names;
+mod random;
+mod world;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::names::{Entry, normal};
+use self::random::Random;
+use self::world::World;
+use crate::calls::Counters;
+use crate::error::Subject;
+use crate::{Calls, Disk, Error, File, Open, Operation};
+
+pub use self::fault::Fault;
+
+/// A disk in memory: see the head of its file.
+#[derive(Clone, Debug, Default)]
+pub struct Simulated {
+    world: Arc<Mutex<World>>,
+    counters: Arc<Counters>,
+}
+
+impl Simulated {
+    /// An empty disk that works.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Has `fault` happen at the call of this number. One call has one fault; the last one planned
+    /// counts. A fault that does not suit the call it meets does nothing: see [`fired`](Self::fired).
+    pub fn plan(&self, number: u64, fault: Fault) {
+        self.world().faults.insert(number, fault);
+    }
+
+    /// Forgets all planned faults.
+    pub fn heal(&self) {
+        self.world().faults.clear();
+    }
+
+    /// How many planned faults have happened.
+    pub fn fired(&self) -> u64 {
+        self.world().fired
+    }
+
+    /// How many bytes all files together may have; none is no limit. A call that would go beyond it
+    /// fails with [`Error::NoSpace`].
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.world().capacity = bytes;
+    }
+
+    /// The operations of all calls so far: the call of number `n` is at index `n`.
+    pub fn history(&self) -> Vec<Operation> {
+        self.world().history.clone()
+    }
+
+    /// Stops the machine: from now on every call fails with [`Error::Crashed`].
+    pub fn crash(&self) {
+        self.world().down = true;
+    }
+
+    /// Whether the machine is stopped.
+    pub fn is_down(&self) -> bool {
+        self.world().down
+    }
+
+    /// Stops the machine if it runs, loses by `seed` what was not synced, and starts it again. Files
+    /// that were open are of no use any more; planned faults are forgotten; numbers go on.
+    pub fn restart(&self, seed: u64) {
+        let mut world = self.world();
+        world.faults.clear();
+        world.restart(&mut Random::new(seed));
+    }
+
+    /// What a reader of the file would see, without a call; none if there is no such file.
+    pub fn peek(&self, path: &Path) -> Option<Vec<u8>> {
+        let world = self.world();
+        let file = world.file(&normal(path))?;
+        world.inodes.get(&file).map(|inode| inode.now.clone())
+    }
+
+    /// Changes bytes of a file, on the disk and in what readers see, as a failing device does. False if
+    /// there is no such file or it is shorter.
+    pub fn damage(&self, path: &Path, at: u64, bytes: &[u8]) -> bool {
+        let mut world = self.world();
+        let Some(file) = world.file(&normal(path)) else { return false };
+        let Some(inode) = world.inodes.get_mut(&file) else { return false };
+        let (from, to) = (at as usize, at as usize + bytes.len());
+        if to > inode.now.len() {
+            return false;
+        }
+        inode.now[from..to].copy_from_slice(bytes);
+        let durable = inode.durable.len().min(to);
+        if from < durable {
+            inode.durable[from..durable].copy_from_slice(&bytes[..durable - from]);
+        }
+        true
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call and meets what is planned for it: faults that any operation can have.
+    fn begin(
+        &self,
+        operation: Operation,
+        path: &Path,
+    ) -> Result<(MutexGuard<'_, World>, Option<Fault>), Error> {
+        self.counters.count(operation);
+        let mut world = self.world();
+        let fault = world.begin(operation, Subject::new(operation, path, 0))?;
+        Ok((world, fault))
+    }
+}
+
+impl Disk for Simulated {
+    fn open(&self, path: &Path, how: Open) -> Result<Box<dyn File>, Error> {
+        let (mut world, _) = self.begin(Operation::Open, path)?;
+        let file = world.open(path, how)?;
+        Ok(Box::new(file::SimulatedFile::new(self.clone(), file, path, how, &mut world)))
+    }
+
+    fn make_folder(&self, path: &Path) -> Result<(), Error> {
+        let (mut world, _) = self.begin(Operation::MakeFolder, path)?;
+        world.make_folder(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        let (mut world, _) = self.begin(Operation::Rename, from)?;
+        world.rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        let (mut world, _) = self.begin(Operation::Link, from)?;
+        world.link(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        let (mut world, _) = self.begin(Operation::Remove, path)?;
+        world.remove(path)
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<OsString>, Error> {
+        let (world, _) = self.begin(Operation::List, folder)?;
+        let subject = || Subject::new(Operation::List, folder, 0);
+        let found = world.folders.get(&normal(folder)).ok_or_else(|| Error::NotFound(subject()))?;
+        Ok(found.now.iter().filter(|(_, e)| **e != Entry::Gone).map(|(n, _)| n.clone()).collect())
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
+        let (mut world, fault) = self.begin(Operation::SyncFolder, folder)?;
+        let subject = || Subject::new(Operation::SyncFolder, folder, 0);
+        let lost = world.meets(fault, Fault::LostSync);
+        let found = world.folders.get_mut(&normal(folder));
+        let found = found.ok_or_else(|| Error::NotFound(subject()))?;
+        if !lost {
+            found.sync();
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Calls {
+        self.counters.get()
+    }
+}

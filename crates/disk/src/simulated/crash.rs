@@ -1,0 +1,133 @@
+//! One file's bytes: what is durable, what was done since, and what a crash leaves of it.
+
+use super::random::Random;
+
+/// Something done to a file since its last sync.
+#[derive(Debug)]
+pub(super) enum Change {
+    Write { at: usize, bytes: Vec<u8> },
+    Length(usize),
+}
+
+/// A file's bytes.
+#[derive(Debug, Default)]
+pub(super) struct Inode {
+    /// What readers see.
+    pub(super) now: Vec<u8>,
+    /// What is on the disk for certain.
+    pub(super) durable: Vec<u8>,
+    /// What was done since the last sync, in order.
+    pub(super) changes: Vec<Change>,
+}
+
+/// What a crash leaves of the changes of one file or folder.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Loss {
+    /// Nothing is left.
+    All,
+    /// All is left.
+    Nothing,
+    /// The first so many are left.
+    After(usize),
+    /// Each is left or not.
+    Some,
+    /// Each sector of each is left or not.
+    Sectors(usize),
+}
+
+impl Loss {
+    /// A loss for `count` changes.
+    pub(super) fn of(count: usize, random: &mut Random) -> Self {
+        match random.below(6) {
+            0 => Self::All,
+            1 => Self::Nothing,
+            2 => Self::After(random.below(count + 1)),
+            3 => Self::Some,
+            4 => Self::Sectors(4096),
+            _ => Self::Sectors(512),
+        }
+    }
+}
+
+fn put(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    if content.len() < at + bytes.len() {
+        content.resize(at + bytes.len(), 0);
+    }
+    content[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+impl Change {
+    fn apply(&self, content: &mut Vec<u8>) {
+        match self {
+            Self::Write { at, bytes } => put(content, *at, bytes),
+            Self::Length(length) => content.resize(*length, 0),
+        }
+    }
+
+    /// Applies each sector of a write, or not.
+    fn tear(&self, content: &mut Vec<u8>, sector: usize, random: &mut Random) {
+        let Self::Write { at, bytes } = self else {
+            if random.coin() {
+                self.apply(content);
+            }
+            return;
+        };
+        let mut done = 0;
+        while done < bytes.len() {
+            let next = ((at + done) / sector + 1) * sector - at;
+            let end = next.min(bytes.len());
+            if random.coin() {
+                put(content, at + done, &bytes[done..end]);
+            }
+            done = end;
+        }
+    }
+}
+
+impl Inode {
+    pub(super) fn change(&mut self, change: Change) {
+        change.apply(&mut self.now);
+        self.changes.push(change);
+    }
+
+    pub(super) fn sync(&mut self) {
+        for change in self.changes.drain(..) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    /// Loses what was not synced, by `random`.
+    pub(super) fn crash(&mut self, random: &mut Random) {
+        let changes = core::mem::take(&mut self.changes);
+        let mut content = core::mem::take(&mut self.durable);
+        let mut lengths = vec![content.len()];
+        let mut length = content.len();
+        for change in &changes {
+            length = match change {
+                Change::Write { at, bytes } => length.max(at + bytes.len()),
+                Change::Length(length) => *length,
+            };
+            lengths.push(length);
+        }
+        match Loss::of(changes.len(), random) {
+            Loss::All => {}
+            Loss::Nothing => changes.iter().for_each(|change| change.apply(&mut content)),
+            Loss::After(count) => {
+                changes[..count].iter().for_each(|change| change.apply(&mut content));
+                if let Some(last) = changes.get(count) {
+                    last.tear(&mut content, 512, random);
+                }
+            }
+            Loss::Some => {
+                changes.iter().filter(|_| random.coin()).for_each(|c| c.apply(&mut content));
+                content.resize(lengths[random.below(lengths.len())], 0);
+            }
+            Loss::Sectors(sector) => {
+                changes.iter().for_each(|change| change.tear(&mut content, sector, random));
+                content.resize(lengths[random.below(lengths.len())], 0);
+            }
+        }
+        self.now.clone_from(&content);
+        self.durable = content;
+    }
+}

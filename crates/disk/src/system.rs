@@ -1,0 +1,279 @@
+//! The files of the system: `pread`, `pwrite`, `fdatasync`.
+//!
+//! A call that a signal interrupts is made again, and one that is cut short goes on where it
+//! stopped. Each file has its own descriptor, closed at an `exec`.
+
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::buffer::is_aligned;
+use crate::calls::Counters;
+use crate::error::Subject;
+use crate::{Calls, Disk, Error, File, Open, Operation};
+
+/// The files of the system. Clones count their calls together.
+#[derive(Clone, Debug, Default)]
+pub struct System {
+    counters: Arc<Counters>,
+}
+
+impl System {
+    /// The files of the system, with no call counted yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn call<T>(
+        &self,
+        operation: Operation,
+        path: &Path,
+        run: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, Error> {
+        self.counters.count(operation);
+        again(run).map_err(|errno| Error::of(Subject::new(operation, path, 0), errno))
+    }
+}
+
+/// Runs a system call until no signal interrupts it.
+fn again<T>(mut run: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match run() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
+
+impl Disk for System {
+    fn open(&self, path: &Path, how: Open) -> Result<Box<dyn File>, Error> {
+        let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let write = how.write || how.create || how.fresh;
+        flags |= if write { OFlags::RDWR } else { OFlags::RDONLY };
+        flags |= if how.create { OFlags::CREATE } else { OFlags::empty() };
+        flags |= if how.fresh { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
+        flags |= if how.direct { OFlags::DIRECT } else { OFlags::empty() };
+        let mode = Mode::RUSR | Mode::WUSR;
+        let opened = self.call(Operation::Open, path, || rustix::fs::open(path, flags, mode));
+        let fd = match opened {
+            // The flag is the only thing here that a file system calls invalid.
+            Err(Error::System { subject, errno: libc::EINVAL }) if how.direct => {
+                return Err(Error::Unsupported(subject));
+            }
+            other => other?,
+        };
+        let file = SystemFile {
+            fd,
+            path: path.to_owned(),
+            direct: how.direct,
+            counters: self.counters.clone(),
+        };
+        let stat = again(|| rustix::fs::fstat(&file.fd));
+        let stat = stat.map_err(|errno| file.error(Operation::Open, 0, errno))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Error::NotRegular(Subject::new(Operation::Open, path, 0)));
+        }
+        Ok(Box::new(file))
+    }
+
+    fn make_folder(&self, path: &Path) -> Result<(), Error> {
+        match self.call(Operation::MakeFolder, path, || rustix::fs::mkdir(path, Mode::RWXU)) {
+            Err(Error::Exists(_)) if path.is_dir() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.call(Operation::Rename, from, || rustix::fs::rename(from, to))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.call(Operation::Link, from, || {
+            rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        self.call(Operation::Remove, path, || rustix::fs::unlink(path))
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<OsString>, Error> {
+        self.call(Operation::List, folder, || {
+            let found = std::fs::read_dir(folder)
+                .and_then(|entries| entries.map(|e| e.map(|e| e.file_name())).collect());
+            let mut names: Vec<OsString> = found
+                .map_err(|e| Errno::from_raw_os_error(e.raw_os_error().unwrap_or(libc::EIO)))?;
+            names.sort();
+            Ok(names)
+        })
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
+        self.call(Operation::SyncFolder, folder, || {
+            let fd = rustix::fs::open(folder, FOLDER, Mode::empty())?;
+            rustix::fs::fsync(&fd)
+        })
+    }
+
+    fn calls(&self) -> Calls {
+        self.counters.get()
+    }
+}
+
+/// An open file of the system.
+#[derive(Debug)]
+struct SystemFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    direct: bool,
+    counters: Arc<Counters>,
+}
+
+impl SystemFile {
+    fn subject(&self, operation: Operation, at: u64) -> Subject {
+        Subject::new(operation, &self.path, at)
+    }
+
+    fn error(&self, operation: Operation, at: u64, errno: Errno) -> Error {
+        Error::of(self.subject(operation, at), errno)
+    }
+
+    fn check(&self, operation: Operation, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        if self.direct && !is_aligned(at, bytes) {
+            return Err(Error::Misaligned(self.subject(operation, at)));
+        }
+        Ok(())
+    }
+
+    fn call<T>(
+        &self,
+        operation: Operation,
+        run: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, Error> {
+        self.counters.count(operation);
+        again(run).map_err(|errno| self.error(operation, 0, errno))
+    }
+}
+
+impl File for SystemFile {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.check(Operation::Read, at, into)?;
+        let mut done = 0;
+        while done < into.len() {
+            let from = at + done as u64;
+            let read = again(|| rustix::io::pread(&self.fd, &mut into[done..], from));
+            match read {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(errno) => {
+                    self.counters.read(done);
+                    return Err(self.error(Operation::Read, at, errno));
+                }
+            }
+        }
+        self.counters.read(done);
+        if done < into.len() {
+            let (wanted, got) = (into.len() as u64, done as u64);
+            return Err(Error::ShortRead {
+                subject: self.subject(Operation::Read, at),
+                wanted,
+                got,
+            });
+        }
+        Ok(())
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), Error> {
+        self.check(Operation::Write, at, from)?;
+        let mut done = 0;
+        while done < from.len() {
+            let to = at + done as u64;
+            match again(|| rustix::io::pwrite(&self.fd, &from[done..], to)) {
+                // No device does this; if one did, it would do so for ever.
+                Ok(0) => {
+                    self.counters.wrote(done);
+                    return Err(Error::Device(self.subject(Operation::Write, at)));
+                }
+                Ok(count) => done += count,
+                Err(errno) => {
+                    self.counters.wrote(done);
+                    return Err(self.error(Operation::Write, at, errno));
+                }
+            }
+        }
+        self.counters.wrote(done);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.call(Operation::Sync, || rustix::fs::fdatasync(&self.fd))
+    }
+
+    fn truncate(&self, length: u64) -> Result<(), Error> {
+        self.call(Operation::Truncate, || rustix::fs::ftruncate(&self.fd, length))
+    }
+
+    fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
+        if length == 0 {
+            return Ok(());
+        }
+        let set_aside = self.call(Operation::Allocate, || {
+            rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, length)
+        });
+        match set_aside {
+            Err(Error::Unsupported(_)) => {
+                let (zeros, end) = (crate::Buffer::new(1 << 16), at.saturating_add(length));
+                // From the end of the file on: what is before it is there.
+                let mut to = self.length()?.max(at);
+                while to < end {
+                    let count = (end - to).min(zeros.len() as u64) as usize;
+                    self.write(to, &zeros[..count])?;
+                    to += count as u64;
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn length(&self) -> Result<u64, Error> {
+        self.call(Operation::Length, || rustix::fs::fstat(&self.fd)).map(|stat| stat.st_size as u64)
+    }
+
+    fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {
+        let Ok(start) = i64::try_from(byte) else {
+            return Err(self.error(Operation::Lock, byte, Errno::INVAL));
+        };
+        let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+        let lock = libc::flock {
+            l_type: kind as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: start,
+            l_len: 1,
+            l_pid: 0,
+        };
+        let locked = self.call(Operation::Lock, || {
+            // SAFETY: a lock description that outlives the call, which changes nothing in it.
+            match unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) } {
+                0 => Ok(true),
+                _ => match Errno::from_io_error(&std::io::Error::last_os_error()) {
+                    Some(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+                    other => Err(other.unwrap_or(Errno::INVAL)),
+                },
+            }
+        });
+        locked.map_err(|error| match error {
+            Error::System { subject, errno: libc::EINVAL | libc::ENOLCK } => {
+                Error::NoLocks(subject)
+            }
+            Error::Unsupported(subject) => Error::NoLocks(subject),
+            other => other,
+        })
+    }
+}
