@@ -1,7 +1,7 @@
 //! The CLH queue lock: each waiter looks at the node of the one before it.
 //!
-//! T. Craig, 1993; P. Magnusson, A. Landin and E. Hagersten, 1994. First come, first served. The list
-//! has no links: who waits knows the node before it, and takes that node along when it leaves.
+//! T. Craig, 1993; P. Magnusson, A. Landin and E. Hagersten, 1994. First come, first served. The
+//! list has no links: who waits knows the node before it, and takes that node along when it leaves.
 //!
 //! State: `tail`, the last node; a node's `held`, 1 until its owner releases. There is a node more
 //! than threads; each thread owns one of them at a time, and the one at `tail` belongs to whoever

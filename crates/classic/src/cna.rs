@@ -5,8 +5,8 @@
 //! is put back in front when no neighbour waits, and at the end of a turn.
 //!
 //! When a turn ends: the paper draws lots, 1 in 65,536 hand-overs; the patches for Linux first
-//! counted to 65,536, later waited 10 ms; the authors of ShflLock drew 1 in 1024 in their C code for
-//! CNA (2019). Sections of 100 ns make a turn of 65,536 some 7 ms, which nobody should want and
+//! counted to 65,536, later waited 10 ms; the authors of ShflLock drew 1 in 1024 in their C code
+//! for CNA (2019). Sections of 100 ns make a turn of 65,536 some 7 ms, which nobody should want and
 //! which hides, in a shorter run, that turns end at all. So we count, as the patches did, but to
 //! [`Cna::TURN_MAX`]: one hand-over in a thousand that crosses costs no throughput worth counting.
 //!

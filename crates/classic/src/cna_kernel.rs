@@ -1,10 +1,10 @@
 //! The compact NUMA-aware lock inside a queued spinlock: four bytes, and nothing while it is held.
 //!
 //! A. Kogan and D. Dice, patches for Linux, 2019 to 2021, after "Compact NUMA-aware locks", EuroSys
-//! 2019. Unlike in [`Cna`](crate::Cna) it is the head of the queue that sorts, when it has taken the
-//! lock and calls the next head: the first waiter of its own node; those before it go to the second
-//! queue. So the patches of 2019 do, with which ShflLock was compared (SOSP 2019). Later ones begin to
-//! look while they wait, and the last look at one waiter at a time.
+//! 2019. Unlike in [`Cna`](crate::Cna) it is the head of the queue that sorts, when it has taken
+//! the lock and calls the next head: the first waiter of its own node; those before it go to the
+//! second queue. So the patches of 2019 do, with which ShflLock was compared (SOSP 2019). Later
+//! ones begin to look while they wait, and the last look at one waiter at a time.
 //!
 //! State: the queued spinlock's, and in a node
 //!
@@ -21,8 +21,8 @@
 //! The patches sort nothing while there is no second queue, but for one head in 128 by lot, so that
 //! a lock with few waiters is left alone; and their turns end by a count of 65,536 at first and
 //! after 10 ms later. We count for both: a queue is sorted from its 128th hand-over on, and a turn
-//! has as many as [`Cna::TURN_MAX`](crate::Cna::TURN_MAX), for the reasons given there. The patches'
-//! precedence for interrupts is left out.
+//! has as many as [`Cna::TURN_MAX`](crate::Cna::TURN_MAX), for the reasons given there. The
+//! patches' precedence for interrupts is left out.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -98,7 +98,8 @@ impl<M: Machine> Order<M> for ByNode {
             (Some(last), Some(first)) => {
                 // Release: passes on the link to `next`, for the Acquire of who will read it here.
                 last.next.store(next, Release);
-                // The next turn begins at once, lest it fall to the same node by the count's rhythm.
+                // The next turn begins at once, lest it fall to the same node by the count's
+                // rhythm.
                 lock.pass(first, Self::unsorted::<M>(), HEAD);
             }
             _ => lock.pass(next, passes.saturating_add(1), HEAD),

@@ -18,8 +18,8 @@
 //! | 1 to `BATCH` | its turn with the nodes' queue, for the so-manieth time on this node | |
 //! | `CLIMB` | its turn, without it | 1, by its thread, once it has that too |
 //!
-//! Invariants: the first of a part's queue alone uses the part's `asleep`, `next` and `turn`; a node
-//! on the list has been read for the last time as a part of the queue.
+//! Invariants: the first of a part's queue alone uses the part's `asleep`, `next` and `turn`; a
+//! node on the list has been read for the last time as a part of the queue.
 //!
 //! The parts lie in the lock from the beginning, for nothing here allocates while it waits; but one
 //! that was never used is neither touched nor counted in [`Lock::bytes`]. When sleepers are woken

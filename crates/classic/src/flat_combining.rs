@@ -2,8 +2,8 @@
 //!
 //! D. Hendler, I. Incze, N. Shavit and M. Tzafrir, "Flat combining and the
 //! synchronization-parallelism tradeoff", SPAA 2010. A thread leaves its operation in its record;
-//! then it either sees it done, or gets the lock and does all that it finds, its own among them. The
-//! data stay in the combiner's cache.
+//! then it either sees it done, or gets the lock and does all that it finds, its own among them.
+//! The data stay in the combiner's cache.
 //!
 //! State: a test-and-set lock; a record for each thread. The paper links the records of active
 //! threads in a list and drops the idle; here the threads are known, and the list is the array.

@@ -1,9 +1,9 @@
 //! Hierarchical CLH: each node gathers a queue, which is spliced whole into one for all.
 //!
 //! V. Luchangco, D. Nussbaum and N. Shavit, "A hierarchical CLH queue lock", Euro-Par 2006. Who
-//! comes to an empty queue of its node is its master: it waits a little for others, appends what has
-//! gathered to the global queue, and waits for the one before; the others wait for their neighbours.
-//! Where arrivals are further apart than that little, it is a CLH lock.
+//! comes to an empty queue of its node is its master: it waits a little for others, appends what
+//! has gathered to the global queue, and waits for the one before; the others wait for their
+//! neighbours. Where arrivals are further apart than that little, it is a CLH lock.
 //!
 //! State: `global`, the last node; `locals`, for each NUMA node a last node plus one, or zero; a
 //! node's `held`. Invariants: a node has one successor, in its local segment or in the global

@@ -1,8 +1,8 @@
 //! Hierarchical MCS: a queue of threads on each node, and a queue of nodes.
 //!
 //! M. Chabbi, M. Fagan and J. Mellor-Crummey, "High performance locks for multi-level NUMA
-//! systems", PPoPP 2015, with two levels: HMCS<2>. The first of a node's queue enters the node's own
-//! queue node in the root's queue, and the call to a neighbour carries a count of passes; at
+//! systems", PPoPP 2015, with two levels: HMCS<2>. The first of a node's queue enters the node's
+//! own queue node in the root's queue, and the call to a neighbour carries a count of passes; at
 //! [`Hmcs::TURN_MAX`] the root is released and the neighbour must queue there itself.
 //!
 //! State: `tails[0]` the root's, `tails[1 + n]` node n's; a queue node's `next` and `status`:

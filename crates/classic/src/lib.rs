@@ -19,9 +19,10 @@
 //! # Conventions
 //!
 //! A queue's node belongs to a thread, lies in the lock and is found by the thread's number plus
-//! one; zero is nobody. Papers use addresses, so links are 4 bytes here where they are 8 there. What
-//! only one thread or only the holder reads is a word of the machine as well, so that a simulator
-//! charges for it. Words lie on lines of their own, apart from the addresses of the arrays.
+//! one; zero is nobody. Papers use addresses, so links are 4 bytes here where they are 8 there.
+//! What only one thread or only the holder reads is a word of the machine as well, so that a
+//! simulator charges for it. Words lie on lines of their own, apart from the addresses of the
+//! arrays.
 
 #![warn(clippy::all)]
 

@@ -2,11 +2,12 @@
 //!
 //! D. Dice, "Malthusian locks", EuroSys 2017: MCSCR, spinning. One waiter suffices to keep a lock
 //! busy; more of them cost caches. The holder moves a waiter that is not the last to a passive
-//! list, calls the youngest of that list back when no waiter is left, and once in a while the eldest.
+//! list, calls the youngest of that list back when no waiter is left, and once in a while the
+//! eldest.
 //!
-//! State: MCS's `tail`, `next`, `waits`; `youngest` and `eldest`, numbers or zero, and a node's links
-//! in that list. Invariants: the holder alone reads and writes the passive list; a passive node is
-//! in no queue, its `next` is zero, and it waits as before.
+//! State: MCS's `tail`, `next`, `waits`; `youngest` and `eldest`, numbers or zero, and a node's
+//! links in that list. Invariants: the holder alone reads and writes the passive list; a passive
+//! node is in no queue, its `next` is zero, and it waits as before.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

@@ -52,7 +52,8 @@ impl<M: Machine> Lock for Mcs<M> {
             return;
         }
         node.waits.store(1, Relaxed);
-        // Release: synchronizes with the Acquire in `unlock`, which clears `waits` after it was set.
+        // Release: synchronizes with the Acquire in `unlock`, which clears `waits` after it was
+        // set.
         self.nodes[before as usize - 1].next.store(number, Release);
         // Acquire: synchronizes with the Release in `unlock`.
         M::spin_until(&node.waits, Acquire, |waits| waits == 0);

@@ -1,14 +1,14 @@
 //! A time-published queue lock: MCS whose waiters say that they run, and whose releases pass by
 //! those that do not.
 //!
-//! B. He, W. Scherer and M. Scott, "Preemption adaptivity in time-published queue-based spin locks",
-//! HiPC 2005: MCS-TP. A waiter writes the time to its node as it looks. A release goes along the
-//! queue to the first waiter whose time is not stale, and takes out all before it. A waiter whose
-//! patience ends leaves its node where it is, yields if the holder seems to sleep, and takes its
-//! place again if it has not been taken out by then.
+//! B. He, W. Scherer and M. Scott, "Preemption adaptivity in time-published queue-based spin
+//! locks", HiPC 2005: MCS-TP. A waiter writes the time to its node as it looks. A release goes
+//! along the queue to the first waiter whose time is not stale, and takes out all before it. A
+//! waiter whose patience ends leaves its node where it is, yields if the holder seems to sleep, and
+//! takes its place again if it has not been taken out by then.
 //!
-//! State: `tail`, the last node or zero; `since`, when the last holder came; a node's `next`, `time`
-//! and `status`:
+//! State: `tail`, the last node or zero; `since`, when the last holder came; a node's `next`,
+//! `time` and `status`:
 //!
 //! | status | meaning | becomes |
 //! |---|---|---|
@@ -17,9 +17,9 @@
 //! | `LEFT` | queued, and its thread is away | `OUT` by a release, `WAITS` by its thread |
 //! | `CALLED` | holds the lock | `OUT`, by its release |
 //!
-//! Invariants: a release writes `OUT` to a node after it has read its `next` or has closed the queue
-//! behind it, and does not touch it again; only then is it queued anew. A release that meets more
-//! nodes than there are threads keeps the rest in the queue until its end, for otherwise those
+//! Invariants: a release writes `OUT` to a node after it has read its `next` or has closed the
+//! queue behind it, and does not touch it again; only then is it queued anew. A release that meets
+//! more nodes than there are threads keeps the rest in the queue until its end, for otherwise those
 //! could come back behind it for ever (the paper's treadmill).
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -1,11 +1,12 @@
 //! Linux's queue of optimistic spinners: an MCS queue that one may leave before one's turn.
 //!
-//! T. Chen, W. Long, J. Low and P. Zijlstra, 2013-2014. Inside the sleeping locks it lets one thread
-//! at a time look at the owner, and lets all go to sleep when their time is up.
+//! T. Chen, W. Long, J. Low and P. Zijlstra, 2013-2014. Inside the sleeping locks it lets one
+//! thread at a time look at the owner, and lets all go to sleep when their time is up.
 //!
 //! State: `tail`, the last node or zero; a node's `next`, `prev` and `turn`. Invariants: who leaves
 //! first takes itself out of its predecessor's `next`, then settles who comes after it, and only
-//! then joins the two; so of two neighbours that leave at once, the later one waits for the earlier.
+//! then joins the two; so of two neighbours that leave at once, the later one waits for the
+//! earlier.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

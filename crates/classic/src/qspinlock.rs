@@ -1,4 +1,5 @@
-//! A lock as Linux's queued spinlock: four bytes, a pending bit for the second, a queue for the rest.
+//! A lock as Linux's queued spinlock: four bytes, a pending bit for the second, a queue for the
+//! rest.
 //!
 //! W. Long, P. Zijlstra and others, 2014, after Mellor-Crummey and Scott, 1991.
 //!
@@ -21,8 +22,8 @@
 //!
 //! The kernel exchanges the whole word in its fast path and its parts elsewhere, for which Rust's
 //! memory model has no words. Here all steps are on the parts, so a comer that saw nobody wait may
-//! overtake who began to wait since: each at most once. What it costs is the same: all of it lies in
-//! one line, the release is a store, and a joiner makes one exchange.
+//! overtake who began to wait since: each at most once. What it costs is the same: all of it lies
+//! in one line, the release is a store, and a joiner makes one exchange.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

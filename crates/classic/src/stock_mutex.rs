@@ -24,7 +24,8 @@
 //!
 //! Invariants: the owner field changes from zero to a thread's number by that thread's exchange, to
 //! zero or another's by the owner's; the first sleeper is called after each release that saw
-//! `WAITERS`. All lies on one line, as it does in the kernel; the list's guard is a plain spin lock.
+//! `WAITERS`. All lies on one line, as it does in the kernel; the list's guard is a plain spin
+//! lock.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -17,9 +17,9 @@
 //! | grant | who wakes, for all readers of the list | the first is a reader, and no writer holds it |
 //!
 //! Invariants: `WAITERS` is set if and only if the list is not empty, when the guard is free; a
-//! release that leaves it free with `WAITERS` wakes the first. The kernel gives a waiter 4 ms before
-//! it asks for the hand-off, and wakes after it has left the guard; here the second try asks, and
-//! wakes are under the guard.
+//! release that leaves it free with `WAITERS` wakes the first. The kernel gives a waiter 4 ms
+//! before it asks for the hand-off, and wakes after it has left the guard; here the second try
+//! asks, and wakes are under the guard.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

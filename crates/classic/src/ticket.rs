@@ -4,9 +4,9 @@
 //! proportional backoff. One atomic operation to come; all wait on one word, so each release costs
 //! every waiter a miss.
 //!
-//! State: `next`, the ticket to draw, and `serving`, the ticket that holds the lock; both on a line.
-//! Invariants: `next - serving` threads hold or wait; only the holder writes `serving`; whoever
-//! holds the lock may release it, so that it serves as the global part of a cohort lock.
+//! State: `next`, the ticket to draw, and `serving`, the ticket that holds the lock; both on a
+//! line. Invariants: `next - serving` threads hold or wait; only the holder writes `serving`;
+//! whoever holds the lock may release it, so that it serves as the global part of a cohort lock.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

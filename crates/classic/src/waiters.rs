@@ -1,9 +1,10 @@
 //! What the sleeping locks share: a list of sleepers under a short lock, and a quantum of looks.
 //!
-//! State: `guard`, 0 or 1; `first` and `last`, numbers or zero; each thread's links, its `wants`, and
-//! `awake`, the word that it sleeps on: 0 asleep, 1 called. Invariants: links and ends are read and
-//! written under the guard, but the first may know that it is first; a thread arms (clears `awake`)
-//! before it looks whether it must sleep, so that a call between the look and the sleep is not lost.
+//! State: `guard`, 0 or 1; `first` and `last`, numbers or zero; each thread's links, its `wants`,
+//! and `awake`, the word that it sleeps on: 0 asleep, 1 called. Invariants: links and ends are read
+//! and written under the guard, but the first may know that it is first; a thread arms (clears
+//! `awake`) before it looks whether it must sleep, so that a call between the look and the sleep is
+//! not lost.
 
 use core::cell::Cell;
 use core::marker::PhantomData;

@@ -27,7 +27,7 @@
 //! 3. Waiters are woken in the order in which they came.
 //! 4. A waker does not touch the condition variable after it unlocked the list, nor does a waiter
 //!    that was taken. So it may be freed as soon as everybody was woken; where waiters may time out
-//!    or be cancelled, after [`Condvar::settle`].
+//!    or be cancelled, after [`RawCondvar::settle`].
 //!
 //! # Memory order
 //!
@@ -40,7 +40,7 @@ use latchwork_machine::{ConstMachine, Deadline, Machine, Native, status};
 
 use crate::list::{self, List, Taken};
 
-const _: () = assert!(size_of::<Condvar>() == 4);
+const _: () = assert!(size_of::<RawCondvar>() == 4);
 
 /// Threads wait here for a condition that a mutex guards: any mutex, 4 bytes, zero if nobody waits.
 ///
@@ -48,7 +48,7 @@ const _: () = assert!(size_of::<Condvar>() == 4);
 /// deadline passed.
 #[derive(Default)]
 #[repr(transparent)]
-pub struct Condvar<M: Machine = Native> {
+pub struct RawCondvar<M: Machine = Native> {
     list: List<M>,
 }
 
@@ -62,34 +62,34 @@ pub enum Outcome {
     GaveUp,
 }
 
-/// A thread's place in the list, from [`Condvar::enqueue`]. It must be given back by the same
-/// thread, to [`finish`](Condvar::finish) or [`cancel`](Condvar::cancel).
+/// A thread's place in the list, from [`RawCondvar::enqueue`]. It must be given back by the same
+/// thread, to [`finish`](RawCondvar::finish) or [`cancel`](RawCondvar::cancel).
 #[derive(Debug)]
 #[must_use = "a place in the list must be given back"]
 pub struct Ticket {
     slot: u32,
 }
 
-impl Condvar {
+impl RawCondvar {
     /// A condition variable that nobody waits for.
     pub const fn new() -> Self {
         Self::FREE
     }
 }
 
-impl<M: ConstMachine> Condvar<M> {
-    /// As [`new`](Condvar::new), on any machine whose words can be made at compile time.
+impl<M: ConstMachine> RawCondvar<M> {
+    /// As [`new`](RawCondvar::new), on any machine whose words can be made at compile time.
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is one of its own")]
     pub const FREE: Self = Self { list: List { word: M::U32 } };
 }
 
-impl<M: Machine> fmt::Debug for Condvar<M> {
+impl<M: Machine> fmt::Debug for RawCondvar<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Condvar").field("waited_for", &!self.list.is_idle()).finish()
+        f.debug_struct("RawCondvar").field("waited_for", &!self.list.is_idle()).finish()
     }
 }
 
-impl<M: Machine> Condvar<M> {
+impl<M: Machine> RawCondvar<M> {
     /// Waits until notified, or until `deadline`. The caller holds the mutex; `unlock` unlocks it,
     /// and the caller locks it again afterwards.
     ///
@@ -162,7 +162,7 @@ impl<M: Machine> Condvar<M> {
 }
 
 /// The pieces of a wait, for a caller that sleeps by itself: one who can be cancelled.
-impl<M: Machine> Condvar<M> {
+impl<M: Machine> RawCondvar<M> {
     /// Enters the list, while holding the mutex. Unlock it then, and sleep by
     /// [`sleep_word`](Self::sleep_word).
     ///
@@ -205,7 +205,7 @@ impl<M: Machine> Condvar<M> {
 
 /// A ticket that is given back if `unlock` panics.
 struct Place<'a, M: Machine> {
-    condvar: &'a Condvar<M>,
+    condvar: &'a RawCondvar<M>,
     ticket: Ticket,
 }
 

@@ -8,13 +8,14 @@
 //! | one holder, a few instructions long, fewer threads than cores | [`ShflSpin`] | 8 |
 //! | many readers or one writer, writers in turn with readers | [`ShflRwLock`], [`RwLock<T>`](RwLock) | 16 |
 //! | the same, and to wait until it is free, or for a value to change | [`LwLatch`] | 8 |
-//! | to wait for a condition that a mutex guards | [`Condvar`], [`Monitor`] | 4 |
+//! | readers that store nothing, of words of memory | [`OptCell`], or [`OptLatch`] beside the data | 8 |
+//! | to wait for a condition that a mutex guards | [`Condvar`]; [`RawCondvar`] for other latches | 4 |
 //!
 //! ```
-//! use latchwork_latch::{Monitor, Mutex};
+//! use latchwork_latch::{Condvar, Mutex};
 //!
 //! static JOBS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-//! static ARRIVED: Monitor = Monitor::new();
+//! static ARRIVED: Condvar = Condvar::new();
 //!
 //! std::thread::spawn(|| {
 //!     JOBS.lock().push(7);
@@ -26,6 +27,60 @@
 //! }
 //! assert_eq!(jobs.pop(), Some(7));
 //! ```
+//!
+//! # By task
+//!
+//! Lock with a timeout:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! let sum = latchwork_latch::Mutex::new(1);
+//! let held = sum.lock();
+//! assert!(sum.try_lock_for(Duration::from_millis(1)).is_none());
+//! drop(held);
+//! assert_eq!(*sum.try_lock_for(Duration::from_secs(1)).expect("it is free"), 1);
+//! ```
+//!
+//! Keep a guard beside the `Arc` that it locks, in a struct or another thread:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! let names = Arc::new(latchwork_latch::RwLock::new(vec!["a"]));
+//! let guard = names.read_arc();
+//! std::thread::spawn(move || assert_eq!(guard.len(), 1)).join().unwrap();
+//! names.write().push("b");
+//! ```
+//!
+//! Hand out a part of what is locked:
+//!
+//! ```
+//! use latchwork_latch::{MappedMutexGuard, Mutex, MutexGuard};
+//!
+//! fn first(pair: &Mutex<(u32, u32)>) -> MappedMutexGuard<'_, u32> {
+//!     MutexGuard::map(pair.lock(), |pair| &mut pair.0)
+//! }
+//!
+//! let pair = Mutex::new((1, 2));
+//! *first(&pair) += 1;
+//! assert_eq!(*pair.lock(), (2, 2));
+//! ```
+//!
+//! Write, and then go on to read without letting a writer in between:
+//!
+//! ```
+//! use latchwork_latch::{RwLock, RwLockWriteGuard};
+//!
+//! let table = RwLock::new(1);
+//! let mut writes = table.write();
+//! *writes += 1;
+//! let reads = RwLockWriteGuard::downgrade(writes);
+//! assert_eq!((*reads, *table.read()), (2, 2));
+//! ```
+//!
+//! There is no upgradable read: two that upgrade would need an order between them, and the word of a
+//! latch has no room for a third kind of holder. Take the write lock, or look again after taking it.
 //!
 //! # What holds for all
 //!
@@ -44,14 +99,22 @@
 mod condvar;
 mod list;
 mod lw;
+mod opt;
 mod policy;
 mod queue;
 mod shfl;
 mod shfl_api;
 mod shfl_rw;
 
-pub use crate::condvar::{Condvar, Outcome, Ticket};
-pub use crate::lw::{Attempt, CompareExchange, FetchAdd, LwLatch};
+/// The crate whose types [`Mutex`], [`RwLock`], their guards and [`Condvar`] are.
+pub use lock_api;
+
+pub use crate::condvar::{Outcome, RawCondvar, Ticket};
+pub use crate::lw::{Attempt, CompareExchange, FetchAdd, LwLatch, ReadersFirst, WritersFirst};
+pub use crate::opt::{
+    ATTEMPTS, Exclusive, Holder, HolderDied, HolderNumber, LocalHolder, OptCell, OptLatch, Share,
+    Version, View, Words,
+};
 pub use crate::policy::{Park, ParkDetached, Policy, Shuffling, SpinOnly};
 pub use crate::shfl::{Shfl, ShflMutex, ShflSpin};
 pub use crate::shfl_rw::ShflRwLock;
@@ -66,5 +129,21 @@ pub type RwLock<T> = lock_api::RwLock<ShflRwLock, T>;
 pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, ShflRwLock, T>;
 /// What [`RwLock::write`] returns.
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, ShflRwLock, T>;
-/// The condition variable of [`Mutex`] guards.
-pub type Monitor = lock_api::Condvar<Condvar>;
+/// A [`MutexGuard`] of a part of the data, from `MutexGuard::map`.
+pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, ShflMutex, T>;
+/// A [`RwLockReadGuard`] of a part of the data, from `RwLockReadGuard::map`.
+pub type MappedRwLockReadGuard<'a, T> = lock_api::MappedRwLockReadGuard<'a, ShflRwLock, T>;
+/// A [`RwLockWriteGuard`] of a part of the data, from `RwLockWriteGuard::map`.
+pub type MappedRwLockWriteGuard<'a, T> = lock_api::MappedRwLockWriteGuard<'a, ShflRwLock, T>;
+/// What `Mutex::lock_arc` returns: it keeps the `Arc`, and has no lifetime.
+pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<ShflMutex, T>;
+/// What `RwLock::read_arc` returns: it keeps the `Arc`, and has no lifetime.
+pub type ArcRwLockReadGuard<T> = lock_api::ArcRwLockReadGuard<ShflRwLock, T>;
+/// What `RwLock::write_arc` returns: it keeps the `Arc`, and has no lifetime.
+pub type ArcRwLockWriteGuard<T> = lock_api::ArcRwLockWriteGuard<ShflRwLock, T>;
+/// The condition variable of [`Mutex`] guards. No wake-up is spurious.
+///
+/// All threads that wait at one time must do so with the same mutex. That is not checked: the
+/// variable is four bytes, which have no room to remember a mutex. Threads that wait with different
+/// ones are woken in the order in which they came, each to lock its own.
+pub type Condvar = lock_api::Condvar<RawCondvar>;

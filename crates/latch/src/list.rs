@@ -65,7 +65,7 @@ impl<M: Machine> List<M> {
     /// Whether nobody is in the list, nor at work on it.
     pub(crate) fn is_idle(&self) -> bool {
         // Relaxed: who needs to see an entry of another thread's is ordered after it by something
-        // else; see `Condvar::notify_one`.
+        // else; see `RawCondvar::notify_one`.
         self.word.load(Relaxed) == NOBODY
     }
 

@@ -71,7 +71,12 @@
 //! and its writers starve under overlapping readers.
 //!
 //! A reader may be stopped by a writer that waits, so **a thread must not take a second share
-//! while it holds one**.
+//! while it holds one**, but of a latch of [`ReadersFirst`]. There a share waits for an exclusive holder
+//! alone, and each release of that holder calls all sharers, wherever they stand in the list and whether
+//! somebody else was called already: whoever waits for a share was called, or is going to be by the
+//! holder that it saw after it had joined the list. With [`WritersFirst`] a newcomer for a share that
+//! finds anybody waiting joins the list, and instead of its third phase it calls whoever is first in
+//! line, in case that the latch was released meanwhile; so no reader passes a waiting writer.
 //!
 //! # Freeing a latch
 //!
@@ -104,7 +109,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Deadline, Integer, Machine, Native, Word};
 
-pub use self::attempt::{Attempt, CompareExchange, FetchAdd};
+pub use self::attempt::{Attempt, CompareExchange, FetchAdd, ReadersFirst, WritersFirst};
 use self::state::*;
 use crate::list::List;
 
@@ -256,7 +261,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
     pub unsafe fn unlock_exclusive(&self) {
         // Release: synchronizes with the Acquire of every later holder.
         let left = self.state.fetch_sub(EXCLUSIVE, Release).wrapping_sub(EXCLUSIVE);
-        if must_wake(left) {
+        if must_wake(left) || A::READERS_PASS && left & WAITERS != 0 {
             self.wake(true);
         }
     }
@@ -269,7 +274,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
     pub unsafe fn downgrade(&self) {
         // Release: synchronizes with the Acquire of the sharers that follow.
         let left = self.state.fetch_sub(EXCLUSIVE - 1, Release);
-        if left & QUEUED == WAITERS {
+        if left & QUEUED == WAITERS || A::READERS_PASS && left & WAITERS != 0 {
             self.wake(true);
         }
     }

@@ -7,11 +7,11 @@ use core::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Machine};
 use lock_api::{
-    GuardSend, RawCondvar, RawCondvarTimed, RawMutex, RawMutexFair, RawMutexTimed, RawRwLock,
+    GuardSend, RawCondvarTimed, RawMutex, RawMutexFair, RawMutexTimed, RawRwLock,
     RawRwLockDowngrade, RawRwLockTimed,
 };
 
-use crate::condvar::{Condvar, Outcome};
+use crate::condvar::{Outcome, RawCondvar};
 use crate::policy::{Park, Policy};
 use crate::shfl::Shfl;
 use crate::shfl_rw::ShflRwLock;
@@ -153,7 +153,7 @@ unsafe impl<M: ConstMachine> RawRwLockTimed for ShflRwLock<M> {
 /// The condition variable for the default exclusive latch. No wake-up is spurious.
 // SAFETY: the waiter is in the list before the latch is unlocked, and locks it again at the end.
 // Nothing panics in between: what can panic comes before the unlocking.
-unsafe impl<M: ConstMachine> RawCondvar for Condvar<M> {
+unsafe impl<M: ConstMachine> lock_api::RawCondvar for RawCondvar<M> {
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is one of its own")]
     const INIT: Self = Self::FREE;
 
@@ -164,16 +164,16 @@ unsafe impl<M: ConstMachine> RawCondvar for Condvar<M> {
     }
 
     fn notify_one(&self) -> bool {
-        Condvar::notify_one(self)
+        RawCondvar::notify_one(self)
     }
 
     fn notify_all(&self) -> usize {
-        Condvar::notify_all(self)
+        RawCondvar::notify_all(self)
     }
 }
 
 // SAFETY: as for `RawCondvar`.
-unsafe impl<M: ConstMachine> RawCondvarTimed for Condvar<M> {
+unsafe impl<M: ConstMachine> RawCondvarTimed for RawCondvar<M> {
     fn checked_duration_to_instant(timeout: &Duration) -> Option<Deadline> {
         Some(Deadline::after::<M>(*timeout))
     }
@@ -190,7 +190,7 @@ unsafe impl<M: ConstMachine> RawCondvarTimed for Condvar<M> {
 
 /// Waits with the mutex unlocked. The callers, which are unsafe, vouch that it is held.
 fn wait_until<M: Machine>(
-    condvar: &Condvar<M>,
+    condvar: &RawCondvar<M>,
     mutex: &Shfl<Park, M>,
     deadline: Option<Deadline>,
 ) -> Outcome {

@@ -38,11 +38,16 @@
 //! has lost [`PATIENCE`](Policy::PATIENCE) times, readers only until a writer there has looked in
 //! vain for its first budget. A reader that comes while a writer waits
 //! waits for it, so **a thread must not take a second share while it holds one**, unless by
-//! [`lock_shared_recursive`](ShflRwLock::lock_shared_recursive), which lets writers starve.
+//! [`lock_shared_recursive`](ShflRwLock::lock_shared_recursive), which lets writers starve. Such a reader
+//! joins the queue while a writer holds the latch. If others of its kind are let in later, before a
+//! writer that stands in front of it, nobody wakes it: it looks for itself after 1 ms, and then less
+//! and less often, down to every 16 ms, and keeps its place meanwhile.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use latchwork_machine::{ConstMachine, Deadline, Integer, Machine, Native, Spin, Waited, Word};
+use latchwork_machine::{
+    Clock, ConstMachine, Deadline, Integer, Machine, Native, Spin, Waited, Word,
+};
 
 use crate::policy::{Park, Policy, linger};
 use crate::queue::{Head, Queue, wake};
@@ -57,6 +62,11 @@ const PARKED: u64 = 0xffff << PARKED_SHIFT;
 
 const _: () = assert!(WRITER | WAITING | READERS | TOO_MANY == u32::MAX as u64);
 const _: () = assert!(size_of::<ShflRwLock>() == 16);
+
+/// How long a reader that may pass writers sleeps behind one before it looks whether readers hold the
+/// latch, at first and at most. A writer wakes only whom it lets in; so nobody else would tell it.
+const LOOK_NS: u64 = 1_000_000;
+const LOOK_MAX_NS: u64 = 16_000_000;
 
 /// What a waiter wants, in its slot.
 const READ: u32 = 1;
@@ -96,7 +106,7 @@ impl<M: Machine> ShflRwLock<M> {
     #[inline]
     pub fn lock_shared(&self) {
         if !self.try_enter(WRITER | WAITING) {
-            self.lock_shared_slow(None);
+            self.lock_shared_slow(false, None);
         }
     }
 
@@ -108,7 +118,7 @@ impl<M: Machine> ShflRwLock<M> {
     #[inline]
     pub fn lock_shared_recursive(&self) {
         if !self.try_enter(WRITER) {
-            self.lock_shared_slow(None);
+            self.lock_shared_slow(true, None);
         }
     }
 
@@ -129,13 +139,13 @@ impl<M: Machine> ShflRwLock<M> {
     /// Takes a share, or gives up at `deadline` and returns false.
     #[inline]
     pub fn lock_shared_until(&self, deadline: Deadline) -> bool {
-        self.try_enter(WRITER | WAITING) || self.lock_shared_slow(Some(deadline))
+        self.try_enter(WRITER | WAITING) || self.lock_shared_slow(false, Some(deadline))
     }
 
     /// As [`lock_shared_recursive`](Self::lock_shared_recursive), with a deadline.
     #[inline]
     pub fn lock_shared_recursive_until(&self, deadline: Deadline) -> bool {
-        self.try_enter(WRITER) || self.lock_shared_slow(Some(deadline))
+        self.try_enter(WRITER) || self.lock_shared_slow(true, Some(deadline))
     }
 
     /// Takes the latch for oneself.
@@ -286,11 +296,26 @@ impl<M: Machine> ShflRwLock<M> {
 
     #[cold]
     #[inline(never)]
-    fn lock_shared_slow(&self, deadline: Option<Deadline>) -> bool {
+    fn lock_shared_slow(&self, passes: bool, deadline: Option<Deadline>) -> bool {
         if linger::<Park, M>(|| self.queue.is_empty(), || self.try_lock_shared()) {
             return true;
         }
-        let Ok(mut head) = self.queue.join::<Park>(READ, deadline) else { return false };
+        let mut look_ns = LOOK_NS;
+        let mut head = loop {
+            let until = if passes { Some(sooner::<M>(deadline, look_ns)) } else { deadline };
+            if let Ok(head) = self.queue.join::<Park>(READ, until) {
+                break head;
+            }
+            if passes && self.try_lock_shared_recursive() {
+                return true;
+            }
+            if !passes || deadline.is_some_and(|d| d.passed::<M>()) {
+                return false;
+            }
+            M::yield_now();
+            // Its place in the queue is still there, and taken again by `join`.
+            look_ns = (look_ns * 2).min(LOOK_MAX_NS);
+        };
         let entered = self.compete(&mut head, READERS, deadline, || {
             self.state.load(Relaxed) & WRITER == 0 && self.try_enter(WRITER)
         });
@@ -391,6 +416,13 @@ impl<M: Machine> ShflRwLock<M> {
         };
         head.leave(register, eager);
     }
+}
+
+/// So far from now, or the deadline if that is sooner.
+fn sooner<M: Machine>(deadline: Option<Deadline>, ns: u64) -> Deadline {
+    let clock = deadline.map_or(Clock::Monotonic, |deadline| deadline.clock);
+    let at = M::now(clock).saturating_add(ns);
+    Deadline { clock, at: deadline.map_or(at, |deadline| deadline.at.min(at)) }
 }
 
 /// The number in a state's `parked`.

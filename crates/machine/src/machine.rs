@@ -42,8 +42,8 @@ pub trait Machine: Default + Send + Sync + 'static {
     /// least one of the two sees the other's store. (Dice, Huang and Yang, 2001; `membarrier(2)`.)
     fn light_barrier();
 
-    /// The same in a process where a heavy barrier has returned true: one branch less where that is
-    /// not known of every process.
+    /// The same, for callers who know that a heavy barrier has returned true in this process: then
+    /// the system's barrier reaches its threads, and `Shared` need not look whether it does.
     #[inline(always)]
     fn reached_barrier() {
         Self::light_barrier();

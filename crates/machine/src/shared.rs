@@ -54,6 +54,8 @@ struct Mapping {
     era: AtomicU32,
     /// What is noted in the slots of this process's threads.
     owner: AtomicU64,
+    /// The entry whose waiter slots serve this mapping, one more than its number; zero for itself.
+    home: AtomicU32,
 }
 
 static ATTACHED: [Mapping; MAPPINGS] = [const {
@@ -63,6 +65,7 @@ static ATTACHED: [Mapping; MAPPINGS] = [const {
         slots: AtomicU32::new(0),
         era: AtomicU32::new(0),
         owner: AtomicU64::new(0),
+        home: AtomicU32::new(0),
     }
 }; MAPPINGS];
 
@@ -197,6 +200,7 @@ impl Shared {
         entry.slots.store(slots, Relaxed);
         entry.length.store(length, Relaxed);
         entry.owner.store(ANYBODY, Relaxed);
+        entry.home.store(0, Relaxed);
         entry.era.fetch_add(1, Relaxed);
         // Release: synchronizes with the Acquire in `find`, so that the entry is seen whole.
         entry.base.store(base as usize, Release);
@@ -217,6 +221,36 @@ impl Attached<'_> {
     pub fn set_owner(&self, name: u64) {
         // Relaxed: a thread that does not know of it yet takes a slot in nobody's name.
         ATTACHED[self.index].owner.store(name, Relaxed);
+    }
+
+    /// Has latches in another mapping wait in this one's slots: `length` bytes from `base` on.
+    /// The other is detached before this one is.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError::TooMany`]; [`AttachError::Misaligned`] if `base` is no multiple of 64.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are accessed only atomically, here and in every other process, until the result
+    /// is dropped, and are mapped as soon as a latch in them is used. Nothing else is ever mapped
+    /// in them. `self` is dropped after the result.
+    pub unsafe fn attach_beside<'a>(
+        &self,
+        base: *mut u8,
+        length: usize,
+    ) -> Result<Attached<'a>, AttachError> {
+        if !(base as usize).is_multiple_of(align_of::<Header>()) {
+            return Err(AttachError::Misaligned);
+        }
+        let index = claim().ok_or(AttachError::TooMany)?;
+        let entry = &ATTACHED[index];
+        entry.length.store(length, Relaxed);
+        entry.home.store(self.index as u32 + 1, Relaxed);
+        entry.era.fetch_add(1, Relaxed);
+        // Release: synchronizes with the Acquire in `find`, so that the entry is seen whole.
+        entry.base.store(base as usize, Release);
+        Ok(Attached { index, room: base, length, mapping: PhantomData })
     }
 
     /// The mapping's slots.
@@ -267,7 +301,17 @@ fn find(address: usize) -> Option<(usize, usize, u32)> {
         // Acquire: synchronizes with the Release in `attach`.
         let base = entry.base.load(Acquire);
         let inside = base > BUSY && address.wrapping_sub(base) < entry.length.load(Relaxed);
-        inside.then(|| (index, base, entry.slots.load(Relaxed)))
+        if !inside {
+            return None;
+        }
+        match entry.home.load(Relaxed) as usize {
+            0 => Some((index, base, entry.slots.load(Relaxed))),
+            home => {
+                let entry = ATTACHED.get(home - 1)?;
+                // Relaxed: it was attached before this one, and is so until after it.
+                Some((home - 1, entry.base.load(Relaxed), entry.slots.load(Relaxed)))
+            }
+        }
     })
 }
 
@@ -310,8 +354,8 @@ impl Machine for Shared {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Reaches all processes that registered for it: those who have a mapping attached. False if this
-    /// process may not call it; then it must not rely on a peer's light barrier.
+    /// Reaches all processes that registered for it: those who have a mapping attached. False if
+    /// this process may not call it; then it must not rely on a peer's light barrier.
     fn heavy_barrier() -> bool {
         ALL.pass()
     }

@@ -290,8 +290,8 @@ impl<'a, M: Machine> Slots<'a, M> {
         number
     }
 
-    /// Takes back what the dead had: the slots whose owners `dead` names, if no queue leads to them.
-    /// Returns how many there were.
+    /// Takes back what the dead had: the slots whose owners `dead` names, if no queue leads to
+    /// them. Returns how many there were.
     ///
     /// | status | what it says of a dead thread's slot | what is done |
     /// |---|---|---|

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use latchwork_machine::{Integer, Machine, Word};
 
-use super::state::{QUEUED, TOO_MANY, bypass, is_open, update};
+use super::state::{EXCLUSIVE, QUEUED, TOO_MANY, bypass, is_open, update};
 
 /// How a newcomer takes a share, and how long it may be preferred to waiters.
 pub trait Attempt: Send + Sync + 'static {
@@ -17,6 +17,14 @@ pub trait Attempt: Send + Sync + 'static {
     /// How many races for the latch a waiter may lose after it was called; at least 1. Each costs
     /// two switches of threads, so that more made writers wait longer and readers no faster.
     const LOSSES: u32 = 1;
+
+    /// Whether a share waits for an exclusive holder and for nobody else, so that a thread may take
+    /// a second one, or wait for another thread that takes one, while it holds one. Writers starve
+    /// under overlapping readers then.
+    const READERS_PASS: bool = false;
+
+    /// Whether a newcomer for a share stays behind everybody who waits.
+    const READERS_QUEUE: bool = false;
 
     /// Takes a share of the latch whose state this is; or fails, and says what state it saw last.
     ///
@@ -88,6 +96,58 @@ impl Attempt for CompareExchange {
             // Acquire: as in `FetchAdd`.
             let next = bypass(seen, bypasses) + 1;
             match state.compare_exchange(seen, next, Acquire, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => seen = now,
+            }
+        }
+        Err(seen)
+    }
+}
+
+/// Readers pass waiting writers, as those of a `pthread_rwlock_t` of the default kind do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadersFirst;
+
+impl Attempt for ReadersFirst {
+    const READERS_PASS: bool = true;
+
+    #[inline]
+    fn share<M: Machine>(state: &M::AtomicU32, look: bool, _: u32) -> Result<(), u32> {
+        if look {
+            // Relaxed: as in `FetchAdd`.
+            let seen = state.load(Relaxed);
+            if seen & EXCLUSIVE != 0 {
+                return Err(seen);
+            }
+        }
+        // Acquire: as in `FetchAdd`.
+        let seen = state.fetch_add(1, Acquire);
+        if seen & (EXCLUSIVE | TOO_MANY) == 0 {
+            return Ok(());
+        }
+        // Relaxed: nothing was read under this share.
+        let left = state.fetch_sub(1, Relaxed) - 1;
+        refuse_if_too_many(seen);
+        Err(left)
+    }
+}
+
+/// No reader passes anybody who waits, as with a `pthread_rwlock_t` of the kind
+/// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WritersFirst;
+
+impl Attempt for WritersFirst {
+    const READERS_QUEUE: bool = true;
+
+    #[inline]
+    fn share<M: Machine>(state: &M::AtomicU32, _: bool, _: u32) -> Result<(), u32> {
+        // Relaxed: the exchange decides.
+        let mut seen = state.load(Relaxed);
+        while is_open(seen) && seen & QUEUED == 0 {
+            refuse_if_too_many(seen);
+            // Acquire: as in `FetchAdd`.
+            match state.compare_exchange(seen, seen + 1, Acquire, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(now) => seen = now,
             }

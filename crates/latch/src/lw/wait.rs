@@ -85,7 +85,15 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         let mut losses = 0;
         loop {
             self.join(slots, me, mode | called, losses >= A::LOSSES);
-            let entered = if called == 0 { self.enter(mode) } else { self.enter_called(mode) };
+            let entered = match called {
+                0 if A::READERS_QUEUE && mode == mode::SHARED => {
+                    // Whoever stands before us goes first; if nobody does, this calls us.
+                    self.wake(false);
+                    false
+                }
+                0 => self.enter(mode),
+                _ => self.enter_called(mode),
+            };
             if entered {
                 if !self.leave(slots, me) {
                     // Called, but in already.
@@ -200,16 +208,16 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
             }
             let shared = mode & mode::SHARED != 0;
             let fits = if shared { seen & EXCLUSIVE == 0 } else { seen & HELD == 0 && !called };
-            if !full && fits {
+            if fits && (!full || shared && A::READERS_PASS) {
                 if list.take(number, &mut taken) {
                     called = true;
-                    full = !shared;
+                    full |= !shared;
                 }
                 continue;
             }
             full = true;
             // Whoever waits for a release stands before those who were never called.
-            if mode & mode::CALLED == 0 {
+            if mode & mode::CALLED == 0 && !A::READERS_PASS {
                 break;
             }
         }
