@@ -23,7 +23,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-use latchwork_latch::{Condvar, LwLatch, ParkDetached, Policy, Shfl, ShflRwLock};
+use latchwork_latch::{Attempt, LwLatch, ParkDetached, Policy, RawCondvar, Shfl, ShflRwLock};
 
 /// The default latch of a mutex: `ShflMutex`, but for a release that lets the next holder free it.
 pub(crate) type Latch = Shfl<ParkDetached>;
@@ -75,18 +75,19 @@ pub(crate) struct Rwlock {
 }
 
 impl Rwlock {
-    /// The latch of `--latch lw`, in the place of the default one.
-    pub(crate) fn lw(&self) -> &LwLatch {
+    /// The latch of `--latch lw`, in the place of the default one. A lock's kind decides for which
+    /// readers.
+    pub(crate) fn lw<A: Attempt>(&self) -> &LwLatch<A> {
         // SAFETY: it is no larger than the default latch, all its bits are atomic integers, and a
-        // process uses one of the two throughout.
-        unsafe { &*(&raw const self.latch).cast::<LwLatch>() }
+        // process uses one of the two throughout; `A` is a type without a value.
+        unsafe { &*(&raw const self.latch).cast::<LwLatch<A>>() }
     }
 }
 
 /// A `pthread_cond_t`.
 #[repr(C)]
 pub(crate) struct Cond {
-    pub(crate) waiters: Condvar,
+    pub(crate) waiters: RawCondvar,
     /// Threads inside a wait; who destroys the object waits for them.
     pub(crate) users: AtomicU32,
     spare: [u32; 7],

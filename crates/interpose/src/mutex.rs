@@ -272,6 +272,8 @@ unsafe fn release(mutex: *const Mutex, mode: u32) {
     unsafe {
         match mode & (SPIN | LW) {
             SPIN => SpinLatch::unlock_detached((&raw const (*mutex).latch).cast()),
+            // An unlock of what nobody holds is undefined, but the other latches bear it.
+            LW if !(*mutex).lw.is_locked_exclusive() => {}
             LW => (*mutex).lw.unlock_exclusive(),
             _ => Latch::unlock_detached(&raw const (*mutex).latch),
         }

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{EBUSY, EDEADLK, EINVAL, ETIMEDOUT, c_int, clockid_t, timespec};
 
-use latchwork_latch::{LwLatch, ShflRwLock};
+use latchwork_latch::{Attempt, LwLatch, ReadersFirst, ShflRwLock, WritersFirst};
 use latchwork_machine::{Clock, Deadline};
 
 use crate::abi::{PREFER_WRITER, Rwlock};
@@ -89,16 +89,41 @@ unsafe fn release(lock: *const Rwlock, mode: u32) {
     if writes {
         writer.store(0, Relaxed);
     }
+    if mode & LW != 0 {
+        // SAFETY: as above.
+        let lock = unsafe { &*lock };
+        if waits_behind_writers(lock) {
+            release_lw(lock.lw::<WritersFirst>(), writes);
+        } else {
+            release_lw(lock.lw::<ReadersFirst>(), writes);
+        }
+        return;
+    }
     // SAFETY: a held lock is there.
     let latch = unsafe { &raw const (*lock).latch };
+    // SAFETY: as above. An unlock of what nobody holds is undefined, but borne: it does nothing.
+    if !writes && !unsafe { (*latch).is_locked() } {
+        return;
+    }
     // SAFETY: the caller holds the latch, in the way that `writes` says.
     unsafe {
-        match (mode & LW != 0, writes) {
-            (false, true) => ShflRwLock::unlock_exclusive_detached(latch),
-            (false, false) => ShflRwLock::unlock_shared_detached(latch),
-            (true, true) => (*latch.cast::<LwLatch>()).unlock_exclusive(),
-            (true, false) => (*latch.cast::<LwLatch>()).unlock_shared(),
+        if writes {
+            ShflRwLock::unlock_exclusive_detached(latch);
+        } else {
+            ShflRwLock::unlock_shared_detached(latch);
         }
+    }
+}
+
+/// Releases the latch of `--latch lw`. Of one that nobody holds it leaves its hands: such an unlock
+/// is undefined, but borne by other latches, and this one would count below zero.
+fn release_lw<A: Attempt>(latch: &LwLatch<A>, writes: bool) {
+    if writes && latch.is_locked_exclusive() {
+        // SAFETY: it is held, and the caller says that it is the holder.
+        unsafe { latch.unlock_exclusive() };
+    } else if !writes && latch.is_locked() && !latch.is_locked_exclusive() {
+        // SAFETY: a share is held, and the caller says that it is its own.
+        unsafe { latch.unlock_shared() };
     }
 }
 
@@ -234,18 +259,21 @@ fn waits_behind_writers(lock: &Rwlock) -> bool {
 }
 
 fn try_latch(lock: &Rwlock, want: Want, mode: u32) -> bool {
-    match (want, mode & LW != 0) {
-        (Want::Write, true) => lock.lw().try_lock_exclusive(),
-        (Want::Read, true) => lock.lw().try_lock_shared(),
-        (Want::Write, false) => lock.latch.try_lock_exclusive(),
-        (Want::Read, false) if waits_behind_writers(lock) => lock.latch.try_lock_shared(),
+    match (want, waits_behind_writers(lock)) {
+        (_, true) if mode & LW != 0 => try_lw(lock.lw::<WritersFirst>(), want),
+        (_, false) if mode & LW != 0 => try_lw(lock.lw::<ReadersFirst>(), want),
+        (Want::Write, _) => lock.latch.try_lock_exclusive(),
+        (Want::Read, true) => lock.latch.try_lock_shared(),
         (Want::Read, false) => lock.latch.try_lock_shared_recursive(),
     }
 }
 
 fn wait_latch(lock: &Rwlock, want: Want, mode: u32, deadline: Option<Deadline>) -> bool {
     if mode & LW != 0 {
-        return wait_lw(lock.lw(), want, deadline);
+        return match waits_behind_writers(lock) {
+            true => wait_lw(lock.lw::<WritersFirst>(), want, deadline),
+            false => wait_lw(lock.lw::<ReadersFirst>(), want, deadline),
+        };
     }
     let latch = &lock.latch;
     match (want, deadline) {
@@ -261,7 +289,14 @@ fn wait_latch(lock: &Rwlock, want: Want, mode: u32, deadline: Option<Deadline>) 
     true
 }
 
-fn wait_lw(latch: &LwLatch, want: Want, deadline: Option<Deadline>) -> bool {
+fn try_lw<A: Attempt>(latch: &LwLatch<A>, want: Want) -> bool {
+    match want {
+        Want::Write => latch.try_lock_exclusive(),
+        Want::Read => latch.try_lock_shared(),
+    }
+}
+
+fn wait_lw<A: Attempt>(latch: &LwLatch<A>, want: Want, deadline: Option<Deadline>) -> bool {
     match (want, deadline) {
         (Want::Write, None) => latch.lock_exclusive(),
         (Want::Write, Some(deadline)) => return latch.lock_exclusive_until(deadline),

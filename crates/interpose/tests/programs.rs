@@ -48,9 +48,18 @@ fn a_recursive_mutex_overflows() {
 
 #[test]
 fn reader_writer_locks_and_spin_locks() {
-    everywhere("rwlock.c", &["shfl", "glibc"], &[]);
-    // `lw` has readers wait behind writers, whatever the kind: without that test.
-    everywhere("rwlock.c", &["lw"], &["no-recursive-readers"]);
+    everywhere("rwlock.c", &["shfl", "lw", "glibc"], &[]);
+}
+
+/// glibc's own locks bear it of mutexes alone.
+#[test]
+fn unlocks_of_what_nobody_holds() {
+    everywhere("unowned.c", &LATCHES, &["mutex"]);
+    let rig = Rig::new();
+    let program = rig.compile("unowned.c");
+    for latch in ["shfl", "shfl-spin", "lw"] {
+        rig.run(&program, &Run { latch: Some(latch), ..Run::default() }).ok("unowned.c", latch);
+    }
 }
 
 #[test]

@@ -38,7 +38,11 @@ impl fmt::Display for BatchError {
     }
 }
 
-impl core::error::Error for BatchError {}
+impl core::error::Error for BatchError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
 
 impl<M: ConstMachine> Owner<'_, M> {
     /// Does one deed after the other, and stops at the first that fails. Others may see, and get,

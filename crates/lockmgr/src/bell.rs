@@ -38,11 +38,13 @@ struct Watched {
     request: u32,
     /// When it wants to be woken in any case.
     at: u64,
-    /// None once it was called.
-    waker: Option<Waker>,
+    waker: Waker,
 }
 
 /// All who wait, and whether the thread is there.
+///
+/// Who was woken is out of it: a task that waits still is polled and says so anew, and one that was
+/// forgotten (`mem::forget`) is not waited for.
 #[derive(Default)]
 pub(crate) struct Watch {
     all: HashMap<u64, Watched>,
@@ -92,7 +94,7 @@ impl<M: ConstMachine> Inner<M> {
     ) -> Result<(), Error> {
         let (process, _) = self.region.process()?;
         let mut watch = self.watch();
-        watch.all.insert(id, Watched { request, at, waker: Some(waker) });
+        watch.all.insert(id, Watched { request, at, waker });
         if watch.runs {
             drop(watch);
             return self.ring(process);
@@ -119,10 +121,9 @@ impl<M: ConstMachine> Inner<M> {
     fn give_up(&self) {
         let mut watch = self.watch();
         watch.runs = false;
-        let wakers: Vec<Waker> =
-            watch.all.values_mut().filter_map(|one| one.waker.take()).collect();
+        let all = core::mem::take(&mut watch.all);
         drop(watch);
-        wakers.into_iter().for_each(Waker::wake);
+        all.into_values().for_each(|one| one.waker.wake());
     }
 
     /// Whom to wake now, and when to look again; nothing if nobody is there.
@@ -133,16 +134,18 @@ impl<M: ConstMachine> Inner<M> {
         if watch.all.is_empty() {
             return Ok(None);
         }
-        for one in watch.all.values_mut().filter(|one| one.waker.is_some()) {
+        let mut ids = Vec::new();
+        for (id, one) in &watch.all {
             let request: &Request<M> = self.region.resolve(Offset::from_raw(one.request))?;
             // Acquire: synchronizes with the Release in `set`, so that the task finds it decided.
             let decided = !State::of(request.state.load(Acquire)).waits();
             if decided || one.at <= now {
-                due.extend(one.waker.take());
+                ids.push(*id);
             } else {
                 next = next.min(one.at);
             }
         }
+        due.extend(ids.iter().filter_map(|id| watch.all.remove(id)).map(|one| one.waker));
         Ok(Some((due, next)))
     }
 

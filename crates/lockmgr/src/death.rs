@@ -1,20 +1,21 @@
 //! What is done when a process has died, at any instruction. `docs/death.md` has the steps.
 
-use core::sync::atomic::Ordering::Acquire;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::collections::HashSet;
 
-use latchwork_machine::{ConstMachine, Word};
-use latchwork_region::{Dead, Fate, Offset};
+use latchwork_machine::{ConstMachine, Integer, Word};
+use latchwork_region::{Dead, Offset};
 
 use crate::bias::Bias;
 use crate::latch::Latched;
 use crate::layout::{
-    FREE, LIVE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, PARTITIONS, Request, WEAK, WeakPage,
-    get, put, status,
+    FREE, LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, PARTITIONS, Request, WEAK, WeakPage,
+    adopted_by, get, is_kept, put, status,
 };
 use crate::mode::Mode;
 use crate::name::{self, Name};
 use crate::note;
+use crate::orphan::label_of;
 use crate::owner::{OwnerId, reason_number};
 use crate::queue::State;
 use crate::room::is_short;
@@ -22,57 +23,39 @@ use crate::session::Session;
 use crate::weak::Entry;
 use crate::{Error, Reason};
 
-/// Who has the pages with orphans: no thread.
-const ORPHANAGE: u32 = u32::MAX;
-
 impl<M: ConstMachine> Session<M> {
-    /// Puts right what dead threads left, releases their owners' locks, and returns how many there
-    /// were. Called by whoever waits for something of theirs; harmless at any time.
-    ///
-    /// Costs a look at each thread slot, and a system call for each process found in them; for each
-    /// dead thread, a look at each partition, and work in proportion to what it held.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`].
-    pub fn sweep(&self) -> Result<usize, Error> {
-        let region = self.region();
-        // All are claimed first: while one is put right another's latch may be met.
-        let dead: Vec<Dead<'_, M>> = region.dead_threads()?.collect();
-        for thread in &dead {
+    /// Puts right what dead threads left, and releases their owners' locks.
+    pub(crate) fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
+        // All latches are opened first: while one thread is put right another's may be met.
+        for number in 0..PARTITIONS {
+            let holder = get(&self.partition(number)?.latch);
+            if holder != 0
+                && let Some(thread) = dead.iter().find(|thread| thread.number() + 1 == holder)
+            {
+                self.mend(number, thread)?;
+                self.point("dead thread's latch opened");
+            }
+        }
+        for thread in dead {
+            self.bury(thread)?;
+            self.orphan_again(thread)?;
+            self.free_noted(thread)?;
+            self.free_noted_record(thread)?;
+            self.point("about to finish a sweep");
+        }
+        Ok(())
+    }
+
+    /// Opens the latches of all who are dead by now, and leaves the rest to the next sweep.
+    pub(crate) fn open_latches(&self) -> Result<(), Error> {
+        for thread in self.region().dead_threads()? {
             for number in 0..PARTITIONS {
                 if get(&self.partition(number)?.latch) == thread.number() + 1 {
-                    self.mend(number, thread)?;
+                    self.mend(number, &thread)?;
                 }
             }
-            self.point("dead thread's latch opened");
         }
-        let count = dead.len();
-        for thread in dead {
-            self.bury(thread.number() + 1)?;
-            self.free_noted(&thread)?;
-            self.free_noted_record(&thread)?;
-            self.point("about to finish a sweep");
-            let mut known = None;
-            let mut failed = None;
-            thread.finish(|cell| {
-                if known.is_none() {
-                    match self.reachable() {
-                        Ok(found) => known = Some(found),
-                        Err(error) => failed = Some(error),
-                    }
-                }
-                let kept = known.as_ref().is_none_or(|set| set.contains(&cell.offset.raw()));
-                // Nothing leads to it: either nothing ever did, or somebody has freed it since.
-                let lent = self.region().lent(cell.offset) == Ok(Some(cell.generation));
-                if kept || !lent { Fate::Keep } else { Fate::Free }
-            })?;
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            self.counters.swept();
-        }
-        Ok(count)
+        Ok(())
     }
 
     /// Puts a partition right whose latch a dead thread holds, and opens the latch. The latch keeps
@@ -137,19 +120,18 @@ impl<M: ConstMachine> Session<M> {
     /// Collects once more under each bias that is closed: one of them the dead may have been closing.
     fn mend_biases(&self, latched: &Latched<'_, M>) -> Result<(), Error> {
         let biases = self.biases(latched.number)?;
-        if biases.iter().any(|word| Bias(get(word)).is_closed()) {
+        let was_open = |word: u32| Bias(word).is_closed() && Bias(word).before().is_some();
+        if biases.iter().any(|word| was_open(get(word))) {
             // It may have died before its own.
             self.pass_barrier()?;
         }
         for (bias, word) in (0..).zip(biases) {
-            let closed = get(word);
-            if !Bias(closed).is_closed() {
-                continue;
-            }
-            match latched.collect(bias, closed - 1) {
+            let closed = Bias(get(word));
+            let Some(open) = closed.before().filter(|_| closed.is_closed()) else { continue };
+            match latched.collect(bias, open, None, &mut 0) {
                 // Who closes asks for its lock afterwards: nothing is under it that is in the way.
                 Err(error) if is_short(&error) && get(&latched.strong[bias as usize]) == 0 => {
-                    latched.reopen(bias, closed - 1)?;
+                    latched.reopen(bias, open, u32::MAX)?;
                 }
                 end => end?,
             }
@@ -204,24 +186,24 @@ impl<M: ConstMachine> Session<M> {
         put(&object.first, first);
         put(&object.length, length);
         put(&object.masks, masks);
-        put(&object.info, get(&object.info) & 0xffff | converting << 16);
+        object.set_conversions(converting);
         Ok(())
     }
 
-    /// The owners in the pages of a thread.
+    /// The owners in the pages of a thread, and those that it has adopted.
     fn owners_of(&self, thread: u32) -> Result<Vec<(u32, &OwnerCell<M>)>, Error> {
         let mut found = Vec::new();
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
-            if get(&page.thread) == thread {
-                let cells = page.owners.iter().enumerate();
-                found.extend(cells.map(|(at, cell)| (place * OWNERS + at as u32, cell)));
-            }
+            let all = get(&page.thread) == thread;
+            let cells = page.owners.iter().enumerate();
+            let its = cells.filter(|(_, cell)| all || get(&cell.state) == adopted_by(thread - 1));
+            found.extend(its.map(|(at, cell)| (place * OWNERS + at as u32, cell)));
         }
         Ok(found)
     }
 
-    fn own_list(&self, cell: &OwnerCell<M>) -> Result<Vec<u32>, Error> {
+    pub(crate) fn own_list(&self, cell: &OwnerCell<M>) -> Result<Vec<u32>, Error> {
         let (mut found, mut at) = (Vec::new(), get(&cell.head));
         while at != 0 {
             found.push(at);
@@ -234,7 +216,8 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// Releases what a dead thread's owners held, or keeps it for recovery.
-    fn bury(&self, thread: u32) -> Result<(), Error> {
+    fn bury(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
+        let thread = dead.number() + 1;
         let (mut released, mut orphaned) = (0u32, 0u32);
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
@@ -243,28 +226,35 @@ impl<M: ConstMachine> Session<M> {
             }
             let mut orphans = 0;
             for (at, cell) in page.owners.iter().enumerate() {
-                if get(&cell.state) == FREE {
+                // One that is kept already was kept by a sweeper that died.
+                if get(&cell.state) != LIVE {
+                    orphans += u32::from(is_kept(get(&cell.state)));
                     continue;
                 }
                 let index = place * OWNERS + at as u32;
                 self.withdraw_of(cell)?;
                 let holds = self.has_strong(cell)? || self.has_weak(cell)?;
                 let id = OwnerId { index, generation: get(&cell.generation) };
-                let label: Vec<u8> = cell.label.iter().flat_map(|w| get(w).to_le_bytes()).collect();
+                let label = label_of(cell);
                 let recovery = self.inner().recovery.as_ref().filter(|_| holds);
                 if recovery.is_none_or(|recovery| recovery(id, &label)) {
                     self.release_cell(index, cell)?;
                     released += 1;
                 } else {
-                    put(&cell.state, ORPHANED);
+                    self.keep_owner(dead, cell)?;
                     orphans += 1;
-                    self.counters.orphaned();
+                    self.inner().orphaned.fetch_add(1, Relaxed);
                     #[cfg(feature = "tracing")]
                     crate::trace::orphaned(id, &label);
                 }
                 self.point("dead owner buried");
+                self.point("dead owner decided");
             }
-            put(&page.thread, if orphans != 0 { ORPHANAGE } else { 0 });
+            if orphans != 0 {
+                self.make_orphanage(place, page)?;
+            } else {
+                self.free_page(place, page)?;
+            }
             orphaned += orphans;
         }
         #[cfg(feature = "tracing")]
@@ -292,7 +282,7 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// Withdraws what an owner that is gone waited for.
-    fn withdraw_of(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+    pub(crate) fn withdraw_of(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
         for at in self.own_list(cell)? {
             let request = self.request(at)?;
             let latched = self.latch(get(&request.partition) % PARTITIONS)?;
@@ -382,7 +372,8 @@ impl<M: ConstMachine> Session<M> {
         let latched = self.latch(crate::layout::Spot::of(hash).partition)?;
         let bytes = name::read::<M>(&page.names[at], entry.length);
         let object_at = latched.find(&Name { bytes: &bytes, hash })?;
-        let moved = if object_at == 0 { 0 } else { latched.moved_of(object_at, index)? };
+        let moved =
+            if object_at == 0 { 0 } else { latched.moved_of(page, at, object_at, index)? };
         put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
         // One that its owner had begun to make its own is in its list, and goes with that.
         if moved != 0 && !self.own_list(cell)?.contains(&moved) {
@@ -406,7 +397,7 @@ impl<M: ConstMachine> Session<M> {
             let number = get(&notes[note::OBJECT_IN]) as u32 % PARTITIONS;
             let latched = self.latch(number)?;
             if !latched.each_object()?.contains(&at) {
-                let length = get(&self.object(at)?.info) as usize & 0xffff;
+                let length = self.object(at)?.name_length();
                 let _ = self.free_object(at, length);
             }
         }
@@ -425,13 +416,13 @@ impl<M: ConstMachine> Session<M> {
     /// Whether a request is in the list of an owner that is kept for recovery.
     fn is_orphans(&self, at: u32) -> Result<bool, Error> {
         match self.owner_cell(get(&self.request(at)?.owner))? {
-            Some(cell) if get(&cell.state) == ORPHANED => Ok(self.own_list(cell)?.contains(&at)),
+            Some(cell) if is_kept(get(&cell.state)) => Ok(self.own_list(cell)?.contains(&at)),
             _ => Ok(false),
         }
     }
 
     /// All cells that the manager's structures lead to.
-    fn reachable(&self) -> Result<HashSet<u32>, Error> {
+    pub(crate) fn reachable(&self) -> Result<HashSet<u32>, Error> {
         let mut found = HashSet::new();
         for number in 0..PARTITIONS {
             let latched = self.latch(number)?;
@@ -465,31 +456,5 @@ impl<M: ConstMachine> Session<M> {
             }
         }
         Ok(found)
-    }
-
-    /// Owners whose process died and whose locks are kept for recovery.
-    pub fn orphans(&self) -> Vec<OwnerId> {
-        let orphaned = self.each_owner().filter(|(_, cell)| get(&cell.state) == ORPHANED);
-        orphaned.map(|(index, cell)| OwnerId { index, generation: get(&cell.generation) }).collect()
-    }
-
-    /// Releases an orphan's locks, after its work was undone. One thread does this for one orphan.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoOwner`] if it is no orphan; [`Error::Region`].
-    pub fn release_orphan(&self, owner: OwnerId) -> Result<(), Error> {
-        let page = self.page(owner.index / OWNERS)?.ok_or(Error::NoOwner(owner))?;
-        let cell = &page.owners[(owner.index % OWNERS) as usize];
-        if get(&cell.state) != ORPHANED || get(&cell.generation) != owner.generation {
-            return Err(Error::NoOwner(owner));
-        }
-        self.release_cell(owner.index, cell)?;
-        if page.owners.iter().all(|cell| get(&cell.state) == FREE) {
-            put(&page.thread, 0);
-        }
-        #[cfg(feature = "tracing")]
-        crate::trace::orphan_released(owner);
-        Ok(())
     }
 }

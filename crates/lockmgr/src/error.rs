@@ -1,6 +1,7 @@
 //! What can go wrong, each by its name.
 
 use core::fmt;
+use core::ops::Deref;
 
 use crate::mode::{Mode, ModesError};
 use crate::owner::OwnerId;
@@ -10,14 +11,59 @@ use crate::owner::OwnerId;
 pub struct Link {
     /// Who waits.
     pub owner: OwnerId,
-    /// The name of what it waits for.
+    /// The name of what it waits for, or its beginning.
     pub object: Vec<u8>,
+    /// The length of the whole name, in bytes.
+    pub length: usize,
     /// What it holds there already, if it waits for a conversion.
     pub held: Option<Mode>,
     /// What it waits for.
     pub wanted: Mode,
     /// Whether the next owner of the cycle holds the object, or merely waits before this one.
     pub hard: bool,
+}
+
+/// A deadlock, as its victim is told: the victim first, then the owner that it waited for, and so on.
+///
+/// It derefs to its links. A cycle of up to 4,091 owners is told with all its links, and with whole
+/// names if they fit 64 KiB together. Otherwise, and where the region has no room to tell it, it says
+/// how much is missing: [`missing`](Self::missing), [`Link::length`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cycle {
+    /// The links that are told, in the order of the cycle, the victim's first.
+    pub links: Vec<Link>,
+    /// How many owners the cycle had.
+    pub owners: u32,
+}
+
+impl Cycle {
+    /// How many links are not told.
+    pub fn missing(&self) -> usize {
+        (self.owners as usize).saturating_sub(self.links.len())
+    }
+
+    /// Whether all links are told, with whole names.
+    pub fn is_whole(&self) -> bool {
+        self.missing() == 0 && self.links.iter().all(|link| link.object.len() == link.length)
+    }
+}
+
+impl Deref for Cycle {
+    type Target = [Link];
+
+    fn deref(&self) -> &[Link] {
+        &self.links
+    }
+}
+
+impl<'a> IntoIterator for &'a Cycle {
+    type Item = &'a Link;
+    type IntoIter = core::slice::Iter<'a, Link>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.links.iter()
+    }
 }
 
 /// Why an owner's request fails though nothing is wrong with it.
@@ -51,8 +97,8 @@ pub enum Error {
     NotGranted,
     /// It was not granted in time.
     TimedOut,
-    /// Granting it would have closed a cycle, which begins with this owner.
-    Deadlock(Vec<Link>),
+    /// A cycle of owners waited for each other, and this one is the victim.
+    Deadlock(Cycle),
     /// Under wait-die: an older owner is in the way.
     Died(OwnerId),
     /// Somebody decided that this owner is to fail. It must release its locks.
@@ -80,6 +126,14 @@ pub enum Error {
     Region(latchwork_region::Error),
 }
 
+impl Error {
+    /// Whether the same work may succeed if another owner does it again: this one was chosen to fail
+    /// in favour of others, or was not served in time. It must release its locks first.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Deadlock(_) | Self::Died(_) | Self::Doomed(_) | Self::TimedOut)
+    }
+}
+
 impl From<latchwork_region::Error> for Error {
     fn from(error: latchwork_region::Error) -> Self {
         Self::Region(error)
@@ -95,7 +149,12 @@ impl From<ModesError> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mode(mode) => write!(f, "mode {} is not in the set", mode.0),
+            Self::Mode(mode) => match mode.preset() {
+                Some((preset, name)) => {
+                    write!(f, "mode {name}, of the preset {preset}, is not in the manager's set")
+                }
+                None => write!(f, "mode {mode} is not in the manager's set"),
+            },
             Self::Name(length) => write!(f, "a name of {length} bytes: must have 1 to 4,000"),
             Self::Keyspace(length) => {
                 write!(f, "the name of a keyspace has {length} bytes: must have 1 to 200")
@@ -109,10 +168,15 @@ impl fmt::Display for Error {
                 write!(f, "deadlock:")?;
                 for link in cycle {
                     let name = String::from_utf8_lossy(&link.object);
+                    let cut = if link.object.len() < link.length { ".." } else { "" };
                     let what = if link.hard { "held by" } else { "behind" };
-                    write!(f, " {} wants {name} in mode {} {what}", link.owner, link.wanted.0)?;
+                    let (owner, mode) = (link.owner, link.wanted);
+                    write!(f, " {owner} wants {name}{cut} in mode {mode} {what}")?;
                 }
-                cycle.first().map_or(Ok(()), |link| write!(f, " {}", link.owner))
+                match (cycle.first(), cycle.missing()) {
+                    (Some(first), 0) => write!(f, " {}", first.owner),
+                    (_, missing) => write!(f, " {missing} more of {} owners", cycle.owners),
+                }
             }
             Self::Died(owner) => write!(f, "the older owner {owner} is in the way"),
             Self::Doomed(Reason::Deadlock) => f.write_str("chosen to break a deadlock"),
@@ -134,4 +198,12 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Region(error) => Some(error),
+            Self::Modes(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -54,9 +54,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ///
     /// As for [`Session::owner`].
     pub fn child(&self) -> Result<Child<'_, 's, M>, Error> {
+        // Asked first: in the child of a fork the cell is gone.
+        let age = self.age()?;
         let options = OwnerOptions {
             priority: get(&self.cell.priority),
-            age: Some(self.age()),
+            age: Some(age),
             ..OwnerOptions::default()
         };
         let session: &'s Session<M> = self.session;
@@ -70,8 +72,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     }
 
     /// Notes what is held now.
-    pub fn savepoint(&self) -> Savepoint {
-        Savepoint { owner: self.id(), mark: get(&self.cell.marks) }
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn savepoint(&self) -> Result<Savepoint, Error> {
+        self.session.region().check()?;
+        Ok(Savepoint { owner: self.id(), mark: get(&self.cell.marks) })
     }
 
     /// Releases the locks that were taken, or inherited, since a savepoint. What was held then is
@@ -109,9 +116,8 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
     /// that two make: [`convert`](Owner::convert) the child's to it first. [`Error::Region`]. Then
     /// some locks are the parent's, and the others still the child's.
     pub fn inherit(&self) -> Result<(), Error> {
-        if self.owner.pending.get() != 0 || self.parent.pending.get() != 0 {
-            return Err(Error::Waiting);
-        }
+        self.owner.at_rest()?;
+        self.parent.at_rest()?;
         let session = self.owner.session;
         if let Some(page) = self.owner.weak_page()? {
             for at in 0..WEAK {

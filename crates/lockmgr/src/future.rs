@@ -47,12 +47,15 @@ pub(crate) struct Looks {
     naps: u32,
     /// When to look for deadlocks and the dead again.
     next: u64,
+    /// When it began to wait, or looked for deadlocks last.
+    since: u64,
 }
 
 impl Looks {
     pub(crate) fn new<M: ConstMachine>(owner: &Owner<'_, M>) -> Self {
         let nap = owner.session.inner().options.detect_after;
-        Self { nap, naps: 0, next: owner.session.after(nap).at }
+        let since = get(&owner.cell.since);
+        Self { nap, naps: 0, next: owner.session.after(nap).at, since }
     }
 
     /// Looks for deadlocks and the dead, if it is time to.
@@ -64,8 +67,12 @@ impl Looks {
         if self.nap >= NAP_DEATHS {
             session.sweep_sometimes()?;
         }
-        if self.naps < 2 || self.naps.is_multiple_of(DETECT_EVERY) {
-            session.detect_from(owner.index)?;
+        let due = self.naps < 2 || self.naps.is_multiple_of(DETECT_EVERY);
+        if due && owner.may_be_awaited()? {
+            let looked = session.now();
+            if !session.detect_from(owner.index, self.since, None)? {
+                self.since = looked;
+            }
         }
         self.naps += 1;
         self.nap = (self.nap * 2).min(NAP_MAX);
@@ -144,6 +151,7 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
 
     /// The outcome, or nothing if it waits still and the waker will be called.
     fn advance(&mut self, waker: &Waker) -> Result<Option<Result<(), Error>>, Error> {
+        self.owner.session.region().check()?;
         if matches!(self.state, Stage::New) && !self.begin()? {
             return Ok(Some(Ok(())));
         }
@@ -173,9 +181,13 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
     /// Ends the wait, and undoes a grant that nobody was told of.
     fn undo(&mut self) -> Result<(), Error> {
         let owner = self.owner;
+        let session = owner.session;
         let stage = core::mem::replace(&mut self.state, Stage::Done);
         let Stage::Waiting(waiting) = stage else { return Ok(()) };
-        owner.session.inner().forget_watch(waiting.id);
+        // In the child of a fork there is nothing to withdraw: neither the owner's cell, nor the
+        // thread that calls wakers, who may hold the mutex for ever.
+        session.region().check()?;
+        session.inner().forget_watch(waiting.id);
         put(&owner.cell.bell, 0);
         if !waiting.is_of(owner) || owner.cancel()? {
             return Ok(());

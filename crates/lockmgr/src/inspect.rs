@@ -22,8 +22,8 @@ pub use self::edge::Edge;
 pub use self::verify::Verified;
 use crate::blocks::Blocks;
 use crate::layout::{
-    Directory, FREE, Heads, ORPHANED, OWNERS, Object, OwnerCell, OwnerPage, PARTITIONS, Request,
-    Small, Spot, WEAK, WEAK_WORDS, WeakPage,
+    Directory, FREE, Heads, OWNERS, Object, OwnerCell, OwnerPage, PARTITIONS, Request, Small, Spot,
+    WEAK, WEAK_WORDS, WeakPage, thread_of,
 };
 use crate::manager::{READY, root};
 use crate::name;
@@ -298,7 +298,7 @@ impl<M: ConstMachine> View<M> {
     }
 
     fn name_of(&self, at: u32, object: &Small<M>) -> Result<Vec<u8>, Error> {
-        let length = (seen(&object.info) & 0xffff) as usize;
+        let length = crate::layout::length_of(seen(&object.info));
         macro_rules! read {
             ($n:literal) => {{
                 let object = self.region.resolve(Offset::<Object<M, $n>>::from_raw(at))?;
@@ -392,11 +392,10 @@ impl<M: ConstMachine> View<M> {
 fn info<M: ConstMachine>(index: u32, page: &OwnerPage<M>, cell: &OwnerCell<M>) -> OwnerInfo {
     let label: Vec<u8> = cell.label.iter().flat_map(|word| seen(word).to_le_bytes()).collect();
     let length = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
-    let orphaned = seen(&cell.state) == ORPHANED;
     OwnerInfo {
         owner: OwnerId { index, generation: seen(&cell.generation) },
         label: String::from_utf8_lossy(&label[..length]).into_owned(),
-        thread: seen(&page.thread).checked_sub(1).filter(|_| !orphaned),
+        thread: thread_of(seen(&page.thread), seen(&cell.state)),
         parent: seen(&cell.parent).checked_sub(1),
         priority: seen(&cell.priority),
         doomed: seen(&cell.doom) != 0,

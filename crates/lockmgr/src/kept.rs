@@ -201,6 +201,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             let made = self.session.modes().convert(old.mode, mode);
             Entry { count: old.count + 1, mode: made, ..old }
         };
+        self.note_filter(Spot::of(name.hash));
         put(&page.states[at], new.word());
         self.entry_taken(at, bias);
         // The closer's half is in `close`.
@@ -241,6 +242,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         else {
             return Ok(false);
         };
+        self.note_filter(spot);
         put(&page.hashes[at], name.hash);
         self.tag(page, at, name.hash);
         name.write(&page.names[at]);

@@ -78,7 +78,7 @@ impl<M: ConstMachine> Session<M> {
                 M::wait(&partition.latch, seen, Some(Deadline::after::<M>(NAP)));
                 if (round - LOOKS - YIELDS) % NAPS == NAPS - 1 {
                     // Not each of many who wait: a sweep looks at every thread's slot.
-                    self.sweep_sometimes()?;
+                    if self.sweeper { self.open_latches()? } else { self.sweep_sometimes()? }
                 }
             }
         }

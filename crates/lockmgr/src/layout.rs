@@ -77,7 +77,7 @@ pub(crate) struct Partitions<M: Machine> {
     pub(crate) lines: [Partition<M>; LINES as usize],
 }
 
-/// By partition of a block, its biases: even is open to weak locks, odd is closed. See `weak.rs`.
+/// By partition of a block, its biases: odd is open to weak locks, even is closed. See `bias.rs`.
 #[repr(C)]
 pub(crate) struct Biases<M: Machine> {
     pad: [M::AtomicU64; 7],
@@ -106,7 +106,8 @@ pub(crate) struct Object<M: Machine, const W: usize> {
     pub(crate) masks: M::AtomicU32,
     /// Requests.
     pub(crate) length: M::AtomicU32,
-    /// The name's length, and above it the count of conversions that wait.
+    /// The name's length in 12 bits, and above it the count of conversions that wait: of each owner
+    /// one at most, and there are fewer than 2^20.
     pub(crate) info: M::AtomicU32,
     pub(crate) name: [M::AtomicU64; W],
 }
@@ -150,7 +151,38 @@ impl<M: Machine> Request<M> {
     }
 }
 
+/// Bits of an object's `info` that are its name's length.
+const LENGTH_BITS: u32 = 12;
+/// One conversion, in an object's `info`.
+pub(crate) const CONVERSION: u32 = 1 << LENGTH_BITS;
+
+const _: () = assert!(crate::name::NAME_MAX < 1 << LENGTH_BITS);
+const _: () = assert!((OWNERS as usize) * PAGES < 1 << (32 - LENGTH_BITS));
+
+/// The length of a name, out of an object's `info`.
+#[inline(always)]
+pub(crate) const fn length_of(info: u32) -> usize {
+    (info & (CONVERSION - 1)) as usize
+}
+
 impl<M: Machine> Small<M> {
+    /// The name's length.
+    #[inline(always)]
+    pub(crate) fn name_length(&self) -> usize {
+        length_of(get(&self.info))
+    }
+
+    /// How many conversions wait.
+    #[inline(always)]
+    pub(crate) fn conversions(&self) -> u32 {
+        get(&self.info) >> LENGTH_BITS
+    }
+
+    /// Makes the count of conversions anew.
+    pub(crate) fn set_conversions(&self, count: u32) {
+        put(&self.info, self.name_length() as u32 | count << LENGTH_BITS);
+    }
+
     /// Which bias of its partition it counts in.
     #[inline(always)]
     pub(crate) fn bias(&self) -> u32 {
@@ -177,7 +209,7 @@ pub(crate) mod status {
 /// An owner of locks.
 #[repr(C)]
 pub(crate) struct OwnerCell<M: Machine> {
-    /// 0 free, 1 live, 2 orphaned.
+    /// 0 free, 1 live, 2 orphaned, 3 adopted: see `orphan.rs`.
     pub(crate) state: M::AtomicU32,
     pub(crate) generation: M::AtomicU32,
     /// One more than the number of its parent.
@@ -215,7 +247,7 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) kept: M::AtomicU32,
     /// Of the request that it waits for: its place among the conversions of the object, ...
     pub(crate) turn: M::AtomicU32,
-    /// ... and the wait in which it was moved forward; see `detect.rs`.
+    /// ... and how often it was moved forward; see `detect.rs`.
     pub(crate) forward: M::AtomicU32,
 }
 
@@ -237,15 +269,47 @@ impl<M: Machine> OwnerCell<M> {
 pub(crate) const FREE: u32 = 0;
 pub(crate) const LIVE: u32 = 1;
 pub(crate) const ORPHANED: u32 = 2;
+/// And above it one more than the thread slot that has adopted it.
+pub(crate) const ADOPTED: u32 = 3;
+
+/// The state of an owner that a thread has adopted.
+pub(crate) const fn adopted_by(thread: u32) -> u32 {
+    (thread + 1) << 8 | ADOPTED
+}
+
+/// Whether an owner's process died, and its locks are kept.
+pub(crate) const fn is_kept(state: u32) -> bool {
+    matches!(state & 0xff, ORPHANED | ADOPTED)
+}
+
+/// The thread slot of an owner, by its page's thread and its state; none of an orphan.
+pub(crate) fn thread_of(page: u32, state: u32) -> Option<u32> {
+    match state & 0xff {
+        ORPHANED => None,
+        ADOPTED => (state >> 8).checked_sub(1),
+        _ => page.checked_sub(1),
+    }
+}
+
+/// Of a page's thread: the page has orphans, and is no thread's. Below it is how often it came to
+/// this, so that what was seen of a page once is not believed of it later.
+pub(crate) const ORPHANAGE: u32 = 1 << 31;
 
 /// Owners of one thread.
 #[repr(C)]
 pub(crate) struct OwnerPage<M: Machine> {
-    /// One more than the thread slot that they belong to; zero is nobody's.
+    /// One more than the thread slot that they belong to; zero is nobody's. Or `ORPHANAGE`.
     pub(crate) thread: M::AtomicU32,
     /// Owners from here on never had a weak page: who collects weak locks does not look at them.
     pub(crate) weak_end: M::AtomicU32,
-    pad: [M::AtomicU32; 12],
+    /// Whether it is in the list of pages that are nobody's, and one more than the next; `pages.rs`.
+    pub(crate) listed: M::AtomicU32,
+    pub(crate) next_free: M::AtomicU32,
+    /// Biases under which its owners have entries that count, and perhaps others; see `bias.rs`.
+    pub(crate) filter: M::AtomicU64,
+    /// How often it was a page of orphans; see `orphan.rs`.
+    pub(crate) orphanages: M::AtomicU32,
+    pad: [M::AtomicU32; 7],
     pub(crate) owners: [OwnerCell<M>; OWNERS as usize],
     rest: [M::AtomicU64; 8],
 }
@@ -264,6 +328,8 @@ pub(crate) struct WeakPage<M: Machine> {
     pub(crate) hashes: [M::AtomicU64; WEAK],
     pub(crate) names: [[M::AtomicU64; WEAK_WORDS]; WEAK],
     pub(crate) marks: [M::AtomicU32; WEAK],
+    /// The requests that closers made of the entries, perhaps; written under the partition's latch.
+    pub(crate) moved: [M::AtomicU32; WEAK],
     /// By group, a byte of the hash of each entry that is kept; see `kept.rs`.
     pub(crate) tags: [M::AtomicU64; WEAK / GROUP],
 }
@@ -300,6 +366,12 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
+    /// Its bit in the filters of owner pages.
+    #[inline(always)]
+    pub(crate) fn filter(self) -> u64 {
+        1 << ((self.partition ^ self.bias << 2) % 64)
+    }
+
     /// The high half chooses the partition, the low bits its bias.
     #[inline(always)]
     pub(crate) fn of(hash: u64) -> Self {

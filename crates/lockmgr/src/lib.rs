@@ -40,9 +40,11 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `mode`, `preset` | which modes conflict, and what two make together |
+//! | `mode`, `preset`, `set` | which modes conflict, and what two make together |
 //! | `name`, `layout`, `blocks`, `known` | names, and the cells in the region |
 //! | `manager`, `session`, `owner` | what a user has in hand |
+//! | `pages` | which owners are free |
+//! | `stored` | owners that hold their manager by count |
 //! | `request`, `release` | what an owner does |
 //! | `family`, `trade`, `batch` | children, savepoints; locks handed on; several deeds in one call |
 //! | `range*` | locks on ranges of keys |
@@ -50,10 +52,11 @@
 //! | `kept` | strong locks that touch none, for a thread that has them for itself |
 //! | `room` | what is done when memory is short |
 //! | `latch`, `table`, `queue`, `state`, `turn` | the others: partitions, objects, and whose turn it is |
-//! | `wait`, `detect`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
+//! | `wait`, `detect`, `search`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
 //! | `record` | the last deadlocks, for people |
 //! | `future`, `bell` | waiting without a thread |
 //! | `note`, `death` | what a thread says it is about to free; putting right what the dead left |
+//! | `sweep`, `orphan` | who looks for the dead; dead owners that are kept |
 //! | `stats`, `watch`, `waits` | counting and looking; how long requests waited |
 //! | `trace` | events for the crate `tracing`, with the feature of that name |
 //! | `inspect` | looking without being there: no slot, no latch, no store |
@@ -98,13 +101,16 @@ mod manager;
 mod mode;
 mod name;
 mod note;
+mod orphan;
 mod owner;
+mod pages;
 mod places;
 mod point;
 mod preset;
 mod queue;
 mod range;
 mod range_cell;
+mod range_change;
 mod range_future;
 mod range_kind;
 mod range_request;
@@ -114,9 +120,13 @@ mod record;
 mod release;
 mod request;
 mod room;
+mod search;
 mod session;
+mod set;
 mod state;
 mod stats;
+mod stored;
+mod sweep;
 mod table;
 #[cfg(feature = "tracing")]
 mod trace;
@@ -130,7 +140,7 @@ mod watch;
 mod weak;
 
 pub use crate::batch::{BatchError, Deed};
-pub use crate::error::{Error, Link, Reason};
+pub use crate::error::{Cycle, Error, Link, Reason};
 pub use crate::family::{Child, Savepoint};
 pub use crate::future::LockFuture;
 pub use crate::inspect::{
@@ -139,15 +149,18 @@ pub use crate::inspect::{
 pub use crate::manager::{Manager, Options, Recovery};
 pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};
 pub use crate::name::NAME_MAX;
+pub use crate::orphan::Adopted;
 pub use crate::owner::{Owner, OwnerId, OwnerOptions, Step, Wait};
 #[cfg(feature = "points")]
 pub use crate::point::hook::set_point_hook;
 pub use crate::preset::{berkeley, granular, postgres, shared};
 pub use crate::range_cell::KEYSPACE_MAX;
+pub use crate::range_change::Claims;
 pub use crate::range_future::RangeFuture;
 pub use crate::range_kind::{KEY_MAX, KeyRange, RangeKind};
 pub use crate::range_request::RangeRequest;
 pub use crate::session::Session;
 pub use crate::stats::{PartitionTotals, Row, Stats, Totals};
+pub use crate::stored::{StoredFuture, StoredOwner};
 pub use crate::victim::Policy;
 pub use crate::waits::{WAIT_CLASSES, Waits};

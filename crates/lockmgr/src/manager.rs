@@ -1,11 +1,11 @@
 //! The manager: a region, a set of modes, and where its cells begin.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Native, Word};
-use latchwork_region::{Offset, Region};
+use latchwork_region::{Offset, Region, Repair};
 
 use crate::bell::Watch;
 use crate::blocks::{BLOCKS, Blocks};
@@ -27,6 +27,11 @@ pub struct Options {
     /// Whether weak modes are taken in the owner's own memory. True; if the system had no
     /// asymmetric barrier when the manager was made it counts as false.
     pub weak: bool,
+    /// Whether the first weak lock of a name that nobody has locked is taken in the owner's own
+    /// memory. False: a name comes there when 32 weak locks of it, or of others that share its
+    /// bias, went through the table, so that a strong lock of a new name need not look at any
+    /// owner.
+    pub opens_early: bool,
     /// How often a session asks for a name before it is kept for it: then its strong locks, too,
     /// are taken in the owner's own memory until somebody else asks for it. 32; 0 is never.
     pub keep_after: u32,
@@ -39,6 +44,7 @@ impl Default for Options {
             policy: Policy::Youngest,
             owner_locks: None,
             weak: true,
+            opens_early: false,
             keep_after: 32,
         }
     }
@@ -76,8 +82,22 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) tickets: Option<(Mode, Mode)>,
     /// When this process last looked for the dead.
     pub(crate) swept: M::AtomicU64,
+    /// When this process last began to look at all who wait, with success; and when it may next.
+    pub(crate) looked: M::AtomicU64,
+    pub(crate) rests: M::AtomicU64,
+    /// Owners that sweeps of this process kept, and no session has counted yet.
+    pub(crate) orphaned: M::AtomicU64,
+    /// What the region's sweeps call.
+    pub(crate) repair: Arc<LocksRepair<M>>,
     /// Those of this process who wait without a thread.
     pub(crate) watch: Mutex<Watch>,
+}
+
+/// What the lock manager does for the dead, registered with the region: see `sweep.rs`.
+pub(crate) struct LocksRepair<M: ConstMachine> {
+    pub(crate) manager: Weak<Inner<M>>,
+    /// Why the last one failed, in full.
+    pub(crate) failed: Mutex<Option<Error>>,
 }
 
 /// Words of the region's header that are the manager's.
@@ -96,6 +116,9 @@ pub(crate) mod root {
     pub(crate) const KEYSPACES: usize = 7;
     /// Null until somebody waits without a thread.
     pub(crate) const BELLS: usize = 8;
+    /// Pages of owners that are nobody's, and how many were made: see `pages.rs`.
+    pub(crate) const FREE_PAGES: usize = 9;
+    pub(crate) const PAGES: usize = 10;
     /// As many as there are blocks.
     pub(crate) const PARTITIONS: usize = 16;
     /// As many.
@@ -162,22 +185,31 @@ impl<M: ConstMachine> Manager<M> {
             return Err(Error::Barrier);
         }
         let weak = options.weak && relied_on;
-        let inner = Inner {
+        // Outside of the closure, where there is no error.
+        let blocks = Blocks::read(&region, (root::PARTITIONS, root::BIASES))?;
+        let directory = Offset::from_raw(directory);
+        region.resolve(directory)?;
+        let inner = Arc::new_cyclic(|inner: &Weak<Inner<M>>| Inner {
             tickets: crate::range::tickets(&modes),
             modes,
             options,
             seed,
-            blocks: Blocks::read(&region, (root::PARTITIONS, root::BIASES))?,
-            directory: Offset::from_raw(directory),
+            blocks,
+            directory,
             relied_on,
             weak,
             recovery,
             swept: M::AtomicU64::default(),
+            looked: M::AtomicU64::default(),
+            rests: M::AtomicU64::default(),
+            orphaned: M::AtomicU64::default(),
+            repair: Arc::new(LocksRepair { manager: inner.clone(), failed: Mutex::default() }),
             watch: Mutex::default(),
             region,
-        };
-        inner.region.resolve(inner.directory)?;
-        Ok(Self { inner: Arc::new(inner) })
+        });
+        let repair: Arc<dyn Repair<M>> = inner.repair.clone();
+        inner.region.register(&repair)?;
+        Ok(Self { inner })
     }
 
     /// Its modes.
@@ -195,7 +227,8 @@ impl<M: ConstMachine> Manager<M> {
 ///
 /// Who lays it out writes its name first. If it dies, the next one writes its own name and begins
 /// anew; what the first had allocated and not published is freed by the sweep, and published cells
-/// are in the roots, where the next one finds them.
+/// are in the roots, where the next one finds them. If it fails it takes its name away, and the
+/// next one, in any process, goes on from the roots.
 fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes, barrier: bool) -> Result<(), Error> {
     let (process, generation) = region.process()?;
     let me = u64::from(generation) << 32 | u64::from(process + 1);
@@ -214,7 +247,21 @@ fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes, barrier: bool) ->
         }
         M::wait(&M::AtomicU32::default(), 0, Some(Deadline::after::<M>(Duration::from_micros(50))));
     }
-    let thread = region.thread()?;
+    let made = place_all(region, modes, barrier);
+    // AcqRel: synchronizes with the Acquire above, in those who wait. It fails only if a peer
+    // took us for dead, which then finishes.
+    let _ = state.compare_exchange(me, if made.is_ok() { READY } else { 0 }, AcqRel, Relaxed);
+    made
+}
+
+/// Makes what the roots do not lead to yet, for the one that lays the manager out.
+fn place_all<M: ConstMachine>(
+    region: &Region<M>,
+    modes: &Modes,
+    barrier: bool,
+) -> Result<(), Error> {
+    // A slot set aside for sweepers, for the dead may have all others.
+    let thread = region.sweeper()?;
     let place = |number: usize, offset: u32| -> Result<(), Error> {
         put(region.root(number)?, u64::from(offset));
         Ok(())
@@ -243,9 +290,6 @@ fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes, barrier: bool) ->
     }
     put(region.root(root::BARRIER)?, u64::from(barrier));
     put(region.root(root::MODES)?, modes.fingerprint());
-    // AcqRel: synchronizes with the Acquire above, in those who wait. It fails only if a peer
-    // took us for dead, which then finishes.
-    let _ = state.compare_exchange(me, READY, AcqRel, Relaxed);
     Ok(())
 }
 

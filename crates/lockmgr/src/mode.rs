@@ -6,14 +6,46 @@
 
 use core::fmt;
 
+use crate::set;
+
 /// The most modes of one set.
 pub const MODES_MAX: usize = 16;
 
-/// A mode, by its number in its [`Modes`].
+/// A mode, by its set and its number there.
+///
+/// A mode of one [preset](crate::granular) is none of another, nor of a set of one's own: a manager
+/// refuses it with [`Error::Mode`](crate::Error::Mode), although it may have a mode of that number.
+/// Sets that programs make themselves are not told apart.
+///
+/// ```text
+///  7    4 3      0
+/// | set   | number |     set 0: of a program's own
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Mode(pub u8);
+pub struct Mode(pub(crate) u8);
 
 impl Mode {
+    /// The mode of this number in a set of one's own. A number beyond 15 makes a mode of no set.
+    pub const fn new(number: u8) -> Self {
+        Self(if number < 16 { number } else { u8::MAX })
+    }
+
+    /// The mode of this number in a preset.
+    pub(crate) const fn of(set: u8, number: u8) -> Self {
+        Self(set | number)
+    }
+
+    /// Its number in its set.
+    pub const fn number(self) -> u8 {
+        self.0 & 15
+    }
+
+    /// The preset that it is of, and its name there; none if it is of a set of one's own.
+    pub fn preset(self) -> Option<(&'static str, &'static str)> {
+        let (preset, names) = set::names(self.0 & !15)?;
+        Some((preset, names.get(self.at())?))
+    }
+
     /// The bit that stands for it in a mask of modes.
     #[inline(always)]
     pub const fn bit(self) -> u16 {
@@ -23,6 +55,16 @@ impl Mode {
     #[inline(always)]
     pub(crate) const fn at(self) -> usize {
         (self.0 & 15) as usize
+    }
+}
+
+/// The name that its preset gives it, or its number.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.preset() {
+            Some((_, name)) => f.pad(name),
+            None => fmt::Display::fmt(&self.0, f),
+        }
     }
 }
 
@@ -55,13 +97,13 @@ impl fmt::Display for ModesError {
                 write!(f, "the {what} table has {found} entries, it needs {needed}")
             }
             Self::NoSuchMode(a, b) => {
-                write!(f, "modes {} and {} convert to no mode of the set", a.0, b.0)
+                write!(f, "modes {a} and {b} convert to no mode of the set")
             }
             Self::TooWeak(a, b) => {
-                write!(f, "modes {} and {} convert to one that conflicts with less", a.0, b.0)
+                write!(f, "modes {a} and {b} convert to one that conflicts with less")
             }
-            Self::NoJoin(a, b) => write!(f, "no mode covers both {} and {}", a.0, b.0),
-            Self::WeakConflict(a, b) => write!(f, "weak modes {} and {} conflict", a.0, b.0),
+            Self::NoJoin(a, b) => write!(f, "no mode covers both {a} and {b}"),
+            Self::WeakConflict(a, b) => write!(f, "weak modes {a} and {b} conflict"),
             Self::Mask(mask) => write!(f, "mask {mask:#06x} names modes that are not there"),
         }
     }
@@ -90,6 +132,8 @@ pub struct ModesSpec<'a> {
 /// A checked set of up to 16 modes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Modes {
+    /// Its number: see `set.rs`.
+    set: u8,
     names: Vec<&'static str>,
     /// By held mode: the wanted ones that it stops.
     stops: [u16; MODES_MAX],
@@ -101,7 +145,7 @@ pub struct Modes {
 }
 
 /// Changes when the manager comes to lie otherwise in its region, or to hash otherwise.
-const LAYOUT: u64 = 5;
+const LAYOUT: u64 = 7;
 
 impl Modes {
     /// Checks and builds a set.
@@ -122,6 +166,7 @@ impl Modes {
             return Err(ModesError::Mask(mask));
         }
         let mut modes = Self {
+            set: set::OWN,
             names: spec.names.to_vec(),
             stops: [0; MODES_MAX],
             stopped_by: [0; MODES_MAX],
@@ -146,6 +191,12 @@ impl Modes {
         Ok(modes)
     }
 
+    /// The same modes, as those of a preset.
+    pub(crate) fn of_set(mut self, set: u8) -> Self {
+        self.set = set;
+        self
+    }
+
     fn made_of(&self, a: Mode, b: Mode, table: Option<&[u8]>) -> Result<u8, ModesError> {
         let n = self.len();
         let Some(table) = table else {
@@ -153,12 +204,12 @@ impl Modes {
             // Prefer one of the two, then the one with the fewest conflicts.
             let least =
                 joins.min_by_key(|c| (*c != a && *c != b, self.stops[c.at()].count_ones(), c.0));
-            return least.map(|c| c.0).ok_or(ModesError::NoJoin(a, b));
+            return least.map(Mode::number).ok_or(ModesError::NoJoin(a, b));
         };
         if table.len() != n * n {
             return Err(ModesError::NotTotal("conversion", n * n, table.len()));
         }
-        let made = Mode(table[a.at() * n + b.at()]);
+        let made = Mode::new(table[a.at() * n + b.at()]);
         if usize::from(made.0) >= n {
             return Err(ModesError::NoSuchMode(a, b));
         }
@@ -183,23 +234,25 @@ impl Modes {
 
     /// All modes, by number.
     pub fn each(&self) -> impl Iterator<Item = Mode> + use<> {
-        (0..self.names.len() as u8).map(Mode)
+        let set = self.set;
+        (0..self.names.len() as u8).map(move |number| Mode::of(set, number))
     }
 
-    /// Whether a mode of this number is in the set.
+    /// Whether a mode is in the set.
     #[inline(always)]
     pub fn has(&self, mode: Mode) -> bool {
-        usize::from(mode.0) < self.names.len()
+        // One of another set has other high bits, and one of a lower set wraps.
+        usize::from(mode.0.wrapping_sub(self.set)) < self.names.len()
     }
 
     /// A mode's name; `?` for one that is not in the set.
     pub fn name(&self, mode: Mode) -> &'static str {
-        self.names.get(usize::from(mode.0)).copied().unwrap_or("?")
+        if self.has(mode) { self.names[mode.at()] } else { "?" }
     }
 
     /// The mode with this name.
     pub fn by_name(&self, name: &str) -> Option<Mode> {
-        self.names.iter().position(|known| *known == name).map(|at| Mode(at as u8))
+        self.names.iter().position(|known| *known == name).map(|at| Mode::of(self.set, at as u8))
     }
 
     /// Whether a request for `wanted` waits while another holds `held`.
@@ -224,7 +277,7 @@ impl Modes {
     /// What an owner of `held` has after it was granted `wanted`.
     #[inline(always)]
     pub fn convert(&self, held: Mode, wanted: Mode) -> Mode {
-        Mode(self.convert[held.at()][wanted.at()])
+        Mode::of(self.set, self.convert[held.at()][wanted.at()])
     }
 
     /// Whether this mode is taken in the owner's own memory.
@@ -277,6 +330,7 @@ impl Modes {
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut sum = LAYOUT.rotate_left(48)
             ^ self.len() as u64
+            ^ (u64::from(self.set) << 24)
             ^ (u64::from(self.weak) << 32)
             ^ (u64::from(self.writes) << 8);
         let rows = self.stops.iter().map(|row| u64::from(*row));

@@ -8,7 +8,9 @@ use latchwork_machine::{ConstMachine, Deadline, Native};
 
 use crate::known::{Known, LastKnown};
 use crate::latch::Latched;
-use crate::layout::{FREE, LIVE, OwnerCell, Request, Small, Spot, WeakPage, get, put, status};
+use crate::layout::{
+    FREE, LIVE, OWNERS, OwnerCell, Request, Small, Spot, WeakPage, get, put, status,
+};
 use crate::mode::Mode;
 use crate::name::Name;
 use crate::session::Session;
@@ -68,6 +70,13 @@ pub enum Wait {
     Wound,
 }
 
+impl Wait {
+    /// Its deadline, if it has one.
+    pub(crate) fn deadline(self) -> Option<Deadline> {
+        if let Self::Until(deadline) = self { Some(deadline) } else { None }
+    }
+}
+
 /// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -84,6 +93,8 @@ pub enum Step {
 pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) session: &'s Session<M>,
     pub(crate) cell: &'s OwnerCell<M>,
+    /// The filter of its page of owners.
+    pub(crate) filter: &'s M::AtomicU64,
     pub(crate) index: u32,
     pub(crate) generation: u32,
     /// The request that waits; null if none does.
@@ -119,6 +130,7 @@ impl<M: ConstMachine> Session<M> {
     /// As for [`owner`](Self::owner).
     pub fn owner_with(&self, options: &OwnerOptions<'_>) -> Result<Owner<'_, M>, Error> {
         let (index, cell) = self.free_owner()?;
+        let filter = &self.page(index / OWNERS)?.ok_or(Error::Foreign)?.filter;
         let generation = get(&cell.generation).wrapping_add(1);
         for word in [&cell.parent, &cell.head, &cell.held, &cell.writes, &cell.waiting, &cell.doom]
         {
@@ -136,6 +148,7 @@ impl<M: ConstMachine> Session<M> {
         let owner = Owner {
             session: self,
             cell,
+            filter,
             index,
             generation,
             pending: Cell::new(0),
@@ -169,8 +182,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     }
 
     /// When it began: to be given to the owner of the next attempt, so that it gets older.
-    pub fn age(&self) -> u64 {
-        get(&self.cell.age)
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn age(&self) -> Result<u64, Error> {
+        self.session.region().check()?;
+        Ok(get(&self.cell.age))
     }
 
     /// Takes a lock, waiting as long as it takes. A lock that is held already is counted, and
@@ -287,14 +305,18 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if self.session.modes().has(mode) { Ok(()) } else { Err(Error::Mode(mode)) }
     }
 
-    /// Whether the owner may do something now.
+    /// Whether the owner may do something other than to wait. First of all it is told if this is
+    /// the child of a fork, where its cell is gone.
+    #[inline]
+    pub(crate) fn at_rest(&self) -> Result<(), Error> {
+        self.session.region().check()?;
+        if self.pending.get() != 0 { Err(Error::Waiting) } else { Ok(()) }
+    }
+
+    /// Whether the owner may ask for a lock now.
     #[inline]
     pub(crate) fn ready(&self) -> Result<(), Error> {
-        // In the child of a fork the cell below is gone.
-        self.session.region().check()?;
-        if self.pending.get() != 0 {
-            return Err(Error::Waiting);
-        }
+        self.at_rest()?;
         match get(&self.cell.doom) {
             0 => Ok(()),
             why => Err(reason(why)),
@@ -481,6 +503,7 @@ impl<M: ConstMachine> Drop for Owner<'_, M> {
         let _ = self.cancel();
         if self.release_all().is_ok() && get(&self.cell.generation) == self.generation {
             put(&self.cell.state, FREE);
+            self.session.give_owner(self.index);
         }
     }
 }

@@ -1,29 +1,31 @@
 //! The sets of modes that systems have used, ready to take.
 
 use crate::mode::{Mode, Modes, ModesSpec};
+use crate::set;
 
 /// Builds a preset; its tables are constants, and the tests build each.
-fn build(spec: &ModesSpec<'_>) -> Modes {
-    Modes::new(spec).unwrap_or_else(|e| panic!("latchwork: a preset is wrong: {e}"))
+fn build(set: u8, spec: &ModesSpec<'_>) -> Modes {
+    let modes = Modes::new(spec).unwrap_or_else(|e| panic!("latchwork: a preset is wrong: {e}"));
+    modes.of_set(set)
 }
 
 /// Multi-granularity locking (Gray, Lorie, Putzolu and Traiger, 1976), with U for those who read
 /// and may write: IS and IX are weak.
 pub mod granular {
-    use super::{Mode, Modes, ModesSpec, build};
+    use super::{Mode, Modes, ModesSpec, build, set};
 
     #[allow(missing_docs)]
-    pub const IS: Mode = Mode(0);
+    pub const IS: Mode = Mode::of(set::GRANULAR, 0);
     #[allow(missing_docs)]
-    pub const IX: Mode = Mode(1);
+    pub const IX: Mode = Mode::of(set::GRANULAR, 1);
     #[allow(missing_docs)]
-    pub const S: Mode = Mode(2);
+    pub const S: Mode = Mode::of(set::GRANULAR, 2);
     #[allow(missing_docs)]
-    pub const SIX: Mode = Mode(3);
+    pub const SIX: Mode = Mode::of(set::GRANULAR, 3);
     #[allow(missing_docs)]
-    pub const U: Mode = Mode(4);
+    pub const U: Mode = Mode::of(set::GRANULAR, 4);
     #[allow(missing_docs)]
-    pub const X: Mode = Mode(5);
+    pub const X: Mode = Mode::of(set::GRANULAR, 5);
 
     /// IS, IX, S, SIX, U, X. U is compatible with S either way, and with no other U.
     pub fn modes() -> Modes {
@@ -37,60 +39,66 @@ pub mod granular {
             0, 1, 0, 1, 1, 1, // U
             1, 1, 1, 1, 1, 1, // X
         ];
-        build(&ModesSpec {
-            names: &["IS", "IX", "S", "SIX", "U", "X"],
-            conflicts: &conflicts,
-            convert: None,
-            weak: IS.bit() | IX.bit(),
-            writes: IX.bit() | SIX.bit() | X.bit(),
-        })
+        build(
+            set::GRANULAR,
+            &ModesSpec {
+                names: &set::GRANULAR_NAMES,
+                conflicts: &conflicts,
+                convert: None,
+                weak: IS.bit() | IX.bit(),
+                writes: IX.bit() | SIX.bit() | X.bit(),
+            },
+        )
     }
 }
 
 /// Readers and writers: S is weak, X is not.
 pub mod shared {
-    use super::{Mode, Modes, ModesSpec, build};
+    use super::{Mode, Modes, ModesSpec, build, set};
 
     /// Shared.
-    pub const S: Mode = Mode(0);
+    pub const S: Mode = Mode::of(set::SHARED, 0);
     /// Exclusive.
-    pub const X: Mode = Mode(1);
+    pub const X: Mode = Mode::of(set::SHARED, 1);
 
     /// S and X.
     pub fn modes() -> Modes {
-        build(&ModesSpec {
-            names: &["S", "X"],
-            conflicts: &[0, 1, 1, 1],
-            convert: None,
-            weak: S.bit(),
-            writes: X.bit(),
-        })
+        build(
+            set::SHARED,
+            &ModesSpec {
+                names: &set::SHARED_NAMES,
+                conflicts: &[0, 1, 1, 1],
+                convert: None,
+                weak: S.bit(),
+                writes: X.bit(),
+            },
+        )
     }
 }
 
 /// Berkeley DB's nine modes, from its published conflict matrix (release 5.3), in which only WAIT
 /// is asymmetric.
 pub mod berkeley {
-    use super::{Mode, Modes, ModesSpec, build};
+    use super::{Mode, Modes, ModesSpec, build, set};
 
     /// Not granted: conflicts with nothing.
-    pub const NG: Mode = Mode(0);
+    pub const NG: Mode = Mode::of(set::BERKELEY, 0);
     #[allow(missing_docs)]
-    pub const READ: Mode = Mode(1);
+    pub const READ: Mode = Mode::of(set::BERKELEY, 1);
     #[allow(missing_docs)]
-    pub const WRITE: Mode = Mode(2);
+    pub const WRITE: Mode = Mode::of(set::BERKELEY, 2);
     /// Waits for a writer and stops nobody.
-    pub const WAIT: Mode = Mode(3);
+    pub const WAIT: Mode = Mode::of(set::BERKELEY, 3);
     #[allow(missing_docs)]
-    pub const IWRITE: Mode = Mode(4);
+    pub const IWRITE: Mode = Mode::of(set::BERKELEY, 4);
     #[allow(missing_docs)]
-    pub const IREAD: Mode = Mode(5);
+    pub const IREAD: Mode = Mode::of(set::BERKELEY, 5);
     /// Intent to read and write.
-    pub const IWR: Mode = Mode(6);
+    pub const IWR: Mode = Mode::of(set::BERKELEY, 6);
     /// Reads what is not committed.
-    pub const DIRTY: Mode = Mode(7);
+    pub const DIRTY: Mode = Mode::of(set::BERKELEY, 7);
     /// Was written, and dirty readers may see it.
-    pub const WWRITE: Mode = Mode(8);
+    pub const WWRITE: Mode = Mode::of(set::BERKELEY, 8);
 
     /// NG, READ, WRITE, WAIT, IWRITE, IREAD, IWR, READ_UNCOMMITTED, WWRITE. READ and IREAD are
     /// weak.
@@ -108,23 +116,16 @@ pub mod berkeley {
             0, 0, 1, 0, 1, 0, 1, 0, 0, // READ_UNCOMMITTED
             0, 1, 1, 0, 1, 1, 1, 0, 1, // WWRITE
         ];
-        build(&ModesSpec {
-            names: &[
-                "NG",
-                "READ",
-                "WRITE",
-                "WAIT",
-                "IWRITE",
-                "IREAD",
-                "IWR",
-                "READ_UNCOMMITTED",
-                "WWRITE",
-            ],
-            conflicts: &conflicts,
-            convert: None,
-            weak: READ.bit() | IREAD.bit(),
-            writes: WRITE.bit() | IWRITE.bit() | IWR.bit() | WWRITE.bit(),
-        })
+        build(
+            set::BERKELEY,
+            &ModesSpec {
+                names: &set::BERKELEY_NAMES,
+                conflicts: &conflicts,
+                convert: None,
+                weak: READ.bit() | IREAD.bit(),
+                writes: WRITE.bit() | IWRITE.bit() | IWR.bit() | WWRITE.bit(),
+            },
+        )
     }
 
     /// Its concurrent data store: NG, READ, WRITE, WAIT, IWRITE, with the same numbers. One
@@ -139,36 +140,39 @@ pub mod berkeley {
             0, 0, 0, 0, 0, // WAIT
             0, 0, 1, 0, 1, // IWRITE
         ];
-        build(&ModesSpec {
-            names: &["NG", "READ", "WRITE", "WAIT", "IWRITE"],
-            conflicts: &conflicts,
-            convert: None,
-            weak: READ.bit(),
-            writes: WRITE.bit() | IWRITE.bit(),
-        })
+        build(
+            set::BERKELEY,
+            &ModesSpec {
+                names: &set::BERKELEY_NAMES[..5],
+                conflicts: &conflicts,
+                convert: None,
+                weak: READ.bit(),
+                writes: WRITE.bit() | IWRITE.bit(),
+            },
+        )
     }
 }
 
 /// PostgreSQL's eight table modes, from its manual (chapter "Explicit Locking").
 pub mod postgres {
-    use super::{Mode, Modes, ModesSpec, build};
+    use super::{Mode, Modes, ModesSpec, build, set};
 
     #[allow(missing_docs)]
-    pub const ACCESS_SHARE: Mode = Mode(0);
+    pub const ACCESS_SHARE: Mode = Mode::of(set::POSTGRES, 0);
     #[allow(missing_docs)]
-    pub const ROW_SHARE: Mode = Mode(1);
+    pub const ROW_SHARE: Mode = Mode::of(set::POSTGRES, 1);
     #[allow(missing_docs)]
-    pub const ROW_EXCLUSIVE: Mode = Mode(2);
+    pub const ROW_EXCLUSIVE: Mode = Mode::of(set::POSTGRES, 2);
     #[allow(missing_docs)]
-    pub const SHARE_UPDATE_EXCLUSIVE: Mode = Mode(3);
+    pub const SHARE_UPDATE_EXCLUSIVE: Mode = Mode::of(set::POSTGRES, 3);
     #[allow(missing_docs)]
-    pub const SHARE: Mode = Mode(4);
+    pub const SHARE: Mode = Mode::of(set::POSTGRES, 4);
     #[allow(missing_docs)]
-    pub const SHARE_ROW_EXCLUSIVE: Mode = Mode(5);
+    pub const SHARE_ROW_EXCLUSIVE: Mode = Mode::of(set::POSTGRES, 5);
     #[allow(missing_docs)]
-    pub const EXCLUSIVE: Mode = Mode(6);
+    pub const EXCLUSIVE: Mode = Mode::of(set::POSTGRES, 6);
     #[allow(missing_docs)]
-    pub const ACCESS_EXCLUSIVE: Mode = Mode(7);
+    pub const ACCESS_EXCLUSIVE: Mode = Mode::of(set::POSTGRES, 7);
 
     /// The eight, weakest first. The first three are weak.
     ///
@@ -189,21 +193,15 @@ pub mod postgres {
         for (held, with) in WITH.iter().enumerate() {
             with.iter().for_each(|wanted| conflicts[held * 8 + wanted - 1] = 1);
         }
-        build(&ModesSpec {
-            names: &[
-                "AccessShare",
-                "RowShare",
-                "RowExclusive",
-                "ShareUpdateExclusive",
-                "Share",
-                "ShareRowExclusive",
-                "Exclusive",
-                "AccessExclusive",
-            ],
-            conflicts: &conflicts,
-            convert: None,
-            weak: ACCESS_SHARE.bit() | ROW_SHARE.bit() | ROW_EXCLUSIVE.bit(),
-            writes: 0b1110_1100,
-        })
+        build(
+            set::POSTGRES,
+            &ModesSpec {
+                names: &set::POSTGRES_NAMES,
+                conflicts: &conflicts,
+                convert: None,
+                weak: ACCESS_SHARE.bit() | ROW_SHARE.bit() | ROW_EXCLUSIVE.bit(),
+                writes: 0b1110_1100,
+            },
+        )
     }
 }

@@ -10,7 +10,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::latch::Latched;
-use crate::layout::{BIASES, Request, Small, get, put, status};
+use crate::layout::{BIASES, CONVERSION, Request, Small, get, put, status};
 use crate::mode::Mode;
 pub(crate) use crate::state::State;
 use crate::table::ring;
@@ -105,7 +105,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn set(&self, object: &Small<M>, request: &Request<M>, new: State) {
         let old = State::of(get(&request.state));
         self.weigh(object, old, new);
-        let converting = |s: State| u32::from(s.status == status::CONVERTING) << 16;
+        let converting = |s: State| u32::from(s.status == status::CONVERTING) * CONVERSION;
         if converting(new) != converting(old) {
             // Wrapping, here and below: in a damaged region a number may be any.
             let info = get(&object.info).wrapping_add(converting(new));

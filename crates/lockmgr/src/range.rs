@@ -6,7 +6,8 @@
 //! those with a common key (`range_tree.rs`). But nobody waits there. With each claim goes a
 //! *ticket*: an ordinary object with a name of its own, which the claim's owner holds from before
 //! the claim is in the index until after it is out. Who finds a claim in the way asks for its
-//! ticket, waits as one waits for any lock, and looks again. So queues, deadlocks, wait-die and
+//! ticket, waits as one waits for any lock, and looks again. A ticket is always in the table, never
+//! in its owner's own memory (`kept.rs`), for it is by the table that its claim is found. So queues, deadlocks, wait-die and
 //! wound-wait, deaths and orphans are those of all locks, and in a report of who waits for whom a
 //! range is an object like others.
 //!
@@ -53,7 +54,7 @@ use crate::latch::Latched;
 use crate::layout::{OwnerCell, PARTITIONS, Request, Spot, get, put};
 use crate::mode::{Mode, Modes};
 use crate::name::Name;
-use crate::owner::{Owner, Wait};
+use crate::owner::{Owner, Step, Wait};
 use crate::queue::State;
 use crate::range_cell::{
     KEYSPACE_MAX, Keys, NewClaim, OwnKeys, Short, TICKET, claim, is_that, keys_of, of_ticket,
@@ -132,7 +133,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let id = (new.at, new.generation);
         put(&self.cell.ranges, get(&self.cell.ranges) + 1);
         let own = ticket(session.region(), id.0, id.1);
-        let taken = self.request(&own, held, Wait::Never).and_then(|_| {
+        let taken = self.request_ticket(&own, held, Wait::Never).and_then(|_| {
             session.point("ticket taken");
             let staked = self.stake(name, new, matches!(wait, Wait::Never));
             if staked.is_err() {
@@ -148,6 +149,22 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
     }
 
+    /// Asks for a ticket, in the table always: whoever releases an owner's locks finds the claims
+    /// behind its tickets in the owner's list, so a ticket in the owner's own memory, as a strong
+    /// lock that is kept there, would leave its claim behind.
+    pub(crate) fn request_ticket(
+        &self,
+        ticket: &[u8],
+        mode: Mode,
+        wait: Wait,
+    ) -> Result<Step, Error> {
+        self.ready()?;
+        self.allowed(mode)?;
+        let name = self.session.named(ticket)?;
+        self.session.counters.request();
+        self.request_in_table(&name, Spot::of(name.hash), mode, wait)
+    }
+
     /// Gives a range back once, by the same range and kind; the last time releases it.
     ///
     /// # Errors
@@ -160,9 +177,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         range: KeyRange<'_>,
         kind: RangeKind,
     ) -> Result<(), Error> {
-        if self.pending.get() != 0 {
-            return Err(Error::Waiting);
-        }
+        self.at_rest()?;
         let session = self.session;
         let (name, span) = (session.keyspace_named(keyspace)?, Span::of(range)?);
         let keys = OwnKeys::of(&span);
@@ -204,6 +219,26 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         match self.same(&latched, &name, keys.keys(), kind)? {
             0 => Ok(None),
             at => Ok(Some(get(&session.claim(at)?.count))),
+        }
+    }
+
+    /// This owner's held claim of a range and kind.
+    pub(crate) fn held_claim(
+        &self,
+        keyspace: &[u8],
+        range: KeyRange<'_>,
+        kind: RangeKind,
+    ) -> Result<Option<(u32, u32)>, Error> {
+        let session = self.session;
+        let (name, span) = (session.keyspace_named(keyspace)?, Span::of(range)?);
+        let keys = OwnKeys::of(&span);
+        let latched = session.latch(Spot::of(name.hash).partition)?;
+        match self.same(&latched, &name, keys.keys(), kind)? {
+            0 => Ok(None),
+            at => {
+                let generation = session.region().generation(Offset::<Short<M>>::from_raw(at))?;
+                Ok(Some((at, generation)))
+            }
         }
     }
 
@@ -286,7 +321,7 @@ impl<M: ConstMachine> Session<M> {
         self.inner().tickets.ok_or(Error::Mode(Mode(0)))
     }
 
-    fn keyspace_named<'n>(&self, bytes: &'n [u8]) -> Result<Name<'n>, Error> {
+    pub(crate) fn keyspace_named<'n>(&self, bytes: &'n [u8]) -> Result<Name<'n>, Error> {
         if bytes.is_empty() || bytes.len() > KEYSPACE_MAX {
             return Err(Error::Keyspace(bytes.len()));
         }
@@ -308,7 +343,7 @@ impl<M: ConstMachine> Session<M> {
             return Ok(None);
         }
         let object = get(&request.object);
-        if (get(&self.object(object)?.info) & 0xffff) as usize != TICKET {
+        if self.object(object)?.name_length() != TICKET {
             return Ok(None);
         }
         let region = self.region();

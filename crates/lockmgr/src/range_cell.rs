@@ -45,6 +45,9 @@ pub(crate) struct Keyspace<M: Machine> {
     pub(crate) partition: M::AtomicU32,
     /// Of the name.
     pub(crate) length: M::AtomicU32,
+    /// Its claims, held and wished for; see `range_change.rs`.
+    pub(crate) claims: M::AtomicU32,
+    pad: M::AtomicU32,
     /// Counts its claims, ever.
     pub(crate) turns: M::AtomicU64,
     pub(crate) name: [M::AtomicU64; KEYSPACE_MAX / 8],

@@ -73,6 +73,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
 
     /// The outcome, or nothing if it waits still and the waker will be called.
     fn advance(&mut self, waker: &Waker) -> Result<Option<Result<(), Error>>, Error> {
+        self.owner.session.region().check()?;
         if matches!(self.state, Stage::New) && !self.begin()? {
             return Ok(Some(Ok(())));
         }
@@ -107,8 +108,11 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
     /// Ends the wait: what was not granted is withdrawn.
     fn end(&mut self) {
         if let Stage::Waiting(request, id, _) = core::mem::replace(&mut self.state, Stage::Done) {
-            self.owner.session.inner().forget_watch(id);
-            put(&self.owner.cell.bell, 0);
+            // In the child of a fork there is nothing to end: see `LockFuture::undo`.
+            if self.owner.session.region().check().is_ok() {
+                self.owner.session.inner().forget_watch(id);
+                put(&self.owner.cell.bell, 0);
+            }
             drop(request);
         }
     }

@@ -63,6 +63,13 @@ impl RangeKind {
         wanted.stopped_by() & self.bit() != 0
     }
 
+    /// Whether it says all that another says: it stops all that that stops, and was stopped by all
+    /// that stops that.
+    pub fn covers(self, other: Self) -> bool {
+        let stops = Self::ALL.iter().all(|wanted| self.stops(*wanted) || !other.stops(*wanted));
+        stops && other.stopped_by() & !self.stopped_by() == 0
+    }
+
     /// Whether it is for one who writes. The others are given back by
     /// [`release_reads`](crate::Owner::release_reads), gaps among them: they protect what was read.
     pub fn is_write(self) -> bool {
@@ -149,6 +156,13 @@ impl<'k> KeyRange<'k> {
     }
 }
 
+impl KeyRange<'_> {
+    /// Whether another range begins where this one ends.
+    pub(crate) fn meets(self, next: Self) -> Result<bool, Error> {
+        Ok(Span::of(self)?.to.is_some_and(|to| Span::of(next).is_ok_and(|next| next.from == to)))
+    }
+}
+
 /// A range in the one form that is stored: from a key, which belongs to it, to another, which does
 /// not, or to the end of all (none). The next key after `k` is `k` and a zero byte, so every range
 /// has this form.
@@ -189,6 +203,25 @@ impl Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_cover_what_they_say() {
+        use RangeKind::{Gap, Insert, Intention, ReadNext, ReadRecord, WriteNext, WriteRecord};
+        assert!(RangeKind::ALL.iter().all(|kind| kind.covers(*kind)));
+        assert!(WriteNext.covers(ReadNext) && WriteNext.covers(WriteRecord));
+        assert!(ReadNext.covers(ReadRecord) && ReadNext.covers(Gap));
+        assert!(Insert.covers(WriteRecord) && Insert.covers(Intention));
+        assert!(!ReadNext.covers(WriteRecord) && !Gap.covers(ReadNext) && !WriteRecord.covers(Gap));
+        assert!(!Intention.covers(Insert) && !WriteNext.covers(Insert));
+    }
+
+    #[test]
+    fn ranges_meet_end_to_end() {
+        let (ab, bc) = (KeyRange::half_open(b"a", b"b"), KeyRange::half_open(b"b", b"c"));
+        assert_eq!((ab.meets(bc), bc.meets(ab)), (Ok(true), Ok(false)));
+        assert_eq!(KeyRange::key(b"a").meets(KeyRange::after(b"a")), Ok(true));
+        assert_eq!(KeyRange::all().meets(KeyRange::all()), Ok(false));
+    }
 
     #[test]
     fn the_next_key_is_one_zero_longer() {

@@ -55,6 +55,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     ///
     /// [`Error::Region`] if it cannot look. The outcome has errors of its own; then it is withdrawn.
     pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
+        self.owner.session.region().check()?;
         if !self.open.get() {
             return Ok(Some(Ok(())));
         }
@@ -73,7 +74,8 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
                 Ok(other) => self.behind.set(other),
             }
             let (_, wanted) = owner.session.tickets()?;
-            if let Err(error) = owner.request(&self.ticket(self.behind.get()), wanted, self.wait) {
+            let ticket = self.ticket(self.behind.get());
+            if let Err(error) = owner.request_ticket(&ticket, wanted, self.wait) {
                 return self.refused(error).map(Some);
             }
         }

@@ -155,9 +155,10 @@ impl<M: ConstMachine> Latched<'_, M> {
         if get(&space.dirty) == 0 {
             return Ok(());
         }
-        let (mut prev, mut seen, mut tree) = (0, get(&space.head), 0);
+        let (mut prev, mut seen, mut tree, mut count) = (0, get(&space.head), 0, 0);
         for _ in 0..LIST_MAX {
             if seen == 0 {
+                put(&space.claims, count);
                 put(&space.root, tree);
                 self.session.point("tree made anew");
                 put(&space.dirty, 0);
@@ -174,6 +175,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             } else {
                 put(&it.prev, prev);
                 tree = self.insert(tree, seen, 0)?;
+                count += 1;
                 prev = seen;
             }
             seen = next;
@@ -199,6 +201,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         put(&space.root, self.insert(get(&space.root), at, 0)?);
         self.session.point("claim in the tree");
+        put(&space.claims, get(&space.claims).wrapping_add(1));
         set_state(it, state);
         put(&space.dirty, 0);
         Ok(())
@@ -225,6 +228,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             put(&self.session.claim(next)?.prev, prev);
         }
         put(&space.root, self.remove(get(&space.root), at, 0)?);
+        put(&space.claims, get(&space.claims).saturating_sub(1));
         put(&space.dirty, 0);
         self.session.point("claim out of the tree");
         self.session.free_claim(at, tier)?;

@@ -36,10 +36,7 @@ impl<M: ConstMachine> Owner<'_, M> {
 
     #[inline]
     fn unlock_by(&self, name: &[u8], all: bool) -> Result<(), Error> {
-        self.session.region().check()?;
-        if self.pending.get() != 0 {
-            return Err(Error::Waiting);
-        }
+        self.at_rest()?;
         if !all && self.unlock_last(name)? {
             return Ok(());
         }
@@ -161,9 +158,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         &self,
         which: impl Fn(Mode, u32, Option<RangeKind>) -> bool,
     ) -> Result<(), Error> {
-        if self.pending.get() != 0 {
-            return Err(Error::Waiting);
-        }
+        self.at_rest()?;
         if let Some(page) = self.weak_page()? {
             for at in self.entries_among(u32::MAX) {
                 let entry = Entry::of(get(&page.states[at]));
@@ -174,13 +169,14 @@ impl<M: ConstMachine> Owner<'_, M> {
                 }
             }
         }
+        self.refresh_filter()?;
         self.forget_last();
         let (mut at, mut left) = (get(&self.cell.head), get(&self.cell.held));
         while at != 0 {
-            left = match left.checked_sub(1) {
-                Some(left) => left,
-                None => return ring(),
-            };
+            if left == 0 {
+                return ring();
+            }
+            left -= 1;
             let request = self.session.request(at)?;
             let next = get(&request.own_next);
             let (state, kind) =
@@ -263,9 +259,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// [`Error::NotHeld`] if it is not held in a mode that covers `mode`; [`Error::Mode`],
     /// [`Error::Waiting`], [`Error::Region`].
     pub fn downgrade(&self, name: &[u8], mode: Mode) -> Result<(), Error> {
-        if self.pending.get() != 0 {
-            return Err(Error::Waiting);
-        }
+        self.at_rest()?;
         self.allowed(mode)?;
         let name = self.session.named(name)?;
         let spot = Spot::of(name.hash);

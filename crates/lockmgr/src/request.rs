@@ -26,7 +26,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if self.session.modes().is_weak(mode) {
             latched.missed(spot.bias)?;
         } else {
-            latched.close(spot.bias)?;
+            latched.close_by(spot.bias, wait.deadline())?;
         }
         if self.entries.get() != 0
             && let Some(page) = self.weak_page()?
@@ -41,12 +41,15 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             latched.retire(object_at, object)?;
         }
         drop(latched);
-        self.session.wake_all()?;
+        let woken = self.session.wake_all();
         let step = asked?;
-        for owner in younger {
-            self.session.doom(owner, Reason::Wounded)?;
+        let wound = |owner| self.session.doom(owner, Reason::Wounded);
+        match woken.and_then(|()| younger.into_iter().try_for_each(wound)) {
+            // It is not to wait if the caller is told that it failed.
+            Err(error) if step == Step::Waiting => self.give_up(error).map(|()| Step::Granted),
+            // What is granted is the caller's; the error is of others' requests.
+            _ => Ok(step),
         }
-        Ok(step)
     }
 
     /// The request itself, with the latch held.
@@ -70,7 +73,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             }
             let made = modes.convert(old.mode, mode);
             if !modes.is_weak(made) {
-                latched.close(spot.bias)?;
+                latched.close_by(spot.bias, wait.deadline())?;
             }
             if made == old.mode || latched.stopped(object, self.index, made)?.is_none() {
                 if made != old.mode {
@@ -132,7 +135,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             Wait::Die | Wait::Wound => {
                 for blocker in latched.blockers(object, me, self.index, wish)? {
                     let Some(cell) = self.session.owner_cell(blocker.owner)? else { continue };
-                    let older = (get(&cell.age), blocker.owner) < (self.age(), self.index);
+                    let older = (get(&cell.age), blocker.owner) < (self.age()?, self.index);
                     if matches!(wait, Wait::Wound) && !older {
                         younger.push(blocker.owner);
                     } else if matches!(wait, Wait::Die) && older {
@@ -150,6 +153,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(&self.cell.since, self.session.now());
         put(&self.cell.partition, partition);
         put(&self.cell.ticket, get(&self.cell.ticket).wrapping_add(1));
+        put(&self.cell.forward, 0);
         put(&self.cell.waiting, at);
         // SeqCst: this store comes before the load of `doom` in `await_decision`, as in
         // `Session::doom` the store of `doom` before the load of `waiting`: one sees the other.

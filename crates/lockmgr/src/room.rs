@@ -1,7 +1,7 @@
 //! When memory is short: what is kept for the next one is freed, and what was half done is undone.
 //!
-//! A partition keeps idle objects, about one in each chain, for whoever comes again with a name. Where a
-//! region cannot grow these may be all that it has: so who finds no room frees them, in all
+//! A partition keeps idle objects, about one in each chain, for whoever comes again with a name.
+//! Where a region cannot grow these may be all that it has: so who finds no room frees them, in all
 //! partitions, and asks once more. Giving back never needs room.
 
 use core::sync::atomic::Ordering::Acquire;
@@ -23,8 +23,8 @@ use crate::table::{CHAIN_MAX, ring};
 
 /// Whether there was no room.
 pub(crate) fn is_short(error: &Error) -> bool {
-    use latchwork_region::Error::{Full, NoSpace};
-    matches!(error, Error::Region(Full(_) | NoSpace))
+    use latchwork_region::Error::{FileLimit, Full, NoSpace};
+    matches!(error, Error::Region(Full(_) | NoSpace | FileLimit))
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
@@ -84,7 +84,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                     put(link, next);
                     put(&self.objects, get(&self.objects).wrapping_sub(1));
                     self.session.point("object unlinked");
-                    self.session.free_object(at, get(&object.info) as usize & 0xffff)?;
+                    self.session.free_object(at, object.name_length())?;
                     freed += 1;
                 } else {
                     link = &object.next;
@@ -100,23 +100,25 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// After a bias was closed and not all that was to be moved could be: takes out what was, and
-    /// opens it again, as it was. No strong request may be under it yet.
+    /// opens it again, as it was. No strong request may be under it yet. Owners from `end` on were
+    /// not looked at.
     ///
     /// The entries are the truth again. That the bias has an old value once more is no matter: none
     /// of its entries was settled meanwhile, for that needs the latch. Who saw it closed took back
     /// what it had done, and comes for the latch; it finds nothing moved, and its entry as it left
     /// it. Should we die on the way, the bias is closed, and who mends collects again.
     #[cold]
-    pub(crate) fn reopen(&self, bias: u32, open: u32) -> Result<(), Error> {
+    pub(crate) fn reopen(&self, bias: u32, open: u32, end: u32) -> Result<(), Error> {
         let session = self.session;
-        for (owner, cell) in session.each_weak().filter(|(_, cell)| get(&cell.weak) != 0) {
+        let here = Spot { partition: self.number, bias };
+        let some = session.each_weak(here).take_while(|(owner, _)| *owner < end);
+        for (owner, cell) in some.filter(|(_, cell)| get(&cell.weak) != 0) {
             let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(get(&cell.weak)))?;
             for at in 0..WEAK {
                 // Acquire: synchronizes with the Release in `weak_take`. What counts nothing any
                 // more may have been moved while it did.
                 let entry = crate::weak::Entry::of(page.states[at].load(Acquire));
                 let hash = get(&page.hashes[at]);
-                let here = Spot { partition: self.number, bias };
                 if entry.bias != open
                     || Spot::of(hash) != here
                     || !(1..=WEAK_WORDS * 8).contains(&entry.length)
@@ -128,7 +130,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 if object_at == 0 {
                     continue;
                 }
-                let moved = self.moved_of(object_at, owner)?;
+                let moved = self.moved_of(page, at, object_at, owner)?;
                 if moved != 0 {
                     let object = session.object(object_at)?;
                     session.note_request(moved)?;

@@ -1,7 +1,7 @@
 //! A thread at work in a manager.
 
 use core::cell::{Cell, RefCell};
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
 use latchwork_machine::{Clock, ConstMachine, Deadline, Native, Word};
@@ -10,7 +10,7 @@ use latchwork_region::{Offset, Region, Thread};
 use crate::blocks::Blocks;
 use crate::kept::Seats;
 use crate::layout::{
-    FREE, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, get, put,
+    FREE, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, get,
 };
 use crate::manager::Inner;
 use crate::name::{self, Name};
@@ -25,6 +25,8 @@ use crate::{Error, Manager, Modes};
 pub struct Session<M: ConstMachine = Native> {
     pub(crate) manager: Manager<M>,
     pub(crate) thread: Thread<M>,
+    /// Whether it was opened to sweep: then it does not sweep as it waits.
+    pub(crate) sweeper: bool,
     blocks: Blocks<M>,
     /// The modes that are taken in owners' own memory, as a mask.
     pub(crate) weak: u16,
@@ -34,8 +36,9 @@ pub struct Session<M: ConstMachine = Native> {
     pub(crate) keeps: bool,
     /// Names that it asks for often.
     pub(crate) seats: Box<Seats>,
-    /// Pages of owners, by their place in the directory.
-    pub(crate) pages: RefCell<Vec<(u32, u32)>>,
+    /// Pages of owners, by their place in the directory; and which owners of them are free.
+    pub(crate) pages: RefCell<Vec<u32>>,
+    pub(crate) free: RefCell<Vec<u32>>,
     /// Requests to wake when the latch is open.
     pub(crate) to_wake: RefCell<Vec<u32>>,
     pub(crate) counters: Counters,
@@ -44,34 +47,55 @@ pub struct Session<M: ConstMachine = Native> {
 }
 
 impl<M: ConstMachine> Manager<M> {
-    /// Opens a session for this thread.
+    /// Opens a session for this thread. If all thread slots are held it sweeps first.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] if the region's thread slots are all held.
+    /// [`Error::Region`] if the region's thread slots are all held, and not by the dead; or by the
+    /// dead, in a region that this process [cannot sweep](Self::sweep).
     pub fn session(&self) -> Result<Session<M>, Error> {
-        let thread = self.inner.region.thread()?;
-        let weak = if self.inner.weak { self.inner.modes.weak_mask() } else { 0 };
-        Ok(Session {
-            manager: self.clone(),
-            thread,
-            blocks: self.inner.blocks.clone(),
-            weak,
-            keeps: self.inner.weak && self.inner.options.owner_locks.is_none(),
-            spare: Cell::new(0),
-            seats: Box::default(),
-            pages: RefCell::default(),
-            to_wake: RefCell::default(),
-            counters: Counters::default(),
-            waits: Box::default(),
-        })
+        let thread = match self.inner.region.thread() {
+            Err(full @ latchwork_region::Error::Threads(_)) => match self.sweep() {
+                Ok(_) => self.inner.region.thread()?,
+                Err(Error::Region(latchwork_region::Error::NoRepair(_))) => Err(full)?,
+                Err(error) => return Err(error),
+            },
+            thread => thread?,
+        };
+        Ok(Session::on(self, thread, false))
     }
 }
 
 impl<M: ConstMachine> Session<M> {
+    /// A session on this thread slot; a sweeper's, or a user's.
+    pub(crate) fn on(manager: &Manager<M>, thread: Thread<M>, sweeper: bool) -> Self {
+        let inner = &manager.inner;
+        Self {
+            manager: manager.clone(),
+            thread,
+            sweeper,
+            blocks: inner.blocks.clone(),
+            weak: if inner.weak { inner.modes.weak_mask() } else { 0 },
+            keeps: inner.weak && inner.options.owner_locks.is_none(),
+            spare: Cell::new(0),
+            seats: Box::default(),
+            pages: RefCell::default(),
+            free: RefCell::default(),
+            to_wake: RefCell::default(),
+            counters: Counters::default(),
+            waits: Box::default(),
+        }
+    }
+
     /// The manager that it works in.
     pub fn manager(&self) -> &Manager<M> {
         &self.manager
+    }
+
+    /// The thread slot that it works on, for the other layers that this thread uses: a sweep finds
+    /// by one slot all that the thread left.
+    pub fn thread(&self) -> &Thread<M> {
+        &self.thread
     }
 
     #[inline(always)]
@@ -130,7 +154,7 @@ impl<M: ConstMachine> Session<M> {
 
     /// An object's name, out of its cell.
     pub(crate) fn name_of(&self, offset: u32) -> Result<Vec<u8>, Error> {
-        let length = (get(&self.object(offset)?.info) & 0xffff) as usize;
+        let length = self.object(offset)?.name_length();
         let words = self.name_words(offset, length.div_ceil(8))?;
         Ok(name::read::<M>(words, length))
     }
@@ -144,7 +168,7 @@ impl<M: ConstMachine> Session<M> {
     pub(crate) fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
         let directory = self.region().resolve(self.inner().directory)?;
         let Some(entry) = directory.pages.get(place as usize) else { return Ok(None) };
-        // Acquire: synchronizes with the exchange in `claim_page`.
+        // Acquire: synchronizes with the exchange in `claim_page`, in `pages.rs`.
         match entry.load(Acquire) {
             0 => Ok(None),
             page => Ok(Some(self.region().resolve(Offset::from_raw(page))?)),
@@ -167,61 +191,6 @@ impl<M: ConstMachine> Session<M> {
                     .enumerate()
                     .map(move |(at, cell)| (place * OWNERS + at as u32, cell))
             })
-    }
-
-    /// A free owner cell of this session's.
-    pub(crate) fn free_owner(&self) -> Result<(u32, &OwnerCell<M>), Error> {
-        let mut pages = self.pages.borrow_mut();
-        for (place, hint) in pages.iter_mut() {
-            let Some(page) = self.page(*place)? else { continue };
-            for step in 0..OWNERS {
-                let at = (*hint + step) % OWNERS;
-                let cell = &page.owners[at as usize];
-                if get(&cell.state) == FREE {
-                    *hint = at;
-                    return Ok((*place * OWNERS + at, cell));
-                }
-            }
-        }
-        let place = self.claim_page()?;
-        pages.push((place, 0));
-        drop(pages);
-        let cell = self.owner_cell(place * OWNERS)?;
-        // The page was claimed above; a null entry there is a peer's doing.
-        cell.map(|cell| (place * OWNERS, cell)).ok_or(Error::Foreign)
-    }
-
-    /// Makes a page of owners this session's: one that nobody has, or a new one.
-    fn claim_page(&self) -> Result<u32, Error> {
-        let directory = self.region().resolve(self.inner().directory)?;
-        let me = self.thread.number() + 1;
-        let mut fresh = None;
-        for (place, entry) in directory.pages.iter().enumerate() {
-            // Acquire: synchronizes with the exchange below.
-            let seen = entry.load(Acquire);
-            if seen != 0 {
-                let page: &OwnerPage<M> = self.region().resolve(Offset::from_raw(seen))?;
-                // AcqRel: the owners are seen as the last session left them.
-                if get(&page.thread) == 0
-                    && page.thread.compare_exchange(0, me, AcqRel, Relaxed).is_ok()
-                {
-                    return Ok(place as u32);
-                }
-                continue;
-            }
-            let cell = match fresh.take() {
-                Some(cell) => cell,
-                None => self.thread.alloc::<OwnerPage<M>>()?,
-            };
-            put(&cell.thread, me);
-            // AcqRel: synchronizes with the Acquire in `page`.
-            if entry.compare_exchange(0, cell.offset().raw(), AcqRel, Acquire).is_ok() {
-                cell.publish();
-                return Ok(place as u32);
-            }
-            fresh = Some(cell);
-        }
-        Err(Error::Cap("owners", OWNERS * PAGES as u32))
     }
 
     /// Wakes those whose requests were decided, with no latch held.
@@ -250,15 +219,14 @@ impl<M: ConstMachine> Session<M> {
 
 impl<M: ConstMachine> Drop for Session<M> {
     fn drop(&mut self) {
-        for (place, _) in self.pages.take() {
+        for place in self.pages.take() {
             let Ok(Some(page)) = self.page(place) else { continue };
             let clean = (0..OWNERS).all(|at| {
                 let cell = &page.owners[at as usize];
                 get(&cell.state) == FREE || self.release_cell(place * OWNERS + at, cell).is_ok()
             });
             if clean {
-                // Release, in `put`: synchronizes with the exchange in `claim_page`.
-                put(&page.thread, 0);
+                let _ = self.free_page(place, page);
             }
         }
         let _ = self.free_spare();

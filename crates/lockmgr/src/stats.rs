@@ -5,7 +5,9 @@ use core::cell::Cell;
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
-use crate::layout::{FREE, ORPHANED, OWNERS, PARTITIONS, Spot, WEAK, WeakPage, get};
+use crate::layout::{
+    FREE, LIVE, OWNERS, PARTITIONS, Spot, WEAK, WeakPage, get, is_kept, thread_of,
+};
 use crate::mode::Mode;
 use crate::name;
 use crate::range_cell::told;
@@ -90,11 +92,11 @@ counters!(
     waited: waits,
     deadlock: deadlocks,
     softened: softened,
-    swept: swept,
     victim: victims,
     doomed: doomed,
     timed_out: timeouts,
     withdrawn: withdrawn,
+    swept: swept,
     orphaned: orphans,
 );
 
@@ -176,8 +178,13 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// How many owners there are, the dead that nobody met yet among them. Takes no latch.
-    pub fn owners(&self) -> usize {
-        self.each_owner().filter(|(_, cell)| get(&cell.state) != FREE).count()
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn owners(&self) -> Result<usize, Error> {
+        self.region().check()?;
+        Ok(self.each_owner().filter(|(_, cell)| get(&cell.state) != FREE).count())
     }
 
     /// Counts what lies in each partition that has objects, at an instant of its own.
@@ -222,8 +229,8 @@ impl<M: ConstMachine> Session<M> {
         totals.ranges = self.count_ranges()?;
         for (_, cell) in self.each_owner() {
             let state = get(&cell.state);
-            totals.owners += u64::from(state != FREE && state != ORPHANED);
-            totals.orphans += u64::from(state == ORPHANED);
+            totals.owners += u64::from(state == LIVE);
+            totals.orphans += u64::from(is_kept(state));
             if get(&cell.weak) != 0 {
                 let page: &WeakPage<M> =
                     self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
@@ -299,7 +306,7 @@ impl<M: ConstMachine> Session<M> {
         Ok(Row {
             owner: OwnerId { index, generation: get(&cell.generation) },
             label: String::from_utf8_lossy(&label[..length]).into_owned(),
-            thread: thread.checked_sub(1).filter(|_| get(&cell.state) != ORPHANED),
+            thread: thread_of(thread, get(&cell.state)),
             object: Vec::new(),
             held: None,
             wanted: None,

@@ -172,7 +172,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
 
     /// Whether the cell of an idle object has room for a name, and not far too much.
     fn fits(&self, object: &Small<M>, name: &Name<'_>) -> bool {
-        tier_of(get(&object.info) as usize & 0xffff) == tier_of(name.bytes.len())
+        tier_of(object.name_length()) == tier_of(name.bytes.len())
     }
 
     fn baptise(&self, at: u32, name: &Name<'_>) -> Result<(), Error> {
@@ -326,7 +326,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         put(link, get(&object.next));
         put(&self.objects, get(&self.objects).wrapping_sub(1));
         self.session.point("object unlinked");
-        let length = get(&object.info) as usize & 0xffff;
+        let length = object.name_length();
         self.session.free_object(at, length)
     }
 
@@ -371,7 +371,7 @@ impl<M: ConstMachine> crate::Session<M> {
         object: &Small<M>,
         name: &[u8],
     ) -> Result<bool, Error> {
-        if (get(&object.info) & 0xffff) as usize != name.len() {
+        if object.name_length() != name.len() {
             return Ok(false);
         }
         let words = name.len().div_ceil(8);

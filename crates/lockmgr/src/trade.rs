@@ -4,16 +4,16 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::latch::Latched;
-use crate::layout::{Spot, get, put};
+use crate::layout::{MOVED, Spot, get, put};
 use crate::mode::Mode;
 use crate::owner::Owner;
 use crate::queue::State;
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Gives one lock to another owner of the same session, with its count; no third owner can
-    /// come in between. What both hold is held in the mode that
-    /// [`Modes::convert`](crate::Modes::convert) makes of the two. The limit of locks per owner
-    /// does not count here. Berkeley DB (5.3) has it as `DB_LOCK_TRADE`.
+    /// Gives one lock to another owner of the same session, with its count, which is added to the
+    /// other's and may pass 65,535 so; no third owner can come in between. What both hold is held
+    /// in the mode that [`Modes::convert`](crate::Modes::convert) makes of the two. The limit of
+    /// locks per owner does not count here. Berkeley DB (5.3) has it as `DB_LOCK_TRADE`.
     ///
     /// Neither may wait: a lock that comes to one who waits could close a ring that no search would
     /// find. Should the process die in between, both are released together, or are orphans
@@ -23,18 +23,17 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`]; [`Error::NotGranted`] if a third owner, of the family of one of the two,
-    /// holds what the other may not hold beside it; [`Error::Family`] if the sessions differ;
-    /// [`Error::Waiting`] if either waits; [`Error::Name`], [`Error::Region`]. Then it is held as
-    /// before.
+    /// [`Error::NotHeld`]; [`Error::Count`] if the counts together reach 2^31;
+    /// [`Error::NotGranted`] if a third owner, of the family of one of the two, holds what the
+    /// other may not hold beside it; [`Error::Family`] if the sessions differ; [`Error::Waiting`]
+    /// if either waits; [`Error::Name`], [`Error::Region`]. Then it is held as before.
     pub fn trade(&self, name: &[u8], to: &Owner<'_, M>) -> Result<(), Error> {
         let session = self.session;
         if !core::ptr::eq(session, to.session) {
             return Err(Error::Family);
         }
-        if self.pending.get() != 0 || to.pending.get() != 0 {
-            return Err(Error::Waiting);
-        }
+        self.at_rest()?;
+        to.at_rest()?;
         let name = session.named(name)?;
         let spot = Spot::of(name.hash);
         let latched = session.latch(spot.partition)?;
@@ -88,6 +87,11 @@ impl<M: ConstMachine> Owner<'_, M> {
             latched.link_front(object, new, request, held.mode)?;
         } else {
             let theirs = session.request(theirs)?;
+            // Both are below `MOVED`, so the sum is a number.
+            let count = theirs.count() + mine.count();
+            if count >= MOVED {
+                return Err(Error::Count);
+            }
             let old = State::of(get(&theirs.state)).mode;
             let made = session.modes().convert(old, held.mode);
             if made != old {
@@ -97,7 +101,6 @@ impl<M: ConstMachine> Owner<'_, M> {
                 }
                 latched.set(object, theirs, State::held(made));
             }
-            let count = (theirs.count() + mine.count()).min(0xffff);
             put(&theirs.count, count);
         }
         session.point("lock traded");

@@ -117,7 +117,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         clash: u16,
     ) -> Result<(Option<u32>, u32), Error> {
         let (mut exact, mut before, mut blocker) = (0, 0, None);
-        let converting = get(&object.info) >> 16 != 0;
+        let families = self.session.inner().has_families()?;
+        let converting = object.conversions() != 0;
         let from = if converting { get(&object.head) } else { get(&object.first) };
         for each in self.requests_from(from) {
             let (at, request, state) = each?;
@@ -127,6 +128,11 @@ impl<M: ConstMachine> Latched<'_, M> {
             exact |= state.want.bit();
             if state.want.bit() & clash == 0 || before != 0 {
                 continue;
+            }
+            if !families {
+                // The first one decides, and the mask is as good as it was: a queue costs each
+                // newcomer a look at its head.
+                return Ok((Some(get(&request.owner)), 0));
             }
             if self.yields(object, state.want, owner)? {
                 // Converting ones are not in order; rule 2 lets them go first anyway.
@@ -142,7 +148,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Grants what can be granted, by the rules above. Called after every release.
     #[inline]
     pub(crate) fn advance(&self, object: &Small<M>) -> Result<(), Error> {
-        if get(&object.first) == 0 && get(&object.info) >> 16 == 0 {
+        if get(&object.first) == 0 && object.conversions() == 0 {
             return Ok(());
         }
         self.advance_slow(object)
@@ -152,8 +158,9 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline(never)]
     fn advance_slow(&self, object: &Small<M>) -> Result<(), Error> {
         let modes = self.session.modes();
+        let families = self.session.inner().has_families()?;
         let mut blocked = 0u16;
-        if get(&object.info) >> 16 != 0 {
+        if object.conversions() != 0 {
             for (_, (at, request, state)) in self.converting(object)? {
                 if self.stopped(object, get(&request.owner), state.want)?.is_none() {
                     self.grant(object, at, request, state)?;
@@ -162,7 +169,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 }
             }
         }
-        let mut first = 0;
+        let (mut first, mut denied, mut exact) = (0, 0u16, blocked);
         for each in self.requests_from(get(&object.first)) {
             let (at, request, state) = each?;
             if state.status != status::WAITING {
@@ -177,16 +184,21 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
             first = if first == 0 { at } else { first };
             blocked |= state.want.bit();
-            // Once every wish that there is clashes with one before it, the rest stays; but for
-            // those with ancestors, which `still_behind` lets pass: nobody else would ever.
+            denied |= state.want.bit();
+            exact |= state.want.bit();
+            // What stops one waiter stops all others of its mode, as does a wish before them that
+            // clashes. Once that is so of every wish that there is, the rest stays; but for those
+            // with ancestors, which may pass: nobody else would let them ever.
             let wishes = (get(&object.masks) >> 16) as u16;
-            if modes.each().all(|m| wishes & m.bit() == 0 || modes.clash(m) & blocked != 0)
-                && !self.session.inner().has_families()?
-            {
-                break;
+            let stays = |m: Mode| modes.clash(m) & blocked | m.bit() & denied != 0;
+            if !families && modes.each().all(|m| wishes & m.bit() == 0 || stays(m)) {
+                put(&object.first, first);
+                return Ok(());
             }
         }
         put(&object.first, first);
+        // All were looked at: a mode that nobody waits for any more makes nobody look again.
+        put(&object.masks, get(&object.masks) & 0xffff | u32::from(exact) << 16);
         Ok(())
     }
 
@@ -212,7 +224,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         wish: State,
     ) -> Result<(), Error> {
         let mut turn = 1;
-        if get(&object.info) >> 16 != 0 {
+        if object.conversions() != 0 {
             let last = self.converting(object)?.last().map_or(0, |last| last.0);
             turn = last.saturating_add(1);
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Spin, Word};
 
-use crate::layout::{LIVE, get, put, status};
+use crate::layout::{LIVE, OwnerCell, get, put, status};
 use crate::owner::{Owner, OwnerId, reason, reason_number};
 use crate::queue::State;
 use crate::session::Session;
@@ -37,12 +37,31 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// is withdrawn then; what was held before is held still.
     pub fn finish(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         if self.pending.get() == 0 {
-            return Ok(());
+            return Ok(self.session.region().check()?);
         }
+        self.until_decided(deadline).unwrap_or_else(|error| self.give_up(error))
+    }
+
+    /// Withdraws a request that cannot be looked after any more, and says why; a success if it was
+    /// granted meanwhile.
+    pub(crate) fn give_up(&self, error: Error) -> Result<(), Error> {
+        if self.pending.get() == 0 {
+            // The request has ended already, and the error says how.
+            return Err(error);
+        }
+        match self.withdraw(Outcome::Withdrawn) {
+            Ok(false) => Ok(()),
+            // A request that was refused meanwhile is gone, too.
+            Ok(true) | Err(_) => Err(error),
+        }
+    }
+
+    /// Waits; an error of its own if the wait cannot go on.
+    fn until_decided(&self, deadline: Option<Deadline>) -> Result<Result<(), Error>, Error> {
         let mut spin = Spin::<M>::new(M::SPIN_NS);
         loop {
             if let Some(end) = self.poll()? {
-                return end;
+                return Ok(end);
             }
             if !spin.again() {
                 break;
@@ -51,30 +70,27 @@ impl<M: ConstMachine> Owner<'_, M> {
         let word = &self.session.request(self.pending.get())?.state;
         let mut nap = self.session.inner().options.detect_after;
         let (mut naps, mut again) = (0u32, false);
+        let mut since = get(&self.cell.since);
         loop {
             // Acquire: as in `poll`.
             let seen = word.load(Acquire);
             if State::of(seen).waits() {
-                let mut until = self.session.after(nap);
-                if let Some(deadline) = deadline
-                    && (deadline.clock != until.clock || deadline.at < until.at)
-                {
-                    until = deadline;
-                }
-                M::wait(word, seen, Some(until));
+                M::wait(word, seen, Some(self.session.nap_until(nap, deadline)));
             }
             if let Some(end) = self.poll()? {
-                return end;
+                return Ok(end);
             }
             if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
                 let gone = self.withdraw(Outcome::TimedOut)?;
-                return if gone { Err(Error::TimedOut) } else { Ok(()) };
+                return Ok(if gone { Err(Error::TimedOut) } else { Ok(()) });
             }
             if nap >= NAP_DEATHS {
                 self.session.sweep_sometimes()?;
             }
-            if again || naps < 2 || naps.is_multiple_of(DETECT_EVERY) {
-                again = self.session.detect_from(self.index)?;
+            if (again || naps < 2 || naps.is_multiple_of(DETECT_EVERY)) && self.may_be_awaited()? {
+                let looked = self.session.now();
+                again = self.session.detect_from(self.index, since, deadline)?;
+                since = if again { since } else { looked };
             }
             naps += 1;
             nap = (nap * 2).min(NAP_MAX);
@@ -88,6 +104,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// [`Error::Region`] if it cannot look. The outcome has errors of its own.
     pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
+        self.session.region().check()?;
         let at = self.pending.get();
         if at == 0 {
             return Ok(Some(Ok(())));
@@ -114,7 +131,8 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.wait_ended(Outcome::Granted);
             return Ok(Some(Ok(())));
         }
-        let end = self.verdict(state.why)?;
+        // A report that cannot be read is the end, too: the request goes in any case.
+        let end = self.verdict(state.why).unwrap_or_else(|error| error);
         if state.status == status::HELD {
             let latched = self.session.latch(get(&request.partition))?;
             let object = self.session.object(get(&request.object))?;
@@ -140,6 +158,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     fn withdraw(&self, outcome: Outcome) -> Result<bool, Error> {
+        self.session.region().check()?;
         let at = self.pending.get();
         if at == 0 {
             return Ok(false);
@@ -190,6 +209,30 @@ impl<M: ConstMachine> Session<M> {
         self.doom(owner.index, Reason::Killed)
     }
 
+    /// When a nap ends: no later than a deadline, by whatever clock that is read.
+    ///
+    /// A deadline of the wall's clock may be set further away while somebody sleeps towards it. So
+    /// it ends a nap if it is nearer now, and is no reason for a longer one.
+    pub(crate) fn nap_until(&self, nap: Duration, deadline: Option<Deadline>) -> Deadline {
+        let until = self.after(nap);
+        match deadline {
+            Some(deadline) if deadline.clock == until.clock => {
+                Deadline { at: until.at.min(deadline.at), ..until }
+            }
+            Some(deadline) => {
+                let left = deadline.at.saturating_sub(M::now(deadline.clock));
+                self.after(nap.min(Duration::from_nanos(left)))
+            }
+            None => until,
+        }
+    }
+
+    /// Forgets that an owner was told to fail, and why.
+    pub(crate) fn pardon(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+        put(&cell.doom, 0);
+        self.drop_verdict(cell)
+    }
+
     pub(crate) fn doom(&self, index: u32, why: Reason) -> Result<(), Error> {
         let Some(cell) = self.owner_cell(index)? else { return Ok(()) };
         put(&cell.doom, reason_number(why));
@@ -232,7 +275,11 @@ impl<M: ConstMachine> Session<M> {
         if now.wrapping_sub(seen) >= SWEEP_EVERY
             && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
         {
-            self.sweep()?;
+            match self.sweep() {
+                // Another process is to sweep, that knows all layers.
+                Err(Error::Region(latchwork_region::Error::NoRepair(_))) => {}
+                end => drop(end?),
+            }
         }
         Ok(())
     }

@@ -14,6 +14,8 @@ pub const WAIT_CLASSES: usize = 40;
 /// [merged](Self::merge) into one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Waits {
+    /// The set of the modes that were counted, in the high bits of a mode; none before the first.
+    set: Option<u8>,
     counts: [[u64; WAIT_CLASSES]; MODES_MAX],
     sums: [u64; MODES_MAX],
     longest: [u64; MODES_MAX],
@@ -29,16 +31,18 @@ impl Waits {
     /// No waits.
     pub const fn new() -> Self {
         Self {
+            set: None,
             counts: [[0; WAIT_CLASSES]; MODES_MAX],
             sums: [0; MODES_MAX],
             longest: [0; MODES_MAX],
         }
     }
 
-    /// Counts a wait of so many nanoseconds. One for a mode that no set can have is not counted.
+    /// Counts a wait of so many nanoseconds. One for a mode of another set than the first one's is
+    /// not counted.
     pub fn add(&mut self, mode: Mode, ns: u64) {
-        let at = usize::from(mode.0);
-        if at < MODES_MAX {
+        let at = mode.at();
+        if *self.set.get_or_insert(mode.0 & !15) == mode.0 & !15 {
             self.counts[at][class(ns)] += 1;
             self.sums[at] = self.sums[at].saturating_add(ns);
             self.longest[at] = self.longest[at].max(ns);
@@ -46,7 +50,10 @@ impl Waits {
     }
 
     /// Adds another's waits.
+    ///
+    /// Those of another set of modes are added by number.
     pub fn merge(&mut self, other: &Self) {
+        self.set = self.set.or(other.set);
         for (counts, more) in self.counts.iter_mut().flatten().zip(other.counts.iter().flatten()) {
             *counts += more;
         }
@@ -58,9 +65,16 @@ impl Waits {
         }
     }
 
+    /// Where a mode is counted; nowhere if it is of another set.
+    fn place(&self, mode: Mode) -> Option<usize> {
+        (self.set == Some(mode.0 & !15)).then(|| mode.at())
+    }
+
     /// Modes that somebody waited for.
     pub fn modes(&self) -> impl Iterator<Item = Mode> {
-        (0..MODES_MAX as u8).map(Mode).filter(|mode| self.count(*mode) != 0)
+        let set = self.set.unwrap_or(0);
+        let all = (0..MODES_MAX as u8).map(move |number| Mode::of(set, number));
+        all.filter(|mode| self.count(*mode) != 0)
     }
 
     /// Waits for a mode.
@@ -70,17 +84,17 @@ impl Waits {
 
     /// Waits for a mode, by class.
     pub fn classes(&self, mode: Mode) -> [u64; WAIT_CLASSES] {
-        self.counts.get(usize::from(mode.0)).copied().unwrap_or([0; WAIT_CLASSES])
+        self.place(mode).map_or([0; WAIT_CLASSES], |at| self.counts[at])
     }
 
     /// Nanoseconds that requests for a mode waited, all together.
     pub fn sum(&self, mode: Mode) -> u64 {
-        self.sums.get(usize::from(mode.0)).copied().unwrap_or(0)
+        self.place(mode).map_or(0, |at| self.sums[at])
     }
 
     /// The longest wait for a mode, in nanoseconds.
     pub fn longest(&self, mode: Mode) -> u64 {
-        self.longest.get(usize::from(mode.0)).copied().unwrap_or(0)
+        self.place(mode).map_or(0, |at| self.longest[at])
     }
 
     /// A length in nanoseconds that this share of the waits for a mode did not exceed: the end of
@@ -108,7 +122,7 @@ impl fmt::Debug for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let modes = self.modes().map(|mode| {
             let classes = self.classes(mode).into_iter().enumerate().filter(|(_, n)| *n != 0);
-            (mode.0, classes.collect::<Vec<_>>())
+            (mode.number(), classes.collect::<Vec<_>>())
         });
         f.debug_map().entries(modes).finish()
     }

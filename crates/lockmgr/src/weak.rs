@@ -5,7 +5,7 @@
 //!
 //! # The bias
 //!
-//! Names share 261,632 *biases* by their hash. One that is open has weak locks on these names in their
+//! Names share 261,632 *biases* by their hash. They begin closed. One that is open has weak locks on these names in their
 //! owners' pages, and strong ones are not to be had. While it is closed all locks on these names are
 //! in the table. (The third state is in `kept.rs`.) Every change adds to it, so a weak lock's entry
 //! notes the bias under which it was taken, and **counts only while the bias has that value**.
@@ -194,6 +194,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         {
             return Taken::No;
         }
+        self.note_filter(spot);
         // Relaxed: the entry is free, and read by nobody until its state says otherwise.
         page.hashes[free].store(name.hash, Relaxed);
         name.write(&page.names[free]);
@@ -221,7 +222,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return self.weak_undo(spot, at, old);
         }
         let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
-        let seen = get(bias);
+        let mut seen = get(bias);
+        let inner = self.session.inner();
+        if seen == 0 && inner.options.opens_early && inner.weak {
+            seen = self.session.latch(spot.partition)?.open_first(name, spot.bias)?;
+        }
         if !Bias(seen).is_open() || name.bytes.len() > LENGTH_MAX || !self.has_page()? {
             return Ok(false);
         }
@@ -362,7 +367,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let object_at = latched.find(&name)?;
         let moved = match object_at {
             0 => 0,
-            _ => latched.moved_of(object_at, self.index)?,
+            _ => latched.moved_of(page, at, object_at, self.index)?,
         };
         if moved == 0 {
             put(&page.states[at], Entry { count: 0, ..entry }.word());
@@ -399,6 +404,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.session.thread.free(Offset::<Request<M>>::from_raw(moved))?;
         }
         put(&page.states[at], Entry { count: 0, ..entry }.word());
+        put(&page.moved[at], 0);
         self.mark_entry(at, false);
         Ok(())
     }

@@ -93,7 +93,7 @@ impl<M: ConstMachine> Region<M> {
                 units[unit as usize] = if used { IN_USE } else { FREE };
             }
         }
-        for number in 0..self.threads_high() {
+        for number in self.used_slots() {
             let slot = self.thread_slot(number);
             for (class, list) in slot.lists.iter().enumerate() {
                 self.follow(list.head.load(Relaxed), class, &mut units, &sizes, &mut audit);

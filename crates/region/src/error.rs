@@ -5,6 +5,8 @@ use core::fmt;
 use latchwork_machine::AttachError;
 use rustix::io::Errno;
 
+use crate::Layer;
+
 /// Why a region could not be made, opened or used. Nothing is changed when one is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,6 +21,9 @@ pub enum Error {
     ReadOnly,
     /// The filesystem is full.
     NoSpace,
+    /// The file may not become so large: this process's limit (`RLIMIT_FSIZE`), or the
+    /// filesystem's.
+    FileLimit,
     /// The filesystem cannot map files, shared and writable.
     NoMmap,
     /// The filesystem cannot set space aside (`fallocate`), so a full disk would kill the process.
@@ -89,6 +94,15 @@ pub enum Error {
     InHand(u32),
     /// The slot belongs to a region that is only looked at.
     View,
+    /// A word or a value beyond the end of an area: its number, counted in words.
+    OutOfArea(u64),
+    /// The file that has an area's name is no area, or another region's.
+    ForeignArea,
+    /// This layer lives in the region, and this process has no repair for it: it may not free what
+    /// the dead left.
+    NoRepair(Layer),
+    /// This layer could not put right what a dead thread left.
+    Repair(Layer),
     /// The table of waiter slots is not one.
     Waiters(AttachError),
     /// The system said no in a way that has no name here.
@@ -108,7 +122,8 @@ impl Error {
             Errno::EXIST => Self::Exists,
             Errno::ACCESS | Errno::PERM => Self::Permission,
             Errno::ROFS => Self::ReadOnly,
-            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Self::NoSpace,
+            Errno::NOSPC | Errno::DQUOT => Self::NoSpace,
+            Errno::FBIG => Self::FileLimit,
             Errno::LOOP => Self::Symlink,
             Errno::ISDIR | Errno::NXIO => Self::NotRegular,
             _ => Self::System { call, errno: errno.raw_os_error() },
@@ -124,6 +139,9 @@ impl fmt::Display for Error {
             Self::Permission => f.write_str("no permission"),
             Self::ReadOnly => f.write_str("the filesystem is read-only"),
             Self::NoSpace => f.write_str("the filesystem is full"),
+            Self::FileLimit => {
+                f.write_str("the file may not become so large (RLIMIT_FSIZE, or the filesystem)")
+            }
             Self::NoMmap => f.write_str("the filesystem cannot map files for sharing"),
             Self::NoFallocate => f.write_str("the filesystem cannot set space aside (fallocate)"),
             Self::NoLocks => f.write_str("the filesystem has no open-file-description locks"),
@@ -157,6 +175,12 @@ impl fmt::Display for Error {
             Self::NotInUse(unit) => write!(f, "the cell at offset {unit} is not in use"),
             Self::InHand(n) => write!(f, "{n} cells in hand: publish or drop one first"),
             Self::View => f.write_str("the region is open to be looked at, not to be used"),
+            Self::OutOfArea(word) => write!(f, "word {word} lies beyond the end of the area"),
+            Self::ForeignArea => f.write_str("the file is no area, or another region's"),
+            Self::NoRepair(layer) => {
+                write!(f, "the region has a {layer}, which this process does not know to repair")
+            }
+            Self::Repair(layer) => write!(f, "the {layer} could not repair what a death left"),
             Self::Waiters(error) => write!(f, "waiter slots: {error}"),
             Self::System { call, errno } => write!(f, "{call} failed with errno {errno}"),
         }

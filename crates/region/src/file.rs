@@ -23,6 +23,13 @@ const FLAGS: OFlags =
 /// The file must be regular, have one name, belong to this user unless `mode` lets others in, and
 /// have no permission that `mode` has not. A last part that is a symbolic link is not followed.
 pub(crate) fn open(path: &Path, mode: u32, write: bool) -> Result<(File, Header), Error> {
+    let (file, found) = open_checked(path, mode, write)?;
+    let header = read_header(&file, found)?;
+    Ok((file, header))
+}
+
+/// Opens a file that may be mapped: all that [`open`] checks but its bytes. Returns its length.
+pub(crate) fn open_checked(path: &Path, mode: u32, write: bool) -> Result<(File, u64), Error> {
     let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
     let fd = rustix::fs::open(path, FLAGS | access, Mode::empty());
     let file = File::from(fd.map_err(|e| Error::of("open", e))?);
@@ -41,8 +48,7 @@ pub(crate) fn open(path: &Path, mode: u32, write: bool) -> Result<(File, Header)
     if stat.st_mode & 0o777 & !(mode | 0o600) != 0 {
         return Err(Error::TooOpen(stat.st_mode & 0o777));
     }
-    let header = read_header(&file, stat.st_size as u64)?;
-    Ok((file, header))
+    Ok((file, stat.st_size as u64))
 }
 
 /// Reads, not maps: a file that shrinks meanwhile is an error here and no signal.
@@ -66,8 +72,11 @@ fn read_header(file: &File, found: u64) -> Result<Header, Error> {
 /// A region's file before it has its name.
 pub(crate) struct Fresh {
     pub(crate) header: Header,
-    temporary: Option<PathBuf>,
+    pub(crate) name: FreshName,
 }
+
+/// What a file without its name has meanwhile: none, or one that nobody looks for.
+pub(crate) struct FreshName(Option<PathBuf>);
 
 /// Makes a file of the first length, with a header, to be linked to a path where there is nothing.
 pub(crate) fn create(path: &Path, options: &Options) -> Result<(File, Fresh), Error> {
@@ -80,14 +89,10 @@ pub(crate) fn create(path: &Path, options: &Options) -> Result<(File, Fresh), Er
     if path.symlink_metadata().is_ok() {
         return Err(Error::Exists);
     }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let (fd, temporary) = nameless(folder, path, creation as u64)?;
-    let (file, fresh) = (File::from(fd), Fresh { header, temporary });
-    fill(&file, &header, options.mode)?;
-    Ok((file, fresh))
+    let (file, name) = Fresh::file(path)?;
+    let bytes = header.encode();
+    fill(&file, header.first_length(), &bytes, options.mode)?;
+    Ok((file, Fresh { header, name }))
 }
 
 /// 16 bytes that nobody else has.
@@ -99,9 +104,21 @@ pub(crate) fn random() -> Result<u128, Error> {
 }
 
 impl Fresh {
+    /// A new file, to be given the name `path` once it is filled in.
+    pub(crate) fn file(path: &Path) -> Result<(File, FreshName), Error> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let (fd, temporary) = nameless(folder, path, random()? as u64)?;
+        Ok((File::from(fd), FreshName(temporary)))
+    }
+}
+
+impl FreshName {
     /// Gives the file its name, unless there is one of that name.
     pub(crate) fn link(mut self, file: &File, path: &Path) -> Result<(), Error> {
-        let done = match &self.temporary {
+        let done = match &self.0 {
             None => {
                 let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
                 rustix::fs::linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW)
@@ -109,14 +126,14 @@ impl Fresh {
             Some(name) => rustix::fs::renameat_with(CWD, name, CWD, path, RenameFlags::NOREPLACE),
         };
         done.map_err(|e| Error::of("link", e))?;
-        self.temporary = None;
+        self.0 = None;
         Ok(())
     }
 }
 
-impl Drop for Fresh {
+impl Drop for FreshName {
     fn drop(&mut self) {
-        if let Some(name) = &self.temporary {
+        if let Some(name) = &self.0 {
             let _ = rustix::fs::unlink(name);
         }
     }
@@ -138,11 +155,12 @@ fn nameless(folder: &Path, path: &Path, id: u64) -> Result<(OwnedFd, Option<Path
     Ok((fd, Some(name.into())))
 }
 
-fn fill(file: &File, header: &Header, mode: u32) -> Result<(), Error> {
-    extend(file, 0, header.first_length())?;
+/// Sets space aside for a new file's first length, and writes its header and its mode.
+pub(crate) fn fill(file: &File, length: u64, header: &[u8], mode: u32) -> Result<(), Error> {
+    extend(file, 0, length)?;
     let written = file
-        .write_all_at(&header.first_length().to_ne_bytes(), LIVE_AT as u64)
-        .and_then(|()| file.write_all_at(&header.encode(), 0));
+        .write_all_at(&length.to_ne_bytes(), LIVE_AT as u64)
+        .and_then(|()| file.write_all_at(header, 0));
     written.map_err(|e| {
         Error::of("write", Errno::from_raw_os_error(e.raw_os_error().unwrap_or(libc::EIO)))
     })?;

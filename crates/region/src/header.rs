@@ -27,7 +27,7 @@ pub(crate) const DEPOTS: usize = 8;
 pub(crate) const BLOCK: u64 = 1 << 16;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"latchrgn");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const ENDIAN: u32 = 0x0102_0304;
 /// The bytes that are read before anything is believed.
 pub(crate) const FIXED: usize = 80;
@@ -38,7 +38,9 @@ pub(crate) const DEPOTS_AT: usize = 4096;
 pub(crate) const WAITERS_AT: usize = 12_288;
 
 const PROCESSES_MAX: u32 = 4096;
-const THREADS_MAX: u32 = 1 << 15;
+const THREADS_MAX: u32 = (1 << 15) - SWEEPERS;
+/// Thread slots behind the others that only sweepers take, so that a full table can be swept.
+pub(crate) const SWEEPERS: u32 = 16;
 /// Offsets count 16 bytes in 32 bits.
 const LIMIT_MAX: u64 = 1 << 36;
 
@@ -47,7 +49,7 @@ const LIMIT_MAX: u64 = 1 << 36;
 pub struct Options {
     /// How many processes may have it open at a time: 1 to 4,096. A slot takes 128 bytes.
     pub processes: u32,
-    /// How many threads may be at work in it at a time: 1 to 32,768. A slot takes 512 bytes.
+    /// How many threads may be at work in it at a time: 1 to 32,752. A slot takes 768 bytes.
     pub threads: u32,
     /// How many threads may wait for latches in it at a time: 1 to 65,535, 64 bytes each.
     pub waiters: u32,
@@ -75,7 +77,11 @@ pub(crate) struct Live<M: Machine> {
     pad1: [M::AtomicU64; 7],
     /// Thread slots from here on were never used.
     pub(crate) high: M::AtomicU32,
-    pad2: [M::AtomicU32; 15],
+    /// The same of the slots for sweepers, counted from the first of them.
+    pub(crate) sweepers: M::AtomicU32,
+    /// By bit, the layers that live here; see `layer.rs`.
+    pub(crate) layers: M::AtomicU32,
+    pad2: [M::AtomicU32; 13],
     pub(crate) roots: [M::AtomicU64; ROOTS],
 }
 
@@ -135,7 +141,7 @@ impl Header {
     }
 
     pub(crate) fn heap_at(&self) -> u64 {
-        up(self.threads_at() + u64::from(self.threads) * THREAD_BYTES as u64, BLOCK)
+        up(self.threads_at() + u64::from(self.threads + SWEEPERS) * THREAD_BYTES as u64, BLOCK)
     }
 
     /// The length that follows `length` as a region grows: by an eighth, by 1 to 256 MiB.

@@ -33,7 +33,9 @@
 //! | `region` | resolving and growing it, and who is in it |
 //! | `thread` | [`Thread`]: a claimed thread slot |
 //! | `slab` | allocating and freeing cells |
-//! | `sweep` | finding the dead, and putting right what they left |
+//! | `sweep` | finding the dead, and putting right their lists of cells |
+//! | `area` | [`Area`]: a long run of words beside the region |
+//! | `layer`, `repair` | which layers live in a region; a sweep, in which each repairs its part |
 //! | `audit` | counting every cell |
 //!
 //! No bytes of a region are trusted. Numbers read from one are checked before they are used, and
@@ -44,30 +46,36 @@
 
 #![warn(clippy::all)]
 
+mod area;
 mod audit;
 mod copied;
 mod error;
 mod file;
 mod header;
+mod layer;
 mod memory;
 mod open;
 mod pinned;
 mod places;
 mod plain;
 mod region;
+mod repair;
 mod slab;
 mod slots;
 mod sweep;
 mod thread;
 mod token;
 
+pub use crate::area::{Area, AreaOptions};
 pub use crate::audit::{Audit, Count};
 pub use crate::error::Error;
 pub use crate::header::{CLASSES, Options, ROOTS};
+pub use crate::layer::Layer;
 pub use crate::pinned::Pinned;
 pub use crate::plain::{Offset, Plain};
 pub use crate::region::Region;
+pub use crate::repair::Repair;
 pub use crate::slab::Cell;
-pub use crate::slots::{INTENT_WORDS, ProcessInfo, ThreadInfo};
+pub use crate::slots::{INTENT_WORDS, LAYER_WORDS, ProcessInfo, ThreadInfo};
 pub use crate::sweep::{Dead, Fate, InHand};
 pub use crate::thread::Thread;

@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::File;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_machine::{ConstMachine, Word};
 use rustix::fs::FallocateFlags;
@@ -27,6 +27,9 @@ enum Kind<M: ConstMachine> {
     Anonymous,
     /// A file, shared with whoever maps it.
     File(Tokens),
+    /// A file beside a region's, without locks of its own; mapped without the right to write if
+    /// it is only looked at.
+    Beside { file: File, write: bool },
     /// A file that is looked at: private pages, with copies of its blocks.
     View(Copied<M>),
 }
@@ -38,6 +41,9 @@ struct Local<M: ConstMachine> {
     mapped: M::AtomicU64,
 }
 
+/// The memory of an area, and the area's name.
+pub(crate) type Named<M> = (&'static str, Arc<Memory<M>>);
+
 /// Addresses, and the bytes behind some of them.
 pub(crate) struct Memory<M: ConstMachine> {
     base: *mut u8,
@@ -46,6 +52,10 @@ pub(crate) struct Memory<M: ConstMachine> {
     kind: Kind<M>,
     /// Bytes from the base with rights; held while this process maps more.
     mapping: Mutex<u64>,
+    /// Whether huge pages are asked for.
+    pub(crate) huge: bool,
+    /// The areas that were made in memory of this process, by name.
+    pub(crate) areas: Mutex<Vec<Named<M>>>,
 }
 
 // SAFETY: the pointers are to memory that it owns and that is accessed by atomics.
@@ -54,6 +64,9 @@ unsafe impl<M: ConstMachine> Send for Memory<M> {}
 unsafe impl<M: ConstMachine> Sync for Memory<M> {}
 
 const ALIGN: usize = 1 << 16;
+
+/// The size of a huge page on most systems.
+const HUGE: usize = 1 << 21;
 
 fn heap_layout(bytes: usize) -> Result<Layout, Error> {
     Layout::from_size_align(bytes, ALIGN).map_err(|_| Error::TooLarge(bytes as u64))
@@ -77,6 +90,17 @@ fn reserve(bytes: usize) -> Result<*mut u8, Error> {
     base.map(|base| base.cast()).map_err(|_| Error::TooLarge(bytes as u64))
 }
 
+/// Sets addresses aside that begin where a huge page can, so that what is mapped from the start
+/// of a file on can be made of huge pages.
+fn reserve_aligned(bytes: usize) -> Result<*mut u8, Error> {
+    let whole = bytes.checked_add(HUGE).ok_or(Error::TooLarge(bytes as u64))?;
+    let start = reserve(whole)?;
+    let skip = start.addr().next_multiple_of(HUGE) - start.addr();
+    unmap(start, skip);
+    unmap(start.wrapping_add(skip + bytes), HUGE - skip);
+    Ok(start.wrapping_add(skip))
+}
+
 /// A page that the child of a fork finds zeroed.
 fn local_page<M: ConstMachine>() -> Result<*mut Local<M>, Error> {
     let (bytes, rights) = (page_size() as usize, ProtFlags::READ | ProtFlags::WRITE);
@@ -97,7 +121,7 @@ impl<M: ConstMachine> Memory<M> {
         let base = allocate(reserved)?;
         // SAFETY: the layout is a page's worth and not empty; zero is a value of the word.
         let local = unsafe { alloc_zeroed(local_layout()) }.cast::<Local<M>>();
-        let memory = Self { base, reserved, local, kind: Kind::Heap, mapping: Mutex::new(0) };
+        let memory = Self::new(base, reserved, local, Kind::Heap);
         memory.local().mapped.store(reserved as u64, Relaxed);
         Ok(memory)
     }
@@ -118,11 +142,31 @@ impl<M: ConstMachine> Memory<M> {
         Self::set_aside(reserved, Kind::View(Copied::new(file, reserved, fixed)))
     }
 
+    /// Memory of this process alone, of the kind that this one is.
+    pub(crate) fn like(&self, reserved: usize) -> Result<Self, Error> {
+        if let Kind::Heap = self.kind { Self::heap(reserved) } else { Self::anonymous(reserved) }
+    }
+
+    /// How many addresses were set aside.
+    pub(crate) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    /// A file beside a region's.
+    pub(crate) fn beside(reserved: usize, file: File, write: bool) -> Result<Self, Error> {
+        Self::set_aside(reserved, Kind::Beside { file, write })
+    }
+
     fn set_aside(reserved: usize, kind: Kind<M>) -> Result<Self, Error> {
         let local = local_page()?;
-        let base = reserve(reserved);
+        let base = reserve_aligned(reserved);
         let base = base.inspect_err(|_| unmap(local.cast(), page_size() as usize))?;
-        Ok(Self { base, reserved, local, kind, mapping: Mutex::new(0) })
+        Ok(Self::new(base, reserved, local, kind))
+    }
+
+    fn new(base: *mut u8, reserved: usize, local: *mut Local<M>, kind: Kind<M>) -> Self {
+        let (mapping, areas) = (Mutex::new(0), Mutex::new(Vec::new()));
+        Self { base, reserved, local, kind, mapping, huge: false, areas }
     }
 
     #[inline(always)]
@@ -162,8 +206,27 @@ impl<M: ConstMachine> Memory<M> {
         match &self.kind {
             Kind::File(tokens) => Some(tokens.file()),
             Kind::View(copied) => Some(&copied.file),
+            Kind::Beside { file, .. } => Some(file),
             Kind::Heap | Kind::Anonymous => None,
         }
+    }
+
+    /// Gives the memory behind the bytes from `from` to `to` back to the system: they stay mapped,
+    /// and read zero. What is stored there later takes memory anew.
+    pub(crate) fn punch(&self, from: u64, to: u64) -> Result<(), Error> {
+        let at = self.base.wrapping_add(from as usize).cast();
+        let length = (to - from) as usize;
+        let done = match &self.kind {
+            Kind::Heap => return Ok(()),
+            Kind::View(_) | Kind::Beside { write: false, .. } => return Err(Error::View),
+            // SAFETY: the caller checked that the range is mapped; it stays so.
+            Kind::Anonymous => unsafe { rustix::mm::madvise(at, length, Advice::LinuxDontNeed) },
+            Kind::File(_) | Kind::Beside { .. } => {
+                // SAFETY: as above.
+                unsafe { rustix::mm::madvise(at, length, Advice::LinuxRemove) }
+            }
+        };
+        done.map_err(|e| Error::of("madvise", e))
     }
 
     /// Whether what is written stays in this process.
@@ -177,7 +240,8 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
         match &self.kind {
             Kind::File(tokens) => extend(tokens.file(), from, to),
-            Kind::View(_) => Err(Error::View),
+            Kind::Beside { file, write: true } => extend(file, from, to),
+            Kind::Beside { .. } | Kind::View(_) => Err(Error::View),
             Kind::Heap | Kind::Anonymous => Ok(()),
         }
     }
@@ -217,6 +281,13 @@ impl<M: ConstMachine> Memory<M> {
                 unsafe { rustix::mm::mmap(at.cast(), length, rights, flags, tokens.file(), mapped) }
                     .map(drop)
             }
+            Kind::Beside { file, write } => {
+                let flags = MapFlags::SHARED | MapFlags::FIXED;
+                let rights = if *write { rights } else { ProtFlags::READ };
+                // SAFETY: as above.
+                unsafe { rustix::mm::mmap(at.cast(), length, rights, flags, file, mapped) }
+                    .map(drop)
+            }
         };
         done.map_err(|e| match e {
             Errno::NODEV | Errno::OPNOTSUPP | Errno::INVAL => Error::NoMmap,
@@ -226,6 +297,11 @@ impl<M: ConstMachine> Memory<M> {
         // SAFETY: the range was mapped above.
         let kept = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxDontFork) };
         kept.map_err(|e| Error::of("madvise", e))?;
+        if self.huge {
+            // A wish: a system without huge pages for this memory serves as well, only slower.
+            // SAFETY: the range was mapped above.
+            let _ = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxHugepage) };
+        }
         *rights_to = to;
         let said = if let Kind::View(copied) = &self.kind { to.min(copied.fixed) } else { to };
         // Release: synchronizes with the Acquire in `mapped`.
@@ -243,8 +319,48 @@ fn local_layout() -> Layout {
     const { Layout::new::<[u64; 8]>() }
 }
 
+fn no_signals() -> libc::sigset_t {
+    let mut none = core::mem::MaybeUninit::uninit();
+    // SAFETY: a set that outlives the call.
+    unsafe { libc::sigemptyset(none.as_mut_ptr()) };
+    // SAFETY: it was written above.
+    unsafe { none.assume_init() }
+}
+
+/// Does something while `SIGXFSZ` is blocked for this thread, and takes it back if it came of that.
+///
+/// Who makes a file longer than `RLIMIT_FSIZE` allows is sent this signal, and killed by it, beside
+/// the error. The error is enough. One that was sent before is left for whom it was sent to.
+fn without_signal<T>(call: impl FnOnce() -> T) -> T {
+    let mut it = no_signals();
+    let (mut waiting, mut old) = (it, it);
+    // SAFETY: a set that outlives the call; the signal is one.
+    unsafe { libc::sigaddset(&mut it, libc::SIGXFSZ) };
+    // SAFETY: as above.
+    unsafe { libc::sigpending(&mut waiting) };
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &it, &mut old) };
+    let done = call();
+    // SAFETY: as above.
+    if unsafe { libc::sigismember(&waiting, libc::SIGXFSZ) } == 0 {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: as above; where to say more about the signal may be null.
+        let take = || unsafe { libc::sigtimedwait(&it, core::ptr::null_mut(), &now) };
+        while take() == -1
+            && Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::INTR)
+        {}
+    }
+    // SAFETY: as above; where to say what it was may be null.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut()) };
+    done
+}
+
 /// Sets space aside in a file.
 pub(crate) fn extend(file: &File, from: u64, to: u64) -> Result<(), Error> {
+    without_signal(|| set_aside(file, from, to))
+}
+
+fn set_aside(file: &File, from: u64, to: u64) -> Result<(), Error> {
     loop {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
             Ok(()) => return Ok(()),

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use latchwork_machine::{Attached, ConstMachine, Integer, Native, Shared, Word};
 
@@ -84,7 +84,8 @@ impl<M: ConstMachine> Region<M> {
         let heap_at = header.heap_at();
         let heap = memory.base().wrapping_add(heap_at as usize);
         let mapped = memory.mapped_word();
-        let inner = Inner { header, process: None, attached, memory };
+        let repairs = Mutex::default();
+        let inner = Inner { header, process: None, attached, memory, path: None, repairs };
         Self { inner: Arc::new(inner), heap, heap_at, mapped }
     }
 
@@ -175,9 +176,9 @@ impl Region<Shared> {
         // SAFETY: so much is mapped, zeroed, and unknown to others.
         let laid_out = unsafe { Shared::create(base, length, fresh.header.waiters) };
         drop(laid_out.map_err(Error::Waiters)?);
-        let region = Self::attach(memory, fresh.header)?.join_in()?;
+        let region = Self::attach(memory, fresh.header)?.join_in()?.found_at(path.as_ref())?;
         if let Some(file) = region.inner.memory.descriptor() {
-            fresh.link(file, path.as_ref())?;
+            fresh.name.link(file, path.as_ref())?;
         }
         Ok(region)
     }
@@ -193,7 +194,7 @@ impl Region<Shared> {
         let (file, header) = file::open(path.as_ref(), options.mode, true)?;
         let memory = Memory::file(header.limit as usize, Tokens::new(file)?)?;
         memory.map(header.first_length())?;
-        Self::attach(memory, header)?.join_in()
+        Self::attach(memory, header)?.join_in()?.found_at(path.as_ref())
     }
 
     /// Opens a region, or makes it if there is no such file.
@@ -226,9 +227,18 @@ impl Region<Shared> {
         let (file, header) = file::open(path.as_ref(), options.mode, false)?;
         let memory = Memory::view(header.limit as usize, file, header.heap_at())?;
         memory.map(header.first_length())?;
-        let region = Self::build(memory.into(), header, None);
+        let region = Self::build(memory.into(), header, None).found_at(path.as_ref())?;
         region.refresh()?;
         Ok(region)
+    }
+
+    /// Remembers where the file is, whatever folder this process works in later.
+    fn found_at(mut self, path: &Path) -> Result<Self, Error> {
+        let path = std::path::absolute(path).map_err(|_| Error::NotFound)?;
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.path = Some(path);
+        }
+        Ok(self)
     }
 
     /// Attaches the waiter slots, so that latches anywhere in the region find them.

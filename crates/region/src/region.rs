@@ -1,19 +1,23 @@
 //! The region: resolving and growing it, and who is in it.
 
+use core::any::Any;
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use latchwork_machine::{Attached, ConstMachine, Native, Word};
 
-use crate::header::{BLOCK, DEPOTS, DEPOTS_AT, Depot, Header, LIVE_AT, Live, ROOTS, WAITERS_AT};
+use crate::header::{
+    BLOCK, DEPOTS, DEPOTS_AT, Depot, Header, LIVE_AT, Live, ROOTS, SWEEPERS, WAITERS_AT,
+};
 use crate::memory::Memory;
 use crate::slab::UNIT;
 use crate::slots::{
     INTENT_WORDS, PROCESS_BYTES, ProcessInfo, ProcessSlot, THREAD_BYTES, ThreadInfo, ThreadSlot,
     owned,
 };
-use crate::{Error, Offset, Plain, slab, slots, token};
+use crate::{Error, Layer, Offset, Plain, slab, slots, token};
 
 /// A region, as one process has it: an address range, and a process slot of its own.
 ///
@@ -49,6 +53,10 @@ pub(crate) struct Inner<M: ConstMachine> {
     /// Before the memory, so that it is detached first.
     pub(crate) attached: Option<Attached<'static>>,
     pub(crate) memory: Arc<Memory<M>>,
+    /// The file, if there is one.
+    pub(crate) path: Option<PathBuf>,
+    /// What this process can repair; `repair.rs` alone knows what these are.
+    pub(crate) repairs: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
 }
 
 impl<M: ConstMachine> Region<M> {
@@ -195,8 +203,10 @@ impl<M: ConstMachine> Region<M> {
         // Threads before processes: a process that is not there any more when its threads were
         // seen is dead.
         let (processes, threads) = (header.processes_at(), header.threads_at());
-        let high = u64::from(self.threads_high()) * THREAD_BYTES as u64;
-        copied.copy(memory.base(), threads, threads + high)?;
+        let bytes = |slots: u32| u64::from(slots) * THREAD_BYTES as u64;
+        copied.copy(memory.base(), threads, threads + bytes(self.threads_high()))?;
+        let first = threads + bytes(header.threads);
+        copied.copy(memory.base(), first, first + bytes(self.sweepers_high()))?;
         copied.copy(memory.base(), processes, threads)?;
         copied.forget();
         Ok(())
@@ -270,7 +280,7 @@ impl<M: ConstMachine> Region<M> {
     }
 
     pub(crate) fn thread_slot(&self, number: u32) -> &ThreadSlot<M> {
-        assert!(number < self.inner.header.threads);
+        assert!(number < self.inner.header.threads + SWEEPERS);
         let at = self.inner.header.threads_at() as usize + number as usize * THREAD_BYTES;
         // SAFETY: as in `live`; `number` is below their count.
         unsafe { &*self.inner.memory.base().wrapping_add(at).cast::<ThreadSlot<M>>() }
@@ -356,9 +366,33 @@ impl<M: ConstMachine> Region<M> {
         self.live().high.load(Relaxed).min(self.inner.header.threads)
     }
 
+    /// The layers that live in the region, in the order of repair.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn layers(&self) -> Result<impl Iterator<Item = Layer> + use<M>, Error> {
+        self.check()?;
+        // Acquire: synchronizes with the AcqRel in `register`.
+        let mask = self.live().layers.load(Acquire);
+        Ok(Layer::ALL.into_iter().filter(move |layer| mask & layer.bit() != 0))
+    }
+
+    /// How many of the slots for sweepers were ever used.
+    fn sweepers_high(&self) -> u32 {
+        // Relaxed: as in `threads_high`.
+        self.check().map_or(0, |()| self.live().sweepers.load(Relaxed).min(SWEEPERS))
+    }
+
+    /// The numbers of the thread slots that were ever used, those of sweepers at the end.
+    pub(crate) fn used_slots(&self) -> impl Iterator<Item = u32> + use<M> {
+        let first = self.header().threads;
+        (0..self.threads_high()).chain(first..first + self.sweepers_high())
+    }
+
     /// The thread slots that are not free.
     pub fn threads(&self) -> impl Iterator<Item = ThreadInfo> {
-        (0..self.threads_high()).filter_map(|slot| {
+        self.used_slots().filter_map(|slot| {
             let thread = self.thread_slot(slot);
             // Relaxed: a picture, which may be out of date at once.
             let (process_generation, process, state) = owned(thread.owner.load(Relaxed));
@@ -374,9 +408,14 @@ impl<M: ConstMachine> Region<M> {
         })
     }
 
-    /// The words of a thread slot that are the layer above's; none if there is no such slot.
+    /// The words of a thread slot that are the lock manager's; none if there is no such slot.
     pub fn intent(&self, thread: u32) -> Option<&[M::AtomicU64; INTENT_WORDS]> {
-        (thread < self.threads_high()).then(|| &self.thread_slot(thread).intent)
+        self.is_slot(thread).then(|| &self.thread_slot(thread).intent)
+    }
+
+    /// Whether there is such a thread slot.
+    pub(crate) fn is_slot(&self, thread: u32) -> bool {
+        thread < self.header().threads + SWEEPERS && self.check().is_ok()
     }
 
     /// How many bytes the region has now.

@@ -1,4 +1,4 @@
-//! What a process and a thread leave in the region: 128 and 512 bytes. All zero is unused.
+//! What a process and a thread leave in the region: 128 and 768 bytes. All zero is unused.
 //!
 //! A thread slot's `owner` word says who may touch the rest:
 //!
@@ -14,8 +14,11 @@ use latchwork_machine::{ConstMachine, Machine};
 
 use crate::header::CLASSES;
 
-/// Words in a thread slot for the layer above: 128 bytes, two cache lines.
+/// Words in a thread slot for the lock manager's intents, 128 bytes: two cache lines.
 pub const INTENT_WORDS: usize = 16;
+
+/// Words in a thread slot for the intents of each other layer, 64 bytes: one cache line.
+pub const LAYER_WORDS: usize = 8;
 
 /// How many cells a thread may have in hand: taken, and not yet published.
 pub(crate) const TAKING: usize = 7;
@@ -86,16 +89,25 @@ pub(crate) struct ThreadSlot<M: Machine> {
     pub(crate) taking: [M::AtomicU64; TAKING],
     /// The cell that is being freed.
     pub(crate) giving: M::AtomicU64,
-    /// What the layer above has begun.
+    /// What the lock manager has begun.
     pub(crate) intent: [M::AtomicU64; INTENT_WORDS],
     pub(crate) lists: [List<M>; CLASSES],
     /// The cells of this thread's block that were never used: end and beginning.
     pub(crate) carve: [M::AtomicU64; CLASSES],
     pub(crate) rest: [M::AtomicU64; 5],
+    /// What the other layers have begun, each in a line of its own; see `layer.rs`.
+    pub(crate) layers: [[M::AtomicU64; LAYER_WORDS]; 4],
+}
+
+impl<M: Machine> ThreadSlot<M> {
+    /// The intent words of all layers.
+    pub(crate) fn intents(&self) -> impl Iterator<Item = &M::AtomicU64> {
+        self.intent.iter().chain(self.layers.iter().flatten())
+    }
 }
 
 pub(crate) const PROCESS_BYTES: usize = 128;
-pub(crate) const THREAD_BYTES: usize = 512;
+pub(crate) const THREAD_BYTES: usize = 768;
 
 /// Fails to compile if `M`'s words are not bare: of the size of what they hold, and no destructor.
 pub(crate) const fn bare<M: ConstMachine>() {

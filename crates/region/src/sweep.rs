@@ -49,7 +49,8 @@ pub struct Dead<'r, M: ConstMachine = Native> {
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// The slots of threads whose process died, each of them claimed for the caller to sweep.
+    /// The slots of threads whose process died, each of them claimed for the caller to sweep. Where
+    /// layers live ([`register`](Self::register)) only a [`sweep`](Self::sweep) can free them.
     ///
     /// What they were doing to lists of free cells is finished or undone before they are handed
     /// out, so that the layer above may free cells that it finds through their intent words:
@@ -66,8 +67,8 @@ impl<M: ConstMachine> Region<M> {
         self.reclaim_waiters();
         let mine = owner(generation, process, SWEPT);
         // Neighbouring slots are often of one process: ask once.
-        let mut asked = (0, 0, true);
-        Ok((0..self.threads_high()).filter_map(move |number| {
+        let mut asked = None;
+        Ok(self.used_slots().filter_map(move |number| {
             let slot = self.thread_slot(number);
             // Acquire: synchronizes with the exchanges that wrote it.
             let seen = slot.owner.load(Acquire);
@@ -75,10 +76,12 @@ impl<M: ConstMachine> Region<M> {
             if state == FREE {
                 return None;
             }
-            if (asked.0, asked.1) != (generation, process) {
-                asked = (generation, process, self.alive(process, generation));
-            }
-            if asked.2 {
+            let lives = match asked {
+                Some((of, lives)) if of == (generation, process) => lives,
+                _ => self.alive(process, generation),
+            };
+            asked = Some(((generation, process), lives));
+            if lives {
                 return None;
             }
             // AcqRel: what the dead had stored is seen here, and by who sweeps after us.
@@ -116,19 +119,17 @@ impl<M: ConstMachine> Region<M> {
         }
     }
 
-    /// Sweeps every dead thread, and frees what they had in hand: for those who have no layer
-    /// above. Returns how many there were.
+    /// Whether nobody alive is at work in a thread slot: its owner died, or there is none, or no
+    /// such slot. Who finds it named in a latch sweeps, and looks at the latch once more.
     ///
-    /// # Errors
-    ///
-    /// As [`dead_threads`](Self::dead_threads) and [`Dead::finish`].
-    pub fn sweep(&self) -> Result<usize, Error> {
-        let mut count = 0;
-        for dead in self.dead_threads()? {
-            dead.finish(|_| Fate::Free)?;
-            count += 1;
+    /// Costs a system call where there is a file.
+    pub fn is_dead(&self, thread: u32) -> bool {
+        if !self.is_slot(thread) {
+            return true;
         }
-        Ok(count)
+        // Acquire: as in `dead_threads`.
+        let (generation, process, state) = owned(self.thread_slot(thread).owner.load(Acquire));
+        state != HELD || !self.alive(process, generation)
     }
 }
 
@@ -143,17 +144,34 @@ impl<M: ConstMachine> Dead<'_, M> {
         self.slot().generation.load(Relaxed)
     }
 
-    /// The words in which the layer above noted what it had begun. They are zeroed by
-    /// [`finish`](Self::finish), not before.
+    /// The words in which the lock manager noted what it had begun. They are zeroed when the slot
+    /// is freed, not before.
     pub fn intent(&self) -> &[M::AtomicU64; INTENT_WORDS] {
         &self.slot().intent
     }
 
-    fn slot(&self) -> &ThreadSlot<M> {
+    pub(crate) fn slot(&self) -> &ThreadSlot<M> {
         self.region.thread_slot(self.number)
     }
 
-    /// Asks what becomes of each cell that was in hand, and frees the slot. The layer above has done its own part before, by [`intent`](Self::intent).
+    /// The cells that the dead thread had taken and not yet published.
+    pub fn in_hand(&self) -> Vec<InHand> {
+        let mut cells = Vec::new();
+        for note in &self.slot().taking {
+            let (generation, unit) = unpack(note.load(Relaxed));
+            // A note that cannot be is named by `mend_cells`.
+            if unit != 0
+                && let Ok(class) = self.region.class_at(unit)
+            {
+                let class = class as u32;
+                cells.push(InHand { offset: Offset::from_raw(unit), generation, class });
+            }
+        }
+        cells
+    }
+
+    /// Asks what becomes of each cell that was in hand, and frees the slot: for a region in which
+    /// no layer lives. The caller has done its own part before, by [`intent`](Self::intent).
     ///
     /// `fate` is asked at most 7 times. A cell that it keeps, and that is freed by others before
     /// it answers, must not be answered with [`Fate::Free`]: it decides under whatever protects
@@ -161,12 +179,20 @@ impl<M: ConstMachine> Dead<'_, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] and the like, if what the dead thread left cannot be. Its notes are
-    /// dropped then, some cells are lost, and the slot is freed nevertheless.
-    pub fn finish(self, mut fate: impl FnMut(InHand) -> Fate) -> Result<(), Error> {
+    /// [`Error::NoRepair`] if a layer lives in the region: then nothing is done. [`Error::Corrupt`]
+    /// and the like, if what the dead thread left cannot be. Its notes are dropped then, some cells
+    /// are lost, and the slot is freed nevertheless.
+    pub fn finish(self, fate: impl FnMut(InHand) -> Fate) -> Result<(), Error> {
+        match self.region.layers()?.next() {
+            Some(layer) => Err(Error::NoRepair(layer)),
+            None => self.release(fate),
+        }
+    }
+
+    pub(crate) fn release(self, mut fate: impl FnMut(InHand) -> Fate) -> Result<(), Error> {
         let slot = self.slot();
         let cells = self.region.mend_cells(slot, &mut fate);
-        for word in slot.intent.iter().chain(&slot.taking).chain([&slot.giving, &slot.block]) {
+        for word in slot.intents().chain(&slot.taking).chain([&slot.giving, &slot.block]) {
             word.store(0, Relaxed);
         }
         // Release: synchronizes with the Acquire of the next owner. It fails if a peer has

@@ -6,7 +6,9 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Integer, Native, Word};
 
-use crate::header::CLASSES;
+use core::ops::Range;
+
+use crate::header::{CLASSES, SWEEPERS};
 use crate::slots::{FREE, HELD, INTENT_WORDS, ThreadSlot, owner};
 use crate::{Error, Region};
 
@@ -37,9 +39,34 @@ impl<M: ConstMachine> Region<M> {
     /// [`Error::Threads`] if all are held, by the living or by the dead that nobody swept;
     /// [`Error::Forked`], [`Error::View`].
     pub fn thread(&self) -> Result<Thread<M>, Error> {
+        let threads = self.header().threads;
+        self.claim_slot(0..threads, &self.live().high)?.ok_or(Error::Threads(threads))
+    }
+
+    /// Claims a thread slot to sweep with: one of 16 that are set aside for this, so that a region
+    /// can be swept whose slots are all held by the dead; or any that is free.
+    ///
+    /// # Errors
+    ///
+    /// As [`thread`](Self::thread): if 16 sweepers died one after the other before one of them came
+    /// to its end, while the dead held all other slots.
+    pub fn sweeper(&self) -> Result<Thread<M>, Error> {
+        let threads = self.header().threads;
+        match self.claim_slot(threads..threads + SWEEPERS, &self.live().sweepers)? {
+            Some(thread) => Ok(thread),
+            None => self.thread(),
+        }
+    }
+
+    /// Claims the lowest free slot of a range, of which `high` counts those that were ever used.
+    fn claim_slot(
+        &self,
+        range: Range<u32>,
+        high: &M::AtomicU32,
+    ) -> Result<Option<Thread<M>>, Error> {
         let (process, generation) = self.process()?;
         let mine = owner(generation, process, HELD);
-        for number in 0..self.header().threads {
+        for number in range.clone() {
             let slot = self.thread_slot(number);
             // AcqRel: synchronizes with the Release of the last owner, so that its lists are seen as
             // it left them; and with the Acquire in `dead_threads`: who sees our name there sees
@@ -47,29 +74,29 @@ impl<M: ConstMachine> Region<M> {
             if slot.owner.load(Relaxed) == FREE
                 && slot.owner.compare_exchange(FREE, mine, AcqRel, Relaxed).is_ok()
             {
-                self.raise_high(number + 1);
+                raise_high::<M>(high, number - range.start + 1);
                 slot.generation.fetch_add(1, Relaxed);
                 let entries = LocalCell::new(0x7f);
                 let freed_in = [const { LocalCell::new(u32::MAX) }; CLASSES];
-                return Ok(Thread { region: self.clone(), number, slot, entries, freed_in });
+                let region = self.clone();
+                return Ok(Some(Thread { region, number, slot, entries, freed_in }));
             }
         }
-        Err(Error::Threads(self.header().threads))
+        Ok(None)
     }
+}
 
-    /// Makes the count of slots to look at cover `count` of them.
-    ///
-    /// Whoever dies before this left nothing in its slot but its name; the next to claim a slot
-    /// passes it by and raises the count over it.
-    fn raise_high(&self, count: u32) {
-        let high = &self.live().high;
-        let mut seen = high.load(Relaxed);
-        while seen < count {
-            // AcqRel: a sweeper that sees the count sees what was claimed below it.
-            match high.compare_exchange(seen, count, AcqRel, Relaxed) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
+/// Makes the count of slots to look at cover `count` of them.
+///
+/// Whoever dies before this left nothing in its slot but its name; the next to claim a slot passes
+/// it by and raises the count over it.
+fn raise_high<M: ConstMachine>(high: &M::AtomicU32, count: u32) {
+    let mut seen = high.load(Relaxed);
+    while seen < count {
+        // AcqRel: a sweeper that sees the count sees what was claimed below it.
+        match high.compare_exchange(seen, count, AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(now) => seen = now,
         }
     }
 }
@@ -96,9 +123,10 @@ impl<M: ConstMachine> Thread<M> {
         Ok(self.slot()?.generation.load(Relaxed))
     }
 
-    /// 16 words in which the layer above says what it has begun, before it does: they are zero at
+    /// 16 words in which the lock manager says what it has begun, before it does: they are zero at
     /// first, they outlive the process, and whoever sweeps the slot reads them
-    /// ([`Dead::intent`](crate::Dead::intent)).
+    /// ([`Dead::intent`](crate::Dead::intent)). Other layers have their own:
+    /// [`intent_of`](Self::intent_of).
     ///
     /// Store with Release what must be found in the order of the stores: a process that is killed
     /// leaves what its instructions stored, and the compiler keeps only such stores in order.
@@ -128,7 +156,7 @@ impl<M: ConstMachine> Drop for Thread<M> {
         if !self.region.alive(process, generation) {
             return;
         }
-        for word in &slot.intent {
+        for word in slot.intents().filter(|word| word.load(Relaxed) != 0) {
             word.store(0, Relaxed);
         }
         // Release: synchronizes with the Acquire of the next owner. If the word is another, a

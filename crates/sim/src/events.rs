@@ -13,8 +13,8 @@ const WORDS: usize = SPAN as usize / 64;
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// An event of the wheel. Nodes lie side by side and the one freed last is taken next, so that those
-/// in use are in the host's first cache, which a list for each slot would not be.
+/// An event of the wheel. Nodes lie side by side and the one freed last is taken next, so that
+/// those in use are in the host's first cache, which a list for each slot would not be.
 #[derive(Clone, Copy)]
 struct Node<T> {
     event: T,

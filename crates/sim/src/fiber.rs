@@ -44,7 +44,8 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut World, usize) -> R) -> Option<R> {
 #[inline(always)]
 pub(crate) fn suspend() {
     if let Some(yielder) = leave() {
-        // SAFETY: a fiber's yielder lives on its stack for as long as it runs, and this is that fiber.
+        // SAFETY: a fiber's yielder lives on its stack for as long as it runs, and this is that
+        // fiber.
         unsafe { (*yielder).suspend(()) };
     }
 }

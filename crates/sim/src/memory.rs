@@ -1,9 +1,9 @@
 //! Shared memory: lines, who has them, and what it costs to get one.
 //!
-//! A line is 64 bytes by real address; `line.rs` says what it costs to get one. Values are written to
-//! real memory at the moment at which the access takes effect, so what threads see is what the
-//! order of simulated time makes of it. Plain stores wait in a store buffer, in order, as on x86:
-//! a thread sees its own at once and others see it when the line has come.
+//! A line is 64 bytes by real address; `line.rs` says what it costs to get one. Values are written
+//! to real memory at the moment at which the access takes effect, so what threads see is what the
+//! order of simulated time makes of it. Plain stores wait in a store buffer, in order, as on x86: a
+//! thread sees its own at once and others see it when the line has come.
 
 use latchwork_machine::Clock;
 

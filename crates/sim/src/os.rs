@@ -33,7 +33,8 @@ pub(crate) fn wait(
 ) -> Waited {
     crate::memory::drain();
     with(|world, me| world.charge_ns(me, world.spec.os.syscall_ns));
-    // The system looks at the word under a lock of its own: no wake-up comes between look and sleep.
+    // The system looks at the word under a lock of its own: no wake-up comes between look and
+    // sleep.
     crate::memory::load(address);
     if !unchanged() {
         return Waited::Woken;

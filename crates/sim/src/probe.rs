@@ -1,10 +1,10 @@
 //! The host as a machine: what its cores and the ways between them cost.
 //!
-//! Two threads, each pinned to a cpu. One brings some lines into a state; the other walks them, each
-//! access waiting for the one before it, in an order that no prefetcher guesses. So a figure is what
-//! the requesting core waits, as the simulator means it. Also two cores that pass one line to and
-//! fro by compare-and-swap, as core-to-core-latency does, which no figure of the model is made of:
-//! it is written down for comparison.
+//! Two threads, each pinned to a cpu. One brings some lines into a state; the other walks them,
+//! each access waiting for the one before it, in an order that no prefetcher guesses. So a figure
+//! is what the requesting core waits, as the simulator means it. Also two cores that pass one line
+//! to and fro by compare-and-swap, as core-to-core-latency does, which no figure of the model is
+//! made of: it is written down for comparison.
 //!
 //! Every figure is the median of many rounds, so other programs that run now and then do no harm.
 

@@ -25,6 +25,11 @@ static void *wr_timed(void *l) {
     CHECK(pthread_rwlock_clockwrlock(l, CLOCK_REALTIME, &real) == ETIMEDOUT);
     return 0;
 }
+static void *rd(void *l) {
+    CHECK(pthread_rwlock_rdlock(l) == 0);
+    CHECK(pthread_rwlock_unlock(l) == 0);
+    return 0;
+}
 static void *wr(void *l) {
     CHECK(pthread_rwlock_wrlock(l) == 0);
     CHECK(pthread_rwlock_unlock(l) == 0);
@@ -81,12 +86,47 @@ static void recursive_readers(int kind) {
     } else {
         IS(pthread_rwlock_rdlock(&l), 0);
         IS(pthread_rwlock_tryrdlock(&l), 0);
+        /* A reader that waits for another reader to come and go. */
+        start_join(rd, &l);
         IS(pthread_rwlock_unlock(&l), 0);
         IS(pthread_rwlock_unlock(&l), 0);
     }
     IS(pthread_rwlock_unlock(&l), 0);
     CHECK(pthread_join(writer, 0) == 0);
     IS(pthread_rwlock_destroy(&l), 0);
+}
+
+/* A reader that queued behind a writer is not left there by one that came later and waits for it. */
+static pthread_rwlock_t meeting = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_barrier_t both;
+static void *meet(void *unused) {
+    (void)unused;
+    pthread_rwlock_rdlock(&meeting);
+    pthread_barrier_wait(&both);
+    pthread_rwlock_unlock(&meeting);
+    return 0;
+}
+static void *visit(void *unused) {
+    (void)unused;
+    for (int i = 0; i < 40; i++) {
+        pthread_rwlock_wrlock(&meeting);
+        usleep(50);
+        pthread_rwlock_unlock(&meeting);
+    }
+    return 0;
+}
+static void readers_meet(void) {
+    CHECK(pthread_barrier_init(&both, 0, 2) == 0);
+    for (int i = 0; i < 100; i++) {
+        pthread_t threads[4];
+        pthread_rwlock_wrlock(&meeting);
+        for (int j = 0; j < 4; j++)
+            CHECK(pthread_create(&threads[j], 0, j < 2 ? meet : visit, 0) == 0);
+        usleep(i * 10);
+        pthread_rwlock_unlock(&meeting);
+        for (int j = 0; j < 4; j++)
+            pthread_join(threads[j], 0);
+    }
 }
 
 static pthread_rwlock_t busy = PTHREAD_RWLOCK_INITIALIZER;
@@ -110,8 +150,7 @@ static void *hammer(void *unused) {
 }
 static void *spin_try(void *s) { return (void *)(long)pthread_spin_trylock(s); }
 
-int main(int argc, char **argv) {
-    (void)argv;
+int main(void) {
     pthread_rwlock_t fixed = PTHREAD_RWLOCK_INITIALIZER;
     pthread_rwlock_t fixed_writer = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
     plain(&fixed);
@@ -123,11 +162,10 @@ int main(int argc, char **argv) {
         plain(again);
         IS(pthread_rwlock_destroy(again), 0);
     }
-    if (argc == 1) {
-        recursive_readers(PTHREAD_RWLOCK_PREFER_READER_NP);
-        recursive_readers(PTHREAD_RWLOCK_PREFER_WRITER_NP);
-        recursive_readers(PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    }
+    recursive_readers(PTHREAD_RWLOCK_PREFER_READER_NP);
+    recursive_readers(PTHREAD_RWLOCK_PREFER_WRITER_NP);
+    recursive_readers(PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    readers_meet();
     IS(pthread_spin_init(&spin, PTHREAD_PROCESS_PRIVATE), 0);
     IS(pthread_spin_lock(&spin), 0);
     IS(pthread_spin_trylock(&spin), EBUSY);

@@ -131,6 +131,7 @@ impl<M: ConstMachine> View<M> {
                 link: Link {
                     owner: OwnerId { index: (link[0] >> 32) as u32, generation: link[0] as u32 },
                     object: bytes_of(name_words, name),
+                    length: (link[1] >> 48) as usize,
                     held: byte(8).checked_sub(1).map(Mode),
                     wanted: Mode(byte(16)),
                     hard: byte(0) != 0,

@@ -52,7 +52,8 @@ fn pin(cpu: usize) -> io::Result<()> {
     sched_setaffinity(None, &set).map_err(super::refused)
 }
 
-/// A line that is walked, in its first 64 bytes, and two more that keep the neighbours' prefetching off it.
+/// A line that is walked, in its first 64 bytes, and two more that keep the neighbours' prefetching
+/// off it.
 #[repr(C, align(64))]
 struct Line {
     next: AtomicPtr<Line>,
