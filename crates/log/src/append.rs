@@ -1,0 +1,233 @@
+//! Credit, and the append.
+//!
+//! *Credit* is the right to append so many bytes: room in the buffer, and in segments that
+//! exist. A thread asks for it before it latches anything, and waits only there. Whenever the
+//! latch is free,
+//!
+//! ```text
+//!   (end - written) + all credit <= buffer        end + all credit <= prepared
+//! ```
+//!
+//! so an append with credit finds room and never waits for the disk. Credit is given in
+//! portions, so that most reservations are one comparison; all unused portions together are a
+//! quarter of the buffer.
+//!
+//! The append, under the latch:
+//!
+//! | step | what | who is killed after it leaves |
+//! |---|---|---|
+//! | 1 | note how the slot is | nothing |
+//! | 2 | change the slot, and take the credit | a slot that the repair restores from the note |
+//! | 3 | copy the record behind `end` | bytes behind `end`, which nobody reads |
+//! | 4 | store `end` | the record |
+//!
+//! Memory order: the record's words are relaxed stores before `end.store(Release)`; the thread
+//! that reads the buffer loads `end` with Acquire first. A reader of *old* bytes, which an
+//! append may overwrite, reads them, fences (Acquire) and loads `end` again: the fence
+//! (Release) with which the latch begins comes between the last store of `end` and the words,
+//! so a reader that saw a new word sees that `end`.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use latchwork_latch::{Exclusive, HolderDied};
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::flush::Until;
+use crate::layout::{Shared, Slot};
+use crate::point::point;
+use crate::{Error, Lsn, Record, Session};
+
+impl<M: ConstMachine> Session<M> {
+    /// Asks for the right to append `bytes`, those that this thread has left counted in. Waits
+    /// until there is room, writing out what is in the buffer; the caller holds nothing that
+    /// others need.
+    ///
+    /// Usual cost: one load. What is not used stays this thread's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] for more than a quarter of the buffer; [`Error::Disk`] with
+    /// [`NoSpace`](latchwork_disk::Error::NoSpace) if there is no room for another segment:
+    /// nothing else is harmed, and what was reserved before can be appended. [`Error::Broken`].
+    pub fn reserve(&self, bytes: u64) -> Result<(), Error> {
+        let slot = self.log.slot_of(self.slot)?;
+        if slot.credit.load(Relaxed) >= bytes {
+            return Ok(());
+        }
+        self.reserve_slow(slot, bytes)
+    }
+
+    #[cold]
+    fn reserve_slow(&self, slot: &Slot<M>, bytes: u64) -> Result<(), Error> {
+        let (shared, inner) = (self.log.shared()?, &self.log.inner);
+        let limit = inner.buffer / 4;
+        if bytes > limit {
+            return Err(Error::TooLarge { limit });
+        }
+        let portion = bytes.max(inner.buffer / 4 / u64::from(inner.threads));
+        loop {
+            self.check_broken(shared)?;
+            let latched = self.latch()?;
+            let end = shared.end.0.load(Relaxed);
+            let (has, all) = (slot.credit.load(Relaxed), shared.append.credit.load(Relaxed));
+            let needed = bytes.saturating_sub(has);
+            // Acquire: synchronizes with the Release in `lead`, so that what is overwritten is
+            // in the files.
+            let used = end.saturating_sub(shared.written.0.load(Acquire));
+            let room = inner.buffer.saturating_sub(used + all);
+            // Acquire: synchronizes with the Release in `make_segment`.
+            let prepared = shared.prepared.0.load(Acquire);
+            let space = prepared.saturating_sub(end + all);
+            let gets = portion.saturating_sub(has).min(room).min(space);
+            if gets >= needed {
+                slot.credit.store(has + gets, Relaxed);
+                point("reserve: slot");
+                shared.append.credit.store(all + gets, Relaxed);
+            }
+            drop(latched);
+            if space < needed {
+                self.make_segment(prepared)?;
+            } else if gets < needed {
+                // All of it is in the buffer: write that out, or wait for the thread that does.
+                self.advance(Lsn(end.saturating_sub(1)), Until::Written)?;
+                if used == 0 {
+                    // Others have reserved the buffer and not yet appended.
+                    M::yield_now();
+                }
+            } else {
+                if prepared - end < inner.segments.size / 2 {
+                    self.prepare_ahead(prepared);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives back what credit this thread has beyond `keep` bytes: for one that reserved much
+    /// and used little. Dropping the session gives back all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn give_back(&self, keep: u64) -> Result<(), Error> {
+        let (shared, slot) = (self.log.shared()?, self.log.slot_of(self.slot)?);
+        if slot.credit.load(Relaxed) > keep {
+            let latched = self.latch()?;
+            let back = slot.credit.load(Relaxed).saturating_sub(keep);
+            let all = shared.append.credit.load(Relaxed);
+            slot.credit.store(keep, Relaxed);
+            point("credit: slot");
+            shared.append.credit.store(all.saturating_sub(back), Relaxed);
+            drop(latched);
+        }
+        Ok(())
+    }
+
+    /// Appends a record, for which credit was reserved. Returns its place.
+    ///
+    /// A record that is not [`SYSTEM`](crate::Flags::SYSTEM) becomes the slot's last; with
+    /// [`LAST`](crate::Flags::LAST) the slot's transaction has committed. The record can be
+    /// appended again, as another.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCredit`], [`Error::Broken`], [`Error::Threads`] for a record of another slot.
+    ///
+    /// # Death
+    ///
+    /// A thread that is killed in the call has appended the record, or nothing.
+    pub fn append(&self, record: &mut Record) -> Result<Lsn, Error> {
+        let (shared, slot) = (self.log.shared()?, self.log.slot_of(self.slot)?);
+        if record.words[0] >> 48 != u64::from(self.slot) {
+            return Err(Error::Threads((record.words[0] >> 48) as u32));
+        }
+        let bytes = record.bytes() as u64;
+        if slot.credit.load(Relaxed) < bytes {
+            return Err(Error::NoCredit);
+        }
+        self.check_broken(shared)?;
+        let (buffer, mask) = (self.log.buffer()?, self.log.inner.buffer / 8 - 1);
+        let latched = self.latch()?;
+        point("append: latched");
+        let lsn = shared.end.0.load(Relaxed);
+        self.note(shared, slot, lsn);
+        if !record.is_system() {
+            self.chain(slot, lsn, record.is_last());
+        }
+        let credit = shared.append.credit.load(Relaxed);
+        shared.append.credit.store(credit.saturating_sub(bytes), Relaxed);
+        slot.credit.store(slot.credit.load(Relaxed).saturating_sub(bytes), Relaxed);
+        point("append: slot");
+        record.words[1] = lsn;
+        for (index, word) in record.words.iter().enumerate() {
+            // Relaxed: published by the Release below.
+            buffer[((lsn / 8 + index as u64) & mask) as usize].store(*word, Relaxed);
+        }
+        point("append: copied");
+        // Release: synchronizes with the Acquire of all who read below `end`.
+        shared.end.0.store(lsn + bytes, Release);
+        point("append: end");
+        drop(latched);
+        Ok(Lsn(lsn))
+    }
+
+    /// Notes how the slot is, for the repair of a death before `end` is stored.
+    fn note(&self, shared: &Shared<M>, slot: &Slot<M>, lsn: u64) {
+        let append = &shared.append;
+        append.note_slot.store(u64::from(self.slot), Relaxed);
+        append.note_first.store(slot.first.load(Relaxed), Relaxed);
+        append.note_last.store(slot.last.load(Relaxed), Relaxed);
+        append.note_commits.store(slot.commits.load(Relaxed), Relaxed);
+        // Release: a process that is killed leaves what its instructions stored, and the
+        // compiler keeps this one behind those above. The repair reads it under the latch.
+        append.note_lsn.store(lsn, Release);
+    }
+
+    /// Makes `lsn` the slot's last record, and with `commits` its commit.
+    fn chain(&self, slot: &Slot<M>, lsn: u64, commits: bool) {
+        let first = match slot.first.load(Relaxed) {
+            0 => lsn,
+            first => first,
+        };
+        if commits {
+            let count = slot.commits.load(Relaxed);
+            let entry = &slot.list[count as usize % slot.list.len()];
+            entry[0].store(first, Relaxed);
+            entry[1].store(lsn, Relaxed);
+            // Release, all three: behind the note, for the repair.
+            slot.commits.store(count + 1, Release);
+            slot.first.store(0, Release);
+            slot.last.store(0, Release);
+        } else {
+            // Release, both: behind the note, for the repair.
+            slot.first.store(first, Release);
+            slot.last.store(lsn, Release);
+        }
+    }
+
+    /// The latch of all appends, repaired if its holder died.
+    pub(crate) fn latch(&self) -> Result<Exclusive<'_, Self, M>, Error> {
+        let shared = self.log.shared()?;
+        loop {
+            match shared.append.latch.lock(self) {
+                Ok(latched) => return Ok(latched),
+                Err(HolderDied(dead)) => {
+                    let over = || shared.append.latch.take_over(dead, self);
+                    match self.log.for_dead(u64::from(dead.get()), over)? {
+                        Some(Some(latched)) => {
+                            self.log.repair_append(shared)?;
+                            return Ok(latched);
+                        }
+                        // Another thread repairs it, or has.
+                        Some(None) | None => M::yield_now(),
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn check_broken(&self, shared: &Shared<M>) -> Result<(), Error> {
+        // Relaxed: it says nothing of other words.
+        if shared.broken.0.load(Relaxed) != 0 { Err(Error::Broken) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,105 @@
+//! The control file: two blocks of 4,096 bytes, written in turn.
+//!
+//! | byte | what |
+//! |---|---|
+//! | 0 | magic number |
+//! | 8 | format |
+//! | 16 | identity of the log |
+//! | 32 | sequence: the block with the higher one counts |
+//! | 40 | bytes of a segment |
+//! | 48 | LSN of the last checkpoint's record |
+//! | 56 | redo point: recovery reads from here on |
+//! | 64 | up to where the log was durable |
+//! | 72 | 1 if the log was closed and nothing is to be redone |
+//! | 80 | CRC32C of what is before |
+//!
+//! A block is written only after the block before it is durable, so one of the two is whole at
+//! any crash.
+
+use latchwork_disk::crc32c;
+
+use crate::record::word_of;
+use crate::{Error, Lsn};
+
+/// Bytes of a block.
+pub(crate) const BLOCK: usize = 4096;
+const MAGIC: u64 = u64::from_le_bytes(*b"latchlog");
+/// The format of all files of a log.
+pub(crate) const FORMAT: u32 = 1;
+const SUMMED: usize = 80;
+
+/// What the control file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Control {
+    pub(crate) id: u128,
+    pub(crate) sequence: u64,
+    pub(crate) segment: u64,
+    pub(crate) checkpoint: Lsn,
+    pub(crate) redo: Lsn,
+    pub(crate) flushed: Lsn,
+    pub(crate) clean: bool,
+}
+
+impl Control {
+    /// A block, and where it is written.
+    pub(crate) fn encode(&self) -> (u64, Vec<u8>) {
+        let mut bytes = Vec::with_capacity(BLOCK);
+        let id = [self.id as u64, (self.id >> 64) as u64];
+        let words = [
+            MAGIC,
+            u64::from(FORMAT),
+            id[0],
+            id[1],
+            self.sequence,
+            self.segment,
+            self.checkpoint.0,
+            self.redo.0,
+            self.flushed.0,
+            u64::from(self.clean),
+        ];
+        words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+        bytes.resize(BLOCK, 0);
+        (self.sequence % 2 * BLOCK as u64, bytes)
+    }
+
+    /// The newer of the blocks that are whole.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Version`] if a whole block has another format; [`Error::Corrupt`] if none is
+    /// whole.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let mut newest: Option<Self> = None;
+        for block in bytes.chunks(BLOCK) {
+            if let Some(found) = Self::block(block)?
+                && newest.is_none_or(|newest| newest.sequence < found.sequence)
+            {
+                newest = Some(found);
+            }
+        }
+        newest.ok_or(Error::Corrupt { what: "control file" })
+    }
+
+    fn block(bytes: &[u8]) -> Result<Option<Self>, Error> {
+        let word = |index: usize| word_of(bytes, index * 8);
+        if bytes.len() < SUMMED + 8 || word(0) != MAGIC {
+            return Ok(None);
+        }
+        if word(10) as u32 != crc32c(&bytes[..SUMMED]) {
+            return Ok(None);
+        }
+        if word(1) != u64::from(FORMAT) {
+            return Err(Error::Version { found: word(1) as u32, known: FORMAT });
+        }
+        Ok(Some(Self {
+            id: u128::from(word(2)) | u128::from(word(3)) << 64,
+            sequence: word(4),
+            segment: word(5),
+            checkpoint: Lsn(word(6)),
+            redo: Lsn(word(7)),
+            flushed: Lsn(word(8)),
+            clean: word(9) == 1,
+        }))
+    }
+}

@@ -1,0 +1,77 @@
+//! Records in files: one, or all in order to where a log ends.
+
+use latchwork_disk::Error as DiskError;
+
+use crate::record::{decode, extent};
+use crate::segment::Segments;
+use crate::{Entry, Error, Lsn};
+
+/// Bytes that are read in one call.
+const CHUNK: usize = 256 << 10;
+
+/// The record at `lsn`, from files that hold the log up to `end`.
+pub(crate) fn read_files(
+    segments: &Segments,
+    seed: u32,
+    lsn: Lsn,
+    end: u64,
+) -> Result<Entry, Error> {
+    let mut first = [0; 8];
+    if lsn.0 + 16 > end {
+        return Err(Error::NotARecord(lsn));
+    }
+    segments.read(lsn.0, &mut first)?;
+    let bytes = extent(u64::from_le_bytes(first)).filter(|bytes| lsn.0 + *bytes as u64 <= end);
+    let mut copy = vec![0; bytes.ok_or(Error::NotARecord(lsn))?];
+    segments.read(lsn.0, &mut copy)?;
+    decode(seed, lsn, &copy).ok_or(Error::NotARecord(lsn))
+}
+
+/// Reads the files in order, for as long as there are records: to find where a log ends.
+pub(crate) struct Files<'s> {
+    segments: &'s Segments,
+    seed: u32,
+    /// The log's bytes from `from` on.
+    chunk: Vec<u8>,
+    from: u64,
+    /// No file reaches further.
+    limit: u64,
+}
+
+impl<'s> Files<'s> {
+    pub(crate) fn new(segments: &'s Segments, limit: u64) -> Self {
+        Self { segments, seed: segments.id as u32, chunk: Vec::new(), from: 0, limit }
+    }
+
+    /// The record at `at`; none if there is none, or it cannot be read.
+    pub(crate) fn at(&mut self, at: Lsn) -> Result<Option<Entry>, Error> {
+        let Some(first) = self.bytes(at.0, 8)? else { return Ok(None) };
+        let first: [u8; 8] = first.try_into().unwrap_or_default();
+        let Some(count) = extent(u64::from_le_bytes(first)) else { return Ok(None) };
+        let seed = self.seed;
+        Ok(self.bytes(at.0, count)?.and_then(|bytes| decode(seed, at, bytes)))
+    }
+
+    /// So many bytes from `at` on; none beyond the files.
+    fn bytes(&mut self, at: u64, count: usize) -> Result<Option<&[u8]>, Error> {
+        let end = at.saturating_add(count as u64);
+        if end > self.limit {
+            return Ok(None);
+        }
+        if at < self.from || end > self.from + self.chunk.len() as u64 {
+            let length = (self.limit - at).min(CHUNK.max(count) as u64) as usize;
+            self.chunk.resize(length, 0);
+            self.from = at;
+            let read = self.segments.read(at, &mut self.chunk);
+            if let Err(error) = read {
+                self.chunk.clear();
+                return match error {
+                    Error::Disk(DiskError::ShortRead { .. }) => Ok(None),
+                    other => Err(other),
+                };
+            }
+        }
+        let start = (at - self.from) as usize;
+        Ok(Some(&self.chunk[start..start + count]))
+    }
+}

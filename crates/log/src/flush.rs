@@ -1,0 +1,258 @@
+//! Flushing: one leader writes and syncs for all, the others wait.
+//!
+//! Group commit by a leader and followers, as Berkeley DB and PostgreSQL have it, without a
+//! timer: the followers that come while a leader syncs are the next group.
+//!
+//! | a thread that wants its record durable | does |
+//! |---|---|
+//! | finds `flushed` past it | returns |
+//! | finds `flusher` free | claims it, writes, syncs, gives it back, wakes the others |
+//! | finds it claimed | says in its slot what it waits for, looks again, sleeps |
+//! | has napped | looks whether the claimant is dead |
+//!
+//! | the leader dies | left | put right by |
+//! |---|---|---|
+//! | before `written` is stored | bytes in a file | the next leader, which writes them again |
+//! | before `flushed` is stored | bytes not synced | the next leader, which syncs it |
+//! | before it wakes | sleepers | their naps |
+//!
+//! A leader that is stopped and not dead holds all commits up; nothing else can be told from
+//! outside.
+//!
+//! A failed sync, and a failed write but for want of space, is final: the system may have
+//! marked as clean what it could not write, so a later sync that succeeds would say nothing.
+//! `broken` is set, all waiting threads get [`Error::Broken`], and only opening the files in a
+//! new region goes on.
+//!
+//! Memory order: a follower stores `waits`, fences, loads the frontier and `flusher`; the
+//! leader stores those, fences, loads `waits`. Both fences are SeqCst, so at least one sees the
+//! other.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::time::Duration;
+
+use latchwork_disk::Error as DiskError;
+use latchwork_machine::{Clock, ConstMachine, Deadline, Integer, Waited, Word};
+
+use crate::layout::{Shared, WRITTEN, claim, unclaim};
+use crate::point::point;
+use crate::{Error, Log, Lsn, Session};
+
+/// Bytes that are copied from the buffer and written in one call.
+const CHUNK: usize = 256 << 10;
+
+/// When a commit returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// When it is durable.
+    #[default]
+    Full,
+    /// When it is in the buffer, and survives the death of all processes. The log is flushed
+    /// when this much time has passed since it last was, by the next commit in this mode or by
+    /// [`Session::tick`]. A crash of the machine loses the last commits.
+    Periodic(Duration),
+    /// When it is written, and not synced.
+    Write,
+    /// When it is in the buffer. A crash of the machine loses what was not flushed since.
+    None,
+}
+
+/// How far a record must have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    Written,
+    Flushed,
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Returns when the record at `lsn`, and all before it, are as durable as the mode says.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush), for the modes that wait. Then it is not known whether the
+    /// record will be there after a crash.
+    pub fn commit(&self, lsn: Lsn, mode: Mode) -> Result<(), Error> {
+        match mode {
+            Mode::Full => self.flush(lsn),
+            Mode::Write => self.advance(lsn, Until::Written),
+            Mode::Periodic(period) => self.tick(period).map(drop),
+            Mode::None => Ok(()),
+        }
+    }
+
+    /// Returns when the record that begins at `lsn`, and all before it, are durable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Broken`]; [`Error::NotARecord`] beyond the log's end.
+    ///
+    /// # Death
+    ///
+    /// A leader that dies is replaced by a thread that waits for it, after a nap.
+    pub fn flush(&self, lsn: Lsn) -> Result<(), Error> {
+        self.advance(lsn, Until::Flushed)
+    }
+
+    /// Flushes the log if that was not done for `period` and nobody is at it. Says whether it
+    /// did.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush).
+    pub fn tick(&self, period: Duration) -> Result<bool, Error> {
+        let shared = self.log.shared()?;
+        self.check_broken(shared)?;
+        let end = shared.end.0.load(Relaxed);
+        let age = M::now(Clock::Monotonic).saturating_sub(shared.flushed_at.0.load(Relaxed));
+        let due = u128::from(age) >= period.as_nanos();
+        if !due || shared.flushed.0.load(Relaxed) >= end || !claim(&shared.flusher.0, self.me()) {
+            return Ok(false);
+        }
+        self.lead_and_wake(shared, Until::Flushed)?;
+        Ok(true)
+    }
+
+    pub(crate) fn advance(&self, lsn: Lsn, until: Until) -> Result<(), Error> {
+        let shared = self.log.shared()?;
+        loop {
+            if self.arrived(shared, lsn, until) {
+                return Ok(());
+            }
+            self.check_broken(shared)?;
+            // Acquire: synchronizes with the Release in `append`.
+            if shared.end.0.load(Acquire) <= lsn.0 {
+                return Err(Error::NotARecord(lsn));
+            }
+            if claim(&shared.flusher.0, self.me()) {
+                if self.arrived(shared, lsn, until) {
+                    unclaim(&shared.flusher.0, self.me());
+                    self.log.wake(shared)?;
+                } else {
+                    self.lead_and_wake(shared, until)?;
+                }
+            } else {
+                self.follow(shared, lsn, until)?;
+            }
+        }
+    }
+
+    fn arrived(&self, shared: &Shared<M>, lsn: Lsn, until: Until) -> bool {
+        let frontier = match until {
+            Until::Written => &shared.written.0,
+            Until::Flushed => &shared.flushed.0,
+        };
+        // Acquire: synchronizes with the Release in `lead`.
+        frontier.load(Acquire) > lsn.0
+    }
+
+    /// Leads, with the claim; gives it back and wakes those who wait, whatever came of it.
+    fn lead_and_wake(&self, shared: &Shared<M>, until: Until) -> Result<(), Error> {
+        let led = self.lead(shared, until);
+        let led = led.map_err(|error| match error {
+            // It may be made again: the bytes are still in the buffer.
+            Error::Disk(DiskError::NoSpace(_)) => error,
+            _ => {
+                // Release: what failed came before; nobody relies on more.
+                shared.broken.0.store(1, Release);
+                Error::Broken
+            }
+        });
+        unclaim(&shared.flusher.0, self.me());
+        point("flush: unclaimed");
+        self.log.wake(shared)?;
+        led
+    }
+
+    /// Writes what is in the buffer to the files, and makes it durable.
+    fn lead(&self, shared: &Shared<M>, until: Until) -> Result<(), Error> {
+        point("flush: claimed");
+        // Again, with the claim: a leader before this one may have failed.
+        self.check_broken(shared)?;
+        let (buffer, segments) = (self.log.buffer()?, &self.log.inner.segments);
+        let mask = buffer.len() as u64 - 1;
+        // Acquire: synchronizes with the Release in `append`: all records below it are whole.
+        let end = shared.end.0.load(Acquire);
+        // Acquire: synchronizes with the Release below, of the leader before.
+        let mut at = shared.written.0.load(Acquire);
+        let mut bytes = Vec::with_capacity(CHUNK.min((end - at) as usize));
+        while at < end {
+            bytes.clear();
+            let stop = end.min(at + CHUNK as u64);
+            for word in at / 8..stop / 8 {
+                bytes
+                    .extend_from_slice(&buffer[(word & mask) as usize].load(Relaxed).to_le_bytes());
+            }
+            segments.write(at, &bytes)?;
+            at = stop;
+            point("flush: chunk");
+        }
+        // Release: synchronizes with the Acquire in `reserve_slow`: the buffer was read before
+        // it is overwritten.
+        shared.written.0.store(end, Release);
+        point("flush: written");
+        if until == Until::Flushed {
+            let flushed = shared.flushed.0.load(Relaxed);
+            if flushed < end {
+                segments.sync(flushed, end)?;
+            }
+            point("flush: synced");
+            // Release: synchronizes with the Acquire in `arrived`.
+            shared.flushed.0.store(end, Release);
+            shared.flushed_at.0.store(M::now(Clock::Monotonic), Relaxed);
+        }
+        point("flush: done");
+        Ok(())
+    }
+
+    /// Waits for the leader.
+    fn follow(&self, shared: &Shared<M>, lsn: Lsn, until: Until) -> Result<(), Error> {
+        let slot = self.log.slot_of(self.slot)?;
+        let mark = if until == Until::Written { WRITTEN } else { 0 };
+        // Acquire: a change that was called for is seen together with what was stored before
+        // it.
+        let seen = slot.notifier.load(Acquire);
+        slot.waits.store(lsn.0 | mark, Relaxed);
+        // SeqCst: see the head of this file; the other one is in `wake`.
+        M::fence(SeqCst);
+        let idle = shared.flusher.0.load(Relaxed) == 0 || shared.broken.0.load(Relaxed) != 0;
+        if !idle && !self.arrived(shared, lsn, until) {
+            point("follow: sleeps");
+            let deadline = Deadline::after::<M>(self.log.inner.nap);
+            if M::wait(&slot.notifier, seen, Some(deadline)) == Waited::TimedOut {
+                let leader = shared.flusher.0.load(Relaxed);
+                if self.log.is_dead(leader) {
+                    self.log.for_dead(leader, || unclaim(&shared.flusher.0, leader))?;
+                }
+            }
+        }
+        slot.waits.store(0, Relaxed);
+        Ok(())
+    }
+}
+
+impl<M: ConstMachine> Log<M> {
+    /// Wakes the threads whose records have arrived, and of the others one, which leads next.
+    pub(crate) fn wake(&self, shared: &Shared<M>) -> Result<(), Error> {
+        // SeqCst: see the head of this file; the other one is in `follow`.
+        M::fence(SeqCst);
+        let (written, flushed) = (shared.written.0.load(Relaxed), shared.flushed.0.load(Relaxed));
+        let all = shared.broken.0.load(Relaxed) != 0;
+        let mut next = false;
+        for slot in 0..self.slots_used() {
+            let slot = self.slot_of(slot)?;
+            let waits = slot.waits.load(Relaxed);
+            if waits == 0 {
+                continue;
+            }
+            let frontier = if waits & WRITTEN != 0 { written } else { flushed };
+            if all || frontier > waits & !WRITTEN || !next {
+                next |= frontier <= waits & !WRITTEN;
+                // Release: synchronizes with the Acquire in `follow`.
+                slot.notifier.fetch_add(1, Release);
+                M::wake(&slot.notifier);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! The log as one process has it, and a thread at work in it.
+
+use core::fmt;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use latchwork_disk::Disk;
+use latchwork_latch::{Holder, HolderNumber, OptLatch};
+use latchwork_machine::{ConstMachine, Native, Word};
+use latchwork_region::{Area, AreaOptions, Region, Repair, Thread};
+
+use crate::layout::{SLOT_WORDS, SLOTS_AT, Shared, Slot, SlotView, claim, unclaim};
+use crate::options::{Options, Recovered};
+use crate::record::RECORD_MAX;
+use crate::segment::Segments;
+use crate::{Error, Lsn, Record};
+
+/// A log, as one process has it. Clones are the same.
+pub struct Log<M: ConstMachine = Native> {
+    pub(crate) inner: Arc<Inner<M>>,
+}
+
+impl<M: ConstMachine> Clone for Log<M> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+pub(crate) struct Inner<M: ConstMachine> {
+    pub(crate) area: Area<M>,
+    pub(crate) segments: Segments,
+    /// Bytes of the buffer.
+    pub(crate) buffer: u64,
+    /// Word of the area at which the buffer begins.
+    pub(crate) buffer_at: u64,
+    pub(crate) threads: u32,
+    /// What checksums begin with.
+    pub(crate) seed: u32,
+    pub(crate) nap: Duration,
+    pub(crate) recovered: Recovered,
+    /// The log's part of a sweep, registered with the region for as long as this lives.
+    repair: Arc<dyn Repair<M>>,
+}
+
+/// The log's part of a sweep.
+pub(crate) struct LogRepair<M: ConstMachine> {
+    pub(crate) log: Weak<Inner<M>>,
+}
+
+/// A thread at work in a log. It is of one thread, for as long as its thread slot is: no two
+/// sessions of one slot are used at a time.
+pub struct Session<M: ConstMachine = Native> {
+    pub(crate) log: Log<M>,
+    pub(crate) slot: u32,
+    number: HolderNumber,
+}
+
+impl<M: ConstMachine> Log<M> {
+    /// Opens the log in `folder`: makes it, joins the processes that have it open, or finds
+    /// where its files end after a crash. The same call in every process, with a thread slot of
+    /// the region.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LogDamaged`], [`Error::Corrupt`], [`Error::NoControl`], [`Error::Version`] of
+    /// files; [`Error::Options`]; those of disk and region.
+    ///
+    /// # Death
+    ///
+    /// Another thread begins anew what a dead one was opening.
+    pub fn open(
+        region: &Region<M>,
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        options: &Options,
+        thread: &Thread<M>,
+    ) -> Result<Self, Error> {
+        options.check()?;
+        let slots = u64::from(options.threads) * SLOT_WORDS;
+        let bytes = (SLOTS_AT + slots) * 8 + options.buffer;
+        let area = region.area("log", &AreaOptions { first: bytes, limit: bytes, huge: false })?;
+        let shared: &Shared<M> = area.resolve(0)?;
+        number_of(thread.number(), options.threads)?;
+        let me = u64::from(thread.generation()?) << 32 | u64::from(thread.number() + 1);
+        // Acquire: synchronizes with the Release below, so that all that was opened is seen.
+        while shared.ready.load(Acquire) == 0 {
+            let other = shared.opening.load(Relaxed);
+            if other != 0 && other != me && is_over(region, other) {
+                unclaim(&shared.opening, other);
+            }
+            if other != me && !claim(&shared.opening, me) {
+                M::yield_now();
+                continue;
+            }
+            let opened = crate::recover::open(shared, &disk, folder, options, region.creation());
+            if opened.is_ok() {
+                // Release: synchronizes with the Acquire above.
+                shared.ready.store(1, Release);
+            }
+            unclaim(&shared.opening, me);
+            let recovered = opened?;
+            return Self::join(area, disk, folder, options, Some(recovered));
+        }
+        Self::join(area, disk, folder, options, None)
+    }
+
+    /// Takes part in a log that is open.
+    fn join(
+        area: Area<M>,
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        options: &Options,
+        recovered: Option<Recovered>,
+    ) -> Result<Self, Error> {
+        let shared: &Shared<M> = area.resolve(0)?;
+        let (buffer, segment) = (shared.buffer.load(Relaxed), shared.segment.load(Relaxed));
+        let threads = shared.threads.load(Relaxed);
+        let kept = Options {
+            buffer,
+            segment,
+            threads: u32::try_from(threads).map_err(|_| Error::Corrupt { what: "area" })?,
+            ..*options
+        };
+        kept.check().map_err(|_| Error::Corrupt { what: "area" })?;
+        let buffer_at = SLOTS_AT + threads * SLOT_WORDS;
+        area.slice(buffer_at, buffer / 8)?;
+        let id =
+            u128::from(shared.id[0].load(Relaxed)) | u128::from(shared.id[1].load(Relaxed)) << 64;
+        let found = &shared.found;
+        let recovered = recovered.unwrap_or(Recovered {
+            warm: true,
+            redo: Lsn(found.redo.load(Relaxed)),
+            checkpoint: Lsn(found.checkpoint.load(Relaxed)),
+            end: Lsn(found.end.load(Relaxed)),
+            clean: found.clean.load(Relaxed) == 1,
+        });
+        let segments = Segments::new(disk, folder, id, segment);
+        let (threads, seed, nap) = (kept.threads, id as u32, options.nap);
+        let region = area.region().clone();
+        let inner = Arc::new_cyclic(|log: &Weak<Inner<M>>| {
+            let repair: Arc<dyn Repair<M>> = Arc::new(LogRepair { log: log.clone() });
+            Inner { area, segments, buffer, buffer_at, threads, seed, nap, recovered, repair }
+        });
+        region.register(&inner.repair)?;
+        Ok(Self { inner })
+    }
+
+    /// A session for this thread slot.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Threads`] if its number is not below [`Options::threads`].
+    pub fn session(&self, thread: &Thread<M>) -> Result<Session<M>, Error> {
+        let number = number_of(thread.number(), self.inner.threads)?;
+        Ok(Session { log: self.clone(), slot: thread.number(), number })
+    }
+
+    /// What was found when this process opened the log.
+    pub fn recovered(&self) -> Recovered {
+        self.inner.recovered
+    }
+
+    /// The identity of the log's files.
+    pub fn id(&self) -> u128 {
+        self.inner.segments.id
+    }
+
+    /// Where the next record will be.
+    pub fn end(&self) -> Lsn {
+        // Acquire: synchronizes with the Release in `append`: the records before it are whole.
+        self.look(|shared| shared.end.0.load(Acquire))
+    }
+
+    /// Up to where the log is in its files.
+    pub fn written(&self) -> Lsn {
+        // Acquire: synchronizes with the Release in `lead`.
+        self.look(|shared| shared.written.0.load(Acquire))
+    }
+
+    /// Up to where the log is durable.
+    pub fn flushed(&self) -> Lsn {
+        // Acquire: synchronizes with the Release in `lead`.
+        self.look(|shared| shared.flushed.0.load(Acquire))
+    }
+
+    /// From where on the log is kept.
+    pub fn oldest(&self) -> Lsn {
+        self.look(|shared| shared.append.oldest.load(Relaxed))
+    }
+
+    /// Whether a write or a sync has failed, in any process: see [`Error::Broken`].
+    pub fn is_broken(&self) -> bool {
+        self.look(|shared| shared.broken.0.load(Relaxed)).0 != 0
+    }
+
+    /// The most bytes that a record of this log may have.
+    pub fn record_max(&self) -> u64 {
+        (self.inner.buffer / 8).min(RECORD_MAX as u64)
+    }
+
+    /// A word of what is shared, zero in the child of a fork.
+    fn look(&self, word: impl FnOnce(&Shared<M>) -> u64) -> Lsn {
+        Lsn(self.shared().map_or(0, word))
+    }
+
+    pub(crate) fn shared(&self) -> Result<&Shared<M>, Error> {
+        Ok(self.inner.area.resolve(0)?)
+    }
+
+    pub(crate) fn slot_of(&self, slot: u32) -> Result<&Slot<M>, Error> {
+        if slot >= self.inner.threads {
+            return Err(Error::Threads(slot));
+        }
+        Ok(self.inner.area.resolve(SLOTS_AT + u64::from(slot) * SLOT_WORDS)?)
+    }
+
+    /// The words of the buffer.
+    pub(crate) fn buffer(&self) -> Result<&[M::AtomicU64], Error> {
+        Ok(self.inner.area.slice(self.inner.buffer_at, self.inner.buffer / 8)?)
+    }
+
+    /// How many thread slots were ever used.
+    pub(crate) fn slots_used(&self) -> u32 {
+        self.inner.area.region().threads_high().min(self.inner.threads)
+    }
+
+    /// Whether the thread with this name in claims is dead; it may have been swept since.
+    pub(crate) fn is_dead(&self, number: u64) -> bool {
+        number != 0 && self.inner.area.region().is_dead((number - 1) as u32)
+    }
+
+    /// Does something for the dead thread with this name, while its slot is claimed by this
+    /// process: so the name is not a living thread's by the time it is done. Says whether it
+    /// did.
+    pub(crate) fn for_dead<R>(
+        &self,
+        number: u64,
+        repair: impl FnOnce() -> R,
+    ) -> Result<Option<R>, Error> {
+        let mut dead = self.inner.area.region().dead_threads()?;
+        let claimed = dead.find(|dead| u64::from(dead.number()) + 1 == number);
+        Ok(claimed.map(|_claimed| repair()))
+    }
+
+    /// What a thread slot has in the log, of one moment.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Threads`].
+    pub fn slot(&self, session: &Session<M>, slot: u32) -> Result<SlotView, Error> {
+        let words = self.slot_of(slot)?;
+        let latched = session.latch()?;
+        let commits = words.commits.load(Relaxed);
+        // The oldest entry may be that of an append whose thread died before it was one.
+        let count = commits.min(words.list.len() as u64 - 1);
+        let recent = (commits - count..commits).map(|index| {
+            let pair = &words.list[index as usize % words.list.len()];
+            (Lsn(pair[0].load(Relaxed)), Lsn(pair[1].load(Relaxed)))
+        });
+        let view = SlotView {
+            first: Lsn(words.first.load(Relaxed)),
+            last: Lsn(words.last.load(Relaxed)),
+            commits,
+            recent: recent.collect(),
+        };
+        latched.unchanged();
+        Ok(view)
+    }
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// A session that repairs: its slot may be one of the sweepers', which append nothing.
+    pub(crate) fn of_sweeper(log: &Log<M>, thread: &Thread<M>) -> Result<Self, Error> {
+        let slot = thread.number();
+        let number = HolderNumber::new(slot + 1).ok_or(Error::Threads(slot))?;
+        Ok(Self { log: log.clone(), slot, number })
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Log<M> {
+        &self.log
+    }
+
+    /// The number of the thread slot.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Its name in claims.
+    pub(crate) fn me(&self) -> u64 {
+        u64::from(self.number.get())
+    }
+
+    /// Builds a record of this slot, with its checksum.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`].
+    pub fn build(&self, head: &crate::Head, payload: &[&[u8]]) -> Result<Record, Error> {
+        let limit = self.log.record_max();
+        let record = Record::build(self.log.inner.seed, self.slot, head, payload);
+        record.filter(|record| record.bytes() as u64 <= limit).ok_or(Error::TooLarge { limit })
+    }
+}
+
+impl<M: ConstMachine> Drop for Session<M> {
+    /// Gives back what credit is left, unless this is the child of a fork.
+    fn drop(&mut self) {
+        if self.log.inner.area.region().check().is_ok() {
+            let _ = self.give_back(0);
+        }
+    }
+}
+
+impl<M: ConstMachine> Holder<M> for Session<M> {
+    fn number(&self) -> HolderNumber {
+        self.number
+    }
+
+    fn name(&self, _: &OptLatch<M>) -> u64 {
+        // Frames of a pool have names from 1 on.
+        u64::MAX - 1
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        Some(self.log.inner.nap)
+    }
+
+    fn is_dead(&self, number: HolderNumber) -> bool {
+        self.log.is_dead(u64::from(number.get()))
+    }
+}
+
+fn number_of(slot: u32, threads: u32) -> Result<HolderNumber, Error> {
+    let number = HolderNumber::new(slot + 1).filter(|_| slot < threads);
+    number.ok_or(Error::Threads(slot))
+}
+
+/// Whether the thread that opens the files is dead: slot and generation tell it from a later one.
+fn is_over<M: ConstMachine>(region: &Region<M>, claim: u64) -> bool {
+    let (slot, generation) = ((claim as u32).wrapping_sub(1), (claim >> 32) as u32);
+    let now = region.threads().find(|thread| thread.slot == slot);
+    region.is_dead(slot) || now.is_none_or(|thread| thread.generation != generation)
+}
+
+impl<M: ConstMachine> fmt::Debug for Log<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("end", &self.end().0)
+            .field("written", &self.written().0)
+            .field("flushed", &self.flushed().0)
+            .field("oldest", &self.oldest().0)
+            .field("broken", &self.is_broken())
+            .finish()
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for Session<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({})", self.slot)
+    }
+}

@@ -1,0 +1,70 @@
+//! How a log is made, and what was found when it was opened.
+
+use core::time::Duration;
+
+use latchwork_latch::HolderNumber;
+
+use crate::{Error, Lsn};
+
+/// How a log is made. One that exists in the region keeps what it was made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of the buffer, a power of two, 64 KiB at least. A record has an eighth of it at
+    /// most.
+    pub buffer: u64,
+    /// Bytes of a segment, a multiple of 4,096, not less than the buffer. A log that exists in
+    /// files keeps its own.
+    pub segment: u64,
+    /// The identity of a log that is made anew: what tells its files from those of others. Zero
+    /// is the region's creation number.
+    pub id: u128,
+    /// How many thread slots of the region may append: those with lower numbers.
+    pub threads: u32,
+    /// How long a thread sleeps before it looks whether the one it waits for is dead.
+    pub nap: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            buffer: 16 << 20,
+            segment: 64 << 20,
+            id: 0,
+            threads: 1024,
+            nap: Duration::from_millis(1),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if !self.buffer.is_power_of_two() || !(1 << 16..=1 << 34).contains(&self.buffer) {
+            return Err(Error::Options("buffer"));
+        }
+        let suits = self.segment.is_multiple_of(4096) && self.segment >= self.buffer;
+        if !suits || self.segment > 1 << 40 {
+            return Err(Error::Options("segment"));
+        }
+        if !(1..=HolderNumber::MAX).contains(&self.threads) {
+            return Err(Error::Options("threads"));
+        }
+        Ok(())
+    }
+}
+
+/// What was found when the log's files were opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// Whether the region had the log already: then nothing is lost, and nothing is to be
+    /// redone.
+    pub warm: bool,
+    /// Where redo begins.
+    pub redo: Lsn,
+    /// The last checkpoint's record; [`Lsn::NEVER`] if there is none.
+    pub checkpoint: Lsn,
+    /// Where the log ended.
+    pub end: Lsn,
+    /// Whether the log was closed so that nothing is to be redone.
+    pub clean: bool,
+}

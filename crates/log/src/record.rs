@@ -1,0 +1,223 @@
+//! A record: seven words of header, a payload, zeros up to a multiple of 16 bytes.
+//!
+//! ```text
+//! word   63            48 47      40 39       32 31                             0
+//!  0    | slot           | flags    | kind      | bytes of header and payload   |
+//!  1    | its own LSN                                                           |
+//!  2    | prev: the LSN of this transaction's record before; in a CLR, of what is undone next |
+//!  3    | page 48                                              | tree 16         |
+//!  4    | page_prev: the LSN that the page had                                  |
+//!  5    | aux 16         | older: an LSN in units of 16 bytes, 48               |
+//!  6    | aux32                              | CRC32C                           |
+//! ```
+//!
+//! All is little-endian. The checksum is over all of the record but word 1, begun with the
+//! log's identity: so it is computed before the record has a place. Word 1 must be the record's
+//! place, so the bytes of a recycled segment never pass for a record.
+
+use core::fmt;
+
+use latchwork_disk::{crc32c, crc32c_append};
+
+/// Bytes of the header.
+pub(crate) const HEADER: usize = 56;
+/// Records begin at multiples of this.
+pub const UNIT: u64 = 16;
+/// The largest record of any log.
+pub const RECORD_MAX: usize = 1 << 20;
+
+/// A place in the log: bytes since its creation, a multiple of 16. Zero is never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+impl Lsn {
+    /// No place.
+    pub const NEVER: Self = Self(0);
+    /// Where the first record of a log is.
+    pub const FIRST: Self = Self(64);
+}
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Marks of a record. Bits that have no name here are the user's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// The last record of its transaction, which commits with it.
+    pub const LAST: Self = Self(1);
+    /// Holds the page as it was before.
+    pub const IMAGE: Self = Self(2);
+    /// Belongs to no transaction and is never undone.
+    pub const SYSTEM: Self = Self(4);
+    /// Undoes another record.
+    pub const CLR: Self = Self(8);
+
+    /// Whether all marks of `other` are set.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl core::ops::BitOr for Flags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What the header of a record says, but for what the log itself sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// What the payload is; the user's.
+    pub kind: u8,
+    /// Marks.
+    pub flags: Flags,
+    /// The transaction's record before; in a CLR, of what is undone next.
+    pub prev: Lsn,
+    /// The user's tree.
+    pub tree: u16,
+    /// The page that changes; 48 bits.
+    pub page: u64,
+    /// The LSN that the page had.
+    pub page_prev: Lsn,
+    /// An LSN that leads to an older version.
+    pub older: Lsn,
+    /// The user's.
+    pub aux: u16,
+    /// The user's.
+    pub aux32: u32,
+}
+
+/// A record built by one thread, to be appended: the checksum is there, the place is not.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub(crate) words: Vec<u64>,
+}
+
+/// A record as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place.
+    pub lsn: Lsn,
+    /// The thread slot that appended it.
+    pub slot: u16,
+    /// What its header says.
+    pub head: Head,
+    /// Its payload.
+    pub payload: Vec<u8>,
+}
+
+impl Entry {
+    /// Where the record after it begins.
+    pub fn next(&self) -> Lsn {
+        Lsn(self.lsn.0 + Record::size(self.payload.len()) as u64)
+    }
+}
+
+impl Record {
+    /// How many bytes a record with so much payload has in the log.
+    pub const fn size(payload: usize) -> usize {
+        (HEADER + payload).next_multiple_of(UNIT as usize)
+    }
+
+    /// How many bytes it has in the log.
+    pub fn bytes(&self) -> usize {
+        self.words.len() * 8
+    }
+
+    /// Builds a record. None if it is larger than [`RECORD_MAX`] or a field has too many bits.
+    pub(crate) fn build(seed: u32, slot: u32, head: &Head, payload: &[&[u8]]) -> Option<Self> {
+        let length = payload.iter().map(|part| part.len()).sum::<usize>();
+        let fits = length <= RECORD_MAX - HEADER
+            && slot < 1 << 16
+            && head.page < 1 << 48
+            && head.older.0.is_multiple_of(UNIT)
+            && head.older.0 / UNIT < 1 << 48;
+        if !fits {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(Self::size(length));
+        let total = (HEADER + length) as u64;
+        let mut put = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
+        put(total
+            | u64::from(head.kind) << 32
+            | u64::from(head.flags.0) << 40
+            | u64::from(slot) << 48);
+        put(0);
+        put(head.prev.0);
+        put(head.page << 16 | u64::from(head.tree));
+        put(head.page_prev.0);
+        put((head.older.0 / UNIT) | u64::from(head.aux) << 48);
+        put(u64::from(head.aux32) << 32);
+        payload.iter().for_each(|part| bytes.extend_from_slice(part));
+        bytes.resize(Self::size(length), 0);
+        let crc = checksum(seed, &bytes);
+        bytes[48..52].copy_from_slice(&crc.to_le_bytes());
+        let words = bytes.chunks_exact(8).map(|chunk| word_of(chunk, 0)).collect();
+        Some(Self { words })
+    }
+
+    /// The same record from another thread slot, with other links: for a record that is used
+    /// again.
+    pub(crate) fn is_last(&self) -> bool {
+        Flags((self.words[0] >> 40) as u8).has(Flags::LAST)
+    }
+
+    pub(crate) fn is_system(&self) -> bool {
+        Flags((self.words[0] >> 40) as u8).has(Flags::SYSTEM)
+    }
+}
+
+/// The word at byte `at`, zero beyond the end.
+pub(crate) fn word_of(bytes: &[u8], at: usize) -> u64 {
+    let found = bytes.get(at..at + 8).and_then(|found| found.try_into().ok());
+    found.map_or(0, u64::from_le_bytes)
+}
+
+/// Over all bytes but those of the LSN and of the checksum itself.
+fn checksum(seed: u32, bytes: &[u8]) -> u32 {
+    let crc = crc32c_append(crc32c(&seed.to_le_bytes()), &bytes[..8]);
+    let crc = crc32c_append(crc, &bytes[16..48]);
+    crc32c_append(crc, &bytes[52..])
+}
+
+/// How many bytes of the log a record takes, by its first word; none if no record begins so.
+pub(crate) fn extent(first: u64) -> Option<usize> {
+    let total = (first & 0xffff_ffff) as usize;
+    (HEADER..=RECORD_MAX).contains(&total).then(|| total.next_multiple_of(UNIT as usize))
+}
+
+/// The record that begins at `lsn` and has exactly these bytes; none if they are not one.
+pub(crate) fn decode(seed: u32, lsn: Lsn, bytes: &[u8]) -> Option<Entry> {
+    let first = word_of(bytes, 0);
+    if extent(first)? != bytes.len() || word_of(bytes, 8) != lsn.0 {
+        return None;
+    }
+    if word_of(bytes, 48) as u32 != checksum(seed, bytes) {
+        return None;
+    }
+    let (place, old) = (word_of(bytes, 24), word_of(bytes, 40));
+    let total = (first & 0xffff_ffff) as usize;
+    Some(Entry {
+        lsn,
+        slot: (first >> 48) as u16,
+        head: Head {
+            kind: (first >> 32) as u8,
+            flags: Flags((first >> 40) as u8),
+            prev: Lsn(word_of(bytes, 16)),
+            tree: place as u16,
+            page: place >> 16,
+            page_prev: Lsn(word_of(bytes, 32)),
+            older: Lsn((old & ((1 << 48) - 1)) * UNIT),
+            aux: (old >> 48) as u16,
+            aux32: (word_of(bytes, 48) >> 32) as u32,
+        },
+        payload: bytes[HEADER..total].to_vec(),
+    })
+}

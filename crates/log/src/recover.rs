@@ -1,0 +1,210 @@
+//! The files without a region: a new log, or where an old one ends.
+//!
+//! The end of a log is the first place, from the redo point on, where no record is: its length,
+//! its own LSN or its checksum is wrong, or its segment is missing. Zero is never asked for. If
+//! that is below what a file says was durable it is not an end but damage, and nothing is
+//! changed.
+//!
+//! Behind the end there may be records that the crash kept without those before them. They are
+//! overwritten with zeros, durably, before anything is appended: or else a later end could be
+//! followed by an old record that fits. Then all up to the end is made durable, for it counts
+//! as durable from here on. Each step may be done again after another crash.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_disk::{Buffer, Disk, Error as DiskError, Open};
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::control::{BLOCK, Control};
+use crate::files::Files;
+use crate::layout::Shared;
+use crate::options::{Options, Recovered};
+use crate::segment::Segments;
+use crate::{Error, Lsn};
+
+/// Bytes of zeros in one write.
+const FILL: u64 = 1 << 16;
+
+/// Opens the files, by the one thread that has the claim, and fills in what is shared.
+pub(crate) fn open<M: ConstMachine>(
+    shared: &Shared<M>,
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    options: &Options,
+    creation: u128,
+) -> Result<Recovered, Error> {
+    disk.make_folder(folder)?;
+    let (control, new) = match read_control(disk, folder)? {
+        Some(control) => (control, false),
+        None => (make(disk, folder, options, creation)?, true),
+    };
+    let size = control.segment;
+    if !size.is_multiple_of(4096) || !(options.buffer..=1 << 40).contains(&size) {
+        return Err(Error::Options("segment"));
+    }
+    if control.redo < Lsn::FIRST || !control.redo.0.is_multiple_of(crate::UNIT) {
+        return Err(Error::Corrupt { what: "control file" });
+    }
+    let segments = Segments::new(disk.clone(), folder, control.id, size);
+    let end = if new { Lsn::FIRST } else { find_end(&segments, &control)? };
+    let last = end.0 / size;
+    if !new {
+        segments.tidy(control.redo.0 / size, last)?;
+        // A log that ends where a segment does may not have the next one yet.
+        segments.make(last, Lsn(0))?;
+        clear(&segments, end)?;
+        segments.sync(control.redo.0, end.0 + 1)?;
+    }
+    let recovered = Recovered {
+        warm: false,
+        redo: control.redo,
+        checkpoint: control.checkpoint,
+        end,
+        clean: control.clean && control.redo == end,
+    };
+    fill(shared, options, &control, &recovered, (last + 1) * size);
+    Ok(recovered)
+}
+
+fn read_control(disk: &Arc<dyn Disk>, folder: &Path) -> Result<Option<Control>, Error> {
+    let file = match disk.open(&folder.join("control"), Open::READ) {
+        Err(DiskError::NotFound(_)) => return Ok(None),
+        other => other?,
+    };
+    let mut bytes = vec![0; 2 * BLOCK];
+    match file.read(0, &mut bytes) {
+        Err(DiskError::ShortRead { .. }) => Err(Error::Corrupt { what: "control file" }),
+        other => {
+            other?;
+            Control::decode(&bytes).map(Some)
+        }
+    }
+}
+
+/// Makes the files of a new log. The control file is named last.
+fn make(
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    options: &Options,
+    creation: u128,
+) -> Result<Control, Error> {
+    let id = if options.id == 0 { creation } else { options.id };
+    let segments = Segments::new(disk.clone(), folder, id, options.segment);
+    // What a crash left of an attempt to make a log is one segment without a record.
+    for number in segments.numbers()? {
+        let fresh = number == 0 && {
+            let file = disk.open(&folder.join(format!("{number:016x}")), Open::READ)?;
+            let mut first = [0; 16];
+            match file.read(BLOCK as u64 + Lsn::FIRST.0, &mut first) {
+                Err(DiskError::ShortRead { .. }) => true,
+                other => other.map(|()| first == [0; 16])?,
+            }
+        };
+        if !fresh {
+            return Err(Error::NoControl);
+        }
+    }
+    segments.tidy(1, 0)?;
+    segments.make(0, Lsn(0))?;
+    let control = Control {
+        id,
+        sequence: 2,
+        segment: options.segment,
+        checkpoint: Lsn::NEVER,
+        redo: Lsn::FIRST,
+        flushed: Lsn::FIRST,
+        clean: true,
+    };
+    let (_, mut bytes) = control.encode();
+    bytes.resize(2 * BLOCK, 0);
+    let path = folder.join("control-new");
+    let file = disk.open(&path, Open::CREATE)?;
+    file.truncate(0)?;
+    file.write(0, &bytes)?;
+    file.sync()?;
+    disk.rename(&path, &folder.join("control"))?;
+    disk.sync_folder(folder)?;
+    // And the folder itself in the one around it.
+    let around = folder.parent().filter(|around| !around.as_os_str().is_empty());
+    if let Some(around) = around {
+        disk.sync_folder(around)?;
+    }
+    Ok(control)
+}
+
+/// Where the log ends.
+fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
+    let first = control.redo.0 / segments.size;
+    let (mut limit, mut flushed) = (first, control.flushed);
+    // Segments follow each other without a gap, each with its own header.
+    for number in segments.numbers()?.into_iter().filter(|number| *number >= first) {
+        match segments.header(number)? {
+            Some(header) if header.id != segments.id => return Err(Error::Foreign),
+            Some(header) if header.number == number => {
+                limit += u64::from(number == limit);
+                flushed = flushed.max(header.flushed);
+            }
+            _ => {}
+        }
+    }
+    let mut files = Files::new(segments, limit * segments.size);
+    let mut at = control.redo;
+    while let Some(entry) = files.at(at)? {
+        at = entry.next();
+    }
+    if at < flushed {
+        return Err(Error::LogDamaged { at, flushed });
+    }
+    Ok(at)
+}
+
+/// Writes zeros from the end of the log to that of its segment, where there is something else.
+fn clear(segments: &Segments, end: Lsn) -> Result<(), Error> {
+    let stop = (end.0 / segments.size + 1) * segments.size;
+    let zeros = Buffer::new(FILL as usize);
+    let mut bytes = vec![0; FILL as usize];
+    let mut at = end.0;
+    while at < stop {
+        let count = (stop - at).min(FILL) as usize;
+        segments.read(at, &mut bytes[..count])?;
+        if bytes[..count].iter().any(|byte| *byte != 0) {
+            segments.write(at, &zeros[..count])?;
+        }
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// What is shared, before it is said to be ready.
+fn fill<M: ConstMachine>(
+    shared: &Shared<M>,
+    options: &Options,
+    control: &Control,
+    recovered: &Recovered,
+    prepared: u64,
+) {
+    // Relaxed, all: the Release of `ready` comes after them.
+    let end = recovered.end.0;
+    for (word, value) in [
+        (&shared.buffer, options.buffer),
+        (&shared.segment, control.segment),
+        (&shared.threads, u64::from(options.threads)),
+        (&shared.id[0], control.id as u64),
+        (&shared.id[1], (control.id >> 64) as u64),
+        (&shared.buffer_from, end),
+        (&shared.found.end, end),
+        (&shared.found.redo, recovered.redo.0),
+        (&shared.found.checkpoint, recovered.checkpoint.0),
+        (&shared.found.clean, u64::from(recovered.clean)),
+        (&shared.found.sequence, control.sequence),
+        (&shared.end.0, end),
+        (&shared.written.0, end),
+        (&shared.flushed.0, end),
+        (&shared.prepared.0, prepared),
+        (&shared.append.oldest, recovered.redo.0),
+    ] {
+        word.store(value, Relaxed);
+    }
+}

@@ -1,0 +1,266 @@
+//! Segments: files of equal size that hold the log, one after the other.
+//!
+//! Segment `n` is the file named by `n` in 16 hexadecimal digits. Behind a header of 4,096
+//! bytes it holds the log's bytes from `n` times the segment's size on; records go over from
+//! one to the next. It is filled with zeros and synced before it gets its name, so that a flush
+//! changes no metadata and no flush can fail for want of space.
+//!
+//! | byte | of the header |
+//! |---|---|
+//! | 0 | magic number |
+//! | 8 | format |
+//! | 16 | identity of the log |
+//! | 32 | number |
+//! | 40 | up to where the log was durable when the segment was made |
+//! | 48 | CRC32C of what is before |
+//!
+//! A segment that nobody needs is renamed to `spare-N`, and from that to its next number when
+//! its new header is durable: the bytes behind the header are old, and no record of another
+//! place passes for one of this. A name whose header has another number is what a crash left of
+//! two renames.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use latchwork_disk::{Buffer, Disk, File, Open, crc32c};
+
+use crate::control::{BLOCK, FORMAT};
+use crate::point::point;
+use crate::record::word_of;
+use crate::{Error, Lsn};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"latchseg");
+const SUMMED: usize = 48;
+/// How many open segments a process keeps.
+const OPEN_MAX: usize = 8;
+/// How many spare segments are kept.
+const SPARE_MAX: usize = 4;
+/// Bytes of zeros in one write.
+const FILL: usize = 1 << 20;
+
+/// The segments of a log, as one process has them.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) folder: PathBuf,
+    pub(crate) id: u128,
+    pub(crate) size: u64,
+    open: Mutex<BTreeMap<u64, Arc<dyn File>>>,
+}
+
+/// What a segment's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) id: u128,
+    pub(crate) number: u64,
+    pub(crate) flushed: Lsn,
+}
+
+impl Header {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(BLOCK);
+        let (low, high) = (self.id as u64, (self.id >> 64) as u64);
+        for word in [MAGIC, u64::from(FORMAT), low, high, self.number, self.flushed.0] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+        bytes.resize(BLOCK, 0);
+        bytes
+    }
+
+    /// None if the bytes are no header.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = |index: usize| word_of(bytes, index * 8);
+        let whole = bytes.len() >= SUMMED + 8
+            && (word(0), word(1)) == (MAGIC, u64::from(FORMAT))
+            && word(6) as u32 == crc32c(&bytes[..SUMMED]);
+        whole.then(|| Self {
+            id: u128::from(word(2)) | u128::from(word(3)) << 64,
+            number: word(4),
+            flushed: Lsn(word(5)),
+        })
+    }
+}
+
+/// The number in a segment's name.
+fn number_of(name: &OsString) -> Option<u64> {
+    let name = name.to_str().filter(|name| name.len() == 16)?;
+    u64::from_str_radix(name, 16).ok()
+}
+
+impl Segments {
+    pub(crate) fn new(disk: Arc<dyn Disk>, folder: &Path, id: u128, size: u64) -> Self {
+        Self { disk, folder: folder.to_owned(), id, size, open: Mutex::default() }
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.folder.join(format!("{number:016x}"))
+    }
+
+    /// The numbers of all segments that have a name, in order.
+    pub(crate) fn numbers(&self) -> Result<Vec<u64>, Error> {
+        let mut numbers: Vec<_> =
+            self.disk.list(&self.folder)?.iter().filter_map(number_of).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// The header of a segment; none if it is no header.
+    pub(crate) fn header(&self, number: u64) -> Result<Option<Header>, Error> {
+        let mut bytes = [0; SUMMED + 8];
+        match self.disk.open(&self.path(number), Open::READ)?.read(0, &mut bytes) {
+            Err(latchwork_disk::Error::ShortRead { .. }) => Ok(None),
+            other => Ok(other.map(|()| Header::decode(&bytes))?),
+        }
+    }
+
+    /// The file of a segment, open.
+    pub(crate) fn file(&self, number: u64) -> Result<Arc<dyn File>, Error> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = open.get(&number) {
+            return Ok(file.clone());
+        }
+        let file: Arc<dyn File> = self.disk.open(&self.path(number), Open::WRITE)?.into();
+        let mut bytes = [0; SUMMED + 8];
+        file.read(0, &mut bytes)?;
+        match Header::decode(&bytes) {
+            Some(header) if header.id != self.id => return Err(Error::Foreign),
+            Some(header) if header.number == number => {}
+            _ => return Err(Error::Corrupt { what: "header of a segment" }),
+        }
+        open.insert(number, file.clone());
+        if open.len() > OPEN_MAX {
+            open.pop_first();
+        }
+        Ok(file)
+    }
+
+    /// Writes bytes of the log at their place. Those around them are not touched.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        for (number, place, range) in self.pieces(at, bytes.len()) {
+            self.file(number)?.write(place, &bytes[range])?;
+        }
+        Ok(())
+    }
+
+    /// Reads bytes of the log from their place.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        for (number, place, range) in self.pieces(at, into.len()) {
+            self.file(number)?.read(place, &mut into[range])?;
+        }
+        Ok(())
+    }
+
+    /// Where bytes of the log are: segment, byte of its file, which of the bytes.
+    fn pieces(
+        &self,
+        at: u64,
+        count: usize,
+    ) -> impl Iterator<Item = (u64, u64, std::ops::Range<usize>)> + use<> {
+        let (size, mut done) = (self.size, 0);
+        std::iter::from_fn(move || {
+            let now = at + done as u64;
+            let piece = (count - done).min((size - now % size) as usize);
+            let range = done..done + piece;
+            done += piece;
+            (piece > 0).then_some((now / size, BLOCK as u64 + now % size, range))
+        })
+    }
+
+    /// Makes the bytes from `from` to `to` durable.
+    pub(crate) fn sync(&self, from: u64, to: u64) -> Result<(), Error> {
+        for number in from / self.size..=to.saturating_sub(1) / self.size {
+            self.file(number)?.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Makes segment `number`, of a spare one or anew. A half-made one that a death left is
+    /// made again.
+    pub(crate) fn make(&self, number: u64, flushed: Lsn) -> Result<(), Error> {
+        let header = Header { id: self.id, number, flushed }.encode();
+        let names = self.disk.list(&self.folder)?;
+        if names.contains(&format!("{number:016x}").into()) {
+            return Ok(());
+        }
+        let spare = names.iter().find(|name| name.to_string_lossy().starts_with("spare-"));
+        let path = match spare {
+            Some(name) => {
+                let path = self.folder.join(name);
+                let file = self.disk.open(&path, Open::WRITE)?;
+                file.write(0, &header)?;
+                file.sync()?;
+                path
+            }
+            None => {
+                let path = self.folder.join("new");
+                let file = self.disk.open(&path, Open::CREATE)?;
+                let (zeros, end) = (Buffer::new(FILL.min(self.size as usize)), self.size);
+                file.truncate(0)?;
+                file.write(0, &header)?;
+                let mut at = 0;
+                while at < end {
+                    let count = (end - at).min(zeros.len() as u64) as usize;
+                    file.write(BLOCK as u64 + at, &zeros[..count])?;
+                    at += count as u64;
+                }
+                file.sync()?;
+                path
+            }
+        };
+        point("make: filled");
+        self.disk.rename(&path, &self.path(number))?;
+        point("make: named");
+        Ok(self.disk.sync_folder(&self.folder)?)
+    }
+
+    /// Takes the names of all segments below `number` away; some of them become spare ones.
+    pub(crate) fn recycle_below(&self, number: u64) -> Result<u64, Error> {
+        let names = self.disk.list(&self.folder)?;
+        let mut spare =
+            names.iter().filter(|name| name.to_string_lossy().starts_with("spare-")).count();
+        let mut count = 0;
+        for old in names.iter().filter_map(number_of).filter(|old| *old < number) {
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&old);
+            if spare < SPARE_MAX {
+                let name = self.folder.join(format!("spare-{old:x}"));
+                self.disk.rename(&self.path(old), &name)?;
+                spare += 1;
+            } else {
+                self.disk.remove(&self.path(old))?;
+            }
+            point("recycle: one");
+            count += 1;
+        }
+        if count > 0 {
+            self.disk.sync_folder(&self.folder)?;
+        }
+        Ok(count)
+    }
+
+    /// Removes all files that are no segment from `first` to `last`: what crashes left half
+    /// done.
+    pub(crate) fn tidy(&self, first: u64, last: u64) -> Result<(), Error> {
+        let mut removed = false;
+        for name in self.disk.list(&self.folder)? {
+            let text = name.to_string_lossy();
+            let keep = match number_of(&name) {
+                Some(number) => {
+                    (first..=last).contains(&number)
+                        && self.header(number)?.is_some_and(|header| header.number == number)
+                }
+                None => text != "new" && !text.starts_with("spare-"),
+            };
+            if !keep {
+                self.disk.remove(&self.folder.join(&name))?;
+                removed = true;
+            }
+        }
+        if removed {
+            self.disk.sync_folder(&self.folder)?;
+        }
+        Ok(())
+    }
+}
