@@ -1,0 +1,183 @@
+//! What can be wrong, each by its name.
+
+use core::fmt;
+
+use latchwork_disk::Error as DiskError;
+use latchwork_region::Error as RegionError;
+
+/// Why a pool could not be opened, or a page not be read, changed or written.
+///
+/// An error that names a page is about that page alone: the others go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The region or one of the pool's areas.
+    Region(RegionError),
+    /// The disk, with the operation and the path.
+    Disk(DiskError),
+    /// An option out of range.
+    Options(&'static str),
+    /// The pool in this region was made with frames of another size, or with fewer.
+    Different {
+        /// Bytes of a frame, as found.
+        frame_bytes: u32,
+        /// The most frames, as found.
+        frames: u32,
+    },
+    /// The file is known in the pool with pages of another size.
+    PageSize {
+        /// Bytes of a page, as found.
+        found: u32,
+        /// Bytes of a page, as asked for.
+        asked: u32,
+    },
+    /// The pool has all the files that it can have: this many.
+    Files(u32),
+    /// The pool knows no file of this number.
+    NoFile(u16),
+    /// The path is not absolute, not UTF-8, or longer than 256 bytes.
+    Path,
+    /// The page lies beyond the end of the file.
+    OutOfRange {
+        /// The file's number.
+        file: u16,
+        /// The page.
+        page: u64,
+        /// How many pages the file has.
+        pages: u64,
+    },
+    /// The bytes on disk do not fit their checksum: damaged, torn, or never written.
+    Checksum {
+        /// The file's number.
+        file: u16,
+        /// The page.
+        page: u64,
+    },
+    /// The disk returned another page of the file, whole.
+    Misdirected {
+        /// The file's number.
+        file: u16,
+        /// The page that was asked for.
+        page: u64,
+        /// The low 32 bits of the number of the page that came.
+        found: u32,
+    },
+    /// A process died, or a thread panicked, in the middle of changing the page, and nobody here
+    /// knows how to rebuild it.
+    Poisoned {
+        /// The file's number.
+        file: u16,
+        /// The page.
+        page: u64,
+    },
+    /// The page is half changed, and rebuilding it failed for this reason.
+    Rebuild {
+        /// The file's number.
+        file: u16,
+        /// The page.
+        page: u64,
+        /// What the callback said.
+        why: String,
+    },
+    /// The caller's closure found no sense in the page, whose bytes were stable.
+    Malformed {
+        /// The file's number.
+        file: u16,
+        /// The page.
+        page: u64,
+    },
+    /// The page is in the pool already, so it cannot be created.
+    InUse {
+        /// The file's number.
+        file: u16,
+        /// The page.
+        page: u64,
+    },
+    /// Every frame is in use: none can be evicted.
+    Full {
+        /// How many frames there are.
+        frames: u32,
+        /// How many hold pages that could not be written back.
+        dirty: u32,
+        /// Thread slots that hold latches of frames, 16 of them at most.
+        holders: Vec<u32>,
+    },
+    /// The callback that makes the log durable failed, so the page was not written.
+    WriteAhead(String),
+    /// Pages of this pool are logged, and this process has no callback that makes the log durable.
+    NoWriteAhead,
+    /// A sync of the file failed, in this process or another: nobody knows what of it is durable.
+    SyncFailed {
+        /// The file's number.
+        file: u16,
+    },
+    /// The pool's own words are damaged.
+    Corrupt(&'static str),
+    /// The pool is only looked at, and what is asked for takes more than that.
+    View,
+    /// The thread slot's number is beyond what a latch can name.
+    Holder(u32),
+}
+
+impl From<RegionError> for Error {
+    fn from(error: RegionError) -> Self {
+        Self::Region(error)
+    }
+}
+
+impl From<DiskError> for Error {
+    fn from(error: DiskError) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Region(error) => write!(f, "{error}"),
+            Self::Disk(error) => write!(f, "{error}"),
+            Self::Options(what) => write!(f, "option out of range: {what}"),
+            Self::Different { frame_bytes, frames } => {
+                write!(f, "the pool here has at most {frames} frames of {frame_bytes} bytes")
+            }
+            Self::PageSize { found, asked } => {
+                write!(f, "the file has pages of {found} bytes here, not of {asked}")
+            }
+            Self::Files(n) => write!(f, "the pool has {n} files, which is all it can have"),
+            Self::NoFile(file) => write!(f, "the pool knows no file {file}"),
+            Self::Path => f.write_str("the path must be absolute, UTF-8, at most 256 bytes"),
+            Self::OutOfRange { file, page, pages } => {
+                write!(f, "page {page} of file {file}, which has {pages} pages")
+            }
+            Self::Checksum { file, page } => {
+                write!(f, "page {page} of file {file} does not fit its checksum")
+            }
+            Self::Misdirected { file, page, found } => {
+                write!(f, "the disk returned page {found} for page {page} of file {file}")
+            }
+            Self::Poisoned { file, page } => {
+                write!(f, "page {page} of file {file} was left half changed")
+            }
+            Self::Rebuild { file, page, why } => {
+                write!(f, "page {page} of file {file} could not be rebuilt: {why}")
+            }
+            Self::Malformed { file, page } => {
+                write!(f, "page {page} of file {file} makes no sense to its reader")
+            }
+            Self::InUse { file, page } => write!(f, "page {page} of file {file} is in use"),
+            Self::Full { frames, dirty, holders } => write!(
+                f,
+                "none of {frames} frames can be evicted; {dirty} could not be written; \
+                 held by the thread slots {holders:?}"
+            ),
+            Self::WriteAhead(why) => write!(f, "the log could not be made durable: {why}"),
+            Self::NoWriteAhead => f.write_str("logged pages need a write-ahead callback"),
+            Self::SyncFailed { file } => write!(f, "a sync of file {file} failed"),
+            Self::Corrupt(what) => write!(f, "corrupt: {what}"),
+            Self::View => f.write_str("the pool is open to be looked at, not to be used"),
+            Self::Holder(slot) => write!(f, "thread slot {slot} is too high for a latch"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

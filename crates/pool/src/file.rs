@@ -1,0 +1,215 @@
+//! The files of a pool: a table that all processes share, and what this process has open.
+//!
+//! A file has the same number in every process. A process that has never opened a file may have to
+//! write one of its pages, to evict it: so the table has the path, and a process opens the file
+//! when it first needs it.
+//!
+//! Death: an entry becomes one by the last store, of its kind. What a thread that died before had
+//! stored there is stored over.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::path::{Path, PathBuf};
+
+use latchwork_disk::{Error as DiskError, File, Open};
+use latchwork_machine::{ConstMachine, Integer, Word};
+
+use crate::layout::{
+    FILE_BROKEN, FILE_KIND, FILE_PAGES, FILE_PATH, FILE_PATH_LENGTH, FILE_SYNCED, FILE_WRITES,
+    FILES, KIND_DIRECT, KIND_TEMPORARY, Latch, PAGES_MAX, PATH_MAX, TABLE_LATCH, file_at,
+};
+use crate::opened::{FileId, Opened};
+use crate::{Error, FileSpec, Handle, Pool};
+
+impl<M: ConstMachine> Pool<M> {
+    pub(crate) fn file_word(&self, file: u16, word: u64) -> Result<&M::AtomicU64, Error> {
+        Ok(self.inner.head.word(file_at(file, word))?)
+    }
+
+    /// The file of this number, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoFile`]; [`Error::Corrupt`] if what the table says cannot be.
+    pub fn file_id(&self, number: u16) -> Result<FileId, Error> {
+        if u64::from(number) >= FILES {
+            return Err(Error::NoFile(number));
+        }
+        // Acquire: synchronizes with the Release in `Handle::file`.
+        let kind = self.file_word(number, FILE_KIND)?.load(Acquire);
+        let bytes = kind as u32;
+        match kind {
+            0 => Err(Error::NoFile(number)),
+            _ if bytes.is_power_of_two() && (512..=self.frame_bytes()).contains(&bytes) => {
+                Ok(FileId { number, words: bytes / 8 })
+            }
+            _ => Err(Error::Corrupt("size of a file's pages")),
+        }
+    }
+
+    /// The files of the pool, with their paths.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`], [`Error::Region`].
+    pub fn files(&self) -> Result<Vec<(FileId, PathBuf)>, Error> {
+        let mut found = Vec::new();
+        for number in 0..FILES as u16 {
+            match self.file_id(number) {
+                Ok(id) => found.push((id, self.path_of(number)?)),
+                Err(Error::NoFile(_)) => break,
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many pages the file has, those counted in that were made and not yet written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn pages(&self, file: FileId) -> Result<u64, Error> {
+        // Relaxed: a page's own words are ordered by its latch.
+        Ok(self.file_word(file.number, FILE_PAGES)?.load(Relaxed).min(PAGES_MAX))
+    }
+
+    fn path_of(&self, file: u16) -> Result<PathBuf, Error> {
+        let length = self.file_word(file, FILE_PATH_LENGTH)?.load(Relaxed) as usize;
+        if length == 0 || length > PATH_MAX {
+            return Err(Error::Corrupt("path of a file"));
+        }
+        let mut bytes = Vec::with_capacity(length.next_multiple_of(8));
+        for word in 0..length.div_ceil(8) as u64 {
+            bytes.extend(self.file_word(file, FILE_PATH + word)?.load(Relaxed).to_le_bytes());
+        }
+        bytes.truncate(length);
+        String::from_utf8(bytes).map(PathBuf::from).map_err(|_| Error::Corrupt("path of a file"))
+    }
+
+    /// The file, opened by this process now if it was not before.
+    pub(crate) fn opened(&self, file: u16) -> Result<&dyn File, Error> {
+        let place = self.inner.opened.get(usize::from(file)).ok_or(Error::NoFile(file))?;
+        if let Some(opened) = place.get() {
+            return Ok(&*opened.file);
+        }
+        self.file_id(file)?;
+        let kind = self.file_word(file, FILE_KIND)?.load(Relaxed);
+        let how = if kind & KIND_DIRECT != 0 { Open::WRITE.direct() } else { Open::WRITE };
+        let opened = self.inner.disk.open(&self.path_of(file)?, how)?;
+        Ok(&*place.get_or_init(|| Opened { file: opened }).file)
+    }
+
+    /// Whether the file's pages are nobody's after a crash.
+    pub(crate) fn is_temporary(&self, file: u16) -> Result<bool, Error> {
+        Ok(self.file_word(file, FILE_KIND)?.load(Relaxed) & KIND_TEMPORARY != 0)
+    }
+
+    /// Writes bytes to a file, and counts that for `sync`.
+    pub(crate) fn write_bytes(&self, file: u16, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.opened(file)?.write(at, bytes)?;
+        // Release: synchronizes with the Acquire in `sync_file`. After the write, and before the
+        // page counts as clean: so a sync that finds the page clean finds the count, too.
+        self.file_word(file, FILE_WRITES)?.fetch_add(1, Release);
+        Ok(())
+    }
+
+    /// Makes what was written to a file durable. An error is final, for all processes.
+    pub(crate) fn sync_file(&self, file: u16) -> Result<(), Error> {
+        let broken = self.file_word(file, FILE_BROKEN)?;
+        // Relaxed: it never becomes whole again.
+        if broken.load(Relaxed) != 0 {
+            return Err(Error::SyncFailed { file });
+        }
+        if self.is_temporary(file)? {
+            return Ok(());
+        }
+        let (writes, synced) =
+            (self.file_word(file, FILE_WRITES)?, self.file_word(file, FILE_SYNCED)?);
+        // Acquire: synchronizes with the Release in `write_bytes`.
+        let before = writes.load(Acquire);
+        if before == synced.load(Relaxed) {
+            return Ok(());
+        }
+        if let Err(error) = self.opened(file)?.sync() {
+            broken.store(1, Relaxed);
+            return Err(error.into());
+        }
+        synced.store(before, Relaxed);
+        if broken.load(Relaxed) != 0 { Err(Error::SyncFailed { file }) } else { Ok(()) }
+    }
+}
+
+impl<M: ConstMachine> Handle<'_, M> {
+    /// The file of this path, opened and made known to the pool if it was not before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Path`], [`Error::PageSize`], [`Error::Files`], [`Error::Options`]; [`Error::Disk`]
+    /// if it cannot be opened; [`Error::View`].
+    pub fn file(&self, spec: &FileSpec) -> Result<FileId, Error> {
+        let pool = self.pool();
+        let path = spec.path.to_str().filter(|path| path.len() <= PATH_MAX).ok_or(Error::Path)?;
+        if !spec.path.is_absolute() {
+            return Err(Error::Path);
+        }
+        let size = spec.page_bytes;
+        let fits = size.is_power_of_two() && (512..=pool.frame_bytes()).contains(&size);
+        if !fits || spec.direct && size < 4096 {
+            return Err(Error::Options("bytes of a page"));
+        }
+        self.writes()?;
+        let latch = pool.inner.head.resolve::<Latch<M>>(TABLE_LATCH)?;
+        let _alone = loop {
+            match latch.0.lock(self) {
+                Ok(guard) => break guard,
+                Err(died) => drop(latch.0.take_over(died.0, self)),
+            }
+        };
+        let known = pool.files()?;
+        if let Some((id, _)) = known.iter().find(|(_, known)| *known == spec.path) {
+            if id.page_bytes() != size {
+                return Err(Error::PageSize { found: id.page_bytes(), asked: size });
+            }
+            pool.opened(id.number)?;
+            return Ok(*id);
+        }
+        let number = known.len() as u16;
+        if u64::from(number) >= FILES {
+            return Err(Error::Files(FILES as u32));
+        }
+        let pages = self.lengthen(spec)? / u64::from(size);
+        let put = |word, value| -> Result<(), Error> {
+            pool.file_word(number, word)?.store(value, Relaxed);
+            Ok(())
+        };
+        put(FILE_PAGES, pages)?;
+        put(FILE_PATH_LENGTH, path.len() as u64)?;
+        for (word, bytes) in (0..).zip(path.as_bytes().chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            put(FILE_PATH + word, u64::from_le_bytes(whole))?;
+        }
+        let direct = if spec.direct { KIND_DIRECT } else { 0 };
+        let temporary = if spec.temporary { KIND_TEMPORARY } else { 0 };
+        // Release: synchronizes with the Acquire in `file_id`; and last, for who dies before.
+        pool.file_word(number, FILE_KIND)?.store(u64::from(size) | direct | temporary, Release);
+        pool.opened(number)?;
+        Ok(FileId { number, words: size / 8 })
+    }
+
+    /// Makes the file if need be; says how many bytes it has.
+    fn lengthen(&self, spec: &FileSpec) -> Result<u64, Error> {
+        let disk = &self.pool().inner.disk;
+        let how = if spec.create { Open::CREATE } else { Open::WRITE };
+        let file = disk.open(&spec.path, how)?;
+        if spec.create && !spec.temporary {
+            let folder = spec.path.parent().unwrap_or(Path::new("/"));
+            match disk.sync_folder(folder) {
+                // A file that was there may lie in a folder that is not ours.
+                Ok(()) | Err(DiskError::Permission(_)) => {}
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Ok(file.length()?)
+    }
+}

@@ -1,0 +1,162 @@
+//! A thread at work in a pool: its number, what it counts, what it has in its own memory.
+
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+
+use latchwork_disk::Buffer;
+use latchwork_latch::{Holder, HolderNumber, OptLatch};
+use latchwork_machine::{ConstMachine, Native, Word};
+use latchwork_region::Thread;
+
+use crate::counts::Counts;
+use crate::layout::{THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
+use crate::{Error, Pool};
+
+/// A thread at work in a pool. Not shared between threads.
+///
+/// If its process dies, the thread that meets what it held repairs it.
+pub struct Handle<'t, M: ConstMachine = Native> {
+    pool: Pool<M>,
+    /// None if the pool is only looked at.
+    pub(crate) thread: Option<&'t Thread<M>>,
+    number: HolderNumber,
+    /// How many reads it counted.
+    pub(crate) ticks: Cell<u32>,
+    pub(crate) scanning: Cell<bool>,
+    pub(crate) counts: Counts,
+    pub(crate) buffer: RefCell<Buffer>,
+    /// What is left of the stride that the clock gave: from and to.
+    pub(crate) stride: Cell<(u32, u32)>,
+    /// How many frames it took from the clock.
+    pub(crate) turns: Cell<u32>,
+}
+
+impl<M: ConstMachine> Pool<M> {
+    /// A handle for the thread that has this slot of the region. One handle a slot at a time.
+    ///
+    /// What the slot's last owner left in the pool, if it died, is repaired first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Holder`] if the slot's number is 16,383 or more; [`Error::Region`].
+    pub fn handle<'t>(&self, thread: &'t Thread<M>) -> Result<Handle<'t, M>, Error> {
+        let slot = thread.number();
+        let number = HolderNumber::new(slot + 1).ok_or(Error::Holder(slot))?;
+        if u64::from(slot) >= THREADS {
+            return Err(Error::Holder(slot));
+        }
+        self.inner.head.grow(thread_at(slot, THREAD_WORDS))?;
+        let handle = self.bare(Some(thread), number);
+        let in_use = self.inner.head.word(thread_at(slot, THREAD_IN_USE))?;
+        // Relaxed: the region's slot is this thread's, and orders.
+        if in_use.load(Relaxed) != 0 {
+            handle.repair(&[slot])?;
+        }
+        in_use.store(1, Relaxed);
+        Ok(handle)
+    }
+
+    /// A handle that only looks, without a thread slot: for a pool that was opened through a view
+    /// of its region. It reads pages that are in the pool; what takes more gives [`Error::View`].
+    pub fn looker(&self) -> Handle<'static, M> {
+        self.bare(None, HolderNumber::new(HolderNumber::MAX).expect("in range"))
+    }
+
+    fn bare<'t>(&self, thread: Option<&'t Thread<M>>, number: HolderNumber) -> Handle<'t, M> {
+        Handle {
+            pool: self.clone(),
+            thread,
+            number,
+            ticks: Cell::new(0),
+            scanning: Cell::new(false),
+            counts: Counts::default(),
+            buffer: RefCell::new(Buffer::new(self.frame_bytes() as usize)),
+            stride: Cell::new((0, 0)),
+            turns: Cell::new(0),
+        }
+    }
+}
+
+impl<M: ConstMachine> Holder<M> for Handle<'_, M> {
+    #[inline(always)]
+    fn number(&self) -> HolderNumber {
+        self.number
+    }
+
+    /// The distance from the start of the descriptors: the same in every process.
+    fn name(&self, latch: &OptLatch<M>) -> u64 {
+        let at = (&raw const *latch).addr() as u64;
+        let base =
+            |word: Result<&M::AtomicU64, _>| word.map_or(0, |w| (&raw const *w).addr() as u64);
+        let inner = &self.pool.inner;
+        let descs = base(inner.descs.word(0));
+        if at >= descs && at - descs < inner.descs.limit() * 8 {
+            return 1 << 60 | (at - descs);
+        }
+        2 << 60 | at.wrapping_sub(base(inner.head.word(0)))
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        Some(Duration::from_millis(20))
+    }
+
+    fn is_dead(&self, number: HolderNumber) -> bool {
+        self.pool.is_dead(number.get() - 1)
+    }
+}
+
+impl<M: ConstMachine> Pool<M> {
+    /// Whether the thread of a slot is dead, or has let the slot go.
+    pub(crate) fn is_dead(&self, slot: u32) -> bool {
+        self.inner.region.is_dead(slot)
+    }
+}
+
+impl<'t, M: ConstMachine> Handle<'t, M> {
+    /// The pool.
+    #[inline(always)]
+    pub fn pool(&self) -> &Pool<M> {
+        &self.pool
+    }
+
+    /// Says that the reads that follow are a scan, which will not come back: they leave no
+    /// reference marks. Pages that only scans read are evicted first.
+    pub fn scanning(&self, on: bool) {
+        self.scanning.set(on);
+    }
+
+    /// Whether this handle may store in the pool.
+    pub(crate) fn writes(&self) -> Result<(), Error> {
+        if self.thread.is_some() { Ok(()) } else { Err(Error::View) }
+    }
+
+    /// Adds one to a count of this handle's.
+    #[inline(always)]
+    pub(crate) fn count(&self, which: impl Fn(&Counts) -> &Cell<u64>) {
+        let cell = which(&self.counts);
+        cell.set(cell.get() + 1);
+    }
+
+    pub(crate) fn slot(&self) -> Option<u32> {
+        self.thread.map(Thread::number)
+    }
+}
+
+impl<M: ConstMachine> Drop for Handle<'_, M> {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot() else { return };
+        self.store_counts();
+        if let Ok(in_use) = self.pool.inner.head.word(thread_at(slot, THREAD_IN_USE)) {
+            // Relaxed: the region's slot is this thread's.
+            in_use.store(0, Relaxed);
+        }
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for Handle<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({})", self.number.get() - 1)
+    }
+}

@@ -1,0 +1,199 @@
+//! What lies in the pool's areas, word by word.
+//!
+//! Four areas beside the region: `pool-head`, `pool-xlat`, `pool-desc`, `pool-frames`. All zero is
+//! an empty pool but for the configuration, which is one word that one exchange sets.
+//!
+//! | word of `pool-head` | what |
+//! |---|---|
+//! | 0 | configuration: bit 63 set, log2 of the bytes of a frame, the most frames |
+//! | 8 | how many frames are in use by the pool |
+//! | 16 | the clock's hand: how many frames it has passed |
+//! | 24 | how many chunks of the translation are taken |
+//! | 32 | not zero once a process with a write-ahead callback has opened the pool |
+//! | 40 | the latch of the table of files and of new chunks |
+//! | 1,024 | 256 files, 128 words each |
+//! | 33,792 | for each thread slot 32 words: 16 counts, 1 mark of use, 15 spare |
+//!
+//! | word of a file | what |
+//! |---|---|
+//! | 0 | bytes of a page, and flags; zero is an unused entry, and it is stored last |
+//! | 1 | how many pages it has |
+//! | 2 | not zero once a sync of it failed |
+//! | 3, 4 | how many writes there were, and how many of them the last sync covered |
+//! | 5 | bytes of the path |
+//! | 8 .. 72 | the top of its translation: numbers of chunks |
+//! | 72 .. 104 | the path |
+//!
+//! A frame's descriptor is one cache line; what its words mean is in `Desc`.
+
+use latchwork_latch::OptLatch;
+use latchwork_machine::{ConstMachine, Machine};
+use latchwork_region::Plain;
+
+pub(crate) const CONFIG: u64 = 0;
+pub(crate) const ACTIVE: u64 = 8;
+pub(crate) const HAND: u64 = 16;
+pub(crate) const CHUNKS: u64 = 24;
+pub(crate) const LOGGED: u64 = 32;
+pub(crate) const TABLE_LATCH: u64 = 40;
+
+/// The most files.
+pub(crate) const FILES: u64 = 256;
+const FILES_AT: u64 = 1024;
+const FILE_WORDS: u64 = 128;
+pub(crate) const FILE_KIND: u64 = 0;
+pub(crate) const FILE_PAGES: u64 = 1;
+pub(crate) const FILE_BROKEN: u64 = 2;
+pub(crate) const FILE_WRITES: u64 = 3;
+pub(crate) const FILE_SYNCED: u64 = 4;
+pub(crate) const FILE_PATH_LENGTH: u64 = 5;
+pub(crate) const FILE_TOP: u64 = 8;
+pub(crate) const FILE_PATH: u64 = 72;
+/// The longest path, in bytes.
+pub(crate) const PATH_MAX: usize = 256;
+
+/// Flags in a file's word 0, above the bytes of its pages.
+pub(crate) const KIND_DIRECT: u64 = 1 << 32;
+pub(crate) const KIND_TEMPORARY: u64 = 1 << 33;
+
+/// Where a word of a file is.
+#[inline(always)]
+pub(crate) const fn file_at(file: u16, word: u64) -> u64 {
+    FILES_AT + file as u64 * FILE_WORDS + word
+}
+
+const THREADS_AT: u64 = FILES_AT + FILES * FILE_WORDS;
+pub(crate) const THREAD_WORDS: u64 = 32;
+/// Not zero while a handle uses the thread slot, and after such a handle's death.
+pub(crate) const THREAD_IN_USE: u64 = 16;
+/// Slots from here on cannot hold latches.
+pub(crate) const THREADS: u64 = (1 << 14) - 1;
+
+/// Where a word of a thread slot is.
+pub(crate) const fn thread_at(slot: u32, word: u64) -> u64 {
+    THREADS_AT + slot as u64 * THREAD_WORDS + word
+}
+
+/// Words of the head that are there from the start, and all that there may be.
+pub(crate) const HEAD_FIRST: u64 = THREADS_AT + 256 * THREAD_WORDS;
+pub(crate) const HEAD_LIMIT: u64 = THREADS_AT + THREADS * THREAD_WORDS;
+
+const _: () = assert!(FILE_TOP + 64 <= FILE_PATH && FILE_PATH + 32 <= FILE_WORDS);
+
+/// What a pool was made with: one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) frame_bytes: u32,
+    pub(crate) frames_max: u32,
+}
+
+impl Config {
+    pub(crate) fn pack(self) -> u64 {
+        1 << 63 | u64::from(self.frame_bytes.trailing_zeros()) << 32 | u64::from(self.frames_max)
+    }
+
+    /// Believes a configuration; none if it is not one.
+    pub(crate) fn unpack(word: u64) -> Option<Self> {
+        let (shift, frames_max) = ((word >> 32) as u32 & 0x7fff_ffff, word as u32);
+        let fits = word >> 63 == 1 && (9..=16).contains(&shift);
+        let fits = fits && (16..=1 << 31).contains(&frames_max);
+        fits.then(|| Self { frame_bytes: 1 << shift, frames_max })
+    }
+
+    /// Words of `pool-desc`: a byte for each frame's reference, then the descriptors.
+    pub(crate) fn desc_at(self, frame: u32) -> u64 {
+        u64::from(self.frames_max).div_ceil(64) * 8 + u64::from(frame) * 8
+    }
+
+    pub(crate) fn frame_words(self) -> u64 {
+        u64::from(self.frame_bytes) / 8
+    }
+
+    /// The most words of `pool-xlat`: room for sixteen pages for each frame, and for 2^26 pages.
+    pub(crate) fn xlat_limit(self) -> u64 {
+        (u64::from(self.frames_max) * 16).max(1 << 26)
+    }
+}
+
+/// What a frame holds: the low byte of its state.
+pub(crate) mod kind {
+    /// Nothing: its tag is zero.
+    pub(crate) const FREE: u64 = 0;
+    /// Nothing of worth: a page that is being read in, made or evicted. Its latch is held.
+    pub(crate) const CLAIMED: u64 = 1;
+    /// A page.
+    pub(crate) const VALID: u64 = 2;
+    /// A page that was left half changed. Its tag is marked so that no reader takes it for one.
+    pub(crate) const POISONED: u64 = 3;
+    /// The bits that say which.
+    pub(crate) const MASK: u64 = 0xff;
+}
+
+/// The page in the frame is not on disk as it is here.
+pub(crate) const DIRTY: u64 = 1 << 8;
+/// The page's words are being changed.
+pub(crate) const MODIFYING: u64 = 1 << 9;
+
+/// The mark in a tag of a poisoned page.
+pub(crate) const TAG_POISONED: u64 = 1 << 63;
+
+/// Pages have numbers below this.
+pub(crate) const PAGES_MAX: u64 = 1 << 28;
+
+/// What names a page in a descriptor: never zero.
+#[inline(always)]
+pub(crate) const fn tag(file: u16, page: u64) -> u64 {
+    (file as u64 + 1) << 48 | page
+}
+
+/// File and page of a tag; none of a frame that has no page.
+pub(crate) const fn untag(tag: u64) -> Option<(u16, u64)> {
+    let file = (tag & !TAG_POISONED) >> 48;
+    if file == 0 || file > FILES { None } else { Some((file as u16 - 1, tag & ((1 << 48) - 1))) }
+}
+
+/// What is known of a frame: 64 bytes. All zero is a free one.
+///
+/// All words but the latch and `writer` are stored only by the latch's holder. `tag` and `lsn` are
+/// read by anyone, under a version.
+#[repr(C, align(64))]
+pub(crate) struct Desc<M: Machine> {
+    /// Its versions are the page's.
+    pub(crate) latch: OptLatch<M>,
+    /// File and page.
+    pub(crate) tag: M::AtomicU64,
+    /// What it holds, `DIRTY`, `MODIFYING`.
+    pub(crate) state: M::AtomicU64,
+    /// The page's LSN: of the last change that was finished.
+    pub(crate) lsn: M::AtomicU64,
+    /// While dirty, the LSN of the first change since it was clean.
+    pub(crate) rec_lsn: M::AtomicU64,
+    /// While `MODIFYING`, the LSN of the change.
+    pub(crate) next_lsn: M::AtomicU64,
+    /// Who writes the page out: the number of a holder, or zero. Taken by an exchange.
+    pub(crate) writer: M::AtomicU64,
+    pub(crate) spare: M::AtomicU64,
+}
+
+// SAFETY: it is made of atomic words of 8 bytes, of which any bytes are a value, and has no
+// destructor.
+unsafe impl<M: ConstMachine> Plain for Desc<M> {}
+
+/// The reference marks of 64 frames: a line.
+#[repr(C, align(64))]
+pub(crate) struct Marks<M: Machine>(pub(crate) [M::AtomicU8; 64]);
+
+// SAFETY: atomic bytes, of which any are values.
+unsafe impl<M: ConstMachine> Plain for Marks<M> {}
+
+/// A latch that lies in an area.
+#[repr(transparent)]
+pub(crate) struct Latch<M: Machine>(pub(crate) OptLatch<M>);
+
+// SAFETY: an atomic word, of which any bytes are a value.
+unsafe impl<M: ConstMachine> Plain for Latch<M> {}
+
+/// Fails to compile if a descriptor on `M` is not a line.
+pub(crate) const fn lines<M: ConstMachine>() {
+    assert!(size_of::<Desc<M>>() == 64 && size_of::<Marks<M>>() == 64);
+}

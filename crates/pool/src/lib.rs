@@ -1,0 +1,77 @@
+//! Pages in memory that many processes share, and whose readers write nothing.
+//!
+//! A [`Pool`] keeps pages of files in frames beside a region. A reader finds a page by loads, reads
+//! it, and looks at the frame's version again: it stores nothing that another thread loads, so
+//! reads of one page scale with the cores. A thread that changes a page holds its latch; the latch
+//! names the thread, so the thread that meets a dead one repairs what it left. `docs/pool.md` draws
+//! it.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! use latchwork_disk::System;
+//! use latchwork_pool::{FileSpec, Options, Pool};
+//! use latchwork_region::Region;
+//!
+//! # let path = std::env::temp_dir().join(format!("pool-doc-{}", std::process::id()));
+//! let region = Region::private(&Default::default())?;
+//! let options = Options { frames: 64, frames_max: 64, ..Options::default() };
+//! let pool = Pool::open(&region, Arc::new(System::new()), &options)?;
+//! let thread = region.thread()?;
+//! let handle = pool.handle(&thread)?;
+//! let file = handle.file(&FileSpec::new(&path))?;
+//!
+//! let mut page = handle.new_page(file)?;
+//! page.begin(0);
+//! assert!(page.set(2, 7));
+//! let number = page.page();
+//! page.commit();
+//! assert_eq!(handle.read(file, number, |page| page.word(2))?, 7);
+//! handle.sync(u64::MAX, &mut |_| {})?;
+//! # let _ = std::fs::remove_file(&path);
+//! # Ok::<(), latchwork_pool::Error>(())
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `layout` | what lies in the pool's areas, word by word |
+//! | `options`, `error` | what a pool is made with; what can be wrong |
+//! | `pool` | [`Pool`]: opening it, and the ways to a frame |
+//! | `opened`, `file` | a file's name in the pool; the table of files |
+//! | `translate` | from a page's number to its frame |
+//! | `counts`, `handle` | [`Handle`]: a thread at work, and what it counts |
+//! | `view`, `page` | what a reader has in hand, and a writer |
+//! | `read` | reading, and taking pages to change them |
+//! | `life` | bringing pages in, writing them out, evicting them, repairing |
+//! | `stats` | what the pool has done, and what frames hold |
+
+#![warn(clippy::all)]
+
+mod counts;
+mod error;
+mod file;
+mod handle;
+mod layout;
+mod life;
+mod opened;
+mod options;
+mod page;
+mod point;
+mod pool;
+mod read;
+mod stats;
+mod translate;
+mod view;
+
+pub use crate::counts::Stats;
+pub use crate::error::Error;
+pub use crate::handle::Handle;
+pub use crate::life::write::{DirtyPage, Progress};
+pub use crate::opened::FileId;
+pub use crate::options::{FileSpec, Lost, Options, Rebuild, WriteAhead};
+pub use crate::page::PageMut;
+#[cfg(feature = "points")]
+pub use crate::point::set_point_hook;
+pub use crate::pool::Pool;
+pub use crate::read::ATTEMPTS;
+pub use crate::stats::FrameInfo;
+pub use crate::view::{PageView, Snapshot};

@@ -1,0 +1,14 @@
+//! The life of a frame: a page comes in, is written out, is evicted; what a death left is repaired.
+//!
+//! | file | what |
+//! |---|---|
+//! | `fault` | bringing a page in; the states of a frame |
+//! | `write` | writing pages out |
+//! | `clock` | which frame is used next for another page |
+//! | `repair`, `sweep` | what a death left; the pool's part of a region's sweep |
+
+pub(crate) mod clock;
+pub(crate) mod fault;
+pub(crate) mod repair;
+pub(crate) mod sweep;
+pub(crate) mod write;

@@ -1,0 +1,281 @@
+//! Bringing a page into the pool: from disk, or made.
+//!
+//! # A frame's life
+//!
+//! ```text
+//!            claim                 publish               copied in
+//!   FREE ─────────────▶ CLAIMED ─────────────▶ CLAIMED ────────────▶ VALID ──begin─▶ MODIFYING
+//!    ▲      (latch)      tag 0     entry       tag set   (unlatch)   │  ▲ ▲            │    │
+//!    │                                                               │  │ └──commit────┘    │
+//!    │  tag 0, entry gone                      CLAIMED ◀───evict─────┘  │       death, panic│
+//!    └─────────────────────────────────────────(latch)               rebuild ◀─ POISONED ◀──┘
+//! ```
+//!
+//! | step | stored | a thread that dies after it left |
+//! |---|---|---|
+//! | 1 claim | latch; state `CLAIMED` | a frame without a page: freed |
+//! | 2 tag | the page's name | the same: its entry does not lead here |
+//! | 3 publish | entry: zero to this frame, by exchange | entry back to zero, then freed |
+//! | 4 read | nothing: into the thread's own buffer, verified there | the same |
+//! | 5 copy | the page's words, LSN | the same |
+//! | 6 | state `VALID`; latch: version + 1 | a page; the latch is let go |
+//!
+//! Threads that want the page meanwhile find the entry and wait for the latch. If the read fails,
+//! the entry goes back to zero and each of them reads for itself, and has its own error.
+//!
+//! An old image never takes the place of a newer page: a page leaves the pool only when it is
+//! clean, and it is clean only when the write of what it is now has ended.
+
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+
+use latchwork_disk::{crc32c, crc32c_append};
+use latchwork_latch::Exclusive;
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::layout::{Desc, FILE_PAGES, PAGES_MAX, kind, tag, untag};
+use crate::page::PageMut;
+use crate::point::point;
+use crate::{Error, FileId, Handle, Pool};
+
+/// What word 0 of a page says on disk: CRC32C over the page's number and all that follows, below
+/// the low half of the page's number.
+pub(crate) fn seal(page: u64, bytes: &[u8]) -> u64 {
+    let sum = crc32c_append(crc32c(&page.to_le_bytes()), bytes.get(8..).unwrap_or_default());
+    page << 32 | u64::from(sum)
+}
+
+/// Whether a page's bytes are what was written for it.
+pub(crate) fn verify(file: u16, page: u64, bytes: &[u8]) -> Result<(), Error> {
+    let mut first = [0; 8];
+    first.copy_from_slice(bytes.get(..8).ok_or(Error::Checksum { file, page })?);
+    let first = u64::from_le_bytes(first);
+    if first == seal(page, bytes) {
+        return Ok(());
+    }
+    if first == seal(first >> 32, bytes) {
+        return Err(Error::Misdirected { file, page, found: (first >> 32) as u32 });
+    }
+    Err(Error::Checksum { file, page })
+}
+
+impl<'t, M: ConstMachine> Handle<'t, M> {
+    /// Reads a page into the pool, unless another thread is faster.
+    #[cold]
+    pub(crate) fn fault(&self, file: FileId, page: u64) -> Result<(), Error> {
+        let pool = self.pool();
+        let pages = pool.pages(file)?;
+        if page >= pages {
+            return Err(Error::OutOfRange { file: file.number, page, pages });
+        }
+        let Some((frame, desc, guard)) = self.publish(file, page)? else { return Ok(()) };
+        let done = self.read_in(file, page, frame, desc);
+        match done {
+            Ok(()) => {
+                // Release: the words before the state, for a thread that dies.
+                desc.state.store(kind::VALID, Release);
+                point("fault.valid");
+                self.count(|counts| &counts.faults);
+            }
+            Err(_) => {
+                pool.undo(desc, frame);
+                self.count(|counts| &counts.failed);
+            }
+        }
+        drop(guard);
+        done
+    }
+
+    /// Takes a frame for a page: its latch is held and the page's entry leads to it. None if the
+    /// page has a frame already.
+    #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
+    fn publish<'h>(
+        &'h self,
+        file: FileId,
+        page: u64,
+    ) -> Result<Option<(u32, &'h Desc<M>, Exclusive<'h, Handle<'t, M>, M>)>, Error> {
+        let pool = self.pool();
+        let entry = pool.make(self, file.number, page)?;
+        if entry.load(Relaxed) != 0 {
+            return Ok(None);
+        }
+        let (frame, guard) = self.claim()?;
+        let desc = pool.desc(frame)?;
+        // Release: behind the state, for a thread that dies.
+        desc.tag.store(tag(file.number, page), Release);
+        point("fault.tagged");
+        // AcqRel: synchronizes with the Release in `undo`: the thread that had the page before has
+        // let it go, and what it wrote to disk is there.
+        if entry.compare_exchange(0, u64::from(frame) + 1, AcqRel, Relaxed).is_err() {
+            pool.undo(desc, frame);
+            drop(guard);
+            return Ok(None);
+        }
+        point("fault.published");
+        Ok(Some((frame, desc, guard)))
+    }
+
+    fn read_in(&self, file: FileId, page: u64, frame: u32, desc: &Desc<M>) -> Result<(), Error> {
+        let pool = self.pool();
+        let mut buffer = self.buffer.borrow_mut();
+        let bytes = &mut buffer[..file.page_bytes() as usize];
+        let at = page * u64::from(file.page_bytes());
+        pool.opened(file.number)?.read(at, bytes)?;
+        point("fault.read");
+        verify(file.number, page, bytes)?;
+        let words = pool.words(frame, file.words)?;
+        for (index, (word, bytes)) in words.iter().zip(bytes.chunks_exact(8)).enumerate() {
+            let mut whole = [0; 8];
+            whole.copy_from_slice(bytes);
+            let value = u64::from_le_bytes(whole);
+            // Relaxed: the latch is held, and its Release fence is for readers that race.
+            word.store(value, Relaxed);
+            if index == 1 {
+                desc.lsn.store(value, Relaxed);
+            }
+        }
+        point("fault.copied");
+        desc.rec_lsn.store(0, Relaxed);
+        Ok(())
+    }
+
+    /// Takes a page to fill it from nothing: what it was is not read. Its words are zero from
+    /// [`PageMut::begin`] on; dropped before that, a page that was not in the pool is not made.
+    ///
+    /// The caller knows that nobody else uses the page.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`] beyond 2^28 pages; [`Error::Full`]; [`Error::View`].
+    pub fn create(&self, file: FileId, page: u64) -> Result<PageMut<'_, 't, M>, Error> {
+        self.writes()?;
+        let pool = self.pool();
+        if page >= PAGES_MAX {
+            return Err(Error::OutOfRange { file: file.number, page, pages: PAGES_MAX });
+        }
+        pool.extend(file, page + 1)?;
+        let Some((frame, desc, guard)) = self.publish(file, page)? else {
+            let mut found = self.write(file, page)?;
+            found.wipe = true;
+            return Ok(found);
+        };
+        // Relaxed, both: the latch is held.
+        desc.lsn.store(0, Relaxed);
+        desc.rec_lsn.store(0, Relaxed);
+        let words = pool.words(frame, file.words)?;
+        Ok(PageMut {
+            handle: self,
+            guard: Some(guard),
+            desc,
+            words,
+            file,
+            page,
+            frame,
+            fresh: true,
+            wipe: true,
+            begun: None,
+            intended: false,
+        })
+    }
+
+    /// Makes the page that follows the file's last one: [`PageMut::page`] says its number.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    pub fn new_page(&self, file: FileId) -> Result<PageMut<'_, 't, M>, Error> {
+        self.writes()?;
+        let pages = self.pool().file_word(file.number, FILE_PAGES)?;
+        // Relaxed: a number that only one thread gets; the page's latch orders.
+        let page = latchwork_machine::Integer::fetch_add(pages, 1, Relaxed);
+        self.create(file, page)
+    }
+
+    /// Takes a page out of the pool without writing it, poisoned or not: its number is the caller's
+    /// to use again. Nothing happens if it is not in the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::View`], [`Error::Region`].
+    pub fn discard(&self, file: FileId, page: u64) -> Result<(), Error> {
+        self.writes()?;
+        let pool = self.pool();
+        loop {
+            let Some(entry) = pool.find(file.number, page)? else { return Ok(()) };
+            let entry = entry.load(Relaxed);
+            if entry == 0 {
+                return Ok(());
+            }
+            let frame = pool.frame_of(entry)?;
+            let desc = pool.desc(frame)?;
+            let guard = match desc.latch.lock(self) {
+                Ok(guard) => guard,
+                Err(died) => {
+                    self.repair_frame(frame, died)?;
+                    continue;
+                }
+            };
+            if untag(desc.tag.load(Relaxed)) != Some((file.number, page)) {
+                guard.unchanged();
+                continue;
+            }
+            if desc.writer.load(Relaxed) != 0 && !self.writer_ended(desc) {
+                // Its write must have ended before another page of this number can be written.
+                guard.unchanged();
+                <M as latchwork_machine::Machine>::yield_now();
+                continue;
+            }
+            // Release: for a thread that dies: from here on the page is to be undone.
+            desc.state.store(kind::CLAIMED, Release);
+            pool.undo(desc, frame);
+            drop(guard);
+            return Ok(());
+        }
+    }
+}
+
+impl<M: ConstMachine> Pool<M> {
+    /// Makes the file count as at least `pages` pages long: those in between are the caller's to
+    /// create before they are read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`] beyond 2^28 pages.
+    pub fn extend(&self, file: FileId, pages: u64) -> Result<(), Error> {
+        if pages > PAGES_MAX {
+            return Err(Error::OutOfRange { file: file.number, page: pages, pages: PAGES_MAX });
+        }
+        let word = self.file_word(file.number, FILE_PAGES)?;
+        let mut seen = word.load(Relaxed);
+        while seen < pages {
+            // Relaxed: a count.
+            match word.compare_exchange(seen, pages, Relaxed, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => seen = now,
+            }
+        }
+        Ok(())
+    }
+
+    /// The frame in an entry.
+    pub(crate) fn frame_of(&self, entry: u64) -> Result<u32, Error> {
+        if entry == 0 || entry > u64::from(self.inner.config.frames_max) {
+            return Err(Error::Corrupt("entry of the translation"));
+        }
+        Ok(entry as u32 - 1)
+    }
+
+    /// Takes a frame's page out of the pool: its latch is held, and its state is `CLAIMED` or free.
+    /// May be done again by another thread if this one dies.
+    pub(crate) fn undo(&self, desc: &Desc<M>, frame: u32) {
+        if let Some((file, page)) = untag(desc.tag.load(Relaxed))
+            && let Ok(Some(entry)) = self.find(file, page)
+        {
+            // Release: synchronizes with the AcqRel in `publish`.
+            let _ = entry.compare_exchange(u64::from(frame) + 1, 0, Release, Relaxed);
+        }
+        point("evict.unlinked");
+        // Release, both: in this order, for a thread that dies.
+        desc.tag.store(0, Release);
+        desc.state.store(kind::FREE, Release);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a death left, put right by the thread that meets it.
+//!
+//! A frame's latch names its holder. A thread that waits for it, or sweeps, and finds that holder
+//! dead takes the latch over and looks at the state:
+//!
+//! | state | what the dead thread was doing | repair |
+//! |---|---|---|
+//! | `FREE`, `CLAIMED` | read a page in, made or evicted one | the entry goes, then the tag |
+//! | `VALID` | nothing yet, or it had done | the latch is let go, with a new version |
+//! | `MODIFYING` | changed the page | rebuilt by the callback, or poisoned |
+//! | `POISONED` | about to let go | the latch is let go |
+//!
+//! The thread that repairs may itself die: its name is in the latch then, and the state says the
+//! same as before, until the last store.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use latchwork_disk::Buffer;
+use latchwork_latch::{Exclusive, HolderDied, HolderNumber};
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, tag, untag};
+use crate::life::fault::verify;
+use crate::point::point;
+use crate::{Error, FileId, Handle, Lost};
+
+impl<'t, M: ConstMachine> Handle<'t, M> {
+    /// Repairs all that dead thread slots left in the pool, before they are free. A sweep of the
+    /// region does that by itself ([`Region::sweep`](latchwork_region::Region::sweep)). Returns how
+    /// many frames there were. Costs a look at each frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::View`], [`Error::Region`]. A page that cannot be rebuilt is no error here.
+    pub fn repair(&self, dead_slots: &[u32]) -> Result<u32, Error> {
+        self.writes()?;
+        let dead = |holder: HolderNumber| dead_slots.contains(&(holder.get() - 1));
+        let mut repaired = 0;
+        for frame in 0..self.pool().inner.config.frames_max {
+            // Frames that were never reached have no descriptors.
+            let Ok(desc) = self.pool().desc(frame) else { break };
+            let writer = desc.writer.load(Relaxed);
+            if u32::try_from(writer).ok().and_then(HolderNumber::new).is_some_and(dead) {
+                // Release: as in `write_back`; the dead one's write has ended.
+                let _ = desc.writer.compare_exchange(writer, 0, Release, Relaxed);
+            }
+            let Some((holder, exclusive)) = desc.latch.holder().filter(|held| dead(held.0)) else {
+                continue;
+            };
+            let done = match exclusive {
+                true => self.repair_frame(frame, HolderDied(holder)),
+                // A sharer leaves its name: the latch forgets it when a thread waits for it.
+                false => match desc.latch.lock(self) {
+                    Ok(guard) => {
+                        guard.unchanged();
+                        Ok(())
+                    }
+                    Err(died) => self.repair_frame(frame, died),
+                },
+            };
+            match done {
+                Ok(()) | Err(Error::Rebuild { .. }) => repaired += 1,
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(repaired)
+    }
+
+    /// Repairs what a dead holder left in a frame, unless another thread does.
+    #[cold]
+    pub(crate) fn repair_frame(&self, frame: u32, died: HolderDied) -> Result<(), Error> {
+        self.writes()?;
+        let desc = self.pool().desc(frame)?;
+        let Some(guard) = desc.latch.take_over(died.0, self) else { return Ok(()) };
+        self.count(|counts| &counts.repaired);
+        point("repair.taken");
+        let state = desc.state.load(Relaxed);
+        if state & MODIFYING != 0 {
+            return self.rebuild(frame, desc, guard, Some(died.0.get() - 1));
+        }
+        match state & kind::MASK {
+            kind::FREE | kind::CLAIMED => self.pool().undo(desc, frame),
+            // A page as it was, or as it was meant to be: words may have changed, so the version
+            // counts, as it does when the guard is dropped.
+            _ => {}
+        }
+        drop(guard);
+        Ok(())
+    }
+
+    /// Rebuilds a poisoned page if this process can; its error if not.
+    pub(crate) fn revive(&self, frame: u32, file: FileId, page: u64) -> Result<(), Error> {
+        self.writes()?;
+        let poisoned = Error::Poisoned { file: file.number, page };
+        if self.pool().inner.options.rebuild.is_none() {
+            return Err(poisoned);
+        }
+        let desc = self.pool().desc(frame)?;
+        let guard = match desc.latch.lock(self) {
+            Ok(guard) => guard,
+            Err(died) => return self.repair_frame(frame, died),
+        };
+        if desc.tag.load(Relaxed) != tag(file.number, page) | TAG_POISONED {
+            guard.unchanged();
+            return Ok(());
+        }
+        self.rebuild(frame, desc, guard, None)
+    }
+
+    /// Makes a half-changed page anew, or poisons it. Its latch is held.
+    fn rebuild(
+        &self,
+        frame: u32,
+        desc: &Desc<M>,
+        guard: Exclusive<'_, Handle<'t, M>, M>,
+        dead_slot: Option<u32>,
+    ) -> Result<(), Error> {
+        let pool = self.pool();
+        let Some((number, page)) = untag(desc.tag.load(Relaxed)) else {
+            pool.undo(desc, frame);
+            return Ok(());
+        };
+        let poison = || {
+            // Release, both: in this order, for a thread that dies.
+            desc.tag.store(tag(number, page) | TAG_POISONED, Release);
+            desc.state.store(kind::POISONED | DIRTY, Release);
+            self.count(|counts| &counts.poisoned);
+        };
+        let file = pool.file_id(number)?;
+        let Some(rebuild) = &pool.inner.options.rebuild else {
+            poison();
+            drop(guard);
+            return Ok(());
+        };
+        // Relaxed: the latch is held.
+        let (lsn_before, lsn) = (desc.lsn.load(Relaxed), desc.next_lsn.load(Relaxed));
+        let lost = Lost { file: number, page, lsn_before, lsn, dead_slot };
+        let base = self.image(file, page);
+        let mut made = vec![0; file.words as usize];
+        let lsn = match rebuild.rebuild(&lost, base.as_deref(), &mut made) {
+            Ok(lsn) => lsn,
+            Err(why) => {
+                poison();
+                drop(guard);
+                return Err(Error::Rebuild { file: number, page, why });
+            }
+        };
+        point("repair.made");
+        if desc.state.load(Relaxed) & DIRTY == 0 {
+            // The disk has all but the last change: the clean page had every one before it.
+            desc.rec_lsn.store(lsn, Relaxed);
+        }
+        // Release: the mark before the words, which follow the fence.
+        desc.state.store(kind::VALID | DIRTY | MODIFYING, Release);
+        // Release: as in `PageMut::begin`.
+        M::fence(Release);
+        for (word, value) in pool.words(frame, file.words)?.iter().zip(&made).skip(2) {
+            word.store(*value, Relaxed);
+        }
+        pool.words(frame, file.words)?[1].store(lsn, Relaxed);
+        point("repair.copied");
+        // Release, all: in this order behind the words, for a thread that dies.
+        desc.lsn.store(lsn, Release);
+        desc.tag.store(tag(number, page), Release);
+        desc.state.store(kind::VALID | DIRTY, Release);
+        self.count(|counts| &counts.rebuilt);
+        drop(guard);
+        Ok(())
+    }
+
+    /// The page on disk, if it is whole there.
+    fn image(&self, file: FileId, page: u64) -> Option<Vec<u64>> {
+        let mut bytes = Buffer::new(file.page_bytes() as usize);
+        let at = page * u64::from(file.page_bytes());
+        self.pool().opened(file.number).ok()?.read(at, &mut bytes).ok()?;
+        verify(file.number, page, &bytes).ok()?;
+        let word =
+            |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        Some(bytes.chunks_exact(8).map(word).collect())
+    }
+}

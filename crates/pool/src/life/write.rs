@@ -1,0 +1,273 @@
+//! Writing pages out: one, all up to an LSN, or those that the clock will come to.
+//!
+//! No reader and no writer waits for a write: the page is copied as a reader reads it, under a
+//! version, and what goes out is the copy. If the page has the same version when the write has
+//! ended, it is clean; else it stays dirty.
+//!
+//! | step | stored | a thread that dies after it left |
+//! |---|---|---|
+//! | 1 | `writer`: this thread, by exchange | a mark that the next writer takes over |
+//! | 2 | nothing: the copy | the same |
+//! | 3 | nothing: the log is made durable up to the copy's LSN | the same |
+//! | 4 | the page on disk, sealed | the same; the page is dirty still, and is written again |
+//! | 5 | the latch, if the version is the same; `DIRTY` goes; version as before | latch let go |
+//! | 6 | `writer`: nobody | |
+//!
+//! `writer` keeps two writes of one page apart: a stopped one must not end after a newer one. A
+//! page that has a writer is not evicted. What a dead process had asked of the kernel has ended by
+//! the time that the kernel says that it is dead, for its locks are dropped after its last call.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use latchwork_latch::{HolderNumber, Version};
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::layout::{DIRTY, Desc, FILES, LOGGED, MODIFYING, kind, untag};
+use crate::life::fault::seal;
+use crate::point::point;
+use crate::{Error, FileId, Handle};
+
+/// What became of a page that was to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrote {
+    /// It is clean, or it was.
+    Clean,
+    /// Somebody changes it, or writes it, or changed it meanwhile: it may be dirty.
+    Busy,
+}
+
+/// How far a [`Handle::sync`] has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Frames looked at.
+    pub done: u32,
+    /// Frames in all.
+    pub of: u32,
+    /// Pages written so far.
+    pub written: u64,
+}
+
+/// A page that is not on disk as it is in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DirtyPage {
+    /// The file.
+    pub file: FileId,
+    /// The page.
+    pub page: u64,
+    /// The LSN of the first change that the disk does not have.
+    pub rec_lsn: u64,
+}
+
+impl<M: ConstMachine> Handle<'_, M> {
+    /// Writes a frame's page out, if it is dirty. Does not wait for a latch.
+    pub(crate) fn write_back(&self, frame: u32) -> Result<Wrote, Error> {
+        let desc = self.pool().desc(frame)?;
+        let me = u64::from(latchwork_latch::Holder::<M>::number(self).get());
+        // Acquire: synchronizes with the Release below: the last write has ended.
+        if desc.writer.compare_exchange(0, me, Acquire, Relaxed).is_err()
+            && !self.writer_ended(desc)
+        {
+            return Ok(Wrote::Busy);
+        }
+        if desc.writer.load(Relaxed) == 0
+            // Acquire: as above.
+            && desc.writer.compare_exchange(0, me, Acquire, Relaxed).is_err()
+        {
+            return Ok(Wrote::Busy);
+        }
+        point("write.claimed");
+        let done = self.write_claimed(desc, frame);
+        // Release: synchronizes with the Acquire above.
+        let _ = desc.writer.compare_exchange(me, 0, Release, Relaxed);
+        if done == Ok(Wrote::Clean) {
+            self.count(|counts| &counts.written);
+        }
+        done
+    }
+
+    /// Takes a dead writer's mark away: true if there is no writer any more.
+    pub(crate) fn writer_ended(&self, desc: &Desc<M>) -> bool {
+        let writer = desc.writer.load(Relaxed);
+        let number = u32::try_from(writer).ok().and_then(HolderNumber::new);
+        match number {
+            None if writer == 0 => true,
+            Some(number) if !self.pool().is_dead(number.get() - 1) => false,
+            // AcqRel: as in `write_back`, for the dead one and for the next.
+            _ => desc.writer.compare_exchange(writer, 0, AcqRel, Relaxed).is_ok(),
+        }
+    }
+
+    fn write_claimed(&self, desc: &Desc<M>, frame: u32) -> Result<Wrote, Error> {
+        let pool = self.pool();
+        let mut buffer = self.buffer.borrow_mut();
+        let Some((version, file, page)) = self.copy_out(desc, frame, &mut buffer)? else {
+            return Ok(Wrote::Busy);
+        };
+        let bytes = &mut buffer[..file.page_bytes() as usize];
+        point("write.copied");
+        let mut lsn = [0; 8];
+        lsn.copy_from_slice(&bytes[8..16]);
+        self.write_ahead(u64::from_le_bytes(lsn))?;
+        point("write.ahead");
+        let sealed = seal(page, bytes);
+        bytes[..8].copy_from_slice(&sealed.to_le_bytes());
+        pool.write_bytes(file.number, page * u64::from(file.page_bytes()), bytes)?;
+        point("write.written");
+        let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(Wrote::Busy) };
+        // Relaxed, both: the latch is held; whichever a dying thread leaves is right.
+        desc.rec_lsn.store(0, Relaxed);
+        desc.state.store(kind::VALID, Relaxed);
+        point("write.clean");
+        guard.unchanged();
+        Ok(Wrote::Clean)
+    }
+
+    /// Copies a dirty page, in one state. None if it is not dirty, or somebody changes it.
+    fn copy_out(
+        &self,
+        desc: &Desc<M>,
+        frame: u32,
+        buffer: &mut [u8],
+    ) -> Result<Option<(Version, FileId, u64)>, Error> {
+        let pool = self.pool();
+        for _ in 0..crate::ATTEMPTS {
+            let Some(version) = desc.latch.try_read() else { return Ok(None) };
+            // Relaxed, all: validated below.
+            let (tag, state) = (desc.tag.load(Relaxed), desc.state.load(Relaxed));
+            let Some((number, page)) = untag(tag) else { return Ok(None) };
+            if state != kind::VALID | DIRTY {
+                return Ok(None);
+            }
+            let Ok(file) = pool.file_id(number) else { return Ok(None) };
+            let words = pool.words(frame, file.words)?;
+            for (word, place) in words.iter().zip(buffer.chunks_exact_mut(8)) {
+                place.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+            }
+            if desc.latch.validate(version) {
+                return Ok(Some((version, file, page)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes the log durable up to a page's LSN.
+    fn write_ahead(&self, lsn: u64) -> Result<(), Error> {
+        let inner = &self.pool().inner;
+        match &inner.options.write_ahead {
+            _ if lsn == 0 => Ok(()),
+            Some(log) => log.flush(lsn).map_err(Error::WriteAhead),
+            // Relaxed: it was stored before any page had an LSN.
+            None if inner.head.word(LOGGED)?.load(Relaxed) == 0 => Ok(()),
+            None => Err(Error::NoWriteAhead),
+        }
+    }
+
+    /// Writes every page out whose first change that the disk does not have is at `upto` or before,
+    /// and makes all that was written to files durable. `u64::MAX` writes everything.
+    ///
+    /// It waits for threads that change such a page, so the caller holds none. `progress` is called
+    /// now and then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SyncFailed`] and [`Error::Disk`]: a failed sync is final, and every process has the
+    /// error from then on. [`Error::WriteAhead`]; [`Error::View`].
+    pub fn sync(&self, upto: u64, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
+        self.writes()?;
+        let pool = self.pool();
+        let (of, mut written) = (pool.active()?, 0);
+        for frame in 0..of {
+            if frame % 256 == 0 {
+                progress(Progress { done: frame, of, written });
+            }
+            while let Some(dirty) = self.dirty_in(frame)? {
+                if dirty.rec_lsn > upto {
+                    break;
+                }
+                match self.write_back(frame)? {
+                    Wrote::Clean => written += 1,
+                    Wrote::Busy => M::yield_now(),
+                }
+            }
+        }
+        for file in 0..FILES as u16 {
+            match pool.file_id(file) {
+                Ok(_) => pool.sync_file(file)?,
+                Err(Error::NoFile(_)) => break,
+                Err(other) => return Err(other),
+            }
+        }
+        progress(Progress { done: of, of, written });
+        Ok(())
+    }
+
+    /// The page in the frame, if it is dirty: waits for a thread that changes it.
+    fn dirty_in(&self, frame: u32) -> Result<Option<DirtyPage>, Error> {
+        let desc = self.pool().desc(frame)?;
+        loop {
+            let version = match desc.latch.read(self) {
+                Ok(version) => version,
+                Err(died) => {
+                    self.repair_frame(frame, died)?;
+                    continue;
+                }
+            };
+            // Relaxed, all: validated below.
+            let (state, tag) = (desc.state.load(Relaxed), desc.tag.load(Relaxed));
+            let rec_lsn = desc.rec_lsn.load(Relaxed);
+            if !desc.latch.validate(version) {
+                continue;
+            }
+            if state & (DIRTY | MODIFYING | kind::MASK) != DIRTY | kind::VALID {
+                return Ok(None);
+            }
+            let Some((file, page)) = untag(tag) else { return Ok(None) };
+            return Ok(Some(DirtyPage { file: self.pool().file_id(file)?, page, rec_lsn }));
+        }
+    }
+
+    /// The dirty pages. Each whose record was in the log when this was called, and that is not on
+    /// disk, is among them: for threads that change pages are waited for. The caller holds none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::View`], [`Error::Region`].
+    pub fn dirty(&self) -> Result<Vec<DirtyPage>, Error> {
+        self.writes()?;
+        let mut found = Vec::new();
+        for frame in 0..self.pool().active()? {
+            found.extend(self.dirty_in(frame)?);
+        }
+        Ok(found)
+    }
+
+    /// Writes up to `most` dirty pages out that the clock comes to next, so that faults find clean
+    /// ones: the page cleaner, which is work that any thread may do and none must. Returns how
+    /// many.
+    ///
+    /// # Errors
+    ///
+    /// What the first page that cannot go out gives.
+    pub fn clean(&self, most: u32) -> Result<u32, Error> {
+        self.writes()?;
+        let pool = self.pool();
+        let active = pool.active()?;
+        let hand = pool.inner.head.word(crate::layout::HAND)?.load(Relaxed);
+        let (start, mut written) = ((hand % u64::from(active.max(1))) as u32, 0);
+        for step in 0..active {
+            if written >= most {
+                break;
+            }
+            let frame = (start + step) % active;
+            // Relaxed: looked at again.
+            if pool.desc(frame)?.state.load(Relaxed) == kind::VALID | DIRTY
+                && self.write_back(frame)? == Wrote::Clean
+            {
+                written += 1;
+            }
+        }
+        Ok(written)
+    }
+}

@@ -1,0 +1,43 @@
+//! A file's name in a pool, and a file that this process has open.
+
+use core::fmt;
+use std::sync::OnceLock;
+
+use latchwork_disk::File;
+
+use crate::layout::FILES;
+
+/// A file of a pool: the same in every process, for as long as the region lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    pub(crate) number: u16,
+    /// Words of a page.
+    pub(crate) words: u32,
+}
+
+impl FileId {
+    /// Its number, below 256: what errors and reports say.
+    pub fn number(self) -> u16 {
+        self.number
+    }
+
+    /// Bytes of its pages.
+    pub fn page_bytes(self) -> u32 {
+        self.words * 8
+    }
+}
+
+/// A file that this process has open.
+pub(crate) struct Opened {
+    pub(crate) file: Box<dyn File>,
+}
+
+pub(crate) fn opened_none() -> Box<[OnceLock<Opened>; FILES as usize]> {
+    Box::new([const { OnceLock::new() }; FILES as usize])
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.file.fmt(f)
+    }
+}

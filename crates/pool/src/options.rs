@@ -1,0 +1,132 @@
+//! What a pool and a file are made with, and the two questions that a pool asks the layer above.
+
+use core::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::Error;
+
+/// How a pool is made. One that exists keeps its size.
+#[derive(Clone)]
+pub struct Options {
+    /// How many frames it has at first: 16 to `frames_max`.
+    pub frames: u32,
+    /// The most frames that it may be resized to, up to 2^31. Addresses are set aside for them.
+    pub frames_max: u32,
+    /// Bytes of a frame, and the most that a page has: a power of two, 512 to 65,536.
+    pub frame_bytes: u32,
+    /// Whether huge pages are asked of the system.
+    pub huge: bool,
+    /// Makes the log durable before a page goes out. Needed where pages have LSNs.
+    pub write_ahead: Option<Arc<dyn WriteAhead>>,
+    /// Makes a page anew that a death left half changed.
+    pub rebuild: Option<Arc<dyn Rebuild>>,
+}
+
+impl Default for Options {
+    /// 4,096 frames of 8 KiB, which may become 2^20; no callbacks, no huge pages.
+    fn default() -> Self {
+        Self {
+            frames: 4096,
+            frames_max: 1 << 20,
+            frame_bytes: 8192,
+            huge: false,
+            write_ahead: None,
+            rebuild: None,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let size = self.frame_bytes;
+        if !size.is_power_of_two() || !(512..=65_536).contains(&size) {
+            return Err(Error::Options("bytes of a frame"));
+        }
+        if self.frames < 16 || self.frames > self.frames_max || self.frames_max > 1 << 31 {
+            return Err(Error::Options("frames"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("frames", &self.frames)
+            .field("frames_max", &self.frames_max)
+            .field("frame_bytes", &self.frame_bytes)
+            .field("huge", &self.huge)
+            .field("write_ahead", &self.write_ahead.is_some())
+            .field("rebuild", &self.rebuild.is_some())
+            .finish()
+    }
+}
+
+/// A file of pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSpec {
+    /// Where it is: an absolute path, which means the same in every process.
+    pub path: PathBuf,
+    /// Bytes of a page: a power of two, 512 to the pool's `frame_bytes`.
+    pub page_bytes: u32,
+    /// Whether it is made if there is none.
+    pub create: bool,
+    /// Whether it is read and written around the system's cache; pages then have 4,096 bytes or
+    /// more.
+    pub direct: bool,
+    /// Whether nobody needs it after a crash: it is not synced, and its pages have no LSNs.
+    pub temporary: bool,
+}
+
+impl FileSpec {
+    /// A file at `path` with pages of 8 KiB, made if there is none.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        Self { path, page_bytes: 8192, create: true, direct: false, temporary: false }
+    }
+}
+
+/// The write-ahead rule, asked of the layer that has the log.
+pub trait WriteAhead: Send + Sync {
+    /// Makes the log durable up to the record at `lsn`, that record included.
+    ///
+    /// It is called while no latch of the pool is held by the caller but those that the caller of
+    /// the pool holds itself; it must not call the pool.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not. The page stays in the pool, dirty.
+    fn flush(&self, lsn: u64) -> Result<(), String>;
+}
+
+/// A page that was left half changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lost {
+    /// The file's number.
+    pub file: u16,
+    /// The page.
+    pub page: u64,
+    /// The LSN that the page had before the change that was not finished.
+    pub lsn_before: u64,
+    /// The LSN of the change that was not finished.
+    pub lsn: u64,
+    /// The thread slot of the thread that died; none if it panicked, or if that is long ago.
+    pub dead_slot: Option<u32>,
+}
+
+/// Makes half-changed pages anew: from an image and the page's own log records.
+pub trait Rebuild: Send + Sync {
+    /// Fills `into` with the page as it is after the change `lost.lsn`, or as it was before it if
+    /// that change is not in the log. Returns the page's LSN. Words 0 and 1 are the pool's.
+    ///
+    /// `base` is the page's image on disk, if it can be read and fits its checksum. The page's
+    /// latch is held meanwhile, so this must not touch that page through the pool. It may be
+    /// called again for the same page, if the process that runs it dies.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not. The page stays poisoned, and the next thread that meets it asks again.
+    fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String>;
+}

@@ -1,0 +1,204 @@
+//! A page in the hands of one thread that may change it.
+//!
+//! | step | what is stored | if the thread dies after it |
+//! |---|---|---|
+//! | `write` | the latch names the thread | the page is as it was; the latch is taken over |
+//! | `intend` | `MODIFYING`, without an LSN | the page is rebuilt as the log has it, or poisoned |
+//! | `begin` | both LSNs; then `MODIFYING` and `DIRTY` | the page is rebuilt, or poisoned |
+//! | `set` | words of the page | the same |
+//! | `commit` | page LSN; then `MODIFYING` goes | the page is as it was meant to be |
+//! | | the latch: version + 1 | |
+//!
+//! The log record comes before `begin` and after `intend`: so a page whose newest record is in the
+//! log, and which is not as that record says, is `MODIFYING`.
+
+use core::fmt;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use latchwork_latch::{Exclusive, Version};
+use latchwork_machine::{ConstMachine, Native, Word};
+
+use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, tag};
+use crate::point::point;
+use crate::view::PageView;
+use crate::{FileId, Handle};
+
+/// A page that this thread alone may change: it holds the latch.
+///
+/// Dropped before [`begin`](Self::begin) it leaves the page as it was, and readers that began
+/// before do not notice. Dropped between `begin` and [`commit`](Self::commit), as a panic does, it
+/// leaves the page poisoned: half changed, to be rebuilt by a thread that has the means.
+pub struct PageMut<'h, 't, M: ConstMachine = Native> {
+    pub(crate) handle: &'h Handle<'t, M>,
+    pub(crate) guard: Option<Exclusive<'h, Handle<'t, M>, M>>,
+    pub(crate) desc: &'h Desc<M>,
+    pub(crate) words: &'h [M::AtomicU64],
+    pub(crate) file: FileId,
+    pub(crate) page: u64,
+    pub(crate) frame: u32,
+    /// Whether the page is being made: until `begin` it is not there.
+    pub(crate) fresh: bool,
+    /// Whether its words become zero when it is begun.
+    pub(crate) wipe: bool,
+    pub(crate) begun: Option<u64>,
+    pub(crate) intended: bool,
+}
+
+impl<M: ConstMachine> PageMut<'_, '_, M> {
+    /// The file.
+    pub fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// The page's number.
+    pub fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// The page's LSN: of the last change that was committed.
+    pub fn lsn(&self) -> u64 {
+        // Relaxed: this thread holds the latch.
+        self.desc.lsn.load(Relaxed)
+    }
+
+    /// The frame that has the page.
+    pub fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    /// The version that readers had before, and have again if nothing is begun.
+    pub fn version(&self) -> Option<Version> {
+        self.guard.as_ref().map(Exclusive::version)
+    }
+
+    /// How many words the page has.
+    #[allow(clippy::len_without_is_empty, reason = "a page is never empty")]
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// A word; none beyond the end.
+    #[inline(always)]
+    pub fn word(&self, index: usize) -> Option<u64> {
+        self.view().word(index)
+    }
+
+    /// The page's words, which nobody else changes.
+    #[inline(always)]
+    pub fn view(&self) -> PageView<'_, M> {
+        PageView { words: self.words }
+    }
+
+    /// Says that a record of a change to this page is about to be in the log. If the thread dies
+    /// after this, the page is rebuilt as the log has it, with that record or without.
+    ///
+    /// Where there is no log this is not needed.
+    pub fn intend(&mut self) {
+        let desc = self.desc;
+        // Relaxed: this thread holds the latch.
+        let state = desc.state.load(Relaxed);
+        self.intended = true;
+        if self.fresh {
+            return;
+        }
+        desc.next_lsn.store(0, Relaxed);
+        // Release: for a thread that dies: behind the LSN, and before what is stored in the log.
+        desc.state.store(state | MODIFYING, Release);
+        // Release: as in `begin`.
+        M::fence(Release);
+        point("change.intended");
+    }
+
+    /// Begins to change the page. The record of the change, `lsn`, is in the log before this is
+    /// called; zero where there is no log. A second call raises the LSN.
+    pub fn begin(&mut self, lsn: u64) {
+        let desc = self.desc;
+        // Relaxed: this thread holds the latch.
+        let state = desc.state.load(Relaxed);
+        if state & DIRTY == 0 {
+            desc.rec_lsn.store(lsn, Relaxed);
+        }
+        desc.next_lsn.store(lsn, Relaxed);
+        // Release: for a thread that dies after it: who finds the mark finds the LSNs.
+        desc.state.store(kind::VALID | DIRTY | MODIFYING, Release);
+        // Release: synchronizes with nobody: a thread that dies after one of the stores that follow
+        // has stored the mark.
+        M::fence(Release);
+        self.begun = Some(lsn);
+        point("change.begun");
+        if core::mem::take(&mut self.wipe) {
+            // Relaxed: as in `set`.
+            self.words.iter().skip(2).for_each(|word| word.store(0, Relaxed));
+        }
+    }
+
+    /// Stores a word of the page; false beyond the end, and for words 0 and 1, which are the
+    /// pool's.
+    ///
+    /// # Panics
+    ///
+    /// If nothing was [begun](Self::begin): readers would not see that the page changes.
+    #[inline]
+    #[must_use = "false says that nothing was stored"]
+    pub fn set(&mut self, index: usize, word: u64) -> bool {
+        assert!(self.begun.is_some(), "latchwork: `set` before `begin`");
+        match self.words.get(index) {
+            Some(place) if index >= 2 => {
+                // Relaxed: the latch orders, and its Release fence for readers that race.
+                place.store(word, Relaxed);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends the change and lets the page go: it has the LSN that was begun with.
+    pub fn commit(mut self) {
+        if let Some(lsn) = self.begun.take() {
+            point("change.done");
+            if let Some(word) = self.words.get(1) {
+                word.store(lsn, Relaxed);
+            }
+            // Release, both: in this order behind the page's words, for a thread that dies.
+            self.desc.lsn.store(lsn, Release);
+            self.desc.state.store(kind::VALID | DIRTY, Release);
+            self.fresh = false;
+            point("change.unmarked");
+            // Counts a change and releases.
+            self.guard = None;
+        }
+    }
+}
+
+impl<M: ConstMachine> Drop for PageMut<'_, '_, M> {
+    fn drop(&mut self) {
+        let Some(guard) = self.guard.take() else { return };
+        if self.begun.is_some() {
+            // Release: as in `commit`. The mark goes last, for a thread that dies.
+            self.desc.tag.store(tag(self.file.number, self.page) | TAG_POISONED, Release);
+            self.desc.state.store(kind::POISONED | DIRTY, Release);
+            self.handle.count(|counts| &counts.poisoned);
+            drop(guard);
+        } else if self.fresh {
+            self.handle.pool().undo(self.desc, self.frame);
+            drop(guard);
+        } else {
+            if self.intended {
+                // Release: the mark goes while the latch is held.
+                self.desc.state.store(self.desc.state.load(Relaxed) & !MODIFYING, Release);
+            }
+            guard.unchanged();
+        }
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for PageMut<'_, '_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageMut")
+            .field("file", &self.file.number)
+            .field("page", &self.page)
+            .field("frame", &self.frame)
+            .field("begun", &self.begun)
+            .finish()
+    }
+}

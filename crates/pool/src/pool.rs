@@ -1,0 +1,192 @@
+//! A pool as one process has it: its areas, its files, and the ways to a frame.
+
+use core::fmt;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
+
+use latchwork_disk::Disk;
+use latchwork_machine::{ConstMachine, Native, Word};
+use latchwork_region::{Area, AreaOptions, Region, Repair};
+
+use crate::layout::{
+    ACTIVE, CONFIG, Config, Desc, FILES, HEAD_FIRST, HEAD_LIMIT, LOGGED, Marks, lines,
+};
+use crate::opened::{Opened, opened_none};
+use crate::{Error, Options};
+
+/// A pool of pages, private or shared by processes: clones are the same.
+///
+/// Threads use it through a [`Handle`](crate::Handle).
+pub struct Pool<M: ConstMachine = Native> {
+    pub(crate) inner: Arc<Inner<M>>,
+}
+
+impl<M: ConstMachine> Clone for Pool<M> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+pub(crate) struct Inner<M: ConstMachine> {
+    pub(crate) region: Region<M>,
+    pub(crate) head: Area<M>,
+    pub(crate) xlat: Area<M>,
+    pub(crate) descs: Area<M>,
+    pub(crate) frames: Area<M>,
+    pub(crate) config: Config,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) options: Options,
+    /// The files that this process has opened, by number.
+    pub(crate) opened: Box<[OnceLock<Opened>; FILES as usize]>,
+    /// Whether the pool is only looked at.
+    pub(crate) view: bool,
+    /// What the region's sweeps call, for as long as this lives.
+    pub(crate) repair: Arc<dyn Repair<M>>,
+}
+
+/// What a sweep of the region does in a pool: `life/sweep.rs`.
+pub(crate) struct PoolRepair<M: ConstMachine> {
+    pub(crate) pool: Weak<Inner<M>>,
+}
+
+impl<M: ConstMachine> Pool<M> {
+    /// Opens the pool beside `region`, or makes it if there is none.
+    ///
+    /// Of a pool that exists the number of frames is kept, and `options.frames` does not count.
+    /// Through a view of a region ([`Region::view`]) it is looked at: its memory is mapped without
+    /// the right to write, and what takes more than reading gives [`Error::View`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`]; [`Error::Different`] if frames have another size there;
+    /// [`Error::Region`] with what an area says.
+    pub fn open(region: &Region<M>, disk: Arc<dyn Disk>, options: &Options) -> Result<Self, Error> {
+        const { lines::<M>() };
+        options.check()?;
+        let view = region.process().is_err();
+        let words = |name, first: u64, limit: u64, huge| {
+            region.area(name, &AreaOptions { first: first * 8, limit: limit * 8, huge })
+        };
+        let head = words("pool-head", HEAD_FIRST, HEAD_LIMIT, false)?;
+        let word = head.word(CONFIG)?;
+        if !view {
+            let mine = Config { frame_bytes: options.frame_bytes, frames_max: options.frames_max };
+            // Relaxed: a number that does not change once it is there.
+            let _ = word.compare_exchange(0, mine.pack(), Relaxed, Relaxed);
+        }
+        let config = Config::unpack(word.load(Relaxed)).ok_or(Error::Corrupt("configuration"))?;
+        if config.frame_bytes != options.frame_bytes || config.frames_max < options.frames {
+            let Config { frame_bytes, frames_max } = config;
+            return Err(Error::Different { frame_bytes, frames: frames_max });
+        }
+        let first = options.frames.min(config.frames_max);
+        let xlat = words("pool-xlat", 1, config.xlat_limit(), false)?;
+        let descs =
+            words("pool-desc", config.desc_at(first), config.desc_at(config.frames_max), false)?;
+        let frame_words = config.frame_words();
+        let frames = words(
+            "pool-frames",
+            u64::from(first) * frame_words,
+            u64::from(config.frames_max) * frame_words,
+            options.huge,
+        )?;
+        let inner = Arc::new_cyclic(|pool| Inner {
+            repair: Arc::new(PoolRepair { pool: pool.clone() }),
+            region: region.clone(),
+            head,
+            xlat,
+            descs,
+            frames,
+            config,
+            disk,
+            options: options.clone(),
+            opened: opened_none(),
+            view,
+        });
+        let pool = Self { inner };
+        if !view {
+            region.register(&pool.inner.repair)?;
+            pool.begin(first)?;
+        }
+        Ok(pool)
+    }
+
+    /// Has memory for the first frames, and says that they are there.
+    fn begin(&self, first: u32) -> Result<(), Error> {
+        let Inner { head, config, options, .. } = &*self.inner;
+        let active = head.word(ACTIVE)?;
+        // Relaxed: as below.
+        if active.load(Relaxed) == 0 {
+            self.reach(first)?;
+            // AcqRel: synchronizes with the Acquire in `active`; the memory was set aside before.
+            let _ = active.compare_exchange(0, u64::from(first), AcqRel, Acquire);
+        }
+        if self.active()? > config.frames_max {
+            return Err(Error::Corrupt("number of frames"));
+        }
+        if options.write_ahead.is_some() {
+            // Relaxed: pages with LSNs come later, under latches.
+            head.word(LOGGED)?.store(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Sets memory aside for so many frames.
+    pub(crate) fn reach(&self, frames: u32) -> Result<(), Error> {
+        let Inner { descs, config, frames: area, .. } = &*self.inner;
+        descs.grow(config.desc_at(frames))?;
+        area.grow(u64::from(frames) * config.frame_words())?;
+        Ok(())
+    }
+
+    /// How many frames the pool uses.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn active(&self) -> Result<u32, Error> {
+        // Acquire: synchronizes with the AcqRel in `begin` and in `resize`.
+        let active = self.inner.head.word(ACTIVE)?.load(Acquire);
+        Ok(active.min(u64::from(self.inner.config.frames_max)) as u32)
+    }
+
+    /// Bytes of a frame.
+    pub fn frame_bytes(&self) -> u32 {
+        self.inner.config.frame_bytes
+    }
+
+    /// The region that the pool lies beside.
+    pub fn region(&self) -> &Region<M> {
+        &self.inner.region
+    }
+
+    /// A frame's descriptor.
+    #[inline(always)]
+    pub(crate) fn desc(&self, frame: u32) -> Result<&Desc<M>, Error> {
+        Ok(self.inner.descs.resolve::<Desc<M>>(self.inner.config.desc_at(frame))?)
+    }
+
+    /// A frame's words, `count` of them.
+    #[inline(always)]
+    pub(crate) fn words(&self, frame: u32, count: u32) -> Result<&[M::AtomicU64], Error> {
+        let at = u64::from(frame) * self.inner.config.frame_words();
+        Ok(self.inner.frames.slice(at, u64::from(count))?)
+    }
+
+    /// The mark that says that a frame's page was used.
+    pub(crate) fn mark(&self, frame: u32) -> Result<&M::AtomicU8, Error> {
+        let line = self.inner.descs.resolve::<Marks<M>>(u64::from(frame) / 64 * 8)?;
+        Ok(&line.0[frame as usize % 64])
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for Pool<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("frames", &self.active().ok())
+            .field("frames_max", &self.inner.config.frames_max)
+            .field("frame_bytes", &self.inner.config.frame_bytes)
+            .field("view", &self.inner.view)
+            .finish()
+    }
+}

@@ -1,0 +1,303 @@
+//! Reading pages, and taking them to change them.
+//!
+//! A warm read loads: the file's chunk, a chunk, an entry; the frame's latch and tag; the page; the
+//! latch again. It stores nothing that another thread loads. One read in 32 looks at the frame's
+//! reference mark, and stores it if it is not set.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use latchwork_latch::{Exclusive, HolderDied};
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, tag};
+use crate::page::PageMut;
+use crate::view::{PageView, Snapshot};
+use crate::{Error, FileId, Handle};
+
+/// How often a read tries before it shares the page's latch.
+pub const ATTEMPTS: u32 = 8;
+
+/// How often a handle that only looks tries to find a page that a writer holds.
+const LOOKS: u32 = 10_000;
+
+/// One in so many reads looks at the reference mark.
+const SAMPLE: u32 = 32;
+
+impl<'t, M: ConstMachine> Handle<'t, M> {
+    /// Begins to read a page: a version to be validated when the reading is over.
+    ///
+    /// Stores nothing if the page is in the pool and nobody changes it. Else it has the page read,
+    /// or waits for the thread that changes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`]; what reading the page from disk gives ([`Error::Disk`],
+    /// [`Error::Checksum`], [`Error::Misdirected`]); [`Error::Poisoned`], [`Error::Rebuild`];
+    /// [`Error::Full`]; [`Error::View`] if the pool is only looked at and the page is not there.
+    #[inline]
+    pub fn optimistic(&self, file: FileId, page: u64) -> Result<Snapshot<'_, M>, Error> {
+        match self.peek(file, page) {
+            Some(snapshot) => {
+                self.note(snapshot.frame);
+                Ok(snapshot)
+            }
+            None => self.optimistic_slow(file, page),
+        }
+    }
+
+    /// The page, if it is there and nobody changes it.
+    #[inline(always)]
+    fn peek(&self, file: FileId, page: u64) -> Option<Snapshot<'_, M>> {
+        // Relaxed: the frame's tag decides, under a version.
+        let inner = &*self.pool().inner;
+        let entry = self.pool().entry(file.number, page)?.wrapping_sub(1);
+        if entry >= u64::from(inner.config.frames_max) {
+            return None;
+        }
+        let frame = entry as u32;
+        let desc = inner.descs.resolve::<Desc<M>>(inner.config.desc_at(frame)).ok()?;
+        let version = desc.latch.try_read()?;
+        // Relaxed: the latch's version is validated by the caller, and the tag with it.
+        if desc.tag.load(Relaxed) != tag(file.number, page) {
+            return None;
+        }
+        let at = u64::from(frame) * inner.config.frame_words();
+        let words = inner.frames.slice(at, u64::from(file.words)).ok()?;
+        Some(Snapshot { words, desc, version, file, page, frame })
+    }
+
+    /// Counts a read, and marks its frame now and then.
+    #[inline(always)]
+    fn note(&self, frame: u32) {
+        let ticks = self.ticks.get().wrapping_add(1);
+        self.ticks.set(ticks);
+        if ticks.is_multiple_of(SAMPLE) {
+            self.sample(frame);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn sample(&self, frame: u32) {
+        self.counts.reads.set(self.counts.reads.get() + u64::from(SAMPLE));
+        if self.scanning.get() || self.thread.is_none() {
+            return;
+        }
+        if let Ok(mark) = self.pool().mark(frame)
+            // Relaxed, both: a hint.
+            && mark.load(Relaxed) == 0
+        {
+            mark.store(1, Relaxed);
+            self.count(|counts| &counts.marked);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn optimistic_slow(&self, file: FileId, page: u64) -> Result<Snapshot<'_, M>, Error> {
+        if self.thread.is_none() {
+            return self.look(file, page);
+        }
+        self.count(|counts| &counts.slow);
+        self.settle(file, page, |desc, _| match desc.latch.read(self) {
+            Ok(version) => Ok(Ok((version, desc.tag.load(Relaxed)))),
+            Err(died) => Ok(Err(died)),
+        })
+        .map(|(frame, desc, version)| {
+            let words = self.pool().words(frame, file.words)?;
+            Ok(Snapshot { words, desc, version, file, page, frame })
+        })?
+    }
+
+    /// The page, for a handle that only looks: it waits for a writer by looking again.
+    fn look(&self, file: FileId, page: u64) -> Result<Snapshot<'_, M>, Error> {
+        for _ in 0..LOOKS {
+            if let Some(snapshot) = self.peek(file, page) {
+                return Ok(snapshot);
+            }
+            if self.pool().find(file.number, page)?.is_none_or(|entry| entry.load(Relaxed) == 0) {
+                break;
+            }
+            M::yield_now();
+        }
+        Err(Error::View)
+    }
+
+    /// Brings a page into the pool, takes its latch by `take`, which also says the tag found then,
+    /// and does that again until it has the page.
+    fn settle<'h, G>(
+        &'h self,
+        file: FileId,
+        page: u64,
+        take: impl Fn(&'h Desc<M>, u32) -> Result<Result<(G, u64), HolderDied>, Error>,
+    ) -> Result<(u32, &'h Desc<M>, G), Error> {
+        let wanted = tag(file.number, page);
+        let mut strange = 0;
+        loop {
+            let entry = match self.pool().find(file.number, page)? {
+                Some(entry) => entry.load(Relaxed),
+                None => 0,
+            };
+            if entry == 0 {
+                self.writes()?;
+                self.fault(file, page)?;
+                continue;
+            }
+            if entry > u64::from(self.pool().inner.config.frames_max) {
+                return Err(Error::Corrupt("entry of the translation"));
+            }
+            let frame = entry as u32 - 1;
+            let desc = self.pool().desc(frame)?;
+            let (guard, found) = match take(desc, frame)? {
+                Ok(taken) => taken,
+                Err(died) => {
+                    self.repair_frame(frame, died)?;
+                    continue;
+                }
+            };
+            if found == wanted {
+                return Ok((frame, desc, guard));
+            }
+            drop(guard);
+            if found == wanted | TAG_POISONED {
+                self.revive(frame, file, page)?;
+                continue;
+            }
+            // It was evicted since; or the table leads to a frame that is another page's.
+            strange += 1;
+            if strange > 1 << 20 {
+                return Err(Error::Corrupt("entry of the translation"));
+            }
+            M::yield_now();
+        }
+    }
+
+    /// Reads a page: runs `read` on it until what it returns is of one state of the page.
+    ///
+    /// `read` may see torn words: it must end whatever it sees, and may return none to be run again
+    /// at once. After [`ATTEMPTS`] failures the page's latch is shared, so that no writer can make
+    /// it fail again; if it returns none then, the page is [`Error::Malformed`].
+    ///
+    /// # Errors
+    ///
+    /// As [`optimistic`](Self::optimistic); [`Error::Malformed`].
+    #[inline]
+    pub fn read<R>(
+        &self,
+        file: FileId,
+        page: u64,
+        mut read: impl FnMut(&PageView<'_, M>) -> Option<R>,
+    ) -> Result<R, Error> {
+        for _ in 0..ATTEMPTS {
+            let snapshot = self.optimistic(file, page)?;
+            let result = read(&snapshot.view());
+            if snapshot.validate() {
+                return result.ok_or(Error::Malformed { file: file.number, page });
+            }
+            self.count(|counts| &counts.restarts);
+        }
+        self.read_shared(file, page, &mut read)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_shared<R>(
+        &self,
+        file: FileId,
+        page: u64,
+        read: &mut dyn FnMut(&PageView<'_, M>) -> Option<R>,
+    ) -> Result<R, Error> {
+        self.writes()?;
+        self.count(|counts| &counts.fallbacks);
+        let (frame, _, _share) =
+            self.settle(file, page, |desc, _| match desc.latch.share(self) {
+                Ok(share) => Ok(Ok((share, desc.tag.load(Relaxed)))),
+                Err(died) => Ok(Err(died)),
+            })?;
+        let words = self.pool().words(frame, file.words)?;
+        read(&PageView { words }).ok_or(Error::Malformed { file: file.number, page })
+    }
+
+    /// Takes a page to change it: waits for the thread that has it.
+    ///
+    /// A thread that holds pages already must wait for others only in an order that all threads
+    /// keep: the pool detects no deadlock.
+    ///
+    /// # Errors
+    ///
+    /// As [`optimistic`](Self::optimistic).
+    ///
+    /// # Panics
+    ///
+    /// If this thread holds the page already.
+    pub fn write(&self, file: FileId, page: u64) -> Result<PageMut<'_, 't, M>, Error> {
+        self.writes()?;
+        let (frame, desc, guard) =
+            self.settle(file, page, |desc, _| match desc.latch.lock(self) {
+                Ok(guard) => {
+                    let found = desc.tag.load(Relaxed);
+                    Ok(Ok((Taken(Some(guard)), found)))
+                }
+                Err(died) => Ok(Err(died)),
+            })?;
+        self.page_mut(frame, desc, guard, file, page)
+    }
+
+    /// Takes the page of a snapshot to change it, if it is still what was read: none if anything
+    /// changed since, or somebody has it. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::View`].
+    pub fn upgrade<'h>(
+        &'h self,
+        snapshot: &Snapshot<'h, M>,
+    ) -> Result<Option<PageMut<'h, 't, M>>, Error> {
+        self.writes()?;
+        let Snapshot { desc, version, file, page, frame, .. } = *snapshot;
+        let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(None) };
+        let guard = Taken(Some(guard));
+        // Relaxed: this thread holds the latch. It is the page by its version; but bytes that lie
+        // in shared memory are not believed.
+        if desc.tag.load(Relaxed) != tag(file.number, page) {
+            return Ok(None);
+        }
+        self.page_mut(frame, desc, guard, file, page).map(Some)
+    }
+
+    fn page_mut<'h>(
+        &'h self,
+        frame: u32,
+        desc: &'h Desc<M>,
+        mut guard: Taken<'h, 't, M>,
+        file: FileId,
+        page: u64,
+    ) -> Result<PageMut<'h, 't, M>, Error> {
+        let words = self.pool().words(frame, file.words)?;
+        if !self.scanning.get() {
+            // Relaxed: a hint.
+            self.pool().mark(frame)?.store(1, Relaxed);
+        }
+        debug_assert!({
+            let state = desc.state.load(Relaxed);
+            state & kind::MASK == kind::VALID && state & !(kind::MASK | DIRTY) & !MODIFYING == 0
+        });
+        let guard = guard.0.take();
+        let (fresh, wipe, begun, intended) = (false, false, None, false);
+        let handle = self;
+        Ok(PageMut { handle, guard, desc, words, file, page, frame, fresh, wipe, begun, intended })
+    }
+}
+
+/// A latch that is let go unchanged if nobody takes it from here.
+pub(crate) struct Taken<'h, 't, M: ConstMachine>(
+    pub(crate) Option<Exclusive<'h, Handle<'t, M>, M>>,
+);
+
+impl<M: ConstMachine> Drop for Taken<'_, '_, M> {
+    fn drop(&mut self) {
+        if let Some(guard) = self.0.take() {
+            guard.unchanged();
+        }
+    }
+}
