@@ -1,0 +1,394 @@
+//! A change as it stands in the log, and doing it again.
+//!
+//! A record of the log names one page. A change may touch others, which it names itself, each in a
+//! [`Role`]. Changes of records are logical within their page (Mohan and others' ARIES, 1992, calls
+//! that physiological): the key is looked up again, so the page may have been compacted meanwhile.
+//!
+//! | change | pages | undone by |
+//! |---|---|---|
+//! | `Insert` | one leaf | `Ghost` |
+//! | `Replace`, `Delete` | one leaf | `Restore` |
+//! | `Ghost`, `Restore` | one leaf: they undo | never |
+//! | `Purge` | one page: a ghost is gone | never |
+//! | `Image` | one page, whole | never |
+//! | `Split` | left, and right, whole | never |
+//! | `Attach` | parent, and left, which is complete then | never |
+//! | `Complete` | left: its sibling is in the parent | never |
+//! | `Grow` | root; left and right, both whole | never |
+//!
+//! A change that has a page whole needs nothing that was before: a page is rebuilt from there.
+//!
+//! The bytes: a code, then numbers (little-endian) and byte strings (their length in 4 bytes
+//! first).
+
+use crate::Error;
+use crate::edit;
+use crate::layout::{Header, KIND, SLOTS};
+use crate::node::Node;
+use crate::split::{cut, make_root};
+use crate::words::{Page, PageMut};
+
+/// Which of a change's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The one that the log record names.
+    Own,
+    /// The left one of two siblings.
+    Left,
+    /// The right one of two siblings.
+    Right,
+}
+
+/// A change of one page, or of some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change<'b> {
+    /// A record that was not there.
+    Insert {
+        /// Its key.
+        key: &'b [u8],
+        /// Its value.
+        value: &'b [u8],
+        /// The header that the record had; none if there was none.
+        was: Header,
+    },
+    /// Another value.
+    Replace {
+        /// Of this key.
+        key: &'b [u8],
+        /// The value that it had.
+        before: &'b [u8],
+        /// The value that it has.
+        value: &'b [u8],
+        /// The header that the record had; none if there was none.
+        was: Header,
+    },
+    /// A record becomes a ghost.
+    Delete {
+        /// Its key.
+        key: &'b [u8],
+        /// The value that it had.
+        before: &'b [u8],
+        /// The header that the record had; none if there was none.
+        was: Header,
+    },
+    /// Undoes an `Insert`.
+    Ghost {
+        /// Of this key.
+        key: &'b [u8],
+        /// The header that the record had; none if there was none.
+        was: Header,
+    },
+    /// Undoes a `Replace` or a `Delete`.
+    Restore {
+        /// Of this key.
+        key: &'b [u8],
+        /// The value that it had before.
+        value: &'b [u8],
+        /// The header that the record had; none if there was none.
+        was: Header,
+    },
+    /// A ghost, or a child of an inner page, is taken away.
+    Purge {
+        /// Its key.
+        key: &'b [u8],
+    },
+    /// The whole page.
+    Image {
+        /// What [`image`](Self::image) made of it.
+        image: &'b [u8],
+    },
+    /// The upper part of the own page is on a new page now.
+    Split {
+        /// The new page.
+        right: u64,
+        /// The lowest key that belongs there.
+        separator: &'b [u8],
+        /// The new page, as an image; empty if another record has it.
+        image: &'b [u8],
+    },
+    /// The own page is told of a child, and the child's left sibling that it is complete.
+    Attach {
+        /// The lowest key that belongs to the child.
+        key: &'b [u8],
+        /// The child.
+        child: u64,
+        /// Its left sibling; 0 if it is told by another record.
+        left: u64,
+        /// The LSN that the left sibling had.
+        left_prev: u64,
+    },
+    /// The page's right sibling is in the parent.
+    Complete,
+    /// The root has two new children, which have what it had.
+    Grow {
+        /// The root's level now.
+        level: u8,
+        /// The left child.
+        left: u64,
+        /// The right child.
+        right: u64,
+        /// The lowest key that belongs to the right child.
+        separator: &'b [u8],
+        /// The left child, as an image; empty if another record has it.
+        left_image: &'b [u8],
+        /// The right child, as an image; empty if another record has it.
+        right_image: &'b [u8],
+    },
+}
+
+/// Reads numbers and strings off a payload.
+struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    fn number(&mut self, bytes: usize) -> Option<u64> {
+        let (front, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(front);
+        Some(u64::from_le_bytes(word))
+    }
+
+    fn header(&mut self) -> Option<Header> {
+        self.number(8).map(Header::from_bits)
+    }
+
+    fn string(&mut self) -> Option<&'b [u8]> {
+        let length = self.number(4)? as usize;
+        let (front, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(front)
+    }
+}
+
+fn put_string(string: &[u8], to: &mut Vec<u8>) {
+    to.extend_from_slice(&(string.len() as u32).to_le_bytes());
+    to.extend_from_slice(string);
+}
+
+fn put_header(header: Header, to: &mut Vec<u8>) {
+    to.extend_from_slice(&header.to_bits().to_le_bytes());
+}
+
+impl<'b> Change<'b> {
+    const fn code(&self) -> u8 {
+        match self {
+            Self::Insert { .. } => 1,
+            Self::Replace { .. } => 2,
+            Self::Delete { .. } => 3,
+            Self::Ghost { .. } => 4,
+            Self::Restore { .. } => 5,
+            Self::Purge { .. } => 6,
+            Self::Image { .. } => 7,
+            Self::Split { .. } => 8,
+            Self::Attach { .. } => 9,
+            Self::Grow { .. } => 10,
+            Self::Complete => 11,
+        }
+    }
+
+    /// Adds the change's bytes to `to`.
+    pub fn encode(&self, to: &mut Vec<u8>) {
+        to.push(self.code());
+        match *self {
+            Self::Insert { key, value, was } | Self::Restore { key, value, was } => {
+                put_header(was, to);
+                [key, value].iter().for_each(|string| put_string(string, to));
+            }
+            Self::Replace { key, before, value, was } => {
+                put_header(was, to);
+                [key, before, value].iter().for_each(|string| put_string(string, to));
+            }
+            Self::Delete { key, before, was } => {
+                put_header(was, to);
+                [key, before].iter().for_each(|string| put_string(string, to));
+            }
+            Self::Complete => {}
+            Self::Ghost { key, was } => {
+                put_header(was, to);
+                put_string(key, to);
+            }
+            Self::Purge { key } => put_string(key, to),
+            Self::Image { image } => put_string(image, to),
+            Self::Split { right, separator, image } => {
+                to.extend_from_slice(&right.to_le_bytes());
+                put_string(separator, to);
+                put_string(image, to);
+            }
+            Self::Attach { key, child, left, left_prev } => {
+                for number in [child, left, left_prev] {
+                    to.extend_from_slice(&number.to_le_bytes());
+                }
+                put_string(key, to);
+            }
+            Self::Grow { level, left, right, separator, left_image, right_image } => {
+                to.push(level);
+                to.extend_from_slice(&left.to_le_bytes());
+                to.extend_from_slice(&right.to_le_bytes());
+                for string in [separator, left_image, right_image] {
+                    put_string(string, to);
+                }
+            }
+        }
+    }
+
+    /// The change that begins `bytes`, which may go on behind it: a log record is padded.
+    pub fn decode(bytes: &'b [u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let code = from.number(1)?;
+        Some(match code {
+            1 => {
+                let (was, key) = (from.header()?, from.string()?);
+                Self::Insert { key, value: from.string()?, was }
+            }
+            2 => {
+                let (was, key, before) = (from.header()?, from.string()?, from.string()?);
+                Self::Replace { key, before, value: from.string()?, was }
+            }
+            3 => {
+                let (was, key) = (from.header()?, from.string()?);
+                Self::Delete { key, before: from.string()?, was }
+            }
+            4 => Self::Ghost { was: from.header()?, key: from.string()? },
+            5 => {
+                let (was, key) = (from.header()?, from.string()?);
+                Self::Restore { key, value: from.string()?, was }
+            }
+            6 => Self::Purge { key: from.string()? },
+            7 => Self::Image { image: from.string()? },
+            8 => {
+                let right = from.number(8)?;
+                Self::Split { right, separator: from.string()?, image: from.string()? }
+            }
+            9 => {
+                let (child, left) = (from.number(8)?, from.number(8)?);
+                let left_prev = from.number(8)?;
+                Self::Attach { key: from.string()?, child, left, left_prev }
+            }
+            10 => {
+                let level = from.number(1)? as u8;
+                let (left, right) = (from.number(8)?, from.number(8)?);
+                let separator = from.string()?;
+                let (left_image, right_image) = (from.string()?, from.string()?);
+                Self::Grow { level, left, right, separator, left_image, right_image }
+            }
+            11 => Self::Complete,
+            _ => return None,
+        })
+    }
+
+    /// In which role the change touches `page`, where the log record names `own`.
+    pub fn role(&self, own: u64, page: u64) -> Option<Role> {
+        let (left, right) = match *self {
+            Self::Split { right, image, .. } => (None, (!image.is_empty()).then_some(right)),
+            Self::Attach { left, .. } => ((left != 0).then_some(left), None),
+            Self::Grow { left, right, left_image, right_image, .. } => (
+                (!left_image.is_empty()).then_some(left),
+                (!right_image.is_empty()).then_some(right),
+            ),
+            _ => (None, None),
+        };
+        match page {
+            _ if page == own => Some(Role::Own),
+            _ if Some(page) == left => Some(Role::Left),
+            _ if Some(page) == right => Some(Role::Right),
+            _ => None,
+        }
+    }
+
+    /// The LSN that the page in this role had before, where the log record says `own` for its own
+    /// page. None if the change has the page whole and needs nothing that was before.
+    pub fn before(&self, role: Role, own: u64) -> Option<u64> {
+        match (*self, role) {
+            (Self::Image { .. } | Self::Grow { .. }, _) | (Self::Split { .. }, Role::Right) => None,
+            (Self::Attach { left_prev, .. }, Role::Left) => Some(left_prev),
+            _ => Some(own),
+        }
+    }
+
+    /// What undoes the change, in place; none if nothing does.
+    pub fn undo(&self) -> Option<Change<'b>> {
+        match *self {
+            Self::Insert { key, was, .. } => Some(Change::Ghost { key, was }),
+            Self::Replace { key, before, was, .. } | Self::Delete { key, before, was } => {
+                Some(Change::Restore { key, value: before, was })
+            }
+            _ => None,
+        }
+    }
+
+    /// Does the change to the page that has this role. `header` names the log record; what undoes
+    /// gives the record back the header that it had.
+    ///
+    /// # Errors
+    ///
+    /// What the same function of [`edit`] gives; [`Error::Malformed`] for an image that is none.
+    pub fn apply<P: PageMut + ?Sized>(
+        &self,
+        role: Role,
+        page: &mut P,
+        header: Header,
+    ) -> Result<(), Error> {
+        match (*self, role) {
+            (Self::Insert { key, value, .. }, Role::Own) => edit::insert(page, key, value, header),
+            (Self::Replace { key, value, .. }, Role::Own) => {
+                edit::replace(page, key, value, header)
+            }
+            (Self::Restore { key, value, was }, Role::Own) => edit::replace(page, key, value, was),
+            (Self::Delete { key, .. }, Role::Own) => edit::set_ghost(page, key, true, header),
+            (Self::Ghost { key, was }, Role::Own) => edit::set_ghost(page, key, true, was),
+            (Self::Purge { key }, Role::Own) => edit::remove(page, key),
+            (Self::Image { image }, Role::Own)
+            | (Self::Split { image, .. }, Role::Right)
+            | (Self::Grow { left_image: image, .. }, Role::Left)
+            | (Self::Grow { right_image: image, .. }, Role::Right) => unfold(image, page),
+            (Self::Split { right, separator, .. }, Role::Own) => cut(page, separator, right),
+            (Self::Attach { key, child, .. }, Role::Own) => edit::insert_child(page, key, child),
+            (Self::Attach { .. }, Role::Left) | (Self::Complete, Role::Own) => {
+                edit::set_incomplete(page, false)
+            }
+            (Self::Grow { level, left, right, separator, .. }, Role::Own) => {
+                make_root(page, level, left, separator, right)
+            }
+            _ => Err(Error::Malformed("the change does not touch this page")),
+        }
+    }
+
+    /// A page as bytes, without its first two words and without what is free in it.
+    ///
+    /// None if the page is malformed.
+    pub fn image<P: Page + ?Sized>(page: &P) -> Option<Vec<u8>> {
+        let view = Node::of(page)?;
+        let (slots, heap) = (SLOTS + view.count(), view.heap()?);
+        let mut image = Vec::with_capacity((slots + page.len() - heap) * 8);
+        for number in [page.len(), slots, heap] {
+            image.extend_from_slice(&(number as u16).to_le_bytes());
+        }
+        for index in (KIND..slots).chain(heap..page.len()) {
+            image.extend_from_slice(&page.word(index)?.to_le_bytes());
+        }
+        Some(image)
+    }
+}
+
+/// Makes a page of an image.
+fn unfold<P: PageMut + ?Sized>(image: &[u8], page: &mut P) -> Result<(), Error> {
+    let wrong = Error::Malformed("an image of another size");
+    let mut from = Reader(image);
+    let mut number = || from.number(2).map(|number| number as usize);
+    let (Some(words), Some(slots), Some(heap)) = (number(), number(), number()) else {
+        return Err(wrong);
+    };
+    // A page of 64 KiB has 8,192 words: all numbers fit 16 bits.
+    if words != page.len() || slots < SLOTS || slots > heap || heap > words {
+        return Err(wrong);
+    }
+    if from.0.len() != (slots - KIND + words - heap) * 8 {
+        return Err(wrong);
+    }
+    for index in KIND..words {
+        let used = index < slots || index >= heap;
+        page.set(index, if used { from.number(8).unwrap_or(0) } else { 0 });
+    }
+    Ok(())
+}

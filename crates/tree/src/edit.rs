@@ -1,0 +1,387 @@
+//! Changing a page, by a thread that has it to itself.
+//!
+//! Each function checks everything before it writes anything, so after an error the page is as it
+//! was. Optimistic readers may see any words of a change; they validate afterwards.
+//!
+//! | what | words written | may find the page full |
+//! |---|---|---|
+//! | [`insert`] | the record, the slots behind it, two words of the header | yes |
+//! | [`replace`], value no longer than its capacity | the record | no |
+//! | [`replace`], longer | as a removal and an insert | yes |
+//! | [`set_ghost`] | a slot and the record's header | no |
+//! | [`remove`] | the slots behind it, two words of the header | no |
+//! | [`compact`] | all | no |
+
+use crate::Error;
+use crate::layout::*;
+use crate::node::{Fences, Node};
+use crate::words::{PageMut, copy_in, words_of};
+
+/// A record, apart from its page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) key: Vec<u8>,
+    pub(crate) ghost: bool,
+    /// The header of a leaf's record; the child of an inner page's.
+    pub(crate) first: u64,
+    /// Of a leaf's record.
+    pub(crate) value: Vec<u8>,
+    pub(crate) capacity: usize,
+}
+
+pub(crate) const MALFORMED: Error = Error::Malformed("a number leads out of the page");
+
+fn node<P: PageMut + ?Sized>(page: &P, kind: Kind) -> Result<Node<'_, P>, Error> {
+    let node = Node::of(page).ok_or(Error::Malformed("not a page of a tree"))?;
+    if node.kind() == kind { Ok(node) } else { Err(Error::Malformed("a page of another kind")) }
+}
+
+/// Makes the words an empty page, but for the first two, which are the pool's.
+///
+/// # Errors
+///
+/// [`Error::Malformed`] if the page has no size for a page; [`Error::KeyTooLong`] for a fence.
+pub fn format<P: PageMut + ?Sized>(
+    page: &mut P,
+    kind: Kind,
+    level: u8,
+    fences: Fences<'_>,
+    right: u64,
+) -> Result<(), Error> {
+    let words = page.len();
+    if !(SMALLEST..=LARGEST).contains(&words) || (kind == Kind::Leaf) != (level == 0) {
+        return Err(Error::Malformed("the size or the level of the page"));
+    }
+    let limit = Limits::of(words).key;
+    for fence in [Some(fences.low), fences.high].into_iter().flatten() {
+        if fence.len() > limit {
+            return Err(Error::KeyTooLong { length: fence.len(), limit });
+        }
+    }
+    let mut heap = words;
+    let mut place = |bytes: &[u8], page: &mut P| {
+        heap -= words_of(bytes.len());
+        copy_in(page, heap, 0, bytes);
+        heap
+    };
+    let low = place(fences.low, page);
+    let high = fences.high.map(|high| (place(high, page), high.len()));
+    let (high, high_bytes) = high.unwrap_or((0, NO_FENCE));
+    let ends = [low, fences.low.len(), high, high_bytes];
+    let ends = ends.iter().enumerate().fold(0, |word, (at, end)| word | (*end as u64) << (16 * at));
+    let parts = Word2 { kind, level, flags: 0, count: 0, prefix: fences.prefix() };
+    page.set(KIND, parts.word());
+    page.set(RIGHT, right & (PAGE_NUMBERS - 1) | (heap as u64) << 48);
+    page.set(FENCES, ends);
+    (DEAD..SLOTS).for_each(|at| page.set(at, 0));
+    Ok(())
+}
+
+fn set_parts<P: PageMut + ?Sized>(page: &mut P, parts: Word2) {
+    page.set(KIND, parts.word());
+}
+
+fn set_heap<P: PageMut + ?Sized>(page: &mut P, heap: usize) {
+    let right = page.word(RIGHT).unwrap_or(0) & (PAGE_NUMBERS - 1);
+    page.set(RIGHT, right | (heap as u64) << 48);
+}
+
+fn add_dead<P: PageMut + ?Sized>(page: &mut P, words: usize) {
+    let dead = page.word(DEAD).unwrap_or(0);
+    page.set(DEAD, dead + words as u64);
+}
+
+/// Sets the number of the right sibling, zero for none.
+pub fn set_right<P: PageMut + ?Sized>(page: &mut P, right: u64) -> Result<(), Error> {
+    let heap = Node::of(page).and_then(|node| node.heap()).ok_or(MALFORMED)?;
+    page.set(RIGHT, right & (PAGE_NUMBERS - 1) | (heap as u64) << 48);
+    Ok(())
+}
+
+/// Says whether the right sibling is still missing in the parent.
+pub fn set_incomplete<P: PageMut + ?Sized>(page: &mut P, incomplete: bool) -> Result<(), Error> {
+    let mut parts = Node::of(page).ok_or(MALFORMED)?.parts;
+    parts.flags = parts.flags & !INCOMPLETE | if incomplete { INCOMPLETE } else { 0 };
+    set_parts(page, parts);
+    Ok(())
+}
+
+/// Sets the child to the left of all keys of an inner page.
+pub fn set_first_child<P: PageMut + ?Sized>(page: &mut P, child: u64) -> Result<(), Error> {
+    node(page, Kind::Inner)?;
+    page.set(FIRST, child & (PAGE_NUMBERS - 1));
+    Ok(())
+}
+
+/// Inserts a record into a leaf. A ghost of this key becomes the record.
+///
+/// # Errors
+///
+/// [`Error::Exists`] if the key is there and no ghost, [`Error::Full`], [`Error::OutOfRange`] if
+/// the key belongs on another page, [`Error::KeyTooLong`], [`Error::RecordTooLong`],
+/// [`Error::Malformed`].
+pub fn insert<P: PageMut + ?Sized>(
+    page: &mut P,
+    key: &[u8],
+    value: &[u8],
+    header: Header,
+) -> Result<(), Error> {
+    let view = node(page, Kind::Leaf)?;
+    check_key(&view, key)?;
+    match view.search(key).ok_or(MALFORMED)? {
+        Ok(index) if view.is_ghost(index) == Some(true) => replace_at(page, index, value, header),
+        Ok(_) => Err(Error::Exists),
+        Err(index) => {
+            let capacity = value.len();
+            let value = value.to_vec();
+            let first = header.to_bits();
+            put(page, index, &Record { key: key.to_vec(), ghost: false, first, value, capacity })
+        }
+    }
+}
+
+/// Inserts a child into an inner page: `key` is the lowest that belongs to it.
+///
+/// # Errors
+///
+/// As [`insert`].
+pub fn insert_child<P: PageMut + ?Sized>(
+    page: &mut P,
+    key: &[u8],
+    child: u64,
+) -> Result<(), Error> {
+    let view = node(page, Kind::Inner)?;
+    check_key(&view, key)?;
+    let Err(index) = view.search(key).ok_or(MALFORMED)? else { return Err(Error::Exists) };
+    let (key, value) = (key.to_vec(), Vec::new());
+    put(page, index, &Record { key, ghost: false, first: child, value, capacity: 0 })
+}
+
+fn check_key<P: PageMut + ?Sized>(node: &Node<'_, P>, key: &[u8]) -> Result<(), Error> {
+    let limit = Limits::of(node.page.len()).key;
+    if key.len() > limit {
+        return Err(Error::KeyTooLong { length: key.len(), limit });
+    }
+    if node.covers(key).ok_or(MALFORMED)? { Ok(()) } else { Err(Error::OutOfRange) }
+}
+
+/// Puts a record at `index`, with all behind it one further.
+pub(crate) fn put<P: PageMut + ?Sized>(
+    page: &mut P,
+    index: usize,
+    record: &Record,
+) -> Result<(), Error> {
+    let view = Node::of(page).ok_or(MALFORMED)?;
+    let limit = Limits::of(page.len()).record;
+    let length = record.key.len() + record.capacity;
+    if length > limit {
+        return Err(Error::RecordTooLong { length, limit });
+    }
+    let (kind, count, prefix) = (view.kind(), view.count(), view.parts.prefix);
+    let suffix = record.key.get(prefix..).ok_or(Error::OutOfRange)?;
+    if index > count {
+        return Err(MALFORMED);
+    }
+    let need = kind.record_words() + words_of(suffix.len() + record.capacity);
+    let mut heap = view.heap().ok_or(MALFORMED)?;
+    if heap - SLOTS - count < need + 1 {
+        if view.room().ok_or(MALFORMED)? < (need + 1) * 8 {
+            return Err(Error::Full);
+        }
+        compact(page)?;
+        heap = Node::of(page).and_then(|view| view.heap()).ok_or(MALFORMED)?;
+        if heap - SLOTS - count < need + 1 {
+            return Err(Error::Full);
+        }
+    }
+    let at = heap - need;
+    write_record(page, at, kind, suffix, record);
+    for slot in (index..count).rev() {
+        let word = page.word(SLOTS + slot).unwrap_or(0);
+        page.set(SLOTS + slot + 1, word);
+    }
+    let slot = Slot { at, suffix: suffix.len(), ghost: record.ghost, head: head(suffix) };
+    page.set(SLOTS + index, slot.word());
+    set_heap(page, at);
+    let mut parts = Node::of(page).ok_or(MALFORMED)?.parts;
+    parts.count += 1;
+    set_parts(page, parts);
+    Ok(())
+}
+
+fn write_record<P: PageMut + ?Sized>(
+    page: &mut P,
+    at: usize,
+    kind: Kind,
+    suffix: &[u8],
+    record: &Record,
+) {
+    page.set(at, record.first);
+    let bytes = at + kind.record_words();
+    if kind == Kind::Leaf {
+        page.set(at + 1, record.value.len() as u64 | (record.capacity as u64) << 16);
+    }
+    copy_in(page, bytes, 0, suffix);
+    copy_in(page, bytes, suffix.len(), &record.value);
+}
+
+/// Replaces the value of a key; one that was a ghost is none any more.
+///
+/// # Errors
+///
+/// [`Error::Missing`], [`Error::Full`] if the value is longer than any that was here,
+/// [`Error::RecordTooLong`], [`Error::Malformed`].
+pub fn replace<P: PageMut + ?Sized>(
+    page: &mut P,
+    key: &[u8],
+    value: &[u8],
+    header: Header,
+) -> Result<(), Error> {
+    let found = node(page, Kind::Leaf)?.search(key).ok_or(MALFORMED)?;
+    replace_at(page, found.map_err(|_| Error::Missing)?, value, header)
+}
+
+fn replace_at<P: PageMut + ?Sized>(
+    page: &mut P,
+    index: usize,
+    value: &[u8],
+    header: Header,
+) -> Result<(), Error> {
+    let view = node(page, Kind::Leaf)?;
+    let slot = view.slot(index).ok_or(MALFORMED)?;
+    let (_, capacity) = view.lengths(slot).ok_or(MALFORMED)?;
+    let words = view.record_words(slot).ok_or(MALFORMED)?;
+    if slot.at < SLOTS + view.count() || slot.at + words > page.len() {
+        return Err(MALFORMED);
+    }
+    if value.len() <= capacity {
+        page.set(slot.at, header.to_bits());
+        page.set(slot.at + 1, value.len() as u64 | (capacity as u64) << 16);
+        copy_in(page, slot.at + LEAF_WORDS, slot.suffix, value);
+        page.set(SLOTS + index, Slot { ghost: false, ..slot }.word());
+        return Ok(());
+    }
+    let key = view.key(index).ok_or(MALFORMED)?;
+    let limit = Limits::of(page.len()).record;
+    if key.len() + value.len() > limit {
+        return Err(Error::RecordTooLong { length: key.len() + value.len(), limit });
+    }
+    let need = LEAF_WORDS + words_of(slot.suffix + value.len());
+    if view.room().ok_or(MALFORMED)? / 8 + words < need {
+        return Err(Error::Full);
+    }
+    take_out(page, index, words)?;
+    let (first, value, capacity) = (header.to_bits(), value.to_vec(), value.len());
+    put(page, index, &Record { key, ghost: false, first, value, capacity })
+}
+
+/// Makes the record of a key a ghost, or no ghost any more. Its value stays.
+///
+/// # Errors
+///
+/// [`Error::Missing`], [`Error::Malformed`].
+pub fn set_ghost<P: PageMut + ?Sized>(
+    page: &mut P,
+    key: &[u8],
+    ghost: bool,
+    header: Header,
+) -> Result<(), Error> {
+    let view = node(page, Kind::Leaf)?;
+    let index = view.search(key).ok_or(MALFORMED)?.map_err(|_| Error::Missing)?;
+    let slot = view.slot(index).ok_or(MALFORMED)?;
+    if slot.at < SLOTS + view.count() {
+        return Err(MALFORMED);
+    }
+    page.set(SLOTS + index, Slot { ghost, ..slot }.word());
+    page.set(slot.at, header.to_bits());
+    Ok(())
+}
+
+/// Removes the record of a key, ghost or not.
+///
+/// # Errors
+///
+/// [`Error::Missing`], [`Error::Malformed`].
+pub fn remove<P: PageMut + ?Sized>(page: &mut P, key: &[u8]) -> Result<(), Error> {
+    let view = Node::of(page).ok_or(MALFORMED)?;
+    let index = view.search(key).ok_or(MALFORMED)?.map_err(|_| Error::Missing)?;
+    let words = view.slot(index).and_then(|slot| view.record_words(slot)).ok_or(MALFORMED)?;
+    take_out(page, index, words)
+}
+
+/// Takes the slot at `index` out, and counts its record's words as dead.
+fn take_out<P: PageMut + ?Sized>(page: &mut P, index: usize, words: usize) -> Result<(), Error> {
+    let mut parts = Node::of(page).ok_or(MALFORMED)?.parts;
+    for slot in index + 1..parts.count {
+        let word = page.word(SLOTS + slot).ok_or(MALFORMED)?;
+        page.set(SLOTS + slot - 1, word);
+    }
+    parts.count -= 1;
+    set_parts(page, parts);
+    add_dead(page, words);
+    Ok(())
+}
+
+/// All records of a page.
+pub(crate) fn records<P: PageMut + ?Sized>(page: &P) -> Result<Vec<Record>, Error> {
+    let view = Node::of(page).ok_or(MALFORMED)?;
+    let mut all = Vec::with_capacity(view.count());
+    for index in 0..view.count() {
+        let slot = view.slot(index).ok_or(MALFORMED)?;
+        let (mut value, mut capacity) = (Vec::new(), 0);
+        if view.kind() == Kind::Leaf {
+            capacity = view.lengths(slot).ok_or(MALFORMED)?.1;
+            view.value_into(index, &mut value).ok_or(MALFORMED)?;
+        }
+        let key = view.key(index).ok_or(MALFORMED)?;
+        let first = page.word(slot.at).ok_or(MALFORMED)?;
+        all.push(Record { key, ghost: slot.ghost, first, value, capacity });
+    }
+    Ok(all)
+}
+
+/// Makes a page anew: what it is with other fences, another sibling, and these records.
+///
+/// Writes nothing if they do not fit.
+pub(crate) fn make<P: PageMut + ?Sized>(
+    page: &mut P,
+    parts: (Kind, u8, u64),
+    fences: Fences<'_>,
+    right: u64,
+    first_child: u64,
+    records: &[Record],
+) -> Result<(), Error> {
+    let (kind, level, flags) = parts;
+    let mut made = vec![0u64; page.len()];
+    format(&mut made, kind, level, fences, right)?;
+    made[FIRST] = first_child;
+    for record in records {
+        let index = Node::of(&made).map_or(0, |view| view.count());
+        put(&mut made, index, record)?;
+    }
+    let mut parts = Node::of(&made).ok_or(MALFORMED)?.parts;
+    parts.flags = flags;
+    set_parts(&mut made, parts);
+    for (index, word) in made.iter().enumerate().skip(KIND) {
+        if page.word(index) != Some(*word) {
+            page.set(index, *word);
+        }
+    }
+    Ok(())
+}
+
+/// Packs the records, so that all words that are not used are free.
+///
+/// # Errors
+///
+/// [`Error::Malformed`].
+pub fn compact<P: PageMut + ?Sized>(page: &mut P) -> Result<(), Error> {
+    let all = records(page)?;
+    let view = Node::of(page).ok_or(MALFORMED)?;
+    let parts = (view.kind(), view.level(), view.parts.flags);
+    let right = view.right().ok_or(MALFORMED)?.unwrap_or(0);
+    let (low, high) = (view.low().ok_or(MALFORMED)?, view.high().ok_or(MALFORMED)?);
+    let first = page.word(FIRST).ok_or(MALFORMED)?;
+    let fences = Fences { low: &low, high: high.as_deref() };
+    make(page, parts, fences, right, first, &all)
+}

@@ -1,0 +1,86 @@
+//! What can go wrong with a page, and with a tree of them.
+
+use core::fmt;
+
+use latchwork_pool::Error as PoolError;
+
+/// Why a page or a tree could not be read or changed. Its records are as they were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The record does not fit: split the page, and try again.
+    Full,
+    /// The key is too long for pages of this size.
+    KeyTooLong {
+        /// Its bytes.
+        length: usize,
+        /// The most there may be.
+        limit: usize,
+    },
+    /// Key and value together are too long to lie in the page.
+    RecordTooLong {
+        /// Their bytes.
+        length: usize,
+        /// The most there may be.
+        limit: usize,
+    },
+    /// The key is there already.
+    Exists,
+    /// The key is not there.
+    Missing,
+    /// The key does not belong on this page.
+    OutOfRange,
+    /// The page has too few records to be split.
+    Unsplittable,
+    /// The page does not say what a page says: what is wrong with it.
+    Malformed(&'static str),
+    /// The bytes are no change that this version knows.
+    UnknownChange,
+    /// The pool, which says what page it is about.
+    Pool(PoolError),
+    /// The journal did not take the change, for this reason.
+    Journal(String),
+    /// A page is not of the level that the page above it, or beside it, says.
+    Level {
+        /// The page.
+        page: u64,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("the page has no room for the record"),
+            Self::KeyTooLong { length, limit } => {
+                write!(f, "the key has {length} bytes, and may have {limit}")
+            }
+            Self::RecordTooLong { length, limit } => {
+                write!(f, "key and value have {length} bytes, and may have {limit} in a page")
+            }
+            Self::Exists => f.write_str("the key is there already"),
+            Self::Missing => f.write_str("the key is not there"),
+            Self::OutOfRange => f.write_str("the key does not belong on this page"),
+            Self::Unsplittable => f.write_str("a page of one record cannot be split"),
+            Self::Malformed(what) => write!(f, "the page is malformed: {what}"),
+            Self::UnknownChange => f.write_str("the log record holds no change of a page"),
+            Self::Pool(error) => error.fmt(f),
+            Self::Journal(why) => write!(f, "the change could not be logged: {why}"),
+            Self::Level { page } => write!(f, "page {page} is not on the level of its neighbours"),
+        }
+    }
+}
+
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Pool(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<PoolError> for Error {
+    fn from(error: PoolError) -> Self {
+        Self::Pool(error)
+    }
+}

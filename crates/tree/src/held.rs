@@ -1,0 +1,104 @@
+//! A page of the pool as the page of a tree, and a change that is logged and then done.
+//!
+//! The order is the write-ahead rule's: whether the change fits is found out first, then the page
+//! is marked, the record goes into the log, and the page is changed. A thread that dies after the
+//! mark leaves a page that is rebuilt as the log has it.
+
+use latchwork_machine::ConstMachine;
+use latchwork_pool::{PageMut as PoolPage, PageView};
+
+use crate::change::{Change, Role};
+use crate::journal::Journal;
+use crate::words::{Page, PageMut};
+use crate::{Error, Header};
+
+impl<M: ConstMachine> Page for PageView<'_, M> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        PageView::len(self)
+    }
+    #[inline(always)]
+    fn word(&self, index: usize) -> Option<u64> {
+        PageView::word(self, index)
+    }
+}
+
+/// A page in hand whose change was begun.
+struct Held<'p, 'h, 't, M: ConstMachine>(&'p mut PoolPage<'h, 't, M>);
+
+impl<M: ConstMachine> Page for Held<'_, '_, '_, M> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn word(&self, index: usize) -> Option<u64> {
+        self.0.word(index)
+    }
+}
+
+impl<M: ConstMachine> PageMut for Held<'_, '_, '_, M> {
+    fn set(&mut self, index: usize, word: u64) {
+        // False beyond the end alone, where `set` does nothing.
+        let _ = self.0.set(index, word);
+    }
+}
+
+/// A page that only seems to change: for finding out whether a change of a record fits.
+struct Dry<'p, P: Page>(&'p P);
+
+impl<P: Page> Page for Dry<'_, P> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn word(&self, index: usize) -> Option<u64> {
+        self.0.word(index)
+    }
+}
+
+impl<P: Page> PageMut for Dry<'_, P> {
+    fn set(&mut self, _: usize, _: u64) {}
+}
+
+/// All words of a page.
+pub(crate) fn copy<M: ConstMachine>(page: &PoolPage<'_, '_, M>) -> Vec<u64> {
+    (0..page.len()).map(|index| page.word(index).unwrap_or(0)).collect()
+}
+
+/// Whether `change` can be done to a page; an error says why not.
+///
+/// A change of one record does not look at what it has written, unless the page must be compacted
+/// for it: then it is tried on a copy, as all others are.
+pub(crate) fn check<M: ConstMachine>(
+    change: &Change<'_>,
+    page: &PoolPage<'_, '_, M>,
+) -> Result<(), Error> {
+    let of_a_record = matches!(
+        change,
+        Change::Insert { .. }
+            | Change::Replace { .. }
+            | Change::Delete { .. }
+            | Change::Ghost { .. }
+            | Change::Restore { .. }
+    );
+    if of_a_record {
+        match change.apply(Role::Own, &mut Dry(&page.view()), Header::NONE) {
+            Err(Error::Full) => {}
+            done => return done,
+        }
+    }
+    change.apply(Role::Own, &mut copy(page), Header::NONE)
+}
+
+/// Logs a change that was checked, does it, and lets the page go. Returns its LSN.
+pub(crate) fn log_and_do<J: Journal, M: ConstMachine>(
+    journal: &J,
+    change: &Change<'_>,
+    mut page: PoolPage<'_, '_, M>,
+) -> Result<u64, Error> {
+    page.intend();
+    let lsn = journal.append(page.page(), page.lsn(), change).map_err(Error::Journal)?;
+    page.begin(lsn);
+    // After an error the page is dropped as it is, which poisons it: it is not what the log says.
+    change.apply(Role::Own, &mut Held(&mut page), Header::new(journal.slot(), lsn))?;
+    page.commit();
+    Ok(lsn)
+}

@@ -1,0 +1,335 @@
+//! Reading a page: every number is checked, for it may be torn or damaged.
+
+use core::cmp::Ordering;
+
+use crate::Error;
+use crate::layout::*;
+use crate::words::{Page, compare, copy_out, words_of};
+
+/// The keys that belong on a page: from `low` on, and below `high` if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fences<'k> {
+    /// The lowest key.
+    pub low: &'k [u8],
+    /// The lowest key of the right sibling.
+    pub high: Option<&'k [u8]>,
+}
+
+impl Fences<'_> {
+    /// Of a page that is alone on its level.
+    pub const ALL: Fences<'static> = Fences { low: &[], high: None };
+
+    /// How many bytes all keys between them begin with alike.
+    pub(crate) fn prefix(&self) -> usize {
+        let Some(high) = self.high else { return 0 };
+        self.low.iter().zip(high).take_while(|(a, b)| a == b).count()
+    }
+}
+
+/// A page to be read. All its methods give none if the page is torn or malformed.
+#[derive(Debug)]
+pub struct Node<'p, P: Page + ?Sized> {
+    pub(crate) page: &'p P,
+    pub(crate) parts: Word2,
+}
+
+impl<P: Page + ?Sized> Clone for Node<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Page + ?Sized> Copy for Node<'_, P> {}
+
+impl<'p, P: Page + ?Sized> Node<'p, P> {
+    /// A view of `page`, if it is a page of a tree at all.
+    #[inline]
+    pub fn of(page: &'p P) -> Option<Self> {
+        let parts = Word2::of(page.word(KIND)?)?;
+        let fits = SLOTS + parts.count <= page.len() && page.len() <= LARGEST;
+        fits.then_some(Self { page, parts })
+    }
+
+    /// What the page is.
+    pub fn kind(&self) -> Kind {
+        self.parts.kind
+    }
+
+    /// Its height above the leaves.
+    pub fn level(&self) -> u8 {
+        self.parts.level
+    }
+
+    /// How many records it has, ghosts included.
+    pub fn count(&self) -> usize {
+        self.parts.count
+    }
+
+    /// Whether its right sibling is not in the parent yet: who meets it puts it there.
+    pub fn is_incomplete(&self) -> bool {
+        self.parts.flags & INCOMPLETE != 0
+    }
+
+    /// The number of the right sibling; none if it is the last of its level.
+    pub fn right(&self) -> Option<Option<u64>> {
+        let right = self.page.word(RIGHT)? & (PAGE_NUMBERS - 1);
+        Some((right != 0).then_some(right))
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: usize) -> Option<Slot> {
+        if index >= self.parts.count {
+            return None;
+        }
+        Some(Slot::of(self.page.word(SLOTS + index)?))
+    }
+
+    /// Where a record's suffix begins, and how long it is.
+    #[inline(always)]
+    fn suffix(&self, slot: Slot) -> (usize, usize) {
+        (slot.at + self.parts.kind.record_words(), slot.suffix)
+    }
+
+    /// Where `key` is, or would be.
+    ///
+    /// O(log n) looks, most of which load one word.
+    #[inline]
+    pub fn search(&self, key: &[u8]) -> Option<Result<usize, usize>> {
+        let prefix = self.parts.prefix;
+        let suffix = if prefix == 0 {
+            key
+        } else {
+            let (low, _) = fences(self.page)?;
+            let length = prefix.min(low.length);
+            let front = &key[..prefix.min(key.len())];
+            match compare(self.page, low.at, length, front)? {
+                Ordering::Equal => &key[prefix.min(key.len())..],
+                Ordering::Less => return Some(Err(self.parts.count)),
+                Ordering::Greater => return Some(Err(0)),
+            }
+        };
+        let wanted = head(suffix);
+        let (mut low, mut high) = (0, self.parts.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let slot = Slot::of(self.page.word(SLOTS + middle)?);
+            let order = match slot.head.cmp(&wanted) {
+                Ordering::Equal => {
+                    let (at, length) = self.suffix(slot);
+                    compare(self.page, at, length, suffix)?
+                }
+                unequal => unequal,
+            };
+            match order {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(Ok(middle)),
+            }
+        }
+        Some(Err(low))
+    }
+
+    /// Whether `key` belongs to the right of this page: then its place is on the right sibling.
+    #[inline]
+    pub fn is_beyond(&self, key: &[u8]) -> Option<bool> {
+        match fences(self.page)?.1 {
+            None => Some(false),
+            Some(high) => Some(compare(self.page, high.at, high.length, key)? != Ordering::Greater),
+        }
+    }
+
+    /// Whether `key` belongs on this page.
+    pub fn covers(&self, key: &[u8]) -> Option<bool> {
+        let (low, _) = fences(self.page)?;
+        let begun = compare(self.page, low.at, low.length, key)? != Ordering::Greater;
+        Some(begun && !self.is_beyond(key)?)
+    }
+
+    /// The lowest key that belongs on this page.
+    pub fn low(&self) -> Option<Vec<u8>> {
+        let (low, _) = fences(self.page)?;
+        self.bytes(low.at, 0, low.length)
+    }
+
+    /// The lowest key of the right sibling, if there is one.
+    pub fn high(&self) -> Option<Option<Vec<u8>>> {
+        match fences(self.page)?.1 {
+            None => Some(None),
+            Some(high) => self.bytes(high.at, 0, high.length).map(Some),
+        }
+    }
+
+    fn bytes(&self, at: usize, skip: usize, length: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        copy_out(self.page, at, skip, length, &mut bytes)?;
+        Some(bytes)
+    }
+
+    /// The key at `index`.
+    pub fn key(&self, index: usize) -> Option<Vec<u8>> {
+        let mut key = Vec::new();
+        self.key_into(index, &mut key)?;
+        Some(key)
+    }
+
+    /// Adds the key at `index` to `to`.
+    pub fn key_into(&self, index: usize, to: &mut Vec<u8>) -> Option<()> {
+        let (low, _) = fences(self.page)?;
+        if self.parts.prefix > low.length {
+            return None;
+        }
+        copy_out(self.page, low.at, 0, self.parts.prefix, to)?;
+        let (at, length) = self.suffix(self.slot(index)?);
+        copy_out(self.page, at, 0, length, to)
+    }
+
+    /// Whether the record at `index` is deleted.
+    pub fn is_ghost(&self, index: usize) -> Option<bool> {
+        Some(self.slot(index)?.ghost)
+    }
+
+    /// Who wrote the record at `index` of a leaf last.
+    pub fn header(&self, index: usize) -> Option<Header> {
+        self.leaf()?;
+        self.page.word(self.slot(index)?.at).map(Header::from_bits)
+    }
+
+    /// The value at `index` of a leaf; that of a ghost is what it was.
+    pub fn value(&self, index: usize) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        self.value_into(index, &mut value)?;
+        Some(value)
+    }
+
+    /// Adds the value at `index` of a leaf to `to`.
+    pub fn value_into(&self, index: usize, to: &mut Vec<u8>) -> Option<()> {
+        let slot = self.slot(index)?;
+        let (length, _) = self.lengths(slot)?;
+        copy_out(self.page, slot.at + LEAF_WORDS, slot.suffix, length, to)
+    }
+
+    /// Bytes of a value, and bytes that there are for it.
+    pub(crate) fn lengths(&self, slot: Slot) -> Option<(usize, usize)> {
+        self.leaf()?;
+        let word = self.page.word(slot.at + 1)?;
+        let (length, capacity) = ((word & 0xffff) as usize, (word >> 16 & 0xffff) as usize);
+        (length <= capacity).then_some((length, capacity))
+    }
+
+    fn leaf(&self) -> Option<()> {
+        (self.parts.kind == Kind::Leaf).then_some(())
+    }
+
+    /// The child to the right of the key at `index` of an inner page.
+    pub fn child(&self, index: usize) -> Option<u64> {
+        if self.parts.kind != Kind::Inner {
+            return None;
+        }
+        Some(self.page.word(self.slot(index)?.at)? & (PAGE_NUMBERS - 1))
+    }
+
+    /// The child to the left of all keys of an inner page.
+    pub fn first_child(&self) -> Option<u64> {
+        if self.parts.kind != Kind::Inner {
+            return None;
+        }
+        Some(self.page.word(FIRST)? & (PAGE_NUMBERS - 1))
+    }
+
+    /// The child of an inner page to which `key` belongs.
+    #[inline]
+    pub fn child_of(&self, key: &[u8]) -> Option<u64> {
+        match self.search(key)? {
+            Ok(index) => self.child(index),
+            Err(0) => self.first_child(),
+            Err(index) => self.child(index - 1),
+        }
+    }
+
+    /// Words of the record in a slot.
+    pub(crate) fn record_words(&self, slot: Slot) -> Option<usize> {
+        Some(match self.parts.kind {
+            Kind::Leaf => LEAF_WORDS + words_of(slot.suffix + self.lengths(slot)?.1),
+            Kind::Inner => INNER_WORDS + words_of(slot.suffix),
+        })
+    }
+
+    /// The first word of the heap.
+    pub(crate) fn heap(&self) -> Option<usize> {
+        let heap = (self.page.word(RIGHT)? >> 48) as usize;
+        (SLOTS + self.parts.count <= heap && heap <= self.page.len()).then_some(heap)
+    }
+
+    /// Words of the heap that nothing uses.
+    pub(crate) fn dead(&self) -> Option<usize> {
+        Some((self.page.word(DEAD)? & 0xffff) as usize)
+    }
+
+    /// Bytes that new records and their slots may take, after a compaction.
+    pub fn room(&self) -> Option<usize> {
+        Some((self.heap()? - SLOTS - self.parts.count + self.dead()?) * 8)
+    }
+
+    /// Looks at everything that the page says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Malformed`] names the first thing that is wrong.
+    pub fn verify(&self) -> Result<(), Error> {
+        let wrong = |what| move || Error::Malformed(what);
+        if self.page.len() < SMALLEST || self.page.len() > LARGEST {
+            return Err(Error::Malformed("the size of the page"));
+        }
+        if (self.kind() == Kind::Leaf) != (self.level() == 0) {
+            return Err(Error::Malformed("a leaf is of level 0, and only a leaf is"));
+        }
+        let heap = self.heap().ok_or_else(wrong("the heap begins among the slots"))?;
+        let (low, high) = fences(self.page).ok_or_else(wrong("the fences"))?;
+        let mut used = Vec::new();
+        for fence in [Some(low), high].into_iter().flatten() {
+            used.push((fence.at, words_of(fence.length)));
+        }
+        let low = self.low().ok_or_else(wrong("the lower fence"))?;
+        let high = self.high().ok_or_else(wrong("the upper fence"))?;
+        let between = Fences { low: &low, high: high.as_deref() };
+        if between.high.is_some_and(|high| high <= &low[..]) {
+            return Err(Error::Malformed("the fences are not in order"));
+        }
+        if self.parts.prefix != between.prefix() {
+            return Err(Error::Malformed("the prefix is not what the fences have in common"));
+        }
+        let mut before: Option<Vec<u8>> = None;
+        for index in 0..self.count() {
+            let slot = self.slot(index).ok_or_else(wrong("a slot"))?;
+            let words = self.record_words(slot).ok_or_else(wrong("a record"))?;
+            used.push((slot.at, words));
+            let key = self.key(index).ok_or_else(wrong("a key"))?;
+            if head(&key[self.parts.prefix..]) != slot.head {
+                return Err(Error::Malformed("a slot's head is not its key's"));
+            }
+            if before.is_some_and(|before| before >= key) || key < low {
+                return Err(Error::Malformed("the keys are not in order"));
+            }
+            if high.as_ref().is_some_and(|high| &key >= high) {
+                return Err(Error::Malformed("a key lies beyond the upper fence"));
+            }
+            before = Some(key);
+        }
+        used.retain(|(_, words)| *words != 0);
+        used.sort_unstable();
+        let mut end = heap;
+        let mut sum = 0;
+        for (at, words) in used {
+            if at < end {
+                return Err(Error::Malformed("records overlap"));
+            }
+            end = at + words;
+            sum += words;
+        }
+        let dead = self.dead().ok_or_else(wrong("the dead words"))?;
+        if end > self.page.len() || sum + dead != self.page.len() - heap {
+            return Err(Error::Malformed("the heap's words do not add up"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! A tree, and where it begins: the root keeps its page for as long as there is a tree.
+
+use core::fmt;
+
+use latchwork_machine::{ConstMachine, Native};
+use latchwork_pool::{FileId, Handle};
+
+use crate::change::Change;
+use crate::edit;
+use crate::held::log_and_do;
+use crate::journal::Journal;
+use crate::node::Fences;
+use crate::{Error, Kind};
+
+/// A tree, as one thread uses it.
+pub struct Tree<'h, 't, J: Journal, M: ConstMachine = Native> {
+    pub(crate) handle: &'h Handle<'t, M>,
+    pub(crate) file: FileId,
+    pub(crate) root: u64,
+    pub(crate) journal: &'h J,
+}
+
+impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
+    /// Makes an empty tree in `file` and returns it; [`root`](Self::root) finds it again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`], [`Error::Journal`].
+    pub fn create(handle: &'h Handle<'t, M>, file: FileId, journal: &'h J) -> Result<Self, Error> {
+        let page = handle.new_page(file)?;
+        let root = page.page();
+        let mut leaf = vec![0; page.len()];
+        edit::format(&mut leaf, Kind::Leaf, 0, Fences::ALL, 0)?;
+        let image = Change::image(&leaf).ok_or(edit::MALFORMED)?;
+        log_and_do(journal, &Change::Image { image: &image }, page)?;
+        Ok(Self { handle, file, root, journal })
+    }
+
+    /// The tree whose root is this page.
+    pub fn open(handle: &'h Handle<'t, M>, file: FileId, root: u64, journal: &'h J) -> Self {
+        Self { handle, file, root, journal }
+    }
+
+    /// The page number of the root, which stays as long as the tree.
+    pub fn root(&self) -> u64 {
+        self.root
+    }
+}
+
+impl<J: Journal, M: ConstMachine> fmt::Debug for Tree<'_, '_, J, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("file", &self.file).field("root", &self.root).finish()
+    }
+}
