@@ -1,0 +1,153 @@
+//! What transactions need of trees and of a log.
+//!
+//! A tree has records: a key, a stamp and a value, or none where a record was removed and a
+//! snapshot may still ask for it. Every change of a record is one record of the log, which has its
+//! value and stamp from before, and leads to the previous one of the same transaction. The engine
+//! holds no lock that outlives a call.
+
+use core::ops::Bound;
+
+use latchwork_lockmgr::{KeyRange, RangeKind};
+
+use crate::{Commits, Error, Stamp};
+
+/// The version of a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Who wrote it.
+    pub stamp: Stamp,
+    /// Its value; none if it was removed, or never was.
+    pub value: Option<Vec<u8>>,
+}
+
+/// The log records of a transaction, which lead from the last to the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// The transaction's thread slot.
+    pub slot: u16,
+    /// Its last record; 0 if there is none.
+    pub last: u64,
+}
+
+/// What came of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrote {
+    /// It is in the log and in the tree.
+    Done,
+    /// Nothing was changed: transactions hold ranges of this tree, and the writer's must be asked
+    /// for before it writes.
+    Claimed,
+}
+
+/// Trees and a log.
+///
+/// All calls may be made by many threads at a time, but those with a [`Chain`] by one thread for
+/// each slot.
+///
+/// # Errors
+///
+/// All calls return [`Error::Engine`] where a tree or the log fails.
+pub trait Engine: Commits + Sync {
+    /// The newest version of a record, committed or not.
+    ///
+    /// # Errors
+    ///
+    /// See the trait.
+    fn newest(&self, tree: u32, key: &[u8]) -> Result<Found, Error>;
+
+    /// The first record behind a bound, or the last one before it if `back`: its key and its newest
+    /// version. Removed records count.
+    ///
+    /// # Errors
+    ///
+    /// See the trait.
+    fn next(
+        &self,
+        tree: u32,
+        bound: Bound<&[u8]>,
+        back: bool,
+    ) -> Result<Option<(Vec<u8>, Found)>, Error>;
+
+    /// The version before the one with this stamp.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SnapshotTooOld`] if the log has it no more; see the trait.
+    fn before(&self, tree: u32, key: &[u8], stamp: Stamp) -> Result<Found, Error>;
+
+    /// Changes a record, and logs it; `last` commits the transaction with it. Looks at
+    /// [`claims`](Self::claims) once the record can be changed by nobody else, unless `cleared`.
+    ///
+    /// # Errors
+    ///
+    /// See the trait. Then nothing was changed.
+    fn write(
+        &self,
+        chain: &mut Chain,
+        tree: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+        how: How,
+    ) -> Result<Wrote, Error>;
+
+    /// Undoes the change that the transaction's record at `at` made: the record gets its old value
+    /// and stamp, and the log a record that says so. Returns what is to be undone next, 0 at the
+    /// end.
+    ///
+    /// # Errors
+    ///
+    /// See the trait.
+    fn undo(&self, chain: &mut Chain, at: u64) -> Result<u64, Error>;
+
+    /// Logs that the transaction is committed; returns where.
+    ///
+    /// # Errors
+    ///
+    /// See the trait. Then it is not committed.
+    fn commit(&self, chain: &mut Chain) -> Result<u64, Error>;
+
+    /// Logs that all of the transaction is undone. Its slot may begin another one.
+    ///
+    /// # Errors
+    ///
+    /// See the trait.
+    fn ended(&self, chain: &mut Chain) -> Result<(), Error>;
+
+    /// The position at which a snapshot is taken now, and the one before which all transactions are
+    /// finished there. The history that it needs is kept until [`forget`](Self::forget).
+    ///
+    /// # Errors
+    ///
+    /// See the trait.
+    fn remember(&self, slot: u16) -> Result<(u64, u64), Error>;
+
+    /// Ends the slot's snapshot.
+    fn forget(&self, slot: u16);
+
+    /// Says that a transaction is about to hold a range of the tree, or has let go of it.
+    fn claims(&self, tree: u32, more: bool);
+
+    /// The lock manager's keyspace of a tree.
+    fn keyspace(&self, tree: u32) -> [u8; 4] {
+        tree.to_be_bytes()
+    }
+}
+
+/// How a record is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// The write is the transaction's last, and commits it.
+    pub last: bool,
+    /// The writer has asked for its place among ranges that others hold.
+    pub cleared: bool,
+}
+
+/// The range that a scan holds.
+pub(crate) fn scanned<'k>(from: Bound<&'k [u8]>, to: Bound<&'k [u8]>) -> KeyRange<'k> {
+    KeyRange { from, to }
+}
+
+/// What a writer asks for among ranges: as one who inserts, for a removed record may come again.
+pub(crate) const WRITER: RangeKind = RangeKind::Insert;
+/// What a reader of a range holds: its records, and the gaps between them.
+pub(crate) const READER: RangeKind = RangeKind::ReadNext;

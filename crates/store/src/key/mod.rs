@@ -1,0 +1,201 @@
+//! Keys: types whose order is the order of their bytes.
+//!
+//! The bytes are FoundationDB's tuple codes (`design/tuple.md` in apple/foundationdb), which many
+//! languages share. A key of several parts is a tuple; its parts' bytes follow each other, so that
+//! all keys that begin with the same parts are neighbours.
+//!
+//! | code | type | then |
+//! |---|---|---|
+//! | 00 | `None` | nothing; 00 FF inside a nested tuple |
+//! | 01 | bytes | with 00 written as 00 FF, and 00 behind them |
+//! | 02 | text | the same, UTF-8 |
+//! | 05 | a tuple inside a tuple | its parts, and 00 behind them |
+//! | 0C..13 | an integer below zero, of 8..1 bytes | its magnitude's one's complement, big-endian |
+//! | 14 | 0 | nothing |
+//! | 15..1C | an integer above zero, of 1..8 bytes | its bytes, big-endian |
+//! | 20, 21 | `f32`, `f64` | big-endian, sign bit flipped; all bits flipped if negative |
+//! | 26, 27 | `false`, `true` | nothing |
+//! | 30 | a UUID | its 16 bytes |
+//!
+//! An integer's bytes do not depend on its type, so a column may become wider. Decoding accepts
+//! exactly what encoding writes: two keys are equal if and only if their bytes are.
+
+mod number;
+mod text;
+mod tuple;
+
+use core::fmt;
+
+pub use tuple::StartsWith;
+
+/// The longest key, in bytes as they are stored: four fit on a page of 8 KiB.
+pub const KEY_MAX: usize = 1900;
+
+/// The code of a type of part.
+pub(crate) mod code {
+    pub(crate) const NULL: u8 = 0x00;
+    pub(crate) const BYTES: u8 = 0x01;
+    pub(crate) const TEXT: u8 = 0x02;
+    pub(crate) const NESTED: u8 = 0x05;
+    pub(crate) const ZERO: u8 = 0x14;
+    pub(crate) const F32: u8 = 0x20;
+    pub(crate) const F64: u8 = 0x21;
+    pub(crate) const FALSE: u8 = 0x26;
+    pub(crate) const TRUE: u8 = 0x27;
+    pub(crate) const UUID: u8 = 0x30;
+    /// What follows a zero byte that ends nothing.
+    pub(crate) const ESCAPE: u8 = 0xff;
+}
+
+/// Why bytes are no key of the type that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The bytes end in the middle of a part.
+    Short,
+    /// A part has the code of another type.
+    Type {
+        /// The code that was found.
+        found: u8,
+    },
+    /// The integer does not fit into the type.
+    Range,
+    /// The text is not UTF-8.
+    Utf8,
+    /// An integer is written in more bytes than it needs.
+    Unusual,
+    /// Bytes follow the key.
+    Long,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("the key ends in the middle of a part"),
+            Self::Type { found } => {
+                write!(f, "a part of the key has another type's code {found:02x}")
+            }
+            Self::Range => f.write_str("an integer of the key does not fit into its type"),
+            Self::Utf8 => f.write_str("a text of the key is not UTF-8"),
+            Self::Unusual => f.write_str("an integer of the key is written in too many bytes"),
+            Self::Long => f.write_str("bytes follow the key"),
+        }
+    }
+}
+
+impl core::error::Error for KeyError {}
+
+/// A type that keys can have.
+///
+/// `&str`, `&[u8]`, `String`, `Vec<u8>`, the integers, `f32`, `f64`, `bool`, [`Uuid`], `Option` of
+/// these, and tuples of up to six of them, nested or not. Table types name `&'static str`, and any
+/// `&str` is such a key.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_store::Key;
+///
+/// let mut bytes = Vec::new();
+/// <(&str, u64)>::encode(&("ann", 8), &mut bytes);
+/// assert_eq!(bytes, b"\x02ann\x00\x15\x08");
+/// assert_eq!(<(&str, u64)>::decode(&bytes), Ok(("ann".to_owned(), 8)));
+/// ```
+pub trait Key {
+    /// The key as a caller gives it, which may borrow.
+    type Of<'k>;
+
+    /// The key as it comes back.
+    type Owned;
+
+    /// Appends the key as one part, inside a nested tuple or not. O(length).
+    fn append(key: &Self::Of<'_>, nested: bool, to: &mut Vec<u8>);
+
+    /// Takes one part from the front.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`].
+    fn take(from: &mut &[u8], nested: bool) -> Result<Self::Owned, KeyError>;
+
+    /// Appends the whole key's bytes. O(length).
+    fn encode(key: &Self::Of<'_>, to: &mut Vec<u8>) {
+        Self::append(key, false, to);
+    }
+
+    /// What the bytes of a whole key mean. O(length).
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`].
+    fn decode(mut bytes: &[u8]) -> Result<Self::Owned, KeyError> {
+        let key = Self::take(&mut bytes, false)?;
+        if bytes.is_empty() { Ok(key) } else { Err(KeyError::Long) }
+    }
+}
+
+/// Takes the next byte.
+fn byte(from: &mut &[u8]) -> Result<u8, KeyError> {
+    let (first, rest) = from.split_first().ok_or(KeyError::Short)?;
+    *from = rest;
+    Ok(*first)
+}
+
+/// Takes so many bytes.
+fn array<const N: usize>(from: &mut &[u8]) -> Result<[u8; N], KeyError> {
+    let (first, rest) = from.split_first_chunk().ok_or(KeyError::Short)?;
+    *from = rest;
+    Ok(*first)
+}
+
+/// A universally unique identifier, ordered by its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl Key for Uuid {
+    type Of<'k> = Self;
+    type Owned = Self;
+
+    fn append(key: &Self, _: bool, to: &mut Vec<u8>) {
+        to.push(code::UUID);
+        to.extend_from_slice(&key.0);
+    }
+
+    fn take(from: &mut &[u8], _: bool) -> Result<Self, KeyError> {
+        match byte(from)? {
+            code::UUID => Ok(Self(array(from)?)),
+            found => Err(KeyError::Type { found }),
+        }
+    }
+}
+
+impl<K: Key> Key for Option<K> {
+    type Of<'k> = Option<K::Of<'k>>;
+    type Owned = Option<K::Owned>;
+
+    fn append(key: &Self::Of<'_>, nested: bool, to: &mut Vec<u8>) {
+        match key {
+            Some(key) => K::append(key, nested, to),
+            None => {
+                to.push(code::NULL);
+                if nested {
+                    to.push(code::ESCAPE);
+                }
+            }
+        }
+    }
+
+    fn take(from: &mut &[u8], nested: bool) -> Result<Self::Owned, KeyError> {
+        if from.first() != Some(&code::NULL) {
+            return K::take(from, nested).map(Some);
+        }
+        byte(from)?;
+        if nested {
+            match byte(from)? {
+                code::ESCAPE => {}
+                found => return Err(KeyError::Type { found }),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,66 @@
+//! Text and bytes as parts of keys.
+
+use super::{Key, KeyError, byte, code};
+
+/// Appends bytes between a code and an end; a zero byte among them is escaped.
+fn append(bytes: &[u8], kind: u8, to: &mut Vec<u8>) {
+    to.push(kind);
+    for part in bytes.split_inclusive(|byte| *byte == 0) {
+        to.extend_from_slice(part);
+        if part.last() == Some(&0) {
+            to.push(code::ESCAPE);
+        }
+    }
+    to.push(0);
+}
+
+fn take(from: &mut &[u8], kind: u8) -> Result<Vec<u8>, KeyError> {
+    match byte(from)? {
+        found if found == kind => {}
+        found => return Err(KeyError::Type { found }),
+    }
+    let mut bytes = Vec::new();
+    loop {
+        let end = from.iter().position(|byte| *byte == 0).ok_or(KeyError::Short)?;
+        let (part, rest) = from.split_at(end);
+        bytes.extend_from_slice(part);
+        match rest {
+            [0, code::ESCAPE, rest @ ..] => {
+                bytes.push(0);
+                *from = rest;
+            }
+            [_, rest @ ..] => {
+                *from = rest;
+                return Ok(bytes);
+            }
+            [] => return Err(KeyError::Short),
+        }
+    }
+}
+
+fn take_text(from: &mut &[u8]) -> Result<String, KeyError> {
+    String::from_utf8(take(from, code::TEXT)?).map_err(|_| KeyError::Utf8)
+}
+
+macro_rules! text {
+    ($($type:ty, $kind:expr, $of:ty, $owned:ty, $take:expr;)*) => {$(
+        impl Key for $type {
+            type Of<'k> = &'k $of;
+            type Owned = $owned;
+
+            fn append(key: &Self::Of<'_>, _: bool, to: &mut Vec<u8>) {
+                append(key.as_ref(), $kind, to);
+            }
+
+            fn take(from: &mut &[u8], _: bool) -> Result<Self::Owned, KeyError> {
+                $take(from)
+            }
+        }
+    )*};
+}
+text! {
+    &str, code::TEXT, str, String, take_text;
+    String, code::TEXT, str, String, take_text;
+    &[u8], code::BYTES, [u8], Vec<u8>, |from| take(from, code::BYTES);
+    Vec<u8>, code::BYTES, [u8], Vec<u8>, |from| take(from, code::BYTES);
+}

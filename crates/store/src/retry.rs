@@ -1,0 +1,88 @@
+//! Running a transaction again until it commits.
+//!
+//! The closure must bear being run more than once: it is, whenever the transaction was chosen to
+//! break a deadlock. The next attempt is as old as the first, so it is not chosen for ever.
+
+use core::time::Duration;
+
+use latchwork_lockmgr::{OwnerOptions, Session, Wait};
+use latchwork_machine::{ConstMachine, Deadline};
+
+use crate::{Engine, Error, Level, Txn};
+
+/// How long a transaction is run again.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// After which it fails with [`Error::Deadline`]. 10 s.
+    pub time: Duration,
+    /// For people; see [`OwnerOptions::label`].
+    pub label: &'static str,
+    /// The level. [`Level::Serializable`].
+    pub level: Level,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(10), label: "", level: Level::default() }
+    }
+}
+
+/// What came of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempts<R> {
+    /// What the closure returned.
+    pub value: R,
+    /// The position of the commit record, if anything was written.
+    pub at: Option<u64>,
+    /// How often the closure was run.
+    pub runs: u32,
+}
+
+impl<R> Attempts<R> {
+    /// Runs a closure in a transaction until it commits. `session` is of the thread that has
+    /// `slot`.
+    ///
+    /// # Errors
+    ///
+    /// What the closure returns, if that is not retryable; [`Error::Deadline`]; [`Error::Locks`],
+    /// [`Error::Engine`]. The transaction was rolled back then.
+    ///
+    /// # Panics
+    ///
+    /// If the closure does; the transaction was rolled back then.
+    pub fn run<E: Engine, M: ConstMachine>(
+        engine: &E,
+        session: &Session<M>,
+        slot: u16,
+        patience: &Patience,
+        mut body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, Error>,
+    ) -> Result<Self, Error> {
+        let deadline = Deadline::after::<M>(patience.time);
+        let mut age = None;
+        let mut runs = 0;
+        loop {
+            let options = OwnerOptions { label: patience.label, age, ..OwnerOptions::default() };
+            let owner = session.owner_with(&options)?;
+            let mut txn = Txn::new(engine, owner, slot, patience.level);
+            txn.set_wait(Wait::Until(deadline));
+            age = Some(txn.age()?);
+            runs += 1;
+            let failed = match body(&mut txn) {
+                Ok(value) => match txn.commit() {
+                    Ok(at) => return Ok(Self { value, at, runs }),
+                    Err(error) => error,
+                },
+                Err(error) => {
+                    txn.roll_back()?;
+                    error
+                }
+            };
+            if !failed.is_retryable() {
+                return Err(failed);
+            }
+            if deadline.passed::<M>() {
+                return Err(Error::Deadline { runs, last: Box::new(failed) });
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Tables: names, and the types of their keys and values.
+//!
+//! A table is a constant. Nothing is looked up before it is used, so a `const` costs nothing, and
+//! two programs that name the same table with the same types share it.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use crate::key::KEY_MAX;
+use crate::{Error, Key, Value};
+
+/// A table whose keys are in order, each with one value.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_store::Table;
+///
+/// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+/// const OWNERS: Table<(&str, u64), ()> = Table::new("owners");
+/// assert_eq!(ACCOUNTS.name(), "accounts");
+/// assert!(OWNERS.key(&("ann", 8))? < OWNERS.key(&("ann", 9))?);
+/// # Ok::<(), latchwork_store::Error>(())
+/// ```
+pub struct Table<K, V> {
+    name: &'static str,
+    of: PhantomData<fn(K, V)>,
+}
+
+impl<K, V> Table<K, V> {
+    /// The table of this name.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, of: PhantomData }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<K: Key, V> Table<K, V> {
+    /// A key's bytes. O(length).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`].
+    pub fn key(&self, key: &K::Of<'_>) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        K::encode(key, &mut bytes);
+        checked(self.name, bytes)
+    }
+
+    /// A key from its bytes. O(length).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Key`].
+    pub fn key_of(&self, bytes: &[u8]) -> Result<K::Owned, Error> {
+        K::decode(bytes).map_err(|why| Error::Key { table: self.name.to_owned(), why })
+    }
+}
+
+impl<K, V: Value> Table<K, V> {
+    /// A value's bytes. O(length).
+    pub fn value(&self, value: &V::Of<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        V::encode(value, &mut bytes);
+        bytes
+    }
+
+    /// A value from its bytes. O(length).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Value`].
+    pub fn value_of(&self, bytes: &[u8]) -> Result<V::Owned, Error> {
+        V::decode(bytes).map_err(|why| Error::Value { table: self.name.to_owned(), why })
+    }
+}
+
+impl<K, V> Clone for Table<K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Table<K, V> {}
+
+impl<K, V> fmt::Debug for Table<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Table").field(&self.name).finish()
+    }
+}
+
+/// A table whose keys have any number of values each, in order.
+///
+/// A pair is one record, whose key is both: so a pair is there or is not, and pairs of one key are
+/// neighbours.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_store::Multi;
+///
+/// const TAGS: Multi<&str, u64> = Multi::new("tags");
+/// let (one, two) = (TAGS.pair(&("red", 1))?, TAGS.pair(&("red", 2))?);
+/// assert!(TAGS.all_of(&"red")?.contains(&one) && TAGS.all_of(&"red")?.contains(&two));
+/// assert!(!TAGS.all_of(&"re")?.contains(&one));
+/// # Ok::<(), latchwork_store::Error>(())
+/// ```
+pub struct Multi<K, V> {
+    table: Table<(K, V), ()>,
+}
+
+impl<K, V> Multi<K, V> {
+    /// The table of this name.
+    pub const fn new(name: &'static str) -> Self {
+        Self { table: Table::new(name) }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.table.name
+    }
+}
+
+impl<K: Key, V: Key> Multi<K, V> {
+    /// A pair's bytes. O(length).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`].
+    pub fn pair<'p>(&self, pair: &(K::Of<'p>, V::Of<'p>)) -> Result<Vec<u8>, Error> {
+        self.table.key(pair)
+    }
+
+    /// A pair from its bytes. O(length).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Key`].
+    pub fn pair_of(&self, bytes: &[u8]) -> Result<(K::Owned, V::Owned), Error> {
+        self.table.key_of(bytes)
+    }
+
+    /// The range of all pairs of a key. O(length).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`].
+    pub fn all_of(&self, key: &K::Of<'_>) -> Result<core::ops::Range<Vec<u8>>, Error> {
+        let mut from = Vec::new();
+        K::append(key, false, &mut from);
+        let from = checked(self.name(), from)?;
+        Ok(after(&from, from.clone()))
+    }
+}
+
+impl<K, V> Clone for Multi<K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Multi<K, V> {}
+
+impl<K, V> fmt::Debug for Multi<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Multi").field(&self.table.name).finish()
+    }
+}
+
+/// The range of all keys that begin with these bytes: no code of a part is FF.
+pub(crate) fn after(prefix: &[u8], from: Vec<u8>) -> core::ops::Range<Vec<u8>> {
+    let mut to = prefix.to_vec();
+    to.push(0xff);
+    from..to
+}
+
+fn checked(table: &str, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+    if bytes.len() > KEY_MAX {
+        return Err(Error::KeyTooLong { table: table.to_owned(), length: bytes.len() });
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,419 @@
+//! A transaction that may write: locks to its end, records in the log, and rolling back.
+//!
+//! | step | what it does |
+//! |---|---|
+//! | read | takes S on the key's name, then reads the newest version |
+//! | read a range | claims the range; takes S on records that others have not finished |
+//! | write | takes X on the name, and a place among ranges if the tree has claims; then writes |
+//! | commit | logs the commit record; then the locks go |
+//! | roll back | undoes the log's records in place, the last one first; then the locks go |
+//!
+//! Invariants: a record whose stamp names a transaction that is not finished is locked in X by it.
+//! The locks go after the commit record is in the log, so a transaction that waited for them
+//! commits later in the log, and the log's order is the order of conflicts. Undoing takes no lock:
+//! the transaction holds them.
+
+use core::ops::Bound;
+
+use latchwork_lockmgr::granular::{S, U, X};
+use latchwork_lockmgr::{Mode, Owner, Wait};
+use latchwork_machine::{ConstMachine, Native};
+
+use crate::engine::{Chain, Engine, Found, How, READER, WRITER, Wrote, scanned};
+use crate::snapshot::{EachRecord, walk};
+use crate::{Error, Key, Table, Value};
+
+/// Which histories a transaction that may write allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Level {
+    /// Only those that some serial order has too.
+    #[default]
+    Serializable,
+    /// Reads see what is committed, and hold no lock afterwards: what was read may change, and
+    /// ranges may get new records, before the transaction ends.
+    ReadCommitted,
+}
+
+/// Where a transaction can be rolled back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Savepoint {
+    owner: latchwork_lockmgr::OwnerId,
+    last: u64,
+}
+
+/// A transaction. Dropping it rolls it back.
+pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
+    engine: &'t E,
+    owner: Owner<'t, M>,
+    chain: Chain,
+    level: Level,
+    wait: Wait,
+    /// Trees of which it holds ranges.
+    claims: Vec<u32>,
+    /// Why it can only be rolled back.
+    failed: Option<Error>,
+    /// Nothing is left to undo.
+    over: bool,
+}
+
+/// The name of a key's lock: the tree and the key, or the tree, the key's beginning and a hash of
+/// it. Two long keys with the same name are one to the lock manager, which makes them wait, and no
+/// more.
+fn name(tree: u32, key: &[u8], to: &mut [u8; 20]) -> usize {
+    const SHORT: usize = 12;
+    to[..4].copy_from_slice(&tree.to_be_bytes());
+    if key.len() <= SHORT {
+        to[4..4 + key.len()].copy_from_slice(key);
+        return 4 + key.len();
+    }
+    to[4..12].copy_from_slice(&key[..8]);
+    // FNV-1a, 64 bits.
+    let hash = key.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    to[12..].copy_from_slice(&hash.to_be_bytes());
+    20
+}
+
+impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
+    /// A transaction of the thread that has this slot, which has no other. Its locks are `owner`'s,
+    /// of a manager with the modes [`granular`](latchwork_lockmgr::granular).
+    pub fn new(engine: &'t E, owner: Owner<'t, M>, slot: u16, level: Level) -> Self {
+        let chain = Chain { slot, last: 0 };
+        let (wait, claims) = (Wait::Detect, Vec::new());
+        Self { engine, owner, chain, level, wait, claims, failed: None, over: false }
+    }
+
+    /// How its requests for locks wait from now on.
+    pub fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+
+    /// When it began, for the owner of its next attempt.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locks`] in the child of a fork.
+    pub fn age(&self) -> Result<u64, Error> {
+        Ok(self.owner.age()?)
+    }
+
+    /// Refuses what comes after a failure, and remembers a new one.
+    fn guard<R>(
+        &mut self,
+        operation: impl FnOnce(&mut Self) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        let result = operation(self);
+        if let Err(error) = &result
+            && (error.is_retryable() || matches!(error, Error::Engine(_)))
+        {
+            self.failed = Some(error.clone());
+        }
+        result
+    }
+
+    fn lock(&self, tree: u32, key: &[u8], mode: Mode) -> Result<(), Error> {
+        let mut bytes = [0; 20];
+        let length = name(tree, key, &mut bytes);
+        self.owner.lock_with(&bytes[..length], mode, self.wait).map_err(|why| Error::Lock {
+            tree,
+            key: key.to_vec(),
+            why,
+        })
+    }
+
+    fn unlock(&self, tree: u32, key: &[u8]) -> Result<(), Error> {
+        let mut bytes = [0; 20];
+        let length = name(tree, key, &mut bytes);
+        Ok(self.owner.unlock(&bytes[..length])?)
+    }
+
+    /// Reads a record's bytes. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
+    /// transaction.
+    pub fn get_raw(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.guard(|txn| {
+            txn.lock(tree, key, S)?;
+            let found = txn.engine.newest(tree, key);
+            if txn.level == Level::ReadCommitted {
+                txn.unlock(tree, key)?;
+            }
+            Ok(found?.value)
+        })
+    }
+
+    /// Reads a record's bytes that this transaction means to write: others may read them until it
+    /// does. As [`get_raw`](Self::get_raw).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_raw_for_update(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.guard(|txn| {
+            txn.lock(tree, key, U)?;
+            Ok(txn.engine.newest(tree, key)?.value)
+        })
+    }
+
+    /// Writes a record, or removes it. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
+    /// transaction.
+    pub fn write_raw(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
+        self.guard(|txn| {
+            txn.lock(tree, key, X)?;
+            txn.change(tree, key, value)
+        })
+    }
+
+    /// Writes a record that must not be there. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`]; others as [`write_raw`](Self::write_raw).
+    pub fn insert_raw(&mut self, tree: u32, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.guard(|txn| {
+            txn.lock(tree, key, X)?;
+            if txn.engine.newest(tree, key)?.value.is_some() {
+                return Err(Error::Exists { tree, key: key.to_vec() });
+            }
+            txn.change(tree, key, Some(value))
+        })
+    }
+
+    /// Changes a record whose lock is held.
+    fn change(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
+        let mut how = How::default();
+        while self.engine.write(&mut self.chain, tree, key, value, how)? == Wrote::Claimed {
+            let space = self.engine.keyspace(tree);
+            let place = latchwork_lockmgr::KeyRange::key(key);
+            self.owner.lock_range(&space, place, WRITER, self.wait).map_err(|why| Error::Lock {
+                tree,
+                key: key.to_vec(),
+                why,
+            })?;
+            how.cleared = true;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` for the records of a range in order, or backwards, until it returns `false`.
+    /// O(log n) for each record.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
+    /// transaction; what `each` returns.
+    pub fn scan_raw(
+        &mut self,
+        tree: u32,
+        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
+        back: bool,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), Error> {
+        if is_empty(from, to) {
+            return Ok(());
+        }
+        self.guard(|txn| {
+            if txn.level == Level::Serializable {
+                txn.claim(tree, from, to)?;
+            }
+            let (engine, this) = (txn.engine, &*txn);
+            walk(engine, tree, (from, to), back, &mut |key, newest| match this
+                .finished(tree, key, newest)?
+                .value
+            {
+                Some(value) => each(key, &value),
+                None => Ok(true),
+            })
+        })
+    }
+
+    /// Holds a range. From the moment that the engine knows, no writer passes without asking.
+    fn claim(&mut self, tree: u32, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<(), Error> {
+        if !self.claims.contains(&tree) {
+            self.claims.push(tree);
+            self.engine.claims(tree, true);
+        }
+        let space = self.engine.keyspace(tree);
+        let key = match from {
+            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
+            Bound::Unbounded => Vec::new(),
+        };
+        self.owner
+            .lock_range(&space, scanned(from, to), READER, self.wait)
+            .map_err(|why| Error::Lock { tree, key, why })
+    }
+
+    /// The newest version once no other transaction is at work on the record.
+    fn finished(&self, tree: u32, key: &[u8], newest: Found) -> Result<Found, Error> {
+        let (slot, at) = (newest.stamp.slot(), newest.stamp.at());
+        if slot == self.chain.slot || at <= self.engine.last_commit(slot, u64::MAX) {
+            return Ok(newest);
+        }
+        self.lock(tree, key, S)?;
+        let found = self.engine.newest(tree, key);
+        if self.level == Level::ReadCommitted {
+            self.unlock(tree, key)?;
+        }
+        found
+    }
+
+    /// Notes where the transaction is.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint { owner: self.owner.id(), last: self.chain.last }
+    }
+
+    /// Undoes what was written since a savepoint. Locks stay, for what was read since then may be
+    /// remembered. O(records undone).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Savepoint`], [`Error::Engine`]; what the transaction failed with before.
+    pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
+        if savepoint.owner != self.owner.id() || savepoint.last > self.chain.last {
+            return Err(Error::Savepoint);
+        }
+        self.guard(|txn| txn.undo_after(savepoint.last))
+    }
+
+    fn undo_after(&mut self, kept: u64) -> Result<(), Error> {
+        let mut at = self.chain.last;
+        while at > kept {
+            at = self.engine.undo(&mut self.chain, at)?;
+        }
+        Ok(())
+    }
+
+    /// Commits: returns the position of the commit record, or none if nothing was written. The
+    /// locks go when the record is in the log; whether it is on the disk is the caller's to wait
+    /// for.
+    ///
+    /// # Errors
+    ///
+    /// What the transaction failed with before; [`Error::Engine`]. Then it was rolled back.
+    pub fn commit(mut self) -> Result<Option<u64>, Error> {
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        let at = match self.chain.last {
+            0 => None,
+            _ => Some(self.engine.commit(&mut self.chain)?),
+        };
+        self.over = true;
+        self.release()?;
+        Ok(at)
+    }
+
+    /// Undoes everything, and lets go of the locks. O(records written).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Engine`]: then the locks are kept until the owner is swept.
+    pub fn roll_back(mut self) -> Result<(), Error> {
+        self.undo_all()
+    }
+
+    fn undo_all(&mut self) -> Result<(), Error> {
+        if self.over {
+            return Ok(());
+        }
+        self.over = true;
+        if self.chain.last != 0 {
+            self.undo_after(0)?;
+            self.engine.ended(&mut self.chain)?;
+        }
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        let released = self.owner.release_all();
+        for tree in self.claims.drain(..) {
+            self.engine.claims(tree, false);
+        }
+        Ok(released?)
+    }
+
+    /// Reads a value. As [`get_raw`](Self::get_raw).
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::KeyTooLong`], [`Error::Value`].
+    pub fn get<K: Key, V: Value>(
+        &mut self,
+        tree: u32,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<Option<V::Owned>, Error> {
+        let value = self.get_raw(tree, &table.key(&key)?)?;
+        value.map(|bytes| table.value_of(&bytes)).transpose()
+    }
+
+    /// Writes a value. As [`write_raw`](Self::write_raw).
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::KeyTooLong`].
+    pub fn put<K: Key, V: Value>(
+        &mut self,
+        tree: u32,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        value: V::Of<'_>,
+    ) -> Result<(), Error> {
+        self.write_raw(tree, &table.key(&key)?, Some(&table.value(&value)))
+    }
+}
+
+impl<E: Engine, M: ConstMachine> Drop for Txn<'_, E, M> {
+    fn drop(&mut self) {
+        // What the engine cannot undo now is undone when the owner is swept.
+        let _ = self.undo_all();
+    }
+}
+
+/// Whether no key lies between the bounds.
+fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
+    match (from, to) {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to))
+        | (Bound::Excluded(from), Bound::Included(to)) => from >= to,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_locks_are_short_and_differ() {
+        let of = |tree, key: &[u8]| {
+            let mut bytes = [0; 20];
+            let length = name(tree, key, &mut bytes);
+            bytes[..length].to_vec()
+        };
+        assert_eq!(of(7, b"ab"), b"\0\0\0\x07ab");
+        assert_ne!(of(7, b"ab"), of(8, b"ab"));
+        let (long, other) = ([1; 40], [[1; 39].as_slice(), &[2]].concat());
+        assert!(of(7, &long).len() <= 20 && of(7, &long) != of(7, &other));
+    }
+
+    #[test]
+    fn empty_ranges_are_known() {
+        use Bound::{Excluded, Included, Unbounded};
+        let (a, b) = (&b"a"[..], &b"b"[..]);
+        assert!(is_empty(Included(b), Included(a)) && is_empty(Included(a), Excluded(a)));
+        assert!(!is_empty(Included(a), Included(a)) && !is_empty(Unbounded, Excluded(a)));
+        assert!(!is_empty(Excluded(a), Excluded(b)) && !is_empty(Included(a), Unbounded));
+    }
+}

@@ -1,0 +1,161 @@
+//! Values: types that are stored under keys.
+//!
+//! A value's bytes are its own: integers and floats little-endian in their full width, text and
+//! bytes as they are, `()` nothing. Order does not matter, so there is no code in front.
+
+use core::fmt;
+
+/// Bytes that are no value of the type that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// There are too many or too few of them.
+    Length {
+        /// Bytes that were found.
+        found: usize,
+        /// Bytes that the type has.
+        wanted: usize,
+    },
+    /// The text is not UTF-8.
+    Utf8,
+    /// A byte that is neither `false` nor `true`.
+    Bool,
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { found, wanted } => {
+                write!(f, "a value of {found} bytes, and its type has {wanted}")
+            }
+            Self::Utf8 => f.write_str("a text that is not UTF-8"),
+            Self::Bool => f.write_str("a boolean that is neither 0 nor 1"),
+        }
+    }
+}
+
+impl core::error::Error for ValueError {}
+
+/// A type that values can have.
+///
+/// `&str`, `String`, `&[u8]`, `Vec<u8>`, `[u8; N]`, the integers, `f32`, `f64`, `bool`, `()`.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_store::Value;
+///
+/// let mut bytes = Vec::new();
+/// i64::encode(&-2, &mut bytes);
+/// assert_eq!(bytes.len(), 8);
+/// assert_eq!(i64::decode(&bytes), Ok(-2));
+/// assert!(i64::decode(&bytes[1..]).is_err());
+/// ```
+pub trait Value {
+    /// The value as a caller gives it, which may borrow.
+    type Of<'v>;
+
+    /// The value as it comes back.
+    type Owned;
+
+    /// Appends the value's bytes. O(length).
+    fn encode(value: &Self::Of<'_>, to: &mut Vec<u8>);
+
+    /// What the bytes mean. O(length).
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError`].
+    fn decode(bytes: &[u8]) -> Result<Self::Owned, ValueError>;
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> Result<[u8; N], ValueError> {
+    bytes.try_into().map_err(|_| ValueError::Length { found: bytes.len(), wanted: N })
+}
+
+macro_rules! number {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            type Of<'v> = Self;
+            type Owned = Self;
+
+            fn encode(value: &Self, to: &mut Vec<u8>) {
+                to.extend_from_slice(&value.to_le_bytes());
+            }
+
+            fn decode(bytes: &[u8]) -> Result<Self, ValueError> {
+                Ok(Self::from_le_bytes(array(bytes)?))
+            }
+        }
+    )*};
+}
+number!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
+
+macro_rules! text {
+    ($($type:ty, $of:ty, $owned:ty, $decode:expr;)*) => {$(
+        impl Value for $type {
+            type Of<'v> = &'v $of;
+            type Owned = $owned;
+
+            fn encode(value: &Self::Of<'_>, to: &mut Vec<u8>) {
+                to.extend_from_slice(value.as_ref());
+            }
+
+            fn decode(bytes: &[u8]) -> Result<Self::Owned, ValueError> {
+                $decode(bytes)
+            }
+        }
+    )*};
+}
+
+fn utf8(bytes: &[u8]) -> Result<String, ValueError> {
+    core::str::from_utf8(bytes).map(str::to_owned).map_err(|_| ValueError::Utf8)
+}
+
+text! {
+    &str, str, String, utf8;
+    String, str, String, utf8;
+    &[u8], [u8], Vec<u8>, |bytes: &[u8]| Ok(bytes.to_vec());
+    Vec<u8>, [u8], Vec<u8>, |bytes: &[u8]| Ok(bytes.to_vec());
+}
+
+impl<const N: usize> Value for [u8; N] {
+    type Of<'v> = Self;
+    type Owned = Self;
+
+    fn encode(value: &Self, to: &mut Vec<u8>) {
+        to.extend_from_slice(value);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, ValueError> {
+        array(bytes)
+    }
+}
+
+impl Value for bool {
+    type Of<'v> = Self;
+    type Owned = Self;
+
+    fn encode(value: &Self, to: &mut Vec<u8>) {
+        to.push(u8::from(*value));
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, ValueError> {
+        match array::<1>(bytes)? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(ValueError::Bool),
+        }
+    }
+}
+
+impl Value for () {
+    type Of<'v> = ();
+    type Owned = ();
+
+    fn encode((): &(), _: &mut Vec<u8>) {}
+
+    fn decode(bytes: &[u8]) -> Result<(), ValueError> {
+        array::<0>(bytes).map(|_| ())
+    }
+}
