@@ -1,19 +1,21 @@
-//! Looks for the headers of Berkeley DB 5.3, and compiles the shim if they are there.
+//! Looks for the headers of Berkeley DB 5.3, and compiles the shims if they are there.
 
 use std::path::Path;
 
 const HEADER: &str = "/usr/include/db.h";
-const SHIM: &str = "src/bdb/shim.c";
+const SHIMS: [&str; 3] = ["src/bdb/shim.c", "src/bdb/mpool.c", "src/stores/bdb.c"];
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(berkeley_db)");
-    println!("cargo::rerun-if-changed={SHIM}");
+    for shim in SHIMS {
+        println!("cargo::rerun-if-changed={shim}");
+    }
     println!("cargo::rerun-if-changed=build.rs");
     // While the header is missing, whatever is installed may bring it.
     let watched = if Path::new(HEADER).exists() { HEADER } else { "/usr/include" };
     println!("cargo::rerun-if-changed={watched}");
     // The library itself is opened when it is asked for, so that the program runs without it.
-    let shim = cc::Build::new().file(SHIM).cargo_warnings(false).try_compile("latchwork_bdb");
+    let shim = cc::Build::new().files(SHIMS).cargo_warnings(false).try_compile("latchwork_bdb");
     match shim {
         Ok(()) => println!("cargo::rustc-cfg=berkeley_db"),
         Err(_) => println!(

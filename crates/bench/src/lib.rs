@@ -24,19 +24,23 @@
 #![warn(clippy::all)]
 
 mod cell;
+mod child;
 mod contest;
 mod fault;
 mod figures;
 mod latch;
 pub mod lock;
 mod measure;
+pub mod pool;
 mod report;
 mod row;
 mod settings;
 pub mod sim;
 pub mod stats;
+pub mod store;
 mod subject;
 mod team;
+mod times;
 mod work;
 
 pub use crate::cell::{Bench, Cell, Role};

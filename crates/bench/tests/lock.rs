@@ -38,7 +38,8 @@ fn tiny(only: &[Workload]) -> Settings {
     Settings {
         only: only.to_vec(),
         runs: 1,
-        window: Duration::from_millis(5),
+        // Where many write, names come to their owners' memory only now and then.
+        window: Duration::from_millis(25),
         trials: 2,
         waiters: 300,
         rival_waiters: 20,
@@ -147,6 +148,24 @@ fn a_measurement_that_does_not_end_is_a_fault() {
     let fault = run(settings, &launch, &mut |_| ()).unwrap_err();
     assert!(fault.to_string().contains("stuck: it has not ended within 200ms"), "{fault}");
 }
+#[test]
+fn steep_places_are_looked_at_beside_few_and_many() {
+    let steep = [Workload::StrongBeside, Workload::OwnerBeside, Workload::WaitBehind];
+    let report = measured(tiny(&steep));
+    // No rival takes part.
+    let rows = report.rows();
+    assert_eq!(rows.len(), steep.len() * Cell::OTHERS.len());
+    for (series, row) in report.series.iter().zip(rows) {
+        assert_eq!(row.params.others, Some(series.cell.others as u64));
+        assert!(!row.rival && row.p50_ns > 0.0);
+    }
+    let mut outcome = Outcome { others: 0, ..fine() };
+    let cell =
+        Cell { workload: Workload::WaitBehind, place: Place::Private, workers: 1, others: 100 };
+    assert_eq!(outcome.missing(&cell, Subject::Ours), Some("owner besides"));
+    outcome.others = 100;
+    assert_eq!(outcome.missing(&cell, Subject::Ours), None);
+}
 
 /// An outcome of one worker that is about nothing in particular, and lacks nothing.
 fn fine() -> Outcome {
@@ -163,7 +182,7 @@ fn fine() -> Outcome {
 
 #[test]
 fn what_did_not_happen_is_not_measured() {
-    let cell = |workload| Cell { workload, place: Place::Private, workers: 1 };
+    let cell = |workload| Cell { workload, place: Place::Private, workers: 1, others: 0 };
     let lacks = |workload, change: fn(&mut Outcome)| {
         let mut outcome = fine();
         change(&mut outcome);

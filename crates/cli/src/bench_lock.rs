@@ -25,11 +25,12 @@ use crate::output;
   latchwork bench lock --only weak,strong,one-object --runs 15
   latchwork bench lock --only cycle-2,cycle-100 --waiters 10000 --rival-waiters 2000
   latchwork bench lock --subject lockmgr --only held --held 4000000
+  latchwork bench lock --only steep
   latchwork bench lock --json > rows.jsonl")]
 pub(crate) struct Args {
-    /// Only these workloads
+    /// Only these workloads; steep is all that end in -beside and -behind
     #[arg(long, value_delimiter = ',', value_name = "WORKLOAD", value_parser = workload())]
-    only: Vec<Workload>,
+    only: Vec<Only>,
 
     /// Only these lock managers
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = subject())]
@@ -80,9 +81,32 @@ pub(crate) struct Args {
     serve: bool,
 }
 
-fn workload() -> impl TypedValueParser<Value = Workload> {
-    let named = |name: String| Workload::ALL.into_iter().find(|workload| workload.name() == name);
-    PossibleValuesParser::new(Workload::ALL.map(Workload::name))
+/// What `--only` names: a workload, or some.
+#[derive(Clone, Copy)]
+enum Only {
+    One(Workload),
+    Steep,
+}
+
+impl Only {
+    fn workloads(self) -> Vec<Workload> {
+        match self {
+            Self::One(workload) => vec![workload],
+            Self::Steep => Workload::STEEP.to_vec(),
+        }
+    }
+}
+
+fn workloads() -> impl Iterator<Item = Workload> {
+    Workload::ALL.into_iter().chain(Workload::STEEP)
+}
+
+fn workload() -> impl TypedValueParser<Value = Only> {
+    let named = |name: String| match name.as_str() {
+        "steep" => Some(Only::Steep),
+        name => workloads().find(|workload| workload.name() == name).map(Only::One),
+    };
+    PossibleValuesParser::new(workloads().map(Workload::name).chain(["steep"]))
         .try_map(move |name| named(name).ok_or("unknown workload"))
 }
 
@@ -96,7 +120,10 @@ impl Args {
     fn settings(&self) -> Settings {
         let default = if self.quick { Settings::quick() } else { Settings::default() };
         Settings {
-            only: if self.only.is_empty() { default.only } else { self.only.clone() },
+            only: match &self.only[..] {
+                [] => default.only,
+                only => only.iter().flat_map(|only| only.workloads()).collect(),
+            },
             subjects: if self.subject.is_empty() { default.subjects } else { self.subject.clone() },
             runs: self.runs.unwrap_or(default.runs),
             window: self.ms.map_or(default.window, Duration::from_millis),
@@ -173,6 +200,13 @@ fn operation(workload: Workload) -> &'static str {
         Workload::Calm => "write-lock and unlock; others wait, and nobody looks for deadlocks",
         Workload::Detecting => "write-lock and unlock; others form rings of 2, which are broken",
         Workload::Held => "write-lock, and keep it",
+        Workload::StrongBeside => "X on a new name; others have IX on another",
+        Workload::SharedBehind => "S, 1 ms and gives up; others have IX on the name",
+        Workload::ReleaseBehind => "one of those gives its IX back",
+        Workload::LookBehind => "a look for deadlocks; others wait for X on one name",
+        Workload::WaitBehind => "X, 1 ms and gives up; others wait before it",
+        Workload::OwnerBeside => "an owner made and dropped; others of its session",
+        Workload::SessionBeside => "a session and an owner; others, 1,500 at most",
     }
 }
 
@@ -192,7 +226,7 @@ fn tables(report: &Report, rows: &[Row], colour: bool, out: &mut impl Write) -> 
         settings.window.as_millis(),
         rows.first().map_or(0, |row| row.params.cpus),
     )?;
-    for workload in Workload::ALL {
+    for workload in workloads() {
         let of = |row: &&Row| row.params.workload == workload.name();
         let rows: Vec<&Row> = rows.iter().filter(of).collect();
         if !rows.is_empty() {
@@ -231,6 +265,9 @@ fn block(rows: &[&Row], colour: bool) -> comfy_table::Table {
 fn besides(row: &Row) -> String {
     if let Some(bytes) = row.bytes_per_lock {
         return format!("{bytes:.0} B a lock");
+    }
+    if let Some(others) = row.params.others {
+        return format!("beside {}", output::count(others));
     }
     match (row.params.waiters, row.fast) {
         (Some(waiters), _) => format!("{} wait", output::count(waiters)),

@@ -133,7 +133,8 @@ fn library() -> Result<PathBuf, Refusal> {
         let exe = std::env::current_exe().unwrap_or_default();
         let folder = exe.parent().unwrap_or(std::path::Path::new("."));
         // Beside an installed program; below `deps` where cargo builds. It builds the first as well
-        // where the whole workspace is asked for, so that one may be of yesterday: the newer counts.
+        // where the whole workspace is asked for, so that one may be of yesterday: the newer
+        // counts.
         let places = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
         let built = |place: &PathBuf| place.metadata().and_then(|data| data.modified()).ok();
         match places.into_iter().filter(|place| place.is_file()).max_by_key(built) {

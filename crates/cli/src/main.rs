@@ -6,7 +6,7 @@
 //! | `profile` | the same, and say which latches were waited for, and where |
 //! | `demo` | a program of the system's own, with and without |
 //! | `bank` | processes that are killed as they move money under locks |
-//! | `bench` | measure our latches and locks beside other people's |
+//! | `bench` | measure our latches and locks beside other people's, and embedded stores |
 //! | `sim` | the same on machines that nobody here owns, simulated |
 //! | `locks` | look into a lock manager that others use, or that is left of them |
 //! | `completions`, `man` | for the shell, and for `man` |
@@ -18,6 +18,9 @@
 mod bank;
 mod bench;
 mod bench_lock;
+mod bench_pool;
+mod bench_store;
+mod bench_store_plot;
 mod demo;
 mod elf;
 mod launch;
@@ -71,14 +74,23 @@ enum Word {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Print a manual page, or write all of them into a folder
+    Man {
+        /// Whose page: `bench latch` for that of `latchwork bench latch`; none for the program's
+        #[arg(value_name = "COMMAND", conflicts_with = "folder")]
+        command: Vec<String>,
+        /// Write a file for each page here, as `latchwork-bench-latch.1`
+        #[arg(long, value_name = "FOLDER")]
+        folder: Option<std::path::PathBuf>,
+    },
 }
 
 #[derive(Subcommand)]
 enum BenchWhat {
     Latch(bench::Args),
     Lock(bench_lock::Args),
+    Pool(bench_pool::Args),
+    Store(bench_store::Args),
 }
 
 fn main() -> ExitCode {
@@ -93,10 +105,12 @@ fn main() -> ExitCode {
         Word::Bank(args) => bank::run(args),
         Word::Bench { what: BenchWhat::Latch(args) } => bench::run(args),
         Word::Bench { what: BenchWhat::Lock(args) } => bench_lock::run(args),
+        Word::Bench { what: BenchWhat::Pool(args) } => bench_pool::run(args),
+        Word::Bench { what: BenchWhat::Store(args) } => bench_store::run(args),
         Word::Sim { what } => sim::run(what),
         Word::Locks { what } => locks::run(what),
         Word::Completions { shell } => completions(shell),
-        Word::Man => man(),
+        Word::Man { command, folder } => man(&command, folder.as_deref()),
     };
     result.unwrap_or_else(|error| {
         output::complain(&format!("{error:#}"));
@@ -121,20 +135,41 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn man() -> anyhow::Result<ExitCode> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-    pages("latchwork", &Cli::command(), &mut page)?;
+/// Prints the page of a command, or writes all pages into a folder.
+fn man(words: &[String], folder: Option<&std::path::Path>) -> anyhow::Result<ExitCode> {
+    let mut root = Cli::command();
+    root.build();
+    if let Some(folder) = folder {
+        std::fs::create_dir_all(folder)?;
+        pages("latchwork", &root, folder)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (mut command, mut name) = (&root, "latchwork".to_owned());
+    for word in words {
+        let Some(inner) = command.find_subcommand(word) else {
+            output::complain(&format!("{name} has no command {word}"));
+            return Ok(ExitCode::from(2));
+        };
+        command = inner;
+        name = format!("{name}-{word}");
+    }
+    let page = page(&name, command)?;
     output::print(|out| out.write_all(&page))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The pages of a command's words, and of theirs.
-fn pages(of: &str, command: &clap::Command, to: &mut Vec<u8>) -> anyhow::Result<()> {
-    for word in command.get_subcommands() {
-        let name = format!("{of}-{}", word.get_name());
-        clap_mangen::Man::new(word.clone().name(name.clone().leak() as &'static str)).render(to)?;
-        pages(&name, word, to)?;
+fn page(name: &str, command: &clap::Command) -> anyhow::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    let command = command.clone().name(name.to_owned().leak() as &'static str);
+    clap_mangen::Man::new(command).render(&mut page)?;
+    Ok(page)
+}
+
+/// Writes the page of a command, and those of its words.
+fn pages(name: &str, command: &clap::Command, to: &std::path::Path) -> anyhow::Result<()> {
+    std::fs::write(to.join(format!("{name}.1")), page(name, command)?)?;
+    for word in command.get_subcommands().filter(|word| word.get_name() != "help") {
+        pages(&format!("{name}-{}", word.get_name()), word, to)?;
     }
     Ok(())
 }

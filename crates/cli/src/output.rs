@@ -104,8 +104,8 @@ pub(crate) fn crop(line: &str, columns: usize) -> String {
     text
 }
 
-/// The columns that a terminal gives to a character: two to those of East Asia and to pictures, none
-/// to marks that combine.
+/// The columns that a terminal gives to a character: two to those of East Asia and to pictures,
+/// none to marks that combine.
 fn width(char: char) -> usize {
     match u32::from(char) {
         0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
@@ -114,6 +114,14 @@ fn width(char: char) -> usize {
         0x20000..=0x3fffd => 2,
         _ => 1,
     }
+}
+
+/// Whether a file can be written, asked before the work whose result it is to have. Leaves a file
+/// that is there as it is, and none where there was none.
+pub(crate) fn writable(path: &std::path::Path) -> io::Result<()> {
+    let there = path.exists();
+    std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    if there { Ok(()) } else { std::fs::remove_file(path) }
 }
 
 #[cfg(test)]

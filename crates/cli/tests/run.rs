@@ -236,5 +236,17 @@ fn completions_and_a_page() {
         let text = run(&["completions", shell]).stdout;
         assert!(String::from_utf8(text).unwrap().contains("profile"));
     }
-    assert!(String::from_utf8(run(&["man"]).stdout).unwrap().contains(".TH latchwork"));
+    // One page a command: with all pages in one, `man` finds the first alone.
+    for (words, name) in
+        [(&["man"][..], "latchwork"), (&["man", "bench", "latch"], "latchwork-bench-latch")]
+    {
+        let page = String::from_utf8(run(words).stdout).unwrap();
+        let heads: Vec<_> = page.lines().filter(|line| line.starts_with(".TH ")).collect();
+        assert_eq!(heads.len(), 1, "{heads:?}");
+        assert!(heads[0].starts_with(&format!(".TH {name} 1")), "{heads:?}");
+    }
+    let pages = folder("man");
+    assert!(run(&["man", "--folder", pages.to_str().unwrap()]).status.success());
+    assert!(pages.join("latchwork-sim-explain.1").exists());
+    assert_eq!(run(&["man", "nothing"]).status.code(), Some(2));
 }

@@ -159,6 +159,11 @@ fn each_cell_of_a_csv_stands_under_its_name() {
 }
 
 #[test]
+fn a_plot_that_cannot_be_written_is_refused_before_anything_is_simulated() {
+    refused(&short(&["--plot", "/nowhere/at/all.svg"]), &["/nowhere/at/all.svg"]);
+}
+
+#[test]
 fn a_plot_names_every_latch_in_every_panel() {
     let path = file("plot.svg");
     let _ = fs::remove_file(&path);

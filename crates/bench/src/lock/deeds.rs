@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use latchwork_machine::{Clock, Machine, Native};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
@@ -16,18 +15,9 @@ use rand_distr::{Distribution, Zipf};
 use super::child;
 use super::job::{Job, Outcome};
 use super::table::{Kind, Needs, Owner, Stop, Table, name};
+use super::timing::{now, timed};
 use super::{Workload, rings};
-use crate::stats::quantile;
-
-/// Nanoseconds on the monotonic clock, the same in every process.
-pub(crate) fn now() -> u64 {
-    Native::now(Clock::Monotonic)
-}
-
-/// Times up to an hour, to within a hundredth.
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 2).expect("valid bounds")
-}
+pub(crate) use crate::times::histogram;
 
 /// Operations between two looks at the clock.
 const BATCH: u64 = 256;
@@ -66,6 +56,8 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
         Workload::Cycle2 | Workload::Cycle100 => rings::time(&table, job, ring)?,
         Workload::Calm | Workload::Detecting => rings::beside(&table, job)?,
         Workload::Held => held(&table, job)?,
+        // The others need more than a table has.
+        _ => return Err(Stop::fault("a steep place is measured by `steep.rs`")),
     };
     let counted = table.counted()?;
     (outcome.counted, outcome.fast) = (counted.requests, counted.fast);
@@ -173,18 +165,6 @@ fn pairs<O: Owner>(owner: &O, job: &Job, worker: usize, at: u64) -> Result<Share
         batch(&mut share)?;
     }
     Ok(share)
-}
-
-/// The outcome of things that were timed one by one.
-pub(crate) fn timed(times: &[f64]) -> Outcome {
-    let p50_ns = quantile(times, 0.5);
-    Outcome {
-        ops_per_s: 1e9 / p50_ns.max(1.0),
-        p50_ns,
-        p99_ns: quantile(times, 0.99),
-        by_worker: vec![times.len() as u64],
-        ..Outcome::default()
-    }
 }
 
 fn release_all<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {

@@ -32,7 +32,7 @@ impl<'a> Judge<'a> {
         place: Place,
         workers: usize,
     ) -> Option<&'a Series> {
-        self.report.find(subject, &Cell { workload, place, workers })
+        self.report.find(subject, &Cell { workload, place, workers, others: 0 })
     }
 
     fn ours(&self, workload: Workload, place: Place, workers: usize) -> Option<&'a Series> {
@@ -151,7 +151,8 @@ fn rate(outcome: &Outcome) -> f64 {
     outcome.ops_per_s
 }
 
-/// Of one worker, whom nobody disturbs but the rest of the machine: the median batch was left alone.
+/// Of one worker, whom nobody disturbs but the rest of the machine: the median batch was left
+/// alone.
 fn batch_ns(outcome: &Outcome) -> f64 {
     outcome.p50_ns
 }

@@ -21,6 +21,8 @@ pub(crate) struct Job {
     pub(crate) trials: usize,
     pub(crate) waiters: usize,
     pub(crate) held: usize,
+    /// Beside how many others.
+    pub(crate) others: usize,
     pub(crate) patience_ms: u64,
 }
 
@@ -51,6 +53,8 @@ pub struct Outcome {
     pub held: u64,
     /// Bytes that the process grew by, for each of them.
     pub bytes_per_lock: Option<f64>,
+    /// Beside how many others it was.
+    pub others: u64,
     /// Bytes of the lock manager's region in the end.
     pub region_bytes: u64,
 }
@@ -104,6 +108,9 @@ impl Outcome {
         }
         if workload.has_waiters() && self.waiters == 0 {
             return Some("waiter");
+        }
+        if workload.is_steep() && self.others == 0 {
+            return Some("owner besides");
         }
         if workload == Workload::Held && (self.held == 0 || self.bytes_per_lock.is_none()) {
             return Some("held lock");

@@ -1,16 +1,13 @@
 //! Starts the processes that measure, one set for each measurement, and hears what they say.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::{env, fs};
+use std::io;
+use std::process::Command;
 
-use super::child::{DONE, FAULT, READY};
-use super::deeds::now;
 use super::job::{Job, Outcome};
+use super::timing::now;
 use super::{Cell, Place, Settings, Subject, Workload};
+use crate::child::{DONE, Dir, READY, Worker};
 
 /// Why a measurement failed.
 #[derive(Debug)]
@@ -68,74 +65,6 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// A directory that is gone afterwards.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(base: Option<&Path>) -> io::Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let memory = Path::new("/dev/shm");
-        let temporary = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
-        let base = base.map_or(temporary, Path::to_owned);
-        // Relaxed: a number that nobody else gets.
-        let number = COUNT.fetch_add(1, Relaxed);
-        let path = base.join(format!("latchwork-bench-{}-{number}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A process that measures; killed if it is let go of.
-struct Worker {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
-
-impl Worker {
-    fn start(mut command: Command, job: &Job) -> io::Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::Error::other("a process without its pipes"));
-        };
-        writeln!(to, "{}", serde_json::to_string(job)?)?;
-        Ok(Self { child, to, from: BufReader::new(from) })
-    }
-
-    /// Reads until a line begins so: its rest. Otherwise what went wrong.
-    fn hear(&mut self, sign: &str) -> Result<String, String> {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            match self.from.read_line(&mut line) {
-                Ok(0) => return Err("it ended without a word".to_owned()),
-                Ok(_) => {}
-                Err(error) => return Err(error.to_string()),
-            }
-            if let Some(rest) = line.strip_prefix(sign) {
-                return Ok(rest.trim().to_owned());
-            }
-            if let Some(why) = line.strip_prefix(FAULT) {
-                return Err(why.trim().to_owned());
-            }
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It has ended by itself, or nobody wants to know any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// How long the workers warm up before the window begins: a tenth of it, and time to get going.
 fn warm_up(settings: &Settings) -> u64 {
     settings.window.as_nanos() as u64 / 10 + 5_000_000
@@ -167,6 +96,7 @@ pub(crate) fn measure(
             window_ns: settings.window.as_nanos() as u64,
             trials: settings.trials,
             waiters: if cell.workload.has_waiters() { waiters } else { 0 },
+            others: cell.others,
             held: if cell.workload == Workload::Held { settings.held } else { 0 },
             patience_ms: settings.patience.as_millis() as u64,
         };
@@ -177,7 +107,7 @@ pub(crate) fn measure(
     }
     let at = now() + warm_up(settings);
     for worker in &mut workers {
-        writeln!(worker.to, "{at}")?;
+        worker.begin(at)?;
     }
     let mut outcomes = Vec::new();
     for worker in &mut workers {

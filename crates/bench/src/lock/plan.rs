@@ -37,6 +37,20 @@ pub enum Workload {
     Detecting,
     /// Very many strong locks at a time: bytes each.
     Held,
+    /// A strong lock on a new name beside many owners with intent locks; see `steep.rs`.
+    StrongBeside,
+    /// A strong request that gives up, on a name that many have by intent.
+    SharedBehind,
+    /// One of those gives its lock back afterwards.
+    ReleaseBehind,
+    /// A look for deadlocks where many wait for one name.
+    LookBehind,
+    /// A request that gives up behind them.
+    WaitBehind,
+    /// A new owner beside many of its session.
+    OwnerBeside,
+    /// A new session beside many.
+    SessionBeside,
 }
 
 impl Workload {
@@ -56,6 +70,17 @@ impl Workload {
         Self::Held,
     ];
 
+    /// Those that say what a request costs beside very many others.
+    pub const STEEP: [Self; 7] = [
+        Self::StrongBeside,
+        Self::SharedBehind,
+        Self::ReleaseBehind,
+        Self::LookBehind,
+        Self::WaitBehind,
+        Self::OwnerBeside,
+        Self::SessionBeside,
+    ];
+
     /// Its name in rows and on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -71,7 +96,19 @@ impl Workload {
             Self::Calm => "calm",
             Self::Detecting => "detecting",
             Self::Held => "held",
+            Self::StrongBeside => "strong-beside",
+            Self::SharedBehind => "shared-behind",
+            Self::ReleaseBehind => "release-behind",
+            Self::LookBehind => "look-behind",
+            Self::WaitBehind => "wait-behind",
+            Self::OwnerBeside => "owner-beside",
+            Self::SessionBeside => "session-beside",
         }
+    }
+
+    /// Whether it is one of `STEEP`, which no rival takes part in.
+    pub fn is_steep(self) -> bool {
+        Self::STEEP.contains(&self)
     }
 
     /// Whether it is counted how often it is done within a window.
@@ -134,21 +171,28 @@ pub struct Cell {
     pub place: Place,
     /// By how many.
     pub workers: usize,
+    /// Beside how many others; zero where that is not the question.
+    pub others: usize,
 }
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = if self.workers == 1 { "" } else { "s" };
-        write!(f, "{}, {}, {} worker{s}", self.workload.name(), self.place.name(), self.workers)
+        write!(f, "{}, {}, {} worker{s}", self.workload.name(), self.place.name(), self.workers)?;
+        if self.others == 0 { Ok(()) } else { write!(f, ", beside {}", self.others) }
     }
 }
 
 impl Cell {
+    /// Beside how many others steep places are looked at.
+    pub const OTHERS: [usize; 3] = [1, 100, 10_000];
+
     /// Those of these workloads, in order.
     pub fn all(only: &[Workload]) -> Vec<Self> {
         let mut cells = Vec::new();
         for workload in Workload::ALL.into_iter().filter(|workload| only.contains(workload)) {
-            let mut cell = |place, workers| cells.push(Self { workload, place, workers });
+            let mut cell =
+                |place, workers| cells.push(Self { workload, place, workers, others: 0 });
             if !workload.is_rate() {
                 cell(Place::Private, 1);
                 continue;
@@ -159,6 +203,11 @@ impl Cell {
             }
             for place in [Place::Private, Place::Region, Place::Processes] {
                 cell(place, 2);
+            }
+        }
+        for workload in Workload::STEEP.into_iter().filter(|workload| only.contains(workload)) {
+            for others in Self::OTHERS {
+                cells.push(Self { workload, place: Place::Private, workers: 1, others });
             }
         }
         cells
@@ -228,7 +277,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            only: Workload::ALL.to_vec(),
+            only: [&Workload::ALL[..], &Workload::STEEP].concat(),
             subjects: Subject::ALL.to_vec(),
             runs: 7,
             window: Duration::from_millis(200),

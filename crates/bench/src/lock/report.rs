@@ -88,17 +88,22 @@ pub fn run(
         subject: *subject,
         outcomes: Vec::new(),
     };
+    let takes_part =
+        |(cell, subject): &(&Cell, &Subject)| !(cell.workload.is_steep() && subject.is_rival());
     let pairs = cells.iter().flat_map(|cell| subjects.iter().map(move |s| (cell, s)));
+    let pairs = pairs.filter(takes_part);
     let mut series: Vec<Series> = pairs.map(empty).collect();
     let total = series.len() * settings.runs;
     let mut done = 0;
     for run in 0..settings.runs {
-        for (at, cell) in cells.iter().enumerate() {
+        for cell in &cells {
             for player in order(subjects.len(), run) {
                 let subject = subjects[player];
+                let of = |one: &&mut Series| one.cell == *cell && one.subject == subject;
+                let Some(series) = series.iter_mut().find(of) else { continue };
                 step(&Step { done, total, subject, cell: *cell });
                 let outcome = measure(subject, cell, &settings, launch)?;
-                series[at * subjects.len() + player].outcomes.push(outcome);
+                series.outcomes.push(outcome);
                 done += 1;
             }
         }

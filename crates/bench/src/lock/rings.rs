@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::Workload;
 use super::child;
-use super::deeds::{Line, histogram, now, timed, until_waiting};
+use super::deeds::{Line, histogram, until_waiting};
 use super::job::{Job, Outcome};
 use super::table::{Kind, Owner, Stop, Table, name};
+use super::timing::{now, timed};
 
 /// How long until somebody in a ring is told, from the request that closes it.
 pub(crate) fn time<T: Table>(table: &T, job: &Job, ring: usize) -> Result<Outcome, Stop> {

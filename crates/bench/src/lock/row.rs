@@ -88,6 +88,9 @@ pub struct Params {
     /// Requests of others that waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiters: Option<u64>,
+    /// Owners, or sessions, that are there besides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others: Option<u64>,
     /// Milliseconds of one measurement, if it is as long as a window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_ms: Option<u64>,
@@ -105,19 +108,21 @@ impl Params {
         let workload = cell.workload;
         let most = |number: fn(&Outcome) -> u64| outcomes.iter().map(number).max();
         let windowed = workload.is_rate() || matches!(workload, Calm | Detecting);
-        let tried = matches!(workload, Cycle2 | Cycle100 | ReleaseAll);
+        let tried = matches!(workload, Cycle2 | Cycle100 | ReleaseAll) || workload.is_steep();
         Self {
             workload: workload.name(),
             place: cell.place.name(),
             mode: match workload {
                 Zipf => "mixed",
+                _ if workload.is_steep() => "granular",
                 _ if workload.is_strong() => "strong",
                 _ => "weak",
             },
-            name_bytes: 16,
+            name_bytes: if workload.is_steep() { 5 } else { 16 },
             held: most(|outcome| outcome.held).filter(|held| *held > 0),
             ring: workload.ring(),
             waiters: workload.has_waiters().then(|| most(|o| o.waiters).unwrap_or(0)),
+            others: most(|outcome| outcome.others).filter(|others| *others > 0),
             window_ms: windowed.then_some(settings.window.as_millis() as u64),
             trials: tried.then_some(settings.trials),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),

@@ -1,7 +1,8 @@
 //! The shared file: accounts, and for each owner of locks a note of how to undo what it began.
 //!
-//! Records of 64 bytes, so that none crosses a page, each written by one system call: a process that
-//! is killed leaves a record as it was or as it was to be. (Of a power cut nothing is said here.)
+//! Records of 64 bytes, so that none crosses a page, each written by one system call: a process
+//! that is killed leaves a record as it was or as it was to be. (Of a power cut nothing is said
+//! here.)
 //!
 //! | record | what |
 //! |---|---|
@@ -142,9 +143,9 @@ impl Ledger {
         self.write(self.note_of(owner)?, Record::default())
     }
 
-    /// Undoes what a dead owner had begun, while its locks are still its own. Says what that was, if
-    /// anything, and whether one account was changed and the other not. May be done again: whoever
-    /// does it may be killed, too.
+    /// Undoes what a dead owner had begun, while its locks are still its own. Says what that was,
+    /// if anything, and whether one account was changed and the other not. May be done again:
+    /// whoever does it may be killed, too.
     pub(super) fn undo(&self, owner: OwnerId) -> io::Result<Option<(Undo, bool)>> {
         let words = match self.read(self.note_of(owner)?) {
             // No note was ever so far behind in the file.

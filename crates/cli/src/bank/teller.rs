@@ -230,7 +230,7 @@ impl Branch<'_> {
                 // The second is `latchwork locks kill`.
                 Err(Stop::Locks(Error::Deadlock(_) | Error::Doomed(_))) => {
                     tick.deadlocks += 1;
-                    age = Some(owner.age());
+                    age = Some(owner.age()?);
                 }
                 Err(Stop::Locks(error)) => return Err(error.into()),
                 Err(Stop::File(error)) => return Err(error.into()),

@@ -68,7 +68,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn act(args: &Args, region: Region<Shared>) -> anyhow::Result<()> {
     terminal::catch_signals();
-    let manager = Manager::new(region, modes(), Options::default())?;
+    let options = Options { opens_early: true, ..Options::default() };
+    let manager = Manager::new(region, modes(), options)?;
     clash(&manager)?;
     let until = Instant::now() + Duration::from_secs(args.seconds);
     scope(|scope| {

@@ -77,7 +77,7 @@ impl Scene {
     pub(super) fn mode(&self, mode: Mode) -> String {
         match &self.modes {
             Some((_, modes)) => modes.name(mode).to_owned(),
-            None => mode.0.to_string(),
+            None => mode.to_string(),
         }
     }
 

@@ -140,9 +140,10 @@ impl Told {
         writeln!(out, "{table}")?;
         writeln!(
             out,
-            "\nnear: from a cache in the same socket, or its memory; far: from another socket. \
-             fairness {:.3},\nwaits for the latch: median {}, 99 of 100 no longer than {}",
-            self.point.fairness,
+            "\nnear: from a cache in the same socket, or its memory; far: from another socket.\n\
+             The busier half of the threads did {:.1} % of the operations (50 % is fair).\n\
+             Waits for the latch: median {}, p99 {}",
+            self.point.fairness * 100.0,
             output::time(self.point.p50_ns as u64),
             output::time(self.point.p99_ns as u64),
         )

@@ -44,7 +44,8 @@ pub(crate) enum What {
 ///
 /// Thread n is pinned to processor n, so sockets fill one after another; more threads than
 /// processors share them. The same seed gives the same result on any host, but for the fields
-/// host_.., which tell what the simulation itself took. Exits with 1 if a latch's threads are stuck.
+/// host_.., which tell what the simulation itself took. Exits with 1 if a latch's threads are
+/// stuck.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork sim run --machine broadwell-ex-192 --workload hash-table
@@ -56,8 +57,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     load: Load,
 
-    /// Latches, or lock managers for the workloads lockmgr-..; the one that others are compared with
-    /// first [default: the workload's own; see `sim latches`]
+    /// Latches, or lock managers for the workloads lockmgr-..; the one that others are compared
+    /// with first [default: the workload's own; see `sim latches`]
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = latch())]
     latch: Vec<Subject>,
 
@@ -241,6 +242,11 @@ fn sweep(args: RunArgs) -> anyhow::Result<ExitCode> {
     let jobs =
         args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let cells = sweep::Cells { latches: &latches, threads: &threads.0, seeds: args.seeds };
+    if let Some(path) = &args.plot
+        && let Err(error) = output::writable(path)
+    {
+        return misused(&format!("{}: {error}", path.display()));
+    }
     let (points, faults) = sweep::run(&scene, &cells, jobs);
     let rows = Row::all(&scene, &cells, &points);
     for fault in &faults {

@@ -4,7 +4,10 @@
 //! Each call passes a function of ours in C, which fills a structure and calls on: a nanosecond
 //! or two of what is measured.
 
+mod mpool;
 mod raw;
+
+pub use self::mpool::BdbPool;
 
 use core::ffi::{CStr, c_int};
 use core::fmt;

@@ -32,7 +32,7 @@ pub(super) const NOT_GRANTED: c_int = -30992;
 pub(super) const DEADLOCK: c_int = -30993;
 
 pub(super) type Release = unsafe extern "C" fn(*mut c_void);
-type Create = unsafe extern "C" fn(*mut *mut Env, u32) -> c_int;
+pub(super) type Create = unsafe extern "C" fn(*mut *mut Env, u32) -> c_int;
 type Version = unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int) -> *const c_char;
 type Strerror = unsafe extern "C" fn(c_int) -> *const c_char;
 

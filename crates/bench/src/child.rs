@@ -1,0 +1,140 @@
+//! Processes that measure: how they are started, and the lines that go both ways.
+//!
+//! A process is told its job in one line of JSON. It opens, says that it is ready, hears when to
+//! begin, and says what came of it, or what went wrong. Its own lines have a sign in front, for a
+//! test harness prints lines too.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub(crate) const READY: &str = "@ready";
+pub(crate) const DONE: &str = "@done ";
+pub(crate) const FAULT: &str = "@fault ";
+
+fn say(what: &str) {
+    let mut out = io::stdout().lock();
+    // A parent that does not listen has ended.
+    let _ = writeln!(out, "\n{what}").and_then(|()| out.flush());
+}
+
+/// Says why, and ends the process: other threads may wait for ever.
+pub(crate) fn fail(why: &dyn core::fmt::Display) -> ! {
+    say(&format!("{FAULT}{why}"));
+    std::process::exit(1)
+}
+
+fn hear() -> String {
+    let mut line = String::new();
+    match io::stdin().lock().read_line(&mut line) {
+        Ok(length) if length > 0 => line,
+        // The process that started this one is gone.
+        _ => std::process::exit(1),
+    }
+}
+
+/// What a process is to measure.
+pub(crate) fn job<J: DeserializeOwned>() -> J {
+    serde_json::from_str(&hear()).unwrap_or_else(|error| fail(&error))
+}
+
+/// Says that all is open, and hears when to begin.
+pub(crate) fn start() -> u64 {
+    say(READY);
+    hear().trim().parse().unwrap_or_else(|error| fail(&error))
+}
+
+/// Ends the process with a fault if it has not ended within this time.
+pub(crate) fn end_within(patience: Duration) {
+    thread::spawn(move || {
+        thread::sleep(patience);
+        fail(&format!("stuck: it has not ended within {patience:?}"));
+    });
+}
+
+/// Says what came of it, and ends the process.
+pub(crate) fn done(outcome: &impl Serialize) -> ! {
+    let text = serde_json::to_string(outcome).unwrap_or_else(|error| fail(&error));
+    say(&format!("{DONE}{text}"));
+    std::process::exit(0)
+}
+
+/// A directory that is gone afterwards.
+pub(crate) struct Dir(pub(crate) PathBuf);
+
+impl Dir {
+    /// One in `base`; where none is given, in memory if the system has a place for that.
+    pub(crate) fn new(base: Option<&Path>) -> io::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let memory = Path::new("/dev/shm");
+        let temporary = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
+        let base = base.map_or(temporary, Path::to_owned);
+        // Relaxed: a number that nobody else gets.
+        let number = COUNT.fetch_add(1, Relaxed);
+        let path = base.join(format!("latchwork-bench-{}-{number}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that measures; killed if it is let go of.
+pub(crate) struct Worker {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    pub(crate) fn start(mut command: Command, job: &impl Serialize) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("a process without its pipes"));
+        };
+        writeln!(to, "{}", serde_json::to_string(job)?)?;
+        Ok(Self { child, to, from: BufReader::new(from) })
+    }
+
+    /// Tells it when to begin.
+    pub(crate) fn begin(&mut self, at: u64) -> io::Result<()> {
+        writeln!(self.to, "{at}")
+    }
+
+    /// Reads until a line begins so: its rest. Otherwise what went wrong.
+    pub(crate) fn hear(&mut self, sign: &str) -> Result<String, String> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            match self.from.read_line(&mut line) {
+                Ok(0) => return Err("it ended without a word".to_owned()),
+                Ok(_) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            if let Some(rest) = line.strip_prefix(sign) {
+                return Ok(rest.trim().to_owned());
+            }
+            if let Some(why) = line.strip_prefix(FAULT) {
+                return Err(why.trim().to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It has ended by itself, or nobody wants to know any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
