@@ -1,16 +1,15 @@
 //! Arbitrary bytes as a region with a lock manager.
 //!
-//! An input is a list of changes to a region that was used, 8 bytes each: how, where, what. So what is
-//! tried is what comes after the header's checksum. An input that begins with 0xff is the whole region.
+//! An input is a list of changes to a region that was used, 8 bytes each: how, where, what. So what
+//! is tried is what comes after the header's checksum. An input that begins with 0xff is the whole
+//! region.
 
 #![no_main]
 
 use std::sync::LazyLock;
 
+use latchwork_check::bytes;
 use libfuzzer_sys::fuzz_target;
-
-#[path = "../../crates/check/tests/bytes/mod.rs"]
-mod bytes;
 
 static WHOLE: LazyLock<Vec<u8>> = LazyLock::new(bytes::image);
 /// The words that are not zero: where there is something to damage.

@@ -25,7 +25,7 @@
  *              users == 0.  users counts the threads inside wait; each takes
  *              itself off after its last touch of the condition variable and
  *              before it locks the mutex.  With SETTLE: wait until word == 0,
- *              as Condvar::settle, for waiters that are not cancelled.
+ *              as RawCondvar::settle, for waiters that are not cancelled.
  *
  * What is not.  Memory is sequentially consistent: Spin knows no weak memory,
  * so this says nothing of memory orderings.  The mutex is an abstract lock.

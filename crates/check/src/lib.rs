@@ -4,17 +4,25 @@
 //! [`Overlaid`], the same over ordinary memory, for regions; and [`Scattered`], the native one with
 //! an invented topology. Nothing else in the project knows loom.
 
+pub mod again;
+pub mod bytes;
+pub mod early;
 pub mod explore;
+pub mod forked;
 pub mod law;
 pub mod left;
 pub mod loom_machine;
+pub mod memory_engine;
 pub mod neighbours;
 pub mod overlaid;
 pub mod random;
 pub mod refusal;
 pub mod scattered;
+pub mod serial;
 pub mod tasks;
+pub mod tree_bytes;
 
+pub use crate::again::again;
 pub use crate::loom_machine::Loom;
 pub use crate::overlaid::Overlaid;
 pub use crate::scattered::Scattered;

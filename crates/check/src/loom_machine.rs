@@ -43,6 +43,13 @@ loom::thread_local! {
 ///
 /// Prints how many executions were explored, so that a model that explores nothing is seen.
 pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let count = run(preemptions, model);
+    assert!(count > 1, "{name}: nothing was explored");
+    println!("{name}: {count} executions");
+}
+
+/// Returns how many executions there were.
+fn run(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> u64 {
     let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let counted = count.clone();
     let mut builder = loom::model::Builder::new();
@@ -53,15 +60,13 @@ pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 
         counted.fetch_add(1, Ordering::Relaxed);
         model();
     });
-    let count = count.load(Ordering::Relaxed);
-    assert!(count > 1, "{name}: nothing was explored");
-    println!("{name}: {count} executions");
+    count.load(Ordering::Relaxed)
 }
 
 /// Whether [`explore`] objects to `model`: the control that a law can fail.
 pub fn objects(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> bool {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        explore("mutant", preemptions, model);
+        run(preemptions, model);
     }));
     result.is_err()
 }

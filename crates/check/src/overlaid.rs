@@ -24,7 +24,8 @@ mod world;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use latchwork_machine::{
-    Chain, Clock, ConstMachine, Deadline, Integer, Level, Machine, Place, Slots, Waited, Word,
+    Chain, Clock, ConstMachine, Deadline, Integer, Level, Machine, Place, Slot, SlotTable, Slots,
+    Waited, Word,
 };
 
 pub use learn::{Count, Deed, Flaw, explore, nap_short, objects, together};
@@ -99,6 +100,15 @@ macro_rules! words {
 
 words!(AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
 
+/// Waiter slots for the threads of a model: as memory it stays all zero, like any of a model's.
+struct Waiters {
+    table: SlotTable<Overlaid>,
+    slots: [Slot<Overlaid>; 8],
+}
+
+// SAFETY: a table and its slots are words over atomic integers, for which all zero is a value.
+static WAITERS: Waiters = unsafe { core::mem::zeroed() };
+
 impl Machine for Overlaid {
     type AtomicU8 = Laid<AtomicU8>;
     type AtomicU16 = Laid<AtomicU16>;
@@ -160,14 +170,16 @@ impl Machine for Overlaid {
     }
 
     fn slots<'a>(_: *const Self::AtomicU32) -> Slots<'a, Self> {
-        panic!("a region's waiters sleep on words of their own cells")
+        Slots::new(&WAITERS.table, &WAITERS.slots)
     }
 
     fn chain(_: &Slots<'_, Self>) -> Chain {
-        0
+        world::with(|world| world.chains[world.me as usize])
     }
 
-    fn set_chain(_: &Slots<'_, Self>, _: Chain) {}
+    fn set_chain(_: &Slots<'_, Self>, chain: Chain) {
+        world::with(|world| world.chains[world.me as usize] = chain);
+    }
 }
 
 impl ConstMachine for Overlaid {

@@ -5,8 +5,8 @@
 pub struct Call {
     /// Its number.
     pub number: i64,
-    /// Of one argument (its place, its low half) the bits of which one must be set; none if any call
-    /// is refused.
+    /// Of one argument (its place, its low half) the bits of which one must be set; none if any
+    /// call is refused.
     pub only: Option<(u32, u32)>,
 }
 

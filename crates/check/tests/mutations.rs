@@ -8,11 +8,11 @@
 //! after: pub unsafe fn unlock(
 //! find: self.held.store(next, Release)
 //! replace: self.held.store(next, Relaxed)
-//! test: shfl loom_mutex_three_threads
+//! test: latch_loom shfl::loom_mutex_three_threads
 //! ```
 //!
 //! `find` is replaced once, at its first occurrence behind `after` (or in the file, where it must
-//! then be unique). `test` names a test file of this crate and a filter; at least one test that
+//! then be unique). `test` names a test program of this crate and a filter; at least one test that
 //! matches must fail, or not end in time. The crates are mutated in a copy, without those that the
 //! tests of what is mutated do without. Unmutated, every named test must pass.
 //!
@@ -95,8 +95,13 @@ struct Copy {
 const NEEDED: [&str; 3] = ["machine", "latch", "check"];
 
 /// By where a mutation is, what its tests need beside those. Others would be built anew each time.
-const KINDS: [(&str, &[&str]); 3] =
-    [("latch", &[]), ("region", &["region"]), ("lockmgr", &["region", "lockmgr"])];
+const KINDS: [(&str, &[&str]); 5] = [
+    ("latch", &[]),
+    ("region", &["region"]),
+    ("lockmgr", &["region", "lockmgr"]),
+    ("log", &["region", "disk", "log"]),
+    ("pool", &["region", "disk", "pool"]),
+];
 
 impl Copy {
     fn new(name: &str, with: &[&str]) -> Self {
@@ -114,20 +119,17 @@ impl Copy {
             .map(|line| format!("{line}\n"))
             .collect();
         fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-        let others = ["region", "lockmgr", "sim", "classic"].iter().filter(|o| !with.contains(o));
-        let mut others: Vec<_> = others.map(|other| format!("latchwork-{other}")).collect();
-        if !with.contains(&"sim") {
-            others.extend(["proptest".to_owned(), "pub mod explore;".to_owned()]);
-        }
-        if !with.contains(&"lockmgr") {
-            others.extend(["left", "neighbours"].map(|part| format!("pub mod {part};")));
-        }
-        for file in ["crates/check/Cargo.toml", "crates/check/src/lib.rs"] {
-            let text = fs::read_to_string(folder.join(file)).unwrap();
-            let kept = text.lines().filter(|line| !others.iter().any(|o| line.starts_with(o)));
-            fs::write(folder.join(file), kept.map(|l| format!("{l}\n")).collect::<String>())
-                .unwrap();
-        }
+        let check = folder.join("crates/check");
+        let others = strike(&check.join("Cargo.toml"), |line| {
+            let ours = line.strip_prefix("latchwork-")?.split(['.', ' ']).next()?;
+            let there = NEEDED.contains(&ours) || with.contains(&ours);
+            (!there).then(|| format!("latchwork_{}::", ours.replace('-', "_")))
+        });
+        strike(&check.join("src/lib.rs"), |line| {
+            let part = line.strip_prefix("pub mod ")?.strip_suffix(';')?;
+            let text = fs::read_to_string(check.join(format!("src/{part}.rs"))).unwrap();
+            others.iter().any(|other| text.contains(other)).then_some(())
+        });
         Self { folder }
     }
 
@@ -146,6 +148,20 @@ impl Copy {
             .output()
             .unwrap()
     }
+}
+
+/// Takes those lines out of a file, and returns what `which` says of them.
+fn strike<T>(file: &Path, which: impl Fn(&str) -> Option<T>) -> Vec<T> {
+    let text = fs::read_to_string(file).unwrap();
+    let (mut kept, mut struck) = (String::new(), Vec::new());
+    for line in text.lines() {
+        match which(line) {
+            Some(said) => struck.push(said),
+            None => kept.extend([line, "\n"]),
+        }
+    }
+    fs::write(file, kept).unwrap();
+    struck
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -245,7 +261,7 @@ fn a_harmless_mutation_survives() {
         file: "crates/latch/src/shfl.rs".into(),
         find: "//! # State".into(),
         replace: "//! # The state".into(),
-        test: "shfl loom_mutex_two_threads".into(),
+        test: "latch_loom shfl::loom_mutex_two_threads".into(),
         ..Mutation::default()
     };
     assert_eq!(survivors("control", &[harmless]), ["a comment"]);

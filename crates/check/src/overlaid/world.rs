@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64 as Raw;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 
-use latchwork_machine::{Deadline, Waited};
+use latchwork_machine::{Chain, Deadline, Waited};
 use loom::sync::atomic::AtomicU64;
 use loom::sync::{Condvar, Mutex};
 
@@ -81,6 +81,8 @@ pub(super) struct World {
     pub(super) flaw: Flaw,
     /// Naps of each thread that end at once.
     pub(super) naps: [u32; 8],
+    /// Where each thread's waiter slots begin.
+    pub(super) chains: [Chain; 8],
     units: ByAddress<Unit>,
     bells: ByAddress<Bell>,
     /// What each thread looked at last, and saw there.
@@ -103,6 +105,7 @@ impl World {
             me: 0,
             flaw: Flaw::None,
             naps: [0; 8],
+            chains: [0; 8],
             units: HashMap::default(),
             bells: HashMap::default(),
             looked: [None; 8],
@@ -129,6 +132,7 @@ impl World {
         self.units.clear();
         self.bells.clear();
         self.naps = [0; 8];
+        self.chains = [0; 8];
         self.looked = [None; 8];
         self.watched.clear();
         self.me = 0;
@@ -416,8 +420,8 @@ pub(super) fn heavy_barrier() {
     }
 }
 
-/// Lets others go on, at least until what this thread looked at last is another: looking at the same
-/// again and again is one look.
+/// Lets others go on, at least until what this thread looked at last is another: looking at the
+/// same again and again is one look.
 pub(super) fn step_back() {
     if all_play().is_none() {
         return;

@@ -1,7 +1,5 @@
 //! A lock manager on loom's machine for regions, made once for all executions of a model.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicU64;
@@ -113,7 +111,7 @@ impl Play {
         let options = Options {
             detect_after: Duration::from_secs(1),
             keep_after: u32::from(self.bias == Bias::Kept),
-            ..Options::default()
+            ..latchwork_check::early::early()
         };
         let manager = Manager::new(region.unwrap(), self.modes.clone(), options).unwrap();
         let sessions: Vec<_> = (0..self.slots).map(|_| manager.session().unwrap()).collect();
@@ -139,8 +137,9 @@ impl Play {
                 owner.unlock(name).unwrap();
             }
         }
-        // Backwards, so that each gets its own slot and page again.
-        drop(sessions);
+        // Backwards, so that each gets its own slot and page again: the page that was given back
+        // last is claimed first.
+        sessions.into_iter().rev().for_each(drop);
         if self.dirty {
             let region = manager.region();
             let threads: Vec<_> = (0..self.slots).map(|_| region.thread().unwrap()).collect();
@@ -199,7 +198,8 @@ impl Play {
         self.look(stage);
     }
 
-    /// Everybody could have everything; and now and then, for it takes long: all is as it should be.
+    /// Everybody could have everything; and now and then, for it takes long: all is as it should
+    /// be.
     fn look(&self, Stage { manager, executions }: &Stage) {
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();

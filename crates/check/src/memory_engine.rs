@@ -1,0 +1,196 @@
+//! Trees and a log in ordinary memory, under one mutex: what transactions are tried on, and the
+//! naive model of what real trees and a real log must do.
+//!
+//! It can have a planted bug, which the oracle must find.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard};
+
+use latchwork_store::{Chain, Commits, Engine, Error, Found, How, Stamp, Wrote};
+
+/// What is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Nothing.
+    None,
+    /// Undoing leaves the record as it was written.
+    UndoKeepsValue,
+    /// Writers do not see that ranges are held.
+    ClaimsIgnored,
+    /// Snapshots take all that was written before them for committed.
+    LowTooHigh,
+    /// A snapshot that finds a version that it does not see reads nothing, and not the one before.
+    NoOldVersions,
+}
+
+/// A record of the log; its position is its index, and one, times 16.
+enum Entry {
+    Write { tree: u32, key: Vec<u8>, old: Found, prev: u64 },
+    Undone { next: u64 },
+    Commit,
+    End,
+}
+
+#[derive(Default)]
+struct State {
+    log: Vec<Entry>,
+    trees: HashMap<u32, BTreeMap<Vec<u8>, Found>>,
+    claims: HashMap<u32, u64>,
+    commits: HashMap<u16, Vec<u64>>,
+    /// The first record of each slot's transaction that is not finished.
+    open: HashMap<u16, u64>,
+}
+
+impl State {
+    fn append(&mut self, entry: Entry) -> u64 {
+        self.log.push(entry);
+        self.log.len() as u64 * 16
+    }
+
+    fn committed(&mut self, slot: u16, at: u64) {
+        self.open.remove(&slot);
+        self.commits.entry(slot).or_default().push(at);
+    }
+}
+
+/// The trees and the log.
+pub struct Memory {
+    state: Mutex<State>,
+    bug: Bug,
+}
+
+impl Memory {
+    /// Empty trees.
+    pub fn new(bug: Bug) -> Self {
+        Self { state: Mutex::new(State::default()), bug }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics under the mutex")
+    }
+
+    /// The position of the log's last record.
+    pub fn end(&self) -> u64 {
+        self.state().log.len() as u64 * 16
+    }
+
+    /// Transactions that are not finished.
+    pub fn open(&self) -> usize {
+        self.state().open.len()
+    }
+}
+
+impl Commits for Memory {
+    fn last_commit(&self, slot: u16, at: u64) -> u64 {
+        let state = self.state();
+        let commits = state.commits.get(&slot).map_or(&[][..], Vec::as_slice);
+        commits[..commits.partition_point(|commit| *commit <= at)].last().copied().unwrap_or(0)
+    }
+}
+
+impl Engine for Memory {
+    fn newest(&self, tree: u32, key: &[u8]) -> Result<Found, Error> {
+        let state = self.state();
+        Ok(state.trees.get(&tree).and_then(|tree| tree.get(key)).cloned().unwrap_or_default())
+    }
+
+    fn next(
+        &self,
+        tree: u32,
+        bound: Bound<&[u8]>,
+        back: bool,
+    ) -> Result<Option<(Vec<u8>, Found)>, Error> {
+        let state = self.state();
+        let Some(tree) = state.trees.get(&tree) else { return Ok(None) };
+        let found = if back {
+            tree.range::<[u8], _>((Bound::Unbounded, bound)).next_back()
+        } else {
+            tree.range::<[u8], _>((bound, Bound::Unbounded)).next()
+        };
+        Ok(found.map(|(key, found)| (key.clone(), found.clone())))
+    }
+
+    fn before(&self, tree: u32, key: &[u8], stamp: Stamp) -> Result<Found, Error> {
+        if self.bug == Bug::NoOldVersions {
+            return Ok(Found::default());
+        }
+        match self.state().log.get((stamp.at() / 16) as usize - 1) {
+            Some(Entry::Write { tree: of, key: named, old, .. }) if *of == tree && named == key => {
+                Ok(old.clone())
+            }
+            _ => Err(Error::Engine("a stamp that leads to no write of its record".to_owned())),
+        }
+    }
+
+    fn write(
+        &self,
+        chain: &mut Chain,
+        tree: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+        how: How,
+    ) -> Result<Wrote, Error> {
+        let mut state = self.state();
+        let claimed = state.claims.get(&tree).is_some_and(|claims| *claims > 0);
+        if claimed && !how.cleared && self.bug != Bug::ClaimsIgnored {
+            return Ok(Wrote::Claimed);
+        }
+        let old = state.trees.entry(tree).or_default().get(key).cloned().unwrap_or_default();
+        let at = state.append(Entry::Write { tree, key: key.to_vec(), old, prev: chain.last });
+        state.open.entry(chain.slot).or_insert(at);
+        chain.last = at;
+        let found = Found { stamp: Stamp::new(chain.slot, at), value: value.map(<[u8]>::to_vec) };
+        state.trees.entry(tree).or_default().insert(key.to_vec(), found);
+        if how.last {
+            state.committed(chain.slot, at);
+        }
+        Ok(Wrote::Done)
+    }
+
+    fn undo(&self, chain: &mut Chain, at: u64) -> Result<u64, Error> {
+        let mut state = self.state();
+        let (tree, key, old, next) = match state.log.get((at / 16) as usize - 1) {
+            Some(Entry::Write { tree, key, old, prev }) => (*tree, key.clone(), old.clone(), *prev),
+            Some(Entry::Undone { next }) => return Ok(*next),
+            _ => return Err(Error::Engine("undo leads to no write".to_owned())),
+        };
+        if let Some(record) = state.trees.get_mut(&tree).and_then(|tree| tree.get_mut(&key)) {
+            match self.bug {
+                Bug::UndoKeepsValue => record.stamp = old.stamp,
+                _ => *record = old,
+            }
+        }
+        chain.last = state.append(Entry::Undone { next });
+        Ok(next)
+    }
+
+    fn commit(&self, chain: &mut Chain) -> Result<u64, Error> {
+        let mut state = self.state();
+        let at = state.append(Entry::Commit);
+        state.committed(chain.slot, at);
+        Ok(at)
+    }
+
+    fn ended(&self, chain: &mut Chain) -> Result<(), Error> {
+        let mut state = self.state();
+        state.append(Entry::End);
+        state.open.remove(&chain.slot);
+        Ok(())
+    }
+
+    fn remember(&self, _: u16) -> Result<(u64, u64), Error> {
+        let state = self.state();
+        let at = state.log.len() as u64 * 16;
+        let first = state.open.values().copied().min().unwrap_or(at + 16);
+        Ok((at, if self.bug == Bug::LowTooHigh { at + 16 } else { first }))
+    }
+
+    fn forget(&self, _: u16) {}
+
+    fn claims(&self, tree: u32, more: bool) {
+        let mut state = self.state();
+        let claims = state.claims.entry(tree).or_default();
+        *claims = if more { *claims + 1 } else { *claims - 1 };
+    }
+}

@@ -1,0 +1,5 @@
+//! The published locks: on real threads, under loom, on simulated machines.
+
+mod models;
+mod native;
+mod simulated;

@@ -1,0 +1,483 @@
+//! A lock manager on the simulated machine, owners that use it, and what is expected of it.
+//!
+//! What each owner holds is also written down outside of the simulation, where nothing is ever
+//! late: an owner has a lock from the return of the call that took it to the call that gives it
+//! back. If two have what conflicts, the lock manager is wrong.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use latchwork_check::explore::{Counted, Schedule, body, two_by_two};
+use latchwork_lockmgr::{
+    Error, Manager, Mode, Modes, Options, Owner, OwnerOptions, Reason, Session, View, Wait,
+};
+use latchwork_machine::{Clock, ConstMachine, Deadline};
+use latchwork_region::Region;
+use latchwork_sim::{Explorer, Simulation};
+
+/// Accesses after which a run has no end.
+const LIMIT: u64 = 600_000;
+
+/// About as many accesses has a run, for the changes of priority to fall into.
+const LENGTH: u64 = 1_500;
+
+/// Where nobody is to sleep until a deadline, all deadlines are as far away.
+pub(crate) const NEVER: Duration = Duration::from_secs(3600);
+
+/// Objects that the owners of a run lock.
+pub(crate) const NAMES: usize = 3;
+
+/// Chance that is the schedule's own.
+pub(crate) struct Dice(Cell<u64>);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        let dice = Self(Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1));
+        (0..4).for_each(|_| _ = dice.below(2));
+        dice
+    }
+
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        let mut x = self.0.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.0.set(x);
+        ((u128::from(x) * u128::from(bound)) >> 64) as u64
+    }
+
+    pub(crate) fn one_in(&self, many: u64) -> bool {
+        self.below(many) == 0
+    }
+}
+
+/// A hold, as its owner believes it to be.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    name: usize,
+    mode: Mode,
+    count: u32,
+}
+
+/// What all owners of a run have in common, outside of the simulation.
+pub(crate) struct Book {
+    modes: Modes,
+    holds: RefCell<Vec<Vec<Hold>>>,
+    data: Vec<Counted>,
+    /// How often each was written to.
+    written: Vec<Cell<u64>>,
+    flaw: RefCell<Option<String>>,
+    /// What each began last: the name of a call, and an object.
+    deeds: RefCell<Vec<(&'static str, usize)>>,
+    /// Owners that were told of a deadlock.
+    pub(crate) victims: Cell<usize>,
+    /// Requests that were granted.
+    pub(crate) granted: Cell<usize>,
+    /// Requests that were given up or refused for any reason but a deadlock.
+    pub(crate) refused: Cell<usize>,
+    /// How many have come to the barrier.
+    arrived: Cell<usize>,
+    owners: usize,
+    patience: Duration,
+}
+
+impl Book {
+    /// Notes the first flaw.
+    pub(crate) fn flaw(&self, text: String) {
+        self.flaw.borrow_mut().get_or_insert(text);
+    }
+
+    fn last_deeds(&self) -> String {
+        let deeds = self.deeds.borrow();
+        let told = |(me, (deed, name)): (usize, &(&str, usize))| format!("{me}: {deed} {name}");
+        deeds.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// One owner of a run, in its simulated thread.
+pub(crate) struct Life<'a, M: ConstMachine> {
+    pub(crate) me: usize,
+    pub(crate) owner: &'a Owner<'a, M>,
+    pub(crate) session: &'a Session<M>,
+    pub(crate) book: &'a Book,
+    pub(crate) dice: Dice,
+    names: &'a [Vec<u8>],
+}
+
+impl<M: ConstMachine> Life<'_, M> {
+    pub(crate) fn name(&self, name: usize) -> &[u8] {
+        &self.names[name]
+    }
+
+    fn begins(&self, deed: &'static str, name: usize) {
+        self.book.deeds.borrow_mut()[self.me] = (deed, name);
+    }
+
+    fn hold(&self, name: usize) -> Option<Hold> {
+        self.book.holds.borrow()[self.me].iter().copied().find(|hold| hold.name == name)
+    }
+
+    /// The mode that this owner has of an object.
+    pub(crate) fn mode(&self, name: usize) -> Option<Mode> {
+        self.hold(name).map(|hold| hold.mode)
+    }
+
+    fn write_down(&self, new: Hold) {
+        let mut holds = self.book.holds.borrow_mut();
+        let mine = &mut holds[self.me];
+        mine.retain(|hold| hold.name != new.name);
+        if new.count > 0 {
+            mine.push(new);
+        }
+        for (other, theirs) in holds.iter().enumerate().filter(|(other, _)| *other != self.me) {
+            let clash = |hold: &&Hold| {
+                hold.name == new.name
+                    && new.count > 0
+                    && self.book.modes.conflicts(hold.mode, new.mode)
+            };
+            if let Some(hold) = theirs.iter().find(clash) {
+                let text = format!("owner {} has {new:?} beside owner {other}'s {hold:?}", self.me);
+                self.book.flaw(text);
+            }
+        }
+    }
+
+    /// Fails the run if somebody slept until a deadline that is none.
+    pub(crate) fn in_time(&self) {
+        if u128::from(M::now(Clock::Monotonic)) >= self.book.patience.as_nanos() {
+            self.book.flaw(format!("owner {}: somebody slept through a wake-up", self.me));
+        }
+    }
+
+    /// Writes down how a request ended, and whether that can be.
+    pub(crate) fn ended(
+        &self,
+        name: usize,
+        mode: Mode,
+        wait: Wait,
+        end: &Result<(), Error>,
+    ) -> bool {
+        self.in_time();
+        let count = |cell: &Cell<usize>| cell.set(cell.get() + 1);
+        match (end, wait) {
+            (Ok(()), _) => {
+                count(&self.book.granted);
+                let old = self.hold(name);
+                let made = old.map_or(mode, |old| self.book.modes.convert(old.mode, mode));
+                let count = old.map_or(0, |old| old.count) + 1;
+                self.write_down(Hold { name, mode: made, count });
+            }
+            (Err(Error::Deadlock(cycle)), _) => {
+                count(&self.book.victims);
+                let mut owners: Vec<_> = cycle.iter().map(|link| link.owner).collect();
+                owners.sort_unstable();
+                owners.dedup();
+                let all = owners.len() == cycle.len() && cycle.len() >= 2;
+                if !all || cycle[0].owner != self.owner.id() {
+                    self.book.flaw(format!("owner {}: no cycle of its own: {cycle:?}", self.me));
+                }
+            }
+            (Err(Error::TimedOut), Wait::Until(deadline)) => {
+                count(&self.book.refused);
+                if M::now(Clock::Monotonic) < deadline.at {
+                    self.book.flaw(format!("owner {}: gave up before its time", self.me));
+                }
+            }
+            (Err(Error::NotGranted), Wait::Never)
+            | (Err(Error::Died(_)), Wait::Die)
+            | (Err(Error::Doomed(Reason::Wounded | Reason::Killed)), _) => {
+                count(&self.book.refused);
+            }
+            (Err(error), _) => self.book.flaw(format!("owner {}: {error}", self.me)),
+        }
+        end.is_ok()
+    }
+
+    /// Asks for a lock; whether it was granted.
+    pub(crate) fn lock(&self, name: usize, mode: Mode, wait: Wait) -> bool {
+        self.begins("lock", name);
+        let end = self.owner.lock_with(self.name(name), mode, wait);
+        self.ended(name, mode, wait, &end)
+    }
+
+    /// Asks, looks a few times, and then takes its wish back.
+    pub(crate) fn lock_and_cancel(&self, name: usize, mode: Mode, looks: u64) -> bool {
+        self.begins("lock or cancel", name);
+        let wait = Wait::Detect;
+        let mut end = self.owner.request(self.name(name), mode, wait).map(drop);
+        for _ in 0..looks {
+            match self.owner.poll() {
+                Ok(None) => {}
+                Ok(Some(now)) => {
+                    end = end.and(now);
+                    break;
+                }
+                Err(error) => end = end.and(Err(error)),
+            }
+        }
+        if end.is_ok() {
+            match self.owner.cancel() {
+                // Nothing is had, and nothing was refused.
+                Ok(true) => return false,
+                Ok(false) => {}
+                Err(error) => end = Err(error),
+            }
+        }
+        self.ended(name, mode, wait, &end)
+    }
+
+    /// Gives a lock back once.
+    pub(crate) fn unlock(&self, name: usize) {
+        self.begins("unlock", name);
+        let Some(old) = self.hold(name) else { return };
+        // In the table the mode stays what it is until the last one; so it does here.
+        self.write_down(Hold { count: old.count - 1, ..old });
+        self.done("unlock", self.owner.unlock(self.name(name)));
+    }
+
+    /// Gives all locks back.
+    pub(crate) fn release_all(&self) {
+        self.begins("release_all", 0);
+        self.book.holds.borrow_mut()[self.me].clear();
+        self.done("release_all", self.owner.release_all());
+    }
+
+    /// Exchanges a mode for a weaker one.
+    pub(crate) fn downgrade(&self, name: usize, mode: Mode) {
+        self.begins("downgrade", name);
+        let Some(old) = self.hold(name) else { return };
+        self.write_down(Hold { mode, ..old });
+        self.done("downgrade", self.owner.downgrade(self.name(name), mode));
+    }
+
+    /// Compares what the manager says with what is written down.
+    pub(crate) fn compare(&self, name: usize) {
+        self.begins("compare", name);
+        let said = self.owner.holds(self.name(name));
+        let known = self.hold(name).map(|hold| (hold.mode, hold.count));
+        if said != Ok(known) {
+            self.book.flaw(format!("owner {}: has {known:?}, and is told {said:?}", self.me));
+        }
+    }
+
+    fn done(&self, what: &str, end: Result<(), Error>) {
+        self.in_time();
+        if let Err(error) = end {
+            self.book.flaw(format!("owner {}: {what}: {error}", self.me));
+        }
+    }
+
+    /// Writes to what a lock guards, or reads it.
+    pub(crate) fn use_it(&self, name: usize, writes: bool) {
+        match writes {
+            true => {
+                let written = &self.book.written[name];
+                written.set(written.get() + 1);
+                self.book.data[name].count();
+            }
+            false => self.book.data[name].read(),
+        }
+    }
+
+    /// Waits until all owners have come here.
+    pub(crate) fn meet(&self) {
+        self.book.arrived.set(self.book.arrived.get() + 1);
+        while self.book.arrived.get() < self.book.owners {
+            M::relax();
+        }
+    }
+
+    /// An instant in at most so many steps.
+    pub(crate) fn soon(&self, steps: u64) -> Deadline {
+        Deadline::after::<M>(Duration::from_nanos(100 * self.dice.below(steps)))
+    }
+}
+
+/// What a manager that came to grief has in it.
+fn remains<M: ConstMachine>(manager: &Manager<M>) -> String {
+    let Ok(Some(view)) = View::new(manager.region().clone()) else { return String::new() };
+    let (rows, latched) = (view.look().map(|picture| picture.rows), view.latched());
+    let mut text = format!("latches held: {latched:?}");
+    if let Err(error) = &rows {
+        text += &format!("\n{error}");
+    }
+    for row in rows.unwrap_or_default() {
+        let (object, owner) = (String::from_utf8_lossy(&row.object), row.owner);
+        let (held, wanted) = (row.held.map(|m| m.number()), row.wanted.map(|m| m.number()));
+        text += &format!("\n{object}: {owner} has {held:?}, wants {wanted:?}, weak {}", row.weak);
+    }
+    text
+}
+
+/// What a run is like.
+pub(crate) struct Plan {
+    pub(crate) schedule: Schedule,
+    pub(crate) modes: Modes,
+    /// What the manager is told the modes are; the same, but for a control.
+    pub(crate) told: Option<Modes>,
+    pub(crate) owners: usize,
+    pub(crate) detect_after: Duration,
+    /// The instant of the simulation by which all must be over.
+    pub(crate) patience: Duration,
+    pub(crate) names: Vec<Vec<u8>>,
+}
+
+impl Plan {
+    /// Two to four owners of some names, and no deadline.
+    pub(crate) fn new(schedule: Schedule, modes: Modes) -> Self {
+        Self {
+            schedule,
+            modes,
+            told: None,
+            owners: 2 + (schedule.0 / 8 % 3) as usize,
+            detect_after: NEVER,
+            patience: NEVER,
+            names: (0..NAMES).map(|name| format!("object {name}").into_bytes()).collect(),
+        }
+    }
+
+    /// Deadlocks are looked for, and broken before a waiter's naps become long.
+    pub(crate) fn detecting(self) -> Self {
+        let detect_after = Options::default().detect_after;
+        Self { detect_after, patience: Duration::from_millis(45), ..self }
+    }
+
+    fn explorer(&self) -> Explorer {
+        let seed = self.schedule.0;
+        match seed % 2 {
+            0 => Explorer::random(seed),
+            _ => Explorer::pct(seed, 1 + (seed / 2 % 4) as usize, LENGTH),
+        }
+    }
+
+    /// Runs it: each owner does what `life` says, and what is left is looked at.
+    pub(crate) fn run<M: ConstMachine>(&self, life: impl Fn(&Life<'_, M>)) -> Result<Book, String> {
+        crate::flawed::renew();
+        let told = |error: Error| error.to_string();
+        let manager = self.manager::<M>().map_err(told)?;
+        let sessions = (0..self.owners).map(|_| manager.session()).collect::<Result<Vec<_>, _>>();
+        let sessions = sessions.map_err(told)?;
+        let owner = |(age, session)| {
+            Session::owner_with(
+                session,
+                &OwnerOptions { age: Some(1 + age as u64), ..OwnerOptions::default() },
+            )
+        };
+        let owners = sessions.iter().enumerate().map(owner).collect::<Result<Vec<_>, _>>();
+        let owners = owners.map_err(told)?;
+        for owner in &owners {
+            // Their pages are made here, or every run would begin with a thousand zeros.
+            owner.lock(b"a page", self.weakest()).map_err(told)?;
+            owner.unlock(b"a page").map_err(told)?;
+        }
+        let used = manager.region().audit().map_err(|error| error.to_string())?.used();
+        let book = self.book();
+        let bodies = owners.iter().zip(&sessions).enumerate().map(|(me, (owner, session))| {
+            let (book, names, life) = (&book, &self.names[..], &life);
+            let dice = Dice::new(self.schedule.0 << 3 | me as u64);
+            body(move || {
+                let life_of = Life { me, owner, session, book, dice, names };
+                life(&life_of);
+                life_of.release_all();
+                life_of.in_time();
+            })
+        });
+        let simulation = Simulation::new(&two_by_two(), self.schedule.0);
+        let ended = simulation.explore(self.explorer()).limit(LIMIT).run(bodies.collect());
+        let flaw = book.flaw.take();
+        if let Some(text) = flaw.or_else(|| ended.err().map(|stuck| stuck.to_string())) {
+            // They are in the midst of something, or believe so: nobody is to touch them again.
+            core::mem::forget(owners);
+            core::mem::forget(sessions);
+            return Err(format!("{text}\n{}\n{}", book.last_deeds(), remains(&manager)));
+        }
+        self.look(&manager, &sessions[0], &owners[0], used)?;
+        for (data, written) in book.data.iter().zip(&book.written) {
+            data.check(written.get())?;
+        }
+        Ok(book)
+    }
+
+    fn weakest(&self) -> Mode {
+        let weak = self.modes.each().find(|mode| self.modes.is_weak(*mode));
+        weak.expect("modes with a weak one")
+    }
+
+    fn manager<M: ConstMachine>(&self) -> Result<Manager<M>, Error> {
+        let region = Region::heap(&latchwork_region::Options {
+            processes: 1,
+            threads: self.owners as u32,
+            waiters: 1,
+            limit: 4 << 20,
+            ..latchwork_region::Options::default()
+        })?;
+        // Never kept, or at the first request, or at the second.
+        let keep_after = (self.schedule.0 / 2 % 3) as u32;
+        let options = Options {
+            detect_after: self.detect_after,
+            keep_after,
+            ..latchwork_check::early::early()
+        };
+        Manager::new(region, self.told.clone().unwrap_or_else(|| self.modes.clone()), options)
+    }
+
+    fn book(&self) -> Book {
+        Book {
+            modes: self.modes.clone(),
+            holds: RefCell::new(vec![Vec::new(); self.owners]),
+            data: (0..self.names.len()).map(|_| Counted::default()).collect(),
+            written: self.names.iter().map(|_| Cell::new(0)).collect(),
+            flaw: RefCell::default(),
+            deeds: RefCell::new(vec![("nothing", 0); self.owners]),
+            victims: Cell::new(0),
+            granted: Cell::new(0),
+            refused: Cell::new(0),
+            arrived: Cell::new(0),
+            owners: self.owners,
+            patience: self.patience,
+        }
+    }
+
+    /// What must be so when all have given back what they had.
+    fn look<M: ConstMachine>(
+        &self,
+        manager: &Manager<M>,
+        session: &Session<M>,
+        owner: &Owner<'_, M>,
+        used: u64,
+    ) -> Result<(), String> {
+        let told = |error: Error| error.to_string();
+        let left = session.totals().map_err(told)?;
+        if (left.objects, left.requests, left.waiting, left.weak) != (0, 0, 0, 0) {
+            return Err(format!("left behind: {left:?}"));
+        }
+        let view = View::new(manager.region().clone()).map_err(told)?.ok_or("no manager")?;
+        let verified = view.verify(Some(&self.modes)).map_err(told)?;
+        if !verified.flaws.is_empty() || !verified.latched.is_empty() {
+            return Err(format!("{verified:?}"));
+        }
+        let audit = manager.region().audit().map_err(|error| error.to_string())?;
+        // What stays: idle objects, and the chains that lead to them; a spare request of each
+        // session; the records of deadlocks and their ring.
+        let idle = session.totals().map_err(told)?.idle;
+        let (chains, spares) = (2 * self.names.len() as u64, self.owners as u64);
+        let records = 1 + view.deadlocks().map_err(told)?.len() as u64;
+        if !audit.is_sound() || audit.used() > used + idle + chains + spares + records {
+            return Err(format!("{used} cells were in use, now {}: {audit:?}", audit.used()));
+        }
+        // No strong request is counted any more: the biases open again.
+        for name in &self.names {
+            for _ in 0..40 {
+                owner.lock(name, self.weakest()).map_err(told)?;
+                owner.unlock(name).map_err(told)?;
+            }
+            let before = session.stats().weak;
+            owner.lock(name, self.weakest()).map_err(told)?;
+            owner.unlock(name).map_err(told)?;
+            if session.stats().weak != before + 1 {
+                return Err(format!("{} stays closed", String::from_utf8_lossy(name)));
+            }
+        }
+        Ok(())
+    }
+}

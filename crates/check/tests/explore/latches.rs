@@ -1,0 +1,384 @@
+//! Schedules by the thousand: our latches and the published locks on the simulated machine.
+//!
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! `cargo test --release -p latchwork-check --test explore latches:: -- --ignored`.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::time::Duration;
+
+use crate::flawed::{self, Deaf, Flawed, Hasty};
+use latchwork_check::explore::{
+    Body, Counted, Schedule, body, everybody_counts, explore, seed_in, seeds, two_by_two,
+};
+use latchwork_check::law::{Broken, Latch, Numbered};
+use latchwork_classic::{Delegate, Kind, Lock, NAMES, SharedLock, delegate, exclusive, shared};
+use latchwork_latch::{
+    CompareExchange, FetchAdd, LwLatch, Outcome, Park, ParkDetached, Policy, RawCondvar, Shfl,
+    ShflMutex, ShflRwLock, ShflSpin,
+};
+use latchwork_machine::{Deadline, Machine, Word};
+use latchwork_sim::{Simulated, Simulation, work};
+
+type U32 = <Simulated as Machine>::AtomicU32;
+
+const SHORT: u64 = 300;
+const LONG: u64 = 40_000;
+
+/// Reserves at the first loss, and has short turns.
+#[derive(Default)]
+struct Impatient;
+
+impl Policy for Impatient {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = 1;
+    const BATCH: u32 = 2;
+}
+
+#[derive(Default)]
+struct Lw<A: latchwork_latch::Attempt>(LwLatch<A, Simulated>);
+
+impl<A: latchwork_latch::Attempt + Default> Latch for Lw<A> {
+    fn lock(&self) {
+        self.0.lock_exclusive();
+    }
+    fn unlock(&self) {
+        // SAFETY: a law unlocks what it has locked.
+        unsafe { self.0.unlock_exclusive() };
+    }
+    fn share(&self) {
+        self.0.lock_shared();
+    }
+    fn unshare(&self) {
+        // SAFETY: a law gives back the share that it took.
+        unsafe { self.0.unlock_shared() };
+    }
+}
+
+/// Two to four threads take a latch three times each.
+fn counts<L: Latch>(seeds: impl Iterator<Item = u64>) -> Result<(), String> {
+    explore(seeds, |schedule| {
+        flawed::renew();
+        let threads = 2 + (schedule.0 / 8 % 3) as usize;
+        everybody_counts(&L::default(), threads, 3, schedule)
+    })
+}
+
+fn ours(many: u64) {
+    counts::<ShflSpin<Simulated>>(seeds(many)).unwrap();
+    counts::<ShflMutex<Simulated>>(seeds(many)).unwrap();
+    counts::<Shfl<ParkDetached, Simulated>>(seeds(many)).unwrap();
+    counts::<Shfl<Impatient, Simulated>>(seeds(many)).unwrap();
+    counts::<ShflRwLock<Simulated>>(seeds(many)).unwrap();
+    counts::<Lw<FetchAdd>>(seeds(many)).unwrap();
+    counts::<Lw<CompareExchange>>(seeds(many)).unwrap();
+}
+
+#[test]
+fn under_our_latches_everybody_counts() {
+    ours(SHORT);
+}
+
+#[test]
+#[ignore = "long"]
+fn under_our_latches_everybody_counts_long() {
+    ours(LONG);
+}
+
+/// Some wait with a deadline, and come to an end as well.
+fn some_give_up(many: u64) {
+    fn law(
+        schedule: Schedule,
+        lock: &dyn Fn(Option<Deadline>) -> bool,
+        unlock: &dyn Fn(),
+    ) -> Result<(), String> {
+        let (counted, taken) = (Counted::default(), Cell::new(0));
+        let life = |thread: u64| {
+            let (counted, taken) = (&counted, &taken);
+            body(move || {
+                for i in 0..3 {
+                    // From nothing to more than a spinner's patience.
+                    let soon = Duration::from_nanos((thread + i) * 1_700 % 9_000);
+                    let deadline = (!(thread + i).is_multiple_of(3))
+                        .then(|| Deadline::after::<Simulated>(soon));
+                    if lock(deadline) {
+                        counted.count();
+                        taken.set(taken.get() + 1);
+                        unlock();
+                    }
+                }
+            })
+        };
+        schedule.run((0..3).map(life).collect()).map_err(|stuck| stuck.to_string())?;
+        counted.check(taken.get())
+    }
+    explore(seeds(many), |schedule| {
+        let latch = ShflMutex::<Simulated>::FREE;
+        let lock = |deadline: Option<Deadline>| match deadline {
+            Some(deadline) => latch.lock_until(deadline),
+            None => (latch.lock(), true).1,
+        };
+        // SAFETY: the law unlocks what it has locked.
+        law(schedule, &lock, &|| unsafe { latch.unlock() })
+    })
+    .unwrap();
+    explore(seeds(many), |schedule| {
+        let latch = ShflRwLock::<Simulated>::FREE;
+        let lock = |deadline: Option<Deadline>| match deadline {
+            Some(deadline) => latch.lock_exclusive_until(deadline),
+            None => (latch.lock_exclusive(), true).1,
+        };
+        // SAFETY: the law unlocks what it has locked.
+        law(schedule, &lock, &|| unsafe { latch.unlock_exclusive() })
+    })
+    .unwrap();
+    explore(seeds(many), |schedule| {
+        let latch = LwLatch::<FetchAdd, Simulated>::FREE;
+        let lock = |deadline: Option<Deadline>| match deadline {
+            Some(deadline) => latch.lock_exclusive_until(deadline),
+            None => (latch.lock_exclusive(), true).1,
+        };
+        // SAFETY: the law unlocks what it has locked.
+        law(schedule, &lock, &|| unsafe { latch.unlock_exclusive() })
+    })
+    .unwrap();
+}
+
+#[test]
+fn who_gives_up_harms_nobody() {
+    some_give_up(SHORT);
+}
+
+#[test]
+#[ignore = "long"]
+fn who_gives_up_harms_nobody_long() {
+    some_give_up(LONG);
+}
+
+/// Two take tokens that a third gives, one at a time or all at once.
+fn tokens(many: u64) {
+    explore(seeds(many), |schedule| {
+        let latch = ShflMutex::<Simulated>::FREE;
+        let condvar = RawCondvar::<Simulated>::FREE;
+        let left = U32::default();
+        // SAFETY: called by who has locked.
+        let unlock = || unsafe { latch.unlock() };
+        let take = || {
+            for _ in 0..2 {
+                latch.lock();
+                while left.load(Relaxed) == 0 {
+                    let outcome = condvar.wait(unlock, None);
+                    assert_eq!(outcome, Outcome::Notified);
+                    latch.lock();
+                }
+                left.store(left.load(Relaxed) - 1, Relaxed);
+                unlock();
+            }
+        };
+        let give = || {
+            for round in 0..4 {
+                latch.lock();
+                left.store(left.load(Relaxed) + 1, Relaxed);
+                let within = schedule.0 / 8 % 2 == 0;
+                if !within {
+                    unlock();
+                }
+                match (schedule.0 + round) % 5 {
+                    0 => _ = condvar.notify_all(),
+                    _ => _ = condvar.notify_one(),
+                }
+                if within {
+                    unlock();
+                }
+            }
+        };
+        let bodies: Vec<Body<'_>> = vec![body(take), body(take), body(give)];
+        schedule.run(bodies).map_err(|stuck| stuck.to_string())?;
+        match left.load(Relaxed) {
+            0 => Ok(()),
+            left => Err(format!("{left} tokens left")),
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_notification_is_never_lost() {
+    tokens(3 * SHORT);
+}
+
+#[test]
+#[ignore = "long"]
+fn a_notification_is_never_lost_long() {
+    tokens(LONG);
+}
+
+struct Exclusively(Box<dyn Lock>);
+
+impl Numbered for Exclusively {
+    fn alone(&self, me: usize, section: &mut (dyn FnMut() + Send)) {
+        self.0.lock(me);
+        section();
+        self.0.unlock(me);
+    }
+}
+
+struct Shared(Box<dyn SharedLock>);
+
+impl Numbered for Shared {
+    fn alone(&self, me: usize, section: &mut (dyn FnMut() + Send)) {
+        self.0.write(me);
+        section();
+        self.0.unwrite(me);
+    }
+    fn beside(&self, me: usize, section: &mut (dyn FnMut() + Send)) {
+        self.0.read(me);
+        section();
+        self.0.unread(me);
+    }
+}
+
+/// Two ask, and a third serves if the lock needs one.
+fn delegated(lock: &dyn Delegate, schedule: Schedule) -> Result<(), String> {
+    let (counted, done) = (Counted::default(), U32::default());
+    let asks = |me: usize| {
+        let (counted, done) = (&counted, &done);
+        body(move || {
+            for _ in 0..3 {
+                // SAFETY: each thread has a number of its own.
+                unsafe { lock.with(me, &mut || counted.count()) };
+            }
+            // Counted by whoever is last.
+            while done.compare_exchange(me as u32 - 1, me as u32, Relaxed, Relaxed).is_err() {
+                Simulated::relax();
+            }
+        })
+    };
+    let serves = body(|| lock.serve(&|| done.load(Relaxed) == 2));
+    let ended = schedule.run(vec![serves, asks(1), asks(2)]);
+    ended.map_err(|stuck| stuck.to_string())?;
+    counted.check(6)
+}
+
+fn published(many: u64) {
+    for name in NAMES {
+        let law = |schedule: Schedule| {
+            let threads = (2 + (schedule.0 / 8 % 3) as usize).min(name.threads_max);
+            let made = "a lock that is listed is made";
+            match name.kind {
+                Kind::Exclusive => {
+                    let lock = exclusive::<Simulated>(name.short, threads).expect(made);
+                    everybody_counts(&Exclusively(lock), threads, 3, schedule)
+                }
+                Kind::Shared => {
+                    let lock = shared::<Simulated>(name.short, threads).expect(made);
+                    everybody_counts(&Shared(lock), threads, 3, schedule)
+                }
+                Kind::Delegation => {
+                    let lock = delegate::<Simulated>(name.short, 3).expect(made);
+                    delegated(&*lock, schedule)
+                }
+            }
+        };
+        explore(seeds(many), law).unwrap_or_else(|error| panic!("{}: {error}", name.short));
+    }
+}
+
+#[test]
+fn under_the_published_locks_everybody_counts() {
+    published(SHORT / 2);
+}
+
+#[test]
+#[ignore = "long"]
+fn under_the_published_locks_everybody_counts_long() {
+    published(LONG / 4);
+}
+
+/// Two threads announce themselves and look at each other: Peterson, "Myths about the mutual
+/// exclusion problem", 1981.
+struct Peterson<const FENCE: bool> {
+    wants: [U32; 2],
+    turn: U32,
+}
+
+impl<const FENCE: bool> Numbered for Peterson<FENCE> {
+    fn alone(&self, me: usize, section: &mut (dyn FnMut() + Send)) {
+        self.wants[me].store(1, Relaxed);
+        self.turn.store(1 - me as u32, Relaxed);
+        if FENCE {
+            // SeqCst: pairs with that of the other thread.
+            Simulated::fence(SeqCst);
+        }
+        // Acquire: synchronizes with the Release below.
+        while self.wants[1 - me].load(Acquire) == 1 && self.turn.load(Acquire) != me as u32 {
+            Simulated::relax();
+        }
+        section();
+        // Release: synchronizes with the Acquire above.
+        self.wants[me].store(0, Release);
+    }
+}
+
+fn peterson<const FENCE: bool>() -> Result<(), String> {
+    explore(0..SHORT, |schedule| {
+        let lock = Peterson::<FENCE> { wants: Default::default(), turn: U32::default() };
+        everybody_counts(&lock, 2, 4, schedule)
+    })
+}
+
+#[test]
+fn a_missing_fence_is_found() {
+    peterson::<true>().unwrap();
+    let error = peterson::<false>().expect_err("a fence is missing");
+    assert!(error.contains("written"), "{error}");
+}
+
+#[test]
+fn a_lock_that_excludes_nobody_is_found_and_replayed() {
+    let error = counts::<Broken>(0..SHORT).expect_err("nobody is excluded");
+    let seed = seed_in(&error);
+    assert_eq!(counts::<Broken>(std::iter::once(seed)), Err(error));
+}
+
+/// On a machine with one flaw our latch fails, and says which seed replays it.
+#[test]
+fn a_dropped_wake_up_is_found() {
+    type Sleepy<F> = Shfl<Park, Flawed<F>>;
+    let deaf = counts::<Sleepy<Deaf>>(0..2_000).expect_err("nobody is woken");
+    assert!(deaf.contains("no thread can go on") && deaf.contains("asleep"), "{deaf}");
+    let seed = seed_in(&deaf);
+    assert_eq!(counts::<Sleepy<Deaf>>(std::iter::once(seed)), Err(deaf));
+}
+
+#[test]
+fn a_missing_barrier_is_found() {
+    // Between the announcement that one will sleep and the last look at the latch.
+    let hasty = counts::<Shfl<Impatient, Flawed<Hasty>>>(0..20_000);
+    let hasty = hasty.expect_err("a wake-up is lost without the barrier");
+    assert!(hasty.contains("no thread can go on") && hasty.contains("asleep"), "{hasty}");
+}
+
+/// What the laws find with costs on, where waiters are many.
+#[test]
+fn with_costs_everybody_counts() {
+    let spec = two_by_two();
+    for seed in 0..20 {
+        let (latch, counted) = (Shfl::<Impatient, Simulated>::FREE, Counted::default());
+        let life = |_| {
+            let (latch, counted) = (&latch, &counted);
+            body(move || {
+                for _ in 0..20 {
+                    latch.lock();
+                    counted.count();
+                    // SAFETY: locked above.
+                    unsafe { latch.unlock() };
+                    work(100);
+                }
+            })
+        };
+        let ended = Simulation::new(&spec, seed).run((0..14).map(life).collect());
+        ended.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+        counted.check(14 * 20).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}

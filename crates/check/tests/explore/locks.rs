@@ -1,0 +1,368 @@
+//! Schedules by the thousand: the lock manager on the simulated machine, costs off.
+//!
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! `cargo test --release -p latchwork-check --test explore locks:: -- --ignored`.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use crate::flawed::{Deaf, Flawed, Hasty};
+use crate::house::{Life, NAMES, Plan};
+use latchwork_check::explore::{Schedule, explore, seed_in, seeds};
+use latchwork_check::neighbours::neighbours;
+use latchwork_lockmgr::{Mode, Modes, ModesSpec, OwnerId, Wait, granular, shared};
+use latchwork_machine::{ConstMachine, Deadline, Machine};
+use latchwork_sim::Simulated;
+use shared::{S, X};
+
+const SHORT: u64 = 300;
+const LONG: u64 = 20_000;
+
+/// A law, under one schedule.
+type Law = fn(Schedule) -> Result<(), String>;
+
+/// A test of a law in a short form and in a long one.
+macro_rules! laws {
+    ($($name:ident, $long:ident: $law:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            explore(seeds(SHORT), $law as Law).unwrap();
+        }
+
+        #[test]
+        #[ignore = "long"]
+        fn $long() {
+            explore(seeds(LONG), $law as Law).unwrap();
+        }
+    )*};
+}
+
+laws! {
+    weak_and_strong, weak_and_strong_long: weak_against_strong::<Simulated>;
+    one_bias, one_bias_long: neighbours_under_one_bias;
+    coming_back, coming_back_long: those_who_come_back;
+    intentions, intentions_long: intents_and_conversions;
+    upgrades, upgrades_long: upgrades_that_clash;
+    rings, rings_long: ring_has_one_victim;
+    rings_at_once, rings_at_once_long: one_wait_closes_rings;
+    in_any_order, in_any_order_long: names_in_any_order;
+    giving_up, giving_up_long: some_give_up;
+    by_age, by_age_long: the_older_goes_first;
+    told_to_fail, told_to_fail_long: one_is_killed;
+}
+
+/// One lock at a time, read by most: nobody waits for ever, and nobody is counted twice.
+fn turns<M: ConstMachine>(life: &Life<'_, M>, names: u64, rounds: usize) {
+    turns_in(life, [S, X], names, rounds);
+}
+
+/// The same, in a mode that reads and one that writes.
+fn turns_in<M: ConstMachine>(
+    life: &Life<'_, M>,
+    [read, write]: [Mode; 2],
+    names: u64,
+    rounds: usize,
+) {
+    for _ in 0..rounds {
+        let name = life.dice.below(names) as usize;
+        let writes = life.dice.one_in(3);
+        let mode = if writes { write } else { read };
+        if life.lock(name, mode, Wait::Detect) {
+            life.use_it(name, writes);
+            match life.dice.below(4) {
+                0 => life.compare(name),
+                // A second time, and back again: never more than the first.
+                1 if life.lock(name, read, Wait::Detect) => life.unlock(name),
+                _ => {}
+            }
+            life.unlock(name);
+        }
+    }
+}
+
+fn weak_against_strong<M: ConstMachine>(schedule: Schedule) -> Result<(), String> {
+    Plan::new(schedule, shared::modes()).run::<M>(|life| turns(life, 1, 3)).map(drop)
+}
+
+/// Names under one bias.
+fn near() -> Vec<Vec<u8>> {
+    neighbours(NAMES).into_iter().map(<[u8]>::to_vec).collect()
+}
+
+fn neighbours_under_one_bias(schedule: Schedule) -> Result<(), String> {
+    let plan = Plan { names: near(), ..Plan::new(schedule, shared::modes()) };
+    plan.run::<Simulated>(|life| turns(life, NAMES as u64, 3)).map(drop)
+}
+
+/// Each takes a name of its own until it is kept for it, but for one, who reads; then all
+/// want the same one, which is one of these, to write or to read.
+fn those_who_come_back(schedule: Schedule) -> Result<(), String> {
+    let once = |life: &Life<'_, Simulated>, name: usize, writes: bool| {
+        if life.lock(name, if writes { X } else { S }, Wait::Detect) {
+            life.use_it(name, writes);
+            // Long enough for another to get in, if it can.
+            life.compare(name);
+            life.use_it(name, writes);
+            life.unlock(name);
+        }
+    };
+    let names = near();
+    let plan = Plan { names, ..Plan::new(schedule, shared::modes()) };
+    plan.run(|life| {
+        match life.me {
+            // Reads so often that it opens the bias again, if nobody writes.
+            1 => (0..34).for_each(|_| once(life, 1, false)),
+            me => (0..2).for_each(|_| once(life, me % NAMES, true)),
+        }
+        life.meet();
+        (0..2).for_each(|_| once(life, 0, life.dice.one_in(2)));
+    })
+    .map(drop)
+}
+
+/// The modes of many granularities, up and down, names in ascending order and deadlocks by
+/// conversion alone.
+fn intents_and_conversions(schedule: Schedule) -> Result<(), String> {
+    let modes = granular::modes();
+    let all: Vec<Mode> = modes.each().collect();
+    let plan = Plan::new(schedule, modes).detecting();
+    let book = plan.run::<Simulated>(|life| {
+        for name in 0..2 {
+            for _ in 0..1 + life.dice.below(3) {
+                let mode = all[life.dice.below(all.len() as u64) as usize];
+                if !life.lock(name, mode, Wait::Detect) {
+                    // The victim gives way.
+                    return life.release_all();
+                }
+                if life.dice.one_in(3) {
+                    life.compare(name);
+                }
+            }
+            match life.dice.below(4) {
+                0 if life.mode(name) == Some(granular::X) => life.downgrade(name, granular::S),
+                1 => life.unlock(name),
+                _ => {}
+            }
+        }
+        life.release_all();
+    })?;
+    if book.victims.get() < plan.owners {
+        return Ok(());
+    }
+    Err(format!("{} of {} owners were victims", book.victims.get(), plan.owners))
+}
+
+/// All read, then all want to write: all but one are in each other's way.
+fn upgrades_that_clash(schedule: Schedule) -> Result<(), String> {
+    let plan = Plan::new(schedule, shared::modes()).detecting();
+    let book = plan.run::<Simulated>(|life| {
+        if !life.lock(0, S, Wait::Detect) {
+            return;
+        }
+        life.use_it(0, false);
+        life.meet();
+        if life.lock(0, X, Wait::Detect) {
+            life.use_it(0, true);
+        }
+        life.release_all();
+    })?;
+    match (book.victims.get(), book.granted.get()) {
+        (victims, granted) if victims + 1 == plan.owners && granted == plan.owners + 1 => Ok(()),
+        (victims, granted) => Err(format!("{victims} victims, {granted} grants")),
+    }
+}
+
+/// Each holds its own and wants the next one's: exactly one is refused.
+fn ring_has_one_victim(schedule: Schedule) -> Result<(), String> {
+    let plan = Plan::new(schedule, shared::modes()).detecting();
+    let names = (0..plan.owners).map(|name| format!("ring {name}").into_bytes()).collect();
+    let plan = Plan { names, ..plan };
+    let owners = plan.owners;
+    let book = plan.run::<Simulated>(|life| {
+        if !life.lock(life.me, X, Wait::Detect) {
+            return;
+        }
+        life.meet();
+        let next = (life.me + 1) % owners;
+        if life.lock(next, X, Wait::Detect) {
+            life.use_it(next, true);
+        }
+        life.release_all();
+    })?;
+    match book.victims.get() {
+        1 => Ok(()),
+        victims => Err(format!("a ring of {owners}, {victims} victims")),
+    }
+}
+
+/// All but one read what that one wants to write, and want what it has: its wait closes a ring with
+/// each of them, and none is left for a search that comes much later.
+fn one_wait_closes_rings(schedule: Schedule) -> Result<(), String> {
+    let plan = Plan::new(schedule, shared::modes()).detecting();
+    let book = plan.run::<Simulated>(|life| {
+        let (has, mode, wants) = if life.me == 0 { (0, X, 1) } else { (1, S, 0) };
+        if life.lock(has, mode, Wait::Detect) {
+            life.meet();
+            if life.me == 0 {
+                // The others have looked for rings by then, and found none.
+                let later = Deadline::after::<Simulated>(Duration::from_millis(2));
+                Simulated::wait(&<Simulated as Machine>::AtomicU32::default(), 0, Some(later));
+            }
+            life.lock(wants, X, Wait::Detect);
+        }
+        life.release_all();
+    })?;
+    match book.victims.get() {
+        victims if (1..plan.owners).contains(&victims) => Ok(()),
+        victims => Err(format!("{victims} of {} owners were victims", plan.owners)),
+    }
+}
+
+/// Locks in any order, so that queues, soft edges and rings come as they come. Somebody always gets
+/// all it wants.
+fn names_in_any_order(schedule: Schedule) -> Result<(), String> {
+    let plan = Plan::new(schedule, shared::modes()).detecting();
+    let book = plan.run::<Simulated>(|life| {
+        for _ in 0..3 {
+            let name = life.dice.below(NAMES as u64) as usize;
+            let writes = life.dice.one_in(2);
+            if !life.lock(name, if writes { X } else { S }, Wait::Detect) {
+                return life.release_all();
+            }
+            life.use_it(name, life.mode(name) == Some(X));
+            if life.dice.one_in(5) {
+                life.unlock(name);
+            }
+        }
+        life.release_all();
+    })?;
+    match book.victims.get() {
+        victims if victims < plan.owners => Ok(()),
+        victims => Err(format!("{victims} of {} owners were victims", plan.owners)),
+    }
+}
+
+/// Deadlines, looks and changes of mind: nobody else is kept waiting for it.
+fn some_give_up(schedule: Schedule) -> Result<(), String> {
+    let plan = Plan::new(schedule, shared::modes());
+    plan.run::<Simulated>(|life| {
+        for _ in 0..3 {
+            let name = life.dice.below(2) as usize;
+            let writes = life.dice.one_in(2);
+            let mode = if writes { X } else { S };
+            let has = match life.dice.below(5) {
+                0 => life.lock(name, mode, Wait::Never),
+                1 => life.lock_and_cancel(name, mode, life.dice.below(8)),
+                2 => life.lock(name, mode, Wait::Detect),
+                _ => life.lock(name, mode, Wait::Until(life.soon(400))),
+            };
+            if !has {
+                continue;
+            }
+            life.use_it(name, writes);
+            if mode == S && life.dice.one_in(2) {
+                // With a deadline, for two of these would wait for each other.
+                let deadline = Wait::Until(life.soon(400));
+                if life.lock(name, X, deadline) {
+                    life.use_it(name, true);
+                    life.downgrade(name, S);
+                    life.use_it(name, false);
+                }
+            }
+            life.release_all();
+        }
+    })
+    .map(drop)
+}
+
+/// By age no ring can form, so nobody needs a detector.
+fn the_older_goes_first(schedule: Schedule) -> Result<(), String> {
+    let plan = Plan::new(schedule, shared::modes());
+    let wait = if (schedule.0 / 2).is_multiple_of(2) { Wait::Die } else { Wait::Wound };
+    plan.run::<Simulated>(|life| {
+        for _ in 0..3 {
+            let name = life.dice.below(NAMES as u64) as usize;
+            let writes = life.dice.one_in(2);
+            if !life.lock(name, if writes { X } else { S }, wait) {
+                return life.release_all();
+            }
+            life.use_it(name, life.mode(name) == Some(X));
+        }
+        life.release_all();
+    })
+    .map(drop)
+}
+
+/// One waits for a lock of another, which kills it and then waits for what it has: whether the
+/// victim sleeps already or is about to, it is told.
+fn one_is_killed(schedule: Schedule) -> Result<(), String> {
+    let plan = Plan { owners: 2, ..Plan::new(schedule, shared::modes()) };
+    let victim: Cell<Option<OwnerId>> = Cell::default();
+    let book = plan.run::<Simulated>(|life| {
+        if life.me == 1 {
+            victim.set(Some(life.owner.id()));
+        }
+        life.lock(life.me, X, Wait::Detect);
+        life.meet();
+        if life.me == 1 {
+            if life.lock(0, S, Wait::Detect) {
+                life.book.flaw("granted beside a writer".to_owned());
+            }
+            return life.release_all();
+        }
+        for _ in 0..life.dice.below(60) {
+            Simulated::relax();
+        }
+        let victim = victim.get().expect("it came to the meeting");
+        life.session.kill(victim).expect("it lives");
+        life.lock(1, X, Wait::Detect);
+    })?;
+    match book.refused.get() {
+        1 => Ok(()),
+        refused => Err(format!("{refused} were refused")),
+    }
+}
+
+/// With a flaw in the machine or in the modes the laws find it, and say which schedule replays it.
+fn found(law: Law, among: u64, says: &[&str]) {
+    let error = explore(0..among, law).expect_err("a flaw that is there");
+    assert!(says.iter().any(|what| error.contains(what)), "{error}");
+    let seed = seed_in(&error);
+    assert_eq!(explore([seed], law), Err(error));
+}
+
+#[test]
+fn a_missing_barrier_between_weak_and_strong_is_found() {
+    // Either the closer misses a lock, or the owner that it moved a lock that is given back: then
+    // who wants it waits, and looks for the dead in all partitions, beyond the limit of a run.
+    let says = ["beside owner", "slept through", "no end in sight"];
+    found(weak_against_strong::<Flawed<Hasty>>, 10_000, &says);
+}
+
+#[test]
+fn a_dropped_wake_up_is_found() {
+    found(weak_against_strong::<Flawed<Deaf>>, 2_000, &["slept through"]);
+}
+
+/// A manager whose readers and writers do not conflict, though the law says that they do.
+fn lenient(schedule: Schedule) -> Result<(), String> {
+    let both = [Mode::new(0), Mode::new(1)];
+    let modes = |conflicts: &[u8; 4]| {
+        let spec = ModesSpec {
+            names: &["S", "X"],
+            conflicts,
+            convert: None,
+            weak: both[0].bit(),
+            writes: both[1].bit(),
+        };
+        Modes::new(&spec).expect("modes that can be")
+    };
+    let told = Some(modes(&[0, 0, 0, 1]));
+    let plan = Plan { told, ..Plan::new(schedule, modes(&[0, 1, 1, 1])) };
+    plan.run::<Simulated>(|life| turns_in(life, both, 1, 3)).map(drop)
+}
+
+#[test]
+fn a_grant_too_many_is_found() {
+    found(lenient, 100, &["beside owner"]);
+}

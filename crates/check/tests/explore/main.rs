@@ -1,0 +1,6 @@
+//! Schedules by the thousand on the simulated machine: latches, and the lock manager.
+
+mod flawed;
+mod house;
+mod latches;
+mod locks;

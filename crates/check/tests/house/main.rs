@@ -1,0 +1,8 @@
+//! What holds of the sources: rooms, lengths, words.
+
+mod circles;
+mod lengths;
+mod partners;
+mod sources;
+mod tidy;
+mod words;

@@ -1,0 +1,7 @@
+//! The latches on real threads, and between processes.
+
+mod barrier;
+mod lw;
+mod opt;
+mod shared;
+mod shfl;

@@ -1,0 +1,245 @@
+//! The laws of the optimistic latch, on real threads: exclusion, one state, no lost call, and what
+//! a dead holder leaves.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use latchwork_latch::{
+    Holder, HolderDied, HolderNumber, LocalHolder, OptCell, OptLatch, Version, Words,
+};
+use latchwork_machine::{Deadline, Native};
+
+fn number(number: u32) -> HolderNumber {
+    HolderNumber::new(number).unwrap()
+}
+
+/// A holder that knows who is dead.
+struct Mortal<'a> {
+    number: HolderNumber,
+    dead: &'a [HolderNumber],
+}
+
+impl Holder for Mortal<'_> {
+    fn number(&self) -> HolderNumber {
+        self.number
+    }
+    fn nap(&self) -> Option<Duration> {
+        Some(Duration::from_micros(100))
+    }
+    fn is_dead(&self, number: HolderNumber) -> bool {
+        self.dead.contains(&number)
+    }
+}
+
+/// A holder that is handed the latch whenever it sleeps for it.
+struct Strict(HolderNumber);
+
+impl Holder for Strict {
+    const LOSSES: u32 = 0;
+
+    fn number(&self) -> HolderNumber {
+        self.0
+    }
+}
+
+/// Threads add to a row of words under the latch, in each way there is, and readers check that a
+/// state is one: nothing is lost, nothing torn. `bump` false is the control.
+fn stress<H: Holder + Sync>(holders: &[H], rounds: u64, bump: bool) -> Result<(), String> {
+    let latch = OptLatch::new();
+    let words: [AtomicU64; 16] = Default::default();
+    let (added, torn, valid) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let add = || words.iter().for_each(|word| word.store(word.load(Relaxed) + 1, Relaxed));
+    let one_state = || {
+        let first = words[0].load(Relaxed);
+        words.iter().rev().all(|word| word.load(Relaxed) == first)
+    };
+    std::thread::scope(|scope| {
+        for (index, me) in holders.iter().enumerate() {
+            let (latch, add, one_state) = (&latch, &add, &one_state);
+            let (added, torn, valid) = (&added, &torn, &valid);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let soon = Deadline::after::<Native>(Duration::from_micros(round % 50));
+                    let held = match (round + index as u64) % 8 {
+                        0 => Some(latch.lock(me).unwrap()),
+                        1 => latch.lock_until(me, soon).unwrap(),
+                        2 => latch.try_lock(me),
+                        3 => {
+                            let version = latch.read(me).unwrap();
+                            latch.try_upgrade(version, me)
+                        }
+                        4 => {
+                            latch.lock(me).unwrap().unchanged();
+                            None
+                        }
+                        5 => {
+                            let share = latch.share_until(me, soon).unwrap();
+                            if share.is_some() && !one_state() {
+                                torn.fetch_add(1, Relaxed);
+                            }
+                            None
+                        }
+                        _ => {
+                            for _ in 0..8 {
+                                let version = latch.read(me).unwrap();
+                                let one = one_state();
+                                if latch.validate(version) {
+                                    valid.fetch_add(1, Relaxed);
+                                    torn.fetch_add(u64::from(!one), Relaxed);
+                                }
+                            }
+                            None
+                        }
+                    };
+                    if let Some(held) = held {
+                        add();
+                        added.fetch_add(1, Relaxed);
+                        if bump { drop(held) } else { held.unchanged() }
+                    }
+                }
+            });
+        }
+    });
+    assert!(latch.holder().is_none() && valid.into_inner() > 0);
+    let versions = latch.try_read().unwrap().get();
+    let (added, torn) = (added.into_inner(), torn.into_inner());
+    if torn != 0 || !one_state() || words[0].load(Relaxed) != added || versions != added {
+        return Err(format!("{added} added, {versions} versions, {torn} torn, {words:?}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_torn() {
+    let local: Vec<_> = (1..=6).map(|n| LocalHolder::<Native>::new(number(n))).collect();
+    stress(&local, 8_000, true).unwrap();
+    let strict: Vec<_> = (1..=6).map(|n| Strict(number(n))).collect();
+    stress(&strict, 4_000, true).unwrap();
+    let mortal: Vec<_> = (1..=6).map(|n| Mortal { number: number(n), dead: &[] }).collect();
+    stress(&mortal, 4_000, true).unwrap();
+    let control: Vec<_> = (1..=6).map(|n| LocalHolder::<Native>::new(number(n))).collect();
+    stress(&control, 4_000, false).expect_err("a latch that counts no change");
+}
+
+/// A dead writer is reported to all that wait, in every way; one repairs, and the others go on.
+#[test]
+fn a_dead_writer_is_found_and_what_it_held_repaired() {
+    let dead = [number(9)];
+    let cell = OptCell::<[u64; 4], 4>::new([1; 4]);
+    let repaired = AtomicU64::new(0);
+    std::mem::forget(cell.latch().try_lock(&LocalHolder::<Native>::new(dead[0])).unwrap());
+    std::thread::scope(|scope| {
+        for n in 1..=6 {
+            let (cell, dead, repaired) = (&cell, &dead, &repaired);
+            scope.spawn(move || {
+                let me = Mortal { number: number(n), dead };
+                loop {
+                    let ended = match n % 3 {
+                        0 => cell.read(&me).map(drop),
+                        1 => cell.update(&me, |words| words.map(|word| word + 1)),
+                        _ => cell.latch().share(&me).map(drop),
+                    };
+                    match ended {
+                        Ok(()) => return,
+                        Err(died) => {
+                            assert_eq!(died, HolderDied(dead[0]));
+                            assert_eq!(died.to_string(), "holder 9 of a latch is dead");
+                            let done = cell.repair(died, &me, |words| {
+                                assert_eq!(words, [1; 4]);
+                                [100; 4]
+                            });
+                            repaired.fetch_add(u64::from(done), Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(repaired.into_inner(), 1);
+    let me = LocalHolder::new(number(1));
+    assert_eq!(cell.read(&me), Ok([102; 4]), "two updates after the repair");
+}
+
+/// A dead sharer leaves its name, and nothing to repair: writers go on without a word.
+#[test]
+fn a_dead_sharer_stops_nobody() {
+    let dead = [number(9)];
+    let cell = OptCell::<u64, 1>::new(5);
+    std::mem::forget(cell.latch().share(&LocalHolder::<Native>::new(dead[0])).unwrap());
+    let me = Mortal { number: number(1), dead: &dead };
+    assert_eq!(cell.read(&me), Ok(5), "readers pass a sharer");
+    assert!(cell.latch().try_lock(&me).is_none(), "writers do not");
+    cell.update(&me, |value| value + 1).unwrap();
+    assert_eq!(cell.read(&me), Ok(6));
+    std::mem::forget(cell.latch().share(&LocalHolder::<Native>::new(dead[0])).unwrap());
+    drop(cell.latch().share(&me).unwrap());
+    assert!(cell.latch().holder().is_none());
+}
+
+/// A reader that writers never leave alone reads in the end: as the sharer.
+#[test]
+fn a_reader_that_always_fails_shares() {
+    let cell = OptCell::<u64, 1>::new(0);
+    let (me, other) = (LocalHolder::new(number(1)), LocalHolder::new(number(2)));
+    let mut looks = 0;
+    let seen = cell.read_with(&me, |view| {
+        looks += 1;
+        // A writer in the midst of each look: while the reader shares there is none.
+        if let Some(held) = cell.latch().try_lock(&other) {
+            drop(held);
+        }
+        view.get(0)
+    });
+    assert_eq!((seen, looks), (Ok(Some(0)), latchwork_latch::ATTEMPTS + 1));
+    assert!(cell.latch().holder().is_none());
+}
+
+#[test]
+fn a_thread_that_waits_for_itself_is_told() {
+    let latch = OptLatch::new();
+    let me = LocalHolder::new(number(1));
+    let _held = latch.try_lock(&me).unwrap();
+    let twice = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(latch.lock(&me))));
+    assert!(twice().is_err());
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| latch.read(&me))).is_err());
+    assert_eq!(latch.holder(), Some((number(1), true)), "and holds it still");
+}
+
+/// Values other than rows of words are made of validated words alone.
+#[test]
+fn a_value_is_made_of_validated_words() {
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Range {
+        from: u64,
+        to: u64,
+    }
+    impl Words<2> for Range {
+        fn to_words(self) -> [u64; 2] {
+            [self.from, self.to]
+        }
+        fn from_words([from, to]: [u64; 2]) -> Self {
+            assert!(from <= to, "a range that nobody stored");
+            Self { from, to }
+        }
+    }
+    let cell = OptCell::<Range, 2>::new(Range { from: 0, to: 0 });
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (cell, done) = (&cell, &done);
+        scope.spawn(move || {
+            let me = LocalHolder::new(number(1));
+            for n in 1..20_000 {
+                let next = Range { from: n * 1_000, to: n * 1_000 + 5 };
+                cell.update(&me, |_| next).unwrap();
+            }
+            done.store(true, Relaxed);
+        });
+        let me = LocalHolder::new(number(2));
+        while !done.load(Relaxed) {
+            let range = cell.read(&me).unwrap();
+            assert!(range.to - range.from <= 5);
+        }
+    });
+    assert_eq!(Version::new(cell.latch().try_read().unwrap().get()).get(), 19_999);
+}

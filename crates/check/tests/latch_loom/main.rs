@@ -1,0 +1,8 @@
+//! The latches under loom: every interleaving of a few threads.
+
+mod condvar;
+mod guarded;
+mod lw;
+mod lw_value;
+mod opt;
+mod shfl;

@@ -1,0 +1,170 @@
+//! The text of a dialogue, taken apart.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use latchwork_lockmgr::{Mode, Modes, berkeley, granular, postgres, shared};
+
+/// Who speaks: an owner in a thread of its own, or a child in that of its parent.
+#[derive(Clone, Debug)]
+pub(crate) struct Role {
+    pub(crate) name: String,
+    pub(crate) parent: Option<String>,
+}
+
+/// How a request waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waits {
+    Long,
+    Never,
+    Die,
+    Wound,
+}
+
+/// What an owner does.
+#[derive(Clone, Debug)]
+pub(crate) enum Deed {
+    Lock(Vec<u8>, Mode, Waits),
+    Expire,
+    Cancel,
+    Unlock(Vec<u8>),
+    Release(Vec<u8>),
+    ReleaseReads,
+    ReleaseAll,
+    Downgrade(Vec<u8>, Mode),
+    Savepoint,
+    RollBack,
+    Inherit,
+    Holds(Vec<u8>),
+    Detect,
+    Kill(String),
+    /// Not to be written: whether a wait has ended.
+    Poll,
+}
+
+/// A deed with a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) role: String,
+    pub(crate) deed: Deed,
+}
+
+/// A step and what comes of it: for who takes it, and for those whose waits end by it.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) number: usize,
+    pub(crate) step: Step,
+    pub(crate) outcome: String,
+    pub(crate) others: Vec<String>,
+}
+
+/// A file.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) modes: Modes,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) dialogues: Vec<Vec<Line>>,
+}
+
+impl FromStr for Script {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut script = Self { modes: shared::modes(), roles: vec![], dialogues: vec![] };
+        let (mut steps, mut taken) = (Vec::<Step>::new(), BTreeSet::new());
+        for (at, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or("");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let wrong = |why: &str| format!("line {}: {why}: {line}", at + 1);
+            match words[..] {
+                [] => {}
+                ["modes", name] => {
+                    script.modes = modes(name).ok_or_else(|| wrong("no such modes"))?;
+                }
+                ["owners", ref names @ ..] => script.roles.extend(
+                    names.iter().map(|name| Role { name: (*name).to_owned(), parent: None }),
+                ),
+                ["child", name, "of", parent] => {
+                    script.known(parent).ok_or_else(|| wrong("no such owner"))?;
+                    let parent = Some(parent.to_owned());
+                    script.roles.push(Role { name: name.to_owned(), parent });
+                }
+                ["step", name, role, ref deed @ ..] => {
+                    let role = script.known(role).ok_or_else(|| wrong("no such owner"))?;
+                    let deed = script.deed(deed).ok_or_else(|| wrong("no such deed"))?;
+                    steps.push(Step { name: name.to_owned(), role, deed });
+                }
+                ["dialogue"] => script.dialogues.push(Vec::new()),
+                [name, ..] => {
+                    let step = steps.iter().find(|step| step.name == name);
+                    let step = step.ok_or_else(|| wrong("no such step"))?.clone();
+                    let said = words[1..].join(" ");
+                    let mut parts = said.split(';').map(|part| part.trim().to_owned());
+                    let outcome = parts.next().unwrap_or_default();
+                    if outcome.is_empty() {
+                        return Err(wrong("no outcome"));
+                    }
+                    taken.insert(name.to_owned());
+                    let line = Line { number: at + 1, step, outcome, others: parts.collect() };
+                    let dialogue = script.dialogues.last_mut();
+                    dialogue.ok_or_else(|| wrong("no dialogue"))?.push(line);
+                }
+            }
+        }
+        if let Some(step) = steps.iter().find(|step| !taken.contains(&step.name)) {
+            return Err(format!("step {} is never taken", step.name));
+        }
+        if script.dialogues.iter().any(Vec::is_empty) || script.dialogues.is_empty() {
+            return Err("a dialogue without a step".to_owned());
+        }
+        Ok(script)
+    }
+}
+
+fn modes(name: &str) -> Option<Modes> {
+    Some(match name {
+        "shared" => shared::modes(),
+        "granular" => granular::modes(),
+        "postgres" => postgres::modes(),
+        "berkeley" => berkeley::modes(),
+        _ => return None,
+    })
+}
+
+impl Script {
+    fn known(&self, name: &str) -> Option<String> {
+        self.roles.iter().any(|role| role.name == name).then(|| name.to_owned())
+    }
+
+    fn deed(&self, words: &[&str]) -> Option<Deed> {
+        let name = |name: &str| name.as_bytes().to_vec();
+        let mode = |mode: &str| self.modes.by_name(mode);
+        Some(match words {
+            ["lock", object, wanted] => Deed::Lock(name(object), mode(wanted)?, Waits::Long),
+            ["lock", object, wanted, how] => {
+                let how = match *how {
+                    "never" => Waits::Never,
+                    "die" => Waits::Die,
+                    "wound" => Waits::Wound,
+                    _ => return None,
+                };
+                Deed::Lock(name(object), mode(wanted)?, how)
+            }
+            ["expire"] => Deed::Expire,
+            ["cancel"] => Deed::Cancel,
+            ["unlock", object] => Deed::Unlock(name(object)),
+            ["release", object] => Deed::Release(name(object)),
+            ["release-reads"] => Deed::ReleaseReads,
+            ["release-all"] => Deed::ReleaseAll,
+            ["downgrade", object, wanted] => Deed::Downgrade(name(object), mode(wanted)?),
+            ["savepoint"] => Deed::Savepoint,
+            ["roll-back"] => Deed::RollBack,
+            ["inherit"] => Deed::Inherit,
+            ["holds", object] => Deed::Holds(name(object)),
+            ["detect"] => Deed::Detect,
+            ["kill", role] => Deed::Kill(self.known(role)?),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! Children, and savepoints.
+
+use latchwork_lockmgr::{
+    Error,
+    granular::{self, IS, IX, S, SIX, X},
+};
+
+#[test]
+fn ancestors_stop_nobody_and_others_do() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
+    parent.lock(b"a", X).unwrap();
+    parent.lock(b"weak", IS).unwrap();
+    let child = parent.child().unwrap();
+    let grandchild = child.child().unwrap();
+    assert_eq!(child.try_lock(b"a", S), Ok(()));
+    assert_eq!(child.try_lock(b"weak", X), Ok(()));
+    assert_eq!(grandchild.try_lock(b"a", X), Ok(()));
+    assert_eq!(stranger.try_lock(b"a", IS), Err(Error::NotGranted));
+    assert_eq!(stranger.try_lock(b"weak", IS), Err(Error::NotGranted));
+    let sibling = parent.child().unwrap();
+    assert_eq!(sibling.try_lock(b"weak", S), Err(Error::NotGranted));
+    assert_eq!(parent.try_lock(b"weak", X), Err(Error::NotGranted));
+    drop((grandchild, sibling));
+    drop(child);
+    assert_eq!(stranger.try_lock(b"weak", IS), Ok(()));
+    assert_eq!(parent.holds(b"a"), Ok(Some((X, 1))));
+}
+
+#[test]
+fn a_child_does_not_queue_behind_who_waits_for_its_parent() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
+    parent.lock(b"a", X).unwrap();
+    stranger.request(b"a", X, latchwork_lockmgr::Wait::Detect).unwrap();
+    let child = parent.child().unwrap();
+    assert_eq!(child.try_lock(b"a", X), Ok(()));
+    child.inherit().unwrap();
+    assert_eq!((child.held(), parent.holds(b"a")), (Ok(0), Ok(Some((X, 2)))));
+    assert_eq!(stranger.poll(), Ok(None));
+    parent.release_all().unwrap();
+    assert_eq!(stranger.poll(), Ok(Some(Ok(()))));
+}
+
+#[test]
+fn what_a_child_inherits_to_its_parent() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
+    parent.lock(b"both", S).unwrap();
+    parent.lock(b"weak both", IS).unwrap();
+    let child = parent.child().unwrap();
+    child.lock(b"both", IX).unwrap();
+    child.lock(b"weak both", IX).unwrap();
+    child.lock(b"weak", IS).unwrap();
+    child.lock(b"weak", IS).unwrap();
+    child.lock(b"its own", X).unwrap();
+    let waits = parent.child().unwrap();
+    waits.request(b"its own", X, latchwork_lockmgr::Wait::Detect).unwrap();
+    assert_eq!(waits.inherit(), Err(Error::Waiting));
+    child.inherit().unwrap();
+    // What its parent holds now does not stop the other child any more.
+    assert_eq!(waits.poll(), Ok(Some(Ok(()))));
+    drop((child, waits));
+    assert_eq!(parent.holds(b"both"), Ok(Some((SIX, 2))));
+    assert_eq!(parent.holds(b"weak both"), Ok(Some((IX, 2))));
+    assert_eq!(parent.holds(b"weak"), Ok(Some((IS, 2))));
+    assert_eq!(parent.holds(b"its own"), Ok(Some((X, 1))));
+    assert_eq!(parent.held(), Ok(4));
+    assert_eq!(stranger.try_lock(b"weak", X), Err(Error::NotGranted));
+    assert_eq!(stranger.try_lock(b"its own", IS), Err(Error::NotGranted));
+    drop(parent);
+    assert_eq!(stranger.try_lock(b"its own", X), Ok(()));
+    drop(stranger);
+    let totals = session.totals().unwrap();
+    assert_eq!((totals.objects, totals.requests, totals.weak, totals.owners), (0, 0, 0, 0));
+    assert!(manager.region().audit().unwrap().is_sound());
+}
+
+#[test]
+fn rolling_back_releases_what_came_after() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    owner.lock(b"weak before", IS).unwrap();
+    owner.lock(b"before", S).unwrap();
+    let point = owner.savepoint().unwrap();
+    for _ in 0..2 {
+        owner.lock(b"before", X).unwrap();
+        owner.lock(b"after", X).unwrap();
+        owner.lock(b"weak after", IS).unwrap();
+        let child = owner.child().unwrap();
+        child.lock(b"inherited", X).unwrap();
+        child.inherit().unwrap();
+        assert_eq!(owner.held(), Ok(5));
+        owner.roll_back_to(point).unwrap();
+        assert_eq!(owner.held(), Ok(2));
+        for name in [b"after".as_slice(), b"weak after", b"inherited"] {
+            assert_eq!(other.try_lock(name, X), Ok(()));
+        }
+        other.release_all().unwrap();
+    }
+    assert_eq!(owner.holds(b"before"), Ok(Some((X, 3))));
+    assert_eq!(owner.holds(b"weak before"), Ok(Some((IS, 1))));
+    assert_eq!(other.roll_back_to(point), Err(Error::Family));
+}

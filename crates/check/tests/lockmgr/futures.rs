@@ -1,0 +1,357 @@
+//! Locks as futures, many on one thread.
+
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::Mutex;
+use std::task::Poll;
+use std::time::Duration;
+
+use latchwork_check::left::nothing as nothing_is_left;
+use latchwork_check::tasks::{Task, block_on, join, pause, poll};
+use latchwork_lockmgr::{
+    Error, Manager, OwnerOptions, Reason, Step, Wait, set_point_hook, shared,
+    shared::{S, X},
+};
+use latchwork_machine::{Deadline, Native, Shared};
+use latchwork_region::Region;
+
+#[test]
+fn many_tasks_of_one_thread_take_turns() {
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (inside, sum) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let task = |me: usize| {
+        let (session, inside, sum) = (&session, &inside, &sum);
+        let task: Task<'_> = Box::pin(async move {
+            for round in 0..20 {
+                let owner = session.owner().unwrap();
+                let mode = if (me + round).is_multiple_of(3) { S } else { X };
+                owner.lock_async(b"x", mode).await.unwrap();
+                assert!(mode == S || inside.get() == 0, "not alone");
+                inside.set(inside.get() + 1);
+                pause().await;
+                assert!(mode == S || inside.get() == 1, "not alone");
+                inside.set(inside.get() - 1);
+                sum.set(sum.get() + 1);
+            }
+        });
+        Some(task)
+    };
+    join((0..50).map(task).collect());
+    assert_eq!(sum.get(), 50 * 20);
+    assert!(session.stats().waits > 0);
+    drop(session);
+    nothing_is_left(&manager);
+}
+
+#[test]
+fn threads_wake_each_others_tasks() {
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let count = Mutex::new((0u32, false));
+    std::thread::scope(|scope| {
+        for me in 0..3 {
+            let (manager, count) = (&manager, &count);
+            scope.spawn(move || {
+                let session = manager.session().unwrap();
+                let task = |_| {
+                    let session = &session;
+                    let task: Task<'_> = Box::pin(async move {
+                        for _ in 0..50 {
+                            let owner = session.owner().unwrap();
+                            // One thread blocks: it is in the same queues.
+                            if me == 0 {
+                                owner.lock(b"x", X).unwrap();
+                            } else {
+                                owner.lock_async(b"x", X).await.unwrap();
+                            }
+                            let was = core::mem::replace(&mut count.lock().unwrap().1, true);
+                            assert!(!was, "not alone");
+                            if me != 0 {
+                                pause().await;
+                            }
+                            let mut count = count.lock().unwrap();
+                            *count = (count.0 + 1, false);
+                        }
+                    });
+                    Some(task)
+                };
+                join((0..if me == 0 { 1 } else { 8 }).map(task).collect());
+            });
+        }
+    });
+    assert_eq!(count.into_inner().unwrap(), (17 * 50, false));
+    nothing_is_left(&manager);
+}
+
+#[test]
+fn dropped_at_any_moment_it_leaves_nothing() {
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (a, b, c) = (session.owner().unwrap(), session.owner().unwrap(), session.owner().unwrap());
+    a.lock(b"x", S).unwrap();
+    // Before it is polled it asks for nothing.
+    drop(b.lock_async(b"x", X));
+    assert_eq!((b.held(), session.stats().waits), (Ok(0), 0));
+    // While it waits.
+    let mut future = b.lock_async(b"x", X);
+    assert!(poll(&mut future).is_pending());
+    assert_eq!(c.try_lock(b"x", S), Err(Error::NotGranted));
+    assert_eq!(b.try_lock(b"y", S), Err(Error::Waiting));
+    assert_eq!(poll(&mut b.lock_async(b"y", S)), Poll::Ready(Err(Error::Waiting)));
+    drop(future);
+    assert_eq!((b.held(), c.try_lock(b"x", S)), (Ok(0), Ok(())));
+    c.release_all().unwrap();
+    // Granted, and not yet told.
+    let mut future = b.lock_async(b"x", X);
+    assert!(poll(&mut future).is_pending());
+    a.release_all().unwrap();
+    assert_eq!(c.try_lock(b"x", S), Err(Error::NotGranted));
+    drop(future);
+    assert_eq!((b.held(), c.try_lock(b"x", S)), (Ok(0), Ok(())));
+    // The same with a conversion: what was held before is held still, in its old mode.
+    b.lock(b"x", S).unwrap();
+    let mut future = b.lock_async(b"x", X);
+    assert!(poll(&mut future).is_pending());
+    c.release_all().unwrap();
+    drop(future);
+    assert_eq!((b.holds(b"x"), c.try_lock(b"x", S)), (Ok(Some((S, 1))), Ok(())));
+    // Refused, and not yet told.
+    let mut future = b.lock_async(b"x", X);
+    assert!(poll(&mut future).is_pending());
+    session.kill(b.id()).unwrap();
+    drop(future);
+    assert_eq!(b.holds(b"x"), Ok(Some((S, 1))));
+    // And after its end it is kept.
+    let mut future = c.lock_async(b"z", X);
+    assert_eq!(poll(&mut future), Poll::Ready(Ok(())));
+    drop(future);
+    assert_eq!(c.holds(b"z"), Ok(Some((X, 1))));
+    drop((a, b, c));
+    drop(session);
+    nothing_is_left(&manager);
+}
+
+#[test]
+fn a_deadlock_of_futures_has_one_victim() {
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (n, victims) = (10, std::cell::RefCell::new(Vec::new()));
+    let name = |at: usize| format!("object {}", at % n).into_bytes();
+    let task = |me: usize| {
+        let (session, victims, name) = (&session, &victims, &name);
+        let task: Task<'_> = Box::pin(async move {
+            let options = OwnerOptions { age: Some(me as u64 + 1), ..Default::default() };
+            let owner = session.owner_with(&options).unwrap();
+            owner.lock_async(&name(me), X).await.unwrap();
+            pause().await;
+            match owner.lock_async(&name(me + 1), X).await {
+                Ok(()) => {}
+                Err(Error::Deadlock(cycle)) => {
+                    assert_eq!((cycle.len(), cycle[0].owner), (n, owner.id()));
+                    victims.borrow_mut().push(me);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        });
+        Some(task)
+    };
+    join((0..n).map(task).collect());
+    assert_eq!(*victims.borrow(), [n - 1]);
+    drop(session);
+    nothing_is_left(&manager);
+}
+
+#[test]
+fn futures_end_as_other_waits_do() {
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
+    a.lock(b"x", X).unwrap();
+    let soon = Wait::Until(Deadline::after::<Native>(Duration::from_millis(5)));
+    assert_eq!(block_on(b.lock_async_with(b"x", S, soon)), Err(Error::TimedOut));
+    assert_eq!(block_on(b.lock_async_with(b"x", S, Wait::Never)), Err(Error::NotGranted));
+    assert_eq!(block_on(b.lock_async_with(b"x", S, Wait::Die)), Err(Error::Died(a.id())));
+    assert_eq!(block_on(b.lock_async(b"", S)), Err(Error::Name(0)));
+    assert_eq!(b.held(), Ok(0));
+    std::thread::scope(|scope| {
+        let (manager, id) = (&manager, b.id());
+        scope.spawn(move || {
+            let session = manager.session().unwrap();
+            while session.totals().unwrap().waiting == 0 {
+                std::thread::yield_now();
+            }
+            session.kill(id).unwrap();
+        });
+        let end = block_on(b.lock_async(b"x", S));
+        assert_eq!(end, Err(Error::Doomed(Reason::Killed)));
+    });
+    drop(b);
+    // The thread that calls wakers comes again after it has gone.
+    std::thread::sleep(Duration::from_millis(200));
+    let c = session.owner().unwrap();
+    let soon = Wait::Until(Deadline::after::<Native>(Duration::from_millis(5)));
+    assert_eq!(block_on(c.lock_async_with(b"x", S, soon)), Err(Error::TimedOut));
+    drop((a, c));
+    drop(session);
+    nothing_is_left(&manager);
+}
+
+fn open(path: &std::path::Path) -> Manager<Shared> {
+    let options = latchwork_region::Options { limit: 1 << 30, ..Default::default() };
+    let region = Region::<Shared>::open_or_create(path, &options).unwrap();
+    Manager::new(region, shared::modes(), latchwork_check::early::early()).unwrap()
+}
+
+/// What a child does: waits for `x` as a future beside others, and then holds it until it is
+/// killed, or gives it back.
+#[test]
+fn child() {
+    let Ok(path) = std::env::var("LOCKMGR_REGION") else { return };
+    let manager = open(&PathBuf::from(path));
+    let step = std::env::var("LOCKMGR_STEP").unwrap_or_default();
+    if step == "bells made" {
+        set_point_hook(die_at_bells);
+    }
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    let first: Task<'_> = Box::pin(async {
+        owner.lock_async(b"x", X).await.unwrap();
+        owner.lock_async(b"done", X).await.unwrap();
+    });
+    let second: Task<'_> = Box::pin(async {
+        other.lock_async(b"y", X).await.unwrap();
+    });
+    join(vec![Some(first), Some(second)]);
+    if step == "hold" {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+fn die_at_bells(step: &'static str) {
+    if step == "bells made" {
+        // SAFETY: signals this very process.
+        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    }
+}
+
+fn start(path: &std::path::Path, step: &str) -> Child {
+    let mut command = latchwork_check::again(module_path!(), "child");
+    command
+        .env("LOCKMGR_REGION", path)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    command.env("LOCKMGR_STEP", step);
+    command.spawn().unwrap()
+}
+
+#[test]
+fn processes_wake_each_others_tasks() {
+    let path = std::env::temp_dir().join(format!("lockmgr-async-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let manager = open(&path);
+    let session = manager.session().unwrap();
+    for hold in [false, true] {
+        let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
+        a.lock(b"x", X).unwrap();
+        b.lock(b"y", X).unwrap();
+        let mut peer = start(&path, if hold { "hold" } else { "" });
+        let waiting = |n| {
+            while session.totals().unwrap().waiting != n {
+                std::thread::yield_now();
+            }
+        };
+        waiting(2);
+        a.release_all().unwrap();
+        waiting(1);
+        // Ours wait for the other process: it goes on when it has both, and ends or is killed.
+        b.release_all().unwrap();
+        if hold {
+            waiting(0);
+            while a.try_lock(b"done", S) != Err(Error::NotGranted) {
+                a.release_all().unwrap();
+            }
+            let mut future = a.lock_async(b"x", X);
+            assert!(poll(&mut future).is_pending());
+            peer.kill().unwrap();
+            assert_eq!(block_on(future), Ok(()));
+            peer.wait().unwrap();
+        } else {
+            assert_eq!(block_on(a.lock_async(b"x", X)), Ok(()));
+            assert!(peer.wait().unwrap().success());
+        }
+        assert_eq!(b.request(b"y", X, Wait::Detect), Ok(Step::Granted));
+    }
+    session.sweep().unwrap();
+    let totals = session.totals().unwrap();
+    assert_eq!((totals.objects, totals.requests, totals.owners), (0, 0, 0));
+    drop(session);
+    assert!(manager.region().audit().unwrap().is_sound());
+    let _ = std::fs::remove_file(&path);
+}
+
+#[test]
+fn who_dies_waiting_leaves_nothing() {
+    let path = std::env::temp_dir().join(format!("lockmgr-async-dies-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let manager = open(&path);
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    owner.lock(b"x", X).unwrap();
+    owner.lock(b"y", X).unwrap();
+    assert_eq!(start(&path, "bells made").wait().unwrap().code(), None);
+    assert_eq!(session.sweep(), Ok(1));
+    let mut peer = start(&path, "");
+    while session.totals().unwrap().waiting != 2 {
+        std::thread::yield_now();
+    }
+    peer.kill().unwrap();
+    peer.wait().unwrap();
+    assert_eq!(session.sweep(), Ok(1));
+    let totals = session.totals().unwrap();
+    assert_eq!((totals.requests, totals.owners), (2, 1));
+    // The bells are there once, of all the cells of their size in use: with the 16 blocks of
+    // partitions, as many of biases and the directory, and no more.
+    let mut future = owner.lock_async(b"x", X);
+    assert_eq!(poll(&mut future), Poll::Ready(Ok(())));
+    drop(future);
+    drop(owner);
+    drop(session);
+    let audit = manager.region().audit().unwrap();
+    assert!(audit.is_sound());
+    assert_eq!(audit.of(65_472).used, 16 + 16 + 1 + 1);
+    let _ = std::fs::remove_file(&path);
+}
+
+thread_local! {
+    static RUNG: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+#[test]
+fn the_bell_is_rung_for_tasks_alone() {
+    set_point_hook(|step| {
+        if step == "about to ring" {
+            RUNG.with(|rung| rung.set(rung.get() + 1));
+        }
+    });
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
+    for round in 0..4 {
+        a.lock(b"x", X).unwrap();
+        assert_eq!(b.request(b"x", X, Wait::Detect), Ok(Step::Waiting));
+        a.release_all().unwrap();
+        assert_eq!(b.poll(), Ok(Some(Ok(()))));
+        b.release_all().unwrap();
+        assert_eq!(RUNG.get(), round);
+        a.lock(b"x", X).unwrap();
+        let mut future = b.lock_async(b"x", X);
+        assert!(poll(&mut future).is_pending());
+        a.release_all().unwrap();
+        assert_eq!(RUNG.get(), round + 1);
+        assert_eq!(poll(&mut future), Poll::Ready(Ok(())));
+        drop(future);
+        b.release_all().unwrap();
+    }
+}

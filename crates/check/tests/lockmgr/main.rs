@@ -1,0 +1,31 @@
+//! The lock manager: what each call does, beside models of it, on real threads.
+
+mod batch;
+mod bytes;
+mod cases;
+mod counts;
+mod deadlock;
+mod dialogue;
+mod dialogues;
+mod extremes;
+mod family;
+mod futures;
+mod kept;
+mod misuse;
+mod model;
+mod naive;
+mod naive_locks;
+mod native;
+mod range;
+mod range_change;
+mod range_futures;
+mod range_kept;
+mod range_naive;
+mod range_verify;
+mod seeing;
+mod stored;
+mod told;
+mod trace;
+mod trade;
+mod truncated;
+mod whole;

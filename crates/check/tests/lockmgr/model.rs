@@ -1,0 +1,495 @@
+//! A lock manager that is plainly right: one thread, no latch, no fast path, every rule as
+//! `docs` and the crate's pages state it, and a flaw on demand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use latchwork_lockmgr::{Mode, Modes, Reason};
+
+/// What is wrong with a model, to see that it would be noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    None,
+    /// New requests pass those who wait.
+    Overtakes,
+    /// Conversions stay behind those who hold nothing.
+    ConversionsQueue,
+    /// Nobody is let in by a downgrade.
+    DowngradeUnseen,
+    /// One unlock gives all back.
+    Countless,
+    /// What ancestors hold stops a child.
+    KinStops,
+    /// What a child holds does not stop its parent.
+    ParentsPass,
+    /// Rolling back releases everything.
+    NoSavepoints,
+    /// An inherited lock loses its count.
+    InheritLoses,
+    /// Who is told to fail may go on.
+    DoomForgotten,
+    /// Who gives up waiting is waited for still.
+    CancelUnseen,
+    /// The younger do not die.
+    Immortal,
+}
+
+impl Flaw {
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Overtakes,
+        Self::ConversionsQueue,
+        Self::DowngradeUnseen,
+        Self::Countless,
+        Self::KinStops,
+        Self::ParentsPass,
+        Self::NoSavepoints,
+        Self::InheritLoses,
+        Self::DoomForgotten,
+        Self::CancelUnseen,
+        Self::Immortal,
+    ];
+}
+
+/// How a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Long,
+    Never,
+    Die,
+    Wound,
+}
+
+/// How it ended for now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Granted,
+    Waiting,
+    Refused,
+    /// Because of one of these.
+    Died(BTreeSet<usize>),
+    /// The owner waits already.
+    Busy,
+    Doomed(Reason),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    mode: Mode,
+    count: u32,
+    mark: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    owner: usize,
+    want: Mode,
+    mark: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Object {
+    holds: BTreeMap<usize, Hold>,
+    converting: Vec<Wish>,
+    waiting: Vec<Wish>,
+}
+
+#[derive(Clone, Debug)]
+struct Person {
+    parent: Option<usize>,
+    age: u64,
+    marks: u32,
+    savepoint: Option<u32>,
+    doom: Option<Reason>,
+    waits_for: Option<Vec<u8>>,
+    /// How its wait ended, until somebody looks.
+    ended: Option<Result<(), Reason>>,
+}
+
+/// The model.
+pub(crate) struct Model {
+    modes: Modes,
+    flaw: Flaw,
+    people: Vec<Person>,
+    objects: BTreeMap<Vec<u8>, Object>,
+    /// From now on it depends on the order in which several were told to fail.
+    pub(crate) unsure: bool,
+}
+
+impl Model {
+    /// Of owners by age and parent; ties of age go by number.
+    pub(crate) fn new(modes: Modes, people: &[(u64, Option<usize>)], flaw: Flaw) -> Self {
+        let person = |&(age, parent): &(u64, Option<usize>)| Person {
+            parent,
+            age,
+            marks: 0,
+            savepoint: None,
+            doom: None,
+            waits_for: None,
+            ended: None,
+        };
+        let people = people.iter().map(person).collect();
+        Self { modes, flaw, people, objects: BTreeMap::new(), unsure: false }
+    }
+
+    /// Whether `who` is `of`, or an ancestor of it.
+    fn kin(&self, who: usize, of: usize) -> bool {
+        if self.flaw == Flaw::KinStops {
+            return who == of;
+        }
+        if self.flaw == Flaw::ParentsPass && self.people[who].parent == Some(of) {
+            return true;
+        }
+        let mut at = Some(of);
+        while let Some(each) = at {
+            if each == who {
+                return true;
+            }
+            at = self.people[each].parent;
+        }
+        false
+    }
+
+    fn clash(&self, a: Mode, b: Mode) -> bool {
+        self.modes.conflicts(a, b) || self.modes.conflicts(b, a)
+    }
+
+    /// The holders that stop a wish.
+    fn stoppers(&self, object: &Object, wish: &Wish) -> BTreeSet<usize> {
+        let stops = |hold: &Hold| self.modes.conflicts(hold.mode, wish.want);
+        let all = object.holds.iter();
+        all.filter(|(who, hold)| stops(hold) && !self.kin(**who, wish.owner))
+            .map(|(who, _)| *who)
+            .collect()
+    }
+
+    /// Whether an owner goes before a wish, for what it or its ancestors hold stops that one.
+    fn passes(&self, object: &Object, owner: usize, wish: &Wish) -> bool {
+        self.people[owner].parent.is_some()
+            && object.holds.iter().any(|(who, hold)| {
+                self.kin(*who, owner) && self.modes.conflicts(hold.mode, wish.want)
+            })
+    }
+
+    /// Those of some wishes that another must stay behind.
+    fn behind<'a>(
+        &self,
+        object: &Object,
+        wish: &Wish,
+        earlier: impl Iterator<Item = &'a Wish>,
+    ) -> BTreeSet<usize> {
+        earlier
+            .filter(|other| {
+                other.owner != wish.owner
+                    && self.clash(other.want, wish.want)
+                    && !self.passes(object, wish.owner, other)
+            })
+            .map(|other| other.owner)
+            .collect()
+    }
+
+    /// The place among those who wait that a new wish takes.
+    fn place(&self, object: &Object, wish: &Wish) -> usize {
+        let goes_before = |other: &Wish| {
+            self.clash(other.want, wish.want) && self.passes(object, wish.owner, other)
+        };
+        object.waiting.iter().position(goes_before).unwrap_or(object.waiting.len())
+    }
+
+    /// Whom a wish waits for: a new one, if it is nowhere yet.
+    fn blockers(&self, object: &Object, wish: &Wish) -> BTreeSet<usize> {
+        let mut found = self.stoppers(object, wish);
+        if object.holds.contains_key(&wish.owner) {
+            if self.flaw == Flaw::ConversionsQueue {
+                found.extend(self.behind(object, wish, object.waiting.iter()));
+            }
+            return found;
+        }
+        let place = object.waiting.iter().position(|other| other.owner == wish.owner);
+        let place = place.unwrap_or_else(|| self.place(object, wish));
+        let earlier = object.converting.iter().chain(&object.waiting[..place]);
+        if self.flaw != Flaw::Overtakes {
+            found.extend(self.behind(object, wish, earlier));
+        }
+        found
+    }
+
+    /// Asks for a lock.
+    pub(crate) fn request(&mut self, owner: usize, name: &[u8], mode: Mode, how: How) -> Outcome {
+        if self.waits(owner) {
+            return Outcome::Busy;
+        }
+        if let Some(why) = self.people[owner].doom.filter(|_| self.flaw != Flaw::DoomForgotten) {
+            return Outcome::Doomed(why);
+        }
+        let mut object = self.objects.remove(name).unwrap_or_default();
+        let outcome = self.ask(&mut object, owner, name, mode, how);
+        self.keep(name, object);
+        // Children of the owner may pass those whom it stops from now on.
+        self.advance(name);
+        let (outcome, wounded) = outcome;
+        self.unsure |= wounded.iter().filter(|other| self.waits(**other)).count() > 1;
+        for other in wounded {
+            self.doom(other, Reason::Wounded);
+        }
+        outcome
+    }
+
+    fn ask(
+        &mut self,
+        object: &mut Object,
+        owner: usize,
+        name: &[u8],
+        mode: Mode,
+        how: How,
+    ) -> (Outcome, BTreeSet<usize>) {
+        let held = object.holds.get(&owner).copied();
+        let want = held.map_or(mode, |hold| self.modes.convert(hold.mode, mode));
+        let wish = Wish { owner, want, mark: self.people[owner].marks + 1 };
+        let same = held.is_some_and(|hold| hold.mode == want);
+        let blockers = if same { BTreeSet::new() } else { self.blockers(object, &wish) };
+        if blockers.is_empty() {
+            self.hold(object, &wish);
+            return (Outcome::Granted, BTreeSet::new());
+        }
+        let rank = |who: usize| (self.people[who].age, who);
+        let (older, younger): (BTreeSet<_>, BTreeSet<_>) =
+            blockers.into_iter().partition(|who| rank(*who) < rank(owner));
+        match how {
+            How::Never => return (Outcome::Refused, BTreeSet::new()),
+            How::Die if !older.is_empty() && self.flaw != Flaw::Immortal => {
+                return (Outcome::Died(older), BTreeSet::new());
+            }
+            _ => {}
+        }
+        if held.is_some() {
+            object.converting.push(wish);
+        } else {
+            self.people[owner].marks += 1;
+            let place = self.place(object, &wish);
+            object.waiting.insert(place, wish);
+        }
+        self.people[owner].waits_for = Some(name.to_vec());
+        (Outcome::Waiting, if how == How::Wound { younger } else { BTreeSet::new() })
+    }
+
+    fn hold(&mut self, object: &mut Object, wish: &Wish) {
+        let person = &mut self.people[wish.owner];
+        match object.holds.get_mut(&wish.owner) {
+            Some(hold) => (hold.mode, hold.count) = (wish.want, hold.count + 1),
+            None => {
+                person.marks = person.marks.max(wish.mark);
+                object
+                    .holds
+                    .insert(wish.owner, Hold { mode: wish.want, count: 1, mark: wish.mark });
+            }
+        }
+    }
+
+    fn keep(&mut self, name: &[u8], object: Object) {
+        if !object.holds.is_empty() || !object.converting.is_empty() || !object.waiting.is_empty() {
+            self.objects.insert(name.to_vec(), object);
+        }
+    }
+
+    /// Grants what can be granted: conversions, then the others in their turn.
+    fn advance(&mut self, name: &[u8]) {
+        let Some(mut object) = self.objects.remove(name) else { return };
+        for converting in [true, false] {
+            let mut at = 0;
+            while let Some(wish) =
+                if converting { &object.converting } else { &object.waiting }.get(at).copied()
+            {
+                if self.blockers(&object, &wish).is_empty() {
+                    if converting {
+                        object.converting.remove(at);
+                    } else {
+                        object.waiting.remove(at);
+                    }
+                    self.hold(&mut object, &wish);
+                    self.end_wait(wish.owner, Ok(()));
+                } else {
+                    at += 1;
+                }
+            }
+        }
+        self.keep(name, object);
+    }
+
+    fn end_wait(&mut self, owner: usize, how: Result<(), Reason>) {
+        self.people[owner].waits_for = None;
+        self.people[owner].ended = Some(how);
+    }
+
+    /// Takes a wish back; it ends thus, if it is to be told.
+    fn withdraw(&mut self, owner: usize, told: Option<Reason>) {
+        let Some(name) = self.people[owner].waits_for.take() else { return };
+        if let Some(object) = self.objects.get_mut(&name) {
+            object.converting.retain(|wish| wish.owner != owner);
+            object.waiting.retain(|wish| wish.owner != owner);
+        }
+        if let Some(why) = told {
+            self.end_wait(owner, Err(why));
+        }
+        if self.flaw != Flaw::CancelUnseen {
+            self.advance(&name);
+        }
+    }
+
+    /// Tells an owner to fail.
+    pub(crate) fn doom(&mut self, owner: usize, why: Reason) {
+        self.people[owner].doom = Some(why);
+        self.withdraw(owner, Some(why));
+    }
+
+    /// Refuses the wish of a deadlock's victim.
+    pub(crate) fn refuse(&mut self, owner: usize) {
+        self.withdraw(owner, Some(Reason::Deadlock));
+    }
+
+    /// Gives up waiting.
+    pub(crate) fn cancel(&mut self, owner: usize) {
+        self.withdraw(owner, None);
+    }
+
+    /// Whether it waits.
+    pub(crate) fn waits(&self, owner: usize) -> bool {
+        self.people[owner].waits_for.is_some()
+    }
+
+    /// How its last wait ended, told once.
+    pub(crate) fn ended(&mut self, owner: usize) -> Option<Result<(), Reason>> {
+        self.people[owner].ended.take()
+    }
+
+    /// Whether it waits for what it does not hold.
+    pub(crate) fn waits_for_new(&self, owner: usize) -> bool {
+        let name = self.people[owner].waits_for.as_ref();
+        name.is_some_and(|name| !self.objects[name].holds.contains_key(&owner))
+    }
+
+    /// Whom a waiter waits for.
+    pub(crate) fn waits_for(&self, owner: usize) -> BTreeSet<usize> {
+        let Some(name) = &self.people[owner].waits_for else { return BTreeSet::new() };
+        let object = &self.objects[name];
+        let wishes = object.converting.iter().chain(&object.waiting);
+        wishes
+            .filter(|wish| wish.owner == owner)
+            .flat_map(|wish| self.blockers(object, wish))
+            .collect()
+    }
+
+    /// The owners that wait for themselves.
+    pub(crate) fn in_cycles(&self) -> BTreeSet<usize> {
+        let reaches = |from: usize| {
+            let (mut seen, mut todo) = (BTreeSet::new(), vec![from]);
+            while let Some(at) = todo.pop() {
+                todo.extend(self.waits_for(at).into_iter().filter(|next| seen.insert(*next)));
+            }
+            seen
+        };
+        (0..self.people.len()).filter(|who| reaches(*who).contains(who)).collect()
+    }
+
+    /// The mode it holds, and how often it took it.
+    pub(crate) fn holds(&self, owner: usize, name: &[u8]) -> Option<(Mode, u32)> {
+        let hold = self.objects.get(name)?.holds.get(&owner)?;
+        Some((hold.mode, hold.count))
+    }
+
+    /// How many objects it holds.
+    pub(crate) fn held(&self, owner: usize) -> usize {
+        self.objects.values().filter(|object| object.holds.contains_key(&owner)).count()
+    }
+
+    fn release_if(&mut self, owner: usize, which: impl Fn(&[u8], &Hold) -> bool) {
+        let names: Vec<_> = self.objects.keys().cloned().collect();
+        for name in names {
+            let object = self.objects.get_mut(&name).unwrap();
+            if object.holds.get(&owner).is_some_and(|hold| which(&name, hold)) {
+                object.holds.remove(&owner);
+                self.advance(&name);
+            }
+        }
+    }
+
+    /// Gives a lock back once; false if it is not held.
+    pub(crate) fn unlock(&mut self, owner: usize, name: &[u8]) -> bool {
+        let Some(object) = self.objects.get_mut(name) else { return false };
+        let Some(hold) = object.holds.get_mut(&owner) else { return false };
+        hold.count -= 1;
+        if hold.count == 0 || self.flaw == Flaw::Countless {
+            self.release_object(owner, name);
+        }
+        true
+    }
+
+    /// Gives a lock back.
+    pub(crate) fn release_object(&mut self, owner: usize, name: &[u8]) {
+        self.release_if(owner, |each, _| each == name);
+    }
+
+    /// Gives all back.
+    pub(crate) fn release_all(&mut self, owner: usize) {
+        self.release_if(owner, |_, _| true);
+    }
+
+    /// Gives back what does not write.
+    pub(crate) fn release_reads(&mut self, owner: usize) {
+        let modes = self.modes.clone();
+        self.release_if(owner, |_, hold| !modes.is_write(hold.mode));
+    }
+
+    /// Holds less from now on; false if it does not hold as much.
+    pub(crate) fn downgrade(&mut self, owner: usize, name: &[u8], mode: Mode) -> bool {
+        let Some(object) = self.objects.get_mut(name) else { return false };
+        let hold = object.holds.get_mut(&owner);
+        let Some(hold) = hold.filter(|hold| self.modes.covers(hold.mode, mode)) else {
+            return false;
+        };
+        hold.mode = mode;
+        if self.flaw != Flaw::DowngradeUnseen {
+            self.advance(name);
+        }
+        true
+    }
+
+    /// Notes what is held.
+    pub(crate) fn savepoint(&mut self, owner: usize) {
+        self.people[owner].savepoint = Some(self.people[owner].marks);
+    }
+
+    /// Releases what was taken since.
+    pub(crate) fn roll_back(&mut self, owner: usize) {
+        let mark = self.people[owner].savepoint.unwrap_or(0);
+        let all = self.flaw == Flaw::NoSavepoints;
+        self.release_if(owner, |_, hold| all || hold.mark > mark);
+    }
+
+    /// Gives a child's locks to its parent; false if either waits.
+    pub(crate) fn inherit(&mut self, child: usize) -> bool {
+        let parent = self.people[child].parent.unwrap();
+        if self.waits(child) || self.waits(parent) {
+            return false;
+        }
+        let names: Vec<_> = self.objects.keys().cloned().collect();
+        for name in names {
+            let object = self.objects.get_mut(&name).unwrap();
+            let Some(mut hold) = object.holds.remove(&child) else { continue };
+            if self.flaw == Flaw::InheritLoses {
+                hold.count = 1;
+            }
+            match object.holds.get_mut(&parent) {
+                Some(theirs) => {
+                    theirs.mode = self.modes.convert(theirs.mode, hold.mode);
+                    theirs.count += hold.count;
+                }
+                None => {
+                    self.people[parent].marks += 1;
+                    let mark = self.people[parent].marks;
+                    object.holds.insert(parent, Hold { mark, ..hold });
+                }
+            }
+            self.advance(&name);
+        }
+        true
+    }
+}

@@ -1,0 +1,200 @@
+//! The lock manager beside a naive one, step by step.
+
+use latchwork_check::left::nothing_in as nothing_is_left;
+use latchwork_lockmgr::{Error, Modes, Owner, Step, Wait, berkeley, granular, postgres, shared};
+use proptest::prelude::*;
+
+#[allow(dead_code, unreachable_pub, reason = "shared by several tests")]
+use crate::naive_locks::{Naive, Outcome};
+
+const OWNERS: usize = 5;
+const NAMES: [&[u8]; 4] =
+    [b"a", b"table/17", b"a name that is longer than twenty-four bytes", &[7; 100]];
+
+#[derive(Clone, Debug)]
+enum Deed {
+    Ask(usize, usize, u8, bool),
+    Unlock(usize, usize),
+    ReleaseObject(usize, usize),
+    ReleaseAll(usize),
+    ReleaseReads(usize),
+    Cancel(usize),
+    Downgrade(usize, usize, u8),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let (owner, name) = (0..OWNERS, 0..NAMES.len());
+    let deed = prop_oneof![
+        10 => (owner.clone(), name.clone(), 0..9u8, any::<bool>())
+            .prop_map(|(o, n, m, w)| Deed::Ask(o, n, m, w)),
+        4 => (owner.clone(), name.clone()).prop_map(|(o, n)| Deed::Unlock(o, n)),
+        1 => (owner.clone(), name.clone()).prop_map(|(o, n)| Deed::ReleaseObject(o, n)),
+        1 => owner.clone().prop_map(Deed::ReleaseAll),
+        1 => owner.clone().prop_map(Deed::ReleaseReads),
+        2 => owner.clone().prop_map(Deed::Cancel),
+        1 => (owner, name, 0..9u8).prop_map(|(o, n, m)| Deed::Downgrade(o, n, m)),
+    ];
+    prop::collection::vec(deed, 1..80)
+}
+
+/// Does a deed in both, and says in what they differ.
+fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, deed: &Deed) {
+    let waits: Vec<bool> = (0..OWNERS).map(|owner| naive.waits(owner)).collect();
+    let mode_of = |m: u8| modes.each().nth(usize::from(m) % modes.len()).unwrap();
+    match *deed {
+        Deed::Ask(o, n, m, wait) => {
+            let how = if wait { Wait::Detect } else { Wait::Never };
+            let got = owners[o].request(NAMES[n], mode_of(m), how);
+            if waits[o] {
+                assert_eq!(got, Err(Error::Waiting));
+                return;
+            }
+            let expected = match naive.request(o, NAMES[n], mode_of(m), wait) {
+                Outcome::Granted => Ok(Step::Granted),
+                Outcome::Waiting => Ok(Step::Waiting),
+                Outcome::Refused => Err(Error::NotGranted),
+            };
+            assert_eq!(got, expected);
+        }
+        Deed::Cancel(o) => {
+            assert_eq!(owners[o].cancel(), Ok(waits[o]));
+            naive.cancel(o);
+        }
+        Deed::Unlock(o, _)
+        | Deed::ReleaseObject(o, _)
+        | Deed::ReleaseAll(o)
+        | Deed::ReleaseReads(o)
+        | Deed::Downgrade(o, _, _)
+            if waits[o] =>
+        {
+            assert_eq!(owners[o].release_all(), Err(Error::Waiting));
+        }
+        Deed::Unlock(o, n) => {
+            let held = naive.unlock(o, NAMES[n]);
+            let expected = if held { Ok(()) } else { Err(Error::NotHeld) };
+            assert_eq!(owners[o].unlock(NAMES[n]), expected);
+        }
+        Deed::ReleaseObject(o, n) => {
+            naive.release_object(o, NAMES[n]);
+            assert_eq!(owners[o].release_object(NAMES[n]), Ok(()));
+        }
+        Deed::ReleaseAll(o) => {
+            naive.release_all(o);
+            assert_eq!(owners[o].release_all(), Ok(()));
+        }
+        Deed::ReleaseReads(o) => {
+            naive.release_reads(o);
+            assert_eq!(owners[o].release_reads(), Ok(()));
+        }
+        Deed::Downgrade(o, n, m) => {
+            let done = naive.downgrade(o, NAMES[n], mode_of(m));
+            let expected = if done { Ok(()) } else { Err(Error::NotHeld) };
+            assert_eq!(owners[o].downgrade(NAMES[n], mode_of(m)), expected);
+        }
+    }
+    for (o, owner) in owners.iter().enumerate() {
+        let decided = owner.poll().unwrap();
+        assert_eq!(decided.is_none(), naive.waits(o), "owner {o} waits");
+        for name in NAMES {
+            assert_eq!(owner.holds(name).unwrap(), naive.holds(o, name), "owner {o} holds");
+        }
+    }
+}
+
+fn compare(modes: Modes, deeds: &[Deed]) {
+    let manager = latchwork_check::early::private(modes.clone()).unwrap();
+    let session = manager.session().unwrap();
+    let owners: Vec<Owner<'_>> = (0..OWNERS).map(|_| session.owner().unwrap()).collect();
+    let mut naive = Naive::new(modes.clone());
+    for deed in deeds {
+        step(&owners, &mut naive, &modes, deed);
+    }
+    drop(owners);
+    nothing_is_left(&session);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn as_the_naive_one_granular(deeds in deeds()) {
+        compare(granular::modes(), &deeds);
+    }
+
+    #[test]
+    fn as_the_naive_one_berkeley(deeds in deeds()) {
+        compare(berkeley::modes(), &deeds);
+    }
+
+    #[test]
+    fn as_the_naive_one_postgres(deeds in deeds()) {
+        compare(postgres::modes(), &deeds);
+    }
+
+    #[test]
+    fn as_the_naive_one_shared(deeds in deeds()) {
+        compare(shared::modes(), &deeds);
+    }
+}
+
+#[test]
+fn the_comparison_can_fail() {
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let owners: Vec<Owner<'_>> = (0..OWNERS).map(|_| session.owner().unwrap()).collect();
+    // A specification in which nothing conflicts.
+    let spec = latchwork_lockmgr::ModesSpec {
+        names: &["S", "X"],
+        conflicts: &[0; 4],
+        convert: None,
+        weak: 0,
+        writes: 2,
+    };
+    let mut naive = Naive::new(Modes::new(&spec).unwrap());
+    let deeds = [Deed::Ask(0, 0, 1, true), Deed::Ask(1, 0, 1, true)];
+    let differs = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        deeds.iter().for_each(|deed| step(&owners, &mut naive, manager.modes(), deed));
+    }));
+    assert!(differs.is_err());
+}
+
+/// What is held in the table, from when its bias was closed, and again in the owner's memory, is
+/// one lock: it is counted once, and converted as one.
+#[test]
+fn a_lock_that_is_in_two_places() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    other.lock(b"x", granular::S).unwrap();
+    owner.lock(b"x", granular::IS).unwrap();
+    other.unlock(b"x").unwrap();
+    // Weak requests that find the bias closed open it again.
+    for _ in 0..40 {
+        other.lock(b"x", granular::IS).unwrap();
+        other.unlock(b"x").unwrap();
+    }
+    let before = session.stats().weak;
+    owner.lock(b"x", granular::IS).unwrap();
+    assert_eq!(session.stats().weak, before + 1, "the bias is open");
+    assert_eq!(owner.held(), Ok(1));
+    assert_eq!(owner.holds(b"x"), Ok(Some((granular::IS, 2))));
+    owner.convert(b"x", granular::IX, Wait::Never).unwrap();
+    assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 2))));
+    assert_eq!(other.try_lock(b"x", granular::S), Err(Error::NotGranted));
+    owner.unlock(b"x").unwrap();
+    owner.unlock(b"x").unwrap();
+    assert_eq!(owner.held(), Ok(0));
+    other.try_lock(b"x", granular::S).unwrap();
+}
+
+/// An owner finds the page of the one who had its slot before, and takes its first weak lock there.
+#[test]
+fn a_page_is_found_by_the_next_owner() {
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    for turn in 1..4u64 {
+        let owner = session.owner().unwrap();
+        owner.lock(b"x", shared::S).unwrap();
+        assert_eq!(session.stats().weak, turn);
+    }
+}

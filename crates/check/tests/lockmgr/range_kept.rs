@@ -1,0 +1,112 @@
+//! Ranges where strong locks are kept at once, after a while, or never: they end with their owner.
+
+use latchwork_check::left;
+use latchwork_lockmgr::{
+    Error, KeyRange, Manager, Options, Owner, RangeKind, Step, Wait, granular, shared,
+};
+use latchwork_machine::Native;
+use latchwork_region::Region;
+
+use RangeKind::{Gap, Insert, ReadNext, WriteNext};
+
+/// Never, at once, at the second time, never in practice.
+const AFTER: [u32; 4] = [0, 1, 2, u32::MAX];
+
+fn manager(keep_after: u32) -> Manager {
+    let region = Region::<Native>::private(&latchwork_region::Options::default()).unwrap();
+    let options = Options { keep_after, ..latchwork_check::early::early() };
+    Manager::new(region, granular::modes(), options).unwrap()
+}
+
+fn take(owner: &Owner<'_>, key: &[u8], kind: RangeKind) -> Result<(), Error> {
+    owner.lock_range(b"orders", KeyRange::key(key), kind, Wait::Never)
+}
+
+/// Each way in which a range may end, with what remains to be released elsewhere.
+#[test]
+fn a_range_ends_however_its_owner_ends_it() {
+    type End = fn(&Owner<'_>);
+    let ends: [(&str, End); 5] = [
+        ("unlock", |owner| {
+            for kind in [WriteNext, ReadNext] {
+                owner.unlock_range(b"orders", KeyRange::key(b"k"), kind).unwrap();
+            }
+        }),
+        ("release_all", |owner| owner.release_all().unwrap()),
+        ("release_reads", |owner| {
+            owner.release_reads().unwrap();
+            let kept = owner.holds_range(b"orders", KeyRange::key(b"k"), WriteNext).unwrap();
+            assert_eq!(kept, Some(1), "a range that writes was released with those that read");
+            owner.unlock_range(b"orders", KeyRange::key(b"k"), WriteNext).unwrap();
+        }),
+        ("inherit", |owner| {
+            let child = owner.child().unwrap();
+            take(&child, b"child", Gap).unwrap();
+            child.inherit().unwrap();
+            drop(child);
+            assert_eq!(owner.holds_range(b"orders", KeyRange::key(b"child"), Gap), Ok(Some(1)));
+            owner.release_all().unwrap();
+        }),
+        ("drop", |_| {}),
+    ];
+    for after in AFTER {
+        let manager = manager(after);
+        let session = manager.session().unwrap();
+        for (what, end) in ends {
+            for round in 0..4 {
+                let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+                take(&owner, b"k", WriteNext).unwrap();
+                take(&owner, b"k", ReadNext).unwrap();
+                assert_eq!(take(&other, b"k", Insert), Err(Error::NotGranted));
+                end(&owner);
+                let owner = Some(owner).filter(|_| what != "drop");
+                let free = take(&other, b"k", Insert).and(take(&other, b"child", Insert));
+                assert_eq!(free, Ok(()), "after {what}, round {round}, kept after {after}");
+                drop((owner, other));
+                left::nothing_in(&session);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_savepoint_ends_the_ranges_behind_it() {
+    for after in AFTER {
+        let manager = manager(after);
+        let session = manager.session().unwrap();
+        let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+        take(&owner, b"a", WriteNext).unwrap();
+        let savepoint = owner.savepoint().unwrap();
+        take(&owner, b"b", WriteNext).unwrap();
+        owner.roll_back_to(savepoint).unwrap();
+        assert_eq!(take(&other, b"b", Insert), Ok(()), "kept after {after}");
+        assert_eq!(take(&other, b"a", Insert), Err(Error::NotGranted), "kept after {after}");
+        drop((owner, other));
+        left::nothing_in(&session);
+    }
+}
+
+/// Who waits for a range asks for its ticket, again and again: it is kept for nobody.
+#[test]
+fn a_ticket_that_is_waited_for_is_kept_for_nobody() {
+    for modes in [granular::modes, shared::modes] {
+        for after in AFTER {
+            let region = Region::<Native>::private(&latchwork_region::Options::default()).unwrap();
+            let options = Options { keep_after: after, ..latchwork_check::early::early() };
+            let manager = Manager::new(region, modes(), options).unwrap();
+            let session = manager.session().unwrap();
+            for _ in 0..4 {
+                let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
+                take(&a, b"k", WriteNext).unwrap();
+                let key = KeyRange::key(b"k");
+                let wish = b.request_range(b"orders", key, WriteNext, Wait::Detect).unwrap();
+                assert_eq!(wish.step(), Step::Waiting);
+                drop(a);
+                assert_eq!(wish.poll(), Ok(Some(Ok(()))), "kept after {after}");
+                drop(wish);
+                drop(b);
+                left::nothing_in(&session);
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! That `View::verify` looks at ranges, and finds what is wrong with them.
+
+use latchwork_check::left;
+use latchwork_check::random::Random;
+use latchwork_lockmgr::{KeyRange, Manager, Modes, Owner, RangeKind, Step, View, Wait, granular};
+use latchwork_machine::Native;
+use latchwork_region::Region;
+
+use RangeKind::{Gap, Insert, ReadNext, WriteNext};
+
+const CLAIMS: usize = 40;
+/// Where a claim's fields lie before its keys, in bytes.
+const KEYS_AT: usize = 56;
+const FIELDS: [&str; 12] = [
+    "next", "prev", "left", "right", "top", "within", "space", "owner", "what", "count", "lengths",
+    "tier",
+];
+
+fn key(number: usize) -> [u8; 8] {
+    let mut key = *b"key.0000";
+    key[4..].copy_from_slice(format!("{number:04}").as_bytes());
+    key
+}
+
+/// Ranges of two owners and a child, one wish among them; and a keyspace of the second's.
+fn image(modes: &Modes) -> Vec<u8> {
+    let options = latchwork_region::Options {
+        processes: 2,
+        threads: 4,
+        waiters: 1,
+        limit: 6 << 20,
+        ..Default::default()
+    };
+    let region = Region::<Native>::heap(&options).unwrap();
+    let manager = Manager::new(region, modes.clone(), latchwork_check::early::early()).unwrap();
+    let session = manager.session().unwrap();
+    let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
+    let child = a.child().unwrap();
+    let take = |owner: &Owner<'_>, from: usize, to: usize, kind| {
+        let (from, to) = (key(from), key(to));
+        owner.lock_range(b"keys", KeyRange::half_open(&from, &to), kind, Wait::Never).unwrap();
+    };
+    for at in 0..CLAIMS - 2 {
+        let kind = [Gap, ReadNext][at % 2];
+        // Some reach far, so that the tree has something to say of ends.
+        take(if at % 3 == 0 { &b } else { &a }, at * 2, at * 2 + 1 + at % 5 * 3, kind);
+    }
+    take(&child, 500, 510, WriteNext);
+    b.lock_range(b"others", KeyRange::all(), WriteNext, Wait::Never).unwrap();
+    let (from, to) = (key(505), key(506));
+    let range = KeyRange::half_open(&from, &to);
+    let wish = b.request_range(b"keys", range, Insert, Wait::Detect).unwrap();
+    assert_eq!(wish.step(), Step::Waiting);
+    let image = manager.region().image().unwrap();
+    drop((wish, child));
+    drop((a, b));
+    left::nothing_in(&session);
+    image
+}
+
+/// Flaws that are found; none if the region is refused.
+fn flaws(image: &[u8], modes: &Modes) -> Option<Vec<String>> {
+    let view = View::new(Region::<Native>::from_image(image).ok()?).ok()??;
+    let said = view.verify(Some(modes)).ok()?;
+    // The same without knowing the modes.
+    view.verify(None).ok()?;
+    Some(said.flaws)
+}
+
+/// Where claims begin: their first key tells.
+fn claims(image: &[u8]) -> Vec<usize> {
+    let mut found = Vec::new();
+    for at in (64..image.len() - 8).step_by(8) {
+        let mut word: [u8; 8] = image[at..at + 8].try_into().unwrap();
+        // Keys are kept with the first byte as the highest of a word.
+        word.reverse();
+        let length = u32::from_ne_bytes(image[(at - 16) & !3..][..4].try_into().unwrap());
+        if word.starts_with(b"key.") && length == 8 << 16 | 8 {
+            found.push(at - KEYS_AT);
+        }
+    }
+    found
+}
+
+fn field(image: &[u8], claim: usize, field: usize) -> u32 {
+    u32::from_ne_bytes(image[claim + field * 4..][..4].try_into().unwrap())
+}
+
+#[test]
+fn what_is_sound_is_called_so() {
+    let modes = granular::modes();
+    let image = image(&modes);
+    let view = View::new(Region::<Native>::from_image(&image).unwrap()).unwrap().unwrap();
+    let said = view.verify(Some(&modes)).unwrap();
+    assert!(said.flaws.is_empty(), "{:?}", said.flaws);
+    assert_eq!(said.ranges, CLAIMS as u64 + 1);
+    assert_eq!(claims(&image).len(), CLAIMS);
+}
+
+#[test]
+fn each_field_that_is_wrong_is_found() {
+    let modes = granular::modes();
+    let whole = image(&modes);
+    let claims = claims(&whole);
+    // A claim of a value that is another's, in each field by itself.
+    let mut missed = Vec::new();
+    let mut tried = 0;
+    for (which, name) in FIELDS.iter().enumerate() {
+        for (n, at) in claims.iter().enumerate().skip(which).step_by(12) {
+            let now = field(&whole, *at, which);
+            let other = field(&whole, claims[(n + 7) % claims.len()], which);
+            for value in [0, other, now ^ 1, now.wrapping_add(64), u32::MAX] {
+                if value == now {
+                    continue;
+                }
+                let mut bytes = whole.clone();
+                bytes[at + which * 4..][..4].copy_from_slice(&value.to_ne_bytes());
+                tried += 1;
+                if flaws(&bytes, &modes).is_some_and(|flaws| flaws.is_empty()) {
+                    missed.push((*name, n, now, value));
+                }
+            }
+        }
+    }
+    // What cannot be told from what could be: how often a range was taken; a claim with as late an
+    // end as the one that is named; keys of other lengths, and a wish that is held.
+    let told = |name: &str| !matches!(name, "count" | "top" | "lengths" | "what");
+    let wrong: Vec<_> = missed.iter().filter(|(name, ..)| told(name)).collect();
+    println!("{} of {tried} changes were found", tried - missed.len());
+    assert!(wrong.is_empty(), "missed: {wrong:?}");
+    for name in ["top", "lengths", "what"] {
+        let count = missed.iter().filter(|(other, ..)| *other == name).count();
+        assert!(count < claims.len() / 12 * 3, "{name}: missed {count}");
+    }
+}
+
+#[test]
+fn a_checker_that_does_not_look_at_ranges_finds_less() {
+    // The control: with the root of keyspaces away nobody looks at claims, and the same damage
+    // goes unseen.
+    let modes = granular::modes();
+    let whole = image(&modes);
+    let at = claims(&whole)[5];
+    let mut bytes = whole.clone();
+    bytes[at + 8..at + 12].fill(0xff);
+    assert!(!flaws(&bytes, &modes).unwrap().is_empty());
+    let region = Region::<Native>::from_image(&bytes).unwrap();
+    let before: Vec<u64> = (0..latchwork_region::ROOTS).map(|n| root(&region, n)).collect();
+    let blind = (0..before.len()).filter(|n| before[*n] != 0).any(|n| {
+        let word = region.root(n).unwrap();
+        word.store(0, core::sync::atomic::Ordering::Relaxed);
+        let said = View::new(region.clone()).ok().flatten().and_then(|v| v.verify(None).ok());
+        word.store(before[n], core::sync::atomic::Ordering::Relaxed);
+        said.is_some_and(|said| said.flaws.is_empty() && said.ranges == 0)
+    });
+    assert!(blind, "the flaw was found by something else");
+}
+
+fn root(region: &Region, number: usize) -> u64 {
+    region.root(number).unwrap().load(core::sync::atomic::Ordering::Relaxed)
+}
+
+#[test]
+fn damage_is_survived() {
+    let modes = granular::modes();
+    let whole = image(&modes);
+    let claims = claims(&whole);
+    let mut dice = Random(0x9e37_79b9_7f4a_7c15);
+    let mut roll = |below| dice.roll(below);
+    let (mut found, rounds) = (0, 250);
+    for _ in 0..rounds {
+        let mut bytes = whole.clone();
+        for _ in 0..=roll(4) {
+            let at = claims[roll(claims.len())] + roll(18) * 4;
+            match roll(4) {
+                // Another claim's word, of the same kind or not: rings, trees that share branches.
+                0 | 1 => {
+                    let from = claims[roll(claims.len())] + roll(6) * 4;
+                    bytes.copy_within(from..from + 4, at);
+                }
+                2 => bytes[at + roll(4)] ^= 1 << roll(8),
+                _ => bytes[at..at + 4].copy_from_slice(&(roll(1 << 17) as u32).to_ne_bytes()),
+            }
+        }
+        found += usize::from(flaws(&bytes, &modes).is_none_or(|flaws| !flaws.is_empty()));
+    }
+    println!("{found} of {rounds} images were found wrong");
+    assert!(found > rounds / 2);
+}

@@ -1,0 +1,425 @@
+//! The whole of an owner's calls beside a model, step by step: families, savepoints, batches, the
+//! kinds of waiting, deadlocks. (`naive.rs` compares the core of it, in more modes.)
+
+use std::collections::BTreeSet;
+
+use latchwork_lockmgr::{
+    BatchError, Child, Deed as Batched, Error, Manager, Mode, Modes, Options, Owner, OwnerOptions,
+    Reason, Session, Step, Wait, berkeley, granular, postgres, shared,
+};
+use latchwork_region::Region;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRunner};
+
+#[allow(unreachable_pub, reason = "a module of this test")]
+use crate::model::{Flaw, How, Model, Outcome};
+
+/// Ages and parents: three strangers in two sessions, two children and a grandchild of the first.
+const PEOPLE: [(u64, Option<usize>); 6] =
+    [(1, None), (2, None), (3, None), (1, Some(0)), (1, Some(3)), (1, Some(0))];
+const NAMES: [&[u8]; 4] = [b"a", b"a name of 31 bytes, neither more", &[7; 90], &[8; 900]];
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Ask(usize, usize, u8, How),
+    Convert(usize, usize, u8),
+    Any(usize, u8),
+    Unlock(usize, usize),
+    ReleaseObject(usize, usize),
+    ReleaseAll(usize),
+    ReleaseReads(usize),
+    Cancel(usize),
+    Downgrade(usize, usize, u8),
+    Savepoint(usize),
+    RollBack(usize),
+    Inherit(usize),
+    Kill(usize),
+    Batch(usize, usize, usize, u8),
+    Detect,
+    Wrong(usize),
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let (owner, name, mode) = (0..PEOPLE.len(), 0..NAMES.len(), 0..9u8);
+    let how = prop_oneof![
+        6 => Just(How::Long),
+        3 => Just(How::Never),
+        2 => Just(How::Die),
+        1 => Just(How::Wound),
+    ];
+    let object = || (owner.clone(), name.clone());
+    prop_oneof![
+        40 => (owner.clone(), name.clone(), mode.clone(), how)
+            .prop_map(|(o, n, m, h)| Deed::Ask(o, n, m, h)),
+        3 => (object(), mode.clone()).prop_map(|((o, n), m)| Deed::Convert(o, n, m)),
+        2 => (owner.clone(), mode.clone()).prop_map(|(o, m)| Deed::Any(o, m)),
+        12 => object().prop_map(|(o, n)| Deed::Unlock(o, n)),
+        3 => object().prop_map(|(o, n)| Deed::ReleaseObject(o, n)),
+        3 => owner.clone().prop_map(Deed::ReleaseAll),
+        2 => owner.clone().prop_map(Deed::ReleaseReads),
+        6 => owner.clone().prop_map(Deed::Cancel),
+        5 => (object(), mode.clone()).prop_map(|((o, n), m)| Deed::Downgrade(o, n, m)),
+        3 => owner.clone().prop_map(Deed::Savepoint),
+        3 => owner.clone().prop_map(Deed::RollBack),
+        4 => (3..6usize).prop_map(Deed::Inherit),
+        1 => owner.clone().prop_map(Deed::Kill),
+        3 => (object(), name, mode).prop_map(|((o, n), k, m)| Deed::Batch(o, n, k, m)),
+        4 => Just(Deed::Detect),
+        1 => owner.prop_map(Deed::Wrong),
+    ]
+}
+
+/// Says that the two differ, unless they do not.
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, real: T, model: T) -> Result<(), String> {
+    if real == model { Ok(()) } else { Err(format!("{what}: it is {real:?}, not {model:?}")) }
+}
+
+/// The lock manager and the model.
+struct Pair<'a> {
+    sessions: [&'a Session; 2],
+    owners: [&'a Owner<'a>; 6],
+    children: [&'a Child<'a, 'a>; 3],
+    model: Model,
+}
+
+impl Pair<'_> {
+    /// What the model's outcome is as the manager says it. Of several that one may have died of,
+    /// the one that it names.
+    fn said(&self, outcome: Outcome, real: &Result<Step, Error>) -> Result<Step, Error> {
+        match outcome {
+            Outcome::Granted => Ok(Step::Granted),
+            Outcome::Waiting => Ok(Step::Waiting),
+            Outcome::Refused => Err(Error::NotGranted),
+            Outcome::Busy => Err(Error::Waiting),
+            Outcome::Doomed(why) => Err(Error::Doomed(why)),
+            Outcome::Died(older) => {
+                let mut ids = older.iter().map(|who| Error::Died(self.owners[*who].id()));
+                let named = ids.find(|error| real.as_ref().err() == Some(error));
+                Err(named.unwrap_or_else(|| Error::Died(self.owners[*older.first().unwrap()].id())))
+            }
+        }
+    }
+
+    fn mode(&self, number: u8) -> Mode {
+        let modes = self.sessions[0].manager().modes();
+        modes.each().nth(usize::from(number) % modes.len()).unwrap()
+    }
+
+    /// A deed that is refused while the owner waits, and if the model says that it is not held.
+    fn calm(
+        &mut self,
+        owner: usize,
+        real: Result<(), Error>,
+        model: impl FnOnce(&mut Model) -> bool,
+    ) -> Result<(), String> {
+        let expected = match self.model.waits(owner) {
+            true => Err(Error::Waiting),
+            false if model(&mut self.model) => Ok(()),
+            false => Err(Error::NotHeld),
+        };
+        same("outcome", real, expected)
+    }
+
+    /// Does it in both. False if they cannot be compared from now on.
+    fn step(&mut self, deed: Deed) -> Result<bool, String> {
+        let owners = self.owners;
+        match deed {
+            Deed::Ask(o, n, m, how) => {
+                let wait = match how {
+                    How::Long => Wait::Detect,
+                    How::Never => Wait::Never,
+                    How::Die => Wait::Die,
+                    How::Wound => Wait::Wound,
+                };
+                let mode = self.mode(m);
+                let real = owners[o].request(NAMES[n], mode, wait);
+                let model = self.model.request(o, NAMES[n], mode, how);
+                let expected = self.said(model, &real);
+                same("request", real, expected)?;
+                return Ok(!self.model.unsure);
+            }
+            Deed::Convert(o, n, m) => {
+                let mode = self.mode(m);
+                let real = owners[o].convert(NAMES[n], mode, Wait::Never).map(|()| Step::Granted);
+                if self.model.holds(o, NAMES[n]).is_none() {
+                    same("convert", real, Err(Error::NotHeld))?;
+                } else {
+                    let model = self.model.request(o, NAMES[n], mode, How::Never);
+                    if model == Outcome::Granted {
+                        self.model.unlock(o, NAMES[n]);
+                    }
+                    let expected = self.said(model, &real);
+                    same("convert", real, expected)?;
+                }
+            }
+            Deed::Any(o, m) => {
+                let mode = self.mode(m);
+                let real = owners[o].lock_any(NAMES, mode);
+                let mut expected = Ok(None);
+                for (at, name) in NAMES.iter().enumerate() {
+                    match self.model.request(o, name, mode, How::Never) {
+                        Outcome::Granted => expected = Ok(Some(at)),
+                        Outcome::Refused => continue,
+                        outcome => expected = self.said(outcome, &Ok(Step::Granted)).map(|_| None),
+                    }
+                    break;
+                }
+                same("any", real, expected)?;
+            }
+            Deed::Unlock(o, n) => {
+                let real = owners[o].unlock(NAMES[n]);
+                self.calm(o, real, |model| model.unlock(o, NAMES[n]))?;
+            }
+            Deed::ReleaseObject(o, n) => {
+                let real = owners[o].release_object(NAMES[n]);
+                self.calm(o, real, |model| {
+                    model.release_object(o, NAMES[n]);
+                    true
+                })?;
+            }
+            Deed::ReleaseAll(o) => {
+                let real = owners[o].release_all();
+                self.calm(o, real, |model| {
+                    model.release_all(o);
+                    true
+                })?;
+            }
+            Deed::ReleaseReads(o) => {
+                let real = owners[o].release_reads();
+                self.calm(o, real, |model| {
+                    model.release_reads(o);
+                    true
+                })?;
+            }
+            Deed::Cancel(o) => {
+                same("cancel", owners[o].cancel(), Ok(self.model.waits(o)))?;
+                self.model.cancel(o);
+            }
+            Deed::Downgrade(o, n, m) => {
+                let mode = self.mode(m);
+                let real = owners[o].downgrade(NAMES[n], mode);
+                self.calm(o, real, |model| model.downgrade(o, NAMES[n], mode))?;
+            }
+            Deed::Savepoint(_) | Deed::RollBack(_) => unreachable!("done by the caller"),
+            Deed::Inherit(o) => {
+                let done = self.model.inherit(o);
+                let expected = if done { Ok(()) } else { Err(Error::Waiting) };
+                same("inherit", self.children[o - 3].inherit(), expected)?;
+            }
+            Deed::Kill(o) => {
+                same("kill", self.sessions[o % 2].kill(owners[o].id()), Ok(()))?;
+                self.model.doom(o, Reason::Killed);
+            }
+            Deed::Batch(o, n, k, m) => self.batch(o, NAMES[n], NAMES[k], m)?,
+            Deed::Detect => return self.detect(),
+            Deed::Wrong(o) => {
+                let no_mode = Mode::new(16);
+                let other = owners[(o + 1) % owners.len()].savepoint().unwrap();
+                let free = !self.model.waits(o);
+                let asked = owners[o].request(b"a", no_mode, Wait::Never);
+                let named = owners[o].request(&[1; 4001], self.mode(0), Wait::Never);
+                if free && !matches!(asked, Err(Error::Doomed(_))) {
+                    same("mode", asked, Err(Error::Mode(no_mode)))?;
+                    same("name", named, Err(Error::Name(4001)))?;
+                }
+                same("savepoint", owners[o].roll_back_to(other), Err(Error::Family))?;
+                if free {
+                    same("name", owners[o].unlock(b""), Err(Error::Name(0)))?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Two locks, one of them given back, what reads released; up to the first that fails.
+    fn batch(&mut self, o: usize, first: &[u8], second: &[u8], m: u8) -> Result<(), String> {
+        let mode = self.mode(m);
+        let real = self.owners[o].batch(&[
+            Batched::Lock(first, mode, Wait::Never),
+            Batched::Lock(second, mode, Wait::Never),
+            Batched::Unlock(first),
+            Batched::ReleaseReads,
+            Batched::ReleaseObject(second),
+        ]);
+        let mut expected = Ok(());
+        for (done, name) in [first, second].into_iter().enumerate() {
+            let outcome = self.model.request(o, name, mode, How::Never);
+            let said = self.said(outcome, &Ok(Step::Granted));
+            if let Err(error) = said {
+                expected = Err(BatchError { done, error });
+                break;
+            }
+        }
+        if expected.is_ok() {
+            self.model.unlock(o, first);
+            self.model.release_reads(o);
+            self.model.release_object(o, second);
+        }
+        same("batch", real, expected)
+    }
+
+    /// Exactly those who wait for themselves are in danger, and no ring is left.
+    fn detect(&mut self) -> Result<bool, String> {
+        let danger = self.model.in_cycles();
+        let before: Vec<_> = (0..PEOPLE.len()).map(|who| self.model.waits_for(who)).collect();
+        let softened = self.sessions[0].stats().softened;
+        let found = self.sessions[0].detect().map_err(|error| error.to_string())?;
+        let softened = self.sessions[0].stats().softened != softened;
+        let mut victims = BTreeSet::new();
+        for who in danger.clone() {
+            let Some(Err(Error::Deadlock(cycle))) = self.owners[who].poll().unwrap() else {
+                continue;
+            };
+            same("the victim begins its cycle", cycle[0].owner, self.owners[who].id())?;
+            let who_is = |id| self.owners.iter().position(|owner| owner.id() == id).unwrap();
+            let cycle: Vec<usize> = cycle.iter().map(|link| who_is(link.owner)).collect();
+            for (at, from) in cycle.iter().enumerate() {
+                let to = cycle[(at + 1) % cycle.len()];
+                if !softened && !before[*from].contains(&to) {
+                    return Err(format!("{from} does not wait for {to} in {cycle:?}"));
+                }
+            }
+            victims.insert(who);
+        }
+        same("victims", victims.len(), found)?;
+        same("rings were there", found != 0 || softened, !danger.is_empty())?;
+        if softened {
+            // Who stands where is another's choice now.
+            return Ok(false);
+        }
+        for who in &victims {
+            self.model.refuse(*who);
+            self.model.ended(*who);
+        }
+        same("rings are left", self.model.in_cycles(), BTreeSet::new())?;
+        Ok(true)
+    }
+
+    /// Who waits, how waits ended, who holds what.
+    fn agree(&mut self) -> Result<(), String> {
+        for (o, owner) in self.owners.iter().enumerate() {
+            let ended = match self.model.waits(o) {
+                true => None,
+                false => Some(self.model.ended(o).unwrap_or(Ok(())).map_err(Error::Doomed)),
+            };
+            same(&format!("poll of {o}"), owner.poll(), Ok(ended))?;
+            for name in NAMES {
+                let what = format!("{o} holds {:?}", &name[..1]);
+                same(&what, owner.holds(name), Ok(self.model.holds(o, name)))?;
+            }
+            // What it waits for counts, too.
+            let pending = usize::from(self.model.waits_for_new(o));
+            let held = owner.held().map(|held| held - pending);
+            same(&format!("count of {o}"), held, Ok(self.model.held(o)))?;
+        }
+        Ok(())
+    }
+}
+
+fn compare(modes: &Modes, weak: bool, deeds: &[Deed], flaw: Flaw) -> Result<(), String> {
+    let region = Region::private(&latchwork_region::Options::default()).unwrap();
+    let options = Options { weak, ..latchwork_check::early::early() };
+    let manager = Manager::new(region, modes.clone(), options).unwrap();
+    let sessions = [&manager.session().unwrap(), &manager.session().unwrap()];
+    let aged = |session: usize, age| {
+        let options = OwnerOptions { age: Some(age), ..OwnerOptions::default() };
+        sessions[session].owner_with(&options).unwrap()
+    };
+    {
+        let (a, b, c) = (aged(0, 1), aged(0, 2), aged(1, 3));
+        // In the order of their numbers, for of two of one age the one with the lower is older.
+        let d = a.child().unwrap();
+        let e = d.child().unwrap();
+        let f = a.child().unwrap();
+        let owners: [&Owner<'_>; 6] = [&a, &b, &c, &d, &e, &f];
+        let model = Model::new(modes.clone(), &PEOPLE, flaw);
+        let mut pair = Pair { sessions, owners, children: [&d, &e, &f], model };
+        let mut points = owners.map(|owner| owner.savepoint().unwrap());
+        for (at, deed) in deeds.iter().enumerate() {
+            let told = |error| format!("deed {at}, {deed:?}: {error}");
+            match *deed {
+                Deed::Savepoint(o) => {
+                    points[o] = owners[o].savepoint().unwrap();
+                    pair.model.savepoint(o);
+                }
+                Deed::RollBack(o) => {
+                    let real = owners[o].roll_back_to(points[o]);
+                    pair.calm(o, real, |model| {
+                        model.roll_back(o);
+                        true
+                    })
+                    .map_err(told)?;
+                }
+                deed => {
+                    if !pair.step(deed).map_err(told)? {
+                        break;
+                    }
+                }
+            }
+            pair.agree().map_err(told)?;
+        }
+    }
+    let totals = sessions[0].totals().unwrap();
+    let left = (totals.objects, totals.requests, totals.weak, totals.owners);
+    same("left", left, (0, 0, 0, 0))?;
+    same("sound", manager.region().audit().unwrap().is_sound(), true)
+}
+
+/// Random deeds; the fewest that differ, and how.
+fn search(modes: &Modes, weak: bool, cases: u32, flaw: Flaw) -> Result<(), String> {
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let seed = proptest::test_runner::RngAlgorithm::ChaCha;
+    let rng = proptest::test_runner::TestRng::deterministic_rng(seed);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let deeds = prop::collection::vec(deed(), 1..120);
+    let end =
+        runner.run(&deeds, |deeds| compare(modes, weak, &deeds, flaw).map_err(TestCaseError::fail));
+    match end {
+        Ok(()) => Ok(()),
+        Err(TestError::Fail(why, deeds)) => Err(format!("{why}\n{deeds:#?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn as_the_model_granular() {
+    search(&granular::modes(), true, 600, Flaw::None).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn as_the_model_granular_nothing_weak() {
+    search(&granular::modes(), false, 600, Flaw::None).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn as_the_model_shared() {
+    search(&shared::modes(), true, 600, Flaw::None).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn as_the_model_berkeley() {
+    search(&berkeley::modes(), true, 400, Flaw::None).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn as_the_model_postgres() {
+    search(&postgres::modes(), true, 400, Flaw::None).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+#[ignore = "long"]
+fn as_the_model_for_long() {
+    for modes in [granular::modes(), shared::modes(), berkeley::modes(), postgres::modes()] {
+        for weak in [true, false] {
+            search(&modes, weak, 20_000, Flaw::None).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+#[test]
+fn a_model_with_a_flaw_is_noticed() {
+    for flaw in Flaw::ALL {
+        let end = search(&granular::modes(), true, 600, flaw);
+        assert!(end.is_err(), "{flaw:?} is not noticed");
+    }
+}

@@ -1,0 +1,304 @@
+//! Processes that die at every named step, and at random, while others go on.
+//!
+//! The test starts itself again as children that share a region; a child kills itself at the
+//! step that it was told, or its parent kills it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use latchwork_check::random::Random;
+use latchwork_lockmgr::{Error, Manager, Mode, Options, Owner, granular};
+use latchwork_machine::Shared;
+
+use crate::deaths::{self, FOR_EVER, Peers, Steps, Stop};
+
+/// The processes that run this file's `child`.
+const PEERS: Peers = Peers(module_path!());
+
+fn open(path: &Path) -> Manager<Shared> {
+    Manager::new(deaths::region(path), granular::modes(), keeping()).unwrap()
+}
+
+/// So that what `come_back` locks is soon kept for it.
+fn keeping() -> Options {
+    Options { keep_after: 2, ..latchwork_check::early::early() }
+}
+
+/// Does a bit of everything, in every mode, on few names.
+fn work(manager: &Manager<Shared>, seed: u64, rounds: u64) {
+    let session = manager.session().unwrap();
+    let mut random = Random(seed | 1);
+    let modes: Vec<Mode> = session.manager().modes().each().collect();
+    for _ in 0..rounds {
+        let owner = session.owner().unwrap();
+        for _ in 0..1 + random.below(6) {
+            let many = random.below(4) == 0;
+            let name = random.below(if many { 100_000 } else { 5 }).to_le_bytes();
+            let mode = if random.below(2) == 0 {
+                modes[random.below(2) as usize]
+            } else {
+                modes[random.below(6) as usize]
+            };
+            match owner.lock_timeout(&name, mode, Duration::from_millis(20)) {
+                Ok(()) => {}
+                Err(Error::TimedOut | Error::Deadlock(_) | Error::Doomed(_)) => break,
+                Err(error) => panic!("a survivor got: {error}"),
+            }
+            if random.below(8) == 0 {
+                let _ = owner.downgrade(&name, granular::IS);
+            }
+            if random.below(4) == 0 {
+                owner.unlock(&name).unwrap();
+            }
+        }
+        if !come_back(&owner, &mut random) {
+            continue;
+        }
+        owner.release_all().unwrap();
+    }
+}
+
+/// Locks one name again and again, as one does for whom it is kept.
+fn come_back(owner: &Owner<'_, Shared>, random: &mut Random) -> bool {
+    for name in [random.below(5), 200_000 + random.below(40)] {
+        for _ in 0..random.below(5) {
+            match owner.lock_timeout(&name.to_le_bytes(), granular::X, Duration::from_millis(20)) {
+                Ok(()) => owner.unlock(&name.to_le_bytes()).unwrap(),
+                Err(Error::TimedOut | Error::Deadlock(_) | Error::Doomed(_)) => return false,
+                Err(error) => panic!("a survivor got: {error}"),
+            }
+        }
+    }
+    true
+}
+
+/// What a child does: the environment says so. Does nothing in the parent.
+#[test]
+fn child() {
+    let Some(told) = deaths::told() else { return };
+    let manager = open(&told.path);
+    let bulk = std::env::var("LOCKMGR_BULK").is_ok();
+    deaths::die_at(&told.step, told.nth);
+    manager.session().unwrap().sweep().unwrap();
+    if bulk {
+        take_many(&manager);
+    }
+    work(&manager, told.seed, told.rounds);
+}
+
+/// Takes so many locks that the tables of most of the 16,352 partitions grow.
+fn take_many(manager: &Manager<Shared>) {
+    let session = manager.session().unwrap();
+    for names in [500_000u64, 50_000] {
+        let owner = session.owner().unwrap();
+        for name in 0..names {
+            owner.lock(&(name + 1_000_000).to_le_bytes(), granular::X).unwrap();
+        }
+        owner.release_all().unwrap();
+    }
+}
+
+/// After all the others have gone: nothing is held, all names can be had, no cell is lost.
+fn all_is_well(manager: &Manager<Shared>, what: &str) {
+    let session = manager.session().unwrap();
+    session.sweep().unwrap();
+    let totals = session.totals().unwrap();
+    let left = (totals.objects, totals.requests, totals.weak, totals.owners, totals.orphans);
+    assert_eq!(left, (0, 0, 0, 0, 0), "{what}: {:?}", session.snapshot());
+    let owner = session.owner().unwrap();
+    for name in 0..5u64 {
+        owner.try_lock(&name.to_le_bytes(), granular::X).unwrap();
+    }
+    drop(owner);
+    drop(session);
+    let audit = manager.region().audit().unwrap();
+    assert!(audit.is_sound(), "{what}: {audit:?}");
+}
+
+/// Steps that this workload comes to, in one process.
+fn steps() -> Vec<&'static str> {
+    let path = PEERS.fresh("steps");
+    let manager = open(&path);
+    let steps = Steps::default();
+    std::thread::scope(|scope| {
+        for seed in 1..4 {
+            let (manager, steps) = (&manager, &steps);
+            scope.spawn(move || {
+                steps.count_mine();
+                work(manager, seed, 2000);
+            });
+        }
+    });
+    let _ = std::fs::remove_file(&path);
+    steps.seen().into_iter().filter(|(_, count)| *count > 20).map(|(name, _)| name).collect()
+}
+
+/// Lets a child come to a step and die there, while the parent and a peer work.
+fn killed_at(step: &str, nth: u32, seed: u64) {
+    let path = PEERS.fresh("every");
+    let manager = open(&path);
+    PEERS.killed_beside(&path, (step, nth), seed, 300, || work(&manager, seed + 9, 5));
+    all_is_well(&manager, step);
+    let _ = std::fs::remove_file(&path);
+}
+
+#[test]
+fn killed_at_every_step() {
+    let steps = steps();
+    assert!(steps.len() >= 12, "only {steps:?}");
+    for (round, step) in steps.iter().enumerate() {
+        for nth in [1, 7, 40] {
+            killed_at(step, nth, round as u64 * 31 + u64::from(nth));
+        }
+    }
+    println!("killed at {0} of {0} steps, 3 times each: {steps:?}", steps.len());
+}
+
+#[test]
+fn killed_while_a_table_grows() {
+    let steps =
+        ["larger table made", "object about to move", "object between tables", "tables exchanged"];
+    for (step, nth) in steps.iter().flat_map(|step| [(*step, 1), (*step, 500)]) {
+        let path = PEERS.fresh("grows");
+        let manager = open(&path);
+        let mut command = PEERS.command(&path, step, nth, 5, 10);
+        let ended = command.env("LOCKMGR_BULK", "").spawn().unwrap().wait().unwrap();
+        assert_eq!(ended.code(), None, "{step}: the victim was not killed, it failed");
+        work(&manager, 17, 50);
+        take_many(&manager);
+        all_is_well(&manager, step);
+        let _ = std::fs::remove_file(&path);
+    }
+}
+
+#[test]
+fn a_sweeper_killed_at_every_step() {
+    let steps = [
+        "dead thread's latch opened",
+        "dead owner buried",
+        "dead owner's request taken",
+        "about to finish a sweep",
+        "request unlinked",
+        "request about to be unlinked",
+        "before the latch is opened",
+    ];
+    let deaths =
+        ["request linked", "bias closed", "weak lock moved", "object linked", "latch opened"];
+    let mut reached = std::collections::BTreeSet::new();
+    for (step, death) in steps.iter().flat_map(|step| deaths.map(|death| (*step, death))) {
+        let path = PEERS.fresh("sweeper");
+        let manager = open(&path);
+        // Not every death leaves something for every step.
+        if PEERS.sweeper_dies(&path, death, step) {
+            reached.insert(step);
+        }
+        work(&manager, 17, 50);
+        all_is_well(&manager, step);
+        let _ = std::fs::remove_file(&path);
+    }
+    assert_eq!(reached.len(), steps.len(), "only {reached:?}");
+}
+
+/// The dead one's locks are kept for recovery, and released when that is done.
+#[test]
+fn kept_for_recovery_at_every_step() {
+    let mut reached = 0;
+    for (round, step) in steps().iter().enumerate() {
+        let path = PEERS.fresh("kept");
+        let keep = Box::new(|_, _: &[u8]| false);
+        let manager =
+            Manager::with_recovery(deaths::region(&path), granular::modes(), keeping(), keep)
+                .unwrap();
+        // Alone it does not come to every step.
+        reached += usize::from(PEERS.dies(&path, step, 3, round as u64 + 3, 3000));
+        let session = manager.session().unwrap();
+        session.sweep().unwrap();
+        for orphan in session.orphans() {
+            session.release_orphan(orphan).unwrap();
+        }
+        drop(session);
+        all_is_well(&manager, step);
+        let _ = std::fs::remove_file(&path);
+    }
+    assert!(reached >= 12, "only {reached} steps");
+}
+
+/// A closer dies between moving a weak lock and noting that it has. While it is swept, the lock's
+/// owner makes the moved request its own, gives it back, and keeps it as its spare one.
+#[test]
+fn what_a_dead_closer_moved_is_the_owners() {
+    let path = PEERS.fresh("adopted");
+    let manager = open(&path);
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    for name in 0..5u64 {
+        owner.lock(&name.to_le_bytes(), granular::IS).unwrap();
+    }
+    assert!(PEERS.dies(&path, "weak lock moved", 1, 3, FOR_EVER), "the closer was not killed");
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        let (manager, stop) = (&manager, &stop);
+        let sweeper = scope.spawn(move || {
+            let session = manager.session().unwrap();
+            stop.at("about to finish a sweep");
+            assert_eq!(session.sweep(), Ok(1));
+            let other = session.owner().unwrap();
+            (100..140u64).for_each(|n| other.lock(&n.to_le_bytes(), granular::X).unwrap());
+            other.release_all().unwrap();
+        });
+        stop.until_stopped();
+        for name in 0..5u64 {
+            owner.lock(&name.to_le_bytes(), granular::IS).unwrap();
+            owner.release_object(&name.to_le_bytes()).unwrap();
+        }
+        stop.go_on();
+        sweeper.join().unwrap();
+    });
+    for name in 0..40u64 {
+        owner.lock(&name.to_le_bytes(), granular::X).unwrap();
+    }
+    assert_eq!(owner.held(), Ok(40));
+    for name in 0..40u64 {
+        owner.unlock(&name.to_le_bytes()).unwrap();
+    }
+    drop(owner);
+    drop(session);
+    all_is_well(&manager, "adopted");
+    let _ = std::fs::remove_file(&path);
+}
+
+#[test]
+fn the_proof_can_fail() {
+    let path = PEERS.fresh("control");
+    let manager = open(&path);
+    assert!(PEERS.dies(&path, "request linked", 9, 3, FOR_EVER));
+    let session = manager.session().unwrap();
+    let held = session.owners().unwrap();
+    assert!(held > 0, "the dead one's owner is to be seen before the sweep");
+    assert_eq!(session.sweep(), Ok(1));
+    assert_eq!(session.owners(), Ok(0));
+    drop(session);
+    all_is_well(&manager, "control");
+    let _ = std::fs::remove_file(&path);
+}
+
+/// Kills processes at random instants, and replaces them.
+fn random_kills(rounds: u64) {
+    let path = PEERS.fresh("random");
+    let manager = open(&path);
+    // A child is at work after some 3 ms.
+    PEERS.kill_at_random(&path, rounds, 1_000..6_000, |round| work(&manager, round + 7, 20));
+    all_is_well(&manager, "random kills");
+    let _ = std::fs::remove_file(&path);
+}
+
+#[test]
+fn killed_at_random() {
+    random_kills(500);
+}
+
+#[test]
+#[ignore = "long"]
+fn killed_at_random_long() {
+    random_kills(100_000);
+}

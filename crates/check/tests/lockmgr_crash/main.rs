@@ -1,0 +1,9 @@
+//! The lock manager whose users are killed, at each step and at random.
+
+mod death;
+mod deaths;
+mod orphans;
+mod range;
+mod records;
+mod slots;
+mod steps;

@@ -1,0 +1,396 @@
+//! Owners whose process died and whose locks are kept: two of one page that end at once, and those
+//! that another thread adopts, whose process dies, too.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use latchwork_check::early::early;
+use latchwork_lockmgr::granular::{self, IS, IX, S, X};
+use latchwork_lockmgr::{Error, Manager, Options, OwnerId, OwnerOptions, Session};
+use latchwork_machine::{Native, Shared};
+use latchwork_region::Region;
+
+use crate::deaths::{self, Peers, Stop};
+
+/// The processes that run this file's `child`.
+const PEERS: Peers = Peers(module_path!());
+
+/// Owners of a page.
+const PAGE: u32 = 31;
+
+type Local = Region<Native>;
+
+fn heap() -> Local {
+    let options = latchwork_region::Options { limit: 64 << 20, ..Default::default() };
+    Region::heap(&options).unwrap()
+}
+
+/// A manager that keeps the locks of the dead.
+fn keeps<M: latchwork_machine::ConstMachine>(region: Region<M>) -> Manager<M> {
+    let options = Options { keep_after: 2, ..early() };
+    let keep = Box::new(|_, _: &[u8]| false);
+    Manager::with_recovery(region, granular::modes(), options, keep).unwrap()
+}
+
+/// Owners of a process that has died, each with X on its own name, and S and IS on one of all.
+fn dead(region: &Local, labels: &[&str]) -> Vec<OwnerId> {
+    let manager = keeps(region.another().unwrap());
+    let session = manager.session().unwrap();
+    let mut ids = Vec::new();
+    for label in labels {
+        let owner = session.owner_with(&OwnerOptions { label, ..Default::default() }).unwrap();
+        owner.lock(label.as_bytes(), X).unwrap();
+        owner.lock(b"all", IS).unwrap();
+        owner.lock(b"read", S).unwrap();
+        ids.push(owner.id());
+        std::mem::forget(owner);
+    }
+    manager.region().die();
+    std::mem::forget(session);
+    ids
+}
+
+fn place(id: OwnerId) -> u32 {
+    id.index / PAGE
+}
+
+/// Nobody holds anything, and no cell is lost.
+fn all_is_well<M: latchwork_machine::ConstMachine>(manager: &Manager<M>) {
+    let session = manager.session().unwrap();
+    assert_eq!(session.sweep(), Ok(0));
+    let totals = session.totals().unwrap();
+    let left = (totals.requests, totals.weak, totals.owners, totals.orphans);
+    assert_eq!(left, (0, 0, 0, 0), "{:?}", session.snapshot());
+    drop(session);
+    let audit = manager.region().audit().unwrap();
+    assert!(audit.is_sound(), "{audit:?}");
+}
+
+/// That two sessions' owners are two, and exclude each other.
+fn exclude(one: &Session<Native>, other: &Session<Native>) {
+    let (a, b) = (one.owner().unwrap(), other.owner().unwrap());
+    assert_ne!(place(a.id()), place(b.id()), "two sessions have one page");
+    a.lock(b"excluded", X).unwrap();
+    assert_eq!(b.try_lock(b"excluded", X), Err(Error::NotGranted));
+}
+
+/// One thread has released its orphan and stands still; another releases the second one, and frees
+/// the page; a session claims that; then the first goes on.
+#[test]
+fn two_orphans_of_a_page_are_released_at_once() {
+    let region = heap();
+    let manager = keeps(region.clone());
+    let ids = dead(&region, &["a", "b"]);
+    assert_eq!(manager.sweep(), Ok(2 - 1));
+    let session = manager.session().unwrap();
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        let (manager, told, id) = (&manager, stop.clone(), ids[0]);
+        let slow = scope.spawn(move || {
+            let session = manager.session().unwrap();
+            told.at("orphan released");
+            session.release_orphan(id).unwrap();
+        });
+        stop.until_stopped();
+        session.release_orphan(ids[1]).unwrap();
+        // The page is this session's, with no owner in it at the moment.
+        let claimed = session.owner().unwrap().id();
+        assert_eq!(place(claimed), place(ids[0]), "the page was not freed");
+        stop.go_on();
+        slow.join().unwrap();
+    });
+    exclude(&session, &manager.session().unwrap());
+    drop(session);
+    all_is_well(&manager);
+}
+
+/// As above, but the first thread has seen the page free of owners; and the page comes back as one
+/// of other orphans before it goes on.
+#[test]
+fn a_page_that_came_back_is_not_freed() {
+    let region = heap();
+    let manager = keeps(region.clone());
+    let ids = dead(&region, &["a", "b"]);
+    manager.sweep().unwrap();
+    let (late, early) = (Stop::default(), Stop::default());
+    let mut later = Vec::new();
+    std::thread::scope(|scope| {
+        let (manager, stop, id) = (&manager, early.clone(), ids[0]);
+        let first = scope.spawn(move || {
+            let session = manager.session().unwrap();
+            stop.at("orphan released");
+            session.release_orphan(id).unwrap();
+        });
+        early.until_stopped();
+        let (stop, id) = (late.clone(), ids[1]);
+        let second = scope.spawn(move || {
+            let session = manager.session().unwrap();
+            stop.at("page of orphans about to be free");
+            session.release_orphan(id).unwrap();
+        });
+        late.until_stopped();
+        early.go_on();
+        first.join().unwrap();
+        later = dead(&region, &["c"]);
+        assert_eq!(place(later[0]), place(ids[0]), "the page was not freed");
+        manager.sweep().unwrap();
+        late.go_on();
+        second.join().unwrap();
+    });
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    assert_ne!(place(owner.id()), place(later[0]), "a page of orphans was freed");
+    assert_eq!(owner.try_lock(b"c", X), Err(Error::NotGranted));
+    drop(owner);
+    session.release_orphan(later[0]).unwrap();
+    drop(session);
+    all_is_well(&manager);
+}
+
+/// An orphan is released while the sweeper is at the next owner of its page, or about to say that
+/// the page has orphans.
+#[test]
+fn an_orphan_is_released_before_its_sweep_ends() {
+    for labels in [&["a"][..], &["a", "b"]] {
+        let region = heap();
+        let manager = keeps(region.clone());
+        let ids = dead(&region, labels);
+        let stop = Stop::default();
+        std::thread::scope(|scope| {
+            let (manager, told) = (&manager, stop.clone());
+            let sweeper = scope.spawn(move || {
+                told.at("dead owner decided");
+                assert_eq!(manager.sweep(), Ok(1));
+            });
+            stop.until_stopped();
+            let session = manager.session().unwrap();
+            assert_eq!(session.orphans(), [ids[0]]);
+            session.release_orphan(ids[0]).unwrap();
+            let owner = session.owner().unwrap();
+            assert_ne!(place(owner.id()), place(ids[0]), "the page is the dead thread's still");
+            owner.lock(b"mine", X).unwrap();
+            stop.go_on();
+            sweeper.join().unwrap();
+            assert_eq!(
+                manager.session().unwrap().owner().unwrap().try_lock(b"mine", S),
+                Err(Error::NotGranted)
+            );
+        });
+        let session = manager.session().unwrap();
+        for id in &ids[1..] {
+            session.release_orphan(*id).unwrap();
+        }
+        // None of the pages is lost.
+        let claimed = session.owner().unwrap().id();
+        assert!(place(claimed) < 2);
+        let another = manager.session().unwrap();
+        assert!(place(another.owner().unwrap().id()) < 2, "a page was lost");
+        drop((session, another));
+        all_is_well(&manager);
+    }
+}
+
+#[test]
+fn an_orphan_is_adopted() {
+    let region = heap();
+    let manager = keeps(region.clone());
+    let ids = dead(&region, &["undo 17", "undo 18"]);
+    manager.sweep().unwrap();
+    let (session, other) = (manager.session().unwrap(), manager.session().unwrap());
+    let labels = [(ids[0], b"undo 17".to_vec()), (ids[1], b"undo 18".to_vec())];
+    assert_eq!(session.labelled_orphans(), labels);
+    let adopted = session.adopt(ids[0]).unwrap();
+    assert_eq!(adopted.id(), ids[0]);
+    // One at a time.
+    assert_eq!(other.adopt(ids[0]).err(), Some(Error::NoOwner(ids[0])));
+    assert_eq!(other.release_orphan(ids[0]), Err(Error::NoOwner(ids[0])));
+    assert_eq!(other.orphans(), [ids[1]]);
+    // It holds what the dead one did, in the table and in its own memory.
+    assert_eq!(adopted.holds(b"undo 17"), Ok(Some((X, 1))));
+    assert_eq!(adopted.holds(b"all"), Ok(Some((IS, 1))));
+    assert_eq!(adopted.holds(b"read"), Ok(Some((S, 1))));
+    // It takes more, converts and gives back.
+    adopted.lock(b"more", X).unwrap();
+    adopted.lock(b"all", IX).unwrap();
+    adopted.unlock(b"undo 17").unwrap();
+    let stranger = other.owner().unwrap();
+    stranger.try_lock(b"undo 17", X).unwrap();
+    for name in [&b"more"[..], b"all", b"undo 18"] {
+        assert_eq!(stranger.try_lock(name, X), Err(Error::NotGranted));
+    }
+    assert_eq!(stranger.try_lock(b"read", X), Err(Error::NotGranted));
+    // Dropped, it is an orphan with what it holds.
+    drop(adopted);
+    assert_eq!(other.orphans().len(), 2);
+    assert_eq!(stranger.try_lock(b"more", S), Err(Error::NotGranted));
+    let again = other.adopt(ids[0]).unwrap();
+    assert_eq!(again.holds(b"more"), Ok(Some((X, 1))));
+    again.end().unwrap();
+    stranger.try_lock(b"more", X).unwrap();
+    assert_eq!(other.adopt(ids[0]).err(), Some(Error::NoOwner(ids[0])));
+    other.adopt(ids[1]).unwrap().end().unwrap();
+    stranger.try_lock(b"all", X).unwrap();
+    stranger.try_lock(b"read", X).unwrap();
+    drop(stranger);
+    drop((session, other));
+    all_is_well(&manager);
+}
+
+/// An adopted orphan waits like any owner: it is granted, and it can be a deadlock's victim.
+#[test]
+fn an_adopted_orphan_waits() {
+    let region = heap();
+    let manager = Arc::new(keeps(region.clone()));
+    let ids = dead(&region, &["a"]);
+    manager.sweep().unwrap();
+    let session = manager.session().unwrap();
+    let holder = session.owner().unwrap();
+    holder.lock(b"wanted", X).unwrap();
+    let (tell, told) = channel();
+    let waits = std::thread::spawn({
+        let manager = manager.clone();
+        move || {
+            let session = manager.session().unwrap();
+            let adopted = session.adopt(ids[0]).unwrap();
+            let step = adopted.request(b"wanted", S, latchwork_lockmgr::Wait::Detect).unwrap();
+            tell.send(step).unwrap();
+            adopted.finish(None).unwrap();
+            adopted.end().unwrap();
+        }
+    });
+    assert_eq!(told.recv(), Ok(latchwork_lockmgr::Step::Waiting));
+    drop(holder);
+    waits.join().unwrap();
+    drop(session);
+    all_is_well(&manager);
+}
+
+/// With its adopter's process dies, it is an orphan again, and the next one adopts it.
+#[test]
+fn an_adopter_dies() {
+    let region = heap();
+    let manager = keeps(region.clone());
+    let ids = dead(&region, &["a", "b", "c"]);
+    manager.sweep().unwrap();
+    for round in 0..5 {
+        let adopter = keeps(region.another().unwrap());
+        let session = adopter.session().unwrap();
+        let adopted = session.adopt(ids[1]).unwrap();
+        assert_eq!(adopted.holds(b"b"), Ok(Some((X, 1))));
+        adopted.lock(format!("more {round}").as_bytes(), X).unwrap();
+        adopted.lock(b"all", IS).unwrap();
+        // It stays a waiting one, too.
+        let holder = manager.session().unwrap();
+        let owner = holder.owner().unwrap();
+        owner.lock(b"wanted", X).unwrap();
+        adopted.request(b"wanted", S, latchwork_lockmgr::Wait::Detect).unwrap();
+        std::mem::forget(adopted);
+        adopter.region().die();
+        std::mem::forget(session);
+        assert_eq!(manager.sweep(), Ok(1));
+        assert_eq!(holder.orphans(), ids);
+    }
+    let session = manager.session().unwrap();
+    let adopted = session.adopt(ids[1]).unwrap();
+    for round in 0..5 {
+        assert_eq!(adopted.holds(format!("more {round}").as_bytes()), Ok(Some((X, 1))));
+    }
+    adopted.end().unwrap();
+    for id in [ids[0], ids[2]] {
+        session.release_orphan(id).unwrap();
+    }
+    drop(session);
+    all_is_well(&manager);
+}
+
+/// What a child does. With no step it takes locks and dies. Else it sweeps, adopts what orphans
+/// there are, takes further locks with each, ends half of them, and is killed on the way.
+#[test]
+fn child() {
+    let Some(told) = deaths::told() else { return };
+    let manager = keeps::<Shared>(deaths::region(&told.path));
+    let session = manager.session().unwrap();
+    if told.step.is_empty() {
+        // Read once: a thread that adopts has a bias to close then.
+        let reader = session.owner().unwrap();
+        for name in 3000..3064u64 {
+            reader.lock(&name.to_le_bytes(), IS).unwrap();
+            reader.unlock(&name.to_le_bytes()).unwrap();
+        }
+        drop(reader);
+        for number in 0..40u64 {
+            let owner = session.owner().unwrap();
+            for name in [number, 1000 + number % 3] {
+                let mode = if name < 1000 { X } else { [IS, IX][number as usize % 2] };
+                owner.lock(&name.to_le_bytes(), mode).unwrap();
+            }
+            std::mem::forget(owner);
+        }
+        // SAFETY: signals this very process.
+        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    }
+    session.sweep().unwrap();
+    deaths::die_at(&told.step, told.nth);
+    for (at, orphan) in session.orphans().into_iter().enumerate() {
+        let Ok(adopted) = session.adopt(orphan) else { continue };
+        let own = u64::from(orphan.index);
+        for name in [2000 + own, 3000 + own] {
+            adopted.lock(&name.to_le_bytes(), X).unwrap();
+        }
+        adopted.lock(&1001u64.to_le_bytes(), IX).unwrap();
+        adopted.unlock(&(2000 + own).to_le_bytes()).unwrap();
+        if at % 2 == 0 {
+            adopted.end().unwrap();
+        }
+    }
+}
+
+/// Has a process leave orphans, and adopters die at a step; then all that is left can be had.
+fn adopters_die_at(path: &Path, step: &str) -> usize {
+    let manager = keeps::<Shared>(deaths::region(path));
+    assert!(PEERS.dies(path, "", 0, 0, 0), "the first one was not killed");
+    let killed = [1, 6, 17].into_iter().filter(|nth| PEERS.dies(path, step, *nth, 0, 0)).count();
+    let session = manager.session().unwrap();
+    session.sweep().unwrap();
+    for (at, orphan) in session.orphans().into_iter().enumerate() {
+        if at % 2 == 0 {
+            session.release_orphan(orphan).unwrap();
+        } else {
+            let adopted = session.adopt(orphan).unwrap();
+            adopted.lock(&5000u64.to_le_bytes(), X).unwrap();
+            adopted.end().unwrap();
+        }
+    }
+    drop(session);
+    all_is_well(&manager);
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    for name in (0..40).chain(1000..1003).chain(2000..2062).chain(3000..3062) {
+        owner.try_lock(&u64::to_le_bytes(name), X).unwrap();
+    }
+    killed
+}
+
+#[test]
+fn adopters_are_killed_at_every_step() {
+    let steps = [
+        "orphan adopted",
+        "latched",
+        "request in the owner's list",
+        "request about to be linked",
+        "request linked",
+        "request about to be unlinked",
+        "request unlinked",
+        "request out of the owner's list",
+        "bias closed",
+        "before the latch is opened",
+        "orphan released",
+    ];
+    for step in steps {
+        let path = PEERS.fresh("adopters");
+        let killed = adopters_die_at(&path, step);
+        assert!(killed > 0, "{step}: nobody died");
+        let _ = std::fs::remove_file(&path);
+    }
+}

@@ -1,0 +1,227 @@
+//! What happens between two steps: a barrier that is refused, a corpse where there is no room, a
+//! grant in the moment of a refusal.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+
+use latchwork_check::refusal::{Call, refuse};
+use latchwork_check::{again, left};
+use latchwork_lockmgr::{
+    Error, Manager, Reason, Step, Wait, shared,
+    shared::{S, X},
+};
+use latchwork_machine::{Machine, Shared};
+use latchwork_region::Region;
+
+use crate::deaths::{self, Peers, Stop};
+
+/// The processes that run this file's `child`.
+const PEERS: Peers = Peers(module_path!());
+
+fn forbid_membarrier() {
+    refuse(Call { number: libc::SYS_membarrier, only: None }, libc::EPERM);
+}
+
+/// A region that is soon full.
+fn open(path: &Path) -> Result<Manager<Shared>, Error> {
+    let options = latchwork_region::Options { limit: 5 << 20, ..Default::default() };
+    let region = Region::open_or_create(path, &options)?;
+    Manager::new(region, shared::modes(), latchwork_check::early::early())
+}
+
+/// What a child does, as the environment says; it tells of it in a line. Nothing in the parent.
+#[test]
+fn child() {
+    let (Ok(path), Ok(part)) = (std::env::var("STEPS_REGION"), std::env::var("STEPS_PART")) else {
+        return;
+    };
+    if part == "forbidden" {
+        forbid_membarrier();
+    }
+    let manager = match open(Path::new(&path)) {
+        Ok(manager) => manager,
+        Err(error) => return println!("said: {error:?}"),
+    };
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    owner.lock(b"mine", X).unwrap();
+    owner.unlock(b"mine").unwrap();
+    match &*part {
+        "closes" => {
+            forbid_membarrier();
+            let end = owner.try_lock(b"x", X);
+            assert_eq!(owner.try_lock(b"mine", X), Ok(()), "its bias is closed already");
+            println!("said: {end:?}");
+        }
+        "sweeps" => {
+            forbid_membarrier();
+            println!("said: {:?}", session.sweep());
+        }
+        "dies" => {
+            println!("said: ready");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            deaths::die_at("bias closed", 1);
+            owner.lock(b"x", X).unwrap();
+        }
+        _ => {
+            for mode in [S, X].repeat(50).into_iter().chain([S; 40]) {
+                owner.lock(b"x", mode).unwrap();
+                owner.unlock(b"x").unwrap();
+            }
+            println!("said: weak {}", session.stats().weak != 0);
+        }
+    }
+}
+
+/// A child, and what it says.
+fn start(path: &Path, part: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut command = again(module_path!(), "child");
+    command.env("STEPS_REGION", path).env("STEPS_PART", part);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    (child, out)
+}
+
+fn hears(out: &mut BufReader<ChildStdout>) -> String {
+    let mut lines = out.lines().map(Result::unwrap);
+    let said = lines.find_map(|line| line.split_once("said: ").map(|(_, said)| said.to_owned()));
+    said.expect("the child says something")
+}
+
+/// What a child says that then ends well.
+fn says(path: &Path, part: &str) -> String {
+    let (mut child, mut out) = start(path, part);
+    let said = hears(&mut out);
+    assert!(child.wait().unwrap().success());
+    said
+}
+
+/// Has a child die behind its closing of the bias of `x`, before its barrier; `before` is done when
+/// it is ready for that.
+fn dies_closing(path: &Path, before: impl FnOnce()) {
+    let (mut child, mut out) = start(path, "dies");
+    assert_eq!(hears(&mut out), "ready");
+    before();
+    child.stdin.take().unwrap().write_all(b"now\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), None, "it was to be killed");
+}
+
+#[test]
+fn a_process_that_may_not_use_the_barrier() {
+    let path = PEERS.fresh("forbidden");
+    // Those who came first rely on it.
+    let told = ["allowed", "forbidden", "allowed"].map(|part| says(&path, part));
+    assert_eq!(told, ["weak true", "Barrier", "weak true"]);
+    // The first cannot have it: then nobody does, and all is well.
+    std::fs::remove_file(&path).unwrap();
+    let told = ["forbidden", "allowed", "forbidden"].map(|part| says(&path, part));
+    assert_eq!(told, ["weak false"; 3]);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn who_closes_in_a_sandbox_is_told() {
+    if !Shared::heavy_barrier() {
+        return eprintln!("skipped: this system has no barrier for all processes");
+    }
+    let path = PEERS.fresh("sandbox");
+    let manager = open(&path).unwrap();
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    owner.lock(b"x", S).unwrap();
+    assert_eq!(says(&path, "closes"), "Err(Barrier)");
+    assert!(session.snapshot().unwrap()[0].weak, "it is as it was");
+    owner.unlock(b"x").unwrap();
+    owner.lock(b"x", X).unwrap();
+    drop(owner);
+    left::nothing_in(&session);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn who_sweeps_in_a_sandbox_leaves_it_to_others() {
+    if !Shared::heavy_barrier() {
+        return eprintln!("skipped: this system has no barrier for all processes");
+    }
+    let path = PEERS.fresh("sweeps");
+    let manager = open(&path).unwrap();
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    owner.lock(b"x", S).unwrap();
+    dies_closing(&path, || ());
+    assert_eq!(says(&path, "sweeps"), "Err(Barrier)");
+    assert_eq!(session.sweep(), Ok(1), "the latch was the dead one's still");
+    assert_eq!(other.try_lock(b"x", X), Err(Error::NotGranted));
+    owner.unlock(b"x").unwrap();
+    other.try_lock(b"x", X).unwrap();
+    drop((owner, other));
+    left::nothing_in(&session);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_closer_died_and_there_is_no_room() {
+    let path = PEERS.fresh("no-room");
+    let manager = open(&path).unwrap();
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    let filler = session.owner().unwrap();
+    owner.lock(b"x", S).unwrap();
+    dies_closing(&path, || {
+        let full = (0u64..).find_map(|n| filler.lock(&n.to_le_bytes(), X).err());
+        assert!(is_full(&full.unwrap()));
+    });
+    // What is not moved is held still, and a strong request is refused for want of room.
+    assert_eq!(session.sweep(), Ok(1));
+    assert_eq!(owner.holds(b"x"), Ok(Some((S, 1))));
+    assert!(other.try_lock(b"x", X).is_err());
+    filler.release_all().unwrap();
+    assert_eq!(other.try_lock(b"x", X), Err(Error::NotGranted));
+    owner.unlock(b"x").unwrap();
+    other.try_lock(b"x", X).unwrap();
+    drop((owner, other, filler));
+    left::nothing_in(&session);
+    std::fs::remove_file(&path).unwrap();
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Region(latchwork_region::Error::Full(_)))
+}
+
+/// Told to fail before it waits, and granted before it can withdraw: it has the lock, and is told
+/// so; its next request fails.
+#[test]
+fn a_wounded_owner_is_granted_before_it_can_withdraw() {
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let holder = session.owner().unwrap();
+    holder.lock(b"x", X).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        let (manager, stop) = (&manager, &stop);
+        let waiter = scope.spawn(move || {
+            let session = manager.session().unwrap();
+            let owner = session.owner().unwrap();
+            tell.send(owner.id()).unwrap();
+            stop.at("request linked");
+            assert_eq!(owner.request(b"x", X, Wait::Detect), Ok(Step::Waiting));
+            stop.at("about to withdraw");
+            assert_eq!(owner.poll(), Ok(Some(Ok(()))));
+            assert_eq!(owner.holds(b"x"), Ok(Some((X, 1))));
+            assert_eq!(owner.try_lock(b"y", X), Err(Error::Doomed(Reason::Killed)));
+        });
+        let id = told.recv().unwrap();
+        stop.until_stopped();
+        // It is not in its wait yet, so nobody refuses it.
+        session.kill(id).unwrap();
+        stop.go_on();
+        stop.until_stopped();
+        holder.unlock(b"x").unwrap();
+        stop.go_on();
+        waiter.join().unwrap();
+    });
+    drop(holder);
+    left::nothing_in(&session);
+}

@@ -1,0 +1,263 @@
+//! The child of a fork: every call of what its parent had in hand says `Forked`, and touches
+//! nothing.
+
+use core::future::Future;
+use core::pin::{Pin, pin};
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
+use core::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latchwork_check::forked::in_child;
+use latchwork_lockmgr::{
+    Child, Error, KeyRange, LockFuture, Manager, Options, Owner, OwnerOptions, RangeFuture,
+    RangeKind, RangeRequest, Session, View, Wait, shared,
+    shared::{S, X},
+};
+use latchwork_machine::{Native, Shared};
+use latchwork_region::Region;
+
+const FORKED: Error = Error::Region(latchwork_region::Error::Forked);
+fn key() -> KeyRange<'static> {
+    KeyRange::key(b"k")
+}
+
+const KIND: RangeKind = RangeKind::WriteNext;
+
+/// Memory of the child's own where the parent's region was, and what was written there.
+struct Overlay(&'static [AtomicU8]);
+
+impl Overlay {
+    fn over(from: usize, length: usize) -> Self {
+        // SAFETY: a new mapping, where there is none or nowhere.
+        let at = unsafe {
+            libc::mmap(
+                from as *mut libc::c_void,
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            )
+        };
+        assert_eq!(at as usize, from, "the parent's region is there still");
+        // SAFETY: so much was mapped above, zeroed, and stays for as long as the process.
+        Self(unsafe { core::slice::from_raw_parts(at.cast(), length) })
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.0.iter().all(|byte| byte.load(Relaxed) == 0)
+    }
+}
+
+/// What owners of a process have in hand when it forks.
+struct Scene<'a> {
+    manager: &'a Manager<Shared>,
+    session: &'a Session<Shared>,
+    /// Holds x, weak, and y, and a range.
+    idle: Owner<'a, Shared>,
+    /// Waits for y.
+    waiting: Owner<'a, Shared>,
+    other: Owner<'a, Shared>,
+}
+
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(end) => end,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn owners_say_so(scene: &Scene<'_>, child: &Child<'_, '_, Shared>) {
+    for owner in [&scene.idle, &scene.waiting, child] {
+        assert_eq!(owner.age(), Err(FORKED));
+        assert_eq!(owner.lock(b"x", S), Err(FORKED));
+        assert_eq!(owner.lock(b"y", X), Err(FORKED));
+        assert_eq!(owner.try_lock(b"z", X), Err(FORKED));
+        assert_eq!(owner.lock_timeout(b"z", X, Duration::from_millis(1)), Err(FORKED));
+        assert_eq!(owner.request(b"z", S, Wait::Never), Err(FORKED));
+        assert_eq!(owner.finish(None), Err(FORKED));
+        assert_eq!(owner.poll(), Err(FORKED));
+        assert_eq!(owner.cancel(), Err(FORKED));
+        assert_eq!(owner.unlock(b"x"), Err(FORKED));
+        assert_eq!(owner.unlock(b"y"), Err(FORKED));
+        assert_eq!(owner.release_object(b"y"), Err(FORKED));
+        assert_eq!(owner.release_reads(), Err(FORKED));
+        assert_eq!(owner.release_all(), Err(FORKED));
+        assert_eq!(owner.held(), Err(FORKED));
+        assert_eq!(owner.holds(b"x"), Err(FORKED));
+        assert_eq!(owner.downgrade(b"y", S), Err(FORKED));
+        assert_eq!(owner.convert(b"x", X, Wait::Never), Err(FORKED));
+        assert_eq!(owner.lock_any([b"x".as_slice()], S), Err(FORKED));
+        assert_eq!(owner.child().map(drop), Err(FORKED));
+        assert_eq!(owner.savepoint(), Err(FORKED));
+        assert_eq!(owner.trade(b"y", &scene.other), Err(FORKED));
+        assert_eq!(scene.other.trade(b"y", owner), Err(FORKED));
+        assert_eq!(ready(owner.lock_async(b"x", S)), Err(FORKED));
+        assert_eq!(ready(owner.lock_range_async(b"s", key(), KIND, Wait::Never)), Err(FORKED));
+        assert_eq!(owner.lock_range(b"s", key(), KIND, Wait::Never), Err(FORKED));
+        assert_eq!(owner.request_range(b"s", key(), KIND, Wait::Never).map(drop), Err(FORKED));
+        assert_eq!(owner.unlock_range(b"s", key(), KIND), Err(FORKED));
+        assert_eq!(owner.holds_range(b"s", key(), KIND), Err(FORKED));
+        let _ = owner.id();
+    }
+    assert_eq!(child.inherit(), Err(FORKED));
+}
+
+fn sessions_say_so(scene: &Scene<'_>) {
+    let Scene { manager, session, .. } = scene;
+    assert_eq!(session.owner().map(drop), Err(FORKED));
+    assert_eq!(session.owner_with(&OwnerOptions::default()).map(drop), Err(FORKED));
+    assert_eq!(session.detect(), Err(FORKED));
+    assert_eq!(session.kill(scene.idle.id()), Err(FORKED));
+    assert_eq!(session.sweep(), Err(FORKED));
+    assert_eq!(session.release_orphan(scene.idle.id()), Err(FORKED));
+    assert_eq!(session.owners(), Err(FORKED));
+    assert_eq!(session.partition_totals().map(drop), Err(FORKED));
+    assert_eq!(session.totals().map(drop), Err(FORKED));
+    assert_eq!(session.snapshot().map(drop), Err(FORKED));
+    assert_eq!(manager.session().map(drop), Err(FORKED));
+    let region = manager.region().clone();
+    assert_eq!(View::new(region.clone()).map(drop), Err(FORKED));
+    let again = Manager::new(region, shared::modes(), Options::default());
+    assert_eq!(again.map(drop), Err(FORKED));
+}
+
+/// Runs the child's part twice: where its memory is not there, so that a touch kills it; and where
+/// something of its own lies there, so that a store is seen.
+fn in_both_children(region: &Region<Shared>, work: impl Fn()) {
+    // The first is a word elsewhere, the second the header's second part.
+    let from = region.places()[1].0 & !0xfff;
+    let length = region.len() as usize;
+    assert_eq!(in_child(&work), 0, "a call touched what is not there, or said something else");
+    let touched = in_child(|| {
+        let overlay = Overlay::over(from, length);
+        work();
+        assert!(overlay.is_untouched(), "a call changed memory of the child's own");
+    });
+    assert_eq!(touched, 0);
+    let seen = in_child(|| {
+        let overlay = Overlay::over(from, length);
+        overlay.0[length - 1].store(1, Relaxed);
+        assert!(overlay.is_untouched());
+    });
+    assert_ne!(seen, 0, "the check cannot fail");
+}
+
+#[test]
+fn every_call_of_the_child_says_forked() {
+    let path = std::env::temp_dir().join(format!("lockmgr-fork-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let options = latchwork_region::Options { limit: 1 << 28, ..Default::default() };
+    let region = Region::<Shared>::open_or_create(&path, &options).unwrap();
+    let manager = Manager::new(region, shared::modes(), Options::default()).unwrap();
+    let session = manager.session().unwrap();
+    let owner = || session.owner().unwrap();
+    let scene = Scene {
+        manager: &manager,
+        session: &session,
+        idle: owner(),
+        waiting: owner(),
+        other: owner(),
+    };
+    scene.idle.lock(b"x", S).unwrap();
+    scene.idle.lock(b"y", X).unwrap();
+    scene.idle.lock_range(b"s", key(), KIND, Wait::Never).unwrap();
+    scene.waiting.request(b"y", X, Wait::Detect).unwrap();
+    let child = scene.idle.child().unwrap();
+    child.lock(b"c", X).unwrap();
+    let view = View::new(manager.region().clone()).unwrap().unwrap();
+    // Futures and requests that wait; each of an owner of its own.
+    let (a, b, c) = (owner(), owner(), owner());
+    let mut lock = Box::pin(a.lock_async(b"y", X));
+    let mut range = Box::pin(b.lock_range_async(b"s", key(), KIND, Wait::Detect));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(lock.as_mut().poll(&mut context).is_pending());
+    assert!(range.as_mut().poll(&mut context).is_pending());
+    let request = c.request_range(b"s", key(), KIND, Wait::Detect).unwrap();
+    in_both_children(manager.region(), || {
+        owners_say_so(&scene, &child);
+        sessions_say_so(&scene);
+        assert_eq!(view.look().map(drop), Err(FORKED));
+        assert_eq!(view.verify(None).map(drop), Err(FORKED));
+        assert_eq!(view.deadlocks().map(drop), Err(FORKED));
+        assert_eq!(view.partitions().map(drop), Err(FORKED));
+        assert_eq!(request.poll(), Err(FORKED));
+    });
+    copies_say_so(manager.region(), &mut lock, &mut range, &raw const request);
+    // The parent's are as they were.
+    drop(child);
+    assert!(lock.as_mut().poll(&mut context).is_pending());
+    assert_eq!(request.poll(), Ok(None));
+    drop((lock, range, request));
+    assert_eq!(scene.idle.release_all(), Ok(()));
+    assert_eq!(scene.waiting.poll(), Ok(Some(Ok(()))));
+    drop((scene, a, b, c));
+    latchwork_check::left::nothing_in(&session);
+    let _ = std::fs::remove_file(&path);
+}
+
+/// What is dropped or polled in the child, its copies of what waits, changes nothing either.
+fn copies_say_so<'o, 's, 'n>(
+    region: &Region<Shared>,
+    lock: &mut Pin<Box<LockFuture<'o, 's, 'n, Shared>>>,
+    range: &mut Pin<Box<RangeFuture<'o, 's, 'n, Shared>>>,
+    request: *const RangeRequest<'o, 's, Shared>,
+) {
+    type Dropped<'a> = Box<dyn FnOnce() + 'a>;
+    for turn in 0..3 {
+        let (lock, range, request) = (&raw mut *lock, &raw mut *range, request);
+        in_both_children(region, || {
+            let work: Dropped<'_> = match turn {
+                // SAFETY: the child's copy, of which the child makes no other use.
+                0 => Box::new(|| drop(unsafe { lock.read() })),
+                // SAFETY: as above.
+                1 => Box::new(|| drop(unsafe { range.read() })),
+                // SAFETY: as above.
+                _ => Box::new(|| drop(unsafe { request.read() })),
+            };
+            work();
+        });
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    for turn in 0..2 {
+        let (lock, range) = (&raw mut *lock, &raw mut *range);
+        let context = &raw mut context;
+        in_both_children(region, || {
+            // SAFETY: the child's copy, of which the child makes no other use.
+            let lock = unsafe { &mut *lock };
+            // SAFETY: as above.
+            let range = unsafe { &mut *range };
+            // SAFETY: as above.
+            let context = unsafe { &mut *context };
+            let end = match turn {
+                0 => lock.as_mut().poll(context),
+                _ => range.as_mut().poll(context),
+            };
+            assert_eq!(end, Poll::Ready(Err(FORKED)));
+        });
+    }
+}
+
+/// What has no file, too; and all that is left at the child's end is dropped.
+#[test]
+fn a_child_may_drop_all_of_it() {
+    let manager: Manager<Native> = Manager::private(shared::modes()).unwrap();
+    let status = {
+        let session = manager.session().unwrap();
+        let owner = session.owner().unwrap();
+        owner.lock(b"x", S).unwrap();
+        owner.lock(b"y", X).unwrap();
+        let (owner, session) = (&raw const owner, &raw const session);
+        in_child(|| {
+            // SAFETY: the child's copy, of which the child makes no other use.
+            let owner = unsafe { owner.read() };
+            // SAFETY: as above; it is dropped after the owner.
+            let session = unsafe { session.read() };
+            assert_eq!(owner.unlock(b"x"), Err(FORKED));
+            drop(owner);
+            drop(session);
+        })
+    };
+    assert_eq!(status, 0);
+}

@@ -1,0 +1,201 @@
+//! What the system does not give is a typed error, and the lock manager goes on with what it has.
+
+use core::future::Future;
+use core::task::{Context, Poll, Waker};
+use std::path::{Path, PathBuf};
+
+use latchwork_check::forked::{in_child, limit};
+use latchwork_check::left;
+use latchwork_lockmgr::{
+    Error, KeyRange, Manager, Options, Owner, RangeKind, Session, Step, Wait, shared,
+    shared::{S, X},
+};
+use latchwork_machine::{ConstMachine, Native, Shared};
+use latchwork_region::{Error as Because, Region};
+
+/// A folder of its own, taken away at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("limits-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("region")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn options(limit: u64) -> latchwork_region::Options {
+    latchwork_region::Options { limit, ..Default::default() }
+}
+
+fn manager(path: &Path) -> Manager<Shared> {
+    let region = Region::open_or_create(path, &options(1 << 30)).unwrap();
+    Manager::new(region, shared::modes(), Options::default()).unwrap()
+}
+
+/// Takes names until there is no room for one more, and returns how many, and why.
+fn fill<M: ConstMachine>(owner: &Owner<'_, M>) -> (u64, Error) {
+    for at in 0u64.. {
+        if let Err(error) = owner.try_lock(&at.to_le_bytes(), X) {
+            return (at, error);
+        }
+    }
+    unreachable!("there are fewer names than that")
+}
+
+/// Fills a region that cannot grow, over and over, and sees that all else goes on.
+fn fills_and_goes_on<M: ConstMachine>(session: &Session<M>, why: &Because) {
+    let mut most = Vec::new();
+    for _ in 0..6 {
+        let owner = || session.owner().unwrap();
+        let (a, b, filler) = (owner(), owner(), owner());
+        a.lock(b"a", X).unwrap();
+        b.lock(b"b", X).unwrap();
+        a.lock(b"weak", S).unwrap();
+        let (taken, error) = fill(&filler);
+        assert_eq!(error, Error::Region(*why));
+        let range = b.lock_range(b"keys", KeyRange::all(), RangeKind::Gap, Wait::Never);
+        assert_eq!(range, Err(Error::Region(*why)));
+        for at in 0..4u64 {
+            filler.unlock(&at.to_le_bytes()).unwrap();
+        }
+        // Waits, deadlocks and what is held need no more room.
+        assert_eq!(a.request(b"b", X, Wait::Detect), Ok(Step::Waiting));
+        assert!(matches!(b.lock(b"a", X), Err(Error::Deadlock(_))));
+        b.release_all().unwrap();
+        assert_eq!(a.poll(), Ok(Some(Ok(()))));
+        assert_eq!(a.holds(b"weak"), Ok(Some((S, 1))));
+        most.push(taken);
+        drop((a, b, filler));
+        left::nothing_in(session);
+    }
+    assert!(most[5] >= most[4] && most[5] > 1000, "it holds less and less: {most:?}");
+}
+
+#[test]
+fn a_limit_of_the_file_is_an_error_and_no_signal() {
+    let folder = Folder::new("file");
+    let status = in_child(|| {
+        let manager = manager(&folder.file());
+        let session = manager.session().unwrap();
+        limit(libc::RLIMIT_FSIZE, manager.region().len());
+        fills_and_goes_on(&session, &Because::FileLimit);
+        limit(libc::RLIMIT_FSIZE, 1 << 16);
+        let second = Region::<Shared>::create(folder.0.join("second"), &options(1 << 30));
+        assert_eq!(second.err(), Some(Because::FileLimit));
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "it left a file");
+        // When more is allowed, there is more.
+        limit(libc::RLIMIT_FSIZE, u64::MAX);
+        let owner = session.owner().unwrap();
+        for at in 0..200_000u64 {
+            owner.lock(&at.to_le_bytes(), X).unwrap();
+        }
+    });
+    assert_eq!(status, 0, "a signal, or another end: {status:#x}");
+}
+
+/// The control: without our care, the signal kills.
+#[test]
+fn the_signal_of_that_limit_kills() {
+    let folder = Folder::new("signal");
+    let status = in_child(|| {
+        let file = std::fs::File::create(folder.file()).unwrap();
+        limit(libc::RLIMIT_FSIZE, 4096);
+        let _ = file.set_len(1 << 20);
+    });
+    assert_eq!(status & 0x7f, libc::SIGXFSZ, "the check cannot fail");
+}
+
+#[test]
+fn a_full_filesystem_is_an_error() {
+    let folder = Folder::new("disk");
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"]).arg(&folder.0);
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: no tmpfs can be mounted here, so a full one is not tested");
+        return;
+    }
+    let status = in_child(|| {
+        let manager = manager(&folder.file());
+        fills_and_goes_on(&manager.session().unwrap(), &Because::NoSpace);
+    });
+    let unmounted = std::process::Command::new("umount").arg(&folder.0).status();
+    assert_eq!(status, 0);
+    assert!(unmounted.unwrap().success());
+}
+
+/// Bytes of addresses that this process has.
+fn addresses() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn a_limit_of_addresses_is_an_error() {
+    let folder = Folder::new("addresses");
+    let status = in_child(|| {
+        let before = addresses();
+        limit(libc::RLIMIT_AS, before + (2 << 30));
+        let own = Region::<Native>::private(&options(1 << 36)).err();
+        let shared = Region::<Shared>::create(folder.0.join("second"), &options(1 << 36)).err();
+        for end in [own, shared] {
+            assert!(matches!(end, Some(Because::TooLarge(_))), "{end:?}");
+        }
+        let manager = manager(&folder.file());
+        let session = manager.session().unwrap();
+        // No room for another thread's stack: who waits as a future is told, and waits no more.
+        limit(libc::RLIMIT_AS, addresses() + (8 << 20));
+        let threads = || std::thread::Builder::new().spawn(std::thread::park);
+        assert!((0..1000).any(|_| threads().is_err()), "there is room for threads");
+        let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
+        holder.lock(b"x", X).unwrap();
+        for _ in 0..3 {
+            let mut future = Box::pin(waiter.lock_async(b"x", X));
+            let end = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(end, Poll::Ready(Err(Error::NoThread)));
+            drop(future);
+            waiter.lock(b"y", X).unwrap();
+            waiter.unlock(b"y").unwrap();
+        }
+        drop((holder, waiter));
+        left::nothing_in(&session);
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn a_limit_of_descriptors_is_an_error() {
+    let folder = Folder::new("descriptors");
+    let status = in_child(|| {
+        let first = manager(&folder.file());
+        let session = first.session().unwrap();
+        limit(libc::RLIMIT_NOFILE, 0);
+        for path in [folder.file(), folder.0.join("second")] {
+            let end = Region::<Shared>::open_or_create(&path, &options(1 << 30));
+            let Some(Because::System { errno, .. }) = end.as_ref().err() else { panic!("{end:?}") };
+            assert_eq!(*errno, libc::EMFILE);
+        }
+        // What was open goes on: sessions, sweeps, growth.
+        let other = first.session().unwrap();
+        assert_eq!(other.sweep(), Ok(0));
+        let (a, b) = (session.owner().unwrap(), other.owner().unwrap());
+        for at in 0..200_000u64 {
+            a.lock(&at.to_le_bytes(), X).unwrap();
+        }
+        assert_eq!(b.try_lock(&7u64.to_le_bytes(), X), Err(Error::NotGranted));
+        drop((a, b));
+        limit(libc::RLIMIT_NOFILE, 64);
+        left::nothing_in(&session);
+    });
+    assert_eq!(status, 0);
+}

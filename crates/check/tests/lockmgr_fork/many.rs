@@ -1,0 +1,226 @@
+//! Many processes, many owners, other clocks.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::SeqCst;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use latchwork_check::forked::in_child;
+use latchwork_check::left;
+use latchwork_check::random::Random;
+use latchwork_lockmgr::{
+    Error, Manager, Options, shared,
+    shared::{S, X},
+};
+use latchwork_machine::Shared;
+use latchwork_region::Region;
+
+/// A file of its own, taken away at the end.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("many-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        Self(path)
+    }
+
+    fn manager(&self) -> Manager<Shared> {
+        let options = latchwork_region::Options { limit: 1 << 30, ..Default::default() };
+        let region = Region::open_or_create(&self.0, &options).unwrap();
+        Manager::new(region, shared::modes(), Options::default()).unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Starts a child, which does something and ends.
+fn start(part: impl FnOnce()) -> i32 {
+    // SAFETY: the child does what the parent could, on the one thread that it has, and then ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(part));
+            // SAFETY: ends this process, and does nothing else.
+            unsafe { libc::_exit(i32::from(done.is_err())) }
+        }
+        child => child,
+    }
+}
+
+fn wait_for(child: i32) -> i32 {
+    let mut status = -1;
+    // SAFETY: a child of ours, and a place for what became of it.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    status
+}
+
+/// Words that all children of this process share with it.
+fn shared_words(count: usize) -> &'static [AtomicU32] {
+    let (rights, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, wherever there is room.
+    let at = unsafe { libc::mmap(core::ptr::null_mut(), count * 4, rights, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    // SAFETY: so much was mapped above, zeroed, and stays for as long as the process.
+    unsafe { core::slice::from_raw_parts(at.cast(), count) }
+}
+
+const NAMES: u64 = 12;
+/// Of a name's word: one who writes. Below it, those who read.
+const WRITER: u32 = 1 << 16;
+
+/// Locks names in ascending order, one in three to write, and sees that nobody is there who may
+/// not.
+fn work(file: &File, there: &[AtomicU32], seed: u64, rounds: u64) {
+    let manager = file.manager();
+    let session = manager.session().unwrap();
+    let mut random = Random(seed | 1);
+    for _ in 0..rounds {
+        let owner = session.owner().unwrap();
+        let mut taken = Vec::new();
+        let mut at = random.below(NAMES);
+        while at < NAMES && taken.len() < 3 {
+            let write = random.below(3) == 0;
+            owner.lock(&at.to_le_bytes(), if write { X } else { S }).unwrap();
+            let mine = if write { WRITER } else { 1 };
+            let before = there[at as usize].fetch_add(mine, SeqCst);
+            assert!(before < if write { 1 } else { WRITER }, "{before:#x} holds {at}");
+            taken.push((at, mine));
+            at += 1 + random.below(3);
+        }
+        for (at, mine) in taken {
+            there[at as usize].fetch_sub(mine, SeqCst);
+        }
+    }
+}
+
+fn processes(count: u64, rounds: u64) {
+    let file = File::new("processes");
+    let manager = file.manager();
+    let there = shared_words(NAMES as usize);
+    let children: Vec<i32> =
+        (0..count).map(|seed| start(|| work(&file, there, seed, rounds))).collect();
+    let wrong = children.into_iter().filter(|child| wait_for(*child) != 0).count();
+    assert_eq!(wrong, 0, "of {count} processes so many failed");
+    assert!(there.iter().all(|word| word.load(SeqCst) == 0));
+    left::nothing(&manager);
+}
+
+#[test]
+fn twenty_processes_exclude_each_other() {
+    processes(20, 100);
+}
+
+#[test]
+#[ignore = "long: half a minute"]
+fn two_hundred_processes_exclude_each_other() {
+    processes(200, 500);
+}
+
+/// Processes with many owners each, every one with locks of its own and common ones, are killed
+/// while they take and release them.
+fn kills(count: u64, owners: u64) {
+    let file = File::new("kills");
+    let manager = file.manager();
+    let session = manager.session().unwrap();
+    let ready = shared_words(1);
+    for seed in 0..count {
+        ready[0].store(0, SeqCst);
+        let child = start(|| {
+            let manager = file.manager();
+            let session = manager.session().unwrap();
+            let all: Vec<_> = (0..owners).map(|_| session.owner().unwrap()).collect();
+            for round in 0u64.. {
+                for (at, owner) in all.iter().enumerate() {
+                    let own = [&b"own"[..], &(at as u64).to_le_bytes()].concat();
+                    owner
+                        .lock(&own, if (round + at as u64).is_multiple_of(2) { X } else { S })
+                        .unwrap();
+                    owner.lock(b"common", S).unwrap();
+                    if at as u64 % 5 == round % 5 {
+                        owner.release_all().unwrap();
+                    }
+                }
+                ready[0].fetch_add(1, SeqCst);
+            }
+        });
+        while ready[0].load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_micros(seed * 7919 % 5000));
+        // SAFETY: signals a child of ours.
+        assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
+        assert_ne!(wait_for(child), 0);
+        // All that they had is to be had, by who asks for it.
+        let owner = session.owner().unwrap();
+        owner.lock(b"common", X).unwrap();
+        for at in (0..owners).step_by(97) {
+            owner.lock(&[&b"own"[..], &at.to_le_bytes()].concat(), X).unwrap();
+        }
+        drop(owner);
+        session.sweep().unwrap();
+        left::nothing_in(&session);
+    }
+}
+
+#[test]
+fn hundreds_of_owners_die_at_once() {
+    kills(4, 400);
+}
+
+#[test]
+#[ignore = "long: a minute"]
+fn thousands_of_owners_die_at_once() {
+    kills(60, 5000);
+}
+
+/// A process in a time namespace, whose monotonic clock is a day ahead: owners compare their ages,
+/// waits their lengths, and a deadlock of both is found.
+#[test]
+fn clocks_of_other_namespaces_confuse_nobody() {
+    let file = File::new("clocks");
+    let manager = file.manager();
+    let session = manager.session().unwrap();
+    let (words, owner) = (shared_words(1), session.owner().unwrap());
+    owner.lock(b"ours", X).unwrap();
+    let child = start(|| {
+        // SAFETY: makes a namespace for this process's children.
+        if unsafe { libc::unshare(libc::CLONE_NEWTIME) } != 0
+            || std::fs::write("/proc/self/timens_offsets", "monotonic 86400 0").is_err()
+        {
+            words[0].store(2, SeqCst);
+            return;
+        }
+        let status = in_child(|| {
+            let manager = file.manager();
+            let session = manager.session().unwrap();
+            let owner = session.owner().unwrap();
+            owner.lock(b"theirs", X).unwrap();
+            words[0].store(1, SeqCst);
+            // A deadline is a length of time, whatever the clock says.
+            let short = owner.lock_timeout(b"ours", X, Duration::from_millis(20));
+            assert!(matches!(short, Err(Error::TimedOut | Error::Deadlock(_))), "{short:?}");
+            let end = owner.lock_timeout(b"ours", X, Duration::from_secs(300));
+            // It is the younger by its clock, if the cycle was closed before the time was up.
+            assert!(matches!(end, Ok(()) | Err(Error::Deadlock(_))), "{end:?}");
+        });
+        assert_eq!(status, 0);
+    });
+    while words[0].load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    if words[0].load(SeqCst) == 2 {
+        println!("skipped: there can be no time namespace here");
+        assert_eq!(wait_for(child), 0);
+        return;
+    }
+    let end = owner.lock_timeout(b"theirs", X, Duration::from_secs(300));
+    assert!(matches!(end, Ok(()) | Err(Error::Deadlock(_))), "{end:?}");
+    drop(owner);
+    assert_eq!(wait_for(child), 0);
+    left::nothing_in(&session);
+}

@@ -1,0 +1,5 @@
+//! The lock manager under loom.
+
+mod fresh;
+mod stage;
+mod table;

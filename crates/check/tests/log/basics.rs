@@ -1,0 +1,192 @@
+//! What each call does when nothing goes wrong, and what it answers to misuse.
+
+use latchwork_disk::{Disk, Error as DiskError, Operation, Simulated};
+use latchwork_log::{COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, RECORD_MAX, Record};
+
+use crate::stage::{Answered, begin, begin_in, folder, head, operate, options, payload, work};
+
+#[test]
+fn what_is_appended_is_read() {
+    let life = begin(&Simulated::new()).unwrap();
+    assert_eq!((life.log.end(), life.log.flushed()), (Lsn::FIRST, Lsn::FIRST));
+    let lsns: Vec<_> = (0..200).map(|n| operate(&life, n, Mode::None).unwrap()).collect();
+    life.session.flush(*lsns.last().unwrap()).unwrap();
+    assert_eq!(life.log.flushed(), life.log.end());
+    for (number, lsn) in lsns.iter().enumerate() {
+        let entry = life.log.read(*lsn).unwrap();
+        assert_eq!((entry.lsn, entry.slot), (*lsn, life.session.slot() as u16));
+        assert_eq!(entry.payload, payload(number as u64));
+        assert_eq!(entry.head, head(number as u64, Flags::LAST));
+        assert_eq!(entry.next(), *lsns.get(number + 1).unwrap_or(&life.log.end()));
+    }
+    assert!(life.log.end().0 > 2 * options().segment, "it went over segments and round the buffer");
+    assert_eq!(life.log.scan(Lsn::FIRST).count(), 200);
+    for lsn in [Lsn(0), Lsn(65), Lsn(lsns[3].0 + 16), life.log.end(), Lsn(u64::MAX)] {
+        assert_eq!(life.log.read(lsn).unwrap_err(), Error::NotARecord(lsn));
+    }
+}
+
+#[test]
+fn a_slot_knows_its_transactions() {
+    let life = begin(&Simulated::new()).unwrap();
+    let (session, log) = (&life.session, &life.log);
+    session.reserve(8000).unwrap();
+    let append = |flags| {
+        let mut record = session.build(&Head { flags, ..Head::default() }, &[]).unwrap();
+        session.append(&mut record).unwrap()
+    };
+    let first = append(Flags::default());
+    append(Flags::SYSTEM);
+    let second = append(Flags::CLR);
+    let view = log.slot(session, session.slot()).unwrap();
+    assert_eq!((view.first, view.last, view.commits), (first, second, 0));
+    let last = append(Flags::LAST | Flags::IMAGE);
+    let view = log.slot(session, session.slot()).unwrap();
+    assert_eq!((view.first, view.last, view.commits), (Lsn::NEVER, Lsn::NEVER, 1));
+    assert_eq!(view.recent, [(first, last)]);
+    let singles: Vec<_> = (0..80).map(|_| append(Flags::LAST)).collect();
+    let view = log.slot(session, session.slot()).unwrap();
+    assert_eq!((view.commits, view.recent.len()), (81, COMMITS - 1));
+    assert!(view.recent.iter().rev().zip(singles.iter().rev()).all(|(a, b)| *a == (*b, *b)));
+    append(Flags::default());
+    session.forget(session.slot()).unwrap();
+    assert_eq!(log.slot(session, session.slot()).unwrap().last, Lsn::NEVER);
+    assert!(matches!(log.slot(session, 8), Err(Error::Threads(8))));
+}
+
+#[test]
+fn misuse_is_told() {
+    let life = begin(&Simulated::new()).unwrap();
+    let session = &life.session;
+    let mut record = session.build(&Head::default(), &[&[1; 5000]]).unwrap();
+    assert_eq!(record.bytes(), Record::size(5000));
+    session.give_back(0).unwrap();
+    assert_eq!(session.append(&mut record), Err(Error::NoCredit));
+    assert!(matches!(session.build(&Head::default(), &[&[0; 9000]]), Err(Error::TooLarge { .. })));
+    let large = vec![0; RECORD_MAX];
+    assert!(matches!(session.build(&Head::default(), &[&large]), Err(Error::TooLarge { .. })));
+    let wide = Head { page: 1 << 48, ..Head::default() };
+    assert!(matches!(session.build(&wide, &[]), Err(Error::TooLarge { .. })));
+    assert!(matches!(session.reserve(20_000), Err(Error::TooLarge { .. })));
+    assert_eq!(session.flush(life.log.end()), Err(Error::NotARecord(life.log.end())));
+    let other = life.region.thread().unwrap();
+    let other = life.log.session(&other).unwrap();
+    other.reserve(6000).unwrap();
+    assert_eq!(other.append(&mut record), Err(Error::Threads(life.session.slot())));
+    assert_eq!(life.log.end(), Lsn::FIRST, "nothing was appended");
+}
+
+#[test]
+fn each_mode_syncs_as_it_says() {
+    for (mode, syncs, behind) in
+        [(Mode::Full, 10, false), (Mode::Write, 0, true), (Mode::None, 0, true)]
+    {
+        let disk = Simulated::new();
+        let life = begin(&disk).unwrap();
+        let before = disk.calls();
+        (0..10).for_each(|n| _ = operate(&life, n * 8, mode).unwrap());
+        assert_eq!((disk.calls() - before)[Operation::Sync], syncs, "{mode:?}");
+        assert_eq!(life.log.flushed() < life.log.end(), behind);
+        assert_eq!(life.log.written() < life.log.end(), mode == Mode::None);
+    }
+    let life = begin(&Simulated::new()).unwrap();
+    let hour = std::time::Duration::from_secs(3600);
+    operate(&life, 0, Mode::Periodic(hour)).unwrap();
+    let flushed = life.log.flushed();
+    operate(&life, 1, Mode::Periodic(hour)).unwrap();
+    assert!(life.log.flushed() == flushed || flushed == Lsn::FIRST);
+    operate(&life, 2, Mode::Periodic(std::time::Duration::ZERO)).unwrap();
+    assert_eq!(life.log.flushed(), life.log.end());
+}
+
+#[test]
+fn segments_are_recycled_but_for_what_is_pinned() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    let lsns: Vec<_> = (0..400).map(|n| operate(&life, n, Mode::None).unwrap()).collect();
+    let last = *lsns.last().unwrap();
+    life.session.flush(last).unwrap();
+    let segments = || disk.list(folder()).unwrap().len();
+    let before = segments();
+    let pin = life.session.pin("a backup of things", lsns[100]).unwrap();
+    assert_eq!(life.session.recycle(last).unwrap(), Lsn::FIRST, "the redo point is the first");
+    life.session.checkpoint(Checkpoint { lsn: last, redo: last, clean: false }).unwrap();
+    assert_eq!(life.session.recycle(last).unwrap(), lsns[100]);
+    assert_eq!(life.log.oldest(), lsns[100]);
+    assert_eq!(life.log.read(lsns[3]), Err(Error::Gone { oldest: lsns[100] }));
+    life.log.read(lsns[100]).unwrap();
+    let pins = life.log.pins();
+    assert_eq!((pins.len(), &*pins[0].name, pins[0].lsn), (1, "a backup of thin", lsns[100]));
+    assert!(matches!(life.session.pin("late", lsns[99]), Err(Error::Gone { .. })));
+    life.session.move_pin(pin, lsns[200]).unwrap();
+    assert_eq!(life.session.recycle(last).unwrap(), lsns[200]);
+    life.session.unpin(pin).unwrap();
+    assert_eq!(life.session.recycle(last).unwrap(), last);
+    assert!(segments() < before);
+    let made = disk.calls();
+    (400..600).for_each(|n| _ = operate(&life, n, Mode::None).unwrap());
+    assert!((disk.calls() - made)[Operation::Rename] > 0);
+    assert_eq!(life.log.scan(last).count(), 201, "recycled segments hold new records only");
+}
+
+#[test]
+fn a_second_process_joins_and_a_region_that_lives_loses_nothing() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    work(&life, (0, 50), Mode::None, &mut Answered::default()).unwrap();
+    let region = life.region.another().unwrap();
+    let (end, redo) = (life.log.end(), life.log.recovered().redo);
+    life.region.die();
+    std::mem::forget((life.session, life.thread, life.region));
+    let next = begin_in(&disk, region).unwrap();
+    let found = next.log.recovered();
+    assert!(found.warm && next.log.end() == end && redo == Lsn::FIRST);
+    assert!(next.log.scan(found.redo).all(|entry| entry.is_ok()));
+    operate(&next, 50, Mode::Full).unwrap();
+    assert_eq!(next.log.flushed(), next.log.end());
+}
+
+#[test]
+fn a_full_disk_fails_the_reservation_and_nothing_else() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    disk.set_capacity(Some(3 * options().segment));
+    let mut number = 0;
+    let error = loop {
+        match operate(&life, number, Mode::Full) {
+            Ok(_) => number += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Disk(DiskError::NoSpace(_))), "{error}");
+    assert!(number > 20 && !life.log.is_broken());
+    disk.set_capacity(None);
+    operate(&life, number, Mode::Full).unwrap();
+    assert_eq!(life.log.scan(Lsn::FIRST).count() as u64, number + 1);
+}
+
+#[test]
+fn files_that_are_not_this_log_are_refused() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    work(&life, (0, 30), Mode::Full, &mut Answered::default()).unwrap();
+    drop(life);
+    let control = folder().join("control");
+    let good = disk.peek(&control).unwrap();
+    disk.damage(&control, 40, &[9]);
+    assert!(matches!(begin(&disk).err(), Some(Error::Corrupt { .. })));
+    disk.damage(&control, 0, &good);
+    disk.remove(&control).unwrap();
+    assert_eq!(begin(&disk).err(), Some(Error::NoControl));
+    let region = crate::stage::region();
+    let thread = region.thread().unwrap();
+    for wrong in [
+        latchwork_log::Options { buffer: 3 << 16, ..options() },
+        latchwork_log::Options { segment: 1 << 12, ..options() },
+        latchwork_log::Options { threads: 0, ..options() },
+    ] {
+        let disk = std::sync::Arc::new(disk.clone());
+        let opened = Log::open(&region, disk, folder(), &wrong, &thread);
+        assert!(matches!(opened, Err(Error::Options(_))));
+    }
+}

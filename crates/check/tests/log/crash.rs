@@ -1,0 +1,137 @@
+//! The machine crashes, or the disk fails, at each of the calls that a run makes, in every
+//! mode. What is then read back is a beginning of what was appended, and in `Full` all that was
+//! answered for.
+
+use std::time::Duration;
+
+use latchwork_disk::{Error as DiskError, Fault, Operation, Simulated};
+use latchwork_log::{Error, Mode};
+
+use crate::stage::{Answered, Life, begin, read_back, work};
+
+const OPERATIONS: u64 = 130;
+
+const MODES: [Mode; 4] = [Mode::Full, Mode::Write, Mode::None, Mode::Periodic(Duration::ZERO)];
+
+/// Seeds for each call; `LATCHWORK_LOG_SEEDS` gives more.
+fn seeds() -> u64 {
+    std::env::var("LATCHWORK_LOG_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
+/// The operations of a run without a fault.
+fn history(mode: Mode) -> Vec<Operation> {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    work(&life, (0, OPERATIONS), mode, &mut Answered::default()).unwrap();
+    drop(life);
+    disk.history()
+}
+
+/// Opens the log after a crash; checks what is there; returns the number of operations.
+fn recover(disk: &Simulated, mode: Mode, answered: &Answered) -> Result<(Life, u64), String> {
+    let life = begin(disk).map_err(|error| format!("not opened: {error}"))?;
+    let (first, next) = read_back(&life)?;
+    let durable = matches!(mode, Mode::Full | Mode::Periodic(Duration::ZERO));
+    if durable && next < answered.operations {
+        return Err(format!("{next} operations of {}", answered.operations));
+    }
+    if next > 0 && first < answered.redo {
+        return Err(format!("redo from {first}, not {}", answered.redo));
+    }
+    Ok((life, next))
+}
+
+/// One run with a fault, a crash, more work, another crash.
+fn trial(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String> {
+    let (disk, mut answered) = (Simulated::new(), Answered::default());
+    disk.plan(number, fault);
+    if let Ok(life) = begin(&disk) {
+        let worked = work(&life, (0, OPERATIONS), mode, &mut answered);
+        if fault == Fault::Device && worked == Err(Error::Broken) {
+            let again = work(&life, (OPERATIONS, OPERATIONS + 1), mode, &mut answered.clone());
+            if again != Err(Error::Broken) {
+                return Err(format!("{again:?} after a failed sync"));
+            }
+        }
+        if fault == Fault::NoSpace && disk.fired() == 1 {
+            // Whatever failed may be tried again.
+            let from = answered.operations;
+            if matches!(worked, Err(Error::Disk(DiskError::NoSpace(_)))) {
+                let there = life.log.scan(life.log.oldest()).last();
+                let there = there.and_then(Result::ok).map_or(0, |entry| entry.head.page + 1);
+                let again = work(&life, (from.max(there), OPERATIONS), mode, &mut answered);
+                again.map_err(|error| format!("after there was space: {error}"))?;
+            }
+        }
+    }
+    disk.restart(seed);
+    let (life, next) = recover(&disk, mode, &answered)?;
+    answered.operations = next;
+    work(&life, (next, next + 20), mode, &mut answered).map_err(|e| format!("goes on: {e}"))?;
+    drop(life);
+    disk.restart(seed + 1);
+    recover(&disk, mode, &answered).map(drop)
+}
+
+/// Trials at each call for which `at` holds; how many there were, and the failures.
+fn trials(mode: Mode, fault: Fault, seeds: u64, at: fn(Operation) -> bool) -> (u64, Vec<String>) {
+    let (mut count, mut failures) = (0, Vec::new());
+    for (number, operation) in history(mode).into_iter().enumerate() {
+        for seed in (0..seeds).filter(|_| at(operation)) {
+            count += 1;
+            if let Err(why) = trial(mode, number as u64, fault, seed * 1000 + number as u64) {
+                failures.push(format!(
+                    "{mode:?}, {fault:?} at call {number} ({operation}), seed {seed}: {why}"
+                ));
+            }
+        }
+    }
+    (count, failures)
+}
+
+fn holds(fault: Fault, seeds: u64, at: fn(Operation) -> bool) {
+    for mode in MODES {
+        let (count, failures) = trials(mode, fault, seeds, at);
+        println!("{mode:?}: {count} trials of {fault:?}");
+        assert!(count > 0);
+        assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
+    }
+}
+
+#[test]
+fn a_crash_at_each_call_leaves_a_beginning() {
+    holds(Fault::Crash, seeds(), |_| true);
+}
+
+#[test]
+#[ignore = "long: cargo test --release -p latchwork-check --test log -- --ignored"]
+fn a_crash_at_each_call_leaves_a_beginning_long() {
+    holds(Fault::Crash, seeds().max(20), |_| true);
+}
+
+#[test]
+fn a_failed_write_or_sync_is_final() {
+    holds(Fault::Device, seeds(), |at| matches!(at, Operation::Sync | Operation::Write));
+}
+
+#[test]
+fn a_full_disk_at_each_call_is_told_and_may_pass() {
+    holds(Fault::NoSpace, seeds(), |at| {
+        matches!(at, Operation::Write | Operation::Open | Operation::Rename | Operation::Truncate)
+    });
+}
+
+/// The control: a disk that skips one sync must be caught.
+#[test]
+fn a_skipped_sync_is_caught() {
+    let (count, failures) = trials(Mode::Full, Fault::LostSync, 4, |at| at == Operation::Sync);
+    assert!(!failures.is_empty(), "none of {count} skipped syncs was noticed");
+}
+
+/// The control: so must one that skips the sync of a folder.
+#[test]
+fn a_skipped_sync_of_the_folder_is_caught() {
+    let skipped = |at| at == Operation::SyncFolder;
+    let (count, failures) = trials(Mode::Full, Fault::LostSync, 30, skipped);
+    assert!(!failures.is_empty(), "none of {count} skipped syncs was noticed");
+}

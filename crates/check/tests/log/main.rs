@@ -1,0 +1,7 @@
+//! The log, on one machine that may crash, with threads in the place of processes.
+
+mod basics;
+mod bytes;
+mod crash;
+mod models;
+mod stage;

@@ -1,0 +1,137 @@
+//! A log of small segments on a simulated disk, and what is written to it: numbered operations
+//! whose content follows from their numbers, so that a reader can tell whether it has each of
+//! them, whole and in order.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_check::random::Random;
+use latchwork_disk::{Disk, Simulated};
+use latchwork_log::{Checkpoint, Entry, Error, Flags, Head, Log, Lsn, Mode, Options, Session};
+use latchwork_machine::Native;
+use latchwork_region::{Region, Thread};
+
+pub(crate) const SMALL: u64 = 1 << 16;
+
+pub(crate) fn options() -> Options {
+    Options { buffer: SMALL, segment: SMALL, id: 77, threads: 8, ..Options::default() }
+}
+
+pub(crate) fn region() -> Region<Native> {
+    let sizes = latchwork_region::Options {
+        processes: 4,
+        threads: 8,
+        waiters: 8,
+        limit: 512 << 10,
+        ..latchwork_region::Options::default()
+    };
+    Region::heap(&sizes).unwrap()
+}
+
+/// One life of a machine: a region, a log in it, a session.
+pub(crate) struct Life {
+    pub(crate) session: Session<Native>,
+    pub(crate) log: Log<Native>,
+    pub(crate) thread: Thread<Native>,
+    pub(crate) region: Region<Native>,
+}
+
+pub(crate) fn folder() -> &'static Path {
+    Path::new("store/log")
+}
+
+pub(crate) fn begin(disk: &Simulated) -> Result<Life, Error> {
+    begin_in(disk, region())
+}
+
+/// Makes the folder around that of the log.
+pub(crate) fn prepare(disk: &Simulated) -> Result<(), Error> {
+    disk.make_folder(Path::new("store"))?;
+    Ok(disk.sync_folder(Path::new(""))?)
+}
+
+pub(crate) fn begin_in(disk: &Simulated, region: Region<Native>) -> Result<Life, Error> {
+    prepare(disk)?;
+    let thread = region.thread()?;
+    let log = Log::open(&region, Arc::new(disk.clone()), folder(), &options(), &thread)?;
+    let session = log.session(&thread)?;
+    Ok(Life { session, log, thread, region })
+}
+
+/// What operation `number` writes.
+pub(crate) fn payload(number: u64) -> Vec<u8> {
+    let mut random = Random(number + 1);
+    let length = match random.below(8) {
+        0 => 4000 + random.below(3000),
+        1 => 0,
+        _ => random.below(300),
+    };
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.extend((0..length).map(|i| (i ^ number) as u8));
+    bytes
+}
+
+pub(crate) fn head(number: u64, flags: Flags) -> Head {
+    Head { kind: number as u8, flags, page: number, aux: 3, aux32: 9, ..Head::default() }
+}
+
+/// Appends operation `number` and commits it.
+pub(crate) fn operate(life: &Life, number: u64, mode: Mode) -> Result<Lsn, Error> {
+    let session = &life.session;
+    let bytes = payload(number);
+    let mut record = session.build(&head(number, Flags::LAST), &[&bytes[..8], &bytes[8..]])?;
+    session.reserve(record.bytes() as u64)?;
+    let lsn = session.append(&mut record)?;
+    session.commit(lsn, mode)?;
+    Ok(lsn)
+}
+
+/// What was answered for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answered {
+    /// All operations below this were committed, as durable as their mode says.
+    pub(crate) operations: u64,
+    /// The redo point of the last checkpoint that was answered for, and the first operation
+    /// there.
+    pub(crate) redo: u64,
+}
+
+/// Appends operations from `from` to `to`, with a checkpoint now and then.
+pub(crate) fn work(
+    life: &Life,
+    (from, to): (u64, u64),
+    mode: Mode,
+    answered: &mut Answered,
+) -> Result<(), Error> {
+    for number in from..to {
+        let lsn = operate(life, number, mode)?;
+        answered.operations = number + 1;
+        if number % 40 == 39 {
+            life.session.checkpoint(Checkpoint { lsn, redo: lsn, clean: false })?;
+            answered.redo = number;
+            life.session.recycle(lsn)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads all operations back: each whole, without a gap. Returns the first and the number
+/// behind the last; both zero if there is none.
+pub(crate) fn read_back(life: &Life) -> Result<(u64, u64), String> {
+    let (mut first, mut next) = (None, 0);
+    for entry in life.log.scan(life.log.recovered().redo) {
+        let entry: Entry = entry.map_err(|error| error.to_string())?;
+        let number = entry.head.page;
+        if first.is_none() {
+            (first, next) = (Some(number), number);
+        }
+        if number != next
+            || entry.payload != payload(number)
+            || entry.head != head(number, Flags::LAST)
+        {
+            return Err(format!("operation {number} where {next} should be: {entry:?}"));
+        }
+        next = number + 1;
+    }
+    Ok((first.unwrap_or(0), next))
+}

@@ -1,0 +1,145 @@
+//! Who is killed, and when.
+
+use std::time::Duration;
+
+use latchwork_check::random::Random;
+
+use crate::work::Worker;
+use crate::{Place, start};
+
+const FOR_EVER: u64 = 1 << 40;
+
+/// Every place at which a process can be told to die.
+const STEPS: [&str; 21] = [
+    "reserve: slot",
+    "credit: slot",
+    "append: latched",
+    "append: slot",
+    "append: copied",
+    "append: end",
+    "flush: claimed",
+    "flush: chunk",
+    "flush: written",
+    "flush: synced",
+    "flush: done",
+    "flush: unclaimed",
+    "follow: sleeps",
+    "maker: claimed",
+    "make: filled",
+    "make: named",
+    "checkpoint: written",
+    "recycle: decided",
+    "recycle: one",
+    "repair: slot",
+    "repair: claims",
+];
+
+#[test]
+fn the_list_of_steps_is_complete() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../log/src");
+    let mut named = Vec::new();
+    for file in std::fs::read_dir(root).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let calls = text.split("point(\"").skip(1);
+        named.extend(calls.map(|rest| rest.split('"').next().unwrap().to_owned()));
+    }
+    named.sort();
+    let mut steps = STEPS.to_vec();
+    steps.sort_unstable();
+    assert_eq!(named, steps);
+}
+
+/// A victim dies at a step beside a peer; this process works until it is dead, then all is
+/// looked at.
+fn dies_at(step: &str, nth: u32) {
+    let place = Place::new(&step.replace([' ', ':'], "-"));
+    let mut worker = Worker::new(&place);
+    // So that there are dead threads to sweep, one of them with the latch.
+    let mut first = start(&place, "append: copied", 30, FOR_EVER);
+    assert_eq!(first.wait().unwrap().code(), None);
+    let mut victim = start(&place, step, nth, FOR_EVER);
+    let mut peer = start(&place, "", 0, 200);
+    let ended = loop {
+        if let Some(ended) = victim.try_wait().unwrap() {
+            break ended;
+        }
+        // The steps of repairing are the victim's to come to.
+        if step.starts_with("repair") {
+            std::thread::sleep(Duration::from_micros(200));
+            let mut other = start(&place, "append: slot", 2, FOR_EVER);
+            assert_eq!(other.wait().unwrap().code(), None);
+        } else {
+            worker.round();
+        }
+    };
+    assert_eq!(ended.code(), None, "{step}: the victim was not killed, it failed");
+    (0..50).for_each(|_| worker.round());
+    assert!(peer.wait().unwrap().success(), "{step}: the peer failed");
+    assert!(worker.audit(true) > 1);
+}
+
+#[test]
+fn a_death_at_each_step_stops_nobody() {
+    for (index, step) in STEPS.into_iter().enumerate() {
+        dies_at(step, 1 + index as u32 % 3);
+    }
+}
+
+/// Kills one of three workers so often, at random, and replaces it.
+fn kills(count: u64) {
+    let place = Place::new("random");
+    let mut worker = Worker::new(&place);
+    let mut random = Random(0x9876_5432);
+    let mut peers: Vec<_> = (0..3).map(|_| start(&place, "", 0, FOR_EVER)).collect();
+    for round in 0..count {
+        std::thread::sleep(Duration::from_micros(500 + random.below(8_000)));
+        let peer = &mut peers[random.roll(3)];
+        assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+        (0..5).for_each(|_| worker.round());
+        worker.sweep();
+        *peer = start(&place, "", 0, FOR_EVER);
+        if round % 50 == 49 {
+            worker.audit(false);
+        }
+    }
+    for peer in &mut peers {
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+    }
+    println!("{count} kills, {} records at the end", worker.audit(true));
+}
+
+fn asked(usual: u64) -> u64 {
+    std::env::var("LATCHWORK_LOG_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn kills_at_random_stop_nobody() {
+    kills(asked(300));
+}
+
+#[test]
+#[ignore = "long: 100,000 kills"]
+fn kills_at_random_stop_nobody_long() {
+    kills(asked(100_000));
+}
+
+/// All die at once, the region lives: the next process goes on, and nothing that was in the log
+/// is missing.
+#[test]
+fn all_die_at_once() {
+    let place = Place::new("all");
+    for _ in 0..4 {
+        let mut peers: Vec<_> = (0..3).map(|_| start(&place, "", 0, FOR_EVER)).collect();
+        std::thread::sleep(Duration::from_millis(60));
+        peers.iter_mut().for_each(|peer| peer.kill().unwrap());
+        peers.iter_mut().for_each(|peer| _ = peer.wait().unwrap());
+        let mut worker = Worker::new(&place);
+        worker.audit(true);
+        worker.sweep();
+        (0..20).for_each(|_| worker.round());
+        assert!(worker.audit(true) > 1);
+    }
+}

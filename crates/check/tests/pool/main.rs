@@ -1,0 +1,5 @@
+//! The pool on real threads.
+
+mod faults;
+mod pages;
+mod seen;

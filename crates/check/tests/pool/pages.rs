@@ -1,0 +1,459 @@
+//! The laws of the pool on real threads: pages come back as they were, errors are about one page,
+//! and the bugs that other optimistic pools shipped.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+use latchwork_check::random::Random;
+use latchwork_disk::System;
+use latchwork_machine::Native;
+use latchwork_pool::{Error, FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild, WriteAhead};
+use latchwork_region::{Options as RegionOptions, Region};
+
+/// A file of pages that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("pool-{name}-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        Self(path)
+    }
+
+    fn spec(&self) -> FileSpec {
+        FileSpec { page_bytes: 1024, ..FileSpec::new(&self.0) }
+    }
+
+    /// Stores bytes in the file behind the pool's back.
+    fn patch(&self, at: u64, bytes: &[u8]) {
+        let file = fs::OpenOptions::new().write(true).open(&self.0).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn options(frames: u32) -> Options {
+    Options { frames, frames_max: 4096, frame_bytes: 1024, ..Options::default() }
+}
+
+fn region() -> Region<Native> {
+    Region::private(&RegionOptions { limit: 64 << 20, ..RegionOptions::default() }).unwrap()
+}
+
+fn pool(region: &Region<Native>, options: &Options) -> Pool {
+    Pool::open(region, Arc::new(System::new()), options).unwrap()
+}
+
+/// Fills a page with a value, so that a torn page is seen.
+fn fill(handle: &Handle<'_>, file: FileId, page: u64, value: u64) {
+    let mut held = handle.write(file, page).unwrap();
+    held.begin(0);
+    for index in 2..held.len() {
+        assert!(held.set(index, value));
+    }
+    held.commit();
+}
+
+fn make(handle: &Handle<'_>, file: FileId, pages: u64) {
+    for page in 0..pages {
+        let mut held = handle.new_page(file).unwrap();
+        assert_eq!(held.page(), page);
+        held.begin(0);
+        for index in 2..held.len() {
+            assert!(held.set(index, page));
+        }
+        held.commit();
+    }
+}
+
+/// The page's value, which all words must have.
+fn value(handle: &Handle<'_>, file: FileId, page: u64) -> Result<u64, Error> {
+    handle.read(file, page, |view| {
+        let first = view.word(2)?;
+        (3..view.len()).all(|index| view.word(index) == Some(first)).then_some(first)
+    })
+}
+
+#[test]
+fn pages_come_back_from_a_pool_that_is_smaller_than_they_are() {
+    let scratch = Scratch::new("small");
+    {
+        let region = region();
+        let pool = pool(&region, &options(32));
+        let thread = region.thread().unwrap();
+        let handle = pool.handle(&thread).unwrap();
+        let file = handle.file(&scratch.spec()).unwrap();
+        make(&handle, file, 500);
+        for page in (0..500).rev() {
+            assert_eq!(value(&handle, file, page), Ok(page));
+        }
+        handle.sync(u64::MAX, &mut |_| {}).unwrap();
+        assert!(handle.dirty().unwrap().is_empty());
+        handle.store_counts();
+        let stats = pool.stats().unwrap();
+        assert!(stats.evicted >= 900 && stats.written >= 500 && stats.faults >= 468, "{stats:?}");
+    }
+    let region = region();
+    let pool = pool(&region, &options(32));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    assert_eq!(pool.pages(file), Ok(500));
+    for page in 0..500 {
+        assert_eq!(value(&handle, file, page), Ok(page), "after opening again");
+    }
+    let beyond = Error::OutOfRange { file: 0, page: 500, pages: 500 };
+    assert_eq!(value(&handle, file, 500), Err(beyond));
+}
+
+#[test]
+fn threads_see_whole_pages_that_only_grow() {
+    let scratch = Scratch::new("threads");
+    let region = region();
+    let pool = pool(&region, &options(48));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 200);
+    let floor: Vec<_> = (0..200).map(AtomicU64::new).collect();
+    std::thread::scope(|scope| {
+        for seed in 1..=4u64 {
+            let (pool, region, floor) = (&pool, &region, &floor);
+            scope.spawn(move || {
+                let thread = region.thread().unwrap();
+                let handle = pool.handle(&thread).unwrap();
+                let mut random = Random(seed);
+                for round in 0..6_000 {
+                    // Half of the work on a few pages, so that writers meet.
+                    let among = if round % 2 == 0 { 8 } else { 200 };
+                    let page = random.below(among);
+                    let least = floor[page as usize].load(SeqCst);
+                    if random.below(4) == 0 {
+                        let mut held = handle.write(file, page).unwrap();
+                        let seen = held.word(2).unwrap();
+                        assert!(seen >= least, "an older page took the place of a newer one");
+                        held.begin(0);
+                        for index in 2..held.len() {
+                            assert!(held.set(index, seen + 1));
+                        }
+                        held.commit();
+                        floor[page as usize].fetch_max(seen + 1, SeqCst);
+                    } else {
+                        let seen = value(&handle, file, page).unwrap();
+                        assert!(seen >= least, "an older page took the place of a newer one");
+                    }
+                }
+            });
+        }
+    });
+    let stats = pool.stats().unwrap();
+    assert!(stats.faults > 1_000 && stats.evicted > 1_000, "{stats:?}");
+    for page in 0..200 {
+        assert_eq!(value(&handle, file, page), Ok(floor[page as usize].load(SeqCst)));
+    }
+}
+
+#[test]
+fn a_snapshot_is_worth_what_validates() {
+    let scratch = Scratch::new("snapshot");
+    let region = region();
+    let pool = pool(&region, &options(32));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 100);
+    let snapshot = handle.optimistic(file, 3).unwrap();
+    assert_eq!((snapshot.word(2), snapshot.word(1 << 40)), (Some(3), None));
+    // A holder that begins nothing is not noticed.
+    drop(handle.write(file, 3).unwrap());
+    assert!(snapshot.validate());
+    let held = handle.upgrade(&snapshot).unwrap().expect("nothing changed");
+    assert_eq!(held.word(2), Some(3));
+    drop(held);
+    assert!(snapshot.validate());
+    fill(&handle, file, 3, 77);
+    assert!(!snapshot.validate());
+    assert!(handle.upgrade(&snapshot).unwrap().is_none());
+    // Evicted: the frame is another page's, and the memory is memory still.
+    let snapshot = handle.optimistic(file, 3).unwrap();
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    assert!(snapshot.validate(), "a page that is written out is the same page");
+    let evicted = (0..100).any(|_| {
+        (4..100).for_each(|page| drop(value(&handle, file, page)));
+        !snapshot.validate()
+    });
+    assert!(evicted);
+    assert_ne!(snapshot.word(2), None);
+    assert_eq!(value(&handle, file, 3), Ok(77));
+}
+
+#[test]
+fn a_damaged_page_is_an_error_about_that_page() {
+    let scratch = Scratch::new("damaged");
+    let region = region();
+    let pool = pool(&region, &options(16));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 60);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    let image = fs::read(&scratch.0).unwrap();
+    let evict_all = || (20..60).for_each(|page| drop(value(&handle, file, page)));
+    evict_all();
+    scratch.patch(5 * 1024 + 700, &[1]);
+    assert_eq!(value(&handle, file, 5), Err(Error::Checksum { file: 0, page: 5 }));
+    scratch.patch(6 * 1024, &image[9 * 1024..10 * 1024]);
+    let misdirected = Error::Misdirected { file: 0, page: 6, found: 9 };
+    assert_eq!(value(&handle, file, 6), Err(misdirected));
+    scratch.patch(7 * 1024, &[0; 1024]);
+    assert_eq!(value(&handle, file, 7), Err(Error::Checksum { file: 0, page: 7 }));
+    // A torn write: half old, half new.
+    let mut torn = image[8 * 1024..9 * 1024].to_vec();
+    torn[512..].fill(9);
+    scratch.patch(8 * 1024, &torn);
+    assert_eq!(value(&handle, file, 8), Err(Error::Checksum { file: 0, page: 8 }));
+    for page in (0..60).filter(|page| !(5..=8).contains(page)) {
+        assert_eq!(value(&handle, file, page), Ok(page), "the others work");
+    }
+    // Whole again: no frame was left half claimed by the failures.
+    scratch.patch(5 * 1024, &image[5 * 1024..9 * 1024]);
+    for page in 0..60 {
+        assert_eq!(value(&handle, file, page), Ok(page));
+    }
+    assert!(pool.list().unwrap().all(|frame| frame.holder.is_none()));
+    // A file that shrank under us.
+    evict_all();
+    fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(4 * 1024).unwrap();
+    assert!(matches!(value(&handle, file, 4), Err(Error::Disk(_))));
+    assert_eq!(value(&handle, file, 3), Ok(3));
+    assert_eq!(handle.counted().failed + pool.stats().unwrap().failed, 5);
+}
+
+#[test]
+fn a_full_pool_names_the_holders() {
+    let scratch = Scratch::new("full");
+    let region = region();
+    let pool = pool(&region, &options(16));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 40);
+    let mut held: Vec<_> = (0..16).map(|page| handle.write(file, page).unwrap()).collect();
+    let slot = thread.number();
+    match handle.optimistic(file, 30) {
+        Err(Error::Full { frames: 16, holders, .. }) => assert_eq!(holders, [slot]),
+        other => panic!("{other:?}"),
+    }
+    held.pop();
+    assert_eq!(value(&handle, file, 30), Ok(30));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let scratch = Scratch::new("refused");
+    let region = region();
+    let first = pool(&region, &options(32));
+    let again =
+        Pool::open(&region, Arc::new(System::new()), &Options { frame_bytes: 2048, ..options(32) });
+    let different = Error::Different { frame_bytes: 1024, frames: 4096 };
+    assert_eq!(again.unwrap_err(), different);
+    for odd in [
+        Options { frame_bytes: 1000, ..options(32) },
+        Options { frame_bytes: 256, ..options(32) },
+        Options { frames: 1, ..options(32) },
+        Options { frames: 5000, ..options(32) },
+    ] {
+        let refused = Pool::open(&region, Arc::new(System::new()), &odd);
+        assert!(matches!(refused, Err(Error::Options(_))), "{odd:?}");
+    }
+    let thread = region.thread().unwrap();
+    let handle = first.handle(&thread).unwrap();
+    let spec = scratch.spec();
+    let file = handle.file(&spec).unwrap();
+    assert_eq!(handle.file(&spec), Ok(file), "one number for one path");
+    let asked = handle.file(&FileSpec { page_bytes: 512, ..spec.clone() });
+    assert_eq!(asked, Err(Error::PageSize { found: 1024, asked: 512 }));
+    assert_eq!(handle.file(&FileSpec::new("relative")), Err(Error::Path));
+    let large = handle.file(&FileSpec { page_bytes: 4096, ..spec.clone() });
+    assert_eq!(large, Err(Error::Options("bytes of a page")));
+    let none = FileSpec { path: scratch.0.with_extension("none"), create: false, ..spec };
+    assert!(matches!(handle.file(&none), Err(Error::Disk(_))));
+    assert!(matches!(handle.create(file, 1 << 40), Err(Error::OutOfRange { .. })));
+    assert_eq!(first.file_id(1), Err(Error::NoFile(1)));
+}
+
+/// Makes the page from the disk's image and what the test says the log has.
+struct FromLog(AtomicBool);
+
+impl Rebuild for FromLog {
+    fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
+        if !self.0.load(Relaxed) {
+            return Err("not now".to_owned());
+        }
+        assert_eq!((lost.lsn_before, lost.lsn), (0, 32));
+        assert_eq!(base.expect("it was written").get(2), Some(&3));
+        into.fill(33);
+        Ok(32)
+    }
+}
+
+#[test]
+fn a_panic_in_a_change_poisons_that_page_until_it_is_rebuilt() {
+    let scratch = Scratch::new("poison");
+    let region = region();
+    let log = Arc::new(FromLog(AtomicBool::new(false)));
+    let bare = pool(&region, &options(32));
+    let rebuilds = pool(&region, &Options { rebuild: Some(log.clone()), ..options(32) });
+    let (one, two) = (region.thread().unwrap(), region.thread().unwrap());
+    let (handle, able) = (bare.handle(&one).unwrap(), rebuilds.handle(&two).unwrap());
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 10);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    let before = handle.optimistic(file, 3).unwrap();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut held = handle.write(file, 3).unwrap();
+        held.begin(32);
+        assert!(held.set(5, 1));
+        panic!("in the middle");
+    }));
+    assert!(panicked.is_err() && !before.validate());
+    let poisoned = Error::Poisoned { file: 0, page: 3 };
+    assert_eq!(value(&handle, file, 3), Err(poisoned.clone()));
+    assert_eq!(handle.write(file, 3).map(drop), Err(poisoned));
+    assert_eq!(value(&handle, file, 4), Ok(4), "the others work");
+    let why = "not now".to_owned();
+    assert_eq!(value(&able, file, 3), Err(Error::Rebuild { file: 0, page: 3, why }));
+    log.0.store(true, Relaxed);
+    assert_eq!(value(&able, file, 3), Ok(33));
+    assert_eq!(value(&handle, file, 3), Ok(33), "rebuilt for all");
+    assert_eq!(handle.write(file, 3).unwrap().lsn(), 32);
+    // Poisoned again, and given up.
+    let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut held = handle.write(file, 4).unwrap();
+        held.begin(0);
+        panic!("again");
+    }));
+    assert!(held.is_err());
+    handle.discard(file, 4).unwrap();
+    let mut made = handle.create(file, 4).unwrap();
+    made.begin(0);
+    made.commit();
+    assert_eq!(value(&handle, file, 4), Ok(0));
+}
+
+/// A log that knows how far it is durable, and how far it was ever asked to be.
+struct Log {
+    durable: AtomicU64,
+    fails: AtomicBool,
+    asked: Mutex<Vec<u64>>,
+}
+
+impl WriteAhead for Log {
+    fn flush(&self, lsn: u64) -> Result<(), String> {
+        if self.fails.load(Relaxed) {
+            return Err("the log's disk is full".to_owned());
+        }
+        self.durable.fetch_max(lsn, SeqCst);
+        self.asked.lock().unwrap().push(lsn);
+        Ok(())
+    }
+}
+
+#[test]
+fn no_page_goes_out_before_its_log() {
+    let scratch = Scratch::new("ahead");
+    let region = region();
+    let log = Arc::new(Log {
+        durable: AtomicU64::new(0),
+        fails: AtomicBool::new(false),
+        asked: Mutex::default(),
+    });
+    let logged = pool(&region, &Options { write_ahead: Some(log.clone()), ..options(16) });
+    let thread = region.thread().unwrap();
+    let handle = logged.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 50);
+    let mut random = Random(7);
+    for lsn in (16..16 * 400).step_by(16) {
+        let page = random.below(50);
+        let mut held = handle.write(file, page).unwrap();
+        held.begin(lsn);
+        assert!(held.set(2, lsn));
+        held.commit();
+        // The checker: what is on disk has no LSN that the log had not made durable.
+        if lsn % 160 == 0 {
+            let image = fs::read(&scratch.0).unwrap();
+            for page in image.chunks_exact(1024) {
+                let on_disk = u64::from_le_bytes(page[8..16].try_into().unwrap());
+                assert!(on_disk <= log.durable.load(SeqCst), "a page went out before its log");
+            }
+        }
+    }
+    assert!(log.asked.lock().unwrap().len() > 100, "the callback was used");
+    // Dirty pages by the first change that the disk does not have.
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    for (page, lsn) in [(1, 7_000), (2, 7_016), (1, 7_032), (3, 7_048)] {
+        let mut held = handle.write(file, page).unwrap();
+        held.begin(lsn);
+        held.commit();
+    }
+    let by_rec_lsn = || {
+        let mut dirty = handle.dirty().unwrap();
+        dirty.sort_by_key(|page| page.rec_lsn);
+        dirty.iter().map(|dirty| (dirty.page, dirty.rec_lsn)).collect::<Vec<_>>()
+    };
+    assert_eq!(by_rec_lsn(), [(1, 7_000), (2, 7_016), (3, 7_048)]);
+    handle.sync(7_016, &mut |_| {}).unwrap();
+    assert_eq!(by_rec_lsn(), [(3, 7_048)]);
+    log.fails.store(true, Relaxed);
+    let why = "the log's disk is full".to_owned();
+    assert_eq!(handle.sync(u64::MAX, &mut |_| {}), Err(Error::WriteAhead(why)));
+    assert_eq!(by_rec_lsn(), [(3, 7_048)], "nothing was lost");
+    // A process without the callback writes no logged page.
+    let bare = pool(&region, &options(16));
+    let other = region.thread().unwrap();
+    let other = bare.handle(&other).unwrap();
+    assert_eq!(other.sync(u64::MAX, &mut |_| {}), Err(Error::NoWriteAhead));
+    log.fails.store(false, Relaxed);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn a_scan_leaves_a_hot_set_in_the_pool() {
+    let scratch = Scratch::new("scan");
+    let region = region();
+    let pool = pool(&region, &options(256));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 2_000);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    let hot = |rounds| {
+        handle.store_counts();
+        for _ in 0..rounds {
+            for page in 0..64 {
+                value(&handle, file, page).unwrap();
+            }
+        }
+        handle.counted().faults
+    };
+    hot(100);
+    assert_eq!(hot(10), 0, "the hot set fits");
+    for start in (64..2_000).step_by(121) {
+        for page in start..(start + 121).min(2_000) {
+            value(&handle, file, page).unwrap();
+        }
+        hot(20);
+    }
+    let faults = hot(1);
+    assert!(faults <= 3, "a scan pushed {faults} of 64 hot pages out");
+}

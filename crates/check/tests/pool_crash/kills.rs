@@ -1,0 +1,378 @@
+//! Processes that are killed in a pool, and what the others find.
+//!
+//! Each change sets all words of a page to one value, after a record of it is in a log: here one
+//! word for each page, in an area. So a page is right if all its words are the value that the log
+//! has, or the one before it if the process died before it marked the page.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
+
+use latchwork_check::random::Random;
+use latchwork_disk::System;
+use latchwork_machine::Shared;
+use latchwork_pool::{
+    Error, FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild, set_point_hook,
+};
+use latchwork_region::{Area, AreaOptions, Options as RegionOptions, Region, Thread};
+
+const PAGES: u64 = 96;
+const FRAMES: u32 = 32;
+
+/// The steps that the pool names.
+const STEPS: [&str; 20] = [
+    "fault.tagged",
+    "fault.published",
+    "fault.read",
+    "fault.copied",
+    "fault.valid",
+    "evict.locked",
+    "evict.claimed",
+    "evict.unlinked",
+    "change.intended",
+    "change.begun",
+    "change.half",
+    "change.done",
+    "change.unmarked",
+    "write.claimed",
+    "write.copied",
+    "write.ahead",
+    "write.written",
+    "write.clean",
+    "repair.taken",
+    "repair.made",
+];
+
+static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
+static PASSED: AtomicU32 = AtomicU32::new(0);
+
+fn at_step(step: &'static str) {
+    let told = TOLD.lock().unwrap();
+    if let Some((name, nth)) = &*told
+        && name == step
+        && PASSED.fetch_add(1, Relaxed) + 1 == *nth
+    {
+        // SAFETY: signals this very process.
+        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    }
+}
+
+/// The log: for each page the value of its newest record.
+struct Log {
+    area: Area<Shared>,
+    /// The control: a rebuild that knows nothing of the log.
+    forgets: bool,
+}
+
+impl Rebuild for Log {
+    fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
+        let base = base.map(|base| base[2]);
+        let logged = self.area.word(lost.page).unwrap().load(Relaxed);
+        let value = if self.forgets { base.unwrap_or(0) } else { logged };
+        if let Some(base) = base {
+            assert!(base <= logged, "the disk has what the log has not");
+        }
+        into.fill(value);
+        Ok(value * 16)
+    }
+}
+
+struct Place {
+    region: Region<Shared>,
+    pool: Pool<Shared>,
+    log: Area<Shared>,
+    folder: PathBuf,
+}
+
+impl Place {
+    fn open(folder: &Path, forgets: bool) -> Self {
+        let sizes = RegionOptions { limit: 32 << 20, ..RegionOptions::default() };
+        let region = Region::open_or_create(folder.join("region"), &sizes).unwrap();
+        let words = AreaOptions { first: 8 * PAGES, limit: 8 * PAGES, huge: false };
+        let log = region.area("test-log", &words).unwrap();
+        let rebuild: Arc<dyn Rebuild> = Arc::new(Log { area: log.clone(), forgets });
+        let options = Options {
+            frames: FRAMES,
+            frames_max: FRAMES,
+            frame_bytes: 512,
+            rebuild: Some(rebuild),
+            ..Options::default()
+        };
+        let pool = Pool::open(&region, Arc::new(System::new()), &options).unwrap();
+        Self { region, pool, log, folder: folder.to_owned() }
+    }
+
+    fn work<'t>(&self, thread: &'t Thread<Shared>) -> Work<'t> {
+        let handle = self.pool.handle(thread).unwrap();
+        let spec = FileSpec { page_bytes: 512, ..FileSpec::new(self.folder.join("data")) };
+        let file = handle.file(&spec).unwrap();
+        Work { handle, file, log: self.log.clone() }
+    }
+
+    /// Has the region's layers repair what the dead left, and frees their slots.
+    fn sweep(&self) -> usize {
+        self.region.sweep().unwrap()
+    }
+}
+
+struct Work<'t> {
+    handle: Handle<'t, Shared>,
+    file: FileId,
+    log: Area<Shared>,
+}
+
+impl Work<'_> {
+    fn begin(&self) {
+        for _ in 0..PAGES {
+            let mut page = self.handle.new_page(self.file).unwrap();
+            page.begin(0);
+            page.commit();
+        }
+        self.handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    }
+
+    /// The page's value, which all of its words are.
+    fn value(&self, page: u64) -> u64 {
+        let value = self.handle.read(self.file, page, |view| {
+            let first = view.word(2)?;
+            (3..view.len()).all(|index| view.word(index) == Some(first)).then_some(first)
+        });
+        value.unwrap_or_else(|error| panic!("page {page}: {error}"))
+    }
+
+    fn change(&self, page: u64) {
+        let mut held = self.handle.write(self.file, page).unwrap();
+        let next = self.log.word(page).unwrap().load(Relaxed) + 1;
+        held.intend();
+        // The record: Release, for a process that dies after it.
+        self.log.word(page).unwrap().store(next, Release);
+        held.begin(next * 16);
+        for index in 2..held.len() {
+            assert!(held.set(index, next));
+            if index == held.len() / 2 {
+                at_step("change.half");
+            }
+        }
+        held.commit();
+    }
+
+    fn rounds(&self, rounds: u64, seed: u64) {
+        let mut random = Random(seed * 77 + 1);
+        for _ in 0..rounds {
+            // Half of it on four pages, so that others wait for who dies.
+            let page = if random.below(2) == 0 { random.below(4) } else { random.below(PAGES) };
+            match random.below(8) {
+                0..=2 => self.change(page),
+                3 => drop(self.handle.clean(2).unwrap()),
+                _ => drop(self.value(page)),
+            }
+        }
+    }
+
+    /// Every page is whole, and as the log has it.
+    fn check(&self) -> Result<(), String> {
+        for page in 0..PAGES {
+            let (seen, logged) = (self.value(page), self.log.word(page).unwrap().load(Relaxed));
+            if seen != logged {
+                return Err(format!("page {page} is {seen}, the log has {logged}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a child does: this test's own program, told by its environment.
+#[test]
+fn child() {
+    let Some(folder) = std::env::var_os("POOL_FOLDER") else { return };
+    let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let place = Place::open(Path::new(&folder), false);
+    *TOLD.lock().unwrap() = Some((std::env::var("POOL_STEP").unwrap(), number("POOL_NTH") as u32));
+    set_point_hook(at_step);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.rounds(number("POOL_ROUNDS"), number("POOL_SEED"));
+}
+
+fn start(folder: &Path, step: &str, nth: u32, rounds: u64, seed: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "kills::child", "--test-threads=1", "--nocapture"])
+        .env("POOL_FOLDER", folder)
+        .env("POOL_STEP", step)
+        .env("POOL_NTH", nth.to_string())
+        .env("POOL_ROUNDS", rounds.to_string())
+        .env("POOL_SEED", seed.to_string())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("pool-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How many times what is asked of the environment, or this.
+fn scaled(usual: u64) -> u64 {
+    std::env::var("LATCHWORK_POOL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn a_death_at_every_step_harms_nobody() {
+    let folder = Folder::new("steps");
+    let place = Place::open(&folder.0, false);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.begin();
+    let (mut died, mut swept) = (0, 0);
+    // `repair.*` are the steps of a thread that meets the dead: below.
+    for step in STEPS.iter().filter(|step| !step.starts_with("repair")) {
+        for nth in [1, 7] {
+            let mut victim = start(&folder.0, step, nth, 20_000, u64::from(nth));
+            // Beside it, so that somebody waits for what it has.
+            let ended = loop {
+                work.rounds(20, 9);
+                if let Some(ended) = victim.try_wait().unwrap() {
+                    break ended;
+                }
+            };
+            assert_eq!(ended.code(), None, "{step}: the victim was not killed");
+            died += 1;
+            // Half of the dead are met by a thread that needs their pages, half are swept first.
+            if nth == 7 {
+                swept += place.sweep();
+            }
+            work.check().unwrap_or_else(|why| panic!("{step}: {why}"));
+            work.rounds(200, 3);
+            swept += place.sweep();
+            work.check().unwrap_or_else(|why| panic!("{step}: {why}"));
+            assert!(place.pool.list().unwrap().all(|frame| frame.holder.is_none()), "{step}");
+        }
+    }
+    work.handle.store_counts();
+    let stats = place.pool.stats().unwrap();
+    println!("{died} deaths, {stats:?}");
+    assert_eq!(died, swept, "each of the dead was swept once");
+    assert!(stats.repaired >= 10 && stats.rebuilt >= 6, "{stats:?}");
+}
+
+#[test]
+fn a_process_that_repairs_may_die_too() {
+    let folder = Folder::new("repairers");
+    let place = Place::open(&folder.0, false);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.begin();
+    for step in ["repair.taken", "repair.made", "repair.copied"] {
+        let mut victim = start(&folder.0, "change.half", 3, 20_000, 5);
+        assert_eq!(victim.wait().unwrap().code(), None, "not killed");
+        let mut second = start(&folder.0, step, 1, 20_000, 6);
+        assert_eq!(second.wait().unwrap().code(), None, "{step}: not killed");
+        work.check().unwrap_or_else(|why| panic!("{step}: {why}"));
+        place.sweep();
+        work.check().unwrap();
+    }
+}
+
+#[test]
+fn a_rebuild_that_forgets_the_log_is_caught() {
+    let folder = Folder::new("forgets");
+    let place = Place::open(&folder.0, true);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.begin();
+    let mut victim = start(&folder.0, "change.half", 3, 20_000, 5);
+    assert_eq!(victim.wait().unwrap().code(), None, "not killed");
+    place.sweep();
+    assert!(work.check().is_err(), "the checker cannot fail");
+}
+
+#[test]
+fn without_a_rebuild_that_page_alone_is_lost() {
+    let folder = Folder::new("lost");
+    let place = Place::open(&folder.0, false);
+    let thread = place.region.thread().unwrap();
+    place.work(&thread).begin();
+    let options =
+        Options { frames: FRAMES, frames_max: FRAMES, frame_bytes: 512, ..Options::default() };
+    let bare = Pool::open(&place.region, Arc::new(System::new()), &options).unwrap();
+    let mut victim = start(&folder.0, "change.half", 3, 20_000, 5);
+    assert_eq!(victim.wait().unwrap().code(), None, "not killed");
+    let handle = bare.handle(&thread).unwrap();
+    let file = bare.file_id(0).unwrap();
+    let lost: Vec<_> =
+        (0..PAGES).filter_map(|page| handle.read(file, page, |view| view.word(2)).err()).collect();
+    assert!(matches!(lost[..], [Error::Poisoned { .. }]), "{lost:?}");
+}
+
+/// Kills one of three peers so often, and looks at every page after each.
+fn kill_at_random(kills: u64) {
+    let folder = Folder::new("random");
+    let place = Place::open(&folder.0, false);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.begin();
+    let mut random = Random(0x5eed);
+    let endless = |seed| start(&folder.0, "", 0, u64::MAX, seed);
+    let mut peers: Vec<Child> = (1..4).map(endless).collect();
+    for round in 0..kills {
+        std::thread::sleep(Duration::from_micros(random.below(6_000)));
+        let peer = &mut peers[random.below(3) as usize];
+        assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
+        if random.below(4) == 0 {
+            // Stopped for a while in the middle: others wait, or go on without it.
+            // SAFETY: signals a child of this process.
+            unsafe { libc::kill(peer.id() as i32, libc::SIGSTOP) };
+            std::thread::sleep(Duration::from_millis(1));
+            // SAFETY: as above.
+            unsafe { libc::kill(peer.id() as i32, libc::SIGCONT) };
+        }
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+        // The survivors go on, and so does this one.
+        work.rounds(50, round + 1);
+        place.sweep();
+        for page in 0..PAGES {
+            work.value(page);
+        }
+        *peer = endless(round + 10);
+    }
+    for peer in &mut peers {
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+    }
+    place.sweep();
+    work.check().unwrap();
+    work.handle.store_counts();
+    println!("{kills} kills: {:?}", place.pool.stats().unwrap());
+}
+
+#[test]
+fn kills_at_random_harm_nobody() {
+    kill_at_random(scaled(300));
+}
+
+/// 100,000 kills: `cargo test --release -p latchwork-check --test pool_crash -- --ignored`, some
+/// fifteen minutes.
+#[test]
+#[ignore = "long"]
+fn many_kills_at_random_harm_nobody() {
+    kill_at_random(scaled(100_000));
+}

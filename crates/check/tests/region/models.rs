@@ -1,0 +1,234 @@
+//! Regions under loom: cells, batches, blocks and slots that go from thread to thread.
+//!
+//! After each execution every cell is somewhere, and nowhere twice. The long form is
+//! `cargo test --release -p latchwork-check --test region models:: -- --ignored`.
+
+use std::mem::ManuallyDrop;
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering::Relaxed;
+
+use latchwork_check::overlaid::{Deed, Flaw, together};
+use latchwork_check::{Overlaid, models};
+use latchwork_machine::{Machine, Word};
+use latchwork_region::{Error, Offset, Options, Plain, Region, Thread};
+
+/// Half a page: two are a batch.
+#[repr(C)]
+struct Large {
+    words: [<Overlaid as Machine>::AtomicU64; 300],
+}
+
+// SAFETY: it is made of words, and nothing else.
+unsafe impl Plain for Large {}
+
+impl Large {
+    /// The last user's mark; relaxed, for what makes it seen is what is tested.
+    fn mark(&self) -> u64 {
+        self.words[9].load(Relaxed)
+    }
+
+    fn set_mark(&self, mark: u64) {
+        self.words[9].store(mark, Relaxed);
+    }
+}
+
+type Handle = Region<Overlaid>;
+
+fn region(processes: u32, threads: u32) -> Handle {
+    let (waiters, limit) = (1, 512 << 10);
+    Region::heap(&Options { processes, threads, waiters, limit, ..Options::default() }).unwrap()
+}
+
+fn cell(thread: &Thread<Overlaid>, mark: u64) -> Offset<Large> {
+    let cell = thread.alloc_dirty::<Large>().unwrap();
+    cell.value().set_mark(mark);
+    cell.publish()
+}
+
+/// Every cell is somewhere, so many of them with a user.
+fn look(region: &Handle, used: u64) {
+    let audit = region.audit().unwrap();
+    assert!(audit.is_sound() && audit.used() == used, "{audit:?}");
+}
+
+/// What a thread of a model does with the region, its own handle or a shared one.
+type Life = fn(&Handle, Option<Thread<Overlaid>>, &[Offset<Large>]);
+
+/// A model: cells that are lent out, threads with slots (or that claim their own), and how many
+/// cells are lent out at the end, at least and at most.
+struct Play {
+    cells: usize,
+    slots: u32,
+    own: bool,
+    lives: Vec<Life>,
+    left: RangeInclusive<u64>,
+}
+
+impl Play {
+    fn model(self) -> impl Fn() + Send + Sync + 'static {
+        let region = region(1, self.slots);
+        let thread = region.thread().unwrap();
+        let cells: Vec<_> = (0..self.cells).map(|_| cell(&thread, 1)).collect();
+        drop(thread);
+        move || {
+            let handles: Vec<_> =
+                self.lives.iter().map(|_| (!self.own).then(|| region.thread().unwrap())).collect();
+            let deeds = self.lives.iter().zip(handles).map(|(life, thread)| -> Deed<'_> {
+                let (region, cells) = (&region, &cells[..]);
+                Box::new(move || life(region, thread, cells))
+            });
+            together(deeds.collect());
+            let audit = region.audit().unwrap();
+            assert!(audit.is_sound() && self.left.contains(&audit.used()), "{audit:?}");
+        }
+    }
+}
+
+models! {
+    loom_depot, loom_depot_long, loom_depot_control: depot(), 3, 5, [Flaw::Lax, Flaw::Torn];
+    loom_slot, loom_slot_long, loom_slot_control: slot(), 4, 6, [Flaw::Lax, Flaw::Torn];
+    loom_blocks, loom_blocks_long, loom_blocks_control: blocks(), 4, 6, [Flaw::Torn];
+    loom_generation, loom_generation_long, loom_generation_control:
+        generation(), 4, 6, [Flaw::Lax];
+    loom_death, loom_death_long, loom_death_control: death(1), 4, 6, [Flaw::Lax];
+    loom_third, loom_third_long, loom_third_control: third(), 2, 3, [Flaw::Lax, Flaw::Torn];
+    loom_newcomer, loom_newcomer_long, loom_newcomer_control: newcomer(), 4, 6, [Flaw::Lax];
+    loom_swept, loom_swept_long, loom_swept_control: swept(), 4, 6, [Flaw::Lax];
+    loom_two_sweepers, loom_two_sweepers_long, loom_two_sweepers_control:
+        death(2), 3, 4, [Flaw::Lax, Flaw::Torn];
+}
+
+/// One frees batches, the other takes cells: from a depot, if they are there.
+fn depot() -> impl Fn() + Send + Sync + 'static {
+    let lives: Vec<Life> = vec![
+        |_, thread, cells| {
+            let thread = thread.unwrap();
+            cells.iter().for_each(|cell| thread.free(*cell).unwrap());
+        },
+        |_, thread, _| {
+            let thread = thread.unwrap();
+            (0..3).for_each(|_| _ = cell(&thread, 2));
+        },
+    ];
+    Play { cells: 6, slots: 2, own: false, lives, left: 3..=3 }.model()
+}
+
+/// Two take what a third gives, each a batch: the one from where the other left the depot.
+fn third() -> impl Fn() + Send + Sync + 'static {
+    let takes: Life = |_, thread, _| _ = cell(&thread.unwrap(), 2);
+    let gives: Life = |_, thread, cells| {
+        let thread = thread.unwrap();
+        cells.iter().for_each(|cell| thread.free(*cell).unwrap());
+    };
+    Play { cells: 6, slots: 3, own: false, lives: vec![gives, takes, takes], left: 2..=2 }.model()
+}
+
+/// A process comes to a slot that another had, and claims a thread: who sweeps then lets it live.
+fn newcomer() -> impl Fn() + Send + Sync + 'static {
+    let first = region(2, 2);
+    cell(&first.another().unwrap().thread().unwrap(), 1);
+    move || {
+        let here = std::cell::OnceCell::new();
+        let comes: Deed<'_> = Box::new(|| {
+            let second = ManuallyDrop::new(first.another().unwrap());
+            let thread = ManuallyDrop::new(second.thread().unwrap());
+            cell(&thread, 2);
+            let _ = here.set((second, thread));
+        });
+        let sweeps: Deed<'_> = Box::new(|| assert_eq!(first.sweep(), Ok(0)));
+        together(vec![comes, sweeps]);
+        if let Some((second, thread)) = here.into_inner() {
+            drop(ManuallyDrop::into_inner(thread));
+            drop(ManuallyDrop::into_inner(second));
+        }
+        look(&first, 2);
+    }
+}
+
+/// One gives its slot back, the other claims it if it can.
+fn slot() -> impl Fn() + Send + Sync + 'static {
+    let life: Life = |region, _, _| match region.thread() {
+        Ok(thread) => _ = cell(&thread, 2),
+        Err(error) => assert!(matches!(error, Error::Threads(1)), "{error}"),
+    };
+    Play { cells: 1, slots: 1, own: true, lives: vec![life; 2], left: 2..=3 }.model()
+}
+
+/// Two who have nothing take a block each.
+fn blocks() -> impl Fn() + Send + Sync + 'static {
+    let life: Life = |_, thread, _| _ = cell(&thread.unwrap(), 2);
+    Play { cells: 0, slots: 2, own: false, lives: vec![life; 2], left: 2..=2 }.model()
+}
+
+/// One frees a cell and gets it again; who reads the new generation reads nothing that is older.
+fn generation() -> impl Fn() + Send + Sync + 'static {
+    let lives: Vec<Life> = vec![
+        |region, thread, cells| {
+            let thread = thread.unwrap();
+            region.resolve(cells[0]).unwrap().set_mark(5);
+            thread.free(cells[0]).unwrap();
+            assert_eq!(thread.alloc_dirty::<Large>().unwrap().publish(), cells[0]);
+        },
+        |region, _, cells| {
+            let it = region.resolve(cells[0]).unwrap();
+            let (lent, mark) = (region.lent(cells[0]).unwrap(), it.mark());
+            assert!(mark == 5 || lent == Some(1), "{lent:?}, mark {mark}");
+            let (generation, mark) = (region.generation(cells[0]).unwrap(), it.mark());
+            assert!(mark == 5 || generation == 1, "generation {generation}, mark {mark}");
+        },
+    ];
+    Play { cells: 1, slots: 2, own: false, lives, left: 1..=1 }.model()
+}
+
+/// A process dies with a cell in hand and one on its list; those who sweep meanwhile see all it
+/// did.
+fn death(sweepers: usize) -> impl Fn() + Send + Sync + 'static {
+    let first = region(1 + sweepers as u32, 2);
+    let offset = cell(&first.thread().unwrap(), 1);
+    drop(first.thread().unwrap());
+    move || {
+        // Nothing is dropped that is dead, nor anything at all if the execution fails.
+        let dying = ManuallyDrop::new(first.another().unwrap());
+        let living: Vec<_> = (0..sweepers).map(|_| first.clone()).collect();
+        let dead: Deed<'_> = Box::new(|| {
+            let thread = ManuallyDrop::new(dying.thread().unwrap());
+            let in_hand = ManuallyDrop::new(thread.alloc_dirty::<Large>().unwrap());
+            in_hand.value().set_mark(3);
+            thread.free(offset).unwrap();
+            dying.die();
+        });
+        let sweep = living.iter().map(|region| -> Deed<'_> {
+            Box::new(move || {
+                region.sweep().unwrap();
+            })
+        });
+        together([dead].into_iter().chain(sweep).collect());
+        first.sweep().unwrap();
+        look(&first, 0);
+    }
+}
+
+/// A dead thread's only slot is swept, and claimed: its next owner finds the lists as they were
+/// mended.
+fn swept() -> impl Fn() + Send + Sync + 'static {
+    let first = region(2, 1);
+    let offset = cell(&first.thread().unwrap(), 1);
+    let dying = first.another().unwrap();
+    let thread = ManuallyDrop::new(dying.thread().unwrap());
+    let _ = ManuallyDrop::new(thread.alloc_dirty::<Large>().unwrap());
+    dying.die();
+    std::mem::forget(dying);
+    move || {
+        let sweeps: Deed<'_> = Box::new(|| {
+            first.sweep().unwrap();
+        });
+        let claims: Deed<'_> = Box::new(|| {
+            if let Ok(thread) = first.thread() {
+                cell(&thread, 2);
+                thread.free(offset).unwrap();
+            }
+        });
+        together(vec![sweeps, claims]);
+        look(&first, 1);
+    }
+}

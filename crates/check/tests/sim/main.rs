@@ -1,0 +1,9 @@
+//! The simulated machine: what its memory and its scheduler do, and what they cost.
+
+mod common;
+mod costs;
+mod free;
+mod litmus;
+mod machine;
+mod scheduler;
+mod spec;

@@ -1,0 +1,5 @@
+//! Laws of transactions and of keys.
+
+mod isolation;
+mod keys;
+mod oracle;

@@ -1,0 +1,6 @@
+//! Trees and their pages: beside naive models, again from the log, and with any bytes.
+
+mod bytes;
+mod history;
+mod page;
+mod whole;

@@ -1,0 +1,404 @@
+//! Whole trees on a pool: beside a naive model, with threads, with a journal that fails between any
+//! two steps of a split, and with pages that are made anew from the log.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use latchwork_check::random::Random;
+use latchwork_disk::System;
+use latchwork_machine::Native;
+use latchwork_pool::{FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild};
+use latchwork_region::{Options as RegionOptions, Region};
+use latchwork_tree::{Change, Error, Journal, Link, Tree, chain, rebuild};
+
+/// A log in memory.
+#[derive(Default)]
+struct Log {
+    records: Mutex<BTreeMap<u64, Link>>,
+    /// How many more records it takes before it refuses one; zero takes all.
+    left: AtomicU64,
+}
+
+impl Log {
+    fn read(&self, lsn: u64) -> Result<Link, Error> {
+        let found = self.records.lock().unwrap().get(&lsn).cloned();
+        found.ok_or(Error::Malformed("no such record"))
+    }
+}
+
+/// The log as one thread writes it.
+struct Scribe<'l>(&'l Log, u16);
+
+impl Journal for Scribe<'_> {
+    fn append(&self, page: u64, page_prev: u64, change: &Change<'_>) -> Result<u64, String> {
+        if self.0.left.load(Relaxed) != 0 && self.0.left.fetch_sub(1, Relaxed) == 1 {
+            return Err("as planned".into());
+        }
+        let mut payload = Vec::new();
+        change.encode(&mut payload);
+        let mut records = self.0.records.lock().unwrap();
+        let lsn = records.len() as u64 * 16 + 16;
+        records.insert(lsn, Link { lsn, slot: self.1, page, page_prev, payload });
+        Ok(lsn)
+    }
+
+    fn slot(&self) -> u16 {
+        self.1
+    }
+}
+
+impl Rebuild for Log {
+    fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
+        let say = |error: Error| error.to_string();
+        let from = base.map(|base| base[1]);
+        let newest = if lost.lsn == 0 { lost.lsn_before } else { lost.lsn };
+        let links = chain(lost.page, newest, from, |lsn| self.read(lsn)).map_err(say)?;
+        rebuild(lost.page, base, &links, into).map_err(say)
+    }
+}
+
+/// A pool with one file, which goes away with it.
+struct House {
+    path: PathBuf,
+    region: Region<Native>,
+    pool: Pool,
+    log: Arc<Log>,
+}
+
+impl House {
+    fn new(name: &str, frames: u32) -> Self {
+        let path = std::env::temp_dir().join(format!("tree-{name}-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let limit = 64 << 20;
+        let region = RegionOptions { limit, ..RegionOptions::default() };
+        let region = Region::private(&region).unwrap();
+        let log = Arc::new(Log::default());
+        let rebuild = Some(log.clone() as Arc<dyn Rebuild>);
+        let options = Options {
+            frames,
+            frames_max: frames,
+            frame_bytes: 1024,
+            rebuild,
+            ..Options::default()
+        };
+        let pool = Pool::open(&region, Arc::new(System::new()), &options).unwrap();
+        Self { path, region, pool, log }
+    }
+
+    /// Runs `work` as a thread of the pool does.
+    fn with<R>(&self, slot: u16, work: impl FnOnce(&Handle<'_>, FileId, &Scribe<'_>) -> R) -> R {
+        let thread = self.region.thread().unwrap();
+        let handle = self.pool.handle(&thread).unwrap();
+        let spec = FileSpec { page_bytes: 1024, ..FileSpec::new(&self.path) };
+        let file = handle.file(&spec).unwrap();
+        work(&handle, file, &Scribe(&self.log, slot))
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The whole tree, by scans in both directions, which must agree.
+fn contents(tree: &Tree<'_, '_, Scribe<'_>>, limit: usize) -> Model {
+    let (mut forwards, mut next) = (Vec::new(), Some(Vec::new()));
+    while let Some(from) = next {
+        let batch = tree.scan(&from, limit).unwrap();
+        forwards.extend(batch.rows.into_iter().filter(|row| !row.ghost));
+        next = batch.next;
+    }
+    let mut batch = tree.scan_back(None, limit).unwrap();
+    let mut backwards = Vec::new();
+    loop {
+        backwards.extend(batch.rows.into_iter().filter(|row| !row.ghost));
+        let Some(before) = batch.next else { break };
+        batch = tree.scan_back(Some(&before), limit).unwrap();
+    }
+    backwards.reverse();
+    assert_eq!(forwards, backwards);
+    assert!(forwards.is_sorted_by(|a, b| a.key < b.key));
+    forwards.into_iter().map(|row| (row.key, row.value)).collect()
+}
+
+fn key(random: &mut Random, range: u64) -> Vec<u8> {
+    let number = random.below(range);
+    let long = if number.is_multiple_of(7) { "a longer key that others are like " } else { "k" };
+    format!("{long}{number:05}").into_bytes()
+}
+
+/// One random operation on both.
+fn both(tree: &Tree<'_, '_, Scribe<'_>>, model: &mut Model, random: &mut Random, key: Vec<u8>) {
+    let value = vec![random.below(256) as u8; random.below(60) as usize];
+    let known = model.get(&key).cloned();
+    let done = match random.below(5) {
+        0 => tree.delete(&key),
+        1 => tree.insert(&key, &value),
+        2 => tree.replace(&key, &value),
+        _ => tree.put(&key, &value),
+    };
+    match done {
+        Ok(written) => {
+            assert_eq!(written.before, known);
+            let mut now = Vec::new();
+            match tree.get(&key, &mut now).unwrap() {
+                Some(header) => {
+                    assert_eq!((header.lsn(), &now), (written.lsn, &value));
+                    model.insert(key, value);
+                }
+                None => drop(model.remove(&key).unwrap()),
+            }
+        }
+        Err(Error::Exists) => assert!(known.is_some()),
+        Err(Error::Missing) => assert!(known.is_none()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A tree larger than its pool is a map; and the log says every page of it.
+#[test]
+fn a_tree_is_a_map() {
+    let house = House::new("map", 48);
+    house.with(3, |handle, file, scribe| {
+        let tree = Tree::create(handle, file, scribe).unwrap();
+        let (mut model, mut random) = (Model::new(), Random(7));
+        for round in 0..12_000 {
+            let key = key(&mut random, 3_000);
+            both(&tree, &mut model, &mut random, key);
+            if round % 1_500 == 0 {
+                tree.verify().unwrap();
+                assert_eq!(contents(&tree, 5), model);
+            }
+        }
+        let pages = tree.verify().unwrap();
+        assert!(pages > 100, "{pages} pages");
+        assert_eq!(contents(&tree, 1_000), model);
+        for page in 0..house.pool.pages(file).unwrap() {
+            let words = |index| handle.read(file, page, |view| view.word(index)).unwrap();
+            let lsn = words(1);
+            let links = chain(page, lsn, None, |lsn| house.log.read(lsn)).unwrap();
+            let mut again = vec![0; 128];
+            assert_eq!(rebuild(page, None, &links, &mut again), Ok(lsn));
+            let there: Vec<_> = (1..128).map(words).collect();
+            let node = latchwork_tree::Node::of(&again).unwrap();
+            node.verify().unwrap();
+            assert_eq!(again[1..8], there[..7], "page {page}");
+            for index in 0..node.count() {
+                assert_eq!(again[8 + index] >> 16, there[7 + index] >> 16);
+            }
+        }
+    });
+}
+
+/// Keys in order fill pages to the brim.
+#[test]
+fn ascending_keys_leave_full_pages() {
+    let house = House::new("ascending", 400);
+    house.with(1, |handle, file, scribe| {
+        let tree = Tree::create(handle, file, scribe).unwrap();
+        for number in 0..2_000u32 {
+            tree.insert(&number.to_be_bytes(), &[7; 20]).unwrap();
+        }
+        // A record takes 16 bytes, 3 to 4 of its key, 20 of its value, and its slot 8.
+        let pages = tree.verify().unwrap();
+        assert!(pages < 2_000 * 48 / 960 + 20, "{pages} pages");
+        assert_eq!(contents(&tree, 7).len(), 2_000);
+    });
+}
+
+/// Threads write keys of their own into the same leaves and read them back; one scans meanwhile.
+#[test]
+fn threads_lose_nothing() {
+    let house = House::new("threads", 300);
+    let root =
+        house.with(9, |handle, file, scribe| Tree::create(handle, file, scribe).unwrap().root());
+    let writing = AtomicU64::new(4);
+    let models: Vec<Model> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4u16)
+            .map(|slot| {
+                let (house, writing) = (&house, &writing);
+                scope.spawn(move || {
+                    house.with(slot, |handle, file, scribe| {
+                        let tree = Tree::open(handle, file, root, scribe);
+                        let (mut model, mut random) = (Model::new(), Random(u64::from(slot) + 20));
+                        for _ in 0..4_000 {
+                            let mut key = key(&mut random, 1_500);
+                            key.push(slot as u8);
+                            both(&tree, &mut model, &mut random, key);
+                        }
+                        writing.fetch_sub(1, Relaxed);
+                        model
+                    })
+                })
+            })
+            .collect();
+        house.with(8, |handle, file, scribe| {
+            let tree = Tree::open(handle, file, root, scribe);
+            let mut scans = 0;
+            while writing.load(Relaxed) != 0 || scans == 0 {
+                let (mut next, mut last) = (Some(Vec::new()), None::<Vec<u8>>);
+                while let Some(from) = next {
+                    let batch = tree.scan(&from, 10).unwrap();
+                    for row in batch.rows {
+                        assert!(last.is_none_or(|last| last < row.key), "a scan went back");
+                        last = Some(row.key);
+                    }
+                    next = batch.next;
+                }
+                scans += 1;
+            }
+        });
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    house.with(9, |handle, file, scribe| {
+        let tree = Tree::open(handle, file, root, scribe);
+        tree.verify().unwrap();
+        let all: Model = models.into_iter().flatten().collect();
+        assert_eq!(contents(&tree, 9), all);
+    });
+}
+
+/// The journal refuses a record now and then, so a split ends after any of its steps. The tree is
+/// right as it is, and the thread that comes by finishes.
+#[test]
+fn a_split_that_stops_between_its_steps_is_finished() {
+    let (mut stopped, mut unfinished) = (0, 0);
+    for step in 1..40 {
+        let house = House::new("steps", 200);
+        house.with(1, |handle, file, scribe| {
+            let tree = Tree::create(handle, file, scribe).unwrap();
+            let (mut model, mut random) = (Model::new(), Random(step));
+            for round in 0..400u64 {
+                let key = key(&mut random, 100_000);
+                if round % 3 == 0 {
+                    house.log.left.store(1 + (step + round) % 6, Relaxed);
+                }
+                match tree.put(&key, &[1; 40]) {
+                    Ok(_) => drop(model.insert(key, vec![1; 40])),
+                    Err(Error::Journal(why)) => {
+                        assert_eq!(why, "as planned");
+                        stopped += 1;
+                        unfinished += u64::from(incomplete(handle, file));
+                        tree.verify().unwrap();
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert_eq!(contents(&tree, 3), model);
+            house.log.left.store(0, Relaxed);
+            for (key, value) in &model {
+                tree.put(key, value).unwrap();
+            }
+            tree.verify().unwrap();
+            assert_eq!(contents(&tree, 3), model);
+            assert!(!incomplete(handle, file), "a write to each leaf has finished all splits");
+        });
+    }
+    assert!(stopped > 1_000 && unfinished > 100, "{stopped} stopped, {unfinished} unfinished");
+}
+
+/// Whether any page is incomplete.
+fn incomplete(handle: &Handle<'_>, file: FileId) -> bool {
+    (0..handle.pool().pages(file).unwrap()).any(|page| {
+        let ask = |view: &latchwork_pool::PageView<'_>| {
+            Some(latchwork_tree::Node::of(view).is_some_and(|node| node.is_incomplete()))
+        };
+        handle.read(file, page, ask).is_ok_and(|incomplete| incomplete)
+    })
+}
+
+/// What was done is undone, the last first, wherever splits have moved the keys meanwhile.
+#[test]
+fn undo_finds_its_keys_again() {
+    let house = House::new("undo", 300);
+    house.with(2, |handle, file, scribe| {
+        let tree = Tree::create(handle, file, scribe).unwrap();
+        let (mut model, mut random) = (Model::new(), Random(5));
+        for _ in 0..600 {
+            let key = key(&mut random, 500);
+            both(&tree, &mut model, &mut random, key);
+        }
+        let mut headers = BTreeMap::new();
+        for key in model.keys() {
+            headers.insert(key.clone(), tree.get(key, &mut Vec::new()).unwrap());
+        }
+        let begun = house.log.records.lock().unwrap().len() as u64 * 16;
+        let mut after = model.clone();
+        for _ in 0..1_500 {
+            let key = key(&mut random, 900);
+            both(&tree, &mut after, &mut random, key);
+        }
+        assert_ne!(after, model);
+        let pages = house.pool.pages(file).unwrap();
+        let records = house.log.records.lock().unwrap().clone();
+        for (_, link) in records.range(begun + 16..).rev() {
+            let change = Change::decode(&link.payload).unwrap();
+            if change.undo().is_some() {
+                tree.undo(&change).unwrap();
+            }
+        }
+        tree.verify().unwrap();
+        assert_eq!(contents(&tree, 50), model);
+        assert_eq!(house.pool.pages(file).unwrap(), pages, "undo takes no page");
+        for (key, header) in headers {
+            assert_eq!(tree.get(&key, &mut Vec::new()).unwrap(), header, "its old header");
+        }
+    });
+}
+
+/// A page that is left half changed is made anew from the log, and the tree goes on.
+#[test]
+fn a_half_changed_page_is_made_anew() {
+    let house = House::new("anew", 200);
+    house.with(2, |handle, file, scribe| {
+        let tree = Tree::create(handle, file, scribe).unwrap();
+        let (mut model, mut random) = (Model::new(), Random(11));
+        for _ in 0..1_500 {
+            let key = key(&mut random, 900);
+            both(&tree, &mut model, &mut random, key);
+        }
+        for page in 0..house.pool.pages(file).unwrap() {
+            let mut held = handle.write(file, page).unwrap();
+            held.begin(held.lsn());
+            for index in 2..60 {
+                assert!(held.set(index, random.below(u64::MAX)));
+            }
+            drop(held);
+        }
+        tree.verify().unwrap();
+        assert_eq!(contents(&tree, 50), model);
+    });
+}
+
+/// The control: a tree that lost a page, or has two the wrong way round, does not verify.
+#[test]
+fn a_wrong_tree_does_not_verify() {
+    let house = House::new("wrong", 200);
+    house.with(2, |handle, file, scribe| {
+        let tree = Tree::create(handle, file, scribe).unwrap();
+        for number in 0..600u32 {
+            tree.insert(&number.to_be_bytes(), b"value").unwrap();
+        }
+        tree.verify().unwrap();
+        let leaf = (0..house.pool.pages(file).unwrap()).find(|page| {
+            let ask = |view: &latchwork_pool::PageView<'_>| {
+                let node = latchwork_tree::Node::of(view)?;
+                Some(node.level() == 0 && node.right()?.is_some())
+            };
+            handle.read(file, *page, ask).unwrap()
+        });
+        let mut held = handle.write(file, leaf.unwrap()).unwrap();
+        let right = held.word(3).unwrap();
+        held.begin(16);
+        assert!(held.set(3, right & !0xffff_ffff_ffff | tree.root()));
+        held.commit();
+        assert!(tree.verify().is_err(), "a leaf whose sibling is the root");
+    });
+}
