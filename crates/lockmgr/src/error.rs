@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::Deref;
 
 use crate::mode::{Mode, ModesError};
-use crate::owner::OwnerId;
+use crate::owner::handle::OwnerId;
 
 /// One step of a cycle: an owner that waits, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,11 +23,12 @@ pub struct Link {
     pub hard: bool,
 }
 
-/// A deadlock, as its victim is told: the victim first, then the owner that it waited for, and so on.
+/// A deadlock, as its victim is told: the victim first, then the owner that it waited for, and so
+/// on.
 ///
 /// It derefs to its links. A cycle of up to 4,091 owners is told with all its links, and with whole
-/// names if they fit 64 KiB together. Otherwise, and where the region has no room to tell it, it says
-/// how much is missing: [`missing`](Self::missing), [`Link::length`].
+/// names if they fit 64 KiB together. Otherwise, and where the region has no room to tell it, it
+/// says how much is missing: [`missing`](Self::missing), [`Link::length`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cycle {
@@ -127,8 +128,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same work may succeed if another owner does it again: this one was chosen to fail
-    /// in favour of others, or was not served in time. It must release its locks first.
+    /// Whether the same work may succeed if another owner does it again: this one was chosen to
+    /// fail in favour of others, or was not served in time. It must release its locks first.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Deadlock(_) | Self::Died(_) | Self::Doomed(_) | Self::TimedOut)
     }

@@ -15,9 +15,9 @@
 //! # Ok::<(), latchwork_lockmgr::Error>(())
 //! ```
 //!
-//! All of it lies in a [`Region`](latchwork_region::Region): in memory of this process, or in a file
-//! that many map. The code is the same. Dead owners' locks are released by whoever meets them, after
-//! the engine had its say:
+//! All of it lies in a [`Region`](latchwork_region::Region): in memory of this process, or in a
+//! file that many map. The code is the same. Dead owners' locks are released by whoever meets them,
+//! after the engine had its say:
 //!
 //! ```
 //! use latchwork_lockmgr::{Manager, Options, shared::{self, X}};
@@ -38,33 +38,25 @@
 //! `latchwork bank` is a program that does so, with processes that are killed all the time:
 //! `crates/cli/src/bank`.
 //!
-//! | file | what |
+//! | folder | what |
 //! |---|---|
-//! | `mode`, `preset`, `set` | which modes conflict, and what two make together |
-//! | `name`, `layout`, `blocks`, `known` | names, and the cells in the region |
-//! | `manager`, `session`, `owner` | what a user has in hand |
-//! | `pages` | which owners are free |
-//! | `stored` | owners that hold their manager by count |
-//! | `request`, `release` | what an owner does |
-//! | `family`, `trade`, `batch` | children, savepoints; locks handed on; several deeds in one call |
-//! | `range*` | locks on ranges of keys |
-//! | `weak`, `bias` | locks that touch no shared line, and where they may |
-//! | `kept` | strong locks that touch none, for a thread that has them for itself |
-//! | `room` | what is done when memory is short |
-//! | `latch`, `table`, `queue`, `state`, `turn` | the others: partitions, objects, and whose turn it is |
-//! | `wait`, `detect`, `search`, `victim`, `verdict` | waiting, and what becomes of those who wait in a ring |
-//! | `record` | the last deadlocks, for people |
-//! | `future`, `bell` | waiting without a thread |
-//! | `note`, `death` | what a thread says it is about to free; putting right what the dead left |
-//! | `sweep`, `orphan` | who looks for the dead; dead owners that are kept |
-//! | `stats`, `watch`, `waits` | counting and looking; how long requests waited |
-//! | `trace` | events for the crate `tracing`, with the feature of that name |
-//! | `inspect` | looking without being there: no slot, no latch, no store |
+//! | `error`, `mode`, `preset`, `set` | what can go wrong; which modes conflict |
+//! | `memory` | what lies in the region: cells, names, latches, intents |
+//! | `table` | objects, their queues, granting; what is done when memory is short |
+//! | `fastpath` | locks that touch no shared line: weak, reserved, cached |
+//! | `range` | ranges of keys: kinds, claims, keyspaces, trees |
+//! | `deadlock` | finding cycles, choosing a victim, its report, the history |
+//! | `recovery` | the sweep, repair, dead owners that are kept |
+//! | `owner` | requests, waits, releases, children, transfers, batches |
+//! | `wakeup` | waiting without a thread: notifiers and futures |
+//! | `observe` | counters, times of waits, events, views |
+//! | `testing` | places where tests kill, addresses by name |
+//! | `manager`, `session` | what a user has in hand before an owner |
 //!
 //! # Events
 //!
-//! With the feature `tracing` there are events for a subscriber of the crate of that name. A request
-//! that is granted at once has none, and runs no code of theirs. All have the target
+//! With the feature `tracing` there are events for a subscriber of the crate of that name. A
+//! request that is granted at once has none, and runs no code of theirs. All have the target
 //! `latchwork_lockmgr`. They are emitted on the thread that did the deed, with no latch held; a
 //! subscriber must not use the session that is at work there.
 //!
@@ -83,84 +75,45 @@
 
 #![warn(clippy::all)]
 
-mod batch;
-mod bell;
-mod bias;
-mod blocks;
-mod death;
-mod detect;
+mod deadlock;
 mod error;
-mod family;
-mod future;
-mod inspect;
-mod kept;
-mod known;
-mod latch;
-mod layout;
+mod fastpath;
 mod manager;
+mod memory;
 mod mode;
-mod name;
-mod note;
-mod orphan;
+mod observe;
 mod owner;
-mod pages;
-mod places;
-mod point;
 mod preset;
-mod queue;
 mod range;
-mod range_cell;
-mod range_change;
-mod range_future;
-mod range_kind;
-mod range_request;
-mod range_space;
-mod range_tree;
-mod record;
-mod release;
-mod request;
-mod room;
-mod search;
+mod recovery;
 mod session;
 mod set;
-mod state;
-mod stats;
-mod stored;
-mod sweep;
 mod table;
-#[cfg(feature = "tracing")]
-mod trace;
-mod trade;
-mod turn;
-mod verdict;
-mod victim;
-mod wait;
-mod waits;
-mod watch;
-mod weak;
+mod testing;
+mod wakeup;
 
-pub use crate::batch::{BatchError, Deed};
+pub use crate::deadlock::victim::Policy;
 pub use crate::error::{Cycle, Error, Link, Reason};
-pub use crate::family::{Child, Savepoint};
-pub use crate::future::LockFuture;
-pub use crate::inspect::{
+pub use crate::manager::{Manager, Options, Recovery};
+pub use crate::memory::names::NAME_MAX;
+pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};
+pub use crate::observe::stats::{PartitionTotals, Row, Stats, Totals};
+pub use crate::observe::view::{
     Deadlock, Edge, OwnerInfo, PartitionInfo, Party, Picture, Verified, View, Waiter,
 };
-pub use crate::manager::{Manager, Options, Recovery};
-pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};
-pub use crate::name::NAME_MAX;
-pub use crate::orphan::Adopted;
-pub use crate::owner::{Owner, OwnerId, OwnerOptions, Step, Wait};
-#[cfg(feature = "points")]
-pub use crate::point::hook::set_point_hook;
+pub use crate::observe::waits::{WAIT_CLASSES, Waits};
+pub use crate::owner::batch::{BatchError, Deed};
+pub use crate::owner::handle::{Owner, OwnerId, OwnerOptions, Step, Wait};
+pub use crate::owner::nested::{Child, Savepoint};
+pub use crate::owner::stored::{StoredFuture, StoredOwner};
 pub use crate::preset::{berkeley, granular, postgres, shared};
-pub use crate::range_cell::KEYSPACE_MAX;
-pub use crate::range_change::Claims;
-pub use crate::range_future::RangeFuture;
-pub use crate::range_kind::{KEY_MAX, KeyRange, RangeKind};
-pub use crate::range_request::RangeRequest;
+pub use crate::range::cells::KEYSPACE_MAX;
+pub use crate::range::change::Claims;
+pub use crate::range::kinds::{KEY_MAX, KeyRange, RangeKind};
+pub use crate::range::request::RangeRequest;
+pub use crate::recovery::orphans::Adopted;
 pub use crate::session::Session;
-pub use crate::stats::{PartitionTotals, Row, Stats, Totals};
-pub use crate::stored::{StoredFuture, StoredOwner};
-pub use crate::victim::Policy;
-pub use crate::waits::{WAIT_CLASSES, Waits};
+#[cfg(feature = "points")]
+pub use crate::testing::crash_points::hook::set_point_hook;
+pub use crate::wakeup::futures::LockFuture;
+pub use crate::wakeup::range_futures::RangeFuture;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use latchwork_machine::{ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region, Repair};
 
-use crate::bell::Watch;
-use crate::blocks::{BLOCKS, Blocks};
-use crate::layout::{Biases, Directory, Partitions, get, put};
-use crate::record::Ring;
-use crate::victim::Policy;
+use crate::deadlock::history::Ring;
+use crate::deadlock::victim::Policy;
+use crate::memory::blocks::{BLOCKS, Blocks};
+use crate::memory::cells::{Biases, Directory, Partitions, get, put};
+use crate::wakeup::notifier::Watch;
 use crate::{Error, Mode, Modes, OwnerId};
 
 /// What a manager may do; a process's own choice, not kept in the region.
@@ -93,7 +93,7 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) watch: Mutex<Watch>,
 }
 
-/// What the lock manager does for the dead, registered with the region: see `sweep.rs`.
+/// What the lock manager does for the dead, registered with the region: see `recovery/sweep.rs`.
 pub(crate) struct LocksRepair<M: ConstMachine> {
     pub(crate) manager: Weak<Inner<M>>,
     /// Why the last one failed, in full.
@@ -108,7 +108,7 @@ pub(crate) mod root {
     pub(crate) const BARRIER: usize = 1;
     pub(crate) const DIRECTORY: usize = 3;
     pub(crate) const MODES: usize = 4;
-    /// The last deadlocks: see `record.rs`.
+    /// The last deadlocks: see `deadlock/history.rs`.
     pub(crate) const RING: usize = 5;
     /// Whether there ever was a child.
     pub(crate) const FAMILIES: usize = 6;
@@ -116,13 +116,13 @@ pub(crate) mod root {
     pub(crate) const KEYSPACES: usize = 7;
     /// Null until somebody waits without a thread.
     pub(crate) const BELLS: usize = 8;
-    /// Pages of owners that are nobody's, and how many were made: see `pages.rs`.
+    /// Pages of owners that are nobody's, and how many were made: see `memory/pages.rs`.
     pub(crate) const FREE_PAGES: usize = 9;
     pub(crate) const PAGES: usize = 10;
     /// As many as there are blocks.
     pub(crate) const PARTITIONS: usize = 16;
     /// As many.
-    pub(crate) const BIASES: usize = PARTITIONS + crate::blocks::BLOCKS;
+    pub(crate) const BIASES: usize = PARTITIONS + crate::memory::blocks::BLOCKS;
 }
 
 /// No process is called so: its slot would be 65,535.
@@ -190,7 +190,7 @@ impl<M: ConstMachine> Manager<M> {
         let directory = Offset::from_raw(directory);
         region.resolve(directory)?;
         let inner = Arc::new_cyclic(|inner: &Weak<Inner<M>>| Inner {
-            tickets: crate::range::tickets(&modes),
+            tickets: crate::range::claims::tickets(&modes),
             modes,
             options,
             seed,

@@ -7,15 +7,15 @@ use std::time::Duration;
 use latchwork_machine::{Clock, ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region, Thread};
 
-use crate::blocks::Blocks;
-use crate::kept::Seats;
-use crate::layout::{
+use crate::fastpath::reserved::Seats;
+use crate::manager::Inner;
+use crate::memory::blocks::Blocks;
+use crate::memory::cells::{
     FREE, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, get,
 };
-use crate::manager::Inner;
-use crate::name::{self, Name};
-use crate::stats::Counters;
-use crate::waits::Waits;
+use crate::memory::names::{self, Name};
+use crate::observe::stats::Counters;
+use crate::observe::waits::Waits;
 use crate::{Error, Manager, Modes};
 
 /// A thread at work in a manager: a thread slot of its region, and pages of owners.
@@ -30,7 +30,8 @@ pub struct Session<M: ConstMachine = Native> {
     blocks: Blocks<M>,
     /// The modes that are taken in owners' own memory, as a mask.
     pub(crate) weak: u16,
-    /// The request that left its owner's list last; null if it is in use again. See `death.rs`.
+    /// The request that left its owner's list last; null if it is in use again. See
+    /// `recovery/repair.rs`.
     pub(crate) spare: Cell<u32>,
     /// Whether strong locks may be kept. Not where the locks of an owner are limited.
     pub(crate) keeps: bool,
@@ -117,7 +118,7 @@ impl<M: ConstMachine> Session<M> {
     /// A place where a test kills; nothing otherwise.
     #[inline(always)]
     pub(crate) fn point(&self, name: &'static str) {
-        crate::point::point(name);
+        crate::testing::crash_points::point(name);
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -156,7 +157,7 @@ impl<M: ConstMachine> Session<M> {
     pub(crate) fn name_of(&self, offset: u32) -> Result<Vec<u8>, Error> {
         let length = self.object(offset)?.name_length();
         let words = self.name_words(offset, length.div_ceil(8))?;
-        Ok(name::read::<M>(words, length))
+        Ok(names::read::<M>(words, length))
     }
 
     #[inline(always)]
@@ -168,7 +169,7 @@ impl<M: ConstMachine> Session<M> {
     pub(crate) fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
         let directory = self.region().resolve(self.inner().directory)?;
         let Some(entry) = directory.pages.get(place as usize) else { return Ok(None) };
-        // Acquire: synchronizes with the exchange in `claim_page`, in `pages.rs`.
+        // Acquire: synchronizes with the exchange in `claim_page`, in `memory/pages.rs`.
         match entry.load(Acquire) {
             0 => Ok(None),
             page => Ok(Some(self.region().resolve(Offset::from_raw(page))?)),

@@ -1,0 +1,201 @@
+//! The last deadlocks, kept in the region for people: who waited for what, and who was the victim.
+//!
+//! ```text
+//! ring     count of deadlocks; 16 slots, each tier and offset of a record, or null
+//! record   number | wall clock | monotonic clock | links, links written << 32 | finder
+//! link     owner: index, generation | what | thread + 1, pid | label | name
+//! what     hard: 8 | held + 1: 8 | wanted: 8 | label's bytes: 8 | name's bytes: 16 | all: 16
+//! finder   thread + 1, pid
+//! ```
+//!
+//! Deadlock `n` is in slot `n % 16`; the record that was there is freed. A record is a cell of 512,
+//! 4,096 or 65,536 bytes; what does not fit the largest (about a thousand links) is left out, and
+//! that it was is said.
+//!
+//! The ring belongs to who holds the latch of partition 0, and so does the right to free a record
+//! that the ring led to. Before a record leaves the ring it is noted; see `docs/death.md`.
+
+use std::collections::HashMap;
+
+use latchwork_machine::{Clock, ConstMachine};
+use latchwork_region::{Dead, Offset, Plain};
+
+use crate::manager::root;
+use crate::memory::cells::{OWNERS, get, put};
+use crate::memory::intents;
+use crate::session::Session;
+use crate::{Error, Link};
+
+/// Deadlocks that are kept.
+pub(crate) const KEPT: u64 = 16;
+/// Whose latch guards the ring.
+const GUARD: u32 = 0;
+/// Words of a record before the links, and of a link before its label.
+pub(crate) const HEAD: usize = 5;
+pub(crate) const LINK: usize = 3;
+/// Bytes of a name that are told.
+pub(crate) const TOLD: usize = 64;
+/// Words of a record, by tier.
+pub(crate) const WORDS: [usize; 3] = [63, 511, 8183];
+
+/// Where the last records are.
+#[repr(C)]
+pub(crate) struct Ring<M: ConstMachine> {
+    /// Deadlocks that were broken by a victim.
+    pub(crate) count: M::AtomicU64,
+    pub(crate) slots: [M::AtomicU64; KEPT as usize],
+}
+
+/// A deadlock, written down.
+#[repr(C)]
+pub(crate) struct Record<M: ConstMachine, const N: usize> {
+    pub(crate) words: [M::AtomicU64; N],
+}
+
+// SAFETY: it is made of words of a machine, and nothing else.
+unsafe impl<M: ConstMachine> Plain for Ring<M> {}
+// SAFETY: as above.
+unsafe impl<M: ConstMachine, const N: usize> Plain for Record<M, N> {}
+
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    })
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// The ring; none in a region that was laid out without.
+    fn ring(&self) -> Result<Option<&Ring<M>>, Error> {
+        let region = self.region();
+        match get(region.root(root::RING)?) as u32 {
+            0 => Ok(None),
+            at => Ok(Some(region.resolve(Offset::from_raw(at))?)),
+        }
+    }
+
+    /// What is to be recorded of a cycle, the victim first. Its owners wait, so it stands still.
+    pub(crate) fn describe(&self, links: &[&Link]) -> Result<Vec<u64>, Error> {
+        let region = self.region();
+        let threads: HashMap<u32, (u32, u32)> =
+            region.threads().map(|t| (t.slot, (t.process, t.process_generation))).collect();
+        let place = |thread: u32| {
+            let process = threads.get(&thread);
+            let pid = process.and_then(|(slot, generation)| region.pid(*slot, *generation));
+            u64::from(thread + 1) << 32 | u64::from(pid.unwrap_or(0))
+        };
+        let now = [M::now(Clock::Realtime), M::now(Clock::Monotonic)];
+        let mut words = vec![0, now[0], now[1], 0, place(self.thread.number())];
+        let mut written = 0u64;
+        for link in links {
+            let cell = self.owner_cell(link.owner.index)?.ok_or(Error::Foreign)?;
+            let label: Vec<u8> = cell.label.iter().flat_map(|w| get(w).to_le_bytes()).collect();
+            let label = &label[..label.iter().position(|b| *b == 0).unwrap_or(label.len())];
+            let told = &link.object[..link.object.len().min(TOLD)];
+            let more = LINK + label.len().div_ceil(8) + told.len().div_ceil(8);
+            if words.len() + more > WORDS[2] {
+                break;
+            }
+            let thread = self.page(link.owner.index / OWNERS)?.map_or(0, |page| get(&page.thread));
+            let held = link.held.map_or(0, |mode| u64::from(mode.0) + 1);
+            let what = u64::from(link.hard)
+                | held << 8
+                | u64::from(link.wanted.0) << 16
+                | (label.len() as u64) << 24
+                | (told.len() as u64) << 32
+                | (link.object.len() as u64) << 48;
+            words.push(u64::from(link.owner.index) << 32 | u64::from(link.owner.generation));
+            words.extend([what, thread.checked_sub(1).map_or(0, place)]);
+            words.extend(words_of(label).chain(words_of(told)));
+            written += 1;
+        }
+        words[3] = links.len() as u64 | written << 32;
+        Ok(words)
+    }
+
+    /// Puts a description into the ring, with no latch held.
+    pub(crate) fn record(&self, words: &[u64]) -> Result<(), Error> {
+        match words.len() {
+            n if n <= WORDS[0] => self.hang::<{ WORDS[0] }>(0, words),
+            n if n <= WORDS[1] => self.hang::<{ WORDS[1] }>(1, words),
+            _ => self.hang::<{ WORDS[2] }>(2, words),
+        }
+    }
+
+    fn hang<const N: usize>(&self, tier: u64, words: &[u64]) -> Result<(), Error> {
+        let Some(ring) = self.ring()? else { return Ok(()) };
+        // The deadlock is broken already: that there is no room to say so is nobody's error.
+        let Ok(cell) = self.thread.alloc_dirty::<Record<M, N>>() else { return Ok(()) };
+        for (word, value) in cell.words.iter().zip(words) {
+            put(word, *value);
+        }
+        self.point("deadlock described");
+        let latched = self.latch(GUARD)?;
+        let number = get(&ring.count).wrapping_add(1);
+        let slot = &ring.slots[(number % KEPT) as usize];
+        let (old, notes) = (get(slot), self.thread.intent()?);
+        put(&cell.words[0], number);
+        put(&notes[intents::RECORD_TIER], old >> 32);
+        put(&notes[intents::RECORD], if old == 0 { 0 } else { self.record_name(old as u32)? });
+        self.point("deadlock about to be linked");
+        put(slot, tier << 32 | u64::from(cell.offset().raw()));
+        self.point("deadlock in the ring");
+        put(&ring.count, number);
+        self.point("deadlock counted");
+        cell.publish();
+        // One that is free already was a peer's doing.
+        let _ = self.free_record(old);
+        self.point("older deadlock freed");
+        put(&notes[intents::RECORD], 0);
+        drop(latched);
+        Ok(())
+    }
+
+    fn record_name(&self, at: u32) -> Result<u64, Error> {
+        let generation = self.region().generation(Offset::<Ring<M>>::from_raw(at))?;
+        Ok(u64::from(generation) << 32 | u64::from(at))
+    }
+
+    fn free_record(&self, slot: u64) -> Result<(), Error> {
+        let at = slot as u32;
+        if at == 0 {
+            return Ok(());
+        }
+        match slot >> 32 {
+            0 => self.thread.free(Offset::<Record<M, { WORDS[0] }>>::from_raw(at))?,
+            1 => self.thread.free(Offset::<Record<M, { WORDS[1] }>>::from_raw(at))?,
+            _ => self.thread.free(Offset::<Record<M, { WORDS[2] }>>::from_raw(at))?,
+        }
+        Ok(())
+    }
+
+    /// What the ring leads to, for the sweep.
+    pub(crate) fn recorded(&self) -> Result<Vec<u32>, Error> {
+        let _latched = self.latch(GUARD)?;
+        Ok(self.ring()?.map_or(Vec::new(), |r| r.slots.iter().map(|s| get(s) as u32).collect()))
+    }
+
+    /// Frees the record that a dead thread took out of the ring and did not free.
+    ///
+    /// Whoever takes one out frees it under the same latch. So one that is lent out still, in the
+    /// noted generation and not in the ring, is the dead one's to free.
+    pub(crate) fn free_noted_record(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
+        let notes = dead.intent();
+        let noted = get(&notes[intents::RECORD]);
+        let at = noted as u32;
+        if at == 0 {
+            return Ok(());
+        }
+        let _latched = self.latch(GUARD)?;
+        let lent = self.region().lent(Offset::<Ring<M>>::from_raw(at))?;
+        let in_ring =
+            self.ring()?.is_some_and(|ring| ring.slots.iter().any(|slot| get(slot) as u32 == at));
+        if lent == Some((noted >> 32) as u32) && !in_ring {
+            let _ = self.free_record(get(&notes[intents::RECORD_TIER]) << 32 | u64::from(at));
+            self.point("dead one's deadlock freed");
+        }
+        put(&notes[intents::RECORD], 0);
+        Ok(())
+    }
+}

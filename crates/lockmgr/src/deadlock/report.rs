@@ -1,0 +1,267 @@
+//! How a victim, maybe in another process, learns of the whole cycle.
+//!
+//! The detector writes the cycle into a cell of the region and hangs it onto the victim's owner
+//! cell, under the latch of the partition where the victim waits; the victim takes it from there.
+//!
+//! ```text
+//! owner cell  owners of the cycle << 32 | offset of the cell, or null if there was no room for one
+//! word 0      links that are told << 32 | words in use; then for each link two words and its name
+//! link        owner, generation
+//!             hard: 8 | held + 1: 8 | wanted: 8 | . 8 | name's bytes: 16 | all: 16; name
+//! ```
+//!
+//! **What is left out, and how the victim is told so.** A cycle is broken whether there is room to
+//! tell it or not. Names are whole if they fit the largest cell with all links; else each is cut at
+//! the most words with which all links fit; and if even the bare links do not (beyond 4,091
+//! owners), the last of them are left out. If there is no cell of the size that is needed, a
+//! smaller one is filled; if there is none, the count in the owner cell is all that is told. Each
+//! name's length and the count of owners are told always, so [`Cycle`] says how much is missing.
+
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{ConstMachine, Word};
+use latchwork_region::{Cell, Dead, Offset, Plain};
+
+use crate::memory::cells::{OwnerCell, get, put};
+use crate::memory::intents;
+use crate::memory::names;
+use crate::mode::Mode;
+use crate::owner::handle::{Owner, reason};
+use crate::session::Session;
+use crate::{Cycle, Error, Link, OwnerId, Reason};
+
+/// Words of a verdict, by the size of its cell.
+const WORDS: [usize; 3] = [63, 511, 8183];
+/// Words of a link before its name.
+const LINK: usize = 2;
+
+/// A cycle, written down.
+#[repr(C)]
+pub(crate) struct Verdict<M: ConstMachine, const N: usize> {
+    words: [M::AtomicU64; N],
+}
+
+/// One of any size: what all begin with.
+type Small<M> = Verdict<M, { WORDS[0] }>;
+
+// SAFETY: it is made of words of a machine, and nothing else.
+unsafe impl<M: ConstMachine, const N: usize> Plain for Verdict<M, N> {}
+
+/// A verdict that is written, in a cell in hand, if there was room for one.
+pub(crate) enum Written<'s, M: ConstMachine> {
+    Short(Cell<'s, Verdict<M, { WORDS[0] }>, M>),
+    Middle(Cell<'s, Verdict<M, { WORDS[1] }>, M>),
+    Long(Cell<'s, Verdict<M, { WORDS[2] }>, M>),
+    Nowhere,
+}
+
+impl<M: ConstMachine> Written<'_, M> {
+    fn offset(&self) -> u32 {
+        match self {
+            Self::Short(cell) => cell.offset().raw(),
+            Self::Middle(cell) => cell.offset().raw(),
+            Self::Long(cell) => cell.offset().raw(),
+            Self::Nowhere => 0,
+        }
+    }
+
+    /// The owner's cell leads to it from now on.
+    fn publish(self) {
+        match self {
+            Self::Short(cell) => drop(cell.publish().raw()),
+            Self::Middle(cell) => drop(cell.publish().raw()),
+            Self::Long(cell) => drop(cell.publish().raw()),
+            Self::Nowhere => {}
+        }
+    }
+}
+
+/// The most words of each name with which all links fit, and how many links do then.
+fn fit(links: &[&Link]) -> (usize, usize) {
+    let room = WORDS[2] - 1;
+    let all = |most: usize| {
+        links.iter().map(|link| LINK + link.object.len().div_ceil(8).min(most)).sum::<usize>()
+    };
+    let longest = links.iter().map(|link| link.object.len().div_ceil(8)).max().unwrap_or(0);
+    // All links fit with `fits` words of each name, and do not with one more, or none is longer.
+    let (mut fits, mut beyond) = (0, longest + 1);
+    while beyond - fits > 1 {
+        let middle = fits.midpoint(beyond);
+        if all(middle) <= room {
+            fits = middle;
+        } else {
+            beyond = middle;
+        }
+    }
+    (fits, links.len().min(room / LINK))
+}
+
+/// A link in words, with at most so many words of its name.
+fn link_words(link: &Link, most: usize) -> Vec<u64> {
+    let told = &link.object[..link.object.len().min(most * 8)];
+    let held = link.held.map_or(0, |mode| u64::from(mode.0) + 1);
+    let lengths = (told.len() as u64) << 32 | (link.length as u64) << 48;
+    let mut words = vec![
+        u64::from(link.owner.index) << 32 | u64::from(link.owner.generation),
+        u64::from(link.hard) | held << 8 | u64::from(link.wanted.0) << 16 | lengths,
+    ];
+    words.extend(told.chunks(8).map(|chunk| {
+        let mut bytes = [0; 8];
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(bytes)
+    }));
+    words
+}
+
+/// Writes as many links as there is room for.
+fn fill<M: ConstMachine>(links: &[Vec<u64>], words: &[M::AtomicU64]) {
+    let (mut at, mut told) = (1, 0u64);
+    for link in links {
+        let Some(room) = words.get(at..at + link.len()) else { break };
+        room.iter().zip(link).for_each(|(word, value)| put(word, *value));
+        at += link.len();
+        told += 1;
+    }
+    put(&words[0], told << 32 | at as u64);
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Writes a cycle down: as much as there is room for.
+    pub(crate) fn write_verdict(&self, links: &[&Link]) -> Written<'_, M> {
+        let (most, told) = fit(links);
+        let words: Vec<_> = links[..told].iter().map(|link| link_words(link, most)).collect();
+        let length = 1 + words.iter().map(Vec::len).sum::<usize>();
+        // That there is no room for more, or for any, is nobody's error: the cycle is broken.
+        if length > WORDS[1]
+            && let Ok(cell) = self.thread.alloc_dirty::<Verdict<M, { WORDS[2] }>>()
+        {
+            fill::<M>(&words, &cell.words);
+            return Written::Long(cell);
+        }
+        if length > WORDS[0]
+            && let Ok(cell) = self.thread.alloc_dirty::<Verdict<M, { WORDS[1] }>>()
+        {
+            fill::<M>(&words, &cell.words);
+            return Written::Middle(cell);
+        }
+        match self.thread.alloc_dirty::<Small<M>>() {
+            Ok(cell) => {
+                fill::<M>(&words, &cell.words);
+                Written::Short(cell)
+            }
+            Err(_) => Written::Nowhere,
+        }
+    }
+
+    /// Hangs a verdict onto its victim, with the latch held under which it is refused.
+    pub(crate) fn place_verdict(
+        &self,
+        cell: &OwnerCell<M>,
+        verdict: Written<'_, M>,
+        owners: u32,
+    ) -> Result<(), Error> {
+        let old = self.begin_taking(cell)?;
+        put(&cell.verdict, u64::from(owners) << 32 | u64::from(verdict.offset()));
+        verdict.publish();
+        self.end_taking(old)
+    }
+
+    /// Frees an owner's verdict, if it has one. For the owner, or who buries it.
+    pub(crate) fn drop_verdict(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+        let old = self.begin_taking(cell)?;
+        put(&cell.verdict, 0);
+        self.end_taking(old)
+    }
+
+    /// Before a verdict is taken from its place: notes it, and makes all other notes of it void.
+    /// Who wrote it may have died before it noted that it was done; who sweeps that one is not to
+    /// free it, too.
+    fn begin_taking(&self, cell: &OwnerCell<M>) -> Result<u32, Error> {
+        let at = get(&cell.verdict) as u32;
+        if at != 0 {
+            self.thread.adopt(Offset::<Small<M>>::from_raw(at))?;
+            put(&self.thread.intent()?[intents::VERDICT], self.name_cell(at)?);
+        }
+        Ok(at)
+    }
+
+    fn end_taking(&self, at: u32) -> Result<(), Error> {
+        if at != 0 {
+            self.point("verdict taken");
+            self.free_verdict(at)?;
+            put(&self.thread.intent()?[intents::VERDICT], 0);
+        }
+        Ok(())
+    }
+
+    /// Frees the verdict that a dead thread took from its place, if it had done so and no more.
+    pub(crate) fn free_noted_verdict(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
+        let noted = get(&dead.intent()[intents::VERDICT]);
+        let is_led_to = |at: u32| {
+            // Acquire: synchronizes with the Release of who took it: then its new generation is
+            // seen below.
+            self.each_owner().any(|(_, cell)| cell.verdict.load(Acquire) as u32 == at)
+        };
+        if noted != 0
+            && !is_led_to(noted as u32)
+            && let Some(at) = self.noted(noted)?
+        {
+            // One that is free already is refused, rightly.
+            let _ = self.free_verdict(at);
+        }
+        Ok(())
+    }
+
+    /// Frees a verdict's cell: it is of one of three sizes, and refused as one of another.
+    fn free_verdict(&self, at: u32) -> Result<(), Error> {
+        let short = self.thread.free(Offset::<Small<M>>::from_raw(at));
+        let middle =
+            short.or_else(|_| self.thread.free(Offset::<Verdict<M, { WORDS[1] }>>::from_raw(at)));
+        let long =
+            middle.or_else(|_| self.thread.free(Offset::<Verdict<M, { WORDS[2] }>>::from_raw(at)));
+        Ok(long?)
+    }
+
+    fn read_verdict(&self, at: u32) -> Result<Vec<Link>, Error> {
+        let small = Offset::<Small<M>>::from_raw(at);
+        let head = get(&self.region().words64(small, 1)?[0]);
+        let (told, used) = ((head >> 32) as usize, (head as u32 as usize).min(WORDS[2]));
+        let words = self.region().words64(small, used as u32)?;
+        let (mut links, mut at) = (Vec::new(), 1);
+        for _ in 0..told {
+            let Some([owner, head]) = words.get(at..at + LINK) else { break };
+            let (owner, head) = (get(owner), get(head));
+            let length = (head >> 32) as usize & 0xffff;
+            let end = at + LINK + length.div_ceil(8);
+            let Some(name) = words.get(at + LINK..end) else { break };
+            let held = (head >> 8) as u8;
+            links.push(Link {
+                owner: OwnerId { index: (owner >> 32) as u32, generation: owner as u32 },
+                object: names::read::<M>(name, length),
+                length: (head >> 48) as usize,
+                held: held.checked_sub(1).map(Mode),
+                wanted: Mode((head >> 16) as u8),
+                hard: head & 1 != 0,
+            });
+            at = end;
+        }
+        Ok(links)
+    }
+}
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// Why this owner's request was refused.
+    pub(crate) fn verdict(&self, why: u32) -> Result<Error, Error> {
+        let verdict = get(&self.cell.verdict);
+        let error = reason(why);
+        if verdict == 0 || error != Error::Doomed(Reason::Deadlock) {
+            return Ok(error);
+        }
+        let links = match verdict as u32 {
+            0 => Vec::new(),
+            at => self.session.read_verdict(at)?,
+        };
+        self.session.drop_verdict(self.cell)?;
+        Ok(Error::Deadlock(Cycle { links, owners: (verdict >> 32) as u32 }))
+    }
+}

@@ -1,0 +1,368 @@
+//! A search for a cycle of waiters, in time linear in the queues that it meets.
+//!
+//! # The idea
+//!
+//! All who wait for one object in one mode are stopped by the same holders, and each stands behind
+//! a longer beginning of the same queue. So a depth-first search (Tarjan, 1972) need not give each
+//! waiter a list of its own: the waiters of an object share two *cursors* for each mode, one over
+//! its holders and one over its queue. What a cursor has passed was explored to its end, by
+//! whichever waiter came first, and leads to no cycle; the place where it stands is being explored.
+//!
+//! ```text
+//! object   holders  h1 h2 h3          queue  w1 w2 w3 w4 w5
+//!                      ^ mode X, hard           ^ mode X, soft: w1 is done, w2 is on the path
+//! ```
+//!
+//! A queue is read once, under its latch, and kept until the search ends. n owners that wait for
+//! one name cost n steps for all of them, and not n for each.
+//!
+//! # What makes it right
+//!
+//! * A cursor passes an owner that is done. It passes one on the path only where that is the waiter
+//!   itself, which holds and converts; then the waiter is noted in `own`, so that another waiter of
+//!   the same mode finds it there.
+//! * An owner whose look ended, or that does not wait, is done for all.
+//! * The queues are read at different instants, so what is found may be no cycle: the caller
+//!   reads it again (`deadlock/detect.rs`).
+//!
+//! Children may pass those that their ancestors hold up, each in its own way. Once a region had
+//! one, the caller asks for each owner's blockers instead.
+//!
+//! # Bounds
+//!
+//! A search may be given so many steps, and an instant at which it ends. A step is an owner that is
+//! visited or a request that is read.
+
+use core::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashMap;
+
+use latchwork_machine::{ConstMachine, Deadline};
+
+use crate::Error;
+use crate::memory::cells::{PARTITIONS, get, status};
+use crate::mode::{MODES_MAX, Mode};
+use crate::session::Session;
+
+/// Steps between two looks at the clock.
+const CLOCK_EVERY: usize = 256;
+
+/// How far a search may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    steps: usize,
+    deadline: Option<Deadline>,
+}
+
+impl Bounds {
+    pub(crate) fn new(steps: usize, deadline: Option<Deadline>) -> Self {
+        Self { steps, deadline }
+    }
+
+    /// Whether a deadline has passed.
+    pub(crate) fn passed<M: ConstMachine>(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline.passed::<M>())
+    }
+
+    /// Takes a step, or more. False if there are none left.
+    fn spend<M: ConstMachine>(&mut self, steps: usize) -> bool {
+        let before = self.steps;
+        self.steps = before.saturating_sub(steps);
+        let looks = before / CLOCK_EVERY != self.steps / CLOCK_EVERY;
+        before >= steps && !(looks && self.passed::<M>())
+    }
+}
+
+/// Mixes a number well enough for a table: they are offsets and owners of the region, and nobody
+/// gains by choosing them.
+#[derive(Default)]
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// By number.
+type Numbered<T> = HashMap<u32, T, BuildHasherDefault<Mixer>>;
+
+/// An owner of a cycle, and whether the next one holds what it wants.
+pub(crate) type Edge = (u32, bool);
+
+/// How a search ended.
+pub(crate) enum Searched {
+    /// Nothing that was looked at leads to a cycle.
+    None,
+    Cycle(Vec<Edge>),
+    /// A bound was met.
+    Bounded,
+}
+
+/// A waiter in a queue.
+struct Queued {
+    owner: u32,
+    want: Mode,
+}
+
+/// The requests of an object, as they were.
+struct Queue {
+    holders: Vec<(u32, Mode)>,
+    /// Those that convert, and then the others in their order.
+    queued: Vec<Queued>,
+    converting: usize,
+    /// By request, its place in `queued`.
+    places: Numbered<usize>,
+    /// By mode wanted: the holder, and the waiter, that is looked at next.
+    hard: [usize; MODES_MAX],
+    soft: [usize; MODES_MAX],
+    /// By mode wanted: owners that the cursor passed because they looked at themselves.
+    own: Vec<(Mode, u32)>,
+}
+
+/// An owner on the path: it waits in a queue.
+struct Node {
+    owner: u32,
+    queue: usize,
+    place: usize,
+    want: Mode,
+    hard: bool,
+}
+
+/// What is known of an owner.
+#[derive(Clone, Copy)]
+enum Seen {
+    OnPath(usize),
+    Done,
+}
+
+/// A search, with the queues that it has read.
+pub(crate) struct Search<'s, M: ConstMachine> {
+    session: &'s Session<M>,
+    queues: Vec<Queue>,
+    /// By object.
+    known: Numbered<usize>,
+    seen: Numbered<Seen>,
+    /// Whether waiters stop others, too.
+    soft: bool,
+    bounds: Bounds,
+}
+
+impl<'s, M: ConstMachine> Search<'s, M> {
+    pub(crate) fn new(session: &'s Session<M>, bounds: Bounds) -> Self {
+        let (known, seen) = (Numbered::default(), Numbered::default());
+        Self { session, queues: Vec::new(), known, seen, soft: false, bounds }
+    }
+
+    /// Looks for a cycle that these owners lead to: of hard edges if there is one, or of any.
+    pub(crate) fn run(&mut self, starts: &[u32]) -> Result<Searched, Error> {
+        for soft in [false, true] {
+            self.begin(soft);
+            for start in starts {
+                match self.from(*start)? {
+                    Searched::None => {}
+                    end => return Ok(end),
+                }
+            }
+        }
+        Ok(Searched::None)
+    }
+
+    /// Begins anew, with the queues that are known.
+    fn begin(&mut self, soft: bool) {
+        self.soft = soft;
+        self.seen.clear();
+        for queue in &mut self.queues {
+            queue.hard = [0; MODES_MAX];
+            queue.soft = [0; MODES_MAX];
+            queue.own.clear();
+        }
+    }
+
+    fn from(&mut self, start: u32) -> Result<Searched, Error> {
+        if self.seen.contains_key(&start) {
+            return Ok(Searched::None);
+        }
+        let mut path = Vec::new();
+        let mut next = start;
+        loop {
+            if !self.bounds.spend::<M>(1) {
+                return Ok(Searched::Bounded);
+            }
+            match self.node(next)? {
+                Looked::Waits(node) => {
+                    self.seen.insert(next, Seen::OnPath(path.len()));
+                    path.push(node);
+                }
+                Looked::Runs => {
+                    self.seen.insert(next, Seen::Done);
+                }
+                Looked::Bounded => return Ok(Searched::Bounded),
+            }
+            next = loop {
+                let Some(node) = path.last_mut() else { return Ok(Searched::None) };
+                let Some((owner, hard)) = self.after(node) else {
+                    self.leave(&path.pop().expect("it has a last one"));
+                    continue;
+                };
+                node.hard = hard;
+                if let Some(Seen::OnPath(place)) = self.seen.get(&owner) {
+                    let cycle = path.drain(*place..).map(|node| (node.owner, node.hard));
+                    return Ok(Searched::Cycle(cycle.collect()));
+                }
+                break owner;
+            };
+        }
+    }
+
+    /// Notes that all that an owner leads to was seen.
+    fn leave(&mut self, node: &Node) {
+        self.seen.insert(node.owner, Seen::Done);
+        self.queues[node.queue].own.retain(|(_, owner)| *owner != node.owner);
+    }
+
+    /// The next owner that a waiter leads to and that is not done, and whether it holds.
+    fn after(&mut self, node: &Node) -> Option<(u32, bool)> {
+        let (modes, queue) = (self.session.modes(), &mut self.queues[node.queue]);
+        let (stops, clash) = (modes.stopped_by(node.want), modes.clash(node.want));
+        let mode = usize::from(node.want.0) % MODES_MAX;
+        let done = |owner: &u32| matches!(self.seen.get(owner), Some(Seen::Done));
+        if let Some((_, owner)) =
+            queue.own.iter().find(|(want, owner)| *want == node.want && *owner != node.owner)
+        {
+            return Some((*owner, true));
+        }
+        while let Some((owner, held)) = queue.holders.get(queue.hard[mode]) {
+            if *owner == node.owner && held.bit() & stops != 0 {
+                queue.own.push((node.want, *owner));
+            } else if held.bit() & stops != 0 && !done(owner) {
+                return Some((*owner, true));
+            }
+            queue.hard[mode] += 1;
+        }
+        // A conversion waits for holders alone.
+        if !self.soft || node.place < queue.converting {
+            return None;
+        }
+        while queue.soft[mode] < node.place {
+            let Queued { owner, want } = &queue.queued[queue.soft[mode]];
+            if want.bit() & clash != 0 && !done(owner) {
+                return Some((*owner, false));
+            }
+            queue.soft[mode] += 1;
+        }
+        None
+    }
+
+    /// What an owner waits for. Reads the queue if it is not known.
+    fn node(&mut self, owner: u32) -> Result<Looked, Error> {
+        let session = self.session;
+        let Some(cell) = session.owner_cell(owner)? else { return Ok(Looked::Runs) };
+        let (at, partition, _) = cell.wait();
+        if at == 0 || partition >= PARTITIONS {
+            return Ok(Looked::Runs);
+        }
+        // Read without the latch it may be another request's by now; then it is not in the queue.
+        let object = get(&session.request(at)?.object);
+        let queue = match self.known.get(&object) {
+            Some(queue) => *queue,
+            None => match self.read(owner, at, partition)? {
+                Some(queue) => queue,
+                None if self.bounds.steps == 0 => return Ok(Looked::Bounded),
+                None => return Ok(Looked::Runs),
+            },
+        };
+        let it = &self.queues[queue];
+        let Some(place) = it.places.get(&at).copied() else { return Ok(Looked::Runs) };
+        let Queued { owner: waiter, want } = it.queued[place];
+        if waiter != owner {
+            return Ok(Looked::Runs);
+        }
+        Ok(Looked::Waits(Node { owner, queue, place, want, hard: true }))
+    }
+
+    /// Reads the queue in which an owner waits. None if it does not any more, or if the queue is
+    /// longer than the steps that are left.
+    fn read(&mut self, owner: u32, at: u32, partition: u32) -> Result<Option<usize>, Error> {
+        let session = self.session;
+        let Some(cell) = session.owner_cell(owner)? else { return Ok(None) };
+        let latched = session.latch(partition)?;
+        // Under the latch a wait in this partition neither begins nor ends.
+        let now = cell.wait();
+        if (now.0, now.1) != (at, partition) {
+            return Ok(None);
+        }
+        let object_at = get(&session.request(at)?.object);
+        let object = session.object(object_at)?;
+        if get(&object.length) as usize > self.bounds.steps {
+            self.bounds.steps = 0;
+            return Ok(None);
+        }
+        let (mut holders, mut queued, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        for each in latched.requests(object) {
+            let (at, request, state) = each?;
+            let owner = get(&request.owner);
+            if state.holds() {
+                holders.push((owner, state.mode));
+            }
+            match state.status {
+                status::CONVERTING => queued.push((at, Queued { owner, want: state.want })),
+                status::WAITING => waiting.push((at, Queued { owner, want: state.want })),
+                _ => {}
+            }
+        }
+        drop(latched);
+        let steps = holders.len() + queued.len() + waiting.len();
+        self.bounds.steps = self.bounds.steps.saturating_sub(steps);
+        let converting = queued.len();
+        queued.append(&mut waiting);
+        let places = queued.iter().enumerate().map(|(place, (at, _))| (*at, place)).collect();
+        let queue = Queue {
+            holders,
+            queued: queued.into_iter().map(|(_, queued)| queued).collect(),
+            converting,
+            places,
+            hard: [0; MODES_MAX],
+            soft: [0; MODES_MAX],
+            own: Vec::new(),
+        };
+        self.known.insert(object_at, self.queues.len());
+        self.queues.push(queue);
+        Ok(Some(self.queues.len() - 1))
+    }
+}
+
+/// Whether an owner waits.
+enum Looked {
+    Waits(Node),
+    Runs,
+    Bounded,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use latchwork_machine::Native;
+
+    #[test]
+    fn steps_are_spent() {
+        let mut bounds = Bounds::new(3, None);
+        assert!(bounds.spend::<Native>(2) && bounds.spend::<Native>(1));
+        assert!(!bounds.spend::<Native>(1));
+        assert!(Bounds::new(usize::MAX, None).spend::<Native>(1 << 40));
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_ends_a_search() {
+        let past = Deadline::after::<Native>(core::time::Duration::ZERO);
+        let mut bounds = Bounds::new(usize::MAX, Some(past));
+        assert!((0..=CLOCK_EVERY).any(|_| !bounds.spend::<Native>(1)));
+    }
+}

@@ -1,0 +1,111 @@
+//! Whom a detector sacrifices.
+
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{ConstMachine, Word};
+use latchwork_region::Offset;
+
+use crate::Error;
+use crate::fastpath::weak::Entry;
+use crate::memory::cells::{WEAK, WeakPage, get};
+use crate::mode::Mode;
+use crate::session::Session;
+use crate::table::queues::State;
+
+/// The policies of Berkeley DB. In each, owners with the lowest priority come first, and among
+/// those the policy decides; ties go to the younger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Policy {
+    /// The youngest: it has done least. The default.
+    Youngest,
+    /// The oldest.
+    Oldest,
+    /// Any.
+    Random,
+    /// Who holds the most locks.
+    MaxLocks,
+    /// Who holds the fewest.
+    MinLocks,
+    /// Who holds the most locks in modes that write.
+    MaxWrites,
+    /// Who holds the fewest of those.
+    MinWrites,
+    /// Who has waited longest.
+    Expire,
+    /// What this release thinks best: `Youngest`.
+    Default,
+}
+
+/// How often one owner is a victim before others are taken in its stead, whatever the policy.
+pub(crate) const SPARED_AFTER: u16 = 5;
+
+impl<M: ConstMachine> Session<M> {
+    /// What an owner holds: all, and in modes that write.
+    fn counted(&self, owner: u32) -> Result<(u32, u32), Error> {
+        let Some(cell) = self.owner_cell(owner)? else { return Ok((0, 0)) };
+        let (mut all, mut writes) = (0, 0);
+        let mut count = |mode: Mode| {
+            all += 1;
+            writes += u32::from(self.modes().is_write(mode));
+        };
+        if get(&cell.weak) != 0 {
+            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            for at in 0..WEAK {
+                let entry = Entry::of(get(&page.states[at]));
+                if entry.count != 0 {
+                    count(entry.mode);
+                }
+            }
+        }
+        // The list is the owner's, which waits; a peer's scribbles must not make it endless.
+        let mut at = get(&cell.head);
+        for _ in 0..get(&cell.held) {
+            if at == 0 {
+                break;
+            }
+            let request = self.request(at)?;
+            let state = State::of(get(&request.state));
+            if state.holds() {
+                count(state.mode);
+            }
+            at = get(&request.own_next);
+        }
+        Ok((all, writes))
+    }
+
+    /// The victim of a cycle, the same whoever asks: only an owner's `spared` changes as it waits.
+    pub(crate) fn choose(&self, owners: &[u32]) -> Result<usize, Error> {
+        let policy = self.inner().options.policy;
+        let mut best = None;
+        for (place, owner) in owners.iter().enumerate() {
+            let Some(cell) = self.owner_cell(*owner)? else { continue };
+            let age = get(&cell.age);
+            let most = |n: u32| u64::from(u32::MAX - n);
+            let key = match policy {
+                Policy::Youngest | Policy::Default => u64::MAX - age,
+                Policy::Oldest => age,
+                Policy::Random => scatter(get(&cell.since) ^ u64::from(*owner)),
+                Policy::MaxLocks => most(self.counted(*owner)?.0),
+                Policy::MinLocks => u64::from(self.counted(*owner)?.0),
+                Policy::MaxWrites => most(self.counted(*owner)?.1),
+                Policy::MinWrites => u64::from(self.counted(*owner)?.1),
+                Policy::Expire => get(&cell.since),
+            };
+            // Acquire: synchronizes with the Release in `sacrifice`; what led to a new count is
+            // seen by who reads the cycle after this.
+            let spared = cell.spared.load(Acquire) >= SPARED_AFTER;
+            let key = (spared, get(&cell.priority), key, u64::MAX - age, *owner);
+            if best.is_none_or(|(known, _)| key < known) {
+                best = Some((key, place));
+            }
+        }
+        Ok(best.map_or(0, |(_, place)| place))
+    }
+}
+
+/// Bits well mixed.
+fn scatter(word: u64) -> u64 {
+    let word = (word ^ (word >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word ^ (word >> 29)
+}

@@ -1,0 +1,351 @@
+//! Biases: closing one, which moves the locks under it to the table, and opening it again.
+//!
+//! See `fastpath/weak.rs` for what they are. A bias begins closed, and opens when weak requests
+//! have come to the table for it often enough. So a strong lock on a name that nobody reads costs
+//! no look at others: in a transaction system that is nearly every strong lock.
+//!
+//! # Who is looked at
+//!
+//! To close an open bias is to look for the entries under it. Each page of owners has a *filter*:
+//! 64 bits, of which each bias has one. An owner sets its bit before it stores an entry, so a
+//! closer that misses the bit is seen by the owner, as one that misses an entry is. A bit stays set
+//! when the entry goes: an owner that releases all makes the filter of its page anew once it is a
+//! quarter full. So a closer reads one line for 31 owners, which few change, and more only of those
+//! who may have something.
+//!
+//! # What is found again
+//!
+//! A closer leaves in the owner's page, beside the entry, which request it made of it; it does so
+//! before it links the request, so that one that is linked is always told. The owner, or who
+//! releases a dead one, believes this only of a request that says the same and is linked: a closer
+//! may have died in between.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use latchwork_machine::{ConstMachine, Deadline, Integer, Word};
+use latchwork_region::Offset;
+
+use crate::Error;
+use crate::fastpath::weak::{Entry, LENGTH_MAX};
+use crate::memory::cells::{
+    BIASES, GROUP, MOVED, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WeakPage, get, put,
+};
+use crate::memory::latch::Latched;
+use crate::memory::names::{self, Name};
+use crate::owner::handle::Owner;
+use crate::session::Session;
+
+/// The value of a bias: what it is now, and how often it changed. The two low bits say which:
+///
+/// ```text
+///  x0 closed all is in the table; one more than what it was before
+///  01 open   weak locks are in their owners' pages
+///  11 kept   one entry's owner alone has the entry's name: `fastpath/reserved.rs`
+/// ```
+///
+/// All zero is closed, and never was anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bias(pub(crate) u32);
+
+impl Bias {
+    /// Near the top it stays closed: an entry must never meet its bias's value again.
+    const TOP: u32 = u32::MAX - 8;
+
+    #[inline(always)]
+    pub(crate) fn is_open(self) -> bool {
+        self.0 % 4 == 1
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_closed(self) -> bool {
+        self.0.is_multiple_of(2)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_kept(self) -> bool {
+        self.0 % 4 == 3
+    }
+
+    /// What it was before it was closed, if it was anything.
+    pub(crate) fn before(self) -> Option<u32> {
+        self.0.checked_sub(1)
+    }
+
+    /// What it is when it was closed and is opened.
+    pub(crate) fn opened(self) -> Option<u32> {
+        (self.0 < Self::TOP).then_some(((self.0 + 2) & !3) + 1)
+    }
+
+    /// What it is when it was closed and is kept.
+    pub(crate) fn kept(self) -> Option<u32> {
+        (self.0 < Self::TOP).then_some(self.0 | 3)
+    }
+}
+
+/// Weak requests that go to the table before the bias is opened.
+const MISSES: u32 = 32;
+/// Owners that a closer looks at before it asks for the time.
+const LOOKED: usize = 512;
+/// Bits of a filter that are set before it is looked whether they need to be.
+const FULL: u32 = 16;
+
+impl<M: ConstMachine> Latched<'_, M> {
+    /// The request that a closer made of an entry of an owner; null if it made none.
+    pub(crate) fn moved_of(
+        &self,
+        page: &WeakPage<M>,
+        entry: usize,
+        object_at: u32,
+        owner: u32,
+    ) -> Result<u32, Error> {
+        let at = get(&page.moved[entry]);
+        // A cell that was freed may be anything by now: then it is not the one.
+        let (true, Ok(request)) = (at != 0, self.session.request(at)) else { return Ok(0) };
+        let same = get(&request.owner) == owner
+            && get(&request.object) == object_at
+            && get(&request.partition) == self.number
+            && request.is_moved();
+        let linked = same
+            && match get(&request.prev) {
+                0 => get(&self.session.object(object_at)?.head) == at,
+                prev => self.session.request(prev).is_ok_and(|prev| get(&prev.next) == at),
+            };
+        Ok(if linked { at } else { 0 })
+    }
+
+    /// Closes a bias, if it is not closed, and moves all locks that are under it to the table.
+    #[inline(always)]
+    pub(crate) fn close(&self, bias: u32) -> Result<(), Error> {
+        self.close_by(bias, None)
+    }
+
+    /// The same until a deadline: if that comes before all are moved, the bias is open again, as it
+    /// was, after as long once more, and the error is [`Error::TimedOut`].
+    #[inline(always)]
+    pub(crate) fn close_by(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        put(&self.misses, 0);
+        if Bias(get(word)).is_closed() { Ok(()) } else { self.close_now(bias, deadline) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn close_now(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        let open = get(word);
+        put(word, open + 1);
+        self.session.point("bias closed");
+        let mut reached = 0;
+        let passed = self.session.pass_barrier();
+        let end = passed.and_then(|()| self.collect(bias, open, deadline, &mut reached));
+        end.or_else(|error| {
+            self.reopen(bias, open, reached)?;
+            Err(error)
+        })
+    }
+
+    /// Moves all entries that were taken under a bias that is now closed. May be done again.
+    /// `reached` is one more than the last owner of whom one was moved, or was to be.
+    pub(crate) fn collect(
+        &self,
+        bias: u32,
+        open: u32,
+        deadline: Option<Deadline>,
+        reached: &mut u32,
+    ) -> Result<(), Error> {
+        let session = self.session;
+        let here = Spot { partition: self.number, bias };
+        let first = bias as usize % (WEAK / GROUP) * GROUP;
+        for (seen, (owner, cell)) in session.each_weak(here).enumerate() {
+            let asks = seen % LOOKED == LOOKED - 1;
+            if asks && deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+                return Err(Error::TimedOut);
+            }
+            *reached = owner + 1;
+            // Acquire: synchronizes with the Release in `make_weak_page`, so that the page is seen
+            // as it was made, and not what lay there before.
+            let page = cell.weak.load(Acquire);
+            if page == 0 {
+                continue;
+            }
+            let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(page))?;
+            for at in first..first + GROUP {
+                // Acquire: synchronizes with the Release in `weak_take`.
+                let entry = Entry::of(page.states[at].load(Acquire));
+                let hash = get(&page.hashes[at]);
+                if entry.count == 0 || entry.bias != open || Spot::of(hash) != here {
+                    continue;
+                }
+                if entry.length == 0
+                    || entry.length > LENGTH_MAX
+                    || !session.modes().has(entry.mode)
+                {
+                    continue;
+                }
+                let bytes = names::read::<M>(&page.names[at], entry.length);
+                self.move_entry((owner, page, at), &Name { bytes: &bytes, hash }, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_entry(
+        &self,
+        (owner, page, at): (u32, &WeakPage<M>, usize),
+        name: &Name<'_>,
+        entry: Entry,
+    ) -> Result<(), Error> {
+        let (object_at, object) = self.find_or_make(name)?;
+        if self.moved_of(page, at, object_at, owner)? != 0 {
+            return Ok(());
+        }
+        let cell = self.session.thread.alloc::<Request<M>>()?;
+        put(&cell.object, object_at);
+        put(&cell.owner, owner);
+        put(&cell.count, entry.count | MOVED);
+        put(&cell.partition, self.number);
+        put(&page.moved[at], cell.offset().raw());
+        self.session.point("moved request told");
+        self.link_front(object, cell.offset().raw(), cell.value(), entry.mode)?;
+        self.session.point("weak lock moved");
+        cell.publish();
+        Ok(())
+    }
+
+    /// Opens a bias under which nothing ever was, for a name that nobody has in the table, and
+    /// returns what it is then.
+    pub(crate) fn open_first(&self, name: &Name<'_>, bias: u32) -> Result<u32, Error> {
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        let object = self.find(name)?;
+        if get(word) == 0
+            && (object == 0 || get(&self.session.object(object)?.head) == 0)
+            && get(&self.strong[(bias % BIASES) as usize]) == 0
+            && let Some(opened) = Bias(0).opened()
+        {
+            put(word, opened);
+        }
+        Ok(get(word))
+    }
+
+    /// Counts a weak request that had to come here, and opens its bias if many have.
+    pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
+        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        let closed = Bias(get(word));
+        if closed.is_kept() {
+            return self.close_now(bias, None);
+        }
+        if closed.is_open() || !self.session.inner().weak {
+            return Ok(());
+        }
+        let misses = get(&self.misses).saturating_add(1);
+        put(&self.misses, misses);
+        if misses >= MISSES
+            && get(&self.strong[(bias % BIASES) as usize]) == 0
+            && let Some(opened) = closed.opened()
+        {
+            put(&self.misses, 0);
+            put(word, opened);
+        }
+        Ok(())
+    }
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// The closer's half of the barrier; the owners' is in `weak_take`, `count_kept` and
+    /// `drop_entry`. An error if owners rely on it and this process may not, for it is in a sandbox
+    /// by now.
+    pub(crate) fn pass_barrier(&self) -> Result<(), Error> {
+        let passed = M::heavy_barrier();
+        if passed || !self.inner().relied_on { Ok(()) } else { Err(Error::Barrier) }
+    }
+
+    /// Before an owner's first weak lock: from here on those who collect look at it.
+    ///
+    /// Stored before the owner's page is, so that a death in between leaves an owner that is looked
+    /// at for nothing, and not one that is passed over. A closer that misses it is seen by the
+    /// owner, as one that misses an entry is; see `fastpath/weak.rs`.
+    pub(crate) fn note_weak(&self, owner: u32) -> Result<(), Error> {
+        if let Some(page) = self.page(owner / OWNERS)?
+            && get(&page.weak_end) <= owner % OWNERS
+        {
+            put(&page.weak_end, owner % OWNERS + 1);
+        }
+        Ok(())
+    }
+
+    /// All owner cells that may have an entry under a bias, with their numbers.
+    pub(crate) fn each_weak(&self, under: Spot) -> impl Iterator<Item = (u32, &OwnerCell<M>)> {
+        let bit = under.filter();
+        (0..PAGES as u32)
+            .map_while(|place| self.page(place).ok().flatten().map(|page| (place, page)))
+            .filter(move |(_, page)| get(&page.filter) & bit != 0)
+            .flat_map(|(place, page)| {
+                let end = get(&page.weak_end) as usize;
+                let cells = page.owners.iter().take(end).enumerate();
+                cells.map(move |(at, cell)| (place * OWNERS + at as u32, cell))
+            })
+    }
+}
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// Before an entry under a bias is stored: its bit is set.
+    #[inline(always)]
+    pub(crate) fn note_filter(&self, spot: Spot) {
+        let bit = spot.filter();
+        if get(self.filter) & bit == 0 {
+            // Relaxed: the entry's own store, which is Release, comes after it.
+            self.filter.fetch_or(bit, Relaxed);
+        }
+    }
+
+    /// Makes the filter of the owner's page anew, if it says of many biases what is no longer so.
+    /// The page is this session's: no other thread changes its entries.
+    #[inline]
+    pub(crate) fn refresh_filter(&self) -> Result<(), Error> {
+        if get(self.filter).count_ones() < FULL { Ok(()) } else { self.make_filter() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_filter(&self) -> Result<(), Error> {
+        let session = self.session;
+        let Some(owners) = session.page(self.index / OWNERS)? else { return Ok(()) };
+        if get(&owners.thread) != session.thread.number() + 1 {
+            return Ok(());
+        }
+        let mut filter = 0;
+        for cell in owners.owners.iter().filter(|cell| get(&cell.weak) != 0) {
+            let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            let counting = (0..WEAK).filter(|at| Entry::of(get(&page.states[*at])).count != 0);
+            for at in counting {
+                filter |= Spot::of(get(&page.hashes[at])).filter();
+            }
+        }
+        put(self.filter, filter);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bias;
+
+    #[test]
+    fn no_value_comes_twice() {
+        let (mut closed, mut last) = (0, 0);
+        for turn in 0..1000 {
+            assert!(Bias(closed).is_closed() && !Bias(closed).is_open() && !Bias(closed).is_kept());
+            let next =
+                if turn % 3 == 0 { Bias(closed).kept() } else { Bias(closed).opened() }.unwrap();
+            assert_eq!(
+                (Bias(next).is_kept(), Bias(next).is_open()),
+                (turn % 3 == 0, turn % 3 != 0)
+            );
+            assert!(next > last && next > closed);
+            (last, closed) = (next, next + 1);
+            assert_eq!(Bias(closed).before(), Some(next));
+        }
+        assert_eq!(Bias(0).before(), None);
+        assert_eq!((Bias(u32::MAX - 1).opened(), Bias(u32::MAX - 1).kept()), (None, None));
+    }
+}

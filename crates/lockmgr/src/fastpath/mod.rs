@@ -1,0 +1,6 @@
+//! Locks that touch no shared line: weak ones under an open bias, reserved ones, cached look-ups.
+
+pub(crate) mod bias;
+pub(crate) mod cached;
+pub(crate) mod reserved;
+pub(crate) mod weak;

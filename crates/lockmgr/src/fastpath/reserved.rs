@@ -1,0 +1,304 @@
+//! Strong locks that are kept for an owner slot: taken again, and given back, in its own memory.
+//!
+//! A thread that takes the same strong locks again and again, and nobody else does, needs no latch
+//! for them: that is what biased locking found for monitors (Kawachiya, Koseki and Onodera, 2002),
+//! and here the biases of weak locks do the work. A third state of a bias is *kept*: one entry of
+//! one owner's page notes that value, and while the bias has it, **that entry's owner alone** may
+//! hold the entry's name, in any mode, by counting the entry.
+//!
+//! ```text
+//!               a session asks often for a name that nobody else has
+//!  closed ─────────────────────────────────────────────────────────────▶ kept
+//!         ◀─────────────────────────────────────────────────────────────
+//!               anybody asks for anything under the bias, and finds it so
+//! ```
+//!
+//! Whoever wants anything under a bias that is kept for another closes it first, as one that is
+//! open: store, heavy barrier, and a look at the pages; what is held is moved to the table (see
+//! `fastpath/weak.rs`, for why nobody is missed). Other names under the same bias may be in the
+//! table meanwhile, for the entry is for one name.
+//!
+//! What is kept belongs to the slot, not to the owner in it: the next owner of a session has the
+//! slot of the last one, and finds there what that one locked. A slot that dies keeps nothing but
+//! an entry that counts nothing, and is closed by the next who comes.
+//!
+//! To close costs microseconds, so a name is kept after a session asked for it 32 times; and after
+//! it was closed, only after twice as many, and twice as many again.
+
+use core::cell::Cell;
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::fastpath::bias::Bias;
+use crate::fastpath::weak::{Entry, LENGTH_MAX, Taken, group_of};
+use crate::memory::cells::{GROUP, Spot, WEAK, WeakPage, get, put};
+use crate::memory::names::Name;
+use crate::mode::Mode;
+use crate::owner::handle::Owner;
+
+/// Seats of a session.
+const SEATS: usize = 512;
+/// How often the number of times may be doubled.
+const DOUBLED: u32 = 8;
+
+/// One in each byte of a word, and the top bit of each.
+const EACH: u64 = u64::MAX / 0xff;
+const TOPS: u64 = EACH << 7;
+
+/// A byte of a hash that chooses neither group nor bias.
+#[inline(always)]
+fn tag_of(hash: u64) -> u8 {
+    (hash >> 8) as u8
+}
+
+/// By bit, which of eight bytes are not this one.
+#[inline(always)]
+fn differing(bytes: u64, byte: u8) -> u32 {
+    let others = bytes ^ (u64::from(byte) * EACH);
+    // The top bit of each byte that is not zero: no byte's sum reaches the next one.
+    let tops = (((others & !TOPS) + !TOPS) | others) & TOPS;
+    // They meet in the top byte, each in a place of its own.
+    ((tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
+}
+
+/// How often a session asked for a name.
+#[derive(Default)]
+struct Seat {
+    /// Of the name: equal for equal ones, and nearly always different for others.
+    tag: Cell<u32>,
+    times: Cell<u32>,
+    /// How often it was given up since it was first kept.
+    closed: Cell<u32>,
+    /// Whether another name wanted the seat since this one came by.
+    doubted: Cell<bool>,
+}
+
+/// Names that a session asks for often.
+pub(crate) struct Seats([Seat; SEATS]);
+
+impl Default for Seats {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| Seat::default()))
+    }
+}
+
+impl Seats {
+    /// The seat of a hash, and its tag there.
+    #[inline(always)]
+    fn of(&self, hash: u64) -> (&Seat, u32) {
+        (&self.0[(hash >> 23) as usize % SEATS], hash as u32)
+    }
+
+    /// Counts a request, and returns whether there were so many that the name is to be kept.
+    #[inline]
+    fn asked(&self, hash: u64, after: u32) -> bool {
+        let (seat, tag) = self.of(hash);
+        if seat.tag.get() != tag {
+            // A name that does not come back goes at the second try of one that does.
+            if seat.times.get() == 0 || seat.doubted.replace(true) {
+                seat.tag.set(tag);
+                seat.times.set(1);
+                seat.closed.set(0);
+                seat.doubted.set(false);
+            }
+            return after == 1;
+        }
+        seat.doubted.set(false);
+        seat.times.set(seat.times.get().saturating_add(1));
+        after != 0 && seat.times.get() >> seat.closed.get() >= after
+    }
+
+    /// Begins to count a name anew: it was kept, or could not be.
+    fn begin(&self, hash: u64) {
+        let (seat, tag) = self.of(hash);
+        if seat.tag.get() == tag {
+            seat.times.set(1);
+        }
+    }
+
+    /// Notes that a name that was kept is not any more: others wanted it, or the room.
+    fn closed(&self, hash: u64) {
+        let (seat, tag) = self.of(hash);
+        if seat.tag.get() == tag {
+            seat.closed.set((seat.closed.get() + 1).min(DOUBLED));
+        }
+        self.begin(hash);
+    }
+}
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    /// Whether something is kept for the slot in the group of a hash.
+    #[inline(always)]
+    pub(crate) fn may_have_kept(&self, hash: u64) -> bool {
+        self.kept.get() & group_of(hash) != 0
+    }
+
+    /// The entries of a hash's group without those that are kept for names with another tag.
+    ///
+    /// All entries of a slot are kept before long. Of eight one or none is left by a few operations
+    /// on one word, where a look at each hash would cost more than all the rest of a lock's search.
+    #[inline(always)]
+    pub(crate) fn likely(&self, page: &WeakPage<M>, hash: u64) -> u32 {
+        let group = hash as usize % (WEAK / GROUP);
+        let differ = differing(get(&page.tags[group]), tag_of(hash));
+        group_of(hash) & !(self.kept.get() & differ << (group * GROUP))
+    }
+
+    fn tag(&self, page: &WeakPage<M>, at: usize, hash: u64) {
+        let (group, shift) = (&page.tags[at / GROUP], at % GROUP * 8);
+        put(group, get(group) & !(0xff << shift) | u64::from(tag_of(hash)) << shift);
+    }
+
+    fn mark_kept(&self, at: usize, kept: bool) {
+        let (old, bit) = (self.kept.get(), 1 << (at % WEAK));
+        self.kept.set(if kept { old | bit } else { old & !bit });
+        // For the next owner of the slot. It believes the entry, not this.
+        put(&self.cell.kept, self.kept.get());
+    }
+
+    /// Takes a lock that is kept for this slot.
+    #[inline]
+    pub(crate) fn kept_take(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Taken {
+        let (Some(page), Ok(biases)) = (self.known_page(), self.session.biases(spot.partition))
+        else {
+            return Taken::No;
+        };
+        let mut rest = self.kept.get() & self.likely(page, name.hash);
+        while rest != 0 {
+            let at = rest.trailing_zeros() as usize % WEAK;
+            if get(&page.hashes[at]) == name.hash {
+                return self.count_kept(page, at, &biases[spot.bias as usize], name, mode);
+            }
+            rest &= rest - 1;
+        }
+        Taken::No
+    }
+
+    #[inline(always)]
+    fn count_kept(
+        &self,
+        page: &WeakPage<M>,
+        at: usize,
+        bias: &'s M::AtomicU32,
+        name: &Name<'_>,
+        mode: Mode,
+    ) -> Taken {
+        let (seen, word) = (get(bias), get(&page.states[at]));
+        let old = Entry::of(word);
+        if old.bias != seen || !Bias(seen).is_kept() {
+            self.mark_kept(at, false);
+            self.session.seats.closed(name.hash);
+            return Taken::No;
+        }
+        if old.length != name.bytes.len() || !name.is_in(&page.names[at]) || old.count == 0xffff {
+            return Taken::No;
+        }
+        let new = if old.count == 0 {
+            put(&page.marks[at], self.next_mark());
+            Entry { count: 1, mode, ..old }
+        } else {
+            let made = self.session.modes().convert(old.mode, mode);
+            Entry { count: old.count + 1, mode: made, ..old }
+        };
+        self.note_filter(Spot::of(name.hash));
+        put(&page.states[at], new.word());
+        self.entry_taken(at, bias);
+        // The closer's half is in `close`.
+        M::reached_barrier();
+        if get(bias) == seen { Taken::Yes } else { Taken::Closed(at, word) }
+    }
+
+    /// Counts a strong request, and returns whether its name is to be kept from now on, if it can
+    /// be.
+    #[inline(always)]
+    pub(crate) fn asks_often(&self, name: &Name<'_>, mode: Mode) -> bool {
+        let session = self.session;
+        session.weak & mode.bit() == 0
+            && session.keeps
+            && session.seats.asked(name.hash, session.inner().options.keep_after)
+    }
+
+    /// Keeps a name for this slot and takes it, if nobody has anything of it. False if that cannot
+    /// be now.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keep(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Result<bool, Error> {
+        self.session.seats.begin(name.hash);
+        if name.bytes.len() > LENGTH_MAX || !self.has_page()? {
+            return Ok(false);
+        }
+        let Some(page) = self.known_page() else { return Ok(false) };
+        let latched = self.session.latch(spot.partition)?;
+        latched.close(spot.bias)?;
+        if let Some(at) = self.entry_of(page, name) {
+            self.settle(&latched, page, at)?;
+        }
+        let object_at = latched.find(name)?;
+        if object_at != 0 && get(&self.session.object(object_at)?.head) != 0 {
+            return Ok(false);
+        }
+        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+        let (Some(kept), Some(at)) = (Bias(get(bias)).kept(), self.room_for_kept(page, name.hash))
+        else {
+            return Ok(false);
+        };
+        self.note_filter(spot);
+        put(&page.hashes[at], name.hash);
+        self.tag(page, at, name.hash);
+        name.write(&page.names[at]);
+        put(&page.marks[at], self.next_mark());
+        let entry = Entry { bias: kept, count: 1, length: name.bytes.len(), mode };
+        put(&page.states[at], entry.word());
+        self.session.point("entry made to be kept");
+        put(bias, kept);
+        self.session.point("bias kept");
+        self.mark_kept(at, true);
+        self.entry_taken(at, bias);
+        drop(latched);
+        self.session.wake_all()?;
+        Ok(true)
+    }
+
+    /// An entry of a group that counts nothing and is not kept, or else one that is kept, and is
+    /// not from then on.
+    fn room_for_kept(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
+        match group_of(hash) & !self.entries.get() & !self.kept.get() {
+            0 => self.yield_kept(page, hash),
+            free => Some(free.trailing_zeros() as usize),
+        }
+    }
+
+    /// Makes room in a group where all entries that count nothing are kept: one that is not any
+    /// more.
+    pub(crate) fn yield_kept(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
+        let kept = group_of(hash) & !self.entries.get() & self.kept.get();
+        let at = (kept != 0).then(|| kept.trailing_zeros() as usize)?;
+        self.mark_kept(at, false);
+        // Where more names are asked for than there is room for, each is kept ever more seldom.
+        self.session.seats.closed(get(&page.hashes[at]));
+        Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differing;
+
+    #[test]
+    fn bytes_that_differ_are_told() {
+        let values = [0, 1, 0x7f, 0x80, 0x81, 0xff];
+        for turn in 0..6usize.pow(4) {
+            let bytes: [u8; 8] =
+                core::array::from_fn(|at| values[turn / 6usize.pow(at as u32 % 4) % 6]);
+            for byte in values {
+                let slowly = (0..8).filter(|at| bytes[*at] != byte).map(|at| 1 << at).sum::<u32>();
+                assert_eq!(
+                    differing(u64::from_le_bytes(bytes), byte),
+                    slowly,
+                    "{bytes:x?}, {byte:x}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Weak locks: those that conflict with no other of their kind are taken in the owner's own memory.
+//!
+//! The fast path of PostgreSQL's lock manager (Haas, 2011), without its private latch, and with
+//! biases in the place of counters, as in BRAVO (Dice and Kogan, 2019).
+//!
+//! # The bias
+//!
+//! Names share 261,632 *biases* by their hash. They begin closed. One that is open has weak locks
+//! on these names in their owners' pages, and strong ones are not to be had. While it is closed all
+//! locks on these names are in the table. (The third state is in `fastpath/reserved.rs`.) Every
+//! change adds to it, so a weak lock's entry notes the bias under which it was taken, and **counts
+//! only while the bias has that value**.
+//!
+//! ```text
+//!        strong request: close, heavy barrier, collect
+//!  open ─────────────────────────────────────────────────▶ closed
+//!       ◀─────────────────────────────────────────────────
+//!        no strong request in the table, and many weak ones had to go there
+//! ```
+//!
+//! Both changes are made under the latch of the partition.
+//!
+//! # Why nobody is missed
+//!
+//! A weak lock or unlock stores its entry, passes the light barrier, reads the bias. A closer
+//! stores the bias, passes the heavy barrier, reads the entries. So at least one of the two sees
+//! the other's store. If the owner sees the bias closed it puts its entry back, waits for the latch
+//! and settles in the table; whatever the closer made of the entry is there by then. If it does
+//! not, the closer saw the entry, and has *moved* it: made a request in the table on the owner's
+//! behalf. Nobody but the owner writes to an entry: that it was moved it knows by the bias.
+//!
+//! A moved request is marked so, and becomes an ordinary one when its owner comes by. If there is
+//! no room for all of them, the closer takes them out again and opens the bias as it was:
+//! `table/reclaiming.rs`.
+//!
+//! # The entry
+//!
+//! ```text
+//!  63       32 31       16 15     8 7     0
+//! | bias      | count     | length | mode |     count 0 is free; hash and name are still there
+//! ```
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Word};
+use latchwork_region::Offset;
+
+use crate::Error;
+use crate::fastpath::bias::Bias;
+use crate::memory::cells::{
+    GROUP, MOVED, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get, put, status,
+};
+use crate::memory::latch::Latched;
+use crate::memory::names::{self, Name};
+use crate::mode::Mode;
+use crate::owner::handle::Owner;
+use crate::table::queues::State;
+
+/// The longest name of an entry, in bytes.
+pub(crate) const LENGTH_MAX: usize = WEAK_WORDS * 8;
+
+/// An entry, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) bias: u32,
+    pub(crate) count: u32,
+    pub(crate) length: usize,
+    pub(crate) mode: Mode,
+}
+
+impl Entry {
+    #[inline(always)]
+    pub(crate) fn of(word: u64) -> Self {
+        Self {
+            bias: (word >> 32) as u32,
+            count: (word >> 16) as u32 & 0xffff,
+            length: (word >> 8) as usize & 0xff,
+            mode: Mode(word as u8),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        u64::from(self.bias) << 32
+            | u64::from(self.count) << 16
+            | (self.length as u64) << 8
+            | u64::from(self.mode.0)
+    }
+}
+
+/// What came of an attempt to take a weak lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is held.
+    Yes,
+    /// It needs more than was tried.
+    No,
+    /// The bias was closed meanwhile: the entry is to be given back. Which one, and what it was.
+    Closed(usize, u64),
+}
+
+/// The entries in which a name may be, as a mask.
+#[inline(always)]
+pub(crate) fn group_of(hash: u64) -> u32 {
+    const ONE: u32 = (1 << GROUP) - 1;
+    ONE << (hash as usize % (WEAK / GROUP) * GROUP)
+}
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    /// The owner's weak page, if it ever had one.
+    pub(crate) fn weak_page(&self) -> Result<Option<&'s WeakPage<M>>, Error> {
+        // In the child of a fork it is gone, and the cell, too: it is told so, here and in
+        // `Owner::ready`.
+        self.session.region().check()?;
+        let page = get(&self.cell.weak);
+        if page != 0 && self.page.get().is_none() {
+            let page = self.session.region().resolve(Offset::from_raw(page))?;
+            self.page.set(Some(self.note(page)));
+        }
+        Ok(self.known_page())
+    }
+
+    /// The same, if it was asked for before.
+    #[inline(always)]
+    pub(crate) fn known_page(&self) -> Option<&'s WeakPage<M>> {
+        // SAFETY: it was noted above.
+        self.page.get().map(|page| unsafe { self.at(page) })
+    }
+
+    /// The entry that was taken last, and its bias.
+    #[inline(always)]
+    pub(crate) fn last_entry(&self) -> Option<(usize, &'s M::AtomicU32)> {
+        // SAFETY: it was noted by `entry_taken`.
+        self.last_entry.get().map(|(at, bias)| (at, unsafe { self.at(bias) }))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_weak_page(&self) -> Result<(), Error> {
+        let cell = self.session.thread.alloc::<WeakPage<M>>()?;
+        self.session.note_weak(self.index)?;
+        put(&self.cell.weak, cell.offset().raw());
+        cell.publish();
+        Ok(())
+    }
+
+    /// The entries of a mask that count something.
+    #[inline(always)]
+    pub(crate) fn entries_among(&self, mask: u32) -> impl Iterator<Item = usize> + use<M> {
+        let mut rest = self.entries.get() & mask;
+        core::iter::from_fn(move || {
+            let at = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            (at < WEAK).then_some(at)
+        })
+    }
+
+    /// The entry for a name, if it counts something.
+    #[inline(always)]
+    pub(crate) fn entry_of(&self, page: &WeakPage<M>, name: &Name<'_>) -> Option<usize> {
+        self.entries_among(self.likely(page, name.hash)).find(|at| {
+            get(&page.hashes[*at]) == name.hash
+                && Entry::of(get(&page.states[*at])).length == name.bytes.len()
+                && name.is_in(&page.names[*at])
+        })
+    }
+
+    /// Notes that an entry counts something from now on, or nothing.
+    #[inline(always)]
+    fn mark_entry(&self, at: usize, counts: bool) {
+        let (old, bit) = (self.entries.get(), 1 << (at % WEAK));
+        self.entries.set(if counts { old | bit } else { old & !bit });
+    }
+
+    /// Notes which entry was taken last.
+    #[inline(always)]
+    pub(crate) fn entry_taken(&self, at: usize, bias: &'s M::AtomicU32) {
+        self.mark_entry(at, true);
+        self.last_entry.set(Some((at, self.note(bias))));
+    }
+
+    /// Takes a weak lock of a name that has no entry yet: the way that is nearly always taken, with
+    /// nothing in it that can fail.
+    #[inline(always)]
+    pub(crate) fn weak_take(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Taken {
+        let (Some(page), Ok(biases)) = (self.known_page(), self.session.biases(spot.partition))
+        else {
+            return Taken::No;
+        };
+        let bias = &biases[spot.bias as usize];
+        let (seen, group, taken) = (get(bias), group_of(name.hash), self.entries.get());
+        let free = (group & !(taken | self.kept.get())).trailing_zeros() as usize;
+        if !Bias(seen).is_open() || name.bytes.len() > LENGTH_MAX || free >= WEAK {
+            return Taken::No;
+        }
+        if group & taken != 0
+            && self.entries_among(group).any(|at| get(&page.hashes[at]) == name.hash)
+        {
+            return Taken::No;
+        }
+        self.note_filter(spot);
+        // Relaxed: the entry is free, and read by nobody until its state says otherwise.
+        page.hashes[free].store(name.hash, Relaxed);
+        name.write(&page.names[free]);
+        page.marks[free].store(self.next_mark(), Relaxed);
+        let old = get(&page.states[free]);
+        let new = Entry { bias: seen, count: 1, length: name.bytes.len(), mode };
+        // Release: synchronizes with the Acquire in `collect`, so that the name is seen with it.
+        page.states[free].store(new.word(), Release);
+        self.entry_taken(free, bias);
+        // The closer's half is in `close`.
+        M::reached_barrier();
+        if get(bias) == seen { Taken::Yes } else { Taken::Closed(free, old) }
+    }
+
+    /// The same for any name. False if it must be taken in the table.
+    #[inline(never)]
+    pub(crate) fn weak_lock(
+        &self,
+        name: &Name<'_>,
+        spot: Spot,
+        mode: Mode,
+        taken: Taken,
+    ) -> Result<bool, Error> {
+        if let Taken::Closed(at, old) = taken {
+            return self.weak_undo(spot, at, old);
+        }
+        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+        let mut seen = get(bias);
+        let inner = self.session.inner();
+        if seen == 0 && inner.options.opens_early && inner.weak {
+            seen = self.session.latch(spot.partition)?.open_first(name, spot.bias)?;
+        }
+        if !Bias(seen).is_open() || name.bytes.len() > LENGTH_MAX || !self.has_page()? {
+            return Ok(false);
+        }
+        let Some(page) = self.known_page() else { return Ok(false) };
+        if let Some(found) = self.entry_of(page, name) {
+            return self.weak_again(page, found, bias, seen, spot, mode);
+        }
+        self.yield_kept(page, name.hash);
+        match self.weak_take(name, spot, mode) {
+            Taken::Yes => Ok(true),
+            Taken::No => Ok(false),
+            Taken::Closed(at, old) => self.weak_undo(spot, at, old),
+        }
+    }
+
+    /// Makes a weak page, if there is none. False if there is no room for it: there may be room for
+    /// a request still.
+    pub(crate) fn has_page(&self) -> Result<bool, Error> {
+        if self.known_page().is_some() || self.weak_page()?.is_some() {
+            return Ok(true);
+        }
+        match self.make_weak_page() {
+            Ok(()) => Ok(self.weak_page()?.is_some()),
+            Err(error) if crate::table::reclaiming::is_short(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same for a name that has an entry: counts it.
+    fn weak_again(
+        &self,
+        page: &WeakPage<M>,
+        at: usize,
+        bias: &'s M::AtomicU32,
+        seen: u32,
+        spot: Spot,
+        mode: Mode,
+    ) -> Result<bool, Error> {
+        let word = get(&page.states[at]);
+        let old = Entry::of(word);
+        let modes = self.session.modes();
+        let made = modes.convert(old.mode, mode);
+        if old.bias != seen || !modes.is_weak(made) {
+            return Ok(false);
+        }
+        if old.count == 0xffff {
+            return Err(Error::Count);
+        }
+        let new = Entry { count: old.count + 1, mode: made, ..old };
+        // Release: as in `weak_take`.
+        page.states[at].store(new.word(), Release);
+        self.entry_taken(at, bias);
+        // The closer's half is in `close`.
+        M::reached_barrier();
+        if get(bias) == seen { Ok(true) } else { self.weak_undo(spot, at, word) }
+    }
+
+    /// The bias was closed while a lock was taken: takes it back, and settles what was moved.
+    pub(crate) fn weak_undo(&self, spot: Spot, at: usize, old: u64) -> Result<bool, Error> {
+        let Some(page) = self.weak_page()? else { return Ok(false) };
+        let entry = Entry::of(old);
+        // An entry that was free keeps its new name, by which a moved request is found.
+        let kept = if entry.count == 0 {
+            Entry { count: 0, ..Entry::of(get(&page.states[at])) }.word()
+        } else {
+            old
+        };
+        put(&page.states[at], kept);
+        self.mark_entry(at, entry.count != 0);
+        self.settle_latched(page, at, spot)?;
+        Ok(false)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_latched(&self, page: &WeakPage<M>, at: usize, spot: Spot) -> Result<(), Error> {
+        let latched = self.session.latch(spot.partition)?;
+        self.settle(&latched, page, at)?;
+        drop(latched);
+        self.session.wake_all()
+    }
+
+    /// Gives a weak lock back once, or all of it. False if it is not in the page.
+    #[inline]
+    pub(crate) fn weak_unlock(
+        &self,
+        name: &Name<'_>,
+        spot: Spot,
+        all: bool,
+    ) -> Result<bool, Error> {
+        let Some(page) = self.weak_page()? else { return Ok(false) };
+        let Some(at) = self.entry_of(page, name) else { return Ok(false) };
+        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+        self.drop_entry(page, at, bias, all)?;
+        Ok(true)
+    }
+
+    /// Counts an entry that counts something down.
+    #[inline(always)]
+    pub(crate) fn drop_entry(
+        &self,
+        page: &WeakPage<M>,
+        at: usize,
+        bias: &M::AtomicU32,
+        all: bool,
+    ) -> Result<(), Error> {
+        let entry = Entry::of(get(&page.states[at]));
+        let count = if all { 0 } else { entry.count.saturating_sub(1) };
+        put(&page.states[at], Entry { count, ..entry }.word());
+        if count == 0 {
+            self.mark_entry(at, false);
+        }
+        // The closer's half is in `close`.
+        M::reached_barrier();
+        if get(bias) == entry.bias {
+            return Ok(());
+        }
+        self.session.point("weak lock given back, closed");
+        self.settle_latched(page, at, Spot::of(get(&page.hashes[at])))
+    }
+
+    /// Makes an ordinary request of what a closer moved, with the entry's own count, and frees the
+    /// entry. Nothing is done to one that still counts.
+    pub(crate) fn settle(
+        &self,
+        latched: &Latched<'_, M>,
+        page: &WeakPage<M>,
+        at: usize,
+    ) -> Result<(), Error> {
+        let entry = Entry::of(get(&page.states[at]));
+        let hash = get(&page.hashes[at]);
+        let spot = Spot::of(hash);
+        if entry.bias == get(&self.session.biases(spot.partition)?[spot.bias as usize]) {
+            return Ok(());
+        }
+        let bytes = names::read::<M>(&page.names[at], entry.length);
+        let name = Name { bytes: &bytes, hash };
+        let object_at = latched.find(&name)?;
+        let moved = match object_at {
+            0 => 0,
+            _ => latched.moved_of(page, at, object_at, self.index)?,
+        };
+        if moved == 0 {
+            put(&page.states[at], Entry { count: 0, ..entry }.word());
+            self.mark_entry(at, false);
+            return Ok(());
+        }
+        let object = self.session.object(object_at)?;
+        let request = self.session.request(moved)?;
+        let own = self.find_own(latched, object_at, object)?;
+        if entry.count != 0 && own == 0 {
+            // The closer may have died before it noted that it was done, and this request may have
+            // left its queue, and be our spare one, when that one is swept.
+            self.session.thread.adopt(Offset::<Request<M>>::from_raw(moved))?;
+            put(&request.count, entry.count | MOVED);
+            put(&request.mark, get(&page.marks[at]));
+            self.adopt(moved, request)?;
+            self.session.point("moved request in the owner's list");
+            put(&request.count, entry.count);
+        } else {
+            if entry.count != 0 {
+                let own = self.session.request(own)?;
+                let (mine, theirs) = (State::of(get(&own.state)), State::of(get(&request.state)));
+                let made = self.session.modes().convert(mine.mode, theirs.mode);
+                latched.set(object, own, State { mode: made, ..mine });
+                put(&own.count, own.count() + entry.count);
+            }
+            self.session.note_request(moved)?;
+            let last = State { status: status::NEW, ..State::held(Mode(0)) };
+            latched.unlink(object, moved, request, last)?;
+            latched.advance(object)?;
+            if get(&object.head) == 0 {
+                latched.retire(object_at, object)?;
+            }
+            self.session.thread.free(Offset::<Request<M>>::from_raw(moved))?;
+        }
+        put(&page.states[at], Entry { count: 0, ..entry }.word());
+        put(&page.moved[at], 0);
+        self.mark_entry(at, false);
+        Ok(())
+    }
+}

@@ -1,0 +1,385 @@
+//! What lies in the region: only words, found by offsets and numbers.
+//!
+//! | cell | bytes | whose |
+//! |---|---|---|
+//! | partitions | 65,472 | 1,022 lines in each of 16 blocks, each with a latch; guarded by it |
+//! | biases | 65,472 | a line of 16 for each partition; written under its latch, read by all |
+//! | heads | 48 to 65,472 | a partition's hash chains |
+//! | object | 64 and more | a name that is locked; guarded by its partition's latch |
+//! | request | 48 | an owner's hold or wish; guarded by the latch, but for the owner's own list |
+//! | owner page | 4,096 | 31 owners of one thread |
+//! | weak page | 4,096 | 32 weak locks of one owner |
+//! | ring | 256 | where the last 16 deadlocks are; guarded by partition 0's latch |
+//! | record | 512, 4,096 or 65,536 | one of them: see `deadlock/history.rs` |
+//!
+//! A process may be killed between any two stores. So one link of each list is the truth (`next`,
+//! `own_next`), and an insertion or removal is one store to it; everything else (`prev`, `tail`,
+//! counts, masks) can be made anew from those, and is, in `recovery/repair.rs`.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Machine, Word};
+use latchwork_region::Plain;
+
+/// Partitions of a block: as many lines as one has.
+const LINES: u32 = 1022;
+/// Partitions of all blocks: see `memory/blocks.rs`.
+pub(crate) const PARTITIONS: u32 = LINES * crate::memory::blocks::BLOCKS as u32;
+/// Biases of each partition.
+pub(crate) const BIASES: u32 = 16;
+/// Owners of a page.
+pub(crate) const OWNERS: u32 = 31;
+/// Pages of owners.
+pub(crate) const PAGES: usize = 16_366;
+/// Weak locks of an owner's page, and of each group in it.
+pub(crate) const WEAK: usize = 32;
+pub(crate) const GROUP: usize = 8;
+/// Words of a name in a weak page.
+pub(crate) const WEAK_WORDS: usize = 8;
+
+/// Reads what the latch, or being its only writer, keeps still.
+#[inline(always)]
+pub(crate) fn get<W: Word>(word: &W) -> W::Value {
+    word.load(Relaxed)
+}
+
+/// Writes so that a process killed between two of these has done the first and not the second.
+#[inline(always)]
+pub(crate) fn put<W: Word>(word: &W, value: W::Value) {
+    // Release: keeps the stores in order for `recovery/repair.rs`, which reads them after the death
+    // of who made them; on x86 it costs nothing.
+    word.store(value, Release);
+}
+
+/// A part of the table: one line.
+#[repr(C)]
+pub(crate) struct Partition<M: Machine> {
+    /// One more than the thread slot of who holds it; see `memory/latch.rs`.
+    pub(crate) latch: M::AtomicU32,
+    /// Weak requests that met a closed bias since the last strong one.
+    pub(crate) misses: M::AtomicU32,
+    /// Its chains, and above them their tier; see `table/objects.rs`. Null until the first object.
+    pub(crate) heads: M::AtomicU64,
+    /// The larger table that its objects move to, in the same form, or null.
+    pub(crate) fresh: M::AtomicU64,
+    /// The object that is between the two tables.
+    pub(crate) moving: M::AtomicU32,
+    /// Objects in it, idle ones too.
+    pub(crate) objects: M::AtomicU32,
+    /// By bias: strong requests in the table.
+    pub(crate) strong: [M::AtomicU16; BIASES as usize],
+}
+
+/// A block of partitions. The padding puts each in a line of its own.
+#[repr(C)]
+pub(crate) struct Partitions<M: Machine> {
+    pad: [M::AtomicU64; 7],
+    pub(crate) lines: [Partition<M>; LINES as usize],
+}
+
+/// By partition of a block, its biases: odd is open to weak locks, even is closed. See
+/// `fastpath/bias.rs`.
+#[repr(C)]
+pub(crate) struct Biases<M: Machine> {
+    pad: [M::AtomicU64; 7],
+    pub(crate) lines: [[M::AtomicU32; BIASES as usize]; LINES as usize],
+}
+
+/// Chains of objects.
+#[repr(C)]
+pub(crate) struct Heads<M: Machine, const N: usize> {
+    pub(crate) heads: [M::AtomicU32; N],
+}
+
+/// A name that is locked, `W` words long at most.
+#[repr(C)]
+pub(crate) struct Object<M: Machine, const W: usize> {
+    /// The next in its chain.
+    pub(crate) next: M::AtomicU32,
+    /// Its requests, those that wait in the order of their turn.
+    pub(crate) head: M::AtomicU32,
+    pub(crate) tail: M::AtomicU32,
+    /// No request before this one waits.
+    pub(crate) first: M::AtomicU32,
+    /// The low half of the hash.
+    pub(crate) hash: M::AtomicU32,
+    /// Modes held, and above them modes waited for: at least all of them.
+    pub(crate) masks: M::AtomicU32,
+    /// Requests.
+    pub(crate) length: M::AtomicU32,
+    /// The name's length in 12 bits, and above it the count of conversions that wait: of each owner
+    /// one at most, and there are fewer than 2^20.
+    pub(crate) info: M::AtomicU32,
+    pub(crate) name: [M::AtomicU64; W],
+}
+
+/// Words of an object before its name.
+pub(crate) const NAME_AT: usize = 4;
+
+/// An object with the shortest name: what all begin with.
+pub(crate) type Small<M> = Object<M, 3>;
+
+/// An owner's hold on an object, or its wish for one.
+#[repr(C)]
+pub(crate) struct Request<M: Machine> {
+    pub(crate) object: M::AtomicU32,
+    pub(crate) owner: M::AtomicU32,
+    pub(crate) next: M::AtomicU32,
+    pub(crate) prev: M::AtomicU32,
+    /// See `status`; the word that a waiter sleeps on.
+    pub(crate) state: M::AtomicU32,
+    pub(crate) own_next: M::AtomicU32,
+    pub(crate) own_prev: M::AtomicU32,
+    /// How often its owner took it, and whether it is `MOVED`.
+    pub(crate) count: M::AtomicU32,
+    pub(crate) partition: M::AtomicU32,
+    /// When its owner took it, counted by the owner.
+    pub(crate) mark: M::AtomicU32,
+}
+
+/// Of a request's count: a closer made it, and its owner has not come by; see `fastpath/weak.rs`.
+pub(crate) const MOVED: u32 = 1 << 31;
+
+impl<M: Machine> Request<M> {
+    /// How often its owner took it.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> u32 {
+        get(&self.count) & !MOVED
+    }
+
+    pub(crate) fn is_moved(&self) -> bool {
+        get(&self.count) & MOVED != 0
+    }
+}
+
+/// Bits of an object's `info` that are its name's length.
+const LENGTH_BITS: u32 = 12;
+/// One conversion, in an object's `info`.
+pub(crate) const CONVERSION: u32 = 1 << LENGTH_BITS;
+
+const _: () = assert!(crate::memory::names::NAME_MAX < 1 << LENGTH_BITS);
+const _: () = assert!((OWNERS as usize) * PAGES < 1 << (32 - LENGTH_BITS));
+
+/// The length of a name, out of an object's `info`.
+#[inline(always)]
+pub(crate) const fn length_of(info: u32) -> usize {
+    (info & (CONVERSION - 1)) as usize
+}
+
+impl<M: Machine> Small<M> {
+    /// The name's length.
+    #[inline(always)]
+    pub(crate) fn name_length(&self) -> usize {
+        length_of(get(&self.info))
+    }
+
+    /// How many conversions wait.
+    #[inline(always)]
+    pub(crate) fn conversions(&self) -> u32 {
+        get(&self.info) >> LENGTH_BITS
+    }
+
+    /// Makes the count of conversions anew.
+    pub(crate) fn set_conversions(&self, count: u32) {
+        put(&self.info, self.name_length() as u32 | count << LENGTH_BITS);
+    }
+
+    /// Which bias of its partition it counts in.
+    #[inline(always)]
+    pub(crate) fn bias(&self) -> u32 {
+        get(&self.hash) % BIASES
+    }
+}
+
+/// What a request is; the low byte of its state.
+pub(crate) mod status {
+    /// In no queue.
+    pub(crate) const NEW: u32 = 0;
+    /// Granted.
+    pub(crate) const HELD: u32 = 1;
+    /// Waiting, with nothing held.
+    pub(crate) const WAITING: u32 = 2;
+    /// Waiting for a stronger mode than the one held.
+    pub(crate) const CONVERTING: u32 = 3;
+    /// Refused, and in no queue.
+    pub(crate) const DENIED: u32 = 4;
+    /// Waiting, and between two places of its queue.
+    pub(crate) const AWAY: u32 = 5;
+}
+
+/// An owner of locks.
+#[repr(C)]
+pub(crate) struct OwnerCell<M: Machine> {
+    /// 0 free, 1 live, 2 orphaned, 3 adopted: see `recovery/orphans.rs`.
+    pub(crate) state: M::AtomicU32,
+    pub(crate) generation: M::AtomicU32,
+    /// One more than the number of its parent.
+    pub(crate) parent: M::AtomicU32,
+    pub(crate) priority: M::AtomicU32,
+    /// Its requests, the last one first.
+    pub(crate) head: M::AtomicU32,
+    pub(crate) held: M::AtomicU32,
+    pub(crate) writes: M::AtomicU32,
+    /// Its weak page: stays with the slot for good.
+    pub(crate) weak: M::AtomicU32,
+    /// The request that it waits for, and the partition of it.
+    pub(crate) waiting: M::AtomicU32,
+    pub(crate) partition: M::AtomicU32,
+    /// Counts its waits.
+    pub(crate) ticket: M::AtomicU32,
+    /// Why its next request, or the one that waits, is to fail.
+    pub(crate) doom: M::AtomicU32,
+    /// How often it was chosen as a victim.
+    pub(crate) spared: M::AtomicU16,
+    /// One more than the process whose bell is to be rung for it; see `wakeup/notifier.rs`.
+    pub(crate) bell: M::AtomicU16,
+    pub(crate) marks: M::AtomicU32,
+    /// When it began, in nanoseconds: the smaller, the older.
+    pub(crate) age: M::AtomicU64,
+    /// When its wait began.
+    pub(crate) since: M::AtomicU64,
+    /// For people.
+    pub(crate) label: [M::AtomicU64; 4],
+    /// The cycle of which it was the victim; see `deadlock/report.rs`.
+    pub(crate) verdict: M::AtomicU64,
+    /// Ranges that it has claims on, at least; see `range/claims.rs`.
+    pub(crate) ranges: M::AtomicU32,
+    /// By bit, the entries of its weak page that are kept for the slot, perhaps; see
+    /// `fastpath/reserved.rs`.
+    pub(crate) kept: M::AtomicU32,
+    /// Of the request that it waits for: its place among the conversions of the object, ...
+    pub(crate) turn: M::AtomicU32,
+    /// ... and how often it was moved forward; see `deadlock/detect.rs`.
+    pub(crate) forward: M::AtomicU32,
+}
+
+impl<M: Machine> OwnerCell<M> {
+    /// The request that it waits for, or null; the partition of it; and which wait it is.
+    ///
+    /// Read without the latch the partition may be a later wait's. Who then takes that latch and
+    /// reads the same once more has found a wait that neither ends nor began since.
+    #[inline]
+    pub(crate) fn wait(&self) -> (u32, u32, u32) {
+        // Acquire: synchronizes with the Release in `begin_wait`. The partition and the ticket,
+        // that were stored before, are not those of an earlier wait.
+        let at = self.waiting.load(Acquire);
+        (at, get(&self.partition), get(&self.ticket))
+    }
+}
+
+/// States of an owner.
+pub(crate) const FREE: u32 = 0;
+pub(crate) const LIVE: u32 = 1;
+pub(crate) const ORPHANED: u32 = 2;
+/// And above it one more than the thread slot that has adopted it.
+pub(crate) const ADOPTED: u32 = 3;
+
+/// The state of an owner that a thread has adopted.
+pub(crate) const fn adopted_by(thread: u32) -> u32 {
+    (thread + 1) << 8 | ADOPTED
+}
+
+/// Whether an owner's process died, and its locks are kept.
+pub(crate) const fn is_kept(state: u32) -> bool {
+    matches!(state & 0xff, ORPHANED | ADOPTED)
+}
+
+/// The thread slot of an owner, by its page's thread and its state; none of an orphan.
+pub(crate) fn thread_of(page: u32, state: u32) -> Option<u32> {
+    match state & 0xff {
+        ORPHANED => None,
+        ADOPTED => (state >> 8).checked_sub(1),
+        _ => page.checked_sub(1),
+    }
+}
+
+/// Of a page's thread: the page has orphans, and is no thread's. Below it is how often it came to
+/// this, so that what was seen of a page once is not believed of it later.
+pub(crate) const ORPHANAGE: u32 = 1 << 31;
+
+/// Owners of one thread.
+#[repr(C)]
+pub(crate) struct OwnerPage<M: Machine> {
+    /// One more than the thread slot that they belong to; zero is nobody's. Or `ORPHANAGE`.
+    pub(crate) thread: M::AtomicU32,
+    /// Owners from here on never had a weak page: who collects weak locks does not look at them.
+    pub(crate) weak_end: M::AtomicU32,
+    /// Whether it is in the list of pages that are nobody's, and one more than the next;
+    /// `memory/pages.rs`.
+    pub(crate) listed: M::AtomicU32,
+    pub(crate) next_free: M::AtomicU32,
+    /// Biases under which its owners have entries that count, and perhaps others; see
+    /// `fastpath/bias.rs`.
+    pub(crate) filter: M::AtomicU64,
+    /// How often it was a page of orphans; see `recovery/orphans.rs`.
+    pub(crate) orphanages: M::AtomicU32,
+    pad: [M::AtomicU32; 7],
+    pub(crate) owners: [OwnerCell<M>; OWNERS as usize],
+    rest: [M::AtomicU64; 8],
+}
+
+/// Pages of owners, in the order in which they were made; null is the end.
+#[repr(C)]
+pub(crate) struct Directory<M: Machine> {
+    pub(crate) pages: [M::AtomicU32; PAGES],
+}
+
+/// Weak locks of one owner: see `fastpath/weak.rs`.
+#[repr(C)]
+pub(crate) struct WeakPage<M: Machine> {
+    pad: [M::AtomicU64; 7],
+    pub(crate) states: [M::AtomicU64; WEAK],
+    pub(crate) hashes: [M::AtomicU64; WEAK],
+    pub(crate) names: [[M::AtomicU64; WEAK_WORDS]; WEAK],
+    pub(crate) marks: [M::AtomicU32; WEAK],
+    /// The requests that closers made of the entries, perhaps; written under the partition's latch.
+    pub(crate) moved: [M::AtomicU32; WEAK],
+    /// By group, a byte of the hash of each entry that is kept; see `fastpath/reserved.rs`.
+    pub(crate) tags: [M::AtomicU64; WEAK / GROUP],
+}
+
+/// Says that types are made of words alone.
+macro_rules! plain {
+    ($($kind:ident $(, $n:ident)?);*) => {$(
+        // SAFETY: it is made of words of a machine, and nothing else.
+        unsafe impl<M: ConstMachine $(, const $n: usize)?> Plain for $kind<M $(, $n)?> {}
+    )*};
+}
+
+plain!(Partitions; Biases; Heads, N; Object, W; Request; OwnerPage; Directory; WeakPage);
+
+const _: () = {
+    use latchwork_machine::Native;
+    assert!(size_of::<Partition<Native>>() == 64);
+    assert!(size_of::<Partitions<Native>>() == 65_464);
+    assert!(size_of::<Biases<Native>>() == 65_464);
+    assert!(size_of::<Small<Native>>() == 56);
+    assert!(core::mem::offset_of!(Small<Native>, name) == NAME_AT * 8);
+    assert!(size_of::<Request<Native>>() == 40);
+    assert!(size_of::<OwnerCell<Native>>() == 128);
+    assert!(size_of::<OwnerPage<Native>>() == 4088);
+    assert!(size_of::<Directory<Native>>() == 65_464);
+    assert!(size_of::<WeakPage<Native>>() <= 4088);
+};
+
+/// Where a hash leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) partition: u32,
+    pub(crate) bias: u32,
+}
+
+impl Spot {
+    /// Its bit in the filters of owner pages.
+    #[inline(always)]
+    pub(crate) fn filter(self) -> u64 {
+        1 << ((self.partition ^ self.bias << 2) % 64)
+    }
+
+    /// The high half chooses the partition, the low bits its bias.
+    #[inline(always)]
+    pub(crate) fn of(hash: u64) -> Self {
+        let partition = ((hash >> 32) * u64::from(PARTITIONS)) >> 32;
+        Self { partition: partition as u32, bias: hash as u32 % BIASES }
+    }
+}

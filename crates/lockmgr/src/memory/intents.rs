@@ -1,0 +1,100 @@
+//! What a thread says it is about to free, before nothing leads there any more: if it dies, whoever
+//! sweeps its slot reads it.
+//!
+//! A request that has left its owner's list stays noted, as the thread's *spare* one, for its next
+//! lock. So a lock that comes and goes takes no cell and frees none. A noted request is in a list
+//! again before the note is struck: the sweep walks the lists first.
+
+use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
+
+use crate::Error;
+use crate::memory::cells::{Request, put};
+use crate::session::Session;
+
+/// A request: generation, offset.
+pub(crate) const REQUEST: usize = 0;
+/// An object: generation, offset; and its partition.
+pub(crate) const OBJECT: usize = 1;
+pub(crate) const OBJECT_IN: usize = 2;
+/// A table: generation, offset; and tier, partition.
+pub(crate) const TABLE: usize = 3;
+pub(crate) const TABLE_IN: usize = 4;
+/// A waiting request that is between two places.
+pub(crate) const AWAY: usize = 5;
+/// A record of a deadlock: see `deadlock/history.rs`.
+pub(crate) const RECORD: usize = 6;
+pub(crate) const RECORD_TIER: usize = 7;
+/// A claim or a keyspace; and its size, its partition: see `range/keyspaces.rs`.
+pub(crate) const RANGE: usize = 8;
+pub(crate) const RANGE_IN: usize = 9;
+/// What a victim was told: generation, offset; see `deadlock/report.rs`.
+pub(crate) const VERDICT: usize = 10;
+
+impl<M: ConstMachine> Session<M> {
+    /// A cell as a note names it: with its generation.
+    pub(crate) fn name_cell(&self, at: u32) -> Result<u64, Error> {
+        let generation = self.region().generation(Offset::<Request<M>>::from_raw(at))?;
+        Ok(u64::from(generation) << 32 | u64::from(at))
+    }
+
+    /// Notes that a request is about to be freed.
+    #[inline]
+    pub(crate) fn note_request(&self, at: u32) -> Result<(), Error> {
+        // The note was the spare one's.
+        if self.spare.get() != 0 {
+            self.free_spare()?;
+        }
+        put(&self.thread.intent()?[REQUEST], self.name_cell(at)?);
+        Ok(())
+    }
+
+    /// Strikes the note, for the noted request is in its owner's list again.
+    #[inline]
+    pub(crate) fn strike_request(&self) -> Result<(), Error> {
+        put(&self.thread.intent()?[REQUEST], 0);
+        Ok(())
+    }
+
+    /// Frees the request that was kept for the next one who needs one.
+    pub(crate) fn free_spare(&self) -> Result<(), Error> {
+        match self.spare.take() {
+            0 => Ok(()),
+            spare => Ok(self.thread.free(Offset::<Request<M>>::from_raw(spare))?),
+        }
+    }
+
+    /// Notes that an object is about to leave its chain.
+    pub(crate) fn note_object(&self, at: u32, partition: u32) -> Result<(), Error> {
+        let notes = self.thread.intent()?;
+        put(&notes[OBJECT], 0);
+        put(&notes[OBJECT_IN], u64::from(partition));
+        put(&notes[OBJECT], self.name_cell(at)?);
+        Ok(())
+    }
+
+    /// Notes that a table is about to be exchanged for a larger one.
+    pub(crate) fn note_table(&self, table: u64, partition: u32) -> Result<(), Error> {
+        let notes = self.thread.intent()?;
+        put(&notes[TABLE], 0);
+        put(&notes[TABLE_IN], table >> 32 << 32 | u64::from(partition));
+        put(&notes[TABLE], self.name_cell(table as u32)?);
+        Ok(())
+    }
+
+    /// Notes that a waiting request is about to change its place.
+    pub(crate) fn note_away(&self, at: u32) -> Result<(), Error> {
+        put(&self.thread.intent()?[AWAY], self.name_cell(at)?);
+        Ok(())
+    }
+
+    /// A noted cell, if it has not been freed and lent out since.
+    pub(crate) fn noted(&self, word: u64) -> Result<Option<u32>, Error> {
+        let at = word as u32;
+        if at == 0 {
+            return Ok(None);
+        }
+        let generation = self.region().generation(Offset::<Request<M>>::from_raw(at))?;
+        Ok((generation == (word >> 32) as u32).then_some(at))
+    }
+}

@@ -1,0 +1,105 @@
+//! The latch of a partition: a word that names who holds it, so that the dead can be told.
+//!
+//! ```text
+//!  0 free   n held by the thread of slot n - 1
+//! ```
+//!
+//! It is held for the length of a list operation and never by one who waits for a lock. A thread
+//! that finds it held looks for a while, yields, then naps; one that napped for long looks for the
+//! dead. Nobody takes a dead thread's latch over: who sweeps that thread puts the partition right
+//! first and then opens the latch (`recovery/repair.rs`).
+
+use core::ops::Deref;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
+
+use latchwork_machine::{ConstMachine, Deadline, Word};
+
+use crate::Error;
+use crate::memory::cells::{Partition, get};
+use crate::session::Session;
+
+/// Looks before a yield, yields before a nap.
+const LOOKS: u32 = 100;
+const YIELDS: u32 = 50;
+/// How long a nap is, and how many pass before one looks for the dead.
+const NAP: Duration = Duration::from_micros(100);
+const NAPS: u32 = 5;
+
+/// A held latch. Opened when dropped.
+pub(crate) struct Latched<'s, M: ConstMachine> {
+    pub(crate) session: &'s Session<M>,
+    pub(crate) number: u32,
+    partition: &'s Partition<M>,
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Takes the latch of a partition.
+    #[inline]
+    pub(crate) fn latch(&self, number: u32) -> Result<Latched<'_, M>, Error> {
+        let partition = self.partition(number)?;
+        let me = self.thread.number() + 1;
+        // Acquire: synchronizes with the Release of the last holder, in `drop`.
+        if partition.latch.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+            self.latch_slow(partition, me)?;
+        }
+        self.point("latched");
+        Ok(Latched { session: self, number, partition })
+    }
+
+    /// The latch of a partition, if it is open.
+    pub(crate) fn try_latch(&self, number: u32) -> Result<Option<Latched<'_, M>>, Error> {
+        let partition = self.partition(number)?;
+        let me = self.thread.number() + 1;
+        // Acquire: as in `latch`.
+        let open = partition.latch.compare_exchange(0, me, Acquire, Relaxed).is_ok();
+        Ok(open.then_some(Latched { session: self, number, partition }))
+    }
+
+    /// The latch of a dead thread that this session sweeps, as if it were ours.
+    pub(crate) fn take_over(&self, number: u32) -> Result<Latched<'_, M>, Error> {
+        Ok(Latched { session: self, number, partition: self.partition(number)? })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn latch_slow(&self, partition: &Partition<M>, me: u32) -> Result<(), Error> {
+        for round in 0u32.. {
+            let seen = get(&partition.latch);
+            // Acquire: as in `latch`.
+            if seen == 0 && partition.latch.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+                break;
+            }
+            if round < LOOKS && M::SPIN_NS != 0 {
+                M::relax();
+            } else if round < LOOKS + YIELDS {
+                M::yield_now();
+            } else {
+                M::wait(&partition.latch, seen, Some(Deadline::after::<M>(NAP)));
+                if (round - LOOKS - YIELDS) % NAPS == NAPS - 1 {
+                    // Not each of many who wait: a sweep looks at every thread's slot.
+                    if self.sweeper { self.open_latches()? } else { self.sweep_sometimes()? }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<M: ConstMachine> Deref for Latched<'_, M> {
+    type Target = Partition<M>;
+    #[inline(always)]
+    fn deref(&self) -> &Partition<M> {
+        self.partition
+    }
+}
+
+impl<M: ConstMachine> Drop for Latched<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        self.session.point("before the latch is opened");
+        // Release: synchronizes with the Acquire in `latch`.
+        self.partition.latch.store(0, Release);
+        self.session.point("latch opened");
+    }
+}

@@ -1,0 +1,67 @@
+//! A request's state: one word, the one that its owner sleeps on.
+//!
+//! ```text
+//!  31   24 23    16 15    8 7      0
+//! | why   | wanted | held  | status |
+//! ```
+
+use crate::memory::cells::status;
+use crate::mode::Mode;
+
+/// A request's state, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) status: u32,
+    /// The mode held.
+    pub(crate) mode: Mode,
+    /// The mode wanted.
+    pub(crate) want: Mode,
+    /// Why it was refused; zero if it was not.
+    pub(crate) why: u32,
+}
+
+impl State {
+    #[inline(always)]
+    pub(crate) fn of(word: u32) -> Self {
+        let byte = |n: u32| (word >> n) as u8;
+        Self { status: word & 255, mode: Mode(byte(8)), want: Mode(byte(16)), why: word >> 24 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(self) -> u32 {
+        self.status | u32::from(self.mode.0) << 8 | u32::from(self.want.0) << 16 | self.why << 24
+    }
+
+    #[inline(always)]
+    pub(crate) fn held(mode: Mode) -> Self {
+        Self { status: status::HELD, mode, want: mode, why: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn waiting(want: Mode) -> Self {
+        Self { status: status::WAITING, mode: want, want, why: 0 }
+    }
+
+    /// Whether its owner holds the object.
+    #[inline(always)]
+    pub(crate) fn holds(self) -> bool {
+        self.status == status::HELD || self.status == status::CONVERTING
+    }
+
+    /// Whether its owner waits.
+    #[inline(always)]
+    pub(crate) fn waits(self) -> bool {
+        matches!(self.status, status::WAITING | status::CONVERTING | status::AWAY)
+    }
+
+    /// Whether it counts as strong, by what it holds or wants.
+    #[inline(always)]
+    pub(crate) fn mask(self) -> u16 {
+        match self.status {
+            status::HELD => self.mode.bit(),
+            status::WAITING | status::AWAY => self.want.bit(),
+            status::CONVERTING => self.mode.bit() | self.want.bit(),
+            _ => 0,
+        }
+    }
+}

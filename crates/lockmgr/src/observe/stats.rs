@@ -1,0 +1,318 @@
+//! Counting, and seeing who holds what.
+
+use core::cell::Cell;
+
+use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
+
+use crate::fastpath::weak::{Entry, LENGTH_MAX};
+use crate::memory::cells::{
+    FREE, LIVE, OWNERS, PARTITIONS, Spot, WEAK, WeakPage, get, is_kept, thread_of,
+};
+use crate::memory::names;
+use crate::mode::Mode;
+use crate::observe::waits::Waits;
+use crate::range::cells::told;
+use crate::session::Session;
+use crate::{Error, OwnerId};
+
+/// What a session has done; kept in its own memory, so that counting costs nobody else. Those of
+/// several sessions are added up with `+=`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Requests for locks.
+    pub requests: u64,
+    /// Granted in the owner's own memory.
+    pub weak: u64,
+    /// Granted in the table, at once or later.
+    pub granted: u64,
+    /// Requests that had to wait. How long they did is in [`Session::waits`].
+    pub waits: u64,
+    /// Waits that ended because the owner was the victim of a deadlock.
+    pub victims: u64,
+    /// Waits that ended because the owner was wounded or told to fail.
+    pub doomed: u64,
+    /// Waits that ended at their deadline.
+    pub timeouts: u64,
+    /// Waits that their owner gave up.
+    pub withdrawn: u64,
+    /// Deadlocks that this session broke by a victim.
+    pub deadlocks: u64,
+    /// Deadlocks that it broke by moving a waiter.
+    pub softened: u64,
+    /// Dead threads that it put right.
+    pub swept: u64,
+    /// Owners of those that it kept for recovery.
+    pub orphans: u64,
+}
+
+impl Stats {
+    /// The share of all grants that were made in the owner's own memory, on no shared line: 0 to 1;
+    /// 1 if there were none.
+    pub fn fast_share(&self) -> f64 {
+        match self.weak + self.granted {
+            0 => 1.0,
+            all => self.weak as f64 / all as f64,
+        }
+    }
+}
+
+/// Each a word of its own, so that counting one touches no other.
+macro_rules! counters {
+    ($($name:ident: $field:ident),* $(,)?) => {
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $($field: Cell<u64>,)*
+        }
+
+        impl Counters {
+            $(#[inline(always)]
+            pub(crate) fn $name(&self) {
+                self.$field.set(self.$field.get() + 1);
+            })*
+
+            fn read(&self) -> Stats {
+                Stats { $($field: self.$field.get(),)* }
+            }
+        }
+
+        impl core::ops::AddAssign for Stats {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
+counters!(
+    request: requests,
+    weak: weak,
+    granted: granted,
+    waited: waits,
+    deadlock: deadlocks,
+    softened: softened,
+    victim: victims,
+    doomed: doomed,
+    timed_out: timeouts,
+    withdrawn: withdrawn,
+    swept: swept,
+    orphaned: orphans,
+);
+
+/// A hold or a wish, as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Row {
+    /// Whose.
+    pub owner: OwnerId,
+    /// The owner's label.
+    pub label: String,
+    /// The thread slot of the owner, through which [`latchwork_region::Region::threads`] tells the
+    /// process; none if the owner is orphaned.
+    pub thread: Option<u32>,
+    /// Of what.
+    pub object: Vec<u8>,
+    /// The mode held.
+    pub held: Option<Mode>,
+    /// The mode waited for.
+    pub wanted: Option<Mode>,
+    /// How often it was taken.
+    pub count: u32,
+    /// Whether it lies in the owner's own memory.
+    pub weak: bool,
+    /// How long it has waited, in nanoseconds; zero if it does not wait.
+    pub waited_ns: u64,
+}
+
+/// What lies in a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartitionTotals {
+    /// Its number: 0 to 16,351.
+    pub number: u32,
+    /// Objects with requests.
+    pub objects: u64,
+    /// Objects kept for the next name.
+    pub idle: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Those of them that wait.
+    pub waiting: u64,
+}
+
+/// What lies in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Objects with requests.
+    pub objects: u64,
+    /// Objects kept for the next name.
+    pub idle: u64,
+    /// Requests in the table.
+    pub requests: u64,
+    /// Those of them that wait.
+    pub waiting: u64,
+    /// Weak locks in owners' pages.
+    pub weak: u64,
+    /// Ranges held or wished for. Each is counted as an object and a request, too.
+    pub ranges: u64,
+    /// Owners that are live.
+    pub owners: u64,
+    /// Owners that are orphaned.
+    pub orphans: u64,
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// What this session has done.
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.counters.read();
+        // Not counted on that way, which is short.
+        stats.requests += stats.weak;
+        stats
+    }
+
+    /// How long this session's requests waited, by mode. Counted when a wait has ended.
+    pub fn waits(&self) -> Waits {
+        self.waits.borrow().clone()
+    }
+
+    /// How many owners there are, the dead that nobody met yet among them. Takes no latch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn owners(&self) -> Result<usize, Error> {
+        self.region().check()?;
+        Ok(self.each_owner().filter(|(_, cell)| get(&cell.state) != FREE).count())
+    }
+
+    /// Counts what lies in each partition that has objects, at an instant of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn partition_totals(&self) -> Result<Vec<PartitionTotals>, Error> {
+        let mut all = Vec::new();
+        for number in 0..PARTITIONS {
+            if get(&self.partition(number)?.heads) == 0 {
+                continue;
+            }
+            let latched = self.latch(number)?;
+            let mut totals = PartitionTotals { number, ..PartitionTotals::default() };
+            for at in latched.each_object()? {
+                let before = totals.requests;
+                for each in latched.requests(self.object(at)?) {
+                    totals.requests += 1;
+                    totals.waiting += u64::from(each?.2.waits());
+                }
+                if totals.requests == before { totals.idle += 1 } else { totals.objects += 1 }
+            }
+            all.push(totals);
+        }
+        Ok(all)
+    }
+
+    /// Counts what there is. Each partition is counted at an instant, all of them at none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn totals(&self) -> Result<Totals, Error> {
+        let mut totals = Totals::default();
+        for partition in self.partition_totals()? {
+            totals.objects += partition.objects;
+            totals.idle += partition.idle;
+            totals.requests += partition.requests;
+            totals.waiting += partition.waiting;
+        }
+        totals.ranges = self.count_ranges()?;
+        for (_, cell) in self.each_owner() {
+            let state = get(&cell.state);
+            totals.owners += u64::from(state == LIVE);
+            totals.orphans += u64::from(is_kept(state));
+            if get(&cell.weak) != 0 {
+                let page: &WeakPage<M> =
+                    self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+                for at in 0..WEAK {
+                    totals.weak += u64::from(self.entry_that_counts(page, at)?.is_some());
+                }
+            }
+        }
+        Ok(totals)
+    }
+
+    /// Who holds and who waits for what. Each partition is read at an instant, all of them at none;
+    /// weak locks are read as they come and go.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn snapshot(&self) -> Result<Vec<Row>, Error> {
+        let mut rows = Vec::new();
+        let now = self.now();
+        for number in 0..PARTITIONS {
+            if get(&self.partition(number)?.heads) == 0 {
+                continue;
+            }
+            let latched = self.latch(number)?;
+            for at in latched.each_object()? {
+                for each in latched.requests(self.object(at)?) {
+                    let (_, request, state) = each?;
+                    let mut row = self.row(get(&request.owner))?;
+                    row.object = told(&self.inner().region, self.name_of(at)?);
+                    row.held = state.holds().then_some(state.mode);
+                    row.wanted = state.waits().then_some(state.want);
+                    row.count = request.count();
+                    if state.waits()
+                        && let Some(cell) = self.owner_cell(get(&request.owner))?
+                    {
+                        row.waited_ns = now.saturating_sub(get(&cell.since));
+                    }
+                    rows.push(row);
+                }
+            }
+        }
+        for (owner, cell) in self.each_owner() {
+            if get(&cell.weak) == 0 || get(&cell.state) == FREE {
+                continue;
+            }
+            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            for at in 0..WEAK {
+                if let Some(entry) = self.entry_that_counts(page, at)? {
+                    let mut row = self.row(owner)?;
+                    row.object = names::read::<M>(&page.names[at], entry.length);
+                    (row.held, row.count, row.weak) = (Some(entry.mode), entry.count, true);
+                    rows.push(row);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// An entry, if it says that something is held, and nobody has moved that to the table.
+    fn entry_that_counts(&self, page: &WeakPage<M>, at: usize) -> Result<Option<Entry>, Error> {
+        let (entry, spot) = (Entry::of(get(&page.states[at])), Spot::of(get(&page.hashes[at])));
+        let bias = get(&self.biases(spot.partition)?[spot.bias as usize]);
+        let counts = entry.count != 0 && entry.length <= LENGTH_MAX && entry.bias == bias;
+        Ok(counts.then_some(entry))
+    }
+
+    fn row(&self, index: u32) -> Result<Row, Error> {
+        let cell = self.owner_cell(index)?.ok_or(Error::Foreign)?;
+        let label: Vec<u8> = cell.label.iter().flat_map(|w| get(w).to_le_bytes()).collect();
+        let length = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
+        let thread = self.page(index / OWNERS)?.map_or(0, |page| get(&page.thread));
+        Ok(Row {
+            owner: OwnerId { index, generation: get(&cell.generation) },
+            label: String::from_utf8_lossy(&label[..length]).into_owned(),
+            thread: thread_of(thread, get(&cell.state)),
+            object: Vec::new(),
+            held: None,
+            wanted: None,
+            count: 0,
+            weak: false,
+            waited_ns: 0,
+        })
+    }
+}

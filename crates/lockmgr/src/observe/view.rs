@@ -1,0 +1,418 @@
+//! Looking at a manager without using it: no slot, no latch, not one store.
+//!
+//! A [`View`] reads the region as it is at that moment, so also what a dead process left. Each
+//! partition is read until two readings in a row agree, cell generations included; if they never
+//! do, the last one counts, and [`Picture::restless`] says so. Lists are followed for no longer
+//! than the region has room for cells. Of a file each reading is of another copy (`refresh`).
+
+mod busy;
+mod deadlocks;
+mod edge;
+mod ranges;
+mod verify;
+
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{Clock, ConstMachine, Native, Word};
+use latchwork_region::{Offset, Region};
+
+pub use self::busy::PartitionInfo;
+pub use self::deadlocks::{Deadlock, Party, Waiter};
+pub use self::edge::Edge;
+pub use self::verify::Verified;
+use crate::fastpath::weak::Entry;
+use crate::manager::{READY, root};
+use crate::memory::blocks::Blocks;
+use crate::memory::cells::{
+    Directory, FREE, Heads, OWNERS, Object, OwnerCell, OwnerPage, PARTITIONS, Request, Small, Spot,
+    WEAK, WEAK_WORDS, WeakPage, thread_of,
+};
+use crate::memory::names;
+use crate::range::cells::told;
+use crate::table::objects::ring;
+use crate::table::queues::State;
+use crate::{Error, Modes, OwnerId, Row};
+
+/// How often a partition is read at most.
+const TRIES: u32 = 16;
+
+/// A manager that is only looked at.
+pub struct View<M: ConstMachine = Native> {
+    region: Region<M>,
+    blocks: Blocks<M>,
+    directory: Offset<Directory<M>>,
+    fingerprint: u64,
+}
+
+/// An owner, as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OwnerInfo {
+    /// Its name.
+    pub owner: OwnerId,
+    /// Its label.
+    pub label: String,
+    /// Its thread slot; none if it is orphaned.
+    pub thread: Option<u32>,
+    /// The slot of its parent.
+    pub parent: Option<u32>,
+    /// Victims are chosen from those with the lowest.
+    pub priority: u32,
+    /// Whether somebody decided that it is to fail.
+    pub doomed: bool,
+}
+
+/// What lay in a manager.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Picture {
+    /// Holds and wishes; those of one object behind each other, in the order of their queue. Those
+    /// in owners' own memory come last.
+    pub rows: Vec<Row>,
+    /// Owners that have not ended.
+    pub owners: Vec<OwnerInfo>,
+    /// Objects with requests, and those kept for the next name.
+    pub objects: u64,
+    /// Objects kept for the next name.
+    pub idle: u64,
+    /// Partitions that changed all the time while they were read.
+    pub restless: u32,
+    /// Owners that ever began, those that were looked at among them. Each slot's count wraps after
+    /// 2^32.
+    pub owners_ever: u64,
+    /// Waits that ever began, likewise.
+    pub waits_ever: u64,
+}
+
+/// A request, as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    at: u32,
+    generation: u32,
+    owner: u32,
+    of: u32,
+    state: u32,
+    count: u32,
+    since: u64,
+    object: Vec<u8>,
+}
+
+/// An owner's page and cell.
+type Owned<'a, M> = (&'a OwnerPage<M>, &'a OwnerCell<M>);
+
+/// What a partition had: requests, objects with some, objects with none.
+type Contents = (Vec<Found>, u64, u64);
+
+/// Reads a word that others write.
+fn seen<W: Word>(word: &W) -> W::Value {
+    // Acquire: synchronizes with the Release in `put`, so that what a number leads to is no older.
+    word.load(Acquire)
+}
+
+impl<M: ConstMachine> View<M> {
+    /// Looks at the manager in a region, which may be a [view](Region::view) itself; none if there
+    /// is no manager in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] if what the region says of itself cannot be.
+    pub fn new(region: Region<M>) -> Result<Option<Self>, Error> {
+        if seen(region.root(root::STATE)?) != READY {
+            return Ok(None);
+        }
+        let at = |number| Ok::<u32, Error>(seen(region.root(number)?) as u32);
+        let view = Self {
+            blocks: Blocks::read(&region, (root::PARTITIONS, root::BIASES))?,
+            directory: Offset::from_raw(at(root::DIRECTORY)?),
+            fingerprint: seen(region.root(root::MODES)?),
+            region,
+        };
+        view.region.resolve(view.directory)?;
+        Ok(Some(view))
+    }
+
+    /// The region.
+    pub fn region(&self) -> &Region<M> {
+        &self.region
+    }
+
+    /// Whether the manager has these modes, with these weak ones. Their names are not kept in it.
+    pub fn has(&self, modes: &Modes) -> bool {
+        modes.fingerprint() == self.fingerprint
+    }
+
+    /// The partitions whose latch is held, and the thread slots of their holders.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn latched(&self) -> Result<Vec<(u32, u32)>, Error> {
+        self.refresh()?;
+        let mut held = Vec::new();
+        for number in 0..PARTITIONS {
+            let latch = seen(&self.blocks.partition(&self.region, number)?.latch);
+            held.extend(latch.checked_sub(1).map(|thread| (number, thread)));
+        }
+        Ok(held)
+    }
+
+    /// Who holds and who waits for what.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] if a list leads nowhere, and goes on to.
+    pub fn look(&self) -> Result<Picture, Error> {
+        let mut picture = Picture::default();
+        let now = M::now(Clock::Monotonic);
+        self.each_partition(|_, (found, objects, idle), steady| {
+            picture.restless += u32::from(!steady);
+            picture.objects += objects;
+            picture.idle += idle;
+            for found in found {
+                picture.rows.push(self.row(&found, now)?);
+            }
+            Ok(())
+        })?;
+        self.each_owner(|index, (page, cell)| {
+            let state = seen(&cell.state);
+            picture.owners_ever += u64::from(seen(&cell.generation));
+            picture.waits_ever += u64::from(seen(&cell.ticket));
+            if state != FREE {
+                picture.owners.push(info(index, page, cell));
+                self.weak_rows(index, page, cell, &mut picture.rows)?;
+            }
+            Ok(())
+        })?;
+        Ok(picture)
+    }
+
+    /// Sees what others stored since the last time.
+    fn refresh(&self) -> Result<(), Error> {
+        self.region.refresh()?;
+        // Blocks are looked at by pointer: their copies are brought here and now, to where they
+        // were.
+        Blocks::read(&self.region, (root::PARTITIONS, root::BIASES)).map(drop)
+    }
+
+    /// Shows each partition, and whether two readings of it in a row agreed. Two copies of a file
+    /// are enough for all that do.
+    fn each_partition(
+        &self,
+        mut show: impl FnMut(u32, Contents, bool) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.refresh()?;
+        let first: Vec<_> = (0..PARTITIONS).map(|number| self.partition(number)).collect();
+        self.refresh()?;
+        for (number, mut last) in (0..PARTITIONS).zip(first) {
+            let mut steady = false;
+            for _ in 0..TRIES {
+                let again = self.partition(number);
+                steady = again == last;
+                last = again;
+                if steady {
+                    break;
+                }
+                self.refresh()?;
+            }
+            show(number, last?, steady)?;
+        }
+        Ok(())
+    }
+
+    /// The most cells that a list can have.
+    fn cells(&self) -> u64 {
+        self.region.len() / 48
+    }
+
+    fn partition(&self, number: u32) -> Result<Contents, Error> {
+        let line = self.blocks.partition(&self.region, number)?;
+        let (table, fresh) = (seen(&line.heads), seen(&line.fresh));
+        let mut contents = Contents::default();
+        for table in [table, if fresh == table { 0 } else { fresh }] {
+            if table != 0 {
+                self.read_chains(table, &mut contents)?;
+            }
+        }
+        Ok(contents)
+    }
+
+    fn read_chains(&self, table: u64, to: &mut Contents) -> Result<(), Error> {
+        let mut steps = 0;
+        for chain in self.chains(table)? {
+            let mut at = seen(chain);
+            while at != 0 {
+                let object: &Small<M> = self.region.resolve(Offset::from_raw(at))?;
+                let before = to.0.len();
+                self.read_queue(at, object, &mut to.0)?;
+                if to.0.len() == before {
+                    to.2 += 1
+                } else {
+                    to.1 += 1
+                }
+                at = seen(&object.next);
+                steps += 1;
+                if steps > self.cells() {
+                    return ring();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_queue(&self, of: u32, object: &Small<M>, to: &mut Vec<Found>) -> Result<(), Error> {
+        let mut at = seen(&object.head);
+        let mut name = None;
+        let mut steps = 0;
+        while at != 0 {
+            let offset = Offset::<Request<M>>::from_raw(at);
+            let generation = self.region.generation(offset)?;
+            let request = self.region.resolve(offset)?;
+            let owner = seen(&request.owner);
+            let cell = self.owner(owner)?.ok_or(Error::Foreign)?.1;
+            let state = seen(&request.state);
+            let found = at;
+            at = seen(&request.next);
+            steps += 1;
+            if steps > self.cells() {
+                return ring();
+            }
+            if name.is_none() {
+                name = Some(told(&self.region, self.name_of(of, object)?));
+            }
+            to.push(Found {
+                at: found,
+                generation,
+                owner,
+                of: seen(&cell.generation),
+                state,
+                count: request.count(),
+                since: seen(&cell.since),
+                object: name.clone().unwrap_or_default(),
+            });
+        }
+        Ok(())
+    }
+
+    fn chains(&self, table: u64) -> Result<&[M::AtomicU32], Error> {
+        let offset = Offset::<Heads<M, 1>>::from_raw(table as u32);
+        Ok(self.region.words32(offset, crate::table::objects::chains_of(table))?)
+    }
+
+    fn name_of(&self, at: u32, object: &Small<M>) -> Result<Vec<u8>, Error> {
+        let length = crate::memory::cells::length_of(seen(&object.info));
+        macro_rules! read {
+            ($n:literal) => {{
+                let object = self.region.resolve(Offset::<Object<M, $n>>::from_raw(at))?;
+                names::read::<M>(&object.name[..length.div_ceil(8).min($n)], length)
+            }};
+        }
+        Ok(match length.div_ceil(8) {
+            0..=3 => read!(3),
+            4..=11 => read!(11),
+            12..=27 => read!(27),
+            28..=59 => read!(59),
+            60..=123 => read!(123),
+            124..=251 => read!(251),
+            _ => read!(507),
+        })
+    }
+
+    fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
+        let directory = self.region.resolve(self.directory)?;
+        match directory.pages.get(place as usize).map_or(0, seen) {
+            0 => Ok(None),
+            page => Ok(Some(self.region.resolve(Offset::from_raw(page))?)),
+        }
+    }
+
+    fn owner(&self, index: u32) -> Result<Option<Owned<'_, M>>, Error> {
+        let page = self.page(index / OWNERS)?;
+        Ok(page.map(|page| (page, &page.owners[(index % OWNERS) as usize])))
+    }
+
+    fn each_owner(
+        &self,
+        mut visit: impl FnMut(u32, Owned<'_, M>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut place = 0;
+        while let Some(page) = self.page(place)? {
+            for (at, cell) in page.owners.iter().enumerate() {
+                visit(place * OWNERS + at as u32, (page, cell))?;
+            }
+            place += 1;
+        }
+        Ok(())
+    }
+
+    fn row(&self, found: &Found, now: u64) -> Result<Row, Error> {
+        let (page, cell) = self.owner(found.owner)?.ok_or(Error::Foreign)?;
+        let state = State::of(found.state);
+        let mut row = blank(&info(found.owner, page, cell));
+        row.owner.generation = found.of;
+        row.object.clone_from(&found.object);
+        row.held = state.holds().then_some(state.mode);
+        row.wanted = state.waits().then_some(state.want);
+        row.count = found.count;
+        row.waited_ns = if state.waits() { now.saturating_sub(found.since) } else { 0 };
+        Ok(row)
+    }
+
+    /// The locks in an owner's own memory, of those that count.
+    fn weak_rows(
+        &self,
+        index: u32,
+        page: &OwnerPage<M>,
+        cell: &OwnerCell<M>,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), Error> {
+        let weak = seen(&cell.weak);
+        if weak == 0 {
+            return Ok(());
+        }
+        let weak: &WeakPage<M> = self.region.resolve(Offset::from_raw(weak))?;
+        for at in 0..WEAK {
+            let word = seen(&weak.states[at]);
+            let entry = Entry::of(word);
+            let spot = Spot::of(seen(&weak.hashes[at]));
+            let bias = seen(&self.blocks.biases(spot.partition)?[spot.bias as usize]);
+            if entry.count == 0 || entry.length > WEAK_WORDS * 8 || entry.bias != bias {
+                continue;
+            }
+            let mut row = blank(&info(index, page, cell));
+            row.object = names::read::<M>(&weak.names[at], entry.length);
+            (row.held, row.count, row.weak) = (Some(entry.mode), entry.count, true);
+            // The lock of a moment: it was given back while its name was read.
+            if seen(&weak.states[at]) == word {
+                rows.push(row);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn info<M: ConstMachine>(index: u32, page: &OwnerPage<M>, cell: &OwnerCell<M>) -> OwnerInfo {
+    let label: Vec<u8> = cell.label.iter().flat_map(|word| seen(word).to_le_bytes()).collect();
+    let length = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
+    OwnerInfo {
+        owner: OwnerId { index, generation: seen(&cell.generation) },
+        label: String::from_utf8_lossy(&label[..length]).into_owned(),
+        thread: thread_of(seen(&page.thread), seen(&cell.state)),
+        parent: seen(&cell.parent).checked_sub(1),
+        priority: seen(&cell.priority),
+        doomed: seen(&cell.doom) != 0,
+    }
+}
+
+fn blank(info: &OwnerInfo) -> Row {
+    Row {
+        owner: info.owner,
+        label: info.label.clone(),
+        thread: info.thread,
+        object: Vec::new(),
+        held: None,
+        wanted: None,
+        count: 0,
+        weak: false,
+        waited_ns: 0,
+    }
+}

@@ -1,0 +1,164 @@
+//! The last deadlocks, out of their ring. The bytes are anybody's: each count is checked.
+
+use latchwork_machine::{Clock, ConstMachine};
+use latchwork_region::Offset;
+
+use super::{TRIES, View, seen};
+use crate::deadlock::history::{HEAD, KEPT, LINK, Record, Ring, TOLD, WORDS};
+use crate::manager::root;
+use crate::mode::Mode;
+use crate::{Error, Link, OwnerId};
+
+/// A thread that had a part in a deadlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Party {
+    /// Its slot.
+    pub thread: u32,
+    /// The process that it was of; none if that was gone already.
+    pub pid: Option<u32>,
+}
+
+/// An owner of a deadlock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Who waited, for what. Of the name the first 64 bytes are kept.
+    pub link: Link,
+    /// How long the name was.
+    pub name_length: usize,
+    /// The owner's label.
+    pub label: String,
+    /// The owner's thread.
+    pub party: Option<Party>,
+}
+
+/// A deadlock that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deadlock {
+    /// How many there had been in the region, with this one.
+    pub number: u64,
+    /// When it was broken, in nanoseconds since 1970.
+    pub at: u64,
+    /// How long ago that is by the monotonic clock; none if that was set back since, by a restart.
+    pub ago: Option<u64>,
+    /// How many owners the cycle had.
+    pub owners: u32,
+    /// The cycle, as much of it as there was room for: the victim, whom it waited for, and so on.
+    pub cycle: Vec<Waiter>,
+    /// Who found it.
+    pub finder: Option<Party>,
+}
+
+impl<M: ConstMachine> View<M> {
+    /// The last deadlocks that were broken by a victim, 16 at most, the oldest first. One whose
+    /// record changes all the time while it is read, or cannot be a record, is left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] if the manager's own cells cannot be reached.
+    pub fn deadlocks(&self) -> Result<Vec<Deadlock>, Error> {
+        self.refresh()?;
+        let mut found: Vec<Deadlock> = Vec::new();
+        for place in 0..KEPT {
+            let words = (0..TRIES).find_map(|_| self.twice_alike(place).transpose()).transpose()?;
+            let read = words.and_then(|words| self.read_record(&words));
+            found.extend(read.filter(|record| record.number % KEPT == place));
+        }
+        found.sort_by_key(|record| record.number);
+        Ok(found)
+    }
+
+    /// How many deadlocks were broken by a victim since the manager was made.
+    ///
+    /// # Errors
+    ///
+    /// As for [`deadlocks`](Self::deadlocks).
+    pub fn deadlocks_ever(&self) -> Result<u64, Error> {
+        self.refresh()?;
+        Ok(self.ring()?.map_or(0, |ring| seen(&ring.count)))
+    }
+
+    pub(super) fn ring(&self) -> Result<Option<&Ring<M>>, Error> {
+        match seen(self.region.root(root::RING)?) as u32 {
+            0 => Ok(None),
+            at => Ok(Some(self.region.resolve(Offset::from_raw(at))?)),
+        }
+    }
+
+    /// A record's words, if they are the same in two copies of a file.
+    fn twice_alike(&self, place: u64) -> Result<Option<Vec<u64>>, Error> {
+        let first = self.record_at(place);
+        self.refresh()?;
+        Ok(first.filter(|first| self.record_at(place).as_ref() == Some(first)))
+    }
+
+    /// A record's words, if it was the same all the while.
+    fn record_at(&self, place: u64) -> Option<Vec<u64>> {
+        let slot = self.ring().ok()??.slots.get(place as usize)?;
+        let word = seen(slot);
+        let offset = Offset::<Ring<M>>::from_raw(word as u32);
+        let before = self.region.lent(offset).ok()??;
+        let words = match word >> 32 {
+            0 => self.copy::<{ WORDS[0] }>(word as u32)?,
+            1 => self.copy::<{ WORDS[1] }>(word as u32)?,
+            2 => self.copy::<{ WORDS[2] }>(word as u32)?,
+            _ => return None,
+        };
+        let same = seen(slot) == word && self.region.lent(offset).ok()? == Some(before);
+        same.then_some(words)
+    }
+
+    fn copy<const N: usize>(&self, at: u32) -> Option<Vec<u64>> {
+        let record = self.region.resolve(Offset::<Record<M, N>>::from_raw(at)).ok()?;
+        Some(record.words.iter().map(seen).collect())
+    }
+
+    fn read_record(&self, words: &[u64]) -> Option<Deadlock> {
+        let (head, mut rest) = words.split_at_checked(HEAD)?;
+        let mut cycle = Vec::new();
+        for _ in 0..head[3] >> 32 {
+            let (link, after) = rest.split_at_checked(LINK)?;
+            let byte = |n: u32| (link[1] >> n) as u8;
+            let (label, name) = (usize::from(byte(24)), (link[1] >> 32) as u16 as usize);
+            if name > TOLD {
+                return None;
+            }
+            let (label_words, after) = after.split_at_checked(label.div_ceil(8))?;
+            let (name_words, after) = after.split_at_checked(name.div_ceil(8))?;
+            cycle.push(Waiter {
+                link: Link {
+                    owner: OwnerId { index: (link[0] >> 32) as u32, generation: link[0] as u32 },
+                    object: bytes_of(name_words, name),
+                    length: (link[1] >> 48) as usize,
+                    held: byte(8).checked_sub(1).map(Mode),
+                    wanted: Mode(byte(16)),
+                    hard: byte(0) != 0,
+                },
+                name_length: (link[1] >> 48) as usize,
+                label: String::from_utf8_lossy(&bytes_of(label_words, label)).into_owned(),
+                party: party(link[2]),
+            });
+            rest = after;
+        }
+        let now = M::now(Clock::Monotonic);
+        Some(Deadlock {
+            number: head[0],
+            at: head[1],
+            ago: now.checked_sub(head[2]),
+            owners: head[3] as u32,
+            cycle,
+            finder: party(head[4]),
+        })
+    }
+}
+
+fn party(word: u64) -> Option<Party> {
+    let thread = ((word >> 32) as u32).checked_sub(1)?;
+    Some(Party { thread, pid: Some(word as u32).filter(|pid| *pid != 0) })
+}
+
+fn bytes_of(words: &[u64], length: usize) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).take(length).collect()
+}

@@ -1,0 +1,82 @@
+//! Who waits for whom, in a picture; by the rules of `table/queues.rs`.
+
+use std::collections::HashMap;
+
+use crate::OwnerId;
+use crate::mode::{Mode, Modes};
+use crate::observe::stats::Row;
+
+use super::Picture;
+
+/// A waiter, and one of those in its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Edge {
+    /// The waiter, by its place in [`Picture::rows`].
+    pub row: usize,
+    /// Who is in its way, likewise.
+    pub blocker: usize,
+    /// Whether that one holds the object, or merely waits before it.
+    pub hard: bool,
+}
+
+impl Picture {
+    /// Who waits for whom. Without the modes everybody who holds, and everybody who waits before,
+    /// counts as in the way.
+    pub fn edges(&self, modes: Option<&Modes>) -> Vec<Edge> {
+        let parents: HashMap<u32, u32> =
+            self.owners.iter().filter_map(|o| Some((o.owner.index, o.parent?))).collect();
+        let kin = |of: OwnerId, owner: OwnerId| is_kin(&parents, of.index, owner.index);
+        let mut edges = Vec::new();
+        let mut from = 0;
+        let table = self.rows.iter().position(|row| row.weak).unwrap_or(self.rows.len());
+        for queue in self.rows[..table].chunk_by(|a, b| a.object == b.object) {
+            let stops = |held: Mode, want: Mode| modes.is_none_or(|m| m.conflicts(held, want));
+            let clash = |a: Mode, b: Mode| modes.is_none_or(|m| m.clash(a) & b.bit() != 0);
+            // What an owner's ancestors hold stops others that wait, but not it.
+            let yields = |wish: Mode, owner: OwnerId| {
+                parents.contains_key(&owner.index)
+                    && queue.iter().any(|row| {
+                        row.held.is_some_and(|held| stops(held, wish)) && kin(row.owner, owner)
+                    })
+            };
+            for (place, waiter) in queue.iter().enumerate() {
+                let Some(want) = waiter.wanted else { continue };
+                for (other, row) in queue.iter().enumerate() {
+                    if row.owner.index == waiter.owner.index {
+                        continue;
+                    }
+                    let hard =
+                        row.held.is_some_and(|h| stops(h, want)) && !kin(row.owner, waiter.owner);
+                    let soft = !hard
+                        && is_earlier(queue, other, place)
+                        && row.wanted.is_some_and(|w| clash(want, w) && !yields(w, waiter.owner));
+                    if hard || soft {
+                        edges.push(Edge { row: from + place, blocker: from + other, hard });
+                    }
+                }
+            }
+            from += queue.len();
+        }
+        edges
+    }
+}
+
+/// Whether a request must be decided before another: conversions go before all who hold nothing.
+fn is_earlier(queue: &[Row], other: usize, me: usize) -> bool {
+    queue[me].held.is_none() && (queue[other].held.is_some() || other < me)
+}
+
+fn is_kin(parents: &HashMap<u32, u32>, owner: u32, of: u32) -> bool {
+    let mut at = of;
+    for _ in 0..1000 {
+        if at == owner {
+            return true;
+        }
+        match parents.get(&at) {
+            Some(parent) => at = *parent,
+            None => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,317 @@
+//! Whether the claims on ranges fit together: lists, trees, owners, tickets.
+
+use core::cmp::Ordering;
+use std::collections::HashMap;
+
+use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
+
+use super::{Verified, View, seen};
+use crate::Error;
+use crate::manager::root;
+use crate::memory::cells::{FREE, PARTITIONS, Small, Spot};
+use crate::memory::names::Name;
+use crate::range::cells::{
+    KEYSPACE_MAX, Keyspace, Keyspaces, Short, claim, is_of_size, keys_of, resolve, space_name,
+    ticket,
+};
+use crate::range::kinds::RangeKind;
+use crate::range::tree::{DEPTH_MAX, rank};
+use crate::table::queues::State;
+
+/// More claims with a common key than this are not compared with each other.
+const COMPARED: usize = 64;
+
+/// The claims of a keyspace, by offset: their kind and state, and whether the tree has them.
+type Known = HashMap<u32, (RangeKind, u32, bool)>;
+
+impl<M: ConstMachine> View<M> {
+    /// Follows each chain of keyspaces, but for those of partitions that are latched.
+    pub(super) fn verify_ranges(
+        &self,
+        said: &mut Verified,
+        skipped: impl Fn(u32) -> bool,
+    ) -> Result<(), Error> {
+        let at = seen(self.region.root(root::KEYSPACES)?) as u32;
+        if at == 0 {
+            return Ok(());
+        }
+        let chains: &Keyspaces<M> = self.region.resolve(Offset::from_raw(at))?;
+        let mut owned = HashMap::new();
+        for number in (0..PARTITIONS).filter(|number| !skipped(*number)) {
+            let (mut at, mut steps) = (seen(&chains.heads[number as usize]), 0);
+            while at != 0 {
+                if let Err(error) = self.verify_keyspace(at, number, said, &mut owned) {
+                    said.flaws.push(format!("keyspace {at}: {error}"));
+                }
+                let Ok(space) = self.space(at) else { break };
+                at = seen(&space.next);
+                steps += 1;
+                if steps > self.cells() {
+                    said.flaws.push(format!("partition {number}: its keyspaces are a ring"));
+                    break;
+                }
+            }
+        }
+        for (owner, count) in owned {
+            // The count is too high at times, and never too low.
+            if self.owner(owner)?.is_some_and(|(_, cell)| seen(&cell.ranges) < count) {
+                said.flaws.push(format!("owner {owner}: has {count} ranges, counts fewer"));
+            }
+        }
+        Ok(())
+    }
+
+    fn space(&self, at: u32) -> Result<&Keyspace<M>, Error> {
+        Ok(self.region.resolve(Offset::from_raw(at))?)
+    }
+
+    fn verify_keyspace(
+        &self,
+        at: u32,
+        number: u32,
+        said: &mut Verified,
+        owned: &mut HashMap<u32, u32>,
+    ) -> Result<(), Error> {
+        let space = self.space(at)?;
+        let mut wrong = |what: &str| said.flaws.push(format!("keyspace {at}: {what}"));
+        if self.region.lent(Offset::<Keyspace<M>>::from_raw(at))?.is_none() {
+            wrong("its cell is free");
+        }
+        let length = seen(&space.length) as usize;
+        if length == 0 || length > KEYSPACE_MAX {
+            wrong("has no name");
+        } else {
+            let bytes = space_name(&self.region, at)?;
+            let name = Name::new(&bytes, self.region.creation() as u64)?;
+            if Spot::of(name.hash).partition != number || seen(&space.partition) != number {
+                wrong("in the wrong partition");
+            }
+        }
+        if seen(&space.dirty) != 0 {
+            // Somebody died at it; who comes next makes all but `next` anew.
+            return Ok(());
+        }
+        let (mut known, mut order) = (Known::new(), Vec::new());
+        let (mut claim_at, mut last) = (seen(&space.head), 0);
+        while claim_at != 0 {
+            let it = resolve(&self.region, claim_at)?;
+            if known.contains_key(&claim_at) {
+                said.flaws.push(format!("keyspace {at}: its list is a ring"));
+                break;
+            }
+            if seen(&it.prev) != last {
+                said.flaws.push(format!("claim {claim_at}: its link back leads elsewhere"));
+            }
+            let said_of = self.verify_claim(at, space, claim_at, it, &mut said.flaws)?;
+            if let Some((kind, state)) = said_of {
+                known.insert(claim_at, (kind, state, false));
+                order.push(claim_at);
+                *owned.entry(seen(&it.owner)).or_default() += 1;
+            } else {
+                known.insert(claim_at, (RangeKind::Gap, claim::GONE, false));
+            }
+            last = claim_at;
+            claim_at = seen(&it.next);
+            said.ranges += 1;
+            if said.ranges > self.cells() {
+                return crate::table::objects::ring();
+            }
+        }
+        let mut before = 0;
+        let tree = self.verify_tree(seen(&space.root), 0, &mut known, &mut before);
+        if let Err(what) = tree.and_then(|_| {
+            let lost = known.values().filter(|(_, _, found)| !found).count();
+            if lost == 0 { Ok(0) } else { Err(format!("{lost} of its claims are not in its tree")) }
+        }) {
+            said.flaws.push(format!("keyspace {at}: {what}"));
+        } else {
+            self.verify_holds(order, &known, &mut said.flaws)?;
+        }
+        Ok(())
+    }
+
+    /// A claim by itself. None if its kind, its state or its keys cannot be.
+    fn verify_claim(
+        &self,
+        space_at: u32,
+        space: &Keyspace<M>,
+        at: u32,
+        it: &Short<M>,
+        flaws: &mut Vec<String>,
+    ) -> Result<Option<(RangeKind, u32)>, Error> {
+        let mut wrong = |what: &str| flaws.push(format!("claim {at}: {what}"));
+        let what = seen(&it.what);
+        let (kind, state) = (RangeKind::of(what & 255), what >> 8);
+        let generation = self.region.lent(Offset::<Short<M>>::from_raw(at))?;
+        if generation.is_none() {
+            wrong("its cell is free");
+        }
+        if seen(&it.space) != space_at {
+            wrong("names another keyspace");
+        }
+        if !matches!(state, claim::HELD | claim::WISH) {
+            wrong("in a list, and neither held nor wished for");
+        }
+        if !is_of_size(it) {
+            wrong("its cell is not of the size that its keys need");
+        }
+        if seen(&it.count) == 0 {
+            wrong("counts nothing");
+        }
+        if seen(&it.turn) > seen(&space.turns) {
+            wrong("its turn is yet to come");
+        }
+        let owner = seen(&it.owner);
+        match self.owner(owner)? {
+            Some((_, cell)) if seen(&cell.state) == FREE => wrong("its owner has ended"),
+            Some(_) => {}
+            None => wrong("its owner never was"),
+        }
+        if let Some(generation) = generation {
+            match self.holder_of(&ticket(&self.region, at, generation))? {
+                // Who inherits a range has the claim first, and the ticket a moment later.
+                Some(holders) if !holders.iter().any(|holder| self.are_kin(*holder, owner)) => {
+                    wrong("its owner has no ticket for it");
+                }
+                _ => {}
+            }
+        }
+        let keys = keys_of(&self.region, at);
+        match (kind, keys) {
+            (Ok(kind), Ok((from, to))) if from.order(to) == Ordering::Less => {
+                Ok(Some((kind, state)))
+            }
+            (Ok(_), Ok(_)) => {
+                wrong("no key lies in it");
+                Ok(None)
+            }
+            (Err(_), _) => {
+                wrong("of no kind");
+                Ok(None)
+            }
+            (_, Err(error)) => {
+                wrong(&format!("its keys: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Who holds an object; none if nobody can tell, for its partition is latched.
+    fn holder_of(&self, bytes: &[u8]) -> Result<Option<Vec<u32>>, Error> {
+        let name = Name::new(bytes, self.region.creation() as u64)?;
+        let line = self.blocks.partition(&self.region, Spot::of(name.hash).partition)?;
+        if seen(&line.latch) != 0 {
+            return Ok(None);
+        }
+        let (table, mut steps) = (seen(&line.heads), 0);
+        if table == 0 {
+            return Ok(Some(Vec::new()));
+        }
+        let chains = self.chains(table)?;
+        let mut at = seen(&chains[crate::table::objects::place_of(name.hash as u32, chains.len())]);
+        while at != 0 {
+            let object: &Small<M> = self.region.resolve(Offset::from_raw(at))?;
+            if seen(&object.hash) == name.hash as u32 && self.name_of(at, object)? == bytes {
+                let mut found = Vec::new();
+                self.read_queue(at, object, &mut found)?;
+                let holds = found.iter().filter(|one| State::of(one.state).holds());
+                return Ok(Some(holds.map(|one| one.owner).collect()));
+            }
+            at = seen(&object.next);
+            steps += 1;
+            if steps > self.cells() {
+                return crate::table::objects::ring();
+            }
+        }
+        Ok(Some(Vec::new()))
+    }
+
+    /// A tree, from its root on, in order: `before` is the claim that came last. Returns, of those
+    /// below it, one that ends last and the mask of their kinds; or says what is wrong.
+    fn verify_tree(
+        &self,
+        at: u32,
+        depth: u32,
+        known: &mut Known,
+        before: &mut u32,
+    ) -> Result<u32, String> {
+        if at == 0 {
+            return Ok(0);
+        }
+        if depth == DEPTH_MAX {
+            return Err("its tree is too deep".to_owned());
+        }
+        let Some((kind, _, found)) = known.get_mut(&at) else {
+            return Err(format!("claim {at} is in its tree, and not in its list"));
+        };
+        if core::mem::replace(found, true) {
+            return Err(format!("claim {at} is twice in its tree"));
+        }
+        let mut within = kind.bit();
+        let told = |error: Error| format!("claim {at}: {error}");
+        let node = resolve(&self.region, at).map_err(told)?;
+        let (left, right) = (seen(&node.left), seen(&node.right));
+        for child in [left, right].into_iter().filter(|child| *child != 0) {
+            if rank(child) > rank(at) {
+                return Err(format!("claim {child} is below {at}, and should be above"));
+            }
+        }
+        within |= self.verify_tree(left, depth + 1, known, before)?;
+        let (from, to) = keys_of(&self.region, at).map_err(told)?;
+        if *before != 0 {
+            let earlier = keys_of(&self.region, *before).map_err(told)?.0;
+            if earlier.order(from).then((*before).cmp(&at)) != Ordering::Less {
+                return Err(format!("claim {at} comes after {before} in its tree, and should not"));
+            }
+        }
+        *before = at;
+        within |= self.verify_tree(right, depth + 1, known, before)?;
+        if seen(&node.within) != within {
+            return Err(format!("claim {at}: has other kinds below it than it says"));
+        }
+        // The one that ends last: one of these three, and none of them ends later.
+        let top = keys_of(&self.region, seen(&node.top)).map_err(told)?.1;
+        let mut last = to;
+        for child in [left, right].into_iter().filter(|child| *child != 0) {
+            let below = seen(&resolve(&self.region, child).map_err(told)?.top);
+            let end = keys_of(&self.region, below).map_err(told)?.1;
+            if end.order(last) == Ordering::Greater {
+                last = end;
+            }
+        }
+        if top.order(last) != Ordering::Equal || !known.contains_key(&seen(&node.top)) {
+            return Err(format!("claim {at}: the one below it that ends last is another"));
+        }
+        Ok(within)
+    }
+
+    /// No two strangers hold what one stops of the other.
+    fn verify_holds(
+        &self,
+        mut order: Vec<u32>,
+        known: &Known,
+        flaws: &mut Vec<String>,
+    ) -> Result<(), Error> {
+        order.retain(|at| known.get(at).is_some_and(|(_, state, _)| *state == claim::HELD));
+        let mut keyed = Vec::new();
+        for at in order {
+            keyed.push((keys_of(&self.region, at)?, at));
+        }
+        keyed.sort_by(|(a, x), (b, y)| a.0.order(b.0).then(x.cmp(y)));
+        for (place, ((_, to), at)) in keyed.iter().enumerate() {
+            let rest = keyed[place + 1..].iter().take(COMPARED);
+            for (_, other) in rest.take_while(|((from, _), _)| from.order(*to) == Ordering::Less) {
+                let (a, b) = (known[at].0, known[other].0);
+                let owners =
+                    [*at, *other].map(|at| resolve(&self.region, at).map(|it| seen(&it.owner)));
+                let [Ok(one), Ok(two)] = owners else { continue };
+                // Either may have come first: it is enough that one order is allowed.
+                if a.stops(b) && b.stops(a) && !self.are_kin(one, two) {
+                    flaws.push(format!("claims {at}, {other}: both are held, by strangers"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Whether all that lies in a manager fits together.
+
+use std::collections::{HashMap, HashSet};
+
+use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
+
+use super::{View, seen};
+use crate::memory::cells::{FREE, PARTITIONS, Request, Small, Spot, status};
+use crate::memory::names::Name;
+use crate::table::queues::State;
+use crate::{Error, Mode, Modes};
+
+/// What a check found. Exact while nobody is at work in the region.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Verified {
+    /// What does not fit, in words. Where people are at work, what is named once may be a change
+    /// in the making; what is named again and again is not.
+    pub flaws: Vec<String>,
+    /// Partitions that were passed over, because their latch is held, and by which thread slot.
+    pub latched: Vec<(u32, u32)>,
+    /// Objects, requests, owners and claims on ranges that were looked at.
+    pub objects: u64,
+    #[allow(missing_docs)]
+    pub requests: u64,
+    #[allow(missing_docs)]
+    pub owners: u64,
+    #[allow(missing_docs)]
+    pub ranges: u64,
+}
+
+impl<M: ConstMachine> View<M> {
+    /// Follows every list, and compares what is said twice. With the modes it also looks for two
+    /// owners that hold what conflicts. Reads each cell once: repeat it where others are at work.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] if the manager's own cells cannot be reached.
+    pub fn verify(&self, modes: Option<&Modes>) -> Result<Verified, Error> {
+        let mut said = Verified { latched: self.latched()?, ..Verified::default() };
+        let skipped: HashSet<u32> = said.latched.iter().map(|(number, _)| *number).collect();
+        let mut linked = HashMap::new();
+        for number in (0..PARTITIONS).filter(|number| !skipped.contains(number)) {
+            if let Err(error) = self.verify_partition(number, modes, &mut said, &mut linked) {
+                said.flaws.push(format!("partition {number}: {error}"));
+            }
+        }
+        self.verify_ring(&mut said.flaws)?;
+        if let Err(error) = self.verify_ranges(&mut said, |number| skipped.contains(&number)) {
+            said.flaws.push(format!("ranges: {error}"));
+        }
+        let alive = self.living();
+        let mut flaws = Vec::new();
+        self.each_owner(|index, (page, cell)| {
+            if seen(&cell.state) == FREE {
+                return Ok(());
+            }
+            said.owners += 1;
+            // What the dead were about to do is put right by who meets them.
+            if !seen(&page.thread).checked_sub(1).is_some_and(|t| alive.contains(&t)) {
+                return Ok(());
+            }
+            let (mut at, mut count) = (seen(&cell.head), 0);
+            while at != 0 {
+                let Ok(request) = self.region.resolve(Offset::<Request<M>>::from_raw(at)) else {
+                    flaws.push(format!("owner {index}: its list leads nowhere"));
+                    return Ok(());
+                };
+                if seen(&request.owner) != index {
+                    flaws.push(format!("owner {index}: request {at} in its list is another's"));
+                    return Ok(());
+                }
+                linked.remove(&at);
+                count += 1;
+                at = seen(&request.own_next);
+                if u64::from(count) > self.cells() {
+                    flaws.push(format!("owner {index}: its list is a ring"));
+                    return Ok(());
+                }
+            }
+            if count != seen(&cell.held) {
+                flaws.push(format!("owner {index}: has {count} requests, counts otherwise"));
+            }
+            Ok(())
+        })?;
+        for (at, owner) in linked {
+            let page = self.owner(owner)?.map_or(0, |(page, _)| seen(&page.thread));
+            if page.checked_sub(1).is_some_and(|thread| alive.contains(&thread)) {
+                flaws.push(format!("request {at}: not in the list of its owner {owner}"));
+            }
+        }
+        said.flaws.append(&mut flaws);
+        Ok(said)
+    }
+
+    /// The ring's records are cells in use, each in one slot.
+    fn verify_ring(&self, flaws: &mut Vec<String>) -> Result<(), Error> {
+        let Some(ring) = self.ring()? else { return Ok(()) };
+        let mut known = HashSet::new();
+        for at in ring.slots.iter().map(|slot| seen(slot) as u32).filter(|at| *at != 0) {
+            match self.region.lent(Offset::<Request<M>>::from_raw(at)) {
+                Ok(Some(_)) if known.insert(at) => {}
+                Ok(Some(_)) => flaws.push(format!("deadlock {at}: twice in the ring")),
+                Ok(None) => flaws.push(format!("deadlock {at}: its cell is free")),
+                Err(_) => flaws.push(format!("deadlock {at}: leads nowhere")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread slots of processes that live.
+    fn living(&self) -> HashSet<u32> {
+        let processes = self.region.processes();
+        let lives = |process: u32, generation: u32| {
+            processes.iter().any(|p| p.slot == process && p.generation == generation && p.alive)
+        };
+        let threads = self.region.threads();
+        threads.filter(|t| lives(t.process, t.process_generation)).map(|t| t.slot).collect()
+    }
+
+    fn verify_partition(
+        &self,
+        number: u32,
+        modes: Option<&Modes>,
+        said: &mut Verified,
+        linked: &mut HashMap<u32, u32>,
+    ) -> Result<(), Error> {
+        let line = self.blocks.partition(&self.region, number)?;
+        let table = seen(&line.heads);
+        if table == 0 {
+            return Ok(());
+        }
+        let mut objects = 0;
+        for chain in self.chains(table)? {
+            let mut at = seen(chain);
+            while at != 0 {
+                let object: &Small<M> = self.region.resolve(Offset::from_raw(at))?;
+                if self.region.lent(Offset::<Small<M>>::from_raw(at))?.is_none() {
+                    said.flaws.push(format!("object {at}: its cell is free"));
+                }
+                let bytes = self.name_of(at, object)?;
+                match Name::new(&bytes, self.region.creation() as u64) {
+                    Ok(name) if Spot::of(name.hash).partition != number => {
+                        said.flaws.push(format!("object {at}: in the wrong partition"));
+                    }
+                    Ok(name) if seen(&object.hash) != name.hash as u32 => {
+                        said.flaws.push(format!("object {at}: its name is not the hashed one"));
+                    }
+                    Ok(_) => {}
+                    Err(_) => said.flaws.push(format!("object {at}: has no name")),
+                }
+                self.verify_queue(number, at, object, modes, said, linked)?;
+                objects += 1;
+                at = seen(&object.next);
+                if objects > self.cells() {
+                    return crate::table::objects::ring();
+                }
+            }
+        }
+        let counted = seen(&line.objects);
+        if objects != u64::from(counted) {
+            said.flaws.push(format!("partition {number}: {objects} objects, counted {counted}"));
+        }
+        said.objects += objects;
+        Ok(())
+    }
+
+    fn verify_queue(
+        &self,
+        number: u32,
+        of: u32,
+        object: &Small<M>,
+        modes: Option<&Modes>,
+        said: &mut Verified,
+        linked: &mut HashMap<u32, u32>,
+    ) -> Result<(), Error> {
+        let (mut at, mut last, mut length) = (seen(&object.head), 0, 0u32);
+        let mut held: Vec<(u32, Mode)> = Vec::new();
+        while at != 0 {
+            let request = self.region.resolve(Offset::<Request<M>>::from_raw(at))?;
+            let mut wrong = |what: &str| said.flaws.push(format!("request {at}: {what}"));
+            let (state, owner) = (State::of(seen(&request.state)), seen(&request.owner));
+            if seen(&request.object) != of || seen(&request.partition) != number {
+                wrong("names another object");
+            }
+            if seen(&request.prev) != last {
+                wrong("its link back leads elsewhere");
+            }
+            if matches!(state.status, status::NEW | status::DENIED | status::AWAY)
+                || state.status > status::AWAY
+            {
+                wrong("in a queue, and neither held nor waiting");
+            }
+            match self.owner(owner)? {
+                Some((_, cell)) if seen(&cell.state) == FREE => wrong("its owner has ended"),
+                Some((_, cell)) if state.waits() && seen(&cell.waiting) != at => {
+                    wrong("waits, and its owner does not know");
+                }
+                Some(_) => {}
+                None => wrong("its owner never was"),
+            }
+            if let Some(modes) = modes {
+                if !modes.has(state.mode) || !modes.has(state.want) {
+                    wrong("its mode is not in the set");
+                } else if state.holds() {
+                    let both =
+                        |m: Mode| modes.conflicts(m, state.mode) && modes.conflicts(state.mode, m);
+                    if held.iter().any(|(o, m)| both(*m) && !self.are_kin(*o, owner)) {
+                        wrong("holds what another holds and does not share");
+                    }
+                    held.push((owner, state.mode));
+                }
+            }
+            if !request.is_moved() {
+                linked.insert(at, owner);
+            }
+            (last, length) = (at, length + 1);
+            at = seen(&request.next);
+            if u64::from(length) > self.cells() {
+                return crate::table::objects::ring();
+            }
+        }
+        let mut wrong = |what: &str| said.flaws.push(format!("object {of}: {what}"));
+        if length != 0 && seen(&object.tail) != last {
+            wrong("its last request is not the noted one");
+        }
+        if seen(&object.length) != length {
+            wrong("counts its requests wrongly");
+        }
+        said.requests += u64::from(length);
+        Ok(())
+    }
+
+    /// Whether one of two owners is the other, or an ancestor of it.
+    pub(super) fn are_kin(&self, a: u32, b: u32) -> bool {
+        let leads = |from: u32, to: u32| {
+            let mut at = Some(from);
+            for _ in 0..1000 {
+                match at {
+                    Some(owner) if owner == to => return true,
+                    Some(owner) => {
+                        let cell = self.owner(owner).ok().flatten();
+                        at = cell.and_then(|(_, cell)| seen(&cell.parent).checked_sub(1));
+                    }
+                    None => return false,
+                }
+            }
+            false
+        };
+        leads(a, b) || leads(b, a)
+    }
+}

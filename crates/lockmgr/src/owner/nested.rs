@@ -1,0 +1,164 @@
+//! Families, for nested transactions; and savepoints.
+//!
+//! A child is an owner that its parent's holds do not stop, nor those of the parent's parents. The
+//! reverse does not hold, and siblings are strangers. So it is in Berkeley DB (5.3).
+
+use core::fmt;
+use core::ops::Deref;
+
+use latchwork_machine::{ConstMachine, Native};
+
+use crate::fastpath::weak::Entry;
+use crate::manager::root;
+use crate::memory::cells::{Spot, WEAK, get, put};
+use crate::owner::handle::{Owner, OwnerId, OwnerOptions};
+use crate::{Error, Session};
+
+/// A child of an owner. Dropping it releases its locks: it was in vain. To keep them call
+/// [`inherit`](Self::inherit) first.
+///
+/// While it lives its parent should not wait for what it holds: no detector sees that as a ring,
+/// for the child does not wait.
+///
+/// A child belongs to its parent's session; if their process dies they are released together.
+pub struct Child<'p, 's, M: ConstMachine = Native> {
+    owner: Owner<'s, M>,
+    parent: &'p Owner<'s, M>,
+}
+
+impl<M: ConstMachine> fmt::Debug for Child<'_, '_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.owner.id(), self.parent.id())
+    }
+}
+
+impl<'s, M: ConstMachine> Deref for Child<'_, 's, M> {
+    type Target = Owner<'s, M>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.owner
+    }
+}
+
+/// An instant in the life of an owner: see [`Owner::savepoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    owner: OwnerId,
+    mark: u32,
+}
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    /// A new child, of its parent's age. It may have children itself, 1,000 generations at most.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Session::owner`].
+    pub fn child(&self) -> Result<Child<'_, 's, M>, Error> {
+        // Asked first: in the child of a fork the cell is gone.
+        let age = self.age()?;
+        let options = OwnerOptions {
+            priority: get(&self.cell.priority),
+            age: Some(age),
+            ..OwnerOptions::default()
+        };
+        let session: &'s Session<M> = self.session;
+        let owner = session.owner_with(&options)?;
+        // Before its first request, and so before the latch under which others meet that.
+        if !session.inner().has_families()? {
+            put(session.inner().region.root(root::FAMILIES)?, 1);
+        }
+        put(&owner.cell.parent, self.index + 1);
+        Ok(Child { owner, parent: self })
+    }
+
+    /// Notes what is held now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn savepoint(&self) -> Result<Savepoint, Error> {
+        self.session.region().check()?;
+        Ok(Savepoint { owner: self.id(), mark: get(&self.cell.marks) })
+    }
+
+    /// Releases the locks that were taken, or inherited, since a savepoint. What was held then is
+    /// held still, as often and in the mode that it has come to. The savepoint may be used again,
+    /// for as long as fewer than 2^31 locks are taken after it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Family`] if the savepoint is another owner's; [`Error::Waiting`],
+    /// [`Error::Region`].
+    pub fn roll_back_to(&self, savepoint: Savepoint) -> Result<(), Error> {
+        if savepoint.owner != self.id() {
+            return Err(Error::Family);
+        }
+        self.release_some(|_, mark, _| mark.wrapping_sub(savepoint.mark) as i32 > 0)
+    }
+}
+
+impl<'s, M: ConstMachine> Child<'_, 's, M> {
+    /// Its parent.
+    pub fn parent(&self) -> &Owner<'s, M> {
+        self.parent
+    }
+
+    /// Gives its locks to its parent, with their counts; no other owner can come in between. What
+    /// both hold is held in the mode that [`Modes::convert`](crate::Modes::convert) makes of the
+    /// two. The limit of locks per owner does not count here. The child is empty then, and may go
+    /// on.
+    ///
+    /// Costs a latch for each lock; a weak one goes to the table, and so closes its bias.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Waiting`] if either waits. [`Error::NotGranted`] if a stranger's hold stops the
+    /// mode that two make: [`convert`](Owner::convert) the child's to it first. [`Error::Region`].
+    /// Then some locks are the parent's, and the others still the child's.
+    pub fn inherit(&self) -> Result<(), Error> {
+        self.owner.at_rest()?;
+        self.parent.at_rest()?;
+        let session = self.owner.session;
+        if let Some(page) = self.owner.weak_page()? {
+            for at in 0..WEAK {
+                if Entry::of(get(&page.states[at])).count == 0 {
+                    continue;
+                }
+                let spot = Spot::of(get(&page.hashes[at]));
+                let latched = session.latch(spot.partition)?;
+                latched.close(spot.bias)?;
+                self.owner.settle(&latched, page, at)?;
+            }
+            session.wake_all()?;
+        }
+        loop {
+            let at = get(&self.owner.cell.head);
+            if at == 0 {
+                put(&self.owner.cell.ranges, 0);
+                return session.wake_all();
+            }
+            if let Err(error) = self.bequeath(at) {
+                session.wake_all()?;
+                return Err(error);
+            }
+        }
+    }
+
+    /// Makes one lock the parent's.
+    fn bequeath(&self, at: u32) -> Result<(), Error> {
+        let (session, parent) = (self.owner.session, self.parent);
+        let mine = session.request(at)?;
+        let bytes = session.name_of(get(&mine.object))?;
+        let name = session.named(&bytes)?;
+        self.owner.hand_over_range(at, parent)?;
+        let latched = session.latch(get(&mine.partition))?;
+        if let Some(page) = parent.weak_page()?
+            && let Some(entry) = parent.entry_of(page, &name)
+        {
+            parent.settle(&latched, page, entry)?;
+        }
+        self.owner.hand_over(&latched, at, parent)?;
+        drop(latched);
+        self.owner.discard(at, mine)
+    }
+}

@@ -1,0 +1,366 @@
+//! Giving locks back, all of them or a part; and what an owner holds.
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::fastpath::cached::Last;
+use crate::fastpath::weak::Entry;
+use crate::memory::cells::{Request, Spot, get, put, status};
+use crate::memory::latch::Latched;
+use crate::memory::names::{self, Name};
+use crate::mode::Mode;
+use crate::owner::handle::{Owner, Step, Wait};
+use crate::range::kinds::RangeKind;
+use crate::table::objects::ring;
+use crate::table::queues::State;
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// Gives a lock back once; the last time releases it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`], [`Error::Name`], [`Error::Waiting`], [`Error::Region`].
+    #[inline]
+    pub fn unlock(&self, name: &[u8]) -> Result<(), Error> {
+        self.unlock_by(name, false)
+    }
+
+    /// Releases a lock, however often it was taken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`unlock`](Self::unlock).
+    pub fn release_object(&self, name: &[u8]) -> Result<(), Error> {
+        self.unlock_by(name, true)
+    }
+
+    #[inline]
+    fn unlock_by(&self, name: &[u8], all: bool) -> Result<(), Error> {
+        self.at_rest()?;
+        if !all && self.unlock_last(name)? {
+            return Ok(());
+        }
+        let name = self.session.named(name)?;
+        let spot = Spot::of(name.hash);
+        if self.entries.get() != 0 && self.weak_unlock(&name, spot, all)? && !all {
+            return Ok(());
+        }
+        self.unlock_in_table(&name, spot, all)
+    }
+
+    /// Gives back what was taken last, if it has this name: no hash and no search. False if it is
+    /// another.
+    #[inline]
+    fn unlock_last(&self, name: &[u8]) -> Result<bool, Error> {
+        if let (Some((at, bias)), Some(page)) = (self.last_entry(), self.known_page())
+            && self.entries.get() >> at & 1 != 0
+        {
+            let length = Entry::of(get(&page.states[at])).length;
+            if length == name.len() && names::is_in(name, &page.names[at]) {
+                self.drop_entry(page, at, bias, false)?;
+                return Ok(true);
+            }
+        }
+        match self.last() {
+            Some(last) => self.unlock_request(last, name),
+            None => Ok(false),
+        }
+    }
+
+    #[inline(never)]
+    fn unlock_request(&self, last: Last<'_, M>, name: &[u8]) -> Result<bool, Error> {
+        let Last { at, object_at, request, object } = last;
+        // Held, so that its object has its name for good: no latch is needed to read it.
+        if !self.session.has_name(object_at, object, name)? {
+            return Ok(false);
+        }
+        let latched = self.session.latch(get(&request.partition))?;
+        self.give_back(latched, at, request, false)?;
+        Ok(true)
+    }
+
+    #[inline(never)]
+    fn unlock_in_table(&self, name: &Name<'_>, spot: Spot, all: bool) -> Result<(), Error> {
+        let latched = self.session.latch(spot.partition)?;
+        match self.find_held(&latched, name, spot)? {
+            0 if all => Ok(()),
+            0 => Err(Error::NotHeld),
+            at => {
+                let request = self.session.request(at)?;
+                self.give_back(latched, at, request, all)
+            }
+        }
+    }
+
+    /// Counts a request down; the last time it leaves its queue.
+    #[inline(always)]
+    fn give_back(
+        &self,
+        latched: Latched<'_, M>,
+        at: u32,
+        request: &Request<M>,
+        all: bool,
+    ) -> Result<(), Error> {
+        let count = request.count();
+        if count > 1 && !all {
+            put(&request.count, count - 1);
+            return Ok(());
+        }
+        latched.release(at, request)?;
+        drop(latched);
+        self.discard(at, request)?;
+        self.session.wake_all()
+    }
+
+    /// The owner's request for a name.
+    #[inline]
+    pub(crate) fn find_held(
+        &self,
+        latched: &Latched<'_, M>,
+        name: &Name<'_>,
+        spot: Spot,
+    ) -> Result<u32, Error> {
+        if let Some(Last { at, object_at, request, object }) = self.last()
+            && get(&request.partition) == spot.partition
+            && latched.is_named(object_at, object, name)?
+        {
+            return Ok(at);
+        }
+        match latched.find(name)? {
+            0 => Ok(0),
+            object_at => self.find_own(latched, object_at, self.session.object(object_at)?),
+        }
+    }
+
+    /// Releases everything, in time proportional to what the owner holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Waiting`], [`Error::Region`].
+    pub fn release_all(&self) -> Result<(), Error> {
+        self.release_some(|_, _, _| true)
+    }
+
+    /// Releases all locks in modes that do not write, and ranges in [kinds](crate::RangeKind) that
+    /// do not.
+    ///
+    /// # Errors
+    ///
+    /// As for [`release_all`](Self::release_all).
+    pub fn release_reads(&self) -> Result<(), Error> {
+        self.release_some(|mode, _, kind| {
+            !kind.map_or_else(|| self.session.modes().is_write(mode), RangeKind::is_write)
+        })
+    }
+
+    /// Releases what `which` says of mode and mark, and kind if it is a range.
+    pub(crate) fn release_some(
+        &self,
+        which: impl Fn(Mode, u32, Option<RangeKind>) -> bool,
+    ) -> Result<(), Error> {
+        self.at_rest()?;
+        if let Some(page) = self.weak_page()? {
+            for at in self.entries_among(u32::MAX) {
+                let entry = Entry::of(get(&page.states[at]));
+                if which(entry.mode, get(&page.marks[at]), None) {
+                    let spot = Spot::of(get(&page.hashes[at]));
+                    let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+                    self.drop_entry(page, at, bias, true)?;
+                }
+            }
+        }
+        self.refresh_filter()?;
+        self.forget_last();
+        let (mut at, mut left) = (get(&self.cell.head), get(&self.cell.held));
+        while at != 0 {
+            if left == 0 {
+                return ring();
+            }
+            left -= 1;
+            let request = self.session.request(at)?;
+            let next = get(&request.own_next);
+            let (state, kind) =
+                (State::of(get(&request.state)), self.session.kind_of(self.cell, at)?);
+            if which(state.mode, get(&request.mark), kind) {
+                self.session.forget_range(self.cell, at)?;
+                let latched = self.session.latch(get(&request.partition))?;
+                latched.release(at, request)?;
+                drop(latched);
+                self.session.discard(self.cell, at, request)?;
+            }
+            at = next;
+        }
+        self.session.wake_all()
+    }
+
+    /// How many objects it holds, weak ones too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn held(&self) -> Result<usize, Error> {
+        let mut weak = 0;
+        if let Some(page) = self.weak_page()? {
+            for at in self.entries_among(u32::MAX) {
+                let hash = get(&page.hashes[at]);
+                let latched = self.session.latch(Spot::of(hash).partition)?;
+                self.settle(&latched, page, at)?;
+                let entry = Entry::of(get(&page.states[at]));
+                let bytes = names::read::<M>(&page.names[at], entry.length);
+                let name = Name { bytes: &bytes, hash };
+                // What was taken while the bias was closed may be in the table besides.
+                if entry.count != 0 && self.find_held(&latched, &name, Spot::of(hash))? == 0 {
+                    weak += 1;
+                }
+            }
+            self.session.wake_all()?;
+        }
+        Ok(get(&self.cell.held) as usize + weak)
+    }
+
+    /// The mode in which it holds an object, and how often it took it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Name`], [`Error::Region`].
+    pub fn holds(&self, name: &[u8]) -> Result<Option<(Mode, u32)>, Error> {
+        let name = self.session.named(name)?;
+        let latched = self.session.latch(Spot::of(name.hash).partition)?;
+        let mut found = None;
+        if let Some(page) = self.weak_page()?
+            && let Some(at) = self.entry_of(page, &name)
+        {
+            self.settle(&latched, page, at)?;
+            let entry = Entry::of(get(&page.states[at]));
+            if entry.count != 0 {
+                found = Some((entry.mode, entry.count));
+            }
+        }
+        let at = self.find_held(&latched, &name, Spot::of(name.hash))?;
+        if at != 0 {
+            let request = self.session.request(at)?;
+            let (state, count) = (State::of(get(&request.state)), request.count());
+            found = match found {
+                _ if !state.holds() => found,
+                None => Some((state.mode, count)),
+                Some((mode, n)) => {
+                    let made = self.session.modes().convert(state.mode, mode);
+                    Some((made, n.saturating_add(count)))
+                }
+            };
+        }
+        Ok(found)
+    }
+
+    /// Exchanges the mode of a held lock for a weaker one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`] if it is not held in a mode that covers `mode`; [`Error::Mode`],
+    /// [`Error::Waiting`], [`Error::Region`].
+    pub fn downgrade(&self, name: &[u8], mode: Mode) -> Result<(), Error> {
+        self.at_rest()?;
+        self.allowed(mode)?;
+        let name = self.session.named(name)?;
+        let spot = Spot::of(name.hash);
+        let latched = self.session.latch(spot.partition)?;
+        // In the table every change of mode is one that others can see.
+        latched.close(spot.bias)?;
+        if let Some(page) = self.weak_page()?
+            && let Some(at) = self.entry_of(page, &name)
+        {
+            self.settle(&latched, page, at)?;
+        }
+        let at = self.find_held(&latched, &name, spot)?;
+        if at == 0 {
+            return Err(Error::NotHeld);
+        }
+        let request = self.session.request(at)?;
+        let object = self.session.object(get(&request.object))?;
+        let old = State::of(get(&request.state));
+        if !self.session.modes().covers(old.mode, mode) {
+            return Err(Error::NotHeld);
+        }
+        latched.set(object, request, State::held(mode));
+        latched.advance(object)?;
+        drop(latched);
+        self.session.wake_all()
+    }
+
+    /// Asks for a stronger mode of what is held, without counting it once more. It goes before all
+    /// who hold nothing of the object.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`]; others as for [`lock_with`](Self::lock_with).
+    pub fn convert(&self, name: &[u8], mode: Mode, wait: Wait) -> Result<(), Error> {
+        if self.holds(name)?.is_none() {
+            return Err(Error::NotHeld);
+        }
+        self.ready()?;
+        self.allowed(mode)?;
+        let name = self.session.named(name)?;
+        let spot = Spot::of(name.hash);
+        // In the table one request says all that is held.
+        self.session.with_room(|| self.gather_in_table(&name, spot))?;
+        self.session.counters.request();
+        let deadline = if let Wait::Until(deadline) = wait { Some(deadline) } else { None };
+        if self.request_in_table(&name, spot, mode, wait)? == Step::Waiting {
+            self.finish(deadline)?;
+        }
+        self.unlock_in_table(&name, spot, false)
+    }
+
+    /// Makes what is held of an object one request in the table.
+    fn gather_in_table(&self, name: &Name<'_>, spot: Spot) -> Result<(), Error> {
+        let latched = self.session.latch(spot.partition)?;
+        latched.close(spot.bias)?;
+        if let Some(page) = self.weak_page()?
+            && let Some(at) = self.entry_of(page, name)
+        {
+            self.settle(&latched, page, at)?;
+        }
+        drop(latched);
+        self.session.wake_all()
+    }
+
+    /// Tries names in turn, and takes the first that is to be had at once: its place, or none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_lock`](Self::try_lock), but for [`Error::NotGranted`].
+    pub fn lock_any<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n [u8]>,
+        mode: Mode,
+    ) -> Result<Option<usize>, Error> {
+        for (at, name) in names.into_iter().enumerate() {
+            match self.try_lock(name, mode) {
+                Ok(()) => return Ok(Some(at)),
+                Err(Error::NotGranted) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<M: ConstMachine> Latched<'_, M> {
+    /// Takes a request out of its queue, and lets others have what it held.
+    #[inline]
+    pub(crate) fn release(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+        let object_at = get(&request.object);
+        let object = self.session.object(object_at)?;
+        let state = State::of(get(&request.state));
+        if state.status == status::HELD && get(&object.head) == at && get(&request.next) == 0 {
+            self.unlink_only(object, request, state);
+            return self.retire(object_at, object);
+        }
+        self.unlink(object, at, request, State { status: status::NEW, ..state })?;
+        self.advance(object)?;
+        if get(&object.head) == 0 {
+            self.retire(object_at, object)?;
+        }
+        Ok(())
+    }
+}

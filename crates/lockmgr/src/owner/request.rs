@@ -1,0 +1,164 @@
+//! Requests that go to the table: granted at once, or queued.
+
+use core::sync::atomic::Ordering::SeqCst;
+
+use latchwork_machine::ConstMachine;
+
+use crate::fastpath::cached::Last;
+use crate::memory::cells::{Small, Spot, get, put, status};
+use crate::memory::latch::Latched;
+use crate::memory::names::Name;
+use crate::mode::Mode;
+use crate::owner::handle::{Owner, OwnerId, Step, Wait};
+use crate::table::queues::State;
+use crate::{Error, Reason};
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    #[inline(never)]
+    pub(crate) fn request_once(
+        &self,
+        name: &Name<'_>,
+        spot: Spot,
+        mode: Mode,
+        wait: Wait,
+    ) -> Result<Step, Error> {
+        let latched = self.session.latch(spot.partition)?;
+        if self.session.modes().is_weak(mode) {
+            latched.missed(spot.bias)?;
+        } else {
+            latched.close_by(spot.bias, wait.deadline())?;
+        }
+        if self.entries.get() != 0
+            && let Some(page) = self.weak_page()?
+            && let Some(at) = self.entry_of(page, name)
+        {
+            self.settle(&latched, page, at)?;
+        }
+        let (object_at, object) = latched.find_or_make(name)?;
+        let mut younger = Vec::new();
+        let asked = self.ask(&latched, (object_at, object), spot, mode, wait, &mut younger);
+        if get(&object.head) == 0 {
+            latched.retire(object_at, object)?;
+        }
+        drop(latched);
+        let woken = self.session.wake_all();
+        let step = asked?;
+        let wound = |owner| self.session.doom(owner, Reason::Wounded);
+        match woken.and_then(|()| younger.into_iter().try_for_each(wound)) {
+            // It is not to wait if the caller is told that it failed.
+            Err(error) if step == Step::Waiting => self.give_up(error).map(|()| Step::Granted),
+            // What is granted is the caller's; the error is of others' requests.
+            _ => Ok(step),
+        }
+    }
+
+    /// The request itself, with the latch held.
+    #[inline]
+    fn ask(
+        &self,
+        latched: &Latched<'s, M>,
+        (object_at, object): (u32, &'s Small<M>),
+        spot: Spot,
+        mode: Mode,
+        wait: Wait,
+        younger: &mut Vec<u32>,
+    ) -> Result<Step, Error> {
+        let modes = self.session.modes();
+        let own = self.find_own(latched, object_at, object)?;
+        if own != 0 {
+            let request = self.session.request(own)?;
+            let old = State::of(get(&request.state));
+            if request.count() >= 0xffff {
+                return Err(Error::Count);
+            }
+            let made = modes.convert(old.mode, mode);
+            if !modes.is_weak(made) {
+                latched.close_by(spot.bias, wait.deadline())?;
+            }
+            if made == old.mode || latched.stopped(object, self.index, made)?.is_none() {
+                if made != old.mode {
+                    latched.set(object, request, State::held(made));
+                    // A child of ours may go before those whom this stops.
+                    if self.session.inner().has_families()? {
+                        latched.advance(object)?;
+                    }
+                }
+                put(&request.count, get(&request.count) + 1);
+                self.session.counters.granted();
+                return Ok(Step::Granted);
+            }
+            let wish = State { status: status::CONVERTING, mode: old.mode, want: made, why: 0 };
+            self.weigh_wait(latched, object_at, own, wish, wait, younger)?;
+            latched.begin_conversion(object, request, wish)?;
+            self.converting.set(true);
+            self.begin_wait(own, spot.partition, made);
+            return Ok(Step::Waiting);
+        }
+        let held = get(&self.cell.held);
+        if let Some(cap) = self.session.inner().options.owner_locks.filter(|cap| held >= *cap) {
+            return Err(Error::Cap("locks of an owner", cap));
+        }
+        let stopped = latched.stopped(object, self.index, mode)?;
+        let (behind, before) = latched.behind(object, self.index, mode)?;
+        let free = stopped.is_none() && behind.is_none();
+        if !free {
+            self.weigh_wait(latched, object_at, 0, State::waiting(mode), wait, younger)?;
+        }
+        let (at, request) = self.new_request(object_at, spot.partition, 1)?;
+        if free {
+            latched.link_front(object, at, request, mode)?;
+            self.remember_as(Last { at, object_at, request, object });
+            self.session.counters.granted();
+            return Ok(Step::Granted);
+        }
+        latched.link_before(object, at, before, State::waiting(mode))?;
+        self.converting.set(false);
+        self.begin_wait(at, spot.partition, mode);
+        Ok(Step::Waiting)
+    }
+
+    /// What the kind of wait says to whoever is in the way: an error, or the `younger` to wound.
+    #[cold]
+    fn weigh_wait(
+        &self,
+        latched: &Latched<'_, M>,
+        object_at: u32,
+        me: u32,
+        wish: State,
+        wait: Wait,
+        younger: &mut Vec<u32>,
+    ) -> Result<(), Error> {
+        let object = self.session.object(object_at)?;
+        match wait {
+            Wait::Never => return Err(Error::NotGranted),
+            Wait::Detect | Wait::Until(_) => {}
+            Wait::Die | Wait::Wound => {
+                for blocker in latched.blockers(object, me, self.index, wish)? {
+                    let Some(cell) = self.session.owner_cell(blocker.owner)? else { continue };
+                    let older = (get(&cell.age), blocker.owner) < (self.age()?, self.index);
+                    if matches!(wait, Wait::Wound) && !older {
+                        younger.push(blocker.owner);
+                    } else if matches!(wait, Wait::Die) && older {
+                        let generation = get(&cell.generation);
+                        return Err(Error::Died(OwnerId { index: blocker.owner, generation }));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_wait(&self, at: u32, partition: u32, want: Mode) {
+        self.note_wait(at, want);
+        put(&self.cell.since, self.session.now());
+        put(&self.cell.partition, partition);
+        put(&self.cell.ticket, get(&self.cell.ticket).wrapping_add(1));
+        put(&self.cell.forward, 0);
+        put(&self.cell.waiting, at);
+        // SeqCst: this store comes before the load of `doom` in `await_decision`, as in
+        // `Session::doom` the store of `doom` before the load of `waiting`: one sees the other.
+        M::fence(SeqCst);
+        self.pending.set(at);
+        self.session.counters.waited();
+    }
+}

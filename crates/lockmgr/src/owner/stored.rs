@@ -1,0 +1,190 @@
+//! An owner that holds its manager by count: for a field of a struct, a handle of another language,
+//! or a task that moves between threads.
+//!
+//! [`Owner`] borrows its session, which costs nothing and ties it to one thread and one scope. A
+//! [`StoredOwner`] has a session of its own, on the heap, and keeps the manager and the region as
+//! long as it lives. It may be sent to another thread, with all that it holds; it is used by one
+//! thread at a time. What it does costs what it costs an [`Owner`]; to make one costs a session: a
+//! thread slot of the region and 20 KiB. So a server makes one for each connection, and
+//! [renews](StoredOwner::renew) it for each transaction.
+//!
+//! ```
+//! use latchwork_lockmgr::{Manager, OwnerOptions, StoredOwner, granular::{self, IX, X}};
+//!
+//! struct Transaction {
+//!     owner: StoredOwner,
+//! }
+//!
+//! let manager = Manager::private(granular::modes())?;
+//! let mut transaction = Transaction { owner: manager.stored_owner(&OwnerOptions::default())? };
+//! drop(manager);
+//! transaction.owner.get().lock(b"accounts", IX)?;
+//! let mut transaction = std::thread::spawn(move || transaction).join().unwrap();
+//! transaction.owner.get().lock(b"accounts/7", X)?;
+//! transaction.owner.renew(&OwnerOptions::default())?;
+//! assert_eq!(transaction.owner.get().held()?, 0);
+//! # Ok::<(), latchwork_lockmgr::Error>(())
+//! ```
+
+use core::fmt;
+use core::future::Future;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context, Poll};
+
+use latchwork_machine::{ConstMachine, Native};
+
+use crate::mode::Mode;
+use crate::owner::handle::{Owner, OwnerOptions, Wait};
+use crate::range::kinds::{KeyRange, RangeKind};
+use crate::session::Session;
+use crate::wakeup::futures::LockFuture;
+use crate::wakeup::range_futures::RangeFuture;
+use crate::{Error, Manager};
+
+/// An owner with a session of its own. Dropping it releases all its locks and gives the thread slot
+/// back. If its process dies it ends as every owner does.
+pub struct StoredOwner<M: ConstMachine = Native> {
+    /// It borrows `*session`, and is dropped before that.
+    owner: ManuallyDrop<Owner<'static, M>>,
+    /// Of a `Box`.
+    session: NonNull<Session<M>>,
+}
+
+// SAFETY: the session is this handle's alone, for nobody else has a reference to it, and it may be
+// sent (see `is_sent`). The owner refers to that session and to its region, which the session keeps
+// mapped; its other fields are cells of numbers and pointers to there. The handle is not `Sync`.
+unsafe impl<M: ConstMachine> Send for StoredOwner<M> {}
+
+/// Fails to compile if a session cannot be sent.
+#[allow(dead_code, reason = "it is checked, not called")]
+fn is_sent<M: ConstMachine>(session: Session<M>) -> impl Send {
+    session
+}
+
+impl<M: ConstMachine> Manager<M> {
+    /// Makes an owner that holds this manager by count, with a session of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`session`](Self::session) and [`Session::owner_with`].
+    pub fn stored_owner(&self, options: &OwnerOptions<'_>) -> Result<StoredOwner<M>, Error> {
+        let session = NonNull::from(Box::leak(Box::new(self.session()?)));
+        // SAFETY: it was leaked above, so it lives until `StoredOwner` or the line below frees it;
+        // it is not moved, for it is on the heap.
+        let borrowed: &'static Session<M> = unsafe { session.as_ref() };
+        match borrowed.owner_with(options) {
+            Ok(owner) => Ok(StoredOwner { owner: ManuallyDrop::new(owner), session }),
+            Err(error) => {
+                // SAFETY: it came from a box above, and no owner borrows it.
+                drop(unsafe { Box::from_raw(session.as_ptr()) });
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<M: ConstMachine> StoredOwner<M> {
+    /// The owner, with all that it can do.
+    pub fn get(&self) -> &Owner<'_, M> {
+        &self.owner
+    }
+
+    /// Its session.
+    pub fn session(&self) -> &Session<M> {
+        self.owner.session
+    }
+
+    /// Releases all its locks, and makes it a new owner: with another id, and these options.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Session::owner_with`]; then it is the owner that it was, with its locks.
+    pub fn renew(&mut self, options: &OwnerOptions<'_>) -> Result<(), Error> {
+        let next = self.owner.session.owner_with(options)?;
+        drop(core::mem::replace(&mut *self.owner, next));
+        Ok(())
+    }
+
+    /// As [`Owner::lock_async_with`]; the future may be sent to another thread, for nobody else can
+    /// use the owner meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As for `lock_async_with`.
+    pub fn lock_async<'h>(
+        &'h mut self,
+        name: &'h [u8],
+        mode: Mode,
+        wait: Wait,
+    ) -> StoredFuture<'h, LockFuture<'h, 'h, 'h, M>> {
+        let owner: &'h Owner<'h, M> = &self.owner;
+        StoredFuture { future: owner.lock_async_with(name, mode, wait), alone: PhantomData }
+    }
+
+    /// As [`Owner::lock_range_async`]; the future may be sent to another thread.
+    ///
+    /// # Errors
+    ///
+    /// As for `lock_range_async`.
+    pub fn lock_range_async<'h>(
+        &'h mut self,
+        keyspace: &'h [u8],
+        range: KeyRange<'h>,
+        kind: RangeKind,
+        wait: Wait,
+    ) -> StoredFuture<'h, RangeFuture<'h, 'h, 'h, M>> {
+        let owner: &'h Owner<'h, M> = &self.owner;
+        let future = owner.lock_range_async(keyspace, range, kind, wait);
+        StoredFuture { future, alone: PhantomData }
+    }
+}
+
+impl<M: ConstMachine> Drop for StoredOwner<M> {
+    fn drop(&mut self) {
+        // SAFETY: it is dropped here and nowhere else, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.owner) };
+        // SAFETY: it came from a box, in `stored_owner`; its only borrower was dropped above.
+        drop(unsafe { Box::from_raw(self.session.as_ptr()) });
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for StoredOwner<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoredOwner({})", self.owner.id())
+    }
+}
+
+/// A lock that a [`StoredOwner`] is taking: [`LockFuture`] or [`RangeFuture`], and it may be sent.
+#[must_use = "a future does nothing until it is polled"]
+pub struct StoredFuture<'h, F> {
+    future: F,
+    /// It borrows the owner as a whole.
+    alone: PhantomData<&'h mut ()>,
+}
+
+// SAFETY: what the future refers to is the owner and session of one `StoredOwner`, which is
+// borrowed as a whole until the future ends, and may be sent itself; the names that it reads are
+// shared slices.
+unsafe impl<M: ConstMachine> Send for StoredFuture<'_, LockFuture<'_, '_, '_, M>> {}
+// SAFETY: as above.
+unsafe impl<M: ConstMachine> Send for StoredFuture<'_, RangeFuture<'_, '_, '_, M>> {}
+
+impl<F: Future + Unpin> Future for StoredFuture<'_, F> {
+    type Output = F::Output;
+
+    /// # Panics
+    ///
+    /// If it is polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.future).poll(cx)
+    }
+}
+
+impl<F> fmt::Debug for StoredFuture<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredFuture")
+    }
+}

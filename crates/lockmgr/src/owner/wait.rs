@@ -1,0 +1,286 @@
+//! Waiting: how a request that was not granted at once ends.
+//!
+//! A waiter looks for a moment, then sleeps on its request's own word. Who grants or refuses it
+//! does all book-keeping first and writes that word last, so a waiter that gives up either finds
+//! its request undecided, under the latch, and withdraws it, or finds it decided and accepts that.
+//!
+//! No sleep is longer than 50 ms: a granter may be killed before it wakes us, and the dead whose
+//! locks we wait for release them only if somebody looks.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::time::Duration;
+
+use latchwork_machine::{ConstMachine, Deadline, Spin, Word};
+
+use crate::memory::cells::{LIVE, OwnerCell, get, put, status};
+use crate::observe::watch::Outcome;
+use crate::owner::handle::{Owner, OwnerId, reason, reason_number};
+use crate::session::Session;
+use crate::table::queues::State;
+use crate::{Error, Reason};
+
+/// The longest sleep.
+pub(crate) const NAP_MAX: Duration = Duration::from_millis(50);
+/// How many naps between two searches for a deadlock, but for the first two.
+pub(crate) const DETECT_EVERY: u32 = 20;
+/// From this on a waiter looks for the dead, too.
+pub(crate) const NAP_DEATHS: Duration = Duration::from_millis(3);
+/// How often a process looks for them at most, in nanoseconds.
+const SWEEP_EVERY: u64 = 10_000_000;
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// Waits until the request is decided, or until a deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`], [`Error::Deadlock`], [`Error::Doomed`], [`Error::Region`]. The request
+    /// is withdrawn then; what was held before is held still.
+    pub fn finish(&self, deadline: Option<Deadline>) -> Result<(), Error> {
+        if self.pending.get() == 0 {
+            return Ok(self.session.region().check()?);
+        }
+        self.until_decided(deadline).unwrap_or_else(|error| self.give_up(error))
+    }
+
+    /// Withdraws a request that cannot be looked after any more, and says why; a success if it was
+    /// granted meanwhile.
+    pub(crate) fn give_up(&self, error: Error) -> Result<(), Error> {
+        if self.pending.get() == 0 {
+            // The request has ended already, and the error says how.
+            return Err(error);
+        }
+        match self.withdraw(Outcome::Withdrawn) {
+            Ok(false) => Ok(()),
+            // A request that was refused meanwhile is gone, too.
+            Ok(true) | Err(_) => Err(error),
+        }
+    }
+
+    /// Waits; an error of its own if the wait cannot go on.
+    fn until_decided(&self, deadline: Option<Deadline>) -> Result<Result<(), Error>, Error> {
+        let mut spin = Spin::<M>::new(M::SPIN_NS);
+        loop {
+            if let Some(end) = self.poll()? {
+                return Ok(end);
+            }
+            if !spin.again() {
+                break;
+            }
+        }
+        let word = &self.session.request(self.pending.get())?.state;
+        let mut nap = self.session.inner().options.detect_after;
+        let (mut naps, mut again) = (0u32, false);
+        let mut since = get(&self.cell.since);
+        loop {
+            // Acquire: as in `poll`.
+            let seen = word.load(Acquire);
+            if State::of(seen).waits() {
+                M::wait(word, seen, Some(self.session.nap_until(nap, deadline)));
+            }
+            if let Some(end) = self.poll()? {
+                return Ok(end);
+            }
+            if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+                let gone = self.withdraw(Outcome::TimedOut)?;
+                return Ok(if gone { Err(Error::TimedOut) } else { Ok(()) });
+            }
+            if nap >= NAP_DEATHS {
+                self.session.sweep_sometimes()?;
+            }
+            if (again || naps < 2 || naps.is_multiple_of(DETECT_EVERY)) && self.may_be_awaited()? {
+                let looked = self.session.now();
+                again = self.session.detect_from(self.index, since, deadline)?;
+                since = if again { since } else { looked };
+            }
+            naps += 1;
+            nap = (nap * 2).min(NAP_MAX);
+        }
+    }
+
+    /// Looks whether the request is decided: the outcome, or nothing if it waits still. Nothing to
+    /// wait for is a success.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] if it cannot look. The outcome has errors of its own.
+    pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
+        self.session.region().check()?;
+        let at = self.pending.get();
+        if at == 0 {
+            return Ok(Some(Ok(())));
+        }
+        self.wait_seen();
+        let request = self.session.request(at)?;
+        // Acquire: synchronizes with the Release in `set`: what the last holder did is seen.
+        let state = State::of(request.state.load(Acquire));
+        if state.waits() {
+            let why = get(&self.cell.doom);
+            if why == 0 {
+                return Ok(None);
+            }
+            // Granted in this very moment it is held, and the next request fails.
+            let gone = self.withdraw(Outcome::Refused(why_not(why)))?;
+            return Ok(Some(if gone { Err(reason(why)) } else { Ok(()) }));
+        }
+        self.pending.set(0);
+        if state.status == status::HELD && state.why == 0 {
+            if self.converting.get() {
+                put(&request.count, get(&request.count).wrapping_add(1));
+            }
+            self.session.counters.granted();
+            self.wait_ended(Outcome::Granted);
+            return Ok(Some(Ok(())));
+        }
+        // A report that cannot be read is the end, too: the request goes in any case.
+        let end = self.verdict(state.why).unwrap_or_else(|error| error);
+        if state.status == status::HELD {
+            let latched = self.session.latch(get(&request.partition))?;
+            let object = self.session.object(get(&request.object))?;
+            latched.set(object, request, State::held(state.mode));
+        } else {
+            // Who refused it said so first and then took it out of the queue: once the latch was
+            // ours, that is done.
+            drop(self.session.latch(get(&request.partition))?);
+            self.discard(at, request)?;
+        }
+        self.wait_ended(Outcome::Refused(why_not(state.why)));
+        Ok(Some(Err(end)))
+    }
+
+    /// Withdraws the request. False if it was granted meanwhile, or if there is none: then the lock
+    /// is held, once more than before the request.
+    ///
+    /// # Errors
+    ///
+    /// What the request ended with, if it was refused meanwhile; [`Error::Region`].
+    pub fn cancel(&self) -> Result<bool, Error> {
+        self.withdraw(Outcome::Withdrawn)
+    }
+
+    fn withdraw(&self, outcome: Outcome) -> Result<bool, Error> {
+        self.session.region().check()?;
+        let at = self.pending.get();
+        if at == 0 {
+            return Ok(false);
+        }
+        let request = self.session.request(at)?;
+        self.session.point("about to withdraw");
+        let latched = self.session.latch(get(&request.partition))?;
+        let state = State::of(get(&request.state));
+        if !state.waits() {
+            drop(latched);
+            return self.poll()?.unwrap_or(Ok(())).map(|()| false);
+        }
+        put(&self.cell.waiting, 0);
+        if state.status == status::CONVERTING {
+            let object = self.session.object(get(&request.object))?;
+            latched.set(object, request, State::held(state.mode));
+            latched.advance(object)?;
+            drop(latched);
+        } else {
+            latched.release(at, request)?;
+            drop(latched);
+            self.discard(at, request)?;
+        }
+        self.pending.set(0);
+        self.session.wake_all()?;
+        self.wait_ended(outcome);
+        Ok(true)
+    }
+}
+
+/// Why a request was refused.
+fn why_not(why: u32) -> Reason {
+    if let Error::Doomed(reason) = reason(why) { reason } else { Reason::Killed }
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Tells an owner to fail: its wait, if it waits, and all its requests from now on. It keeps
+    /// what it holds until it releases it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`], [`Error::Region`].
+    pub fn kill(&self, owner: OwnerId) -> Result<(), Error> {
+        let cell = self.owner_cell(owner.index)?.ok_or(Error::NoOwner(owner))?;
+        if get(&cell.state) != LIVE || get(&cell.generation) != owner.generation {
+            return Err(Error::NoOwner(owner));
+        }
+        self.doom(owner.index, Reason::Killed)
+    }
+
+    /// When a nap ends: no later than a deadline, by whatever clock that is read.
+    ///
+    /// A deadline of the wall's clock may be set further away while somebody sleeps towards it. So
+    /// it ends a nap if it is nearer now, and is no reason for a longer one.
+    pub(crate) fn nap_until(&self, nap: Duration, deadline: Option<Deadline>) -> Deadline {
+        let until = self.after(nap);
+        match deadline {
+            Some(deadline) if deadline.clock == until.clock => {
+                Deadline { at: until.at.min(deadline.at), ..until }
+            }
+            Some(deadline) => {
+                let left = deadline.at.saturating_sub(M::now(deadline.clock));
+                self.after(nap.min(Duration::from_nanos(left)))
+            }
+            None => until,
+        }
+    }
+
+    /// Forgets that an owner was told to fail, and why.
+    pub(crate) fn pardon(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+        put(&cell.doom, 0);
+        self.drop_verdict(cell)
+    }
+
+    pub(crate) fn doom(&self, index: u32, why: Reason) -> Result<(), Error> {
+        let Some(cell) = self.owner_cell(index)? else { return Ok(()) };
+        put(&cell.doom, reason_number(why));
+        // SeqCst: see `begin_wait`.
+        M::fence(SeqCst);
+        let (at, partition, _) = cell.wait();
+        if at != 0 {
+            self.refuse_waiting(index, at, partition, None, why)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses an owner's request if it still waits for it; with a ticket, if it is that wait.
+    pub(crate) fn refuse_waiting(
+        &self,
+        index: u32,
+        at: u32,
+        partition: u32,
+        ticket: Option<u32>,
+        why: Reason,
+    ) -> Result<bool, Error> {
+        let Some(cell) = self.owner_cell(index)? else { return Ok(false) };
+        let latched = self.latch(partition % crate::memory::cells::PARTITIONS)?;
+        // Under the latch a wait in this partition neither begins nor ends.
+        let now = cell.wait();
+        let same = now.0 == at && now.1 == partition && ticket.is_none_or(|ticket| now.2 == ticket);
+        if same {
+            let request = self.request(at)?;
+            latched.refuse(at, request, reason_number(why))?;
+        }
+        drop(latched);
+        self.wake_all()?;
+        Ok(same)
+    }
+
+    /// Sweeps, unless this process has done so a moment ago.
+    pub(crate) fn sweep_sometimes(&self) -> Result<(), Error> {
+        let (now, last) = (self.now(), &self.inner().swept);
+        let seen = get(last);
+        if now.wrapping_sub(seen) >= SWEEP_EVERY
+            && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
+        {
+            match self.sweep() {
+                // Another process is to sweep, that knows all layers.
+                Err(Error::Region(latchwork_region::Error::NoRepair(_))) => {}
+                end => drop(end?),
+            }
+        }
+        Ok(())
+    }
+}

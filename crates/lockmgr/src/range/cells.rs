@@ -1,0 +1,401 @@
+//! Locks on ranges: what lies in the region.
+//!
+//! | cell | bytes | whose |
+//! |---|---|---|
+//! | chains of keyspaces | 65,472 | one chain for each partition, guarded by its latch |
+//! | keyspace | 256 | a name, its claims, and the root of their tree |
+//! | claim | 128 and more | an owner's range, held or wished for |
+//!
+//! A keyspace and all its claims are guarded by the latch of the partition that its name falls to.
+//! A claim's owner and its own ticket (`range/claims.rs`) lead to it; it goes before the ticket
+//! goes.
+
+use core::cmp::Ordering;
+
+use latchwork_machine::{ConstMachine, Machine};
+use latchwork_region::{Cell, Offset, Plain, Region};
+
+use crate::Error;
+use crate::memory::cells::{PARTITIONS, get, put};
+use crate::range::kinds::{RangeKind, Span};
+use crate::session::Session;
+
+/// The longest name of a keyspace, in bytes.
+pub const KEYSPACE_MAX: usize = 200;
+
+/// The length of a key beyond all others.
+const SUPREMUM: u32 = 0xffff;
+
+/// By partition, its keyspaces.
+#[repr(C)]
+pub(crate) struct Keyspaces<M: Machine> {
+    pub(crate) heads: [M::AtomicU32; PARTITIONS as usize],
+}
+
+/// A keyspace.
+#[repr(C)]
+pub(crate) struct Keyspace<M: Machine> {
+    /// The next in its chain.
+    pub(crate) next: M::AtomicU32,
+    /// Its claims, in no order.
+    pub(crate) head: M::AtomicU32,
+    /// The root of their tree.
+    pub(crate) root: M::AtomicU32,
+    /// Not zero while the claims' links are changed: all but `next` is to be made anew.
+    pub(crate) dirty: M::AtomicU32,
+    pub(crate) partition: M::AtomicU32,
+    /// Of the name.
+    pub(crate) length: M::AtomicU32,
+    /// Its claims, held and wished for; see `range/change.rs`.
+    pub(crate) claims: M::AtomicU32,
+    pad: M::AtomicU32,
+    /// Counts its claims, ever.
+    pub(crate) turns: M::AtomicU64,
+    pub(crate) name: [M::AtomicU64; KEYSPACE_MAX / 8],
+}
+
+/// An owner's range, with `W` words for the two keys.
+#[repr(C)]
+pub(crate) struct Claim<M: Machine, const W: usize> {
+    /// The next of the keyspace.
+    pub(crate) next: M::AtomicU32,
+    pub(crate) prev: M::AtomicU32,
+    /// The tree: ordered by where ranges begin, and a heap by `rank`.
+    pub(crate) left: M::AtomicU32,
+    pub(crate) right: M::AtomicU32,
+    /// Of this claim and those below it: one that ends last, and all kinds.
+    pub(crate) top: M::AtomicU32,
+    pub(crate) within: M::AtomicU32,
+    pub(crate) space: M::AtomicU32,
+    pub(crate) owner: M::AtomicU32,
+    /// The kind, and above it the state; see `claim`.
+    pub(crate) what: M::AtomicU32,
+    /// How often its owner took it.
+    pub(crate) count: M::AtomicU32,
+    /// Of the key it begins with, and above it of the key it ends before.
+    pub(crate) lengths: M::AtomicU32,
+    /// The size of its cell.
+    pub(crate) tier: M::AtomicU32,
+    /// Its place among the wishes.
+    pub(crate) turn: M::AtomicU64,
+    /// Both keys, each from a new word on; the first byte of a word is its highest.
+    pub(crate) keys: [M::AtomicU64; W],
+}
+
+/// A claim on short keys: what all begin with.
+pub(crate) type Short<M> = Claim<M, 8>;
+
+/// States of a claim.
+pub(crate) mod claim {
+    /// In no index.
+    pub(crate) const GONE: u32 = 0;
+    pub(crate) const HELD: u32 = 1;
+    pub(crate) const WISH: u32 = 2;
+}
+
+// SAFETY: it is made of words of a machine, and nothing else.
+unsafe impl<M: ConstMachine> Plain for Keyspaces<M> {}
+// SAFETY: as above.
+unsafe impl<M: ConstMachine> Plain for Keyspace<M> {}
+// SAFETY: as above.
+unsafe impl<M: ConstMachine, const W: usize> Plain for Claim<M, W> {}
+
+const _: () = {
+    use latchwork_machine::Native;
+    assert!(size_of::<Keyspaces<Native>>() == 65_408);
+    assert!(size_of::<Keyspace<Native>>() <= 248);
+    assert!(size_of::<Short<Native>>() == 120);
+    assert!(size_of::<Claim<Native, 504>>() == 4088);
+};
+
+/// A key in the region.
+pub(crate) struct Key<'a, M: Machine> {
+    words: &'a [M::AtomicU64],
+    length: u32,
+}
+
+impl<M: Machine> Clone for Key<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Key<'_, M> {}
+
+impl<M: Machine> Key<'_, M> {
+    /// The order of their bytes: that of their words, which are padded with zeros, and then that
+    /// of their lengths.
+    pub(crate) fn order(self, other: Self) -> Ordering {
+        if self.length == SUPREMUM || other.length == SUPREMUM {
+            return self.length.cmp(&other.length);
+        }
+        let words = self.words.iter().zip(other.words);
+        let differ = words.map(|(a, b)| get(a).cmp(&get(b))).find(|order| order.is_ne());
+        differ.unwrap_or(self.length.cmp(&other.length))
+    }
+
+    fn bytes(self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.words.iter().flat_map(|w| get(w).to_be_bytes()).collect();
+        bytes.truncate(self.length as usize);
+        bytes
+    }
+}
+
+fn words(length: u32) -> usize {
+    if length == SUPREMUM { 0 } else { (length as usize).div_ceil(8) }
+}
+
+/// The size of a claim's cell, by the words of both keys.
+fn tier_of(words: usize) -> usize {
+    [8, 24, 56, 120, 248].iter().position(|room| words <= *room).unwrap_or(5)
+}
+
+/// Whether a claim is in a cell of the size that its keys need.
+pub(crate) fn is_of_size<M: ConstMachine>(claim: &Short<M>) -> bool {
+    let lengths = get(&claim.lengths);
+    tier_of(words(lengths & 0xffff) + words(lengths >> 16)) == get(&claim.tier) as usize
+}
+
+fn write_key<M: Machine>(to: &[M::AtomicU64], key: &[u8]) {
+    for (word, chunk) in to.iter().zip(key.chunks(8)) {
+        let mut bytes = [0; 8];
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        put(word, u64::from_be_bytes(bytes));
+    }
+}
+
+/// Reads, resolves or frees a claim by the size of its cell.
+macro_rules! by_tier {
+    ($tier:expr, $do:ident) => {
+        match $tier {
+            0 => $do!(8),
+            1 => $do!(24),
+            2 => $do!(56),
+            3 => $do!(120),
+            4 => $do!(248),
+            _ => $do!(504),
+        }
+    };
+}
+
+/// The claim at an offset.
+pub(crate) fn resolve<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<&Short<M>, Error> {
+    Ok(region.resolve(Offset::from_raw(at))?)
+}
+
+/// Where a claim begins and ends.
+pub(crate) type Keys<'a, M> = (Key<'a, M>, Key<'a, M>);
+
+/// A range's keys, in this process's own memory.
+pub(crate) struct OwnKeys<M: Machine> {
+    words: Vec<M::AtomicU64>,
+    lengths: (u32, u32),
+}
+
+impl<M: ConstMachine> OwnKeys<M> {
+    pub(crate) fn of(span: &Span) -> Self {
+        let to = span.to.as_deref();
+        let lengths = (span.from.len() as u32, to.map_or(SUPREMUM, |to| to.len() as u32));
+        let first = words(lengths.0);
+        let all: Vec<_> = (0..first + words(lengths.1)).map(|_| M::U64).collect();
+        write_key::<M>(&all, &span.from);
+        write_key::<M>(&all[first..], to.unwrap_or_default());
+        Self { words: all, lengths }
+    }
+
+    pub(crate) fn keys(&self) -> Keys<'_, M> {
+        let (from, to) = self.words.split_at(words(self.lengths.0));
+        (Key { words: from, length: self.lengths.0 }, Key { words: to, length: self.lengths.1 })
+    }
+}
+
+/// The keys of a claim.
+pub(crate) fn keys_of<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Keys<'_, M>, Error> {
+    let short = resolve(region, at)?;
+    let lengths = get(&short.lengths);
+    let (from, to) = (lengths & 0xffff, lengths >> 16);
+    macro_rules! keys {
+        ($n:literal) => {
+            &region.resolve(Offset::<Claim<M, $n>>::from_raw(at))?.keys[..]
+        };
+    }
+    let all = by_tier!(get(&short.tier), keys);
+    let (first, both) = (words(from), words(from) + words(to));
+    // More words than its cell has: a peer's doing, or it became another while it was read.
+    let (Some(a), Some(b)) = (all.get(..first), all.get(first..both)) else {
+        return Err(Error::Foreign);
+    };
+    Ok((Key { words: a, length: from }, Key { words: b, length: to }))
+}
+
+/// Bytes of a ticket's name.
+pub(crate) const TICKET: usize = 24;
+
+/// The name of a claim's ticket: 16 bytes of the region's own, which nobody else begins a name
+/// with but by intent, and the claim.
+pub(crate) fn ticket<M: ConstMachine>(
+    region: &Region<M>,
+    at: u32,
+    generation: u32,
+) -> [u8; TICKET] {
+    let mut name = [0; TICKET];
+    name[..16].copy_from_slice(&magic(region));
+    name[16..20].copy_from_slice(&at.to_be_bytes());
+    name[20..].copy_from_slice(&generation.to_be_bytes());
+    name
+}
+
+fn magic<M: ConstMachine>(region: &Region<M>) -> [u8; 16] {
+    const MIX: u128 = 0x6c1d_29f7_83a4_5be0_d192_4f7c_08b6_e335;
+    region.creation().wrapping_mul(MIX | 1).rotate_left(59).to_be_bytes()
+}
+
+/// The claim whose ticket has this name, with its generation.
+pub(crate) fn of_ticket<M: ConstMachine>(region: &Region<M>, name: &[u8]) -> Option<(u32, u32)> {
+    let (magic_part, rest) = name.split_first_chunk::<16>()?;
+    if name.len() != TICKET || *magic_part != magic(region) {
+        return None;
+    }
+    let at = u32::from_be_bytes(*rest.first_chunk()?);
+    Some((at, u32::from_be_bytes(*rest.last_chunk()?)))
+}
+
+/// Whether a claim is still the one that was meant.
+pub(crate) fn is_that<M: ConstMachine>(
+    region: &Region<M>,
+    (at, generation): (u32, u32),
+) -> Result<bool, Error> {
+    Ok(region.lent(Offset::<Short<M>>::from_raw(at))? == Some(generation))
+}
+
+/// What people are told of an object: its name, or if that is a ticket's, the range behind it.
+///
+/// ```text
+/// orders gap [b, d) #5f01.3        orders insert c #5f03.1 (wished)
+/// ```
+pub(crate) fn told<M: ConstMachine>(region: &Region<M>, name: Vec<u8>) -> Vec<u8> {
+    let Some(id) = of_ticket(region, &name) else { return name };
+    let text = describe(region, id.0);
+    let tail = format!(" #{:x}.{:x}", id.0, id.1);
+    match text {
+        // What was read counts if the claim is still the same.
+        Ok((mut text, wished)) if is_that(region, id) == Ok(true) => {
+            text.extend(tail.bytes());
+            text.extend_from_slice(if wished { b" (wished)" } else { b"" });
+            text
+        }
+        _ => format!("range{tail} (gone)").into_bytes(),
+    }
+}
+
+fn describe<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<(Vec<u8>, bool), Error> {
+    let claim = resolve(region, at)?;
+    let what = get(&claim.what);
+    let mut text = space_name(region, get(&claim.space))?;
+    text.extend(format!(" {} ", RangeKind::of(what & 255)?.name()).bytes());
+    let (from, to) = keys_of(region, at)?;
+    let (from, to, open) = (from.bytes(), to.bytes(), to.length == SUPREMUM);
+    if !open && to.len() == from.len() + 1 && to.last() == Some(&0) && to.starts_with(&from) {
+        text.extend(from);
+    } else {
+        text.push(b'[');
+        text.extend(from);
+        text.extend(b", ");
+        text.extend(to);
+        text.extend_from_slice(if open { b"..)" } else { b")" });
+    }
+    Ok((text, what >> 8 == claim::WISH))
+}
+
+/// The name of a keyspace.
+pub(crate) fn space_name<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Vec<u8>, Error> {
+    let space: &Keyspace<M> = region.resolve(Offset::from_raw(at))?;
+    Ok(crate::memory::names::read::<M>(
+        &space.name,
+        (get(&space.length) as usize).min(KEYSPACE_MAX),
+    ))
+}
+
+/// A new claim, of any size, in no index yet.
+pub(crate) struct NewClaim<'s, M: ConstMachine> {
+    pub(crate) at: u32,
+    pub(crate) generation: u32,
+    cell: Sized<'s, M>,
+}
+
+macro_rules! sizes {
+    ($($name:ident: $n:literal),*) => {
+        enum Sized<'s, M: ConstMachine> {
+            $($name(Cell<'s, Claim<M, $n>, M>),)*
+        }
+
+        impl<M: ConstMachine> NewClaim<'_, M> {
+            /// The index leads to it from now on.
+            pub(crate) fn publish(self) {
+                match self.cell {
+                    $(Sized::$name(cell) => { cell.publish(); })*
+                }
+            }
+        }
+    };
+}
+
+sizes!(A: 8, B: 24, C: 56, D: 120, E: 248, F: 504);
+
+impl<M: ConstMachine> Session<M> {
+    pub(crate) fn claim(&self, at: u32) -> Result<&Short<M>, Error> {
+        resolve(self.region(), at)
+    }
+
+    pub(crate) fn keyspace(&self, at: u32) -> Result<&Keyspace<M>, Error> {
+        Ok(self.region().resolve(Offset::from_raw(at))?)
+    }
+
+    /// Writes a claim, in hand.
+    pub(crate) fn new_claim(
+        &self,
+        owner: u32,
+        span: &Span,
+        kind: RangeKind,
+    ) -> Result<NewClaim<'_, M>, Error> {
+        let to = span.to.as_deref();
+        let lengths = (span.from.len() as u32, to.map_or(SUPREMUM, |to| to.len() as u32));
+        let (first, both) = (words(lengths.0), words(lengths.0) + words(lengths.1));
+        let tier = tier_of(both);
+        macro_rules! new {
+            ($name:ident, $n:literal) => {{
+                let cell = self.thread.alloc_dirty::<Claim<M, $n>>()?;
+                put(&cell.what, kind as u32 | claim::GONE << 8);
+                put(&cell.owner, owner);
+                put(&cell.space, 0);
+                put(&cell.count, 1);
+                put(&cell.lengths, lengths.0 | lengths.1 << 16);
+                put(&cell.tier, tier as u32);
+                put(&cell.turn, u64::MAX);
+                write_key::<M>(&cell.keys, &span.from);
+                write_key::<M>(&cell.keys[first..], to.unwrap_or_default());
+                let (at, generation) = (cell.offset().raw(), cell.generation());
+                NewClaim { at, generation, cell: Sized::$name(cell) }
+            }};
+        }
+        Ok(match tier {
+            0 => new!(A, 8),
+            1 => new!(B, 24),
+            2 => new!(C, 56),
+            3 => new!(D, 120),
+            4 => new!(E, 248),
+            _ => new!(F, 504),
+        })
+    }
+
+    /// Frees the cell of a claim that nothing leads to.
+    pub(crate) fn free_claim(&self, at: u32, tier: u32) -> Result<(), Error> {
+        macro_rules! free {
+            ($n:literal) => {
+                self.thread.free(Offset::<Claim<M, $n>>::from_raw(at))?
+            };
+        }
+        by_tier!(tier, free);
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! What an owner does with the ranges that it holds: weaker kinds, other owners, parts and wholes;
+//! and what a writer asks before it looks.
+//!
+//! All of it is made of locks and unlocks of the owner's own claims, in an order that leaves no
+//! window: the new claim is held before the old one goes. What an owner holds stops no claim of its
+//! own, and a waiting request that what it holds stops is passed by (rule 2 of `range/claims.rs`),
+//! so the new claim is had at once wherever the old one said at least as much.
+//!
+//! A claim is on keys, not on pages or records: when a page splits, or a key goes, it covers what
+//! it covered. To part a claim and to join two is for an owner that wants to give a part of it
+//! back.
+
+use core::sync::atomic::Ordering::Acquire;
+use core::time::Duration;
+
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::Error;
+use crate::memory::cells::{Spot, get, put};
+use crate::owner::handle::{Owner, Wait};
+use crate::range::cells::ticket;
+use crate::range::kinds::{KeyRange, RangeKind};
+use crate::session::Session;
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// Takes a lock on a range if that is possible at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotGranted`]; others as for [`lock_range`](Self::lock_range).
+    pub fn try_lock_range(
+        &self,
+        keyspace: &[u8],
+        range: KeyRange<'_>,
+        kind: RangeKind,
+    ) -> Result<(), Error> {
+        self.lock_range(keyspace, range, kind, Wait::Never)
+    }
+
+    /// Takes a lock on a range, or gives up after a while.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`]; others as for [`lock_range`](Self::lock_range).
+    pub fn lock_range_timeout(
+        &self,
+        keyspace: &[u8],
+        range: KeyRange<'_>,
+        kind: RangeKind,
+        wait: Duration,
+    ) -> Result<(), Error> {
+        let deadline = self.session.after(wait);
+        self.lock_range(keyspace, range, kind, Wait::Until(deadline))
+    }
+
+    /// Exchanges the kind of a held range for a weaker one, with its count. Those who wait for it
+    /// look again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`] if the range is not held in the kind `held`, or if that does not
+    /// [cover](RangeKind::covers) `kind`; others as for [`try_lock_range`](Self::try_lock_range).
+    /// Then it is held as before.
+    pub fn downgrade_range(
+        &self,
+        keyspace: &[u8],
+        range: KeyRange<'_>,
+        held: RangeKind,
+        kind: RangeKind,
+    ) -> Result<(), Error> {
+        if held == kind || !held.covers(kind) {
+            let same = held == kind && self.holds_range(keyspace, range, held)?.is_some();
+            return if same { Ok(()) } else { Err(Error::NotHeld) };
+        }
+        let count = self.holds_range(keyspace, range, held)?.ok_or(Error::NotHeld)?;
+        self.take_range(keyspace, range, kind, count)?;
+        self.drop_range(keyspace, range, held, count)
+    }
+
+    /// Parts a held range in two, at a key that begins the second one: both are held in its kind,
+    /// with its count.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`]; [`Error::EmptyRange`] if the key is not inside the range; others as for
+    /// [`try_lock_range`](Self::try_lock_range). Then it is held as before.
+    pub fn split_range(
+        &self,
+        keyspace: &[u8],
+        range: KeyRange<'_>,
+        kind: RangeKind,
+        at: &[u8],
+    ) -> Result<(), Error> {
+        use core::ops::Bound::{Excluded, Included};
+
+        let parts = [
+            KeyRange { from: range.from, to: Excluded(at) },
+            KeyRange { from: Included(at), to: range.to },
+        ];
+        let count = self.holds_range(keyspace, range, kind)?.ok_or(Error::NotHeld)?;
+        self.take_range(keyspace, parts[0], kind, count)?;
+        if let Err(error) = self.take_range(keyspace, parts[1], kind, count) {
+            self.drop_range(keyspace, parts[0], kind, count)?;
+            return Err(error);
+        }
+        self.drop_range(keyspace, range, kind, count)
+    }
+
+    /// Joins two held ranges, of which the second begins where the first ends: the whole is held in
+    /// their kind, as often as the one that was taken more often.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`] if one of them is not held in this kind, or they do not meet; others as
+    /// for [`try_lock_range`](Self::try_lock_range). Then they are held as before.
+    pub fn merge_ranges(
+        &self,
+        keyspace: &[u8],
+        first: KeyRange<'_>,
+        second: KeyRange<'_>,
+        kind: RangeKind,
+    ) -> Result<(), Error> {
+        if !first.meets(second)? {
+            return Err(Error::NotHeld);
+        }
+        let before = self.holds_range(keyspace, first, kind)?.ok_or(Error::NotHeld)?;
+        let after = self.holds_range(keyspace, second, kind)?.ok_or(Error::NotHeld)?;
+        let whole = KeyRange { from: first.from, to: second.to };
+        self.take_range(keyspace, whole, kind, before.max(after))?;
+        self.drop_range(keyspace, first, kind, before)?;
+        self.drop_range(keyspace, second, kind, after)
+    }
+
+    /// Takes a range so many times, or not at all.
+    fn take_range(
+        &self,
+        keyspace: &[u8],
+        range: KeyRange<'_>,
+        kind: RangeKind,
+        count: u32,
+    ) -> Result<(), Error> {
+        for taken in 0..count {
+            if let Err(error) = self.try_lock_range(keyspace, range, kind) {
+                self.drop_range(keyspace, range, kind, taken)?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_range(
+        &self,
+        keyspace: &[u8],
+        range: KeyRange<'_>,
+        kind: RangeKind,
+        count: u32,
+    ) -> Result<(), Error> {
+        (0..count).try_for_each(|_| self.unlock_range(keyspace, range, kind))
+    }
+
+    /// Gives a held range to another owner of the same session, with its count; no third owner can
+    /// come in between. If that one holds the same range in the same kind it has two claims then,
+    /// and gives each back by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`]; others as for [`trade`](Self::trade), and as for
+    /// [`holds_range`](Self::holds_range). Then it is held as before.
+    pub fn trade_range(
+        &self,
+        keyspace: &[u8],
+        range: KeyRange<'_>,
+        kind: RangeKind,
+        to: &Owner<'_, M>,
+    ) -> Result<(), Error> {
+        let session = self.session;
+        if !core::ptr::eq(session, to.session) {
+            return Err(Error::Family);
+        }
+        if self.pending.get() != 0 || to.pending.get() != 0 {
+            return Err(Error::Waiting);
+        }
+        let id = self.held_claim(keyspace, range, kind)?.ok_or(Error::NotHeld)?;
+        if self.index == to.index {
+            return Ok(());
+        }
+        let name = ticket(session.region(), id.0, id.1);
+        let spot = Spot::of(session.named(&name)?.hash);
+        let latched = session.latch(spot.partition)?;
+        let at = self.find_held(&latched, &session.named(&name)?, spot)?;
+        drop(latched);
+        if at == 0 {
+            return Err(Error::NotHeld);
+        }
+        self.hand_over_range(at, to)?;
+        if let Err(error) = self.trade(&name, to) {
+            let latched = session.latch_keyspace(get(&session.claim(id.0)?.space))?;
+            put(&session.claim(id.0)?.owner, self.index);
+            drop(latched);
+            to.count_down();
+            return Err(error);
+        }
+        self.count_down();
+        Ok(())
+    }
+}
+
+/// A keyspace, for who asks again and again whether anybody has claims in it.
+pub struct Claims<'s, M: ConstMachine> {
+    session: &'s Session<M>,
+    name: Vec<u8>,
+    partition: u32,
+    heads: &'s [M::AtomicU32],
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// A look at a keyspace's claims, which need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Keyspace`], [`Error::Region`].
+    pub fn keyspace_claims(&self, keyspace: &[u8]) -> Result<Claims<'_, M>, Error> {
+        let partition = Spot::of(self.keyspace_named(keyspace)?.hash).partition;
+        let heads = &self.keyspaces_or_new()?.heads[..];
+        Ok(Claims { session: self, name: keyspace.to_vec(), partition, heads })
+    }
+}
+
+impl<M: ConstMachine> Claims<'_, M> {
+    /// How many claims there are, held and waited for: no fewer than those that were made before
+    /// the caller took whatever latch it shares with those who make them. A writer that latched a
+    /// page, and is told zero, knows that no scan of that page is protected by a claim.
+    ///
+    /// Costs two loads, or three; if another keyspace falls to the same partition a latch. What the
+    /// dead left counts until they are swept.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn count(&self) -> Result<u32, Error> {
+        let session = self.session;
+        session.region().check()?;
+        // Acquire: synchronizes with the Release in `find_or_make_keyspace`, so that the keyspace
+        // is seen as it was made.
+        let head = self.heads[self.partition as usize].load(Acquire);
+        if head == 0 {
+            return Ok(0);
+        }
+        let only = session.keyspace(head)?;
+        if get(&only.next) == 0 && get(&only.length) as usize == self.name.len() {
+            // One that has claims stays. So if this one went meanwhile, it had none, and what is
+            // read here counts for nothing; nor does it if it is another's, but too many do no
+            // harm.
+            return Ok(get(&only.claims));
+        }
+        let latched = session.latch(self.partition)?;
+        match latched.find_keyspace(&session.named(&self.name)?)? {
+            0 => Ok(0),
+            space => Ok(get(&session.keyspace(space)?.claims)),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Keyspaces, and the claims in them.
+//!
+//! The list of a keyspace's claims is the truth; the tree, and the links back, can be made anew
+//! from it, and are, by whoever comes next, if somebody died while `dirty` was set. A claim is of
+//! no account until its state says so, which is the last store of its linking and the first of its
+//! unlinking.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use latchwork_machine::{ConstMachine, Word};
+use latchwork_region::Offset;
+
+use crate::Error;
+use crate::manager::root;
+use crate::memory::cells::{get, put};
+use crate::memory::intents;
+use crate::memory::latch::Latched;
+use crate::memory::names::Name;
+use crate::range::cells::{Keyspace, Keyspaces, Short, claim, is_that, keys_of};
+use crate::range::kinds::RangeKind;
+use crate::session::Session;
+use crate::table::objects::ring;
+
+/// A list that is longer is a ring.
+const LIST_MAX: u32 = 1 << 26;
+
+/// A claim's kind and state.
+pub(crate) fn what<M: ConstMachine>(it: &Short<M>) -> Result<(RangeKind, u32), Error> {
+    let what = get(&it.what);
+    Ok((RangeKind::of(what & 255)?, what >> 8))
+}
+
+fn set_state<M: ConstMachine>(it: &Short<M>, state: u32) {
+    put(&it.what, get(&it.what) & 255 | state << 8);
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// The chains of keyspaces; none before the first one.
+    pub(crate) fn keyspaces(&self) -> Result<Option<&Keyspaces<M>>, Error> {
+        let region = self.region();
+        // Acquire: synchronizes with the exchange in `keyspaces_or_new`.
+        match region.root(root::KEYSPACES)?.load(Acquire) as u32 {
+            0 => Ok(None),
+            at => Ok(Some(region.resolve(Offset::from_raw(at))?)),
+        }
+    }
+
+    pub(crate) fn keyspaces_or_new(&self) -> Result<&Keyspaces<M>, Error> {
+        if let Some(known) = self.keyspaces()? {
+            return Ok(known);
+        }
+        let region = self.region();
+        let cell = self.thread.alloc::<Keyspaces<M>>()?;
+        let (word, at) = (region.root(root::KEYSPACES)?, cell.offset());
+        // AcqRel: synchronizes with the Acquire in `keyspaces`.
+        match word.compare_exchange(0, u64::from(at.raw()), AcqRel, Acquire) {
+            Ok(_) => {
+                self.point("chains of keyspaces made");
+                cell.publish();
+                Ok(region.resolve(at)?)
+            }
+            Err(other) => Ok(region.resolve(Offset::from_raw(other as u32))?),
+        }
+    }
+}
+
+impl<M: ConstMachine> Latched<'_, M> {
+    /// All keyspaces of the partition.
+    pub(crate) fn each_keyspace(&self) -> Result<Vec<u32>, Error> {
+        let Some(known) = self.session.keyspaces()? else { return Ok(Vec::new()) };
+        let (mut found, mut at) = (Vec::new(), get(&known.heads[self.number as usize]));
+        while at != 0 {
+            found.push(at);
+            at = get(&self.session.keyspace(at)?.next);
+            if found.len() > LIST_MAX as usize {
+                return ring();
+            }
+        }
+        Ok(found)
+    }
+
+    /// All claims of a keyspace.
+    pub(crate) fn each_claim(&self, space: u32) -> Result<Vec<u32>, Error> {
+        let (mut found, mut at) = (Vec::new(), get(&self.session.keyspace(space)?.head));
+        while at != 0 {
+            found.push(at);
+            at = get(&self.session.claim(at)?.next);
+            if found.len() > LIST_MAX as usize {
+                return ring();
+            }
+        }
+        Ok(found)
+    }
+
+    /// The keyspace of this name, if it has claims or had some, put right.
+    pub(crate) fn find_keyspace(&self, name: &Name<'_>) -> Result<u32, Error> {
+        let Some(known) = self.session.keyspaces()? else { return Ok(0) };
+        let mut at = get(&known.heads[self.number as usize]);
+        for _ in 0..LIST_MAX {
+            if at == 0 {
+                return Ok(0);
+            }
+            let space = self.session.keyspace(at)?;
+            if get(&space.length) as usize == name.bytes.len() && name.is_in(&space.name) {
+                self.mend_keyspace(at)?;
+                return Ok(at);
+            }
+            at = get(&space.next);
+        }
+        ring()
+    }
+
+    /// The keyspace of this name, made if there is none.
+    pub(crate) fn find_or_make_keyspace(&self, name: &Name<'_>) -> Result<u32, Error> {
+        let found = self.find_keyspace(name)?;
+        if found != 0 {
+            return Ok(found);
+        }
+        let chain = &self.session.keyspaces_or_new()?.heads[self.number as usize];
+        let cell = self.session.thread.alloc::<Keyspace<M>>()?;
+        put(&cell.partition, self.number);
+        put(&cell.length, name.bytes.len() as u32);
+        name.write(&cell.name);
+        put(&cell.next, get(chain));
+        let at = cell.offset().raw();
+        put(chain, at);
+        self.session.point("keyspace linked");
+        cell.publish();
+        Ok(at)
+    }
+
+    /// Takes a keyspace without claims out of its chain, if there is another such one: the last
+    /// one stays, for who comes again and again.
+    fn retire_keyspace(&self, at: u32) -> Result<(), Error> {
+        let all = self.each_keyspace()?;
+        let idle = |at: u32| Ok::<bool, Error>(get(&self.session.keyspace(at)?.head) == 0);
+        let mut other = false;
+        for each in &all {
+            other |= *each != at && idle(*each)?;
+        }
+        let Some(place) = all.iter().position(|each| *each == at && other) else { return Ok(()) };
+        self.session.note_range(at, KEYSPACE_TIER, self.number)?;
+        let next = get(&self.session.keyspace(at)?.next);
+        match place {
+            0 => put(&self.session.keyspaces_or_new()?.heads[self.number as usize], next),
+            _ => put(&self.session.keyspace(all[place - 1])?.next, next),
+        }
+        self.session.point("keyspace unlinked");
+        Ok(self.session.thread.free(Offset::<Keyspace<M>>::from_raw(at))?)
+    }
+
+    /// Makes the tree anew, if somebody died at it.
+    pub(crate) fn mend_keyspace(&self, at: u32) -> Result<(), Error> {
+        let space = self.session.keyspace(at)?;
+        if get(&space.dirty) == 0 {
+            return Ok(());
+        }
+        let (mut prev, mut seen, mut tree, mut count) = (0, get(&space.head), 0, 0);
+        for _ in 0..LIST_MAX {
+            if seen == 0 {
+                put(&space.claims, count);
+                put(&space.root, tree);
+                self.session.point("tree made anew");
+                put(&space.dirty, 0);
+                return Ok(());
+            }
+            let it = self.session.claim(seen)?;
+            let next = get(&it.next);
+            if what(it)?.1 == claim::GONE {
+                // It was about to leave, or to come; who noted it frees it.
+                match prev {
+                    0 => put(&space.head, next),
+                    prev => put(&self.session.claim(prev)?.next, next),
+                }
+            } else {
+                put(&it.prev, prev);
+                tree = self.insert(tree, seen, 0)?;
+                count += 1;
+                prev = seen;
+            }
+            seen = next;
+        }
+        ring()
+    }
+
+    /// Links a claim, which is held or wished for from then on.
+    pub(crate) fn link_claim(&self, space_at: u32, at: u32, state: u32) -> Result<(), Error> {
+        let (space, it) = (self.session.keyspace(space_at)?, self.session.claim(at)?);
+        let (turn, head) = (get(&space.turns) + 1, get(&space.head));
+        put(&space.turns, turn);
+        put(&it.turn, turn);
+        put(&it.space, space_at);
+        put(&it.next, head);
+        put(&it.prev, 0);
+        put(&space.dirty, 1);
+        self.session.point("claim about to be linked");
+        put(&space.head, at);
+        self.session.point("claim linked");
+        if head != 0 {
+            put(&self.session.claim(head)?.prev, at);
+        }
+        put(&space.root, self.insert(get(&space.root), at, 0)?);
+        self.session.point("claim in the tree");
+        put(&space.claims, get(&space.claims).wrapping_add(1));
+        set_state(it, state);
+        put(&space.dirty, 0);
+        Ok(())
+    }
+
+    /// Takes a claim out, and frees it. Nothing is done to one that is out already.
+    pub(crate) fn drop_claim(&self, space_at: u32, at: u32) -> Result<(), Error> {
+        let (space, it) = (self.session.keyspace(space_at)?, self.session.claim(at)?);
+        if what(it)?.1 == claim::GONE {
+            return Ok(());
+        }
+        let tier = get(&it.tier);
+        self.session.note_range(at, tier, self.number)?;
+        put(&space.dirty, 1);
+        set_state(it, claim::GONE);
+        self.session.point("claim about to be unlinked");
+        let (prev, next) = (get(&it.prev), get(&it.next));
+        match prev {
+            0 => put(&space.head, next),
+            prev => put(&self.session.claim(prev)?.next, next),
+        }
+        self.session.point("claim unlinked");
+        if next != 0 {
+            put(&self.session.claim(next)?.prev, prev);
+        }
+        put(&space.root, self.remove(get(&space.root), at, 0)?);
+        put(&space.claims, get(&space.claims).saturating_sub(1));
+        put(&space.dirty, 0);
+        self.session.point("claim out of the tree");
+        self.session.free_claim(at, tier)?;
+        if get(&space.head) == 0 { self.retire_keyspace(space_at) } else { Ok(()) }
+    }
+
+    /// Makes a wish a hold.
+    pub(crate) fn grant_claim(&self, at: u32) -> Result<(), Error> {
+        set_state(self.session.claim(at)?, claim::HELD);
+        Ok(())
+    }
+
+    /// A claim that stands in the way of another, which may be in no index yet: held by a stranger
+    /// to its owner, or a stranger's earlier wish, if those count.
+    ///
+    /// A wish does not count if what the owner or its ancestors hold stops it: that one would wait
+    /// for ever.
+    pub(crate) fn in_the_way(
+        &self,
+        space_at: u32,
+        at: u32,
+        wishes: bool,
+    ) -> Result<Option<u32>, Error> {
+        let root = get(&self.session.keyspace(space_at)?.root);
+        let me = self.session.claim(at)?;
+        let (owner, turn, stops) = (get(&me.owner), get(&me.turn), what(me)?.0.stopped_by());
+        let mut found = None;
+        let keys = keys_of(self.session.region(), at)?;
+        self.search(root, keys, stops, 0, &mut |other_at, other| {
+            let wish = what(other)?.1 == claim::WISH;
+            let counts = other_at != at
+                && !self.is_kin(get(&other.owner), owner)?
+                && (!wish || wishes && get(&other.turn) < turn)
+                && !(wish && self.stopped_by_kin(root, other_at, owner)?);
+            found = counts.then_some(other_at);
+            Ok(counts)
+        })?;
+        Ok(found)
+    }
+
+    /// Whether a wish is stopped by what an owner or its ancestors hold.
+    fn stopped_by_kin(&self, root: u32, wish: u32, owner: u32) -> Result<bool, Error> {
+        let stops = what(self.session.claim(wish)?)?.0.stopped_by();
+        let keys = keys_of(self.session.region(), wish)?;
+        self.search(root, keys, stops, 0, &mut |_, other| {
+            Ok(what(other)?.1 == claim::HELD && self.is_kin(get(&other.owner), owner)?)
+        })
+    }
+}
+
+/// In the place of a claim's tier: it is a keyspace.
+const KEYSPACE_TIER: u32 = 6;
+
+impl<M: ConstMachine> Session<M> {
+    /// Notes that a claim or a keyspace is about to be freed.
+    fn note_range(&self, at: u32, tier: u32, partition: u32) -> Result<(), Error> {
+        let notes = self.thread.intent()?;
+        put(&notes[intents::RANGE], 0);
+        put(&notes[intents::RANGE_IN], u64::from(tier) << 32 | u64::from(partition));
+        put(&notes[intents::RANGE], self.name_cell(at)?);
+        Ok(())
+    }
+
+    /// Frees what a dead thread had taken out of a keyspace, or out of their chain.
+    pub(crate) fn free_noted_range(&self, notes: &[M::AtomicU64]) -> Result<(), Error> {
+        let Some(at) = self.noted(get(&notes[intents::RANGE]))? else { return Ok(()) };
+        let (tier, partition) =
+            ((get(&notes[intents::RANGE_IN]) >> 32) as u32, get(&notes[intents::RANGE_IN]) as u32);
+        let latched = self.latch(partition % crate::memory::cells::PARTITIONS)?;
+        if latched.all_of_ranges()?.contains(&at) {
+            return Ok(());
+        }
+        // A free cell is refused, rightly.
+        if tier == KEYSPACE_TIER {
+            let _ = self.thread.free(Offset::<Keyspace<M>>::from_raw(at));
+        } else {
+            let _ = self.free_claim(at, tier);
+        }
+        Ok(())
+    }
+
+    /// Puts a claim's keyspace right, and takes the claim out of it. For its owner, or who buries
+    /// that.
+    pub(crate) fn remove_claim(&self, id: (u32, u32)) -> Result<(), Error> {
+        let region = self.region();
+        // One that is gone, or never came, is freed by whoever noted it.
+        if !is_that(region, id)? || what(self.claim(id.0)?)?.1 == claim::GONE {
+            return Ok(());
+        }
+        let space_at = get(&self.claim(id.0)?.space);
+        let latched = self.latch_keyspace(space_at)?;
+        if is_that(region, id)? {
+            latched.mend_keyspace(space_at)?;
+            latched.drop_claim(space_at, id.0)?;
+        }
+        Ok(())
+    }
+
+    /// The latch of the keyspace that a claim is in; it stays as long as the claim.
+    pub(crate) fn latch_keyspace(&self, space_at: u32) -> Result<Latched<'_, M>, Error> {
+        let partition = get(&self.keyspace(space_at)?.partition);
+        self.latch(partition % crate::memory::cells::PARTITIONS)
+    }
+}
+
+impl<M: ConstMachine> Latched<'_, M> {
+    /// All keyspaces and claims of the partition, after they were put right.
+    pub(crate) fn all_of_ranges(&self) -> Result<Vec<u32>, Error> {
+        let mut found = self.each_keyspace()?;
+        for space in found.clone() {
+            self.mend_keyspace(space)?;
+            found.extend(self.each_claim(space)?);
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,202 @@
+//! A wish for a range, until it is decided: see `range/claims.rs`.
+
+use core::cell::Cell;
+use core::fmt;
+
+use latchwork_machine::{ConstMachine, Native};
+use latchwork_region::Offset;
+
+use crate::Error;
+use crate::memory::cells::get;
+use crate::memory::latch::Latched;
+use crate::owner::handle::{Owner, Step, Wait};
+use crate::range::cells::{Short, TICKET, is_that, ticket};
+use crate::table::objects::ring;
+
+/// No claim.
+const NONE: (u32, u32) = (0, 0);
+
+/// A request for a range. Dropping it before it is granted withdraws it; dropping it afterwards
+/// changes nothing.
+///
+/// While it waits its owner can do nothing else.
+pub struct RangeRequest<'o, 's, M: ConstMachine = Native> {
+    owner: &'o Owner<'s, M>,
+    id: (u32, u32),
+    wait: Wait,
+    /// The claim in the way, whose ticket was asked for.
+    behind: Cell<(u32, u32)>,
+    /// Whether it is a wish still.
+    open: Cell<bool>,
+}
+
+impl<M: ConstMachine> fmt::Debug for RangeRequest<'_, '_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.open.get() { "waiting" } else { "decided" };
+        write!(f, "{state} range request of {}", self.owner.id())
+    }
+}
+
+impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
+    /// For a claim in the index, whose ticket is held.
+    pub(crate) fn new(owner: &'o Owner<'s, M>, id: (u32, u32), wait: Wait, open: bool) -> Self {
+        Self { owner, id, wait, behind: Cell::new(NONE), open: Cell::new(open) }
+    }
+
+    /// Where it stands, without looking.
+    pub fn step(&self) -> Step {
+        if self.open.get() { Step::Waiting } else { Step::Granted }
+    }
+
+    /// Looks whether it is decided: the outcome, or nothing if it waits still. As
+    /// [`Owner::poll`], which is not to be called instead.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] if it cannot look. The outcome has errors of its own; then it is
+    /// withdrawn.
+    pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
+        self.owner.session.region().check()?;
+        if !self.open.get() {
+            return Ok(Some(Ok(())));
+        }
+        let owner = self.owner;
+        let mut last = NONE;
+        loop {
+            if self.behind.get() != NONE {
+                match owner.poll()? {
+                    None => return Ok(None),
+                    Some(Err(error)) => return self.refused(error).map(Some),
+                    Some(Ok(())) => last = self.let_go()?,
+                }
+            }
+            match self.look(last)? {
+                Err(end) => return Ok(Some(end)),
+                Ok(other) => self.behind.set(other),
+            }
+            let (_, wanted) = owner.session.tickets()?;
+            let ticket = self.ticket(self.behind.get());
+            if let Err(error) = owner.request_ticket(&ticket, wanted, self.wait) {
+                return self.refused(error).map(Some);
+            }
+        }
+    }
+
+    /// Waits until it is decided; until the deadline, if it was asked with one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Owner::lock_range`]. It is withdrawn then.
+    pub fn finish(self) -> Result<(), Error> {
+        let deadline = if let Wait::Until(deadline) = self.wait { Some(deadline) } else { None };
+        loop {
+            if let Some(end) = self.poll()? {
+                return end;
+            }
+            if let Err(error) = self.owner.finish(deadline) {
+                return self.refused(error)?;
+            }
+        }
+    }
+
+    fn ticket(&self, id: (u32, u32)) -> [u8; TICKET] {
+        ticket(self.owner.session.region(), id.0, id.1)
+    }
+
+    /// Gives back the ticket that it waited for and got.
+    fn let_go(&self) -> Result<(u32, u32), Error> {
+        let got = self.behind.replace(NONE);
+        match self.owner.unlock(&self.ticket(got)) {
+            Ok(()) | Err(Error::NotHeld) => Ok(got),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The claim that is in the way now, or how it ended. `last` is one whose ticket was got.
+    #[allow(clippy::type_complexity, reason = "an end is the exception here")]
+    fn look(&self, last: (u32, u32)) -> Result<Result<(u32, u32), Result<(), Error>>, Error> {
+        let session = self.owner.session;
+        let region = session.region();
+        if !is_that(region, self.id)? {
+            // Its owner released everything.
+            self.open.set(false);
+            return Ok(Err(Err(Error::NotHeld)));
+        }
+        let space = get(&session.claim(self.id.0)?.space);
+        let latched = session.latch_keyspace(space)?;
+        latched.mend_keyspace(space)?;
+        let mut dropped = 0;
+        loop {
+            let Some(other) = latched.in_the_way(space, self.id.0, true)? else {
+                self.grant(&latched)?;
+                return Ok(Err(Ok(())));
+            };
+            let id = (other, region.generation(Offset::<Short<M>>::from_raw(other))?);
+            if id != last {
+                return Ok(Ok(id));
+            }
+            // Its ticket was ours: a claim without an owner, which cannot be, and holds nothing.
+            // One that is found again is where the tree does not say that it is: damage, too.
+            if other == dropped {
+                return ring();
+            }
+            latched.drop_claim(space, other)?;
+            dropped = other;
+        }
+    }
+
+    fn grant(&self, latched: &Latched<'_, M>) -> Result<(), Error> {
+        latched.grant_claim(self.id.0)?;
+        self.owner.session.point("claim granted");
+        self.open.set(false);
+        Ok(())
+    }
+
+    /// It may not wait for the claim in its way. If that is a mere wish, as all others are, it goes
+    /// before it.
+    fn refused(&self, error: Error) -> Result<Result<(), Error>, Error> {
+        self.behind.set(NONE);
+        let session = self.owner.session;
+        if matches!(error, Error::Deadlock(_)) && is_that(session.region(), self.id)? {
+            let space = get(&session.claim(self.id.0)?.space);
+            let latched = session.latch_keyspace(space)?;
+            latched.mend_keyspace(space)?;
+            if latched.in_the_way(space, self.id.0, false)?.is_none() {
+                self.grant(&latched)?;
+                return Ok(Ok(()));
+            }
+        }
+        self.withdraw()?;
+        Ok(Err(error))
+    }
+
+    /// Takes the wish out, and gives its ticket back.
+    fn withdraw(&self) -> Result<(), Error> {
+        if !self.open.replace(false) {
+            return Ok(());
+        }
+        let (owner, session) = (self.owner, self.owner.session);
+        if self.behind.get() != NONE {
+            // If the ticket came meanwhile, it goes again; if it was refused, there is none.
+            if owner.cancel() == Ok(false) {
+                self.let_go()?;
+            }
+            self.behind.set(NONE);
+        }
+        if is_that(session.region(), self.id)? {
+            session.remove_claim(self.id)?;
+            owner.count_down();
+        }
+        match owner.unlock(&self.ticket(self.id)) {
+            Err(Error::NotHeld) => Ok(()),
+            end => end,
+        }
+    }
+}
+
+impl<M: ConstMachine> Drop for RangeRequest<'_, '_, M> {
+    fn drop(&mut self) {
+        // What cannot be withdrawn goes when its owner ends.
+        let _ = self.withdraw();
+    }
+}

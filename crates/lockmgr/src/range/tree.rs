@@ -1,0 +1,174 @@
+//! The claims of a keyspace, as a tree: which of them have a key in common with a range?
+//!
+//! A treap (Aragon and Seidel, 1989): ordered by where claims begin, and a heap by a number made
+//! from each one's place, so that it is balanced whatever comes. Each claim also has, of all below
+//! it, one that ends last, as in the interval trees of Cormen et al. (1990), and a mask of their
+//! kinds. So a search leaves out what ends too early or has nothing that it looks for.
+//!
+//! With n claims: linking and unlinking O(log n), a search O(log n) for each claim that it is
+//! shown, all expected.
+
+use core::cmp::Ordering;
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::memory::cells::{get, put};
+use crate::memory::latch::Latched;
+use crate::range::cells::{Keys, Short, keys_of};
+use crate::table::objects::ring;
+
+/// A tree that is deeper is a ring. With 2^32 claims one is expected to be less than 200 deep.
+pub(crate) const DEPTH_MAX: u32 = 1000;
+
+/// A number for the heap.
+pub(crate) fn rank(at: u32) -> u64 {
+    let word = (u64::from(at) ^ 0x9e37_79b9).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+/// What is done with each claim that is found; it ends the search by saying so.
+pub(crate) type Visit<'f, M> = dyn FnMut(u32, &Short<M>) -> Result<bool, Error> + 'f;
+
+impl<M: ConstMachine> Latched<'_, M> {
+    fn deeper(depth: u32) -> Result<u32, Error> {
+        if depth == DEPTH_MAX { ring() } else { Ok(depth + 1) }
+    }
+
+    /// Whether one claim comes before another in the tree.
+    fn before(&self, a: u32, b: u32) -> Result<bool, Error> {
+        let region = self.session.region();
+        let order = keys_of(region, a)?.0.order(keys_of(region, b)?.0);
+        Ok(order.then(a.cmp(&b)) == Ordering::Less)
+    }
+
+    /// Makes anew what a claim says of those below it.
+    fn sum_up(&self, at: u32) -> Result<(), Error> {
+        let claim = self.session.claim(at)?;
+        let region = self.session.region();
+        let mut within = 1 << (get(&claim.what) & 7);
+        let mut top = at;
+        for child in [get(&claim.left), get(&claim.right)] {
+            if child == 0 {
+                continue;
+            }
+            let child = self.session.claim(child)?;
+            within |= get(&child.within);
+            let other = get(&child.top);
+            if keys_of(region, other)?.1.order(keys_of(region, top)?.1) == Ordering::Greater {
+                top = other;
+            }
+        }
+        put(&claim.within, within);
+        put(&claim.top, top);
+        Ok(())
+    }
+
+    /// Puts a claim into a tree, and returns the root.
+    pub(crate) fn insert(&self, root: u32, at: u32, depth: u32) -> Result<u32, Error> {
+        let depth = Self::deeper(depth)?;
+        let claim = self.session.claim(at)?;
+        if root == 0 || rank(at) > rank(root) {
+            let (left, right) = self.split(root, at, depth)?;
+            put(&claim.left, left);
+            put(&claim.right, right);
+            self.sum_up(at)?;
+            return Ok(at);
+        }
+        let node = self.session.claim(root)?;
+        let side = if self.before(at, root)? { &node.left } else { &node.right };
+        put(side, self.insert(get(side), at, depth)?);
+        self.sum_up(root)?;
+        Ok(root)
+    }
+
+    /// Parts a tree into those before a claim and the others.
+    fn split(&self, root: u32, at: u32, depth: u32) -> Result<(u32, u32), Error> {
+        if root == 0 {
+            return Ok((0, 0));
+        }
+        let depth = Self::deeper(depth)?;
+        let node = self.session.claim(root)?;
+        let parts = if self.before(root, at)? {
+            let (left, right) = self.split(get(&node.right), at, depth)?;
+            put(&node.right, left);
+            (root, right)
+        } else {
+            let (left, right) = self.split(get(&node.left), at, depth)?;
+            put(&node.left, right);
+            (left, root)
+        };
+        self.sum_up(root)?;
+        Ok(parts)
+    }
+
+    /// Makes one tree of two, of which all of the first come before all of the second.
+    fn merge(&self, left: u32, right: u32, depth: u32) -> Result<u32, Error> {
+        if left == 0 || right == 0 {
+            return Ok(left | right);
+        }
+        let depth = Self::deeper(depth)?;
+        if rank(left) > rank(right) {
+            let node = self.session.claim(left)?;
+            put(&node.right, self.merge(get(&node.right), right, depth)?);
+            self.sum_up(left)?;
+            Ok(left)
+        } else {
+            let node = self.session.claim(right)?;
+            put(&node.left, self.merge(left, get(&node.left), depth)?);
+            self.sum_up(right)?;
+            Ok(right)
+        }
+    }
+
+    /// Takes a claim out of a tree, and returns the root.
+    pub(crate) fn remove(&self, root: u32, at: u32, depth: u32) -> Result<u32, Error> {
+        if root == 0 {
+            return Ok(0);
+        }
+        let depth = Self::deeper(depth)?;
+        let node = self.session.claim(root)?;
+        if root == at {
+            return self.merge(get(&node.left), get(&node.right), depth);
+        }
+        let side = if self.before(at, root)? { &node.left } else { &node.right };
+        put(side, self.remove(get(side), at, depth)?);
+        self.sum_up(root)?;
+        Ok(root)
+    }
+
+    /// Shows all claims of these kinds that have a key in common with a range, in the order of
+    /// their beginnings, until one is said to be the last. True if one was.
+    pub(crate) fn search(
+        &self,
+        root: u32,
+        with: Keys<'_, M>,
+        kinds: u32,
+        depth: u32,
+        visit: &mut Visit<'_, M>,
+    ) -> Result<bool, Error> {
+        if root == 0 {
+            return Ok(false);
+        }
+        let depth = Self::deeper(depth)?;
+        let region = self.session.region();
+        let node = self.session.claim(root)?;
+        let (from, to) = with;
+        let last = keys_of(region, get(&node.top))?.1;
+        if get(&node.within) & kinds == 0 || last.order(from) != Ordering::Greater {
+            return Ok(false);
+        }
+        if self.search(get(&node.left), with, kinds, depth, visit)? {
+            return Ok(true);
+        }
+        let (begins, ends) = keys_of(region, root)?;
+        if begins.order(to) != Ordering::Less {
+            return Ok(false);
+        }
+        let shown = 1 << (get(&node.what) & 7) & kinds != 0;
+        if shown && ends.order(from) == Ordering::Greater && visit(root, node)? {
+            return Ok(true);
+        }
+        self.search(get(&node.right), with, kinds, depth, visit)
+    }
+}

@@ -1,0 +1,310 @@
+//! Orphans: owners whose process died, and whose locks are kept until their work is undone.
+//!
+//! ```text
+//!            its process dies, the callback says no
+//!  live ───────────────────────────────────────────▶ orphaned ◀──────────┐
+//!                                                     │                  │ dropped, or its
+//!                                       adopt: CAS    ▼                  │ thread died: sweep
+//!                                                    adopted by slot n ──┘
+//!                                                     │ end, release_orphan
+//!                                                     ▼
+//!                                                    free
+//! ```
+//!
+//! The state word says whose an orphan is, so that one thread works on it at a time. The page that
+//! it lies in is no thread's while it has orphans:
+//!
+//! ```text
+//!  page.thread:  n ──▶ ORPHANAGE | times it came to this ──▶ 0, when all its owners are free
+//!                 sweep                                CAS
+//! ```
+//!
+//! Invariants. While a page says `ORPHANAGE` no owner in it becomes live, so all its owners stay
+//! free once they are. The thread that frees the page has seen them free under the very count that
+//! it exchanges: a page that went to a session meanwhile, and came back, has another. A sweeper
+//! that makes a page an orphanage and a thread that frees its last orphan each store first, pass a
+//! fence, and look then: one of them sees the page empty. If it dies before it frees the page, the
+//! next sweep does.
+
+use core::cell::Cell;
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+
+use latchwork_machine::{ConstMachine, Native, Word};
+use latchwork_region::{Dead, Offset};
+
+use crate::fastpath::weak::Entry;
+use crate::memory::cells::{
+    FREE, MOVED, ORPHANAGE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, Request, WeakPage,
+    adopted_by, get, put,
+};
+use crate::memory::names;
+use crate::memory::state::State;
+use crate::observe::watch::Watch;
+use crate::owner::handle::{Owner, OwnerId};
+use crate::session::Session;
+use crate::{Error, Mode};
+
+/// An orphan that this thread has adopted: an owner that acts for the dead one. It holds what that
+/// held, takes further locks and releases them.
+///
+/// Dropped, it is an orphan again, with what it then holds; so it is if its process dies, for the
+/// next one to adopt. [`end`](Self::end) ends it.
+pub struct Adopted<'s, M: ConstMachine = Native> {
+    owner: ManuallyDrop<Owner<'s, M>>,
+}
+
+impl<M: ConstMachine> fmt::Debug for Adopted<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Adopted({})", self.owner.id())
+    }
+}
+
+impl<'s, M: ConstMachine> Deref for Adopted<'s, M> {
+    type Target = Owner<'s, M>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.owner
+    }
+}
+
+impl<M: ConstMachine> Adopted<'_, M> {
+    /// Releases all its locks: the orphan is no more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Waiting`], [`Error::Region`]: then it is an orphan again.
+    pub fn end(self) -> Result<(), Error> {
+        self.owner.release_all()?;
+        let (session, index) = (self.owner.session, self.owner.index);
+        session.pardon(self.owner.cell)?;
+        put(&self.owner.cell.ranges, 0);
+        put(&self.owner.cell.state, FREE);
+        // The owner's own end would give its cell to the session, whose it is not.
+        core::mem::forget(self);
+        session.after_orphan(index)
+    }
+}
+
+impl<M: ConstMachine> Drop for Adopted<'_, M> {
+    fn drop(&mut self) {
+        let _ = self.owner.cancel();
+        put(&self.owner.cell.state, ORPHANED);
+    }
+}
+
+/// What an owner is called by people: 32 bytes, zeros at the end.
+pub(crate) fn label_of<M: ConstMachine>(cell: &OwnerCell<M>) -> Vec<u8> {
+    cell.label.iter().flat_map(|word| get(word).to_le_bytes()).collect()
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Owners whose process died and whose locks are kept for recovery, those left out that a
+    /// thread has adopted.
+    pub fn orphans(&self) -> Vec<OwnerId> {
+        let orphaned = self.each_owner().filter(|(_, cell)| get(&cell.state) == ORPHANED);
+        orphaned.map(|(index, cell)| OwnerId { index, generation: get(&cell.generation) }).collect()
+    }
+
+    /// The orphans with their labels, zeros at the end cut off: to find one by what its process
+    /// called it.
+    pub fn labelled_orphans(&self) -> Vec<(OwnerId, Vec<u8>)> {
+        let label = |id: OwnerId| {
+            let cell = self.owner_cell(id.index).ok().flatten()?;
+            let mut label = label_of(cell);
+            let length = label.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            label.truncate(length);
+            (get(&cell.generation) == id.generation).then_some((id, label))
+        };
+        self.orphans().into_iter().filter_map(label).collect()
+    }
+
+    /// Adopts an orphan: to undo its work with the locks that it holds, and others. Of several
+    /// threads that try, one succeeds.
+    ///
+    /// Costs time in proportion to what it holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`] if it is no orphan, or another thread has adopted it;
+    /// [`Error::Region`].
+    pub fn adopt(&self, orphan: OwnerId) -> Result<Adopted<'_, M>, Error> {
+        let cell = self.take_orphan(orphan)?;
+        self.point("orphan adopted");
+        self.pardon(cell)?;
+        let (session, index, generation) = (self, orphan.index, orphan.generation);
+        let filter = &self.page(index / OWNERS)?.ok_or(Error::NoOwner(orphan))?.filter;
+        let owner = Owner {
+            session,
+            cell,
+            filter,
+            index,
+            generation,
+            pending: Cell::new(0),
+            converting: Cell::new(false),
+            entries: Cell::new(0),
+            kept: Cell::new(if self.keeps { get(&cell.kept) } else { 0 }),
+            last_entry: Cell::new(None),
+            last: Cell::new(None),
+            page: Cell::new(None),
+            watch: Watch::default(),
+        };
+        let adopted = Adopted { owner: ManuallyDrop::new(owner) };
+        if let Some(page) = adopted.owner.weak_page()? {
+            let counts = |at: &usize| Entry::of(get(&page.states[*at])).count != 0;
+            let entries = (0..page.states.len()).filter(counts).map(|at| 1u32 << at);
+            adopted.owner.entries.set(entries.sum());
+        }
+        Ok(adopted)
+    }
+
+    /// Releases an orphan's locks, after its work was undone. Of several threads that try, one
+    /// succeeds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`] if it is no orphan, or another thread has adopted it;
+    /// [`Error::Region`]: then it is an orphan still, with what is left of its locks.
+    pub fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
+        let cell = self.take_orphan(orphan)?;
+        if let Err(error) = self.release_cell(orphan.index, cell) {
+            put(&cell.state, ORPHANED);
+            return Err(error);
+        }
+        #[cfg(feature = "tracing")]
+        crate::observe::events::orphan_released(orphan);
+        self.after_orphan(orphan.index)
+    }
+
+    /// Makes an orphan this thread's.
+    fn take_orphan(&self, orphan: OwnerId) -> Result<&OwnerCell<M>, Error> {
+        let none = Error::NoOwner(orphan);
+        let Some(cell) = self.owner_cell(orphan.index)? else { return Err(none) };
+        let mine = adopted_by(self.thread.number());
+        // AcqRel: synchronizes with the Release of the sweeper that kept it, and of the thread that
+        // adopted it last: its lists are seen as they were left.
+        if cell.state.compare_exchange(ORPHANED, mine, AcqRel, Relaxed).is_err() {
+            return Err(none);
+        }
+        // It may be a later one in the same cell.
+        if get(&cell.generation) != orphan.generation {
+            put(&cell.state, ORPHANED);
+            return Err(none);
+        }
+        Ok(cell)
+    }
+
+    /// After an orphan has become free: so is its page if that was the last one.
+    fn after_orphan(&self, index: u32) -> Result<(), Error> {
+        let place = index / OWNERS;
+        let Some(page) = self.page(place)? else { return Ok(()) };
+        self.point("orphan released");
+        self.end_orphanage(place, page)
+    }
+
+    /// Says that a page has orphans and is no thread's any more.
+    pub(crate) fn make_orphanage(&self, place: u32, page: &OwnerPage<M>) -> Result<(), Error> {
+        let times = get(&page.orphanages).wrapping_add(1);
+        put(&page.orphanages, times);
+        put(&page.thread, ORPHANAGE | times & !ORPHANAGE);
+        self.end_orphanage(place, page)
+    }
+
+    /// Frees a page of orphans if it has none any more.
+    fn end_orphanage(&self, place: u32, page: &OwnerPage<M>) -> Result<(), Error> {
+        // SeqCst: between this thread's store, of the page's or of an owner's state, and its look
+        // at the other; the same fence stands between the other thread's two.
+        M::fence(SeqCst);
+        let seen = get(&page.thread);
+        if seen & ORPHANAGE == 0 || page.owners.iter().any(|cell| get(&cell.state) != FREE) {
+            return Ok(());
+        }
+        self.point("page of orphans about to be free");
+        // AcqRel: synchronizes with the AcqRel in `claims`, of the session that has it next.
+        if page.thread.compare_exchange(seen, 0, AcqRel, Relaxed).is_ok() {
+            return self.list_page(place, page);
+        }
+        Ok(())
+    }
+
+    /// Makes a dead owner an orphan. The sweep has withdrawn what it waited for.
+    pub(crate) fn keep_owner(&self, dead: &Dead<'_, M>, cell: &OwnerCell<M>) -> Result<(), Error> {
+        self.renew_list(cell)?;
+        let in_hand = dead.in_hand();
+        for at in self.own_list(cell)? {
+            // A new generation makes the dead thread's notes of it void: from now on another thread
+            // may change the list, by which the sweep would find that it is not to be freed.
+            if in_hand.iter().any(|noted| noted.offset.raw() == at) {
+                self.thread.adopt(Offset::<Request<M>>::from_raw(at))?;
+            }
+        }
+        put(&cell.state, ORPHANED);
+        Ok(())
+    }
+
+    /// Makes the list of a dead owner's requests one of locks that it holds, with all fields that
+    /// another thread needs to go on with it.
+    fn renew_list(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+        let (mut prev, mut held) = (0, 0);
+        for at in self.own_list(cell)? {
+            let request = self.request(at)?;
+            if State::of(get(&request.state)).holds() {
+                self.settle_moved(cell, request)?;
+                put(&request.own_prev, prev);
+                (prev, held) = (at, held + 1);
+                continue;
+            }
+            // It is in no queue.
+            self.forget_range(cell, at)?;
+            self.note_request(at)?;
+            let next = get(&request.own_next);
+            match prev {
+                0 => put(&cell.head, next),
+                prev => put(&self.request(prev)?.own_next, next),
+            }
+            self.thread.free(Offset::<Request<M>>::from_raw(at))?;
+        }
+        put(&cell.held, held);
+        Ok(())
+    }
+
+    /// Finishes what the owner did when it died: it made a moved request its own, and had yet to
+    /// strike the weak lock that the request came from.
+    fn settle_moved(&self, cell: &OwnerCell<M>, request: &Request<M>) -> Result<(), Error> {
+        if !request.is_moved() {
+            return Ok(());
+        }
+        let bytes = self.name_of(get(&request.object))?;
+        if get(&cell.weak) != 0 {
+            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            for (at, state) in page.states.iter().enumerate() {
+                let entry = Entry::of(get(state));
+                if entry.count != 0 && names::read::<M>(&page.names[at], entry.length) == bytes {
+                    put(state, Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
+                }
+            }
+        }
+        put(&request.count, get(&request.count) & !MOVED);
+        Ok(())
+    }
+
+    /// Makes orphans again of those that a dead thread had adopted, and frees pages of orphans that
+    /// have none.
+    pub(crate) fn orphan_again(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
+        let its = adopted_by(dead.number());
+        for place in 0..PAGES as u32 {
+            let Some(page) = self.page(place)? else { break };
+            for cell in page.owners.iter().filter(|cell| get(&cell.state) == its) {
+                self.withdraw_of(cell)?;
+                self.keep_owner(dead, cell)?;
+                self.point("orphan an orphan again");
+            }
+            if get(&page.thread) & ORPHANAGE != 0 {
+                self.end_orphanage(place, page)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,341 @@
+//! Whose turn it is: who of an object's requests may have the lock, and who is in the way.
+//!
+//! 1. A request is granted if no *other* owner holds a mode that stops it; an ancestor's hold
+//!    stops nobody.
+//! 2. A conversion looks at holders alone: it goes before all who hold nothing.
+//! 3. A new request also stays behind every earlier waiter, converting or not, whose wish clashes
+//!    with its own: no one is starved by those who come later. Except: behind a waiter that is
+//!    stopped by what the requester's ancestors hold it would wait for ever, so it goes before it.
+//! 4. Whoever releases decides for all who wait, front to back, and does their book-keeping; they
+//!    are then woken with no latch held.
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::memory::cells::{Request, Small, get, put, status};
+use crate::memory::latch::Latched;
+use crate::mode::Mode;
+use crate::table::objects::ring;
+use crate::table::queues::{Listed, State};
+
+/// Who stands in the way of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocker {
+    pub(crate) owner: u32,
+    /// Holds, in contrast to merely waiting before.
+    pub(crate) hard: bool,
+}
+
+impl<M: ConstMachine> Latched<'_, M> {
+    /// Whether an owner is another, or an ancestor of it.
+    pub(crate) fn is_kin(&self, owner: u32, of: u32) -> Result<bool, Error> {
+        let mut at = of;
+        for _ in 0..1000 {
+            if at == owner {
+                return Ok(true);
+            }
+            match self.session.owner_cell(at)?.map_or(0, |cell| get(&cell.parent)) {
+                0 => return Ok(false),
+                parent => at = parent - 1,
+            }
+        }
+        Ok(false)
+    }
+
+    /// The first holder that stops `owner` from having `want`. Makes the mask exact if none does.
+    #[inline(always)]
+    pub(crate) fn stopped(
+        &self,
+        object: &Small<M>,
+        owner: u32,
+        want: Mode,
+    ) -> Result<Option<u32>, Error> {
+        let stops = self.session.modes().stopped_by(want);
+        if get(&object.masks) as u16 & stops == 0 {
+            return Ok(None);
+        }
+        self.stopped_by(object, owner, stops)
+    }
+
+    #[inline(never)]
+    fn stopped_by(&self, object: &Small<M>, owner: u32, stops: u16) -> Result<Option<u32>, Error> {
+        let mut exact = 0;
+        for each in self.requests(object) {
+            let (_, request, state) = each?;
+            if !state.holds() {
+                continue;
+            }
+            exact |= state.mode.bit();
+            let other = get(&request.owner);
+            if state.mode.bit() & stops != 0 && !self.is_kin(other, owner)? {
+                return Ok(Some(other));
+            }
+        }
+        put(&object.masks, get(&object.masks) & 0xffff_0000 | u32::from(exact));
+        Ok(None)
+    }
+
+    /// Whether a waiter is stopped by what `owner` or its ancestors hold: then they do not queue
+    /// behind it.
+    fn yields(&self, object: &Small<M>, wish: Mode, owner: u32) -> Result<bool, Error> {
+        if self.session.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
+            return Ok(false);
+        }
+        let stops = self.session.modes().stopped_by(wish);
+        for each in self.requests(object) {
+            let (_, request, state) = each?;
+            if state.holds()
+                && state.mode.bit() & stops != 0
+                && self.is_kin(get(&request.owner), owner)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// For a new request: the waiter to stay behind, and the one to go before.
+    #[inline(always)]
+    pub(crate) fn behind(
+        &self,
+        object: &Small<M>,
+        owner: u32,
+        want: Mode,
+    ) -> Result<(Option<u32>, u32), Error> {
+        let clash = self.session.modes().clash(want);
+        if (get(&object.masks) >> 16) as u16 & clash == 0 {
+            return Ok((None, 0));
+        }
+        self.behind_among(object, owner, clash)
+    }
+
+    #[inline(never)]
+    fn behind_among(
+        &self,
+        object: &Small<M>,
+        owner: u32,
+        clash: u16,
+    ) -> Result<(Option<u32>, u32), Error> {
+        let (mut exact, mut before, mut blocker) = (0, 0, None);
+        let families = self.session.inner().has_families()?;
+        let converting = object.conversions() != 0;
+        let from = if converting { get(&object.head) } else { get(&object.first) };
+        for each in self.requests_from(from) {
+            let (at, request, state) = each?;
+            if !state.waits() {
+                continue;
+            }
+            exact |= state.want.bit();
+            if state.want.bit() & clash == 0 || before != 0 {
+                continue;
+            }
+            if !families {
+                // The first one decides, and the mask is as good as it was: a queue costs each
+                // newcomer a look at its head.
+                return Ok((Some(get(&request.owner)), 0));
+            }
+            if self.yields(object, state.want, owner)? {
+                // Converting ones are not in order; rule 2 lets them go first anyway.
+                before = if state.status == status::WAITING { at } else { before };
+            } else {
+                blocker = blocker.or(Some(get(&request.owner)));
+            }
+        }
+        put(&object.masks, get(&object.masks) & 0xffff | u32::from(exact) << 16);
+        Ok((blocker, before))
+    }
+
+    /// Grants what can be granted, by the rules above. Called after every release.
+    #[inline]
+    pub(crate) fn advance(&self, object: &Small<M>) -> Result<(), Error> {
+        if get(&object.first) == 0 && object.conversions() == 0 {
+            return Ok(());
+        }
+        self.advance_slow(object)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn advance_slow(&self, object: &Small<M>) -> Result<(), Error> {
+        let modes = self.session.modes();
+        let families = self.session.inner().has_families()?;
+        let mut blocked = 0u16;
+        if object.conversions() != 0 {
+            for (_, (at, request, state)) in self.converting(object)? {
+                if self.stopped(object, get(&request.owner), state.want)?.is_none() {
+                    self.grant(object, at, request, state)?;
+                } else {
+                    blocked |= state.want.bit();
+                }
+            }
+        }
+        let (mut first, mut denied, mut exact) = (0, 0u16, blocked);
+        for each in self.requests_from(get(&object.first)) {
+            let (at, request, state) = each?;
+            if state.status != status::WAITING {
+                continue;
+            }
+            let owner = get(&request.owner);
+            let behind = modes.clash(state.want) & blocked != 0
+                && self.still_behind(object, at, owner, state.want)?;
+            if !behind && self.stopped(object, owner, state.want)?.is_none() {
+                self.grant(object, at, request, state)?;
+                continue;
+            }
+            first = if first == 0 { at } else { first };
+            blocked |= state.want.bit();
+            denied |= state.want.bit();
+            exact |= state.want.bit();
+            // What stops one waiter stops all others of its mode, as does a wish before them that
+            // clashes. Once that is so of every wish that there is, the rest stays; but for those
+            // with ancestors, which may pass: nobody else would let them ever.
+            let wishes = (get(&object.masks) >> 16) as u16;
+            let stays = |m: Mode| modes.clash(m) & blocked | m.bit() & denied != 0;
+            if !families && modes.each().all(|m| wishes & m.bit() == 0 || stays(m)) {
+                put(&object.first, first);
+                return Ok(());
+            }
+        }
+        put(&object.first, first);
+        // All were looked at: a mode that nobody waits for any more makes nobody look again.
+        put(&object.masks, get(&object.masks) & 0xffff | u32::from(exact) << 16);
+        Ok(())
+    }
+
+    /// The conversions that wait, in their turn.
+    fn converting<'a>(&'a self, object: &Small<M>) -> Result<Vec<(u32, Listed<'a, M>)>, Error> {
+        let mut found = Vec::new();
+        for each in self.requests(object) {
+            let each = each?;
+            if each.2.status == status::CONVERTING {
+                let owner = self.session.owner_cell(get(&each.1.owner))?;
+                found.push((owner.map_or(0, |cell| get(&cell.turn)), each));
+            }
+        }
+        found.sort_by_key(|(turn, _)| *turn);
+        Ok(found)
+    }
+
+    /// Begins a conversion, behind the others of the object.
+    pub(crate) fn begin_conversion(
+        &self,
+        object: &Small<M>,
+        request: &Request<M>,
+        wish: State,
+    ) -> Result<(), Error> {
+        let mut turn = 1;
+        if object.conversions() != 0 {
+            let last = self.converting(object)?.last().map_or(0, |last| last.0);
+            turn = last.saturating_add(1);
+        }
+        if let Some(cell) = self.session.owner_cell(get(&request.owner))? {
+            put(&cell.turn, turn);
+        }
+        self.set(object, request, wish);
+        Ok(())
+    }
+
+    /// Whether a waiter has one before it that it must stay behind.
+    fn still_behind(
+        &self,
+        object: &Small<M>,
+        me: u32,
+        owner: u32,
+        want: Mode,
+    ) -> Result<bool, Error> {
+        if self.session.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
+            return Ok(true);
+        }
+        let clash = self.session.modes().clash(want);
+        for each in self.requests(object) {
+            let (at, _, state) = each?;
+            if at == me {
+                break;
+            }
+            let clashes = state.waits() && state.want.bit() & clash != 0;
+            if clashes && !self.yields(object, state.want, owner)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Grants a request that waits, and notes that its owner is to be woken.
+    fn grant(
+        &self,
+        object: &Small<M>,
+        at: u32,
+        request: &Request<M>,
+        state: State,
+    ) -> Result<(), Error> {
+        if let Some(cell) = self.session.owner_cell(get(&request.owner))? {
+            put(&cell.waiting, 0);
+        }
+        self.session.point("about to grant");
+        self.set(object, request, State::held(state.want));
+        self.session.to_wake.borrow_mut().push(at);
+        Ok(())
+    }
+
+    /// Refuses a request that waits: a conversion goes back to what it held, another leaves the
+    /// list. Its owner is to be woken, and frees it.
+    pub(crate) fn refuse(&self, at: u32, request: &Request<M>, why: u32) -> Result<(), Error> {
+        if get(&request.partition) != self.number {
+            // Whatever led here said otherwise: what follows is not for this latch to guard.
+            return ring();
+        }
+        let object_at = get(&request.object);
+        let object = self.session.object(object_at)?;
+        let state = State::of(get(&request.state));
+        if let Some(cell) = self.session.owner_cell(get(&request.owner))? {
+            put(&cell.waiting, 0);
+        }
+        if state.status == status::CONVERTING {
+            self.set(object, request, State { why, ..State::held(state.mode) });
+        } else {
+            self.unlink(object, at, request, State { status: status::DENIED, why, ..state })?;
+        }
+        self.session.to_wake.borrow_mut().push(at);
+        self.advance(object)?;
+        if get(&object.head) == 0 {
+            self.retire(object_at, object)?;
+        }
+        Ok(())
+    }
+
+    /// Everybody in the way of a request that waits.
+    pub(crate) fn blockers(
+        &self,
+        object: &Small<M>,
+        me: u32,
+        owner: u32,
+        state: State,
+    ) -> Result<Vec<Blocker>, Error> {
+        let modes = self.session.modes();
+        let (stops, clash) = (modes.stopped_by(state.want), modes.clash(state.want));
+        let mut found = Vec::new();
+        let mut before = true;
+        for each in self.requests(object) {
+            let (at, request, other) = each?;
+            before &= at != me;
+            let who = get(&request.owner);
+            if at == me || who == owner {
+                continue;
+            }
+            if other.holds() && other.mode.bit() & stops != 0 && !self.is_kin(who, owner)? {
+                found.push(Blocker { owner: who, hard: true });
+                continue;
+            }
+            let earlier = state.status == status::WAITING
+                && (other.status == status::CONVERTING
+                    || (before && other.status == status::WAITING));
+            if earlier
+                && other.want.bit() & clash != 0
+                && !self.yields(object, other.want, owner)?
+            {
+                found.push(Blocker { owner: who, hard: false });
+            }
+        }
+        Ok(found)
+    }
+}

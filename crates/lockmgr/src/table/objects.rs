@@ -1,0 +1,414 @@
+//! The table: names to objects, in partitions that grow one by one.
+//!
+//! A partition has chains, as many as fill a cell, and the next larger cell's whenever it has two
+//! objects a chain. Growing moves object after object to the new chains; `moving` names the one in
+//! between, so that a partition whose latch-holder died in the midst can be put right and the work
+//! finished.
+//!
+//! An object whose last request has gone stays, idle, if its chain has no other idle one or the
+//! partition no more objects than chains: the next name of this chain takes it over. So a lock that
+//! comes and goes allocates no object, and there are less than twice as many idle ones as chains.
+
+use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
+
+use crate::Error;
+use crate::memory::cells::{Heads, Object, Small, get, put};
+use crate::memory::latch::Latched;
+use crate::memory::names::{self, Name};
+
+/// How many chains a table has, by its tier: as many as there is room for in a cell of 48, 128, 256
+/// and so on to 4,096 bytes, and in a whole block. Beyond that chains become longer.
+const CHAINS: [usize; 8] = [10, 30, 62, 126, 254, 510, 1022, 16_366];
+
+/// With more objects than this a chain keeps one idle at most, however many chains there are.
+const IDLE_MAX: u32 = 1022;
+
+/// Does something with the type of a table of this tier.
+macro_rules! by_tier {
+    ($tier:expr, $do:ident) => {
+        match $tier {
+            0 => $do!({ CHAINS[0] }),
+            1 => $do!({ CHAINS[1] }),
+            2 => $do!({ CHAINS[2] }),
+            3 => $do!({ CHAINS[3] }),
+            4 => $do!({ CHAINS[4] }),
+            5 => $do!({ CHAINS[5] }),
+            6 => $do!({ CHAINS[6] }),
+            _ => $do!({ CHAINS[7] }),
+        }
+    };
+}
+
+/// A chain that leads this far is a ring.
+pub(crate) const CHAIN_MAX: u32 = 1 << 24;
+
+/// How many chains a table has, by its word.
+#[inline(always)]
+pub(crate) fn chains_of(table: u64) -> u32 {
+    CHAINS[((table >> 32) as usize).min(CHAINS.len() - 1)] as u32
+}
+
+/// Which of so many chains a hash falls to.
+#[inline(always)]
+pub(crate) fn place_of(hash: u32, chains: usize) -> usize {
+    ((u64::from(hash) * chains as u64) >> 32) as usize
+}
+
+pub(crate) fn ring<T>() -> Result<T, Error> {
+    Err(Error::Region(latchwork_region::Error::Corrupt { what: "list of a lock table", at: 0 }))
+}
+
+impl<'s, M: ConstMachine> Latched<'s, M> {
+    /// The chains of a table, by its word.
+    #[inline]
+    fn chains(&self, table: u64) -> Result<&'s [M::AtomicU32], Error> {
+        let session: &'s crate::Session<M> = self.session;
+        let offset = Offset::<Heads<M, 1>>::from_raw(table as u32);
+        Ok(session.region().words32(offset, chains_of(table))?)
+    }
+
+    fn new_chains(&self, tier: u64) -> Result<(), Error> {
+        let thread = &self.session.thread;
+        macro_rules! new {
+            ($n:block) => {{
+                let cell = thread.alloc::<Heads<M, $n>>()?;
+                put(&self.fresh, tier << 32 | u64::from(cell.offset().raw()));
+                cell.publish();
+            }};
+        }
+        by_tier!(tier, new);
+        Ok(())
+    }
+
+    fn free_chains(&self, table: u64) -> Result<(), Error> {
+        self.session.free_chains(table)
+    }
+
+    /// The heads of this partition's chains; none before its first object.
+    #[inline]
+    pub(crate) fn heads(&self) -> Result<&'s [M::AtomicU32], Error> {
+        match get(&self.heads) {
+            0 => Ok(&[]),
+            table => self.chains(table),
+        }
+    }
+
+    /// The chain of a hash.
+    #[inline(always)]
+    fn chain(heads: &[M::AtomicU32], hash: u32) -> Result<&M::AtomicU32, Error> {
+        let place = place_of(hash, heads.len());
+        // None only in a damaged region: objects without a table.
+        heads.get(place).map_or_else(ring, Ok)
+    }
+
+    /// Whether an object has this name.
+    #[inline(always)]
+    pub(crate) fn is_named(
+        &self,
+        offset: u32,
+        object: &Small<M>,
+        name: &Name<'_>,
+    ) -> Result<bool, Error> {
+        if get(&object.hash) != name.hash as u32 {
+            return Ok(false);
+        }
+        self.session.has_name(offset, object, name.bytes)
+    }
+
+    /// The object of this name, if it is in the table.
+    #[inline]
+    pub(crate) fn find(&self, name: &Name<'_>) -> Result<u32, Error> {
+        let heads = self.heads()?;
+        if heads.is_empty() {
+            return Ok(0);
+        }
+        let mut at = get(Self::chain(heads, name.hash as u32)?);
+        for _ in 0..CHAIN_MAX {
+            if at == 0 {
+                return Ok(0);
+            }
+            let object = self.session.object(at)?;
+            if self.is_named(at, object, name)? {
+                return Ok(at);
+            }
+            at = get(&object.next);
+        }
+        ring()
+    }
+
+    /// The object of this name, made if there is none.
+    #[inline]
+    pub(crate) fn find_or_make(&self, name: &Name<'_>) -> Result<(u32, &'s Small<M>), Error> {
+        let session: &'s crate::Session<M> = self.session;
+        let heads = self.heads()?;
+        if !heads.is_empty() {
+            let mut at = get(Self::chain(heads, name.hash as u32)?);
+            let mut idle = 0;
+            let mut steps = 0;
+            while at != 0 {
+                let object = session.object(at)?;
+                if self.is_named(at, object, name)? {
+                    return Ok((at, object));
+                }
+                if get(&object.head) == 0 && self.fits(object, name) {
+                    idle = at;
+                }
+                at = get(&object.next);
+                steps += 1;
+                if steps == CHAIN_MAX {
+                    return ring();
+                }
+            }
+            if idle != 0 {
+                // Nobody waits for it and nobody looks: we hold the latch.
+                self.baptise(idle, name)?;
+                return Ok((idle, session.object(idle)?));
+            }
+        }
+        let made = self.make(name)?;
+        Ok((made, session.object(made)?))
+    }
+
+    /// Whether the cell of an idle object has room for a name, and not far too much.
+    fn fits(&self, object: &Small<M>, name: &Name<'_>) -> bool {
+        tier_of(object.name_length()) == tier_of(name.bytes.len())
+    }
+
+    fn baptise(&self, at: u32, name: &Name<'_>) -> Result<(), Error> {
+        let object = self.session.object(at)?;
+        put(&object.hash, name.hash as u32);
+        put(&object.info, name.bytes.len() as u32);
+        put(&object.masks, 0);
+        name.write(self.session.name_words(at, name.words())?);
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&self, name: &Name<'_>) -> Result<u32, Error> {
+        if get(&self.heads) == 0 {
+            self.new_chains(0)?;
+            self.move_all()?;
+        } else if get(&self.objects) >= 2 * chains_of(get(&self.heads))
+            && get(&self.heads) >> 32 < CHAINS.len() as u64 - 1
+        {
+            self.new_chains((get(&self.heads) >> 32) + 1)?;
+            self.session.point("larger table made");
+            self.move_all()?;
+        }
+        let thread = &self.session.thread;
+        macro_rules! new {
+            ($n:literal) => {{
+                let cell = thread.alloc_dirty::<Object<M, $n>>()?;
+                put(&cell.head, 0);
+                put(&cell.tail, 0);
+                put(&cell.first, 0);
+                put(&cell.length, 0);
+                let at = cell.offset().raw();
+                self.baptise(at, name)?;
+                self.push(self.heads()?, at)?;
+                self.session.point("object linked");
+                cell.publish();
+                at
+            }};
+        }
+        let at = match tier_of(name.bytes.len()) {
+            0 => new!(3),
+            1 => new!(11),
+            2 => new!(27),
+            3 => new!(59),
+            4 => new!(123),
+            5 => new!(251),
+            _ => new!(507),
+        };
+        put(&self.objects, get(&self.objects).wrapping_add(1));
+        Ok(at)
+    }
+
+    /// Puts an object at the head of its chain.
+    pub(crate) fn push(&self, heads: &[M::AtomicU32], at: u32) -> Result<(), Error> {
+        let object = self.session.object(at)?;
+        let chain = Self::chain(heads, get(&object.hash))?;
+        put(&object.next, get(chain));
+        put(chain, at);
+        Ok(())
+    }
+
+    /// Moves all objects to the `fresh` chains, and makes those the chains. Where it stopped at a
+    /// death it can be called again.
+    pub(crate) fn move_all(&self) -> Result<(), Error> {
+        let (old, new) = (get(&self.heads), get(&self.fresh));
+        if old == new {
+            return self.settle_tables();
+        }
+        if old as u32 == new as u32 {
+            return ring();
+        }
+        let fresh = self.chains(new)?;
+        for chain in self.heads()? {
+            loop {
+                let at = get(chain);
+                if at == 0 {
+                    break;
+                }
+                put(&self.moving, at);
+                self.session.point("object about to move");
+                put(chain, get(&self.session.object(at)?.next));
+                self.session.point("object between tables");
+                self.push(fresh, at)?;
+                put(&self.moving, 0);
+            }
+        }
+        self.settle_tables()
+    }
+
+    /// Makes the `fresh` chains, to which all have moved, the chains.
+    pub(crate) fn settle_tables(&self) -> Result<(), Error> {
+        let old = get(&self.heads);
+        if old == get(&self.fresh) {
+            put(&self.fresh, 0);
+            return Ok(());
+        }
+        if old != 0 {
+            self.session.note_table(old, self.number)?;
+        }
+        put(&self.heads, get(&self.fresh));
+        if old != 0 {
+            self.session.point("tables exchanged");
+        }
+        put(&self.fresh, 0);
+        if old != 0 {
+            self.free_chains(old)?;
+        }
+        Ok(())
+    }
+
+    /// Called when an object has lost its last request: keeps it idle, or takes it out.
+    #[inline]
+    pub(crate) fn retire(&self, at: u32, object: &Small<M>) -> Result<(), Error> {
+        put(&object.masks, 0);
+        if get(&self.objects) <= chains_of(get(&self.heads)).min(IDLE_MAX) {
+            return Ok(());
+        }
+        self.retire_among(at, object)
+    }
+
+    /// The same, where there are more objects than chains.
+    #[inline(never)]
+    fn retire_among(&self, at: u32, object: &Small<M>) -> Result<(), Error> {
+        let chain = Self::chain(self.heads()?, get(&object.hash))?;
+        let (mut link, mut other) = (0, false);
+        let mut seen = get(chain);
+        let mut steps = 0;
+        while seen != 0 {
+            let it = self.session.object(seen)?;
+            let next = get(&it.next);
+            if next == at {
+                link = seen;
+            }
+            other |= seen != at && get(&it.head) == 0;
+            seen = next;
+            steps += 1;
+            if steps == CHAIN_MAX {
+                return ring();
+            }
+        }
+        if !other {
+            return Ok(());
+        }
+        let link = match link {
+            0 if get(chain) == at => chain,
+            0 => return ring(),
+            link => &self.session.object(link)?.next,
+        };
+        self.session.note_object(at, self.number)?;
+        put(link, get(&object.next));
+        put(&self.objects, get(&self.objects).wrapping_sub(1));
+        self.session.point("object unlinked");
+        let length = object.name_length();
+        self.session.free_object(at, length)
+    }
+
+    /// The larger table's chains.
+    pub(crate) fn fresh_heads(&self) -> Result<&[M::AtomicU32], Error> {
+        self.chains(get(&self.fresh))
+    }
+
+    /// All objects of the partition.
+    pub(crate) fn each_object(&self) -> Result<Vec<u32>, Error> {
+        self.objects_of(self.heads()?)
+    }
+
+    /// All objects in these chains.
+    pub(crate) fn objects_of(&self, heads: &[M::AtomicU32]) -> Result<Vec<u32>, Error> {
+        let mut found = Vec::new();
+        for chain in heads {
+            let mut at = get(chain);
+            while at != 0 {
+                found.push(at);
+                at = get(&self.session.object(at)?.next);
+                if found.len() > CHAIN_MAX as usize {
+                    return ring();
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Which size of cell holds a name of this length.
+pub(crate) fn tier_of(length: usize) -> usize {
+    [24, 88, 216, 472, 984, 2008].iter().position(|room| length <= *room).unwrap_or(6)
+}
+
+impl<M: ConstMachine> crate::Session<M> {
+    /// Whether an object has this name.
+    #[inline(always)]
+    pub(crate) fn has_name(
+        &self,
+        offset: u32,
+        object: &Small<M>,
+        name: &[u8],
+    ) -> Result<bool, Error> {
+        if object.name_length() != name.len() {
+            return Ok(false);
+        }
+        let words = name.len().div_ceil(8);
+        if words <= object.name.len() {
+            return Ok(names::is_in(name, &object.name));
+        }
+        Ok(names::is_in(name, self.name_words(offset, words)?))
+    }
+
+    /// Frees a table's chains, which nothing leads to.
+    pub(crate) fn free_chains(&self, table: u64) -> Result<(), Error> {
+        let (offset, tier) = (table as u32, table >> 32);
+        macro_rules! free {
+            ($n:block) => {
+                self.thread.free(Offset::<Heads<M, $n>>::from_raw(offset))?
+            };
+        }
+        by_tier!(tier, free);
+        Ok(())
+    }
+
+    /// Frees the cell of an object that nothing leads to.
+    pub(crate) fn free_object(&self, at: u32, length: usize) -> Result<(), Error> {
+        macro_rules! free {
+            ($n:literal) => {
+                self.thread.free(Offset::<Object<M, $n>>::from_raw(at))?
+            };
+        }
+        match tier_of(length) {
+            0 => free!(3),
+            1 => free!(11),
+            2 => free!(27),
+            3 => free!(59),
+            4 => free!(123),
+            5 => free!(251),
+            _ => free!(507),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,235 @@
+//! An object's requests, as a list: linking, unlinking, and what hangs on their states.
+//!
+//! Those who hold are in the list in no order, those who wait in the order of their turn, behind
+//! `first`. Whose turn it is, is in `table/granting.rs`.
+//!
+//! `masks` holds at least all modes held and all waited for, and is made exact when it stops
+//! somebody it should not.
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::memory::cells::{BIASES, CONVERSION, Request, Small, get, put, status};
+use crate::memory::latch::Latched;
+pub(crate) use crate::memory::state::State;
+use crate::mode::Mode;
+use crate::table::objects::ring;
+
+/// A list that is longer is a ring.
+const LIST_MAX: u32 = 1 << 26;
+
+/// A request of a list: its offset, itself, its state.
+pub(crate) type Listed<'a, M> = (u32, &'a Request<M>, State);
+
+impl<M: ConstMachine> Latched<'_, M> {
+    /// The list of an object: offset and state of each request.
+    pub(crate) fn requests<'a>(
+        &'a self,
+        object: &Small<M>,
+    ) -> impl Iterator<Item = Result<Listed<'a, M>, Error>> + use<'a, M> {
+        self.requests_from(get(&object.head))
+    }
+
+    pub(crate) fn requests_from<'a>(
+        &'a self,
+        first: u32,
+    ) -> impl Iterator<Item = Result<Listed<'a, M>, Error>> + use<'a, M> {
+        let (mut at, mut steps) = (first, 0);
+        core::iter::from_fn(move || {
+            if at == 0 {
+                return None;
+            }
+            steps += 1;
+            let offset = at;
+            let request = match self.session.request(offset) {
+                Ok(request) if steps < LIST_MAX => request,
+                Ok(_) => {
+                    at = 0;
+                    return Some(ring());
+                }
+                Err(error) => {
+                    at = 0;
+                    return Some(Err(error));
+                }
+            };
+            at = get(&request.next);
+            Some(Ok((offset, request, State::of(get(&request.state)))))
+        })
+    }
+
+    /// Counts a request's modes in or out of its bias's strong ones.
+    #[inline(always)]
+    pub(crate) fn weigh(&self, object: &Small<M>, old: State, new: State) {
+        let modes = self.session.modes();
+        let strong = |state: State| !modes.all_weak(state.mask());
+        match (strong(old), strong(new)) {
+            (false, true) => self.more(object.bias()),
+            (true, false) => self.fewer(object.bias()),
+            _ => {}
+        }
+    }
+
+    /// The same for one that holds from now on.
+    #[inline(always)]
+    pub(crate) fn weigh_in(&self, bias: u32, mode: Mode) {
+        if !self.session.modes().is_weak(mode) {
+            self.more(bias);
+        }
+    }
+
+    /// The same for one that held.
+    #[inline(always)]
+    pub(crate) fn weigh_out(&self, bias: u32, mode: Mode) {
+        if !self.session.modes().is_weak(mode) {
+            self.fewer(bias);
+        }
+    }
+
+    #[inline(always)]
+    fn more(&self, bias: u32) {
+        let count = &self.strong[(bias % BIASES) as usize];
+        // At the top it stays there: the bias is never opened again, and nothing is wrong.
+        put(count, get(count).saturating_add(1));
+    }
+
+    #[inline(always)]
+    fn fewer(&self, bias: u32) {
+        let count = &self.strong[(bias % BIASES) as usize];
+        if get(count) != u16::MAX {
+            put(count, get(count).saturating_sub(1));
+        }
+    }
+
+    /// Changes a request's state, with all that hangs on it.
+    #[inline]
+    pub(crate) fn set(&self, object: &Small<M>, request: &Request<M>, new: State) {
+        let old = State::of(get(&request.state));
+        self.weigh(object, old, new);
+        let converting = |s: State| u32::from(s.status == status::CONVERTING) * CONVERSION;
+        if converting(new) != converting(old) {
+            // Wrapping, here and below: in a damaged region a number may be any.
+            let info = get(&object.info).wrapping_add(converting(new));
+            put(&object.info, info.wrapping_sub(converting(old)));
+        }
+        let mut masks = get(&object.masks);
+        if new.holds() {
+            masks |= u32::from(new.mode.bit());
+        }
+        if new.waits() {
+            masks |= u32::from(new.want.bit()) << 16;
+        }
+        put(&object.masks, masks);
+        // Release, in `put`: synchronizes with the Acquire in `Session::await_decision`.
+        put(&request.state, new.word());
+    }
+
+    /// Links a request that was in no queue and holds: at the front.
+    #[inline]
+    pub(crate) fn link_front(
+        &self,
+        object: &Small<M>,
+        at: u32,
+        request: &Request<M>,
+        mode: Mode,
+    ) -> Result<(), Error> {
+        let head = get(&object.head);
+        put(&request.next, head);
+        put(&request.prev, 0);
+        self.weigh_in(object.bias(), mode);
+        put(&object.masks, get(&object.masks) | u32::from(mode.bit()));
+        put(&request.state, State::held(mode).word());
+        self.session.point("request about to be linked");
+        put(&object.head, at);
+        self.session.point("request linked");
+        if head == 0 {
+            put(&object.tail, at);
+        } else {
+            put(&self.session.request(head)?.prev, at);
+        }
+        put(&object.length, get(&object.length).wrapping_add(1));
+        Ok(())
+    }
+
+    /// Links a request that waits: before another one, or at the end.
+    pub(crate) fn link_before(
+        &self,
+        object: &Small<M>,
+        at: u32,
+        before: u32,
+        state: State,
+    ) -> Result<(), Error> {
+        let request = self.session.request(at)?;
+        let prev = match before {
+            0 => get(&object.tail),
+            before => get(&self.session.request(before)?.prev),
+        };
+        put(&request.next, before);
+        put(&request.prev, prev);
+        self.set(object, request, state);
+        self.session.point("request about to be linked");
+        if prev == 0 {
+            put(&object.head, at);
+        } else {
+            put(&self.session.request(prev)?.next, at);
+        }
+        self.session.point("request linked");
+        match before {
+            0 => put(&object.tail, at),
+            before => put(&self.session.request(before)?.prev, at),
+        }
+        let first = get(&object.first);
+        if first == 0 || first == before {
+            put(&object.first, at);
+        }
+        put(&object.length, get(&object.length).wrapping_add(1));
+        Ok(())
+    }
+
+    /// Takes a request out of the list, after giving it its last state: a request that is found in
+    /// a list in such a state was about to leave it when its remover died.
+    #[inline]
+    pub(crate) fn unlink(
+        &self,
+        object: &Small<M>,
+        at: u32,
+        request: &Request<M>,
+        last: State,
+    ) -> Result<(), Error> {
+        let old = State::of(get(&request.state));
+        if old.status == status::HELD && last.status == status::NEW {
+            self.weigh_out(object.bias(), old.mode);
+            put(&request.state, last.word());
+        } else {
+            self.set(object, request, last);
+        }
+        self.session.point("request about to be unlinked");
+        let (prev, next) = (get(&request.prev), get(&request.next));
+        if prev == 0 {
+            put(&object.head, next);
+        } else {
+            put(&self.session.request(prev)?.next, next);
+        }
+        self.session.point("request unlinked");
+        match next {
+            0 => put(&object.tail, prev),
+            next => put(&self.session.request(next)?.prev, prev),
+        }
+        if get(&object.first) == at {
+            put(&object.first, next);
+        }
+        put(&object.length, get(&object.length).wrapping_sub(1));
+        Ok(())
+    }
+
+    /// The same for one that holds, where no others are in the list.
+    #[inline(always)]
+    pub(crate) fn unlink_only(&self, object: &Small<M>, request: &Request<M>, old: State) {
+        self.weigh_out(object.bias(), old.mode);
+        put(&request.state, State { status: status::NEW, ..old }.word());
+        self.session.point("request about to be unlinked");
+        put(&object.head, 0);
+        self.session.point("request unlinked");
+        put(&object.tail, 0);
+        put(&object.length, 0);
+    }
+}

@@ -1,0 +1,53 @@
+//! Where things lie in this process, by name: for reports on cache lines.
+
+use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
+
+use crate::memory::cells::{PARTITIONS, WeakPage, get};
+use crate::{Error, Session};
+
+fn at<T: ?Sized>(what: &T) -> usize {
+    core::ptr::from_ref(what).cast::<u8>().addr()
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Address, length and name of what the manager and its region have. What changes hands lies
+    /// in cells that are named by their size; what lies within something else comes after it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    #[doc(hidden)]
+    pub fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
+        let region = &self.inner().region;
+        let mut found = region.places();
+        let directory = region.resolve(self.inner().directory)?;
+        found.push((at(directory), size_of_val(directory), "directory".to_owned()));
+        for number in 0..PARTITIONS {
+            let line = self.partition(number)?;
+            found.push((at(line), size_of_val(line), format!("partition {number}")));
+            let biases = self.biases(number)?;
+            found.push((at(biases), size_of_val(biases), format!("biases {number}")));
+            if get(&line.heads) == 0 {
+                continue;
+            }
+            let latched = self.latch(number)?;
+            let heads = latched.heads()?;
+            found.push((at(heads), size_of_val(heads), format!("chains {number}")));
+            for object in latched.each_object()? {
+                let cell = self.object(object)?;
+                found.push((at(cell), size_of_val(cell), format!("object {object}")));
+            }
+        }
+        for (owner, cell) in self.each_owner() {
+            if get(&cell.weak) != 0 {
+                let page: &WeakPage<M> = region.resolve(Offset::from_raw(get(&cell.weak)))?;
+                found.push((at(page), size_of_val(page), format!("weak-page {owner}")));
+            }
+            if get(&cell.generation) != 0 {
+                found.push((at(cell), size_of_val(cell), format!("owner {owner}")));
+            }
+        }
+        Ok(found)
+    }
+}

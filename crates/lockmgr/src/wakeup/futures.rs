@@ -1,0 +1,241 @@
+//! Waiting without a thread: a lock as a future, in the same queues as all others.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+
+use latchwork_machine::{ConstMachine, Native};
+
+use crate::Error;
+use crate::memory::cells::{get, put};
+use crate::mode::Mode;
+use crate::owner::handle::{Owner, Step, Wait};
+use crate::owner::wait::{DETECT_EVERY, NAP_DEATHS, NAP_MAX};
+use crate::table::queues::State;
+
+/// A lock that is being taken: see [`Owner::lock_async`].
+#[must_use = "a future does nothing until it is polled"]
+pub struct LockFuture<'o, 's, 'n, M: ConstMachine = Native> {
+    owner: &'o Owner<'s, M>,
+    name: &'n [u8],
+    mode: Mode,
+    wait: Wait,
+    state: Stage,
+}
+
+enum Stage {
+    New,
+    Waiting(Waiting),
+    Done,
+}
+
+/// A wait that has begun.
+struct Waiting {
+    id: u64,
+    /// Which wait of the owner it is.
+    request: u32,
+    ticket: u32,
+    /// What a conversion held before.
+    old: Option<Mode>,
+    looks: Looks,
+}
+
+/// How a wait is looked after.
+pub(crate) struct Looks {
+    nap: Duration,
+    naps: u32,
+    /// When to look for deadlocks and the dead again.
+    next: u64,
+    /// When it began to wait, or looked for deadlocks last.
+    since: u64,
+}
+
+impl Looks {
+    pub(crate) fn new<M: ConstMachine>(owner: &Owner<'_, M>) -> Self {
+        let nap = owner.session.inner().options.detect_after;
+        let since = get(&owner.cell.since);
+        Self { nap, naps: 0, next: owner.session.after(nap).at, since }
+    }
+
+    /// Looks for deadlocks and the dead, if it is time to.
+    pub(crate) fn look<M: ConstMachine>(&mut self, owner: &Owner<'_, M>) -> Result<(), Error> {
+        let session = owner.session;
+        if session.now() < self.next {
+            return Ok(());
+        }
+        if self.nap >= NAP_DEATHS {
+            session.sweep_sometimes()?;
+        }
+        let due = self.naps < 2 || self.naps.is_multiple_of(DETECT_EVERY);
+        if due && owner.may_be_awaited()? {
+            let looked = session.now();
+            if !session.detect_from(owner.index, self.since, None)? {
+                self.since = looked;
+            }
+        }
+        self.naps += 1;
+        self.nap = (self.nap * 2).min(NAP_MAX);
+        self.next = session.after(self.nap).at;
+        Ok(())
+    }
+
+    /// When the waker is to be called in any case.
+    pub(crate) fn until<M: ConstMachine>(&self, owner: &Owner<'_, M>, wait: Wait) -> u64 {
+        match wait {
+            Wait::Until(end) if end.clock == owner.session.after(Duration::ZERO).clock => {
+                self.next.min(end.at)
+            }
+            _ => self.next,
+        }
+    }
+}
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    /// Takes a lock as [`lock`](Self::lock) does, without blocking the thread. It asks when it is
+    /// polled first; while it waits the owner can do nothing else.
+    ///
+    /// Works in any executor that keeps its task on this thread. Dropping it withdraws the request,
+    /// and gives the lock back if it was granted meanwhile: in any case all is as before.
+    ///
+    /// The first to wait in a process starts a thread, which ends when for 50 ms nobody waited; it
+    /// keeps the region mapped for as long. A deadlock is looked for when the task is polled: it is
+    /// woken for that, as often as a waiting thread would look. Who never waits so pays nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for `lock`; and [`Error::NoThread`].
+    pub fn lock_async<'o, 'n>(&'o self, name: &'n [u8], mode: Mode) -> LockFuture<'o, 's, 'n, M> {
+        self.lock_async_with(name, mode, Wait::Detect)
+    }
+
+    /// As [`lock_async`](Self::lock_async), waiting as told.
+    pub fn lock_async_with<'o, 'n>(
+        &'o self,
+        name: &'n [u8],
+        mode: Mode,
+        wait: Wait,
+    ) -> LockFuture<'o, 's, 'n, M> {
+        LockFuture { owner: self, name, mode, wait, state: Stage::New }
+    }
+}
+
+impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
+    /// Asks for the lock. True if it waits.
+    fn begin(&mut self) -> Result<bool, Error> {
+        let owner = self.owner;
+        let session = owner.session;
+        owner.ready()?;
+        // Before it is in a queue: who finds it there sees this, under the latch.
+        put(&owner.cell.bell, session.have_bell()?);
+        let asked = owner.request(self.name, self.mode, self.wait);
+        if asked != Ok(Step::Waiting) {
+            put(&owner.cell.bell, 0);
+            return asked.map(|_| false);
+        }
+        let request = owner.pending.get();
+        let old = if owner.converting.get() {
+            Some(State::of(get(&session.request(request)?.state)).mode)
+        } else {
+            None
+        };
+        self.state = Stage::Waiting(Waiting {
+            id: session.inner().new_watch(),
+            request,
+            ticket: get(&owner.cell.ticket),
+            old,
+            looks: Looks::new(owner),
+        });
+        Ok(true)
+    }
+
+    /// The outcome, or nothing if it waits still and the waker will be called.
+    fn advance(&mut self, waker: &Waker) -> Result<Option<Result<(), Error>>, Error> {
+        self.owner.session.region().check()?;
+        if matches!(self.state, Stage::New) && !self.begin()? {
+            return Ok(Some(Ok(())));
+        }
+        let owner = self.owner;
+        let session = owner.session;
+        let Stage::Waiting(waiting) = &mut self.state else {
+            panic!("latchwork: a future was polled after its end")
+        };
+        if !waiting.is_of(owner) {
+            // The owner was told to go on by other means.
+            return Ok(Some(Err(Error::NotHeld)));
+        }
+        if let Some(end) = owner.poll()? {
+            return Ok(Some(end));
+        }
+        let deadline = if let Wait::Until(deadline) = self.wait { Some(deadline) } else { None };
+        if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+            return Ok(Some(if owner.cancel()? { Err(Error::TimedOut) } else { Ok(()) }));
+        }
+        waiting.looks.look(owner)?;
+        let at = waiting.looks.until(owner, self.wait);
+        session.manager.inner.watch_for(waiting.id, waiting.request, at, waker.clone())?;
+        // What was decided before this was watched rang for nobody.
+        owner.poll()
+    }
+
+    /// Ends the wait, and undoes a grant that nobody was told of.
+    fn undo(&mut self) -> Result<(), Error> {
+        let owner = self.owner;
+        let session = owner.session;
+        let stage = core::mem::replace(&mut self.state, Stage::Done);
+        let Stage::Waiting(waiting) = stage else { return Ok(()) };
+        // In the child of a fork there is nothing to withdraw: neither the owner's cell, nor the
+        // thread that calls wakers, who may hold the mutex for ever.
+        session.region().check()?;
+        session.inner().forget_watch(waiting.id);
+        put(&owner.cell.bell, 0);
+        if !waiting.is_of(owner) || owner.cancel()? {
+            return Ok(());
+        }
+        owner.unlock(self.name)?;
+        waiting.old.map_or(Ok(()), |old| owner.downgrade(self.name, old))
+    }
+}
+
+impl Waiting {
+    /// Whether the owner is still in this wait.
+    fn is_of<M: ConstMachine>(&self, owner: &Owner<'_, M>) -> bool {
+        owner.pending.get() == self.request && get(&owner.cell.ticket) == self.ticket
+    }
+}
+
+impl<M: ConstMachine> Future for LockFuture<'_, '_, '_, M> {
+    type Output = Result<(), Error>;
+
+    /// # Panics
+    ///
+    /// If it is polled after it was ready.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let end = match this.advance(cx.waker()) {
+            Ok(None) => return Poll::Pending,
+            Ok(Some(end)) => {
+                if let Stage::Waiting(waiting) = &this.state {
+                    this.owner.session.inner().forget_watch(waiting.id);
+                }
+                put(&this.owner.cell.bell, 0);
+                end
+            }
+            Err(error) => {
+                // It cannot be looked after any more; if it cannot be withdrawn, it goes when its
+                // owner ends.
+                let _ = this.undo();
+                Err(error)
+            }
+        };
+        this.state = Stage::Done;
+        Poll::Ready(end)
+    }
+}
+
+impl<M: ConstMachine> Drop for LockFuture<'_, '_, '_, M> {
+    fn drop(&mut self) {
+        // What cannot be withdrawn goes when its owner ends.
+        let _ = self.undo();
+    }
+}

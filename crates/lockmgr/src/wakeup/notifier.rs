@@ -1,0 +1,225 @@
+//! How those who wait without a thread of their own are woken: a bell for each process.
+//!
+//! An owner that waits so has its process's number in its cell. Who decides its request rings that
+//! process's bell, in the region, beside waking the request's own word; nobody else pays for it.
+//! One thread of that process, there while it is needed, sleeps on the bell, looks which requests
+//! are decided or want to be looked after, and calls their wakers. All else (searches for
+//! deadlocks, for the dead, time) is done by the tasks, when they are polled.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use latchwork_machine::{Clock, ConstMachine, Deadline, Integer, Machine, Word};
+use latchwork_region::{Offset, Plain};
+
+use crate::Error;
+use crate::manager::{Inner, root};
+use crate::memory::cells::{Request, get};
+use crate::owner::wait::NAP_MAX;
+use crate::session::Session;
+use crate::table::queues::State;
+
+/// Bells: more than there are processes, so that each has one.
+const BELLS: usize = 16_366;
+
+/// The bells of all processes.
+#[repr(C)]
+pub(crate) struct Bells<M: Machine> {
+    words: [M::AtomicU32; BELLS],
+}
+
+// SAFETY: it is made of words of a machine, and nothing else.
+unsafe impl<M: ConstMachine> Plain for Bells<M> {}
+
+/// One who waits.
+struct Watched {
+    request: u32,
+    /// When it wants to be woken in any case.
+    at: u64,
+    waker: Waker,
+}
+
+/// All who wait, and whether the thread is there.
+///
+/// Who was woken is out of it: a task that waits still is polled and says so anew, and one that was
+/// forgotten (`mem::forget`) is not waited for.
+#[derive(Default)]
+pub(crate) struct Watch {
+    all: HashMap<u64, Watched>,
+    last: u64,
+    runs: bool,
+}
+
+impl<M: ConstMachine> Inner<M> {
+    fn bell(&self, process: u32) -> Result<Option<&M::AtomicU32>, Error> {
+        // Acquire: synchronizes with the exchange in `have_bell`.
+        let at = self.region.root(root::BELLS)?.load(Acquire) as u32;
+        if at == 0 {
+            return Ok(None);
+        }
+        let bells: &Bells<M> = self.region.resolve(Offset::from_raw(at))?;
+        Ok(Some(&bells.words[process as usize % BELLS]))
+    }
+
+    fn ring(&self, process: u32) -> Result<(), Error> {
+        if let Some(bell) = self.bell(process)? {
+            // Release: synchronizes with the Acquire in `keep_watch`, which then finds decided
+            // what was decided before.
+            bell.fetch_add(1, Release);
+            M::wake(bell);
+        }
+        Ok(())
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        // No panic can leave it half changed.
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn new_watch(&self) -> u64 {
+        let mut watch = self.watch();
+        watch.last += 1;
+        watch.last
+    }
+
+    /// Has a waker called when a request is decided, and no later than an instant.
+    pub(crate) fn watch_for(
+        self: &Arc<Self>,
+        id: u64,
+        request: u32,
+        at: u64,
+        waker: Waker,
+    ) -> Result<(), Error> {
+        let (process, _) = self.region.process()?;
+        let mut watch = self.watch();
+        watch.all.insert(id, Watched { request, at, waker });
+        if watch.runs {
+            drop(watch);
+            return self.ring(process);
+        }
+        let inner = self.clone();
+        let thread = std::thread::Builder::new().name("latchwork-wakers".into());
+        let started = thread.spawn(move || {
+            // So that a new one is started, should a waker panic.
+            let inner = Ended(inner);
+            // If the region is not to be used, its tasks find out when they are polled.
+            if inner.0.keep_watch(process) != Ok(true) {
+                inner.0.give_up();
+            }
+        });
+        watch.runs = started.is_ok();
+        started.map(|_| ()).map_err(|_| Error::NoThread)
+    }
+
+    pub(crate) fn forget_watch(&self, id: u64) {
+        self.watch().all.remove(&id);
+    }
+
+    /// Calls every waker. Another thread is started when it is needed.
+    fn give_up(&self) {
+        let mut watch = self.watch();
+        watch.runs = false;
+        let all = core::mem::take(&mut watch.all);
+        drop(watch);
+        all.into_values().for_each(|one| one.waker.wake());
+    }
+
+    /// Whom to wake now, and when to look again; nothing if nobody is there.
+    fn due(&self) -> Result<Option<(Vec<Waker>, u64)>, Error> {
+        let now = M::now(Clock::Monotonic);
+        let mut next = now.saturating_add(NAP_MAX.as_nanos() as u64);
+        let (mut due, mut watch) = (Vec::new(), self.watch());
+        if watch.all.is_empty() {
+            return Ok(None);
+        }
+        let mut ids = Vec::new();
+        for (id, one) in &watch.all {
+            let request: &Request<M> = self.region.resolve(Offset::from_raw(one.request))?;
+            // Acquire: synchronizes with the Release in `set`, so that the task finds it decided.
+            let decided = !State::of(request.state.load(Acquire)).waits();
+            if decided || one.at <= now {
+                ids.push(*id);
+            } else {
+                next = next.min(one.at);
+            }
+        }
+        due.extend(ids.iter().filter_map(|id| watch.all.remove(id)).map(|one| one.waker));
+        Ok(Some((due, next)))
+    }
+
+    /// Wakes tasks, until there are none for the length of a nap. False if there is no bell.
+    fn keep_watch(&self, process: u32) -> Result<bool, Error> {
+        let mut idle = false;
+        loop {
+            let Some(bell) = self.bell(process)? else { return Ok(false) };
+            // Acquire: synchronizes with the Release in `ring`: what rang before is seen below,
+            // and what rings after this ends the wait.
+            let heard = bell.load(Acquire);
+            let until = match self.due()? {
+                Some((due, next)) => {
+                    idle = false;
+                    due.into_iter().for_each(Waker::wake);
+                    next
+                }
+                None if idle => {
+                    let mut watch = self.watch();
+                    if watch.all.is_empty() {
+                        watch.runs = false;
+                        return Ok(true);
+                    }
+                    continue;
+                }
+                None => {
+                    idle = true;
+                    M::now(Clock::Monotonic).saturating_add(NAP_MAX.as_nanos() as u64)
+                }
+            };
+            M::wait(bell, heard, Some(Deadline { clock: Clock::Monotonic, at: until }));
+        }
+    }
+}
+
+/// The thread's end.
+struct Ended<M: ConstMachine>(Arc<Inner<M>>);
+
+impl<M: ConstMachine> Drop for Ended<M> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.give_up();
+        }
+    }
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Makes the bells, if there are none, and returns what an owner's cell says of its own.
+    pub(crate) fn have_bell(&self) -> Result<u16, Error> {
+        let inner = self.inner();
+        let (process, _) = inner.region.process()?;
+        if inner.bell(process)?.is_none() {
+            let cell = self.thread.alloc::<Bells<M>>()?;
+            let (word, at) = (inner.region.root(root::BELLS)?, cell.offset().raw());
+            // AcqRel: synchronizes with the Acquire in `bell`.
+            if word.compare_exchange(0, u64::from(at), AcqRel, Acquire).is_ok() {
+                self.point("bells made");
+                cell.publish();
+            }
+        }
+        // No truncation: a region has 4,096 processes at most.
+        Ok(process as u16 + 1)
+    }
+
+    /// Rings for the owner of a request that was decided, if it waits without a thread. The request
+    /// may have become another by now: then it rings for nothing.
+    #[inline]
+    pub(crate) fn ring_for(&self, request: &Request<M>) -> Result<(), Error> {
+        match self.owner_cell(get(&request.owner))?.map_or(0, |cell| get(&cell.bell)) {
+            0 => Ok(()),
+            process => {
+                self.point("about to ring");
+                self.inner().ring(u32::from(process) - 1)
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Ranges taken without a thread: see `wakeup/futures.rs`, of which this is the like, and
+//! `range/claims.rs`.
+//!
+//! A wish for a range waits for the ticket of one claim after the other. Each of these waits is
+//! watched; between two of them the task looks for itself, as a thread does.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+
+use latchwork_machine::{ConstMachine, Native};
+
+use crate::Error;
+use crate::memory::cells::put;
+use crate::owner::handle::{Owner, Step, Wait};
+use crate::range::kinds::{KeyRange, RangeKind};
+use crate::range::request::RangeRequest;
+use crate::wakeup::futures::Looks;
+
+/// A lock on a range that is being taken: see [`Owner::lock_range_async`].
+#[must_use = "a future does nothing until it is polled"]
+pub struct RangeFuture<'o, 's, 'k, M: ConstMachine = Native> {
+    owner: &'o Owner<'s, M>,
+    keyspace: &'k [u8],
+    range: KeyRange<'k>,
+    kind: RangeKind,
+    wait: Wait,
+    state: Stage<'o, 's, M>,
+}
+
+enum Stage<'o, 's, M: ConstMachine> {
+    New,
+    /// The request, and the number by which it is watched.
+    Waiting(RangeRequest<'o, 's, M>, u64, Looks),
+    Done,
+}
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    /// Takes a lock on a range as [`lock_range`](Self::lock_range) does, without blocking the
+    /// thread; in all else as [`lock_async`](Self::lock_async). Dropping it withdraws the wish.
+    ///
+    /// # Errors
+    ///
+    /// As for `lock_range`; and [`Error::NoThread`].
+    pub fn lock_range_async<'o, 'k>(
+        &'o self,
+        keyspace: &'k [u8],
+        range: KeyRange<'k>,
+        kind: RangeKind,
+        wait: Wait,
+    ) -> RangeFuture<'o, 's, 'k, M> {
+        RangeFuture { owner: self, keyspace, range, kind, wait, state: Stage::New }
+    }
+}
+
+impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
+    /// Asks for the range. True if it waits.
+    fn begin(&mut self) -> Result<bool, Error> {
+        let owner = self.owner;
+        let session = owner.session;
+        owner.ready()?;
+        // Before it is in a queue: who finds it there sees this, under the latch.
+        put(&owner.cell.bell, session.have_bell()?);
+        let asked = owner.request_range(self.keyspace, self.range, self.kind, self.wait);
+        let request = asked.inspect_err(|_| put(&owner.cell.bell, 0))?;
+        if request.step() == Step::Granted {
+            put(&owner.cell.bell, 0);
+            return Ok(false);
+        }
+        let id = session.inner().new_watch();
+        self.state = Stage::Waiting(request, id, Looks::new(owner));
+        Ok(true)
+    }
+
+    /// The outcome, or nothing if it waits still and the waker will be called.
+    fn advance(&mut self, waker: &Waker) -> Result<Option<Result<(), Error>>, Error> {
+        self.owner.session.region().check()?;
+        if matches!(self.state, Stage::New) && !self.begin()? {
+            return Ok(Some(Ok(())));
+        }
+        let owner = self.owner;
+        let session = owner.session;
+        let Stage::Waiting(request, id, looks) = &mut self.state else {
+            panic!("latchwork: a future was polled after its end")
+        };
+        if let Some(end) = request.poll()? {
+            return Ok(Some(end));
+        }
+        if matches!(self.wait, Wait::Until(deadline) if deadline.passed::<M>()) {
+            // It is withdrawn when the request is dropped, also if its ticket came meanwhile.
+            return Ok(Some(Err(Error::TimedOut)));
+        }
+        looks.look(owner)?;
+        loop {
+            let watched = owner.pending.get();
+            let at = looks.until(owner, self.wait);
+            session.manager.inner.watch_for(*id, watched, at, waker.clone())?;
+            // What was decided before this was watched rang for nobody.
+            if let Some(end) = request.poll()? {
+                return Ok(Some(end));
+            }
+            // It may wait for another claim by now.
+            if owner.pending.get() == watched {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Ends the wait: what was not granted is withdrawn.
+    fn end(&mut self) {
+        if let Stage::Waiting(request, id, _) = core::mem::replace(&mut self.state, Stage::Done) {
+            // In the child of a fork there is nothing to end: see `LockFuture::undo`.
+            if self.owner.session.region().check().is_ok() {
+                self.owner.session.inner().forget_watch(id);
+                put(&self.owner.cell.bell, 0);
+            }
+            drop(request);
+        }
+    }
+}
+
+impl<M: ConstMachine> Future for RangeFuture<'_, '_, '_, M> {
+    type Output = Result<(), Error>;
+
+    /// # Panics
+    ///
+    /// If it is polled after it was ready.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let end = match this.advance(cx.waker()) {
+            Ok(None) => return Poll::Pending,
+            Ok(Some(end)) => end,
+            Err(error) => Err(error),
+        };
+        this.end();
+        this.state = Stage::Done;
+        Poll::Ready(end)
+    }
+}
+
+impl<M: ConstMachine> Drop for RangeFuture<'_, '_, '_, M> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
