@@ -348,6 +348,24 @@ impl<M: Machine> OptLatch<M> {
         }
         None
     }
+
+    /// Takes the name of a dead sharer out of the latch, which stored nothing; true if it was
+    /// there. Does not wait. The caller knows what [`take_over`](Self::take_over) says.
+    pub fn forget_sharer<H: Holder<M>>(&self, dead: HolderNumber, holder: &H) -> bool {
+        let mut seen = self.word.load(Relaxed);
+        while seen & (EXCLUSIVE | HOLDER) == dead.bits() {
+            let next = seen & !HOLDER | holder.number().bits();
+            // Relaxed: a sharer stored nothing. The share is let go as any is, and waiters called.
+            match self.word.compare_exchange(seen, next, Relaxed, Relaxed) {
+                Ok(_) => {
+                    drop(Share::new(self, holder, next & !WAITERS));
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
 }
 
 /// Looking.

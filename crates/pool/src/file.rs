@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::path::{Path, PathBuf};
 
 use latchwork_disk::{Error as DiskError, File, Open};
+use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Integer, Word};
 
 use crate::layout::{
@@ -18,6 +19,7 @@ use crate::layout::{
     FILES, KIND_DIRECT, KIND_TEMPORARY, Latch, PAGES_MAX, PATH_MAX, TABLE_LATCH, file_at,
 };
 use crate::opened::{FileId, Opened};
+use crate::point::point;
 use crate::{Error, FileSpec, Handle, Pool};
 
 impl<M: ConstMachine> Pool<M> {
@@ -158,13 +160,8 @@ impl<M: ConstMachine> Handle<'_, M> {
             return Err(Error::Options("bytes of a page"));
         }
         self.writes()?;
-        let latch = pool.inner.head.resolve::<Latch<M>>(TABLE_LATCH)?;
-        let _alone = loop {
-            match latch.0.lock(self) {
-                Ok(guard) => break guard,
-                Err(died) => drop(latch.0.take_over(died.0, self)),
-            }
-        };
+        let _alone = self.table()?;
+        point("table.latched");
         let known = pool.files()?;
         if let Some((id, _)) = known.iter().find(|(_, known)| *known == spec.path) {
             if id.page_bytes() != size {
@@ -195,6 +192,20 @@ impl<M: ConstMachine> Handle<'_, M> {
         pool.file_word(number, FILE_KIND)?.store(u64::from(size) | direct | temporary, Release);
         pool.opened(number)?;
         Ok(FileId { number, words: size / 8 })
+    }
+
+    /// The latch of the table of files and of new chunks.
+    ///
+    /// A thread that dies with it leaves half an entry that is none yet, an unused chunk, or
+    /// nothing.
+    pub(crate) fn table(&self) -> Result<Exclusive<'_, Self, M>, Error> {
+        let latch = &self.pool().inner.head.resolve::<Latch<M>>(TABLE_LATCH)?.0;
+        loop {
+            match latch.lock(self) {
+                Ok(guard) => return Ok(guard),
+                Err(died) => self.meet(died.0, || drop(latch.take_over(died.0, self)))?,
+            };
+        }
     }
 
     /// Makes the file if need be; says how many bytes it has.

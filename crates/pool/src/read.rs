@@ -151,7 +151,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             let (guard, found) = match take(desc, frame)? {
                 Ok(taken) => taken,
                 Err(died) => {
-                    self.repair_frame(frame, died)?;
+                    self.meet_frame(frame, died)?;
                     continue;
                 }
             };
@@ -209,13 +209,20 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     ) -> Result<R, Error> {
         self.writes()?;
         self.count(|counts| &counts.fallbacks);
-        let (frame, _, _share) =
-            self.settle(file, page, |desc, _| match desc.latch.share(self) {
-                Ok(share) => Ok(Ok((share, desc.tag.load(Relaxed)))),
-                Err(died) => Ok(Err(died)),
-            })?;
-        let words = self.pool().words(frame, file.words)?;
-        read(&PageView { words }).ok_or(Error::Malformed { file: file.number, page })
+        loop {
+            let (frame, desc, share) =
+                self.settle(file, page, |desc, _| match desc.latch.share(self) {
+                    Ok(share) => Ok(Ok((share, desc.tag.load(Relaxed)))),
+                    Err(died) => Ok(Err(died)),
+                })?;
+            let words = self.pool().words(frame, file.words)?;
+            let result = read(&PageView { words });
+            // A waiter that was stopped may take this share for that of the slot's last owner,
+            // which is dead: then a writer came in.
+            if desc.latch.validate(share.version()) {
+                return result.ok_or(Error::Malformed { file: file.number, page });
+            }
+        }
     }
 
     /// Takes a page to change it: waits for the thread that has it.

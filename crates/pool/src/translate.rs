@@ -16,10 +16,10 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use latchwork_latch::Holder;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{CHUNKS, FILE_TOP, Latch, PAGES_MAX, TABLE_LATCH, file_at};
+use crate::layout::{CHUNKS, FILE_TOP, PAGES_MAX, file_at};
+use crate::point::point;
 use crate::{Error, Pool};
 
 const CHUNK: u64 = 2048;
@@ -69,27 +69,11 @@ impl<M: ConstMachine> Pool<M> {
         Ok(self.inner.xlat.word(at_of(chunk, page))?)
     }
 
-    /// The same, made if need be.
-    pub(crate) fn make<H: Holder<M>>(
-        &self,
-        holder: &H,
-        file: u16,
-        page: u64,
-    ) -> Result<&M::AtomicU64, Error> {
+    /// The same, made if need be. The table's latch is held.
+    pub(crate) fn make(&self, file: u16, page: u64) -> Result<&M::AtomicU64, Error> {
         if page >= PAGES_MAX {
             return Err(Error::OutOfRange { file, page, pages: PAGES_MAX });
         }
-        if let Some(entry) = self.find(file, page)? {
-            return Ok(entry);
-        }
-        let latch = self.inner.head.resolve::<Latch<M>>(TABLE_LATCH)?;
-        let _alone = loop {
-            match latch.0.lock(holder) {
-                Ok(guard) => break guard,
-                // What the dead one left is an unused chunk, or nothing.
-                Err(died) => drop(latch.0.take_over(died.0, holder)),
-            }
-        };
         let top = self.inner.head.word(file_at(file, FILE_TOP + (page >> (2 * SHIFT))))?;
         let middle = self.chunk_of(top)?;
         let bottom = self.chunk_of(self.in_chunk(middle, page >> SHIFT)?)?;
@@ -105,6 +89,7 @@ impl<M: ConstMachine> Pool<M> {
         let taken = self.inner.head.word(CHUNKS)?;
         let chunk = taken.load(Relaxed).saturating_add(1).min(1 << 40);
         self.inner.xlat.grow(chunk * CHUNK)?;
+        point("table.chunk");
         // Release, both: in this order, for a thread that dies between them. A chunk that is
         // counted and not named is lost; one that is named and not counted would be named twice.
         taken.store(chunk, Release);

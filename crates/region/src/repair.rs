@@ -123,10 +123,27 @@ impl<M: ConstMachine> Region<M> {
 }
 
 impl<M: ConstMachine> Chosen<M> {
-    /// That there is one for each layer of the region.
-    fn covers(&self, region: &Region<M>) -> Result<(), Error> {
-        let missing = |layer: &Layer| self.0.iter().all(|repair| repair.layer() != *layer);
+    /// That there is one for each layer of the region, up to this one.
+    fn covers(&self, region: &Region<M>, upto: Layer) -> Result<(), Error> {
+        let missing =
+            |layer: &Layer| *layer <= upto && self.0.iter().all(|repair| repair.layer() != *layer);
         region.layers()?.find(missing).map_or(Ok(()), |layer| Err(Error::NoRepair(layer)))
+    }
+
+    /// Each layer's repair of all these, before the next layer's: what a later one waits for may
+    /// have been any of the dead's. If one of them cannot be put right, the others are, each by
+    /// itself. Says how it went with each.
+    fn run(&self, batch: &[Dead<'_, M>]) -> Vec<Result<(), Error>> {
+        let mut ends = vec![Ok(()); batch.len()];
+        for repair in &self.0 {
+            if ends.iter().all(Result::is_ok) && repair.repair(batch).is_ok() {
+                continue;
+            }
+            for (dead, end) in batch.iter().zip(&mut ends).filter(|(_, end)| end.is_ok()) {
+                *end = repair.repair(core::slice::from_ref(dead));
+            }
+        }
+        ends
     }
 
     /// The cells that a dead thread had in hand and that some layer leads to.
@@ -186,7 +203,29 @@ impl<M: ConstMachine> Region<M> {
         self.sweep_with(None)
     }
 
-    /// The same, with this repair for its layer, in the place of what was registered for that.
+    /// Has the layer of `own`, and those before it, repair what one dead thread left: for a thread
+    /// that waits for a latch of that layer and finds its holder dead. True if that was done; the
+    /// slot stays the dead one's, for a sweep. False if the thread is alive, if its slot is free,
+    /// or if another thread sweeps it: the caller looks at the latch again.
+    ///
+    /// It is not the whole sweep because the caller may hold latches of its own layer. The repairs
+    /// of later layers may wait for those, and would wait for ever.
+    ///
+    /// # Errors
+    ///
+    /// As [`sweep`](Self::sweep), for these layers.
+    pub fn repair_upto(&self, own: &Arc<dyn Repair<M>>, thread: u32) -> Result<bool, Error> {
+        // The claim lasts until the repairs are done: so the slot is nobody's meanwhile.
+        let Some(dead) = self.dead_thread(thread)? else { return Ok(false) };
+        let (repairs, upto) = (self.choose(Some(own)), own.layer());
+        repairs.covers(self, upto)?;
+        let mut first = repairs.0.iter().take_while(|repair| repair.layer() <= upto);
+        first.try_for_each(|repair| repair.repair(core::slice::from_ref(&dead)))?;
+        Ok(true)
+    }
+
+    /// As [`sweep`](Self::sweep), with this repair for its layer, in the place of what was
+    /// registered for that.
     ///
     /// # Errors
     ///
@@ -201,16 +240,10 @@ impl<M: ConstMachine> Region<M> {
             }
             let repairs = repairs.get_or_insert_with(|| self.choose(own));
             // After the claims: what layers the dead had used is seen.
-            repairs.covers(self)?;
-            // If one of them cannot be put right, the others are, each by itself.
-            let together = repairs.0.iter().try_for_each(|repair| repair.repair(&batch));
-            for dead in batch.drain(..) {
-                let alone = || {
-                    let one = core::slice::from_ref(&dead);
-                    repairs.0.iter().try_for_each(|repair| repair.repair(one))
-                };
-                let led = together.or_else(|_| alone()).and_then(|()| repairs.led_to(&dead));
-                match led {
+            repairs.covers(self, Layer::Store)?;
+            let ends = repairs.run(&batch);
+            for (dead, end) in batch.drain(..).zip(ends) {
+                match end.and_then(|()| repairs.led_to(&dead)) {
                     Ok(kept) => {
                         count += 1;
                         let end = dead.release(|cell| {

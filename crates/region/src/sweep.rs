@@ -63,9 +63,8 @@ impl<M: ConstMachine> Region<M> {
     ///
     /// [`Error::Forked`], [`Error::View`].
     pub fn dead_threads(&self) -> Result<impl Iterator<Item = Dead<'_, M>>, Error> {
-        let (process, generation) = self.process()?;
+        self.process()?;
         self.reclaim_waiters();
-        let mine = owner(generation, process, SWEPT);
         // Neighbouring slots are often of one process: ask once.
         let mut asked = None;
         Ok(self.used_slots().filter_map(move |number| {
@@ -81,16 +80,60 @@ impl<M: ConstMachine> Region<M> {
                 _ => self.alive(process, generation),
             };
             asked = Some(((generation, process), lives));
-            if lives {
-                return None;
-            }
-            // AcqRel: what the dead had stored is seen here, and by who sweeps after us.
-            let claimed = slot.owner.compare_exchange(seen, mine, AcqRel, Relaxed);
-            claimed.is_ok().then(|| {
-                let mended = self.mend_lists(number, slot).and(self.mend_moves(slot));
-                Dead { region: self, number, mine, mended }
-            })
+            if lives { None } else { self.claim_dead(number, seen).ok()? }
         }))
+    }
+
+    /// Makes a dead thread's slot this process's own, if its owner is still what was seen.
+    fn claim_dead(&self, number: u32, seen: u64) -> Result<Option<Dead<'_, M>>, Error> {
+        let (process, generation) = self.process()?;
+        let (slot, mine) = (self.thread_slot(number), owner(generation, process, SWEPT));
+        // AcqRel: what the dead had stored is seen here, and by who sweeps after us.
+        let claimed = slot.owner.compare_exchange(seen, mine, AcqRel, Relaxed);
+        Ok(claimed.is_ok().then(|| {
+            let mended = self.mend_lists(number, slot).and(self.mend_moves(slot));
+            Dead { region: self, number, mine, mended }
+        }))
+    }
+
+    /// The slot of this thread, claimed for the caller to repair, if its process died: none if it
+    /// is alive, free, or claimed by another. As [`dead_threads`](Self::dead_threads), for one.
+    pub(crate) fn dead_thread(&self, number: u32) -> Result<Option<Dead<'_, M>>, Error> {
+        if !self.is_slot(number) {
+            return Ok(None);
+        }
+        // Acquire: as in `dead_threads`.
+        let seen = self.thread_slot(number).owner.load(Acquire);
+        let (generation, process, state) = owned(seen);
+        if state == FREE || self.alive(process, generation) {
+            return Ok(None);
+        }
+        self.claim_dead(number, seen)
+    }
+
+    /// Runs `act` while this thread slot is free and stays free: none if it has an owner, alive or
+    /// dead. For what a thread left behind that let its slot go.
+    ///
+    /// `act` is short: the slot is not to be had meanwhile. Should the caller die in it, the slot
+    /// is a dead thread's, with nothing begun.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], [`Error::View`].
+    pub fn while_free<R>(&self, thread: u32, act: impl FnOnce() -> R) -> Result<Option<R>, Error> {
+        let (process, generation) = self.process()?;
+        if !self.is_slot(thread) {
+            return Ok(None);
+        }
+        let (slot, mine) = (self.thread_slot(thread), owner(generation, process, SWEPT));
+        // AcqRel: synchronizes with the Release of the last owner, and with the next one's.
+        if slot.owner.compare_exchange(FREE, mine, AcqRel, Relaxed).is_err() {
+            return Ok(None);
+        }
+        let kept = Kept { slot, mine };
+        let done = act();
+        drop(kept);
+        Ok(Some(done))
     }
 
     /// Takes back the waiter slots of dead processes, but for those that queues lead to: these when
@@ -130,6 +173,19 @@ impl<M: ConstMachine> Region<M> {
         // Acquire: as in `dead_threads`.
         let (generation, process, state) = owned(self.thread_slot(thread).owner.load(Acquire));
         state != HELD || !self.alive(process, generation)
+    }
+}
+
+/// A free slot that is kept from all others, until this is dropped.
+struct Kept<'r, M: ConstMachine> {
+    slot: &'r ThreadSlot<M>,
+    mine: u64,
+}
+
+impl<M: ConstMachine> Drop for Kept<'_, M> {
+    fn drop(&mut self) {
+        // Release: synchronizes with the AcqRel of the next owner.
+        let _ = self.slot.owner.compare_exchange(self.mine, FREE, Release, Relaxed);
     }
 }
 

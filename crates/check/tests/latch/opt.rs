@@ -243,3 +243,27 @@ fn a_value_is_made_of_validated_words() {
     });
     assert_eq!(Version::new(cell.latch().try_read().unwrap().get()).get(), 19_999);
 }
+
+#[test]
+fn a_dead_sharers_name_is_taken_out_without_waiting() {
+    let latch = OptLatch::new();
+    let (dead, me) = (LocalHolder::<Native>::new(number(1)), LocalHolder::new(number(2)));
+    let version = latch.try_read().unwrap();
+    assert!(!latch.forget_sharer(number(1), &me), "nobody has it");
+    std::mem::forget(latch.share(&dead).unwrap());
+    assert!(latch.try_lock(&me).is_none());
+    assert!(!latch.forget_sharer(number(3), &me), "another has it");
+    // One that waits is called.
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| drop(latch.lock(&LocalHolder::new(number(4)))));
+        while !format!("{latch:?}").contains("waiters: true") {
+            std::thread::yield_now();
+        }
+        assert!(latch.forget_sharer(number(1), &me));
+        waiter.join().unwrap();
+    });
+    assert!(!latch.validate(version) && !latch.is_locked());
+    std::mem::forget(latch.lock(&dead).unwrap());
+    assert!(!latch.forget_sharer(number(1), &me), "a writer leaves more than a name");
+    assert_eq!(latch.holder(), Some((number(1), true)));
+}

@@ -20,8 +20,8 @@ use latchwork_pool::{
 };
 use latchwork_region::{Area, AreaOptions, Options as RegionOptions, Region, Thread};
 
-const PAGES: u64 = 96;
-const FRAMES: u32 = 32;
+pub(super) const PAGES: u64 = 96;
+pub(super) const FRAMES: u32 = 32;
 
 /// The steps that the pool names.
 const STEPS: [&str; 20] = [
@@ -50,7 +50,8 @@ const STEPS: [&str; 20] = [
 static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
 static PASSED: AtomicU32 = AtomicU32::new(0);
 
-fn at_step(step: &'static str) {
+pub(super) fn at_step(step: &'static str) {
+    super::meet::at_step(step);
     let told = TOLD.lock().unwrap();
     if let Some((name, nth)) = &*told
         && name == step
@@ -81,15 +82,15 @@ impl Rebuild for Log {
     }
 }
 
-struct Place {
-    region: Region<Shared>,
-    pool: Pool<Shared>,
+pub(super) struct Place {
+    pub(super) region: Region<Shared>,
+    pub(super) pool: Pool<Shared>,
     log: Area<Shared>,
     folder: PathBuf,
 }
 
 impl Place {
-    fn open(folder: &Path, forgets: bool) -> Self {
+    pub(super) fn open(folder: &Path, forgets: bool) -> Self {
         let sizes = RegionOptions { limit: 32 << 20, ..RegionOptions::default() };
         let region = Region::open_or_create(folder.join("region"), &sizes).unwrap();
         let words = AreaOptions { first: 8 * PAGES, limit: 8 * PAGES, huge: false };
@@ -106,7 +107,7 @@ impl Place {
         Self { region, pool, log, folder: folder.to_owned() }
     }
 
-    fn work<'t>(&self, thread: &'t Thread<Shared>) -> Work<'t> {
+    pub(super) fn work<'t>(&self, thread: &'t Thread<Shared>) -> Work<'t> {
         let handle = self.pool.handle(thread).unwrap();
         let spec = FileSpec { page_bytes: 512, ..FileSpec::new(self.folder.join("data")) };
         let file = handle.file(&spec).unwrap();
@@ -114,19 +115,19 @@ impl Place {
     }
 
     /// Has the region's layers repair what the dead left, and frees their slots.
-    fn sweep(&self) -> usize {
+    pub(super) fn sweep(&self) -> usize {
         self.region.sweep().unwrap()
     }
 }
 
-struct Work<'t> {
-    handle: Handle<'t, Shared>,
-    file: FileId,
+pub(super) struct Work<'t> {
+    pub(super) handle: Handle<'t, Shared>,
+    pub(super) file: FileId,
     log: Area<Shared>,
 }
 
 impl Work<'_> {
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         for _ in 0..PAGES {
             let mut page = self.handle.new_page(self.file).unwrap();
             page.begin(0);
@@ -136,7 +137,7 @@ impl Work<'_> {
     }
 
     /// The page's value, which all of its words are.
-    fn value(&self, page: u64) -> u64 {
+    pub(super) fn value(&self, page: u64) -> u64 {
         let value = self.handle.read(self.file, page, |view| {
             let first = view.word(2)?;
             (3..view.len()).all(|index| view.word(index) == Some(first)).then_some(first)
@@ -144,7 +145,7 @@ impl Work<'_> {
         value.unwrap_or_else(|error| panic!("page {page}: {error}"))
     }
 
-    fn change(&self, page: u64) {
+    pub(super) fn change(&self, page: u64) {
         let mut held = self.handle.write(self.file, page).unwrap();
         let next = self.log.word(page).unwrap().load(Relaxed) + 1;
         held.intend();
@@ -174,7 +175,7 @@ impl Work<'_> {
     }
 
     /// Every page is whole, and as the log has it.
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         for page in 0..PAGES {
             let (seen, logged) = (self.value(page), self.log.word(page).unwrap().load(Relaxed));
             if seen != logged {
@@ -198,7 +199,7 @@ fn child() {
     work.rounds(number("POOL_ROUNDS"), number("POOL_SEED"));
 }
 
-fn start(folder: &Path, step: &str, nth: u32, rounds: u64, seed: u64) -> Child {
+pub(super) fn start(folder: &Path, step: &str, nth: u32, rounds: u64, seed: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kills::child", "--test-threads=1", "--nocapture"])
         .env("POOL_FOLDER", folder)
@@ -212,10 +213,10 @@ fn start(folder: &Path, step: &str, nth: u32, rounds: u64, seed: u64) -> Child {
 }
 
 /// A folder that goes away with the test.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("pool-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();

@@ -165,6 +165,63 @@ fn a_sweep_claims_sixteen_at_a_time() {
 }
 
 #[test]
+fn a_waiter_has_the_layers_up_to_its_own_repair_one_thread() {
+    let (region, done) = (region(), Done::default());
+    let (log, _kept) = layer(&region, Layer::Log, &done);
+    let (_, pool) = layer(&region, Layer::Pool, &done);
+    let (_, tree) = layer(&region, Layer::Tree, &done);
+    dead(&region, 3, &[Layer::Pool]);
+    assert_eq!(region.repair_upto(&pool, 1), Ok(true));
+    let told = vec![(Layer::Log, vec![1]), (Layer::Pool, vec![1])];
+    assert_eq!(std::mem::take(&mut *done.lock().unwrap()), told);
+    // The slot is dead as before: nobody gets it, and a sweep finds it.
+    assert!(region.is_dead(1) && region.threads().count() == 3);
+    let alive = region.thread().unwrap();
+    assert_eq!(region.repair_upto(&pool, alive.number()), Ok(false));
+    assert_eq!(region.repair_upto(&pool, 40), Ok(false), "a free slot");
+    assert_eq!(region.repair_upto(&pool, 1 << 20), Ok(false), "no slot");
+    let claimed = region.dead_threads().unwrap().next().unwrap();
+    assert_eq!(region.repair_upto(&pool, claimed.number()), Ok(false), "another sweeps it");
+    drop(claimed);
+    *log.fails_at.lock().unwrap() = Some(0);
+    assert_eq!(region.repair_upto(&pool, 0), Err(Error::Repair(Layer::Log)));
+    assert!(done.lock().unwrap().iter().all(|(layer, _)| *layer == Layer::Log));
+    *log.fails_at.lock().unwrap() = None;
+    drop((tree, log, _kept));
+    assert_eq!(region.repair_upto(&pool, 0), Err(Error::NoRepair(Layer::Log)));
+}
+
+#[test]
+fn a_free_slot_is_kept_from_others_for_a_moment() {
+    let region = region();
+    let (first, second) = (region.thread().unwrap(), region.thread().unwrap());
+    assert_eq!(region.while_free(first.number(), || ()), Ok(None));
+    let number = first.number();
+    drop(first);
+    let kept = region.while_free(number, || {
+        assert!(region.is_dead(number) && region.dead_threads().unwrap().next().is_none());
+        region.thread().unwrap().number()
+    });
+    assert_eq!(kept, Ok(Some(2)), "the next one");
+    assert_eq!(region.thread().unwrap().number(), number);
+    drop(second);
+}
+
+#[test]
+fn a_layer_ends_for_all_before_the_next_begins_though_one_fails() {
+    let (region, done) = (region(), Done::default());
+    let (log, _log) = layer(&region, Layer::Log, &done);
+    let (_fake, _tree) = layer(&region, Layer::Tree, &done);
+    dead(&region, 3, &[Layer::Log]);
+    *log.fails_at.lock().unwrap() = Some(1);
+    assert_eq!(region.sweep(), Err(Error::Repair(Layer::Log)));
+    let trees: Vec<_> = done.lock().unwrap().iter().map(|(layer, _)| *layer).collect();
+    let first = trees.iter().position(|layer| *layer == Layer::Tree).unwrap();
+    assert!(trees[first..].iter().all(|layer| *layer == Layer::Tree), "{trees:?}");
+    assert_eq!(region.threads().map(|thread| thread.slot).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
 fn a_cell_in_hand_is_kept_if_any_layer_leads_to_it() {
     let (region, done) = (region(), Done::default());
     let (_log, _keep) = layer(&region, Layer::Log, &done);

@@ -19,7 +19,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use latchwork_latch::Exclusive;
+use latchwork_latch::{Exclusive, HolderDied};
 use latchwork_machine::{ConstMachine, Integer, Word};
 
 use crate::layout::{DIRTY, HAND, kind};
@@ -67,7 +67,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 return Err(self.full(active, trouble));
             }
             if passed > u64::from(active) {
-                self.rescue(at, end)?;
+                self.rescue(at, end, &mut trouble);
             }
         }
     }
@@ -167,18 +167,18 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     }
 
     /// Repairs what the dead hold among these frames: asked when the clock has gone round.
-    fn rescue(&self, at: u32, end: u32) -> Result<(), Error> {
+    fn rescue(&self, at: u32, end: u32, trouble: &mut Option<Error>) {
         for frame in at..end {
-            let desc = self.pool().desc(frame)?;
+            let Ok(desc) = self.pool().desc(frame) else { return };
             if let Some((holder, true)) = desc.latch.holder()
                 && Some(holder.get() - 1) != self.slot()
                 && self.pool().is_dead(holder.get() - 1)
             {
-                self.repair_frame(frame, latchwork_latch::HolderDied(holder))?;
+                // Other frames may be had where this one cannot: the pool is not full yet.
+                *trouble = self.meet_frame(frame, HolderDied(holder)).err().or(trouble.take());
             }
-            self.writer_ended(desc);
+            *trouble = self.writer_ended(desc).err().or(trouble.take());
         }
-        Ok(())
     }
 
     /// The error of a pool none of whose frames can be had: the disk's, if pages could not go out.

@@ -94,7 +94,13 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         page: u64,
     ) -> Result<Option<(u32, &'h Desc<M>, Exclusive<'h, Handle<'t, M>, M>)>, Error> {
         let pool = self.pool();
-        let entry = pool.make(self, file.number, page)?;
+        let entry = match pool.find(file.number, page)? {
+            Some(entry) => entry,
+            None => {
+                let _alone = self.table()?;
+                pool.make(file.number, page)?
+            }
+        };
         if entry.load(Relaxed) != 0 {
             return Ok(None);
         }
@@ -210,7 +216,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             let guard = match desc.latch.lock(self) {
                 Ok(guard) => guard,
                 Err(died) => {
-                    self.repair_frame(frame, died)?;
+                    self.meet_frame(frame, died)?;
                     continue;
                 }
             };
@@ -218,7 +224,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 guard.unchanged();
                 continue;
             }
-            if desc.writer.load(Relaxed) != 0 && !self.writer_ended(desc) {
+            if desc.writer.load(Relaxed) != 0 && !self.writer_ended(desc)? {
                 // Its write must have ended before another page of this number can be written.
                 guard.unchanged();
                 <M as latchwork_machine::Machine>::yield_now();

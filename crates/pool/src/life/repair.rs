@@ -1,7 +1,9 @@
 //! What a death left, put right by the thread that meets it.
 //!
-//! A frame's latch names its holder. A thread that waits for it, or sweeps, and finds that holder
-//! dead takes the latch over and looks at the state:
+//! A frame's latch names the thread slot of its holder. A thread that waits for it, or sweeps, and
+//! finds that holder dead first claims the slot, so that it cannot become another thread's; has the
+//! log repaired, whose records say what a page should be; then takes the latch over and looks at
+//! the state:
 //!
 //! | state | what the dead thread was doing | repair |
 //! |---|---|---|
@@ -19,7 +21,7 @@ use latchwork_disk::Buffer;
 use latchwork_latch::{Exclusive, HolderDied, HolderNumber};
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, tag, untag};
+use crate::layout::{DIRTY, Desc, Latch, MODIFYING, TABLE_LATCH, TAG_POISONED, kind, tag, untag};
 use crate::life::fault::verify;
 use crate::point::point;
 use crate::{Error, FileId, Handle, Lost};
@@ -35,6 +37,10 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     pub fn repair(&self, dead_slots: &[u32]) -> Result<u32, Error> {
         self.writes()?;
         let dead = |holder: HolderNumber| dead_slots.contains(&(holder.get() - 1));
+        let table = &self.pool().inner.head.resolve::<Latch<M>>(TABLE_LATCH)?.0;
+        if let Some((holder, true)) = table.holder().filter(|held| dead(held.0)) {
+            drop(table.take_over(holder, self));
+        }
         let mut repaired = 0;
         for frame in 0..self.pool().inner.config.frames_max {
             // Frames that were never reached have no descriptors.
@@ -49,14 +55,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             };
             let done = match exclusive {
                 true => self.repair_frame(frame, HolderDied(holder)),
-                // A sharer leaves its name: the latch forgets it when a thread waits for it.
-                false => match desc.latch.lock(self) {
-                    Ok(guard) => {
-                        guard.unchanged();
-                        Ok(())
-                    }
-                    Err(died) => self.repair_frame(frame, died),
-                },
+                // Without waiting: who repairs may hold latches that others wait for.
+                false => {
+                    desc.latch.forget_sharer(holder, self);
+                    Ok(())
+                }
             };
             match done {
                 Ok(()) | Err(Error::Rebuild { .. }) => repaired += 1,
@@ -66,17 +69,58 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(repaired)
     }
 
-    /// Repairs what a dead holder left in a frame, unless another thread does.
-    #[cold]
-    pub(crate) fn repair_frame(&self, frame: u32, died: HolderDied) -> Result<(), Error> {
+    /// For a thread that finds the holder of a latch dead: has the log and then the pool repair all
+    /// that the dead thread left, under a claim on its slot. So no newcomer gets that slot, and
+    /// with it the name, between the look and the repair.
+    ///
+    /// A slot that is free has no dead thread: that thread let it go, and left a guard that it had
+    /// forgotten. `alone` then runs while nobody can get the slot, and its result is returned.
+    /// Otherwise none is, and the caller looks at the latch again.
+    pub(crate) fn meet<R>(
+        &self,
+        holder: HolderNumber,
+        alone: impl FnOnce() -> R,
+    ) -> Result<Option<R>, Error> {
         self.writes()?;
+        point("repair.met");
+        let (inner, slot) = (&self.pool().inner, holder.get() - 1);
+        if inner.region.repair_upto(&inner.repair, slot)? {
+            return Ok(None);
+        }
+        Ok(inner.region.while_free(slot, alone)?)
+    }
+
+    /// The same, for the latch of a frame.
+    #[cold]
+    pub(crate) fn meet_frame(&self, frame: u32, died: HolderDied) -> Result<(), Error> {
+        let desc = self.pool().desc(frame)?;
+        match self.meet(died.0, || desc.latch.take_over(died.0, self))? {
+            Some(Some(guard)) => self.repair_taken(frame, desc, guard, None),
+            _ => Ok(()),
+        }
+    }
+
+    /// Repairs what a dead holder left in a frame, whose slot is claimed by this process.
+    #[cold]
+    fn repair_frame(&self, frame: u32, died: HolderDied) -> Result<(), Error> {
         let desc = self.pool().desc(frame)?;
         let Some(guard) = desc.latch.take_over(died.0, self) else { return Ok(()) };
+        self.repair_taken(frame, desc, guard, Some(died.0.get() - 1))
+    }
+
+    /// Repairs what was left in a frame, with the latch taken over.
+    fn repair_taken(
+        &self,
+        frame: u32,
+        desc: &Desc<M>,
+        guard: Exclusive<'_, Handle<'t, M>, M>,
+        dead_slot: Option<u32>,
+    ) -> Result<(), Error> {
         self.count(|counts| &counts.repaired);
         point("repair.taken");
         let state = desc.state.load(Relaxed);
         if state & MODIFYING != 0 {
-            return self.rebuild(frame, desc, guard, Some(died.0.get() - 1));
+            return self.rebuild(frame, desc, guard, dead_slot);
         }
         match state & kind::MASK {
             kind::FREE | kind::CLAIMED => self.pool().undo(desc, frame),
@@ -98,7 +142,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let desc = self.pool().desc(frame)?;
         let guard = match desc.latch.lock(self) {
             Ok(guard) => guard,
-            Err(died) => return self.repair_frame(frame, died),
+            Err(died) => return self.meet_frame(frame, died),
         };
         if desc.tag.load(Relaxed) != tag(file.number, page) | TAG_POISONED {
             guard.unchanged();

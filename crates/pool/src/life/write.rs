@@ -67,7 +67,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         let me = u64::from(latchwork_latch::Holder::<M>::number(self).get());
         // Acquire: synchronizes with the Release below: the last write has ended.
         if desc.writer.compare_exchange(0, me, Acquire, Relaxed).is_err()
-            && !self.writer_ended(desc)
+            && !self.writer_ended(desc)?
         {
             return Ok(Wrote::Busy);
         }
@@ -88,15 +88,21 @@ impl<M: ConstMachine> Handle<'_, M> {
     }
 
     /// Takes a dead writer's mark away: true if there is no writer any more.
-    pub(crate) fn writer_ended(&self, desc: &Desc<M>) -> bool {
+    pub(crate) fn writer_ended(&self, desc: &Desc<M>) -> Result<bool, Error> {
         let writer = desc.writer.load(Relaxed);
-        let number = u32::try_from(writer).ok().and_then(HolderNumber::new);
-        match number {
-            None if writer == 0 => true,
-            Some(number) if !self.pool().is_dead(number.get() - 1) => false,
-            // AcqRel: as in `write_back`, for the dead one and for the next.
-            _ => desc.writer.compare_exchange(writer, 0, AcqRel, Relaxed).is_ok(),
+        // AcqRel: as in `write_back`, for the dead one and for the next.
+        let clear = || desc.writer.compare_exchange(writer, 0, AcqRel, Relaxed);
+        match u32::try_from(writer).ok().and_then(HolderNumber::new) {
+            Some(number) if !self.pool().is_dead(number.get() - 1) => return Ok(false),
+            Some(number) => {
+                self.meet(number, clear)?;
+            }
+            // No thread has such a number.
+            None => {
+                let _ = clear();
+            }
         }
+        Ok(desc.writer.load(Relaxed) == 0)
     }
 
     fn write_claimed(&self, desc: &Desc<M>, frame: u32) -> Result<Wrote, Error> {
@@ -210,7 +216,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             let version = match desc.latch.read(self) {
                 Ok(version) => version,
                 Err(died) => {
-                    self.repair_frame(frame, died)?;
+                    self.meet_frame(frame, died)?;
                     continue;
                 }
             };

@@ -1,0 +1,218 @@
+//! Threads that meet the dead, and are stopped between the look and the repair: meanwhile a sweep
+//! frees the dead thread's slot, and a newcomer gets it and takes the same latch. What is the
+//! newcomer's must stay so.
+
+use std::cell::RefCell;
+use std::mem::forget;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use latchwork_machine::Shared;
+use latchwork_pool::{FileSpec, set_point_hook};
+use latchwork_region::Thread;
+
+use super::kills::{self, Folder, PAGES, Place, start};
+
+/// Where a thread stops: it says so, and goes on when told.
+struct Stop {
+    at: &'static str,
+    reached: Sender<()>,
+    go: Receiver<()>,
+}
+
+thread_local! {
+    static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
+}
+
+/// Called at each step of this program's threads.
+pub(super) fn at_step(step: &'static str) {
+    let stop = STOP.with_borrow_mut(|stop| stop.take_if(|stop| stop.at == step));
+    if let Some(stop) = stop {
+        stop.reached.send(()).unwrap();
+        stop.go.recv().unwrap();
+    }
+}
+
+/// The other end of a stop: where it is waited for, and ended.
+struct Stopped {
+    reached: Receiver<()>,
+    go: Sender<()>,
+}
+
+fn stop(at: &'static str) -> (Stop, Stopped) {
+    set_point_hook(kills::at_step);
+    let ((reached, wait), (go, told)) = (channel(), channel());
+    (Stop { at, reached, go: told }, Stopped { reached: wait, go })
+}
+
+/// Time for a waiter to do what it must not.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(150));
+}
+
+/// A child that dies at this step; returns when it is dead.
+fn die(folder: &Folder, step: &str) {
+    let ended = start(&folder.0, step, 1, 20_000, 5).wait().unwrap();
+    assert_eq!(ended.code(), None, "{step}: not killed");
+}
+
+/// The page that a thread slot has latched.
+fn latched(place: &Place, slot: u32) -> u64 {
+    let held = place.pool.list().unwrap().find(|frame| frame.holder == Some(slot));
+    held.expect("a page is latched").page.1
+}
+
+/// One waits for `page`, which the thread of `slot` left latched. Before it takes the latch over,
+/// `free` repairs that, and a newcomer has the slot and the page.
+fn newcomer_keeps_its_page(
+    place: &Place,
+    waits: Thread<Shared>,
+    slot: u32,
+    page: u64,
+    free: &dyn Fn(),
+) {
+    let (stops, stopped) = stop("repair.met");
+    let taken = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let taken = &taken;
+        let waiter = scope.spawn(move || {
+            STOP.set(Some(stops));
+            let work = place.work(&waits);
+            let held = work.handle.write(work.file, page).unwrap();
+            taken.store(true, SeqCst);
+            drop(held);
+        });
+        stopped.reached.recv().unwrap();
+        free();
+        let thread = place.region.thread().unwrap();
+        assert_eq!(thread.number(), slot, "the newcomer has another slot");
+        let newcomer = place.work(&thread);
+        let held = newcomer.handle.write(newcomer.file, page).unwrap();
+        stopped.go.send(()).unwrap();
+        pause();
+        assert!(!taken.load(SeqCst), "a page was taken from a living thread");
+        drop(held);
+        waiter.join().unwrap();
+        assert!(taken.load(SeqCst));
+    });
+}
+
+#[test]
+fn a_page_is_not_taken_from_who_has_a_dead_threads_slot() {
+    let folder = Folder::new("meet-dead");
+    let place = Place::open(&folder.0, false);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.begin();
+    let waits = place.region.thread().unwrap();
+    die(&folder, "change.half");
+    let page = latched(&place, 2);
+    newcomer_keeps_its_page(&place, waits, 2, page, &|| assert_eq!(place.sweep(), 1));
+    work.check().unwrap();
+}
+
+#[test]
+fn a_page_is_not_taken_from_who_has_the_slot_of_one_that_forgot_it() {
+    let folder = Folder::new("meet-forgot");
+    let place = Place::open(&folder.0, false);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.begin();
+    let (forgets, waits) = (place.region.thread().unwrap(), place.region.thread().unwrap());
+    let slot = forgets.number();
+    {
+        let work = place.work(&forgets);
+        forget(work.handle.write(work.file, 3).unwrap());
+    }
+    drop(forgets);
+    newcomer_keeps_its_page(&place, waits, slot, 3, &|| {
+        assert_eq!(work.handle.repair(&[slot]), Ok(1));
+    });
+    work.check().unwrap();
+    // And without a newcomer it is taken over.
+    let (forgets, waits) = (place.region.thread().unwrap(), place.region.thread().unwrap());
+    {
+        let work = place.work(&forgets);
+        forget(work.handle.write(work.file, 4).unwrap());
+    }
+    drop(forgets);
+    place.work(&waits).change(4);
+    work.check().unwrap();
+}
+
+#[test]
+fn a_write_is_not_taken_from_who_has_a_dead_threads_slot() {
+    let folder = Folder::new("meet-writer");
+    let place = Place::open(&folder.0, false);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.begin();
+    let waits = place.region.thread().unwrap();
+    die(&folder, "write.claimed");
+    let dirty = || place.pool.list().unwrap().filter(|frame| frame.dirty).count();
+    let (stops, stopped) = stop("repair.met");
+    let (writes, writing) = stop("write.copied");
+    std::thread::scope(|scope| {
+        let place = &place;
+        let waiter = scope.spawn(move || {
+            STOP.set(Some(stops));
+            let work = place.work(&waits);
+            work.handle.clean(u32::MAX).unwrap()
+        });
+        stopped.reached.recv().unwrap();
+        assert_eq!(place.sweep(), 1);
+        let thread = place.region.thread().unwrap();
+        assert_eq!(thread.number(), 2, "the newcomer has another slot");
+        let newcomer = scope.spawn(move || {
+            let work = place.work(&thread);
+            STOP.set(Some(writes));
+            work.handle.clean(1).unwrap()
+        });
+        writing.reached.recv().unwrap();
+        stopped.go.send(()).unwrap();
+        waiter.join().unwrap();
+        let left = dirty();
+        writing.go.send(()).unwrap();
+        assert_eq!((left, newcomer.join().unwrap()), (1, 1), "two threads write one page");
+        assert_eq!(dirty(), 0);
+    });
+    work.check().unwrap();
+}
+
+#[test]
+fn a_table_whose_holder_died_opens() {
+    for (step, swept) in [("table.latched", true), ("table.latched", false), ("table.chunk", true)]
+    {
+        let folder = Folder::new(&format!("meet-{step}-{swept}"));
+        let place = Place::open(&folder.0, false);
+        let thread = place.region.thread().unwrap();
+        if step == "table.latched" {
+            die(&folder, step);
+        } else {
+            // The pages of the file are there, and this pool has no chunk for them yet.
+            std::fs::write(folder.0.join("data"), vec![0; 512 * PAGES as usize]).unwrap();
+            die(&folder, step);
+        }
+        // A sweep frees the slot; then it is a living thread's, which has no latch.
+        let newcomer = swept.then(|| {
+            assert_eq!(place.sweep(), 1);
+            place.region.thread().unwrap()
+        });
+        let (done, told) = channel::<()>();
+        let spec = FileSpec { page_bytes: 512, ..FileSpec::new(folder.0.join("first")) };
+        std::thread::spawn(move || {
+            let handle = place.pool.handle(&thread).unwrap();
+            let file = handle.file(&spec).unwrap();
+            let mut page = handle.new_page(file).unwrap();
+            page.begin(0);
+            page.commit();
+            drop(done);
+        });
+        // Not a limit that anything comes near: a thread that waits for ever is to be a failure.
+        let ended = told.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{step}: waits for ever");
+        assert!(newcomer.is_none_or(|thread| thread.number() == 1));
+    }
+}
