@@ -3,8 +3,8 @@
 use core::fmt;
 use core::ops::Deref;
 
+use crate::ids::OwnerId;
 use crate::mode::{Mode, ModesError};
-use crate::owner::handle::OwnerId;
 
 /// One step of a cycle: an owner that waits, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,4 +207,26 @@ impl core::error::Error for Error {
             _ => None,
         }
     }
+}
+
+/// Why an owner is told to fail, as a number and back.
+pub(crate) fn reason(why: u32) -> Error {
+    match why {
+        1 => Error::Doomed(Reason::Deadlock),
+        2 => Error::Doomed(Reason::Wounded),
+        _ => Error::Doomed(Reason::Killed),
+    }
+}
+
+pub(crate) fn reason_number(reason: Reason) -> u32 {
+    match reason {
+        Reason::Deadlock => 1,
+        Reason::Wounded => 2,
+        Reason::Killed => 3,
+    }
+}
+
+/// A list that leads nowhere, round and round, or to what it cannot: the region is damaged.
+pub(crate) fn corrupt_list<T>() -> Result<T, Error> {
+    Err(Error::Region(latchwork_region::Error::Corrupt { what: "list of a lock table", at: 0 }))
 }

@@ -38,20 +38,22 @@
 //! `latchwork bank` is a program that does so, with processes that are killed all the time:
 //! `crates/cli/src/bank`.
 //!
-//! | folder | what |
+//! Each folder knows those above it in this table alone; the house test holds that.
+//!
+//! | folder or file | what |
 //! |---|---|
-//! | `error`, `mode`, `preset`, `set` | what can go wrong; which modes conflict |
-//! | `memory` | what lies in the region: cells, names, latches, intents |
+//! | `error`, `ids`, `mode`, `preset`, `set`, `options` | what is said to a manager, and by it |
+//! | `meter` | counters, times of waits, events: what a session notes of itself |
+//! | `memory` | what lies in the region, and what a thread has in hand to work there |
 //! | `table` | objects, their queues, granting; what is done when memory is short |
 //! | `fastpath` | locks that touch no shared line: weak, reserved, cached |
 //! | `range` | ranges of keys: kinds, claims, keyspaces, trees |
 //! | `deadlock` | finding cycles, choosing a victim, its report, the history |
-//! | `recovery` | the sweep, repair, dead owners that are kept |
-//! | `owner` | requests, waits, releases, children, transfers, batches |
-//! | `wakeup` | waiting without a thread: notifiers and futures |
-//! | `observe` | counters, times of waits, events, views |
-//! | `testing` | places where tests kill, addresses by name |
-//! | `manager`, `session` | what a user has in hand before an owner |
+//! | `recovery` | the sweep, repair, releasing what the dead had, orphans |
+//! | `owner` | requests, waits, releases, ranges, children, transfers, batches |
+//! | `wakeup` | waiting without a thread: the notifier and futures |
+//! | `observe` | snapshots, totals, views that take no latch, addresses |
+//! | `manager`, `session`, `stored` | what a program has in hand before an owner |
 //!
 //! # Events
 //!
@@ -78,42 +80,47 @@
 mod deadlock;
 mod error;
 mod fastpath;
+mod ids;
 mod manager;
 mod memory;
+mod meter;
 mod mode;
 mod observe;
+mod options;
 mod owner;
 mod preset;
 mod range;
 mod recovery;
 mod session;
 mod set;
+mod stored;
 mod table;
-mod testing;
 mod wakeup;
 
-pub use crate::deadlock::victim::Policy;
 pub use crate::error::{Cycle, Error, Link, Reason};
-pub use crate::manager::{Manager, Options, Recovery};
+pub use crate::ids::OwnerId;
+pub use crate::manager::Manager;
+#[cfg(feature = "points")]
+pub use crate::memory::crash_points::hook::set_point_hook;
+pub use crate::memory::handle::Owner;
 pub use crate::memory::names::NAME_MAX;
+pub use crate::meter::counters::Stats;
+pub use crate::meter::waits::{WAIT_CLASSES, Waits};
 pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};
-pub use crate::observe::stats::{PartitionTotals, Row, Stats, Totals};
+pub use crate::observe::stats::{PartitionTotals, Row, Totals};
 pub use crate::observe::view::{
     Deadlock, Edge, OwnerInfo, PartitionInfo, Party, Picture, Verified, View, Waiter,
 };
-pub use crate::observe::waits::{WAIT_CLASSES, Waits};
+pub use crate::options::{Options, OwnerOptions, Policy, Recovery, Step, Wait};
+pub use crate::owner::adopted::Adopted;
 pub use crate::owner::batch::{BatchError, Deed};
-pub use crate::owner::handle::{Owner, OwnerId, OwnerOptions, Step, Wait};
 pub use crate::owner::nested::{Child, Savepoint};
-pub use crate::owner::stored::{StoredFuture, StoredOwner};
+pub use crate::owner::range_request::RangeRequest;
 pub use crate::preset::{berkeley, granular, postgres, shared};
 pub use crate::range::cells::KEYSPACE_MAX;
-pub use crate::range::change::Claims;
+pub use crate::range::count::Claims;
 pub use crate::range::kinds::{KEY_MAX, KeyRange, RangeKind};
-pub use crate::range::request::RangeRequest;
-pub use crate::recovery::orphans::Adopted;
 pub use crate::session::Session;
-#[cfg(feature = "points")]
-pub use crate::testing::crash_points::hook::set_point_hook;
+pub use crate::stored::{StoredFuture, StoredOwner};
 pub use crate::wakeup::futures::LockFuture;
 pub use crate::wakeup::range_futures::RangeFuture;

@@ -1,50 +1,25 @@
-//! A thread at work in a manager.
+//! A thread at work in a manager: what a program has in hand.
 
-use core::cell::{Cell, RefCell};
-use core::sync::atomic::Ordering::Acquire;
-use std::time::Duration;
+use latchwork_machine::{ConstMachine, Native};
+use latchwork_region::Thread;
 
-use latchwork_machine::{Clock, ConstMachine, Deadline, Native, Word};
-use latchwork_region::{Offset, Region, Thread};
-
-use crate::fastpath::reserved::Seats;
-use crate::manager::Inner;
-use crate::memory::blocks::Blocks;
-use crate::memory::cells::{
-    FREE, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, get,
-};
-use crate::memory::names::{self, Name};
-use crate::observe::stats::Counters;
-use crate::observe::waits::Waits;
-use crate::{Error, Manager, Modes};
+use crate::memory::Memory;
+use crate::memory::handle::Owner;
+use crate::meter::counters::Stats;
+use crate::meter::waits::Waits;
+use crate::observe::stats::{PartitionTotals, Row, Totals};
+use crate::options::OwnerOptions;
+use crate::owner::adopted::Adopted;
+use crate::range::count::Claims;
+use crate::{Error, Manager, OwnerId};
 
 /// A thread at work in a manager: a thread slot of its region, and pages of owners.
 ///
 /// It and its owners are used by one thread. Dropping it gives the slot back; what owners it
 /// still has then (they were forgotten) are released.
 pub struct Session<M: ConstMachine = Native> {
-    pub(crate) manager: Manager<M>,
-    pub(crate) thread: Thread<M>,
-    /// Whether it was opened to sweep: then it does not sweep as it waits.
-    pub(crate) sweeper: bool,
-    blocks: Blocks<M>,
-    /// The modes that are taken in owners' own memory, as a mask.
-    pub(crate) weak: u16,
-    /// The request that left its owner's list last; null if it is in use again. See
-    /// `recovery/repair.rs`.
-    pub(crate) spare: Cell<u32>,
-    /// Whether strong locks may be kept. Not where the locks of an owner are limited.
-    pub(crate) keeps: bool,
-    /// Names that it asks for often.
-    pub(crate) seats: Box<Seats>,
-    /// Pages of owners, by their place in the directory; and which owners of them are free.
-    pub(crate) pages: RefCell<Vec<u32>>,
-    pub(crate) free: RefCell<Vec<u32>>,
-    /// Requests to wake when the latch is open.
-    pub(crate) to_wake: RefCell<Vec<u32>>,
-    pub(crate) counters: Counters,
-    /// Touched by those who really wait.
-    pub(crate) waits: Box<RefCell<Waits>>,
+    manager: Manager<M>,
+    memory: Memory<M>,
 }
 
 impl<M: ConstMachine> Manager<M> {
@@ -63,31 +38,14 @@ impl<M: ConstMachine> Manager<M> {
             },
             thread => thread?,
         };
-        Ok(Session::on(self, thread, false))
+        Ok(Session {
+            memory: Memory::new(&self.inner, thread, Memory::sweep_sometimes),
+            manager: self.clone(),
+        })
     }
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// A session on this thread slot; a sweeper's, or a user's.
-    pub(crate) fn on(manager: &Manager<M>, thread: Thread<M>, sweeper: bool) -> Self {
-        let inner = &manager.inner;
-        Self {
-            manager: manager.clone(),
-            thread,
-            sweeper,
-            blocks: inner.blocks.clone(),
-            weak: if inner.weak { inner.modes.weak_mask() } else { 0 },
-            keeps: inner.weak && inner.options.owner_locks.is_none(),
-            spare: Cell::new(0),
-            seats: Box::default(),
-            pages: RefCell::default(),
-            free: RefCell::default(),
-            to_wake: RefCell::default(),
-            counters: Counters::default(),
-            waits: Box::default(),
-        }
-    }
-
     /// The manager that it works in.
     pub fn manager(&self) -> &Manager<M> {
         &self.manager
@@ -96,140 +54,155 @@ impl<M: ConstMachine> Session<M> {
     /// The thread slot that it works on, for the other layers that this thread uses: a sweep finds
     /// by one slot all that the thread left.
     pub fn thread(&self) -> &Thread<M> {
-        &self.thread
+        &self.memory.thread
     }
 
-    #[inline(always)]
-    pub(crate) fn inner(&self) -> &Inner<M> {
-        &self.manager.inner
+    /// A new owner.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cap`] with half a million owners at a time; [`Error::Region`].
+    pub fn owner(&self) -> Result<Owner<'_, M>, Error> {
+        self.memory.owner()
     }
 
-    /// The region, by this session's own handle: a look at a cell goes through nothing shared.
-    #[inline(always)]
-    pub(crate) fn region(&self) -> &Region<M> {
-        self.thread.region()
+    /// A new owner that is thus.
+    ///
+    /// # Errors
+    ///
+    /// As for [`owner`](Self::owner).
+    pub fn owner_with(&self, options: &OwnerOptions<'_>) -> Result<Owner<'_, M>, Error> {
+        self.memory.owner_with(options)
     }
 
-    #[inline(always)]
-    pub(crate) fn modes(&self) -> &Modes {
-        &self.manager.inner.modes
+    /// Tells an owner to fail: its wait, if it waits, and all its requests from now on. It keeps
+    /// what it holds until it releases it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`], [`Error::Region`].
+    pub fn kill(&self, owner: OwnerId) -> Result<(), Error> {
+        self.memory.kill(owner)
     }
 
-    /// A place where a test kills; nothing otherwise.
-    #[inline(always)]
-    pub(crate) fn point(&self, name: &'static str) {
-        crate::testing::crash_points::point(name);
+    /// Looks at all owners that wait, breaks each deadlock, and returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn detect(&self) -> Result<usize, Error> {
+        self.memory.detect()
     }
 
-    pub(crate) fn now(&self) -> u64 {
-        M::now(Clock::Monotonic)
+    /// As [`Manager::sweep`]. A thread that waits for what a dead one may have does this.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::sweep`].
+    pub fn sweep(&self) -> Result<usize, Error> {
+        self.memory.sweep()
     }
 
-    #[inline(always)]
-    pub(crate) fn partition(&self, number: u32) -> Result<&Partition<M>, Error> {
-        self.blocks.partition(self.region(), number)
+    /// Owners whose process died and whose locks are kept for recovery, those left out that a
+    /// thread has adopted.
+    pub fn orphans(&self) -> Vec<OwnerId> {
+        self.memory.orphans()
     }
 
-    #[inline(always)]
-    pub(crate) fn biases(&self, partition: u32) -> Result<&[M::AtomicU32; 16], Error> {
-        self.blocks.biases(partition)
+    /// The orphans with their labels, zeros at the end cut off: to find one by what its process
+    /// called it.
+    pub fn labelled_orphans(&self) -> Vec<(OwnerId, Vec<u8>)> {
+        self.memory.labelled_orphans()
     }
 
-    #[inline(always)]
-    pub(crate) fn object(&self, offset: u32) -> Result<&Small<M>, Error> {
-        Ok(self.region().resolve(Offset::from_raw(offset))?)
+    /// Adopts an orphan: to undo its work with the locks that it holds, and others. Of several
+    /// threads that try, one succeeds.
+    ///
+    /// Costs time in proportion to what it holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`] if it is no orphan, or another thread has adopted it;
+    /// [`Error::Region`].
+    pub fn adopt(&self, orphan: OwnerId) -> Result<Adopted<'_, M>, Error> {
+        self.memory.adopt(orphan)
     }
 
-    #[inline(always)]
-    pub(crate) fn request(&self, offset: u32) -> Result<&Request<M>, Error> {
-        Ok(self.region().resolve(Offset::from_raw(offset))?)
+    /// Releases an orphan's locks, after its work was undone. Of several threads that try, one
+    /// succeeds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`] if it is no orphan, or another thread has adopted it;
+    /// [`Error::Region`]: then it is an orphan still, with what is left of its locks.
+    pub fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
+        self.memory.release_orphan(orphan)
     }
 
-    /// The words of an object's name.
-    #[inline]
-    pub(crate) fn name_words(&self, offset: u32, words: usize) -> Result<&[M::AtomicU64], Error> {
-        let all = words + NAME_AT;
-        let cell = self.region().words64(Offset::<Small<M>>::from_raw(offset), all as u32)?;
-        Ok(&cell[NAME_AT..])
+    /// A look at a keyspace's claims, which need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Keyspace`], [`Error::Region`].
+    pub fn keyspace_claims(&self, keyspace: &[u8]) -> Result<Claims<'_, M>, Error> {
+        self.memory.keyspace_claims(keyspace)
     }
 
-    /// An object's name, out of its cell.
-    pub(crate) fn name_of(&self, offset: u32) -> Result<Vec<u8>, Error> {
-        let length = self.object(offset)?.name_length();
-        let words = self.name_words(offset, length.div_ceil(8))?;
-        Ok(names::read::<M>(words, length))
+    /// What this session has done.
+    pub fn stats(&self) -> Stats {
+        self.memory.stats()
     }
 
-    #[inline(always)]
-    pub(crate) fn named<'n>(&self, bytes: &'n [u8]) -> Result<Name<'n>, Error> {
-        Name::new(bytes, self.inner().seed)
+    /// How long this session's requests waited, by mode. Counted when a wait has ended.
+    pub fn waits(&self) -> Waits {
+        self.memory.waits()
     }
 
-    /// The page of owners at a place of the directory.
-    pub(crate) fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
-        let directory = self.region().resolve(self.inner().directory)?;
-        let Some(entry) = directory.pages.get(place as usize) else { return Ok(None) };
-        // Acquire: synchronizes with the exchange in `claim_page`, in `memory/pages.rs`.
-        match entry.load(Acquire) {
-            0 => Ok(None),
-            page => Ok(Some(self.region().resolve(Offset::from_raw(page))?)),
-        }
+    /// How many owners there are, the dead that nobody met yet among them. Takes no latch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn owners(&self) -> Result<usize, Error> {
+        self.memory.owners()
     }
 
-    /// The cell of an owner, if there is one with this number.
-    #[inline]
-    pub(crate) fn owner_cell(&self, index: u32) -> Result<Option<&OwnerCell<M>>, Error> {
-        Ok(self.page(index / OWNERS)?.map(|page| &page.owners[(index % OWNERS) as usize]))
+    /// Counts what lies in each partition that has objects, at an instant of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn partition_totals(&self) -> Result<Vec<PartitionTotals>, Error> {
+        self.memory.partition_totals()
     }
 
-    /// All owner cells that were ever made, with their numbers.
-    pub(crate) fn each_owner(&self) -> impl Iterator<Item = (u32, &OwnerCell<M>)> {
-        (0..PAGES as u32)
-            .map_while(|place| self.page(place).ok().flatten().map(|p| (place, p)))
-            .flat_map(|(place, page)| {
-                page.owners
-                    .iter()
-                    .enumerate()
-                    .map(move |(at, cell)| (place * OWNERS + at as u32, cell))
-            })
+    /// Counts what there is. Each partition is counted at an instant, all of them at none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn totals(&self) -> Result<Totals, Error> {
+        self.memory.totals()
     }
 
-    /// Wakes those whose requests were decided, with no latch held.
-    #[inline(always)]
-    pub(crate) fn wake_all(&self) -> Result<(), Error> {
-        if self.to_wake.borrow().is_empty() { Ok(()) } else { self.wake_each() }
+    /// Who holds and who waits for what. Each partition is read at an instant, all of them at none;
+    /// weak locks are read as they come and go.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn snapshot(&self) -> Result<Vec<Row>, Error> {
+        self.memory.snapshot()
     }
 
-    #[cold]
-    #[inline(never)]
-    fn wake_each(&self) -> Result<(), Error> {
-        self.point("before the wake-up");
-        for request in self.to_wake.take() {
-            let request = self.request(request)?;
-            M::wake(&request.state);
-            self.ring_for(request)?;
-        }
-        Ok(())
-    }
-
-    /// A deadline this far away.
-    pub(crate) fn after(&self, wait: Duration) -> Deadline {
-        Deadline::after::<M>(wait)
-    }
-}
-
-impl<M: ConstMachine> Drop for Session<M> {
-    fn drop(&mut self) {
-        for place in self.pages.take() {
-            let Ok(Some(page)) = self.page(place) else { continue };
-            let clean = (0..OWNERS).all(|at| {
-                let cell = &page.owners[at as usize];
-                get(&cell.state) == FREE || self.release_cell(place * OWNERS + at, cell).is_ok()
-            });
-            if clean {
-                let _ = self.free_page(place, page);
-            }
-        }
-        let _ = self.free_spare();
+    /// Address, length and name of what the manager and its region have. What changes hands lies
+    /// in cells that are named by their size; what lies within something else comes after it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    #[doc(hidden)]
+    pub fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
+        self.memory.places()
     }
 }

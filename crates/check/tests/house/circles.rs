@@ -9,9 +9,9 @@ use std::path::Path;
 use crate::sources::{compare, files, read, root};
 
 /// A crate's modules: by path (`a::b`, the root is empty), the text without its tests.
-type Modules = BTreeMap<String, String>;
+pub(crate) type Modules = BTreeMap<String, String>;
 
-fn modules(folder: &Path) -> Modules {
+pub(crate) fn modules(folder: &Path) -> Modules {
     let mut found = Modules::new();
     for file in files(folder, ".rs") {
         let path = file.strip_prefix(folder).unwrap().with_extension("");
@@ -123,8 +123,8 @@ fn home(path: &str, modules: &Modules, depth: usize) -> String {
     module.to_owned()
 }
 
-/// Which modules are in a circle with others.
-fn circles(modules: &Modules) -> BTreeSet<String> {
+/// What each module uses, by the modules where it is made.
+pub(crate) fn uses(modules: &Modules) -> BTreeMap<&str, BTreeSet<String>> {
     let mut uses: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (module, text) in modules {
         let found = paths(text).into_iter().filter(|(_, public)| !public);
@@ -134,6 +134,12 @@ fn circles(modules: &Modules) -> BTreeSet<String> {
         let homes = homes.filter(|to| to != module && !to.is_empty());
         uses.insert(module, homes.filter(|to| !module.starts_with(&format!("{to}::"))).collect());
     }
+    uses
+}
+
+/// Which modules are in a circle with others.
+fn circles(modules: &Modules) -> BTreeSet<String> {
+    let uses = uses(modules);
     let reaches = |from: &str| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from.to_owned()]);
         while let Some(at) = next.pop() {

@@ -52,11 +52,12 @@ use std::collections::HashMap;
 use latchwork_machine::{ConstMachine, Deadline, Word};
 
 use crate::deadlock::search::{Bounds, Search, Searched};
+use crate::error::{corrupt_list, reason_number};
+use crate::memory::Memory;
 use crate::memory::cells::{LIVE, PARTITIONS, get, put, status};
-use crate::owner::handle::Owner;
+use crate::memory::handle::Owner;
+use crate::memory::state::State;
 use crate::range::cells::told;
-use crate::session::Session;
-use crate::table::queues::State;
 use crate::{Error, Link, OwnerId, Reason};
 
 /// Steps of a waiter's own search.
@@ -101,13 +102,9 @@ struct Wish {
     link: Link,
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// Looks at all owners that wait, breaks each deadlock, and returns how many there were.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`].
-    pub fn detect(&self) -> Result<usize, Error> {
+    pub(crate) fn detect(&self) -> Result<usize, Error> {
         self.region().check()?;
         Ok(self.break_all(None)?.0)
     }
@@ -330,7 +327,7 @@ impl<M: ConstMachine> Session<M> {
                 continue;
             }
             if [request, ahead].iter().any(|each| get(&each.partition) != latched.number) {
-                return crate::table::objects::ring();
+                return corrupt_list();
             }
             let states = (State::of(get(&request.state)), State::of(get(&ahead.state)));
             let both = states.0.status == status::WAITING && states.1.status == status::WAITING;
@@ -352,7 +349,7 @@ impl<M: ConstMachine> Session<M> {
             drop(latched);
             self.wake_all()?;
             #[cfg(feature = "tracing")]
-            crate::observe::events::moved(&wish.link, next.link.owner);
+            crate::meter::events::moved(&wish.link, next.link.owner);
             return Ok(true);
         }
         Ok(false)
@@ -381,7 +378,7 @@ impl<M: ConstMachine> Session<M> {
         // What an earlier victim of this slot did not read is replaced: the cell is the slot's.
         self.place_verdict(cell, verdict, links.len() as u32)?;
         let request = self.request(victim.at)?;
-        let why = crate::owner::handle::reason_number(Reason::Deadlock);
+        let why = reason_number(Reason::Deadlock);
         latched.refuse(victim.at, request, why)?;
         put(&cell.spared, get(&cell.spared).saturating_add(1));
         drop(latched);
@@ -390,7 +387,7 @@ impl<M: ConstMachine> Session<M> {
         self.wake_all()?;
         recorded?;
         #[cfg(feature = "tracing")]
-        crate::observe::events::deadlock(&links, self.modes());
+        crate::meter::events::deadlock(&links, self.modes());
         Ok(true)
     }
 }
@@ -402,6 +399,6 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(self.converting.get()
             || self.entries.get() != 0
             || get(&self.cell.held) > 1
-            || self.session.inner().has_families()?)
+            || self.memory.inner().has_families()?)
     }
 }

@@ -20,10 +20,8 @@ use std::collections::HashMap;
 use latchwork_machine::{Clock, ConstMachine};
 use latchwork_region::{Dead, Offset, Plain};
 
-use crate::manager::root;
 use crate::memory::cells::{OWNERS, get, put};
-use crate::memory::intents;
-use crate::session::Session;
+use crate::memory::{Memory, intents, roots};
 use crate::{Error, Link};
 
 /// Deadlocks that are kept.
@@ -65,11 +63,11 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// The ring; none in a region that was laid out without.
-    fn ring(&self) -> Result<Option<&Ring<M>>, Error> {
+    fn history(&self) -> Result<Option<&Ring<M>>, Error> {
         let region = self.region();
-        match get(region.root(root::RING)?) as u32 {
+        match get(region.root(roots::RING)?) as u32 {
             0 => Ok(None),
             at => Ok(Some(region.resolve(Offset::from_raw(at))?)),
         }
@@ -124,7 +122,7 @@ impl<M: ConstMachine> Session<M> {
     }
 
     fn hang<const N: usize>(&self, tier: u64, words: &[u64]) -> Result<(), Error> {
-        let Some(ring) = self.ring()? else { return Ok(()) };
+        let Some(ring) = self.history()? else { return Ok(()) };
         // The deadlock is broken already: that there is no room to say so is nobody's error.
         let Ok(cell) = self.thread.alloc_dirty::<Record<M, N>>() else { return Ok(()) };
         for (word, value) in cell.words.iter().zip(words) {
@@ -173,7 +171,7 @@ impl<M: ConstMachine> Session<M> {
     /// What the ring leads to, for the sweep.
     pub(crate) fn recorded(&self) -> Result<Vec<u32>, Error> {
         let _latched = self.latch(GUARD)?;
-        Ok(self.ring()?.map_or(Vec::new(), |r| r.slots.iter().map(|s| get(s) as u32).collect()))
+        Ok(self.history()?.map_or(Vec::new(), |r| r.slots.iter().map(|s| get(s) as u32).collect()))
     }
 
     /// Frees the record that a dead thread took out of the ring and did not free.
@@ -189,8 +187,9 @@ impl<M: ConstMachine> Session<M> {
         }
         let _latched = self.latch(GUARD)?;
         let lent = self.region().lent(Offset::<Ring<M>>::from_raw(at))?;
-        let in_ring =
-            self.ring()?.is_some_and(|ring| ring.slots.iter().any(|slot| get(slot) as u32 == at));
+        let in_ring = self
+            .history()?
+            .is_some_and(|ring| ring.slots.iter().any(|slot| get(slot) as u32 == at));
         if lent == Some((noted >> 32) as u32) && !in_ring {
             let _ = self.free_record(get(&notes[intents::RECORD_TIER]) << 32 | u64::from(at));
             self.point("dead one's deadlock freed");

@@ -22,12 +22,11 @@ use core::sync::atomic::Ordering::Acquire;
 use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Cell, Dead, Offset, Plain};
 
+use crate::error::reason;
 use crate::memory::cells::{OwnerCell, get, put};
-use crate::memory::intents;
-use crate::memory::names;
+use crate::memory::handle::Owner;
+use crate::memory::{Memory, intents, names};
 use crate::mode::Mode;
-use crate::owner::handle::{Owner, reason};
-use crate::session::Session;
 use crate::{Cycle, Error, Link, OwnerId, Reason};
 
 /// Words of a verdict, by the size of its cell.
@@ -125,7 +124,7 @@ fn fill<M: ConstMachine>(links: &[Vec<u64>], words: &[M::AtomicU64]) {
     put(&words[0], told << 32 | at as u64);
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// Writes a cycle down: as much as there is room for.
     pub(crate) fn write_verdict(&self, links: &[&Link]) -> Written<'_, M> {
         let (most, told) = fit(links);
@@ -259,9 +258,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         let links = match verdict as u32 {
             0 => Vec::new(),
-            at => self.session.read_verdict(at)?,
+            at => self.memory.read_verdict(at)?,
         };
-        self.session.drop_verdict(self.cell)?;
+        self.memory.drop_verdict(self.cell)?;
         Ok(Error::Deadlock(Cycle { links, owners: (verdict >> 32) as u32 }))
     }
 }

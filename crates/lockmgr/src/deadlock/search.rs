@@ -39,9 +39,9 @@ use std::collections::HashMap;
 use latchwork_machine::{ConstMachine, Deadline};
 
 use crate::Error;
+use crate::memory::Memory;
 use crate::memory::cells::{PARTITIONS, get, status};
 use crate::mode::{MODES_MAX, Mode};
-use crate::session::Session;
 
 /// Steps between two looks at the clock.
 const CLOCK_EVERY: usize = 256;
@@ -145,7 +145,7 @@ enum Seen {
 
 /// A search, with the queues that it has read.
 pub(crate) struct Search<'s, M: ConstMachine> {
-    session: &'s Session<M>,
+    memory: &'s Memory<M>,
     queues: Vec<Queue>,
     /// By object.
     known: Numbered<usize>,
@@ -156,9 +156,9 @@ pub(crate) struct Search<'s, M: ConstMachine> {
 }
 
 impl<'s, M: ConstMachine> Search<'s, M> {
-    pub(crate) fn new(session: &'s Session<M>, bounds: Bounds) -> Self {
+    pub(crate) fn new(memory: &'s Memory<M>, bounds: Bounds) -> Self {
         let (known, seen) = (Numbered::default(), Numbered::default());
-        Self { session, queues: Vec::new(), known, seen, soft: false, bounds }
+        Self { memory, queues: Vec::new(), known, seen, soft: false, bounds }
     }
 
     /// Looks for a cycle that these owners lead to: of hard edges if there is one, or of any.
@@ -230,7 +230,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
 
     /// The next owner that a waiter leads to and that is not done, and whether it holds.
     fn after(&mut self, node: &Node) -> Option<(u32, bool)> {
-        let (modes, queue) = (self.session.modes(), &mut self.queues[node.queue]);
+        let (modes, queue) = (self.memory.modes(), &mut self.queues[node.queue]);
         let (stops, clash) = (modes.stopped_by(node.want), modes.clash(node.want));
         let mode = usize::from(node.want.0) % MODES_MAX;
         let done = |owner: &u32| matches!(self.seen.get(owner), Some(Seen::Done));
@@ -263,14 +263,14 @@ impl<'s, M: ConstMachine> Search<'s, M> {
 
     /// What an owner waits for. Reads the queue if it is not known.
     fn node(&mut self, owner: u32) -> Result<Looked, Error> {
-        let session = self.session;
-        let Some(cell) = session.owner_cell(owner)? else { return Ok(Looked::Runs) };
+        let memory = self.memory;
+        let Some(cell) = memory.owner_cell(owner)? else { return Ok(Looked::Runs) };
         let (at, partition, _) = cell.wait();
         if at == 0 || partition >= PARTITIONS {
             return Ok(Looked::Runs);
         }
         // Read without the latch it may be another request's by now; then it is not in the queue.
-        let object = get(&session.request(at)?.object);
+        let object = get(&memory.request(at)?.object);
         let queue = match self.known.get(&object) {
             Some(queue) => *queue,
             None => match self.read(owner, at, partition)? {
@@ -291,16 +291,16 @@ impl<'s, M: ConstMachine> Search<'s, M> {
     /// Reads the queue in which an owner waits. None if it does not any more, or if the queue is
     /// longer than the steps that are left.
     fn read(&mut self, owner: u32, at: u32, partition: u32) -> Result<Option<usize>, Error> {
-        let session = self.session;
-        let Some(cell) = session.owner_cell(owner)? else { return Ok(None) };
-        let latched = session.latch(partition)?;
+        let memory = self.memory;
+        let Some(cell) = memory.owner_cell(owner)? else { return Ok(None) };
+        let latched = memory.latch(partition)?;
         // Under the latch a wait in this partition neither begins nor ends.
         let now = cell.wait();
         if (now.0, now.1) != (at, partition) {
             return Ok(None);
         }
-        let object_at = get(&session.request(at)?.object);
-        let object = session.object(object_at)?;
+        let object_at = get(&memory.request(at)?.object);
+        let object = memory.object(object_at)?;
         if get(&object.length) as usize > self.bounds.steps {
             self.bounds.steps = 0;
             return Ok(None);

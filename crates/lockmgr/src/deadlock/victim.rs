@@ -6,41 +6,17 @@ use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::fastpath::weak::Entry;
+use crate::fastpath::entry::Entry;
+use crate::memory::Memory;
 use crate::memory::cells::{WEAK, WeakPage, get};
+use crate::memory::state::State;
 use crate::mode::Mode;
-use crate::session::Session;
-use crate::table::queues::State;
-
-/// The policies of Berkeley DB. In each, owners with the lowest priority come first, and among
-/// those the policy decides; ties go to the younger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Policy {
-    /// The youngest: it has done least. The default.
-    Youngest,
-    /// The oldest.
-    Oldest,
-    /// Any.
-    Random,
-    /// Who holds the most locks.
-    MaxLocks,
-    /// Who holds the fewest.
-    MinLocks,
-    /// Who holds the most locks in modes that write.
-    MaxWrites,
-    /// Who holds the fewest of those.
-    MinWrites,
-    /// Who has waited longest.
-    Expire,
-    /// What this release thinks best: `Youngest`.
-    Default,
-}
+use crate::options::Policy;
 
 /// How often one owner is a victim before others are taken in its stead, whatever the policy.
 pub(crate) const SPARED_AFTER: u16 = 5;
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// What an owner holds: all, and in modes that write.
     fn counted(&self, owner: u32) -> Result<(u32, u32), Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok((0, 0)) };

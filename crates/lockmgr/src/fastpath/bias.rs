@@ -26,14 +26,17 @@ use latchwork_machine::{ConstMachine, Deadline, Integer, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::fastpath::weak::{Entry, LENGTH_MAX};
+use crate::fastpath::entry::{Entry, LENGTH_MAX};
 use crate::memory::cells::{
-    BIASES, GROUP, MOVED, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WeakPage, get, put,
+    BIASES, GROUP, MOVED, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get,
+    put, status,
 };
+use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
-use crate::memory::names::{self, Name};
-use crate::owner::handle::Owner;
-use crate::session::Session;
+use crate::memory::names::Name;
+use crate::memory::state::State;
+use crate::memory::{Memory, names};
+use crate::mode::Mode;
 
 /// The value of a bias: what it is now, and how often it changed. The two low bits say which:
 ///
@@ -100,15 +103,15 @@ impl<M: ConstMachine> Latched<'_, M> {
     ) -> Result<u32, Error> {
         let at = get(&page.moved[entry]);
         // A cell that was freed may be anything by now: then it is not the one.
-        let (true, Ok(request)) = (at != 0, self.session.request(at)) else { return Ok(0) };
+        let (true, Ok(request)) = (at != 0, self.memory.request(at)) else { return Ok(0) };
         let same = get(&request.owner) == owner
             && get(&request.object) == object_at
             && get(&request.partition) == self.number
             && request.is_moved();
         let linked = same
             && match get(&request.prev) {
-                0 => get(&self.session.object(object_at)?.head) == at,
-                prev => self.session.request(prev).is_ok_and(|prev| get(&prev.next) == at),
+                0 => get(&self.memory.object(object_at)?.head) == at,
+                prev => self.memory.request(prev).is_ok_and(|prev| get(&prev.next) == at),
             };
         Ok(if linked { at } else { 0 })
     }
@@ -123,7 +126,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// was, after as long once more, and the error is [`Error::TimedOut`].
     #[inline(always)]
     pub(crate) fn close_by(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
-        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         put(&self.misses, 0);
         if Bias(get(word)).is_closed() { Ok(()) } else { self.close_now(bias, deadline) }
     }
@@ -131,12 +134,12 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[cold]
     #[inline(never)]
     fn close_now(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
-        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let open = get(word);
         put(word, open + 1);
-        self.session.point("bias closed");
+        self.memory.point("bias closed");
         let mut reached = 0;
-        let passed = self.session.pass_barrier();
+        let passed = self.memory.pass_barrier();
         let end = passed.and_then(|()| self.collect(bias, open, deadline, &mut reached));
         end.or_else(|error| {
             self.reopen(bias, open, reached)?;
@@ -153,10 +156,10 @@ impl<M: ConstMachine> Latched<'_, M> {
         deadline: Option<Deadline>,
         reached: &mut u32,
     ) -> Result<(), Error> {
-        let session = self.session;
+        let memory = self.memory;
         let here = Spot { partition: self.number, bias };
         let first = bias as usize % (WEAK / GROUP) * GROUP;
-        for (seen, (owner, cell)) in session.each_weak(here).enumerate() {
+        for (seen, (owner, cell)) in memory.each_weak(here).enumerate() {
             let asks = seen % LOOKED == LOOKED - 1;
             if asks && deadline.is_some_and(|deadline| deadline.passed::<M>()) {
                 return Err(Error::TimedOut);
@@ -168,7 +171,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             if page == 0 {
                 continue;
             }
-            let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(page))?;
+            let page: &WeakPage<M> = memory.region().resolve(Offset::from_raw(page))?;
             for at in first..first + GROUP {
                 // Acquire: synchronizes with the Release in `weak_take`.
                 let entry = Entry::of(page.states[at].load(Acquire));
@@ -176,9 +179,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 if entry.count == 0 || entry.bias != open || Spot::of(hash) != here {
                     continue;
                 }
-                if entry.length == 0
-                    || entry.length > LENGTH_MAX
-                    || !session.modes().has(entry.mode)
+                if entry.length == 0 || entry.length > LENGTH_MAX || !memory.modes().has(entry.mode)
                 {
                     continue;
                 }
@@ -199,26 +200,74 @@ impl<M: ConstMachine> Latched<'_, M> {
         if self.moved_of(page, at, object_at, owner)? != 0 {
             return Ok(());
         }
-        let cell = self.session.thread.alloc::<Request<M>>()?;
+        let cell = self.memory.thread.alloc::<Request<M>>()?;
         put(&cell.object, object_at);
         put(&cell.owner, owner);
         put(&cell.count, entry.count | MOVED);
         put(&cell.partition, self.number);
         put(&page.moved[at], cell.offset().raw());
-        self.session.point("moved request told");
+        self.memory.point("moved request told");
         self.link_front(object, cell.offset().raw(), cell.value(), entry.mode)?;
-        self.session.point("weak lock moved");
+        self.memory.point("weak lock moved");
         cell.publish();
+        Ok(())
+    }
+
+    /// After a bias was closed and not all that was to be moved could be: takes out what was, and
+    /// opens it again, as it was. No strong request may be under it yet. Owners from `end` on were
+    /// not looked at.
+    ///
+    /// The entries are the truth again. That the bias has an old value once more is no matter: none
+    /// of its entries was settled meanwhile, for that needs the latch. Who saw it closed took back
+    /// what it had done, and comes for the latch; it finds nothing moved, and its entry as it left
+    /// it. Should we die on the way, the bias is closed, and who mends collects again.
+    #[cold]
+    pub(crate) fn reopen(&self, bias: u32, open: u32, end: u32) -> Result<(), Error> {
+        let memory = self.memory;
+        let here = Spot { partition: self.number, bias };
+        let some = memory.each_weak(here).take_while(|(owner, _)| *owner < end);
+        for (owner, cell) in some.filter(|(_, cell)| get(&cell.weak) != 0) {
+            let page: &WeakPage<M> = memory.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            for at in 0..WEAK {
+                // Acquire: synchronizes with the Release in `weak_take`. What counts nothing any
+                // more may have been moved while it did.
+                let entry = Entry::of(page.states[at].load(Acquire));
+                let hash = get(&page.hashes[at]);
+                if entry.bias != open
+                    || Spot::of(hash) != here
+                    || !(1..=WEAK_WORDS * 8).contains(&entry.length)
+                {
+                    continue;
+                }
+                let bytes = names::read::<M>(&page.names[at], entry.length);
+                let object_at = self.find(&Name { bytes: &bytes, hash })?;
+                if object_at == 0 {
+                    continue;
+                }
+                let moved = self.moved_of(page, at, object_at, owner)?;
+                if moved != 0 {
+                    let object = memory.object(object_at)?;
+                    memory.note_request(moved)?;
+                    let last = State { status: status::NEW, ..State::held(Mode(0)) };
+                    self.unlink(object, moved, memory.request(moved)?, last)?;
+                    if get(&object.head) == 0 {
+                        self.retire(object_at, object)?;
+                    }
+                    memory.thread.free(Offset::<Request<M>>::from_raw(moved))?;
+                }
+            }
+        }
+        put(&memory.biases(self.number)?[(bias % BIASES) as usize], open);
         Ok(())
     }
 
     /// Opens a bias under which nothing ever was, for a name that nobody has in the table, and
     /// returns what it is then.
     pub(crate) fn open_first(&self, name: &Name<'_>, bias: u32) -> Result<u32, Error> {
-        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let object = self.find(name)?;
         if get(word) == 0
-            && (object == 0 || get(&self.session.object(object)?.head) == 0)
+            && (object == 0 || get(&self.memory.object(object)?.head) == 0)
             && get(&self.strong[(bias % BIASES) as usize]) == 0
             && let Some(opened) = Bias(0).opened()
         {
@@ -229,12 +278,12 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Counts a weak request that had to come here, and opens its bias if many have.
     pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
-        let word = &self.session.biases(self.number)?[(bias % BIASES) as usize];
+        let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let closed = Bias(get(word));
         if closed.is_kept() {
             return self.close_now(bias, None);
         }
-        if closed.is_open() || !self.session.inner().weak {
+        if closed.is_open() || !self.memory.inner().weak {
             return Ok(());
         }
         let misses = get(&self.misses).saturating_add(1);
@@ -250,7 +299,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// The closer's half of the barrier; the owners' is in `weak_take`, `count_kept` and
     /// `drop_entry`. An error if owners rely on it and this process may not, for it is in a sandbox
     /// by now.
@@ -308,14 +357,14 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[cold]
     #[inline(never)]
     fn make_filter(&self) -> Result<(), Error> {
-        let session = self.session;
-        let Some(owners) = session.page(self.index / OWNERS)? else { return Ok(()) };
-        if get(&owners.thread) != session.thread.number() + 1 {
+        let memory = self.memory;
+        let Some(owners) = memory.page(self.index / OWNERS)? else { return Ok(()) };
+        if get(&owners.thread) != memory.thread.number() + 1 {
             return Ok(());
         }
         let mut filter = 0;
         for cell in owners.owners.iter().filter(|cell| get(&cell.weak) != 0) {
-            let page: &WeakPage<M> = session.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = memory.region().resolve(Offset::from_raw(get(&cell.weak)))?;
             let counting = (0..WEAK).filter(|at| Entry::of(get(&page.states[*at])).count != 0);
             for at in counting {
                 filter |= Spot::of(get(&page.hashes[at])).filter();

@@ -3,46 +3,9 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::memory::cells::{Request, Small, get};
-use crate::owner::handle::Owner;
-
-/// A place of the region in which its owner's session works.
-///
-/// A reference in a `Cell` would say the same, but make owners invariant in their session's
-/// lifetime: then none could be handed to a function beside another that lives shorter.
-pub(crate) struct Known<T>(*const T);
-
-impl<T> Clone for Known<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Known<T> {}
-
-/// A request of an owner, and its object, as found.
-pub(crate) struct Last<'s, M: ConstMachine> {
-    pub(crate) at: u32,
-    pub(crate) object_at: u32,
-    pub(crate) request: &'s Request<M>,
-    pub(crate) object: &'s Small<M>,
-}
-
-/// The same, as an owner keeps it.
-pub(crate) struct LastKnown<M: ConstMachine> {
-    at: u32,
-    object_at: u32,
-    request: Known<Request<M>>,
-    object: Known<Small<M>>,
-}
-
-impl<M: ConstMachine> Clone for LastKnown<M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: ConstMachine> Copy for LastKnown<M> {}
+use crate::memory::cells::{Request, get};
+use crate::memory::handle::{Known, Last, LastKnown, Owner};
+use crate::memory::state::State;
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Remembers a place of the session's region, whose references are all as long as this one.
@@ -67,7 +30,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline]
     pub(crate) fn remember(&self, at: u32, request: &'s Request<M>) -> Result<(), Error> {
         let object_at = get(&request.object);
-        let object = self.session.object(object_at)?;
+        let object = self.memory.object(object_at)?;
         self.remember_as(Last { at, object_at, request, object });
         Ok(())
     }
@@ -92,5 +55,21 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         // SAFETY: as above.
         let object = unsafe { self.at(object) };
         Some(Last { at, object_at, request, object })
+    }
+
+    /// Takes a request that is in no queue out of the owner's list, and keeps it, noted, for the
+    /// next lock of this session.
+    #[inline]
+    pub(crate) fn discard(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+        self.memory.discard(self.cell, at, request)?;
+        let head = get(&self.cell.head);
+        self.forget_last();
+        if head != 0 {
+            let request = self.memory.request(head)?;
+            if State::of(get(&request.state)).holds() {
+                self.remember(head, request)?;
+            }
+        }
+        Ok(())
     }
 }

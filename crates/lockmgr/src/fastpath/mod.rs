@@ -2,5 +2,6 @@
 
 pub(crate) mod bias;
 pub(crate) mod cached;
+pub(crate) mod entry;
 pub(crate) mod reserved;
 pub(crate) mod weak;

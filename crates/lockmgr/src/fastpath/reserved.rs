@@ -25,22 +25,15 @@
 //! To close costs microseconds, so a name is kept after a session asked for it 32 times; and after
 //! it was closed, only after twice as many, and twice as many again.
 
-use core::cell::Cell;
-
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::fastpath::bias::Bias;
-use crate::fastpath::weak::{Entry, LENGTH_MAX, Taken, group_of};
+use crate::fastpath::entry::{Entry, LENGTH_MAX, Taken, group_of};
 use crate::memory::cells::{GROUP, Spot, WEAK, WeakPage, get, put};
+use crate::memory::handle::Owner;
 use crate::memory::names::Name;
 use crate::mode::Mode;
-use crate::owner::handle::Owner;
-
-/// Seats of a session.
-const SEATS: usize = 512;
-/// How often the number of times may be doubled.
-const DOUBLED: u32 = 8;
 
 /// One in each byte of a word, and the top bit of each.
 const EACH: u64 = u64::MAX / 0xff;
@@ -60,71 +53,6 @@ fn differing(bytes: u64, byte: u8) -> u32 {
     let tops = (((others & !TOPS) + !TOPS) | others) & TOPS;
     // They meet in the top byte, each in a place of its own.
     ((tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
-}
-
-/// How often a session asked for a name.
-#[derive(Default)]
-struct Seat {
-    /// Of the name: equal for equal ones, and nearly always different for others.
-    tag: Cell<u32>,
-    times: Cell<u32>,
-    /// How often it was given up since it was first kept.
-    closed: Cell<u32>,
-    /// Whether another name wanted the seat since this one came by.
-    doubted: Cell<bool>,
-}
-
-/// Names that a session asks for often.
-pub(crate) struct Seats([Seat; SEATS]);
-
-impl Default for Seats {
-    fn default() -> Self {
-        Self(core::array::from_fn(|_| Seat::default()))
-    }
-}
-
-impl Seats {
-    /// The seat of a hash, and its tag there.
-    #[inline(always)]
-    fn of(&self, hash: u64) -> (&Seat, u32) {
-        (&self.0[(hash >> 23) as usize % SEATS], hash as u32)
-    }
-
-    /// Counts a request, and returns whether there were so many that the name is to be kept.
-    #[inline]
-    fn asked(&self, hash: u64, after: u32) -> bool {
-        let (seat, tag) = self.of(hash);
-        if seat.tag.get() != tag {
-            // A name that does not come back goes at the second try of one that does.
-            if seat.times.get() == 0 || seat.doubted.replace(true) {
-                seat.tag.set(tag);
-                seat.times.set(1);
-                seat.closed.set(0);
-                seat.doubted.set(false);
-            }
-            return after == 1;
-        }
-        seat.doubted.set(false);
-        seat.times.set(seat.times.get().saturating_add(1));
-        after != 0 && seat.times.get() >> seat.closed.get() >= after
-    }
-
-    /// Begins to count a name anew: it was kept, or could not be.
-    fn begin(&self, hash: u64) {
-        let (seat, tag) = self.of(hash);
-        if seat.tag.get() == tag {
-            seat.times.set(1);
-        }
-    }
-
-    /// Notes that a name that was kept is not any more: others wanted it, or the room.
-    fn closed(&self, hash: u64) {
-        let (seat, tag) = self.of(hash);
-        if seat.tag.get() == tag {
-            seat.closed.set((seat.closed.get() + 1).min(DOUBLED));
-        }
-        self.begin(hash);
-    }
 }
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
@@ -160,7 +88,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Takes a lock that is kept for this slot.
     #[inline]
     pub(crate) fn kept_take(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Taken {
-        let (Some(page), Ok(biases)) = (self.known_page(), self.session.biases(spot.partition))
+        let (Some(page), Ok(biases)) = (self.known_page(), self.memory.biases(spot.partition))
         else {
             return Taken::No;
         };
@@ -188,7 +116,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let old = Entry::of(word);
         if old.bias != seen || !Bias(seen).is_kept() {
             self.mark_kept(at, false);
-            self.session.seats.closed(name.hash);
+            self.memory.seats.closed(name.hash);
             return Taken::No;
         }
         if old.length != name.bytes.len() || !name.is_in(&page.names[at]) || old.count == 0xffff {
@@ -198,7 +126,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             put(&page.marks[at], self.next_mark());
             Entry { count: 1, mode, ..old }
         } else {
-            let made = self.session.modes().convert(old.mode, mode);
+            let made = self.memory.modes().convert(old.mode, mode);
             Entry { count: old.count + 1, mode: made, ..old }
         };
         self.note_filter(Spot::of(name.hash));
@@ -213,10 +141,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// be.
     #[inline(always)]
     pub(crate) fn asks_often(&self, name: &Name<'_>, mode: Mode) -> bool {
-        let session = self.session;
-        session.weak & mode.bit() == 0
-            && session.keeps
-            && session.seats.asked(name.hash, session.inner().options.keep_after)
+        let memory = self.memory;
+        memory.weak & mode.bit() == 0
+            && memory.keeps
+            && memory.seats.asked(name.hash, memory.inner().options.keep_after)
     }
 
     /// Keeps a name for this slot and takes it, if nobody has anything of it. False if that cannot
@@ -224,21 +152,21 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[cold]
     #[inline(never)]
     pub(crate) fn keep(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Result<bool, Error> {
-        self.session.seats.begin(name.hash);
+        self.memory.seats.begin(name.hash);
         if name.bytes.len() > LENGTH_MAX || !self.has_page()? {
             return Ok(false);
         }
         let Some(page) = self.known_page() else { return Ok(false) };
-        let latched = self.session.latch(spot.partition)?;
+        let latched = self.memory.latch(spot.partition)?;
         latched.close(spot.bias)?;
         if let Some(at) = self.entry_of(page, name) {
             self.settle(&latched, page, at)?;
         }
         let object_at = latched.find(name)?;
-        if object_at != 0 && get(&self.session.object(object_at)?.head) != 0 {
+        if object_at != 0 && get(&self.memory.object(object_at)?.head) != 0 {
             return Ok(false);
         }
-        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+        let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
         let (Some(kept), Some(at)) = (Bias(get(bias)).kept(), self.room_for_kept(page, name.hash))
         else {
             return Ok(false);
@@ -250,13 +178,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(&page.marks[at], self.next_mark());
         let entry = Entry { bias: kept, count: 1, length: name.bytes.len(), mode };
         put(&page.states[at], entry.word());
-        self.session.point("entry made to be kept");
+        self.memory.point("entry made to be kept");
         put(bias, kept);
-        self.session.point("bias kept");
+        self.memory.point("bias kept");
         self.mark_kept(at, true);
         self.entry_taken(at, bias);
         drop(latched);
-        self.session.wake_all()?;
+        self.memory.wake_all()?;
         Ok(true)
     }
 
@@ -276,7 +204,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let at = (kept != 0).then(|| kept.trailing_zeros() as usize)?;
         self.mark_kept(at, false);
         // Where more names are asked for than there is room for, each is kept ever more seldom.
-        self.session.seats.closed(get(&page.hashes[at]));
+        self.memory.seats.closed(get(&page.hashes[at]));
         Some(at)
     }
 }

@@ -32,13 +32,6 @@
 //! A moved request is marked so, and becomes an ordinary one when its owner comes by. If there is
 //! no room for all of them, the closer takes them out again and opens the bias as it was:
 //! `table/reclaiming.rs`.
-//!
-//! # The entry
-//!
-//! ```text
-//!  63       32 31       16 15     8 7     0
-//! | bias      | count     | length | mode |     count 0 is free; hash and name are still there
-//! ```
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -47,74 +40,24 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::fastpath::bias::Bias;
-use crate::memory::cells::{
-    GROUP, MOVED, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get, put, status,
-};
+use crate::fastpath::entry::{Entry, LENGTH_MAX, Taken, group_of};
+use crate::memory::cells::{MOVED, Request, Spot, WEAK, WeakPage, get, put, status};
+use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
-use crate::memory::names::{self, Name};
+use crate::memory::names;
+use crate::memory::names::Name;
+use crate::memory::state::State;
 use crate::mode::Mode;
-use crate::owner::handle::Owner;
-use crate::table::queues::State;
-
-/// The longest name of an entry, in bytes.
-pub(crate) const LENGTH_MAX: usize = WEAK_WORDS * 8;
-
-/// An entry, taken apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) bias: u32,
-    pub(crate) count: u32,
-    pub(crate) length: usize,
-    pub(crate) mode: Mode,
-}
-
-impl Entry {
-    #[inline(always)]
-    pub(crate) fn of(word: u64) -> Self {
-        Self {
-            bias: (word >> 32) as u32,
-            count: (word >> 16) as u32 & 0xffff,
-            length: (word >> 8) as usize & 0xff,
-            mode: Mode(word as u8),
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn word(self) -> u64 {
-        u64::from(self.bias) << 32
-            | u64::from(self.count) << 16
-            | (self.length as u64) << 8
-            | u64::from(self.mode.0)
-    }
-}
-
-/// What came of an attempt to take a weak lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// It is held.
-    Yes,
-    /// It needs more than was tried.
-    No,
-    /// The bias was closed meanwhile: the entry is to be given back. Which one, and what it was.
-    Closed(usize, u64),
-}
-
-/// The entries in which a name may be, as a mask.
-#[inline(always)]
-pub(crate) fn group_of(hash: u64) -> u32 {
-    const ONE: u32 = (1 << GROUP) - 1;
-    ONE << (hash as usize % (WEAK / GROUP) * GROUP)
-}
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
     /// The owner's weak page, if it ever had one.
     pub(crate) fn weak_page(&self) -> Result<Option<&'s WeakPage<M>>, Error> {
         // In the child of a fork it is gone, and the cell, too: it is told so, here and in
         // `Owner::ready`.
-        self.session.region().check()?;
+        self.memory.region().check()?;
         let page = get(&self.cell.weak);
         if page != 0 && self.page.get().is_none() {
-            let page = self.session.region().resolve(Offset::from_raw(page))?;
+            let page = self.memory.region().resolve(Offset::from_raw(page))?;
             self.page.set(Some(self.note(page)));
         }
         Ok(self.known_page())
@@ -137,8 +80,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[cold]
     #[inline(never)]
     fn make_weak_page(&self) -> Result<(), Error> {
-        let cell = self.session.thread.alloc::<WeakPage<M>>()?;
-        self.session.note_weak(self.index)?;
+        let cell = self.memory.thread.alloc::<WeakPage<M>>()?;
+        self.memory.note_weak(self.index)?;
         put(&self.cell.weak, cell.offset().raw());
         cell.publish();
         Ok(())
@@ -183,7 +126,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// nothing in it that can fail.
     #[inline(always)]
     pub(crate) fn weak_take(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Taken {
-        let (Some(page), Ok(biases)) = (self.known_page(), self.session.biases(spot.partition))
+        let (Some(page), Ok(biases)) = (self.known_page(), self.memory.biases(spot.partition))
         else {
             return Taken::No;
         };
@@ -225,11 +168,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if let Taken::Closed(at, old) = taken {
             return self.weak_undo(spot, at, old);
         }
-        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+        let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
         let mut seen = get(bias);
-        let inner = self.session.inner();
+        let inner = self.memory.inner();
         if seen == 0 && inner.options.opens_early && inner.weak {
-            seen = self.session.latch(spot.partition)?.open_first(name, spot.bias)?;
+            seen = self.memory.latch(spot.partition)?.open_first(name, spot.bias)?;
         }
         if !Bias(seen).is_open() || name.bytes.len() > LENGTH_MAX || !self.has_page()? {
             return Ok(false);
@@ -271,7 +214,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Result<bool, Error> {
         let word = get(&page.states[at]);
         let old = Entry::of(word);
-        let modes = self.session.modes();
+        let modes = self.memory.modes();
         let made = modes.convert(old.mode, mode);
         if old.bias != seen || !modes.is_weak(made) {
             return Ok(false);
@@ -307,10 +250,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[cold]
     #[inline(never)]
     fn settle_latched(&self, page: &WeakPage<M>, at: usize, spot: Spot) -> Result<(), Error> {
-        let latched = self.session.latch(spot.partition)?;
+        let latched = self.memory.latch(spot.partition)?;
         self.settle(&latched, page, at)?;
         drop(latched);
-        self.session.wake_all()
+        self.memory.wake_all()
     }
 
     /// Gives a weak lock back once, or all of it. False if it is not in the page.
@@ -323,7 +266,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Result<bool, Error> {
         let Some(page) = self.weak_page()? else { return Ok(false) };
         let Some(at) = self.entry_of(page, name) else { return Ok(false) };
-        let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+        let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
         self.drop_entry(page, at, bias, all)?;
         Ok(true)
     }
@@ -348,7 +291,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if get(bias) == entry.bias {
             return Ok(());
         }
-        self.session.point("weak lock given back, closed");
+        self.memory.point("weak lock given back, closed");
         self.settle_latched(page, at, Spot::of(get(&page.hashes[at])))
     }
 
@@ -363,7 +306,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let entry = Entry::of(get(&page.states[at]));
         let hash = get(&page.hashes[at]);
         let spot = Spot::of(hash);
-        if entry.bias == get(&self.session.biases(spot.partition)?[spot.bias as usize]) {
+        if entry.bias == get(&self.memory.biases(spot.partition)?[spot.bias as usize]) {
             return Ok(());
         }
         let bytes = names::read::<M>(&page.names[at], entry.length);
@@ -378,34 +321,34 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.mark_entry(at, false);
             return Ok(());
         }
-        let object = self.session.object(object_at)?;
-        let request = self.session.request(moved)?;
+        let object = self.memory.object(object_at)?;
+        let request = self.memory.request(moved)?;
         let own = self.find_own(latched, object_at, object)?;
         if entry.count != 0 && own == 0 {
             // The closer may have died before it noted that it was done, and this request may have
             // left its queue, and be our spare one, when that one is swept.
-            self.session.thread.adopt(Offset::<Request<M>>::from_raw(moved))?;
+            self.memory.thread.adopt(Offset::<Request<M>>::from_raw(moved))?;
             put(&request.count, entry.count | MOVED);
             put(&request.mark, get(&page.marks[at]));
             self.adopt(moved, request)?;
-            self.session.point("moved request in the owner's list");
+            self.memory.point("moved request in the owner's list");
             put(&request.count, entry.count);
         } else {
             if entry.count != 0 {
-                let own = self.session.request(own)?;
+                let own = self.memory.request(own)?;
                 let (mine, theirs) = (State::of(get(&own.state)), State::of(get(&request.state)));
-                let made = self.session.modes().convert(mine.mode, theirs.mode);
+                let made = self.memory.modes().convert(mine.mode, theirs.mode);
                 latched.set(object, own, State { mode: made, ..mine });
                 put(&own.count, own.count() + entry.count);
             }
-            self.session.note_request(moved)?;
+            self.memory.note_request(moved)?;
             let last = State { status: status::NEW, ..State::held(Mode(0)) };
             latched.unlink(object, moved, request, last)?;
             latched.advance(object)?;
             if get(&object.head) == 0 {
                 latched.retire(object_at, object)?;
             }
-            self.session.thread.free(Offset::<Request<M>>::from_raw(moved))?;
+            self.memory.thread.free(Offset::<Request<M>>::from_raw(moved))?;
         }
         put(&page.states[at], Entry { count: 0, ..entry }.word());
         put(&page.moved[at], 0);

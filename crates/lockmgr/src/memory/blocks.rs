@@ -8,11 +8,8 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::{Offset, Pinned, Plain, Region};
 
 use crate::Error;
-use crate::memory::cells::{BIASES, Biases, Partition, Partitions, get};
-use crate::table::objects::ring;
-
-/// Blocks of partitions, and of biases.
-pub(crate) const BLOCKS: usize = 16;
+use crate::error::corrupt_list;
+use crate::memory::cells::{BIASES, BLOCKS, Biases, Partition, Partitions, get};
 
 /// All blocks.
 pub(crate) struct Blocks<M: ConstMachine> {
@@ -44,14 +41,14 @@ impl<M: ConstMachine> Blocks<M> {
     ) -> Result<&Partition<M>, Error> {
         region.check()?;
         let (block, line) = (number as usize % BLOCKS, number as usize / BLOCKS);
-        self.partitions[block].lines.get(line).map_or_else(ring, Ok)
+        self.partitions[block].lines.get(line).map_or_else(corrupt_list, Ok)
     }
 
     /// The biases of a partition. Who asks knows that this is no child of a fork.
     #[inline(always)]
     pub(crate) fn biases(&self, number: u32) -> Result<&[M::AtomicU32; BIASES as usize], Error> {
         let (block, line) = (number as usize % BLOCKS, number as usize / BLOCKS);
-        self.biases[block].lines.get(line).map_or_else(ring, Ok)
+        self.biases[block].lines.get(line).map_or_else(corrupt_list, Ok)
     }
 }
 

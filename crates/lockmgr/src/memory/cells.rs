@@ -24,7 +24,9 @@ use latchwork_region::Plain;
 /// Partitions of a block: as many lines as one has.
 const LINES: u32 = 1022;
 /// Partitions of all blocks: see `memory/blocks.rs`.
-pub(crate) const PARTITIONS: u32 = LINES * crate::memory::blocks::BLOCKS as u32;
+pub(crate) const PARTITIONS: u32 = LINES * BLOCKS as u32;
+/// Blocks of partitions, and of biases.
+pub(crate) const BLOCKS: usize = 16;
 /// Biases of each partition.
 pub(crate) const BIASES: u32 = 16;
 /// Owners of a page.
@@ -153,11 +155,10 @@ impl<M: Machine> Request<M> {
 }
 
 /// Bits of an object's `info` that are its name's length.
-const LENGTH_BITS: u32 = 12;
+pub(crate) const LENGTH_BITS: u32 = 12;
 /// One conversion, in an object's `info`.
 pub(crate) const CONVERSION: u32 = 1 << LENGTH_BITS;
 
-const _: () = assert!(crate::memory::names::NAME_MAX < 1 << LENGTH_BITS);
 const _: () = assert!((OWNERS as usize) * PAGES < 1 << (32 - LENGTH_BITS));
 
 /// The length of a name, out of an object's `info`.

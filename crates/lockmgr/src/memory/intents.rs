@@ -9,8 +9,8 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
 use crate::Error;
+use crate::memory::Memory;
 use crate::memory::cells::{Request, put};
-use crate::session::Session;
 
 /// A request: generation, offset.
 pub(crate) const REQUEST: usize = 0;
@@ -31,7 +31,7 @@ pub(crate) const RANGE_IN: usize = 9;
 /// What a victim was told: generation, offset; see `deadlock/report.rs`.
 pub(crate) const VERDICT: usize = 10;
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// A cell as a note names it: with its generation.
     pub(crate) fn name_cell(&self, at: u32) -> Result<u64, Error> {
         let generation = self.region().generation(Offset::<Request<M>>::from_raw(at))?;

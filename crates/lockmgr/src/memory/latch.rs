@@ -16,8 +16,8 @@ use core::time::Duration;
 use latchwork_machine::{ConstMachine, Deadline, Word};
 
 use crate::Error;
+use crate::memory::Memory;
 use crate::memory::cells::{Partition, get};
-use crate::session::Session;
 
 /// Looks before a yield, yields before a nap.
 const LOOKS: u32 = 100;
@@ -28,12 +28,12 @@ const NAPS: u32 = 5;
 
 /// A held latch. Opened when dropped.
 pub(crate) struct Latched<'s, M: ConstMachine> {
-    pub(crate) session: &'s Session<M>,
+    pub(crate) memory: &'s Memory<M>,
     pub(crate) number: u32,
     partition: &'s Partition<M>,
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// Takes the latch of a partition.
     #[inline]
     pub(crate) fn latch(&self, number: u32) -> Result<Latched<'_, M>, Error> {
@@ -44,7 +44,7 @@ impl<M: ConstMachine> Session<M> {
             self.latch_slow(partition, me)?;
         }
         self.point("latched");
-        Ok(Latched { session: self, number, partition })
+        Ok(Latched { memory: self, number, partition })
     }
 
     /// The latch of a partition, if it is open.
@@ -53,12 +53,12 @@ impl<M: ConstMachine> Session<M> {
         let me = self.thread.number() + 1;
         // Acquire: as in `latch`.
         let open = partition.latch.compare_exchange(0, me, Acquire, Relaxed).is_ok();
-        Ok(open.then_some(Latched { session: self, number, partition }))
+        Ok(open.then_some(Latched { memory: self, number, partition }))
     }
 
     /// The latch of a dead thread that this session sweeps, as if it were ours.
     pub(crate) fn take_over(&self, number: u32) -> Result<Latched<'_, M>, Error> {
-        Ok(Latched { session: self, number, partition: self.partition(number)? })
+        Ok(Latched { memory: self, number, partition: self.partition(number)? })
     }
 
     #[cold]
@@ -78,7 +78,7 @@ impl<M: ConstMachine> Session<M> {
                 M::wait(&partition.latch, seen, Some(Deadline::after::<M>(NAP)));
                 if (round - LOOKS - YIELDS) % NAPS == NAPS - 1 {
                     // Not each of many who wait: a sweep looks at every thread's slot.
-                    if self.sweeper { self.open_latches()? } else { self.sweep_sometimes()? }
+                    (self.stuck)(self)?;
                 }
             }
         }
@@ -97,9 +97,9 @@ impl<M: ConstMachine> Deref for Latched<'_, M> {
 impl<M: ConstMachine> Drop for Latched<'_, M> {
     #[inline]
     fn drop(&mut self) {
-        self.session.point("before the latch is opened");
+        self.memory.point("before the latch is opened");
         // Release: synchronizes with the Acquire in `latch`.
         self.partition.latch.store(0, Release);
-        self.session.point("latch opened");
+        self.memory.point("latch opened");
     }
 }

@@ -1,9 +1,209 @@
-//! What lies in the region: cells and their fields, names, partitions and their latches, intents.
+//! What lies in the region, and what a thread has in hand to work in it.
+//!
+//! [`Memory`] is the bottom of the crate: cells, partitions, biases, modes, crash points, the
+//! thread's slot, the wake list. A held latch borrows it, and so does an owner. The folders above
+//! add to it what they can do, each by what those below it can.
 
 pub(crate) mod blocks;
 pub(crate) mod cells;
+pub(crate) mod crash_points;
+pub(crate) mod handle;
+pub(crate) mod inner;
 pub(crate) mod intents;
 pub(crate) mod latch;
 pub(crate) mod names;
+pub(crate) mod notifiers;
 pub(crate) mod pages;
+pub(crate) mod roots;
 pub(crate) mod state;
+pub(crate) mod wakers;
+
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::Ordering::Acquire;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_machine::{Clock, ConstMachine, Deadline, Word};
+use latchwork_region::{Offset, Region, Thread};
+
+use self::blocks::Blocks;
+use self::cells::{NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small};
+use self::inner::Inner;
+use self::names::Name;
+use crate::meter::asked::Seats;
+use crate::meter::counters::Counters;
+use crate::meter::waits::Waits;
+use crate::{Error, Modes};
+
+/// What a thread has in hand: a slot of the region, the region's cells by it, pages of owners.
+///
+/// Used by one thread at a time. When it is dropped, what owners it still has (they were forgotten)
+/// are released: `recovery/release.rs`.
+pub(crate) struct Memory<M: ConstMachine> {
+    pub(crate) inner: Arc<Inner<M>>,
+    pub(crate) thread: Thread<M>,
+    /// What is done now and then while a latch is waited for: to look for the dead.
+    stuck: fn(&Self) -> Result<(), Error>,
+    blocks: Blocks<M>,
+    /// The modes that are taken in owners' own memory, as a mask.
+    pub(crate) weak: u16,
+    /// The request that left its owner's list last; null if it is in use again. See
+    /// `memory/intents.rs`.
+    pub(crate) spare: Cell<u32>,
+    /// Whether strong locks may be kept. Not where the locks of an owner are limited.
+    pub(crate) keeps: bool,
+    /// Names that it asks for often.
+    pub(crate) seats: Box<Seats>,
+    /// Pages of owners, by their place in the directory; and which owners of them are free.
+    pub(crate) pages: RefCell<Vec<u32>>,
+    pub(crate) free: RefCell<Vec<u32>>,
+    /// Requests to wake when the latch is open.
+    pub(crate) to_wake: RefCell<Vec<u32>>,
+    pub(crate) counters: Counters,
+    /// Touched when a wait has ended.
+    pub(crate) waits: Box<RefCell<Waits>>,
+}
+
+impl<M: ConstMachine> Memory<M> {
+    /// What a thread has in hand on this slot. `stuck` is called now and then while a latch is
+    /// waited for.
+    pub(crate) fn new(
+        inner: &Arc<Inner<M>>,
+        thread: Thread<M>,
+        stuck: fn(&Self) -> Result<(), Error>,
+    ) -> Self {
+        Self {
+            thread,
+            stuck,
+            blocks: inner.blocks.clone(),
+            weak: if inner.weak { inner.modes.weak_mask() } else { 0 },
+            keeps: inner.weak && inner.options.owner_locks.is_none(),
+            spare: Cell::new(0),
+            seats: Box::default(),
+            pages: RefCell::default(),
+            free: RefCell::default(),
+            to_wake: RefCell::default(),
+            counters: Counters::default(),
+            waits: Box::default(),
+            inner: inner.clone(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn inner(&self) -> &Inner<M> {
+        &self.inner
+    }
+
+    /// The region, by this session's own handle: a look at a cell goes through nothing shared.
+    #[inline(always)]
+    pub(crate) fn region(&self) -> &Region<M> {
+        self.thread.region()
+    }
+
+    #[inline(always)]
+    pub(crate) fn modes(&self) -> &Modes {
+        &self.inner.modes
+    }
+
+    /// A place where a test kills; nothing otherwise.
+    #[inline(always)]
+    pub(crate) fn point(&self, name: &'static str) {
+        crash_points::point(name);
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        M::now(Clock::Monotonic)
+    }
+
+    #[inline(always)]
+    pub(crate) fn partition(&self, number: u32) -> Result<&Partition<M>, Error> {
+        self.blocks.partition(self.region(), number)
+    }
+
+    #[inline(always)]
+    pub(crate) fn biases(&self, partition: u32) -> Result<&[M::AtomicU32; 16], Error> {
+        self.blocks.biases(partition)
+    }
+
+    #[inline(always)]
+    pub(crate) fn object(&self, offset: u32) -> Result<&Small<M>, Error> {
+        Ok(self.region().resolve(Offset::from_raw(offset))?)
+    }
+
+    #[inline(always)]
+    pub(crate) fn request(&self, offset: u32) -> Result<&Request<M>, Error> {
+        Ok(self.region().resolve(Offset::from_raw(offset))?)
+    }
+
+    /// The words of an object's name.
+    #[inline]
+    pub(crate) fn name_words(&self, offset: u32, words: usize) -> Result<&[M::AtomicU64], Error> {
+        let all = words + NAME_AT;
+        let cell = self.region().words64(Offset::<Small<M>>::from_raw(offset), all as u32)?;
+        Ok(&cell[NAME_AT..])
+    }
+
+    /// An object's name, out of its cell.
+    pub(crate) fn name_of(&self, offset: u32) -> Result<Vec<u8>, Error> {
+        let length = self.object(offset)?.name_length();
+        let words = self.name_words(offset, length.div_ceil(8))?;
+        Ok(names::read::<M>(words, length))
+    }
+
+    #[inline(always)]
+    pub(crate) fn named<'n>(&self, bytes: &'n [u8]) -> Result<Name<'n>, Error> {
+        Name::new(bytes, self.inner().seed)
+    }
+
+    /// The page of owners at a place of the directory.
+    pub(crate) fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
+        let directory = self.region().resolve(self.inner().directory)?;
+        let Some(entry) = directory.pages.get(place as usize) else { return Ok(None) };
+        // Acquire: synchronizes with the exchange in `claim_page`, in `memory/pages.rs`.
+        match entry.load(Acquire) {
+            0 => Ok(None),
+            page => Ok(Some(self.region().resolve(Offset::from_raw(page))?)),
+        }
+    }
+
+    /// The cell of an owner, if there is one with this number.
+    #[inline]
+    pub(crate) fn owner_cell(&self, index: u32) -> Result<Option<&OwnerCell<M>>, Error> {
+        Ok(self.page(index / OWNERS)?.map(|page| &page.owners[(index % OWNERS) as usize]))
+    }
+
+    /// All owner cells that were ever made, with their numbers.
+    pub(crate) fn each_owner(&self) -> impl Iterator<Item = (u32, &OwnerCell<M>)> {
+        (0..PAGES as u32)
+            .map_while(|place| self.page(place).ok().flatten().map(|p| (place, p)))
+            .flat_map(|(place, page)| {
+                page.owners
+                    .iter()
+                    .enumerate()
+                    .map(move |(at, cell)| (place * OWNERS + at as u32, cell))
+            })
+    }
+
+    /// Wakes those whose requests were decided, with no latch held.
+    #[inline(always)]
+    pub(crate) fn wake_all(&self) -> Result<(), Error> {
+        if self.to_wake.borrow().is_empty() { Ok(()) } else { self.wake_each() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_each(&self) -> Result<(), Error> {
+        self.point("before the wake-up");
+        for request in self.to_wake.take() {
+            let request = self.request(request)?;
+            M::wake(&request.state);
+            self.ring_for(request)?;
+        }
+        Ok(())
+    }
+
+    /// A deadline this far away.
+    pub(crate) fn after(&self, wait: Duration) -> Deadline {
+        Deadline::after::<M>(wait)
+    }
+}

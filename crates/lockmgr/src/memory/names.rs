@@ -3,10 +3,12 @@
 use latchwork_machine::{Machine, Word};
 
 use crate::Error;
-use crate::memory::cells::{get, put};
+use crate::memory::cells::{LENGTH_BITS, get, put};
 
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 4000;
+
+const _: () = assert!(NAME_MAX < 1 << LENGTH_BITS);
 
 /// A name and its hash.
 #[derive(Clone, Copy)]

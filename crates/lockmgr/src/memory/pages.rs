@@ -24,11 +24,10 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::Error;
-use crate::manager::root;
 use crate::memory::cells::{FREE, OWNERS, OwnerCell, OwnerPage, PAGES, get, put};
-use crate::session::Session;
+use crate::memory::{Memory, roots};
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// A free owner cell of this session's.
     pub(crate) fn free_owner(&self) -> Result<(u32, &OwnerCell<M>), Error> {
         loop {
@@ -74,7 +73,7 @@ impl<M: ConstMachine> Session<M> {
             }
         }
         let directory = region.resolve(self.inner().directory)?;
-        let made = region.root(root::PAGES)?;
+        let made = region.root(roots::PAGES)?;
         let mut fresh = None;
         for place in get(made) as usize % (PAGES + 1)..PAGES {
             let entry = &directory.pages[place];
@@ -128,7 +127,7 @@ impl<M: ConstMachine> Session<M> {
         if get(&page.listed) != 0 || page.listed.compare_exchange(0, 1, Relaxed, Relaxed).is_err() {
             return Ok(());
         }
-        let head = self.region().root(root::FREE_PAGES)?;
+        let head = self.region().root(roots::FREE_PAGES)?;
         let mut seen = get(head);
         loop {
             put(&page.next_free, seen as u32);
@@ -144,7 +143,7 @@ impl<M: ConstMachine> Session<M> {
 
     /// Takes a page out of the list.
     fn unlist_page(&self) -> Result<Option<u32>, Error> {
-        let head = self.region().root(root::FREE_PAGES)?;
+        let head = self.region().root(roots::FREE_PAGES)?;
         // Acquire: synchronizes with the exchange in `free_page`.
         let mut seen = head.load(Acquire);
         while seen as u32 != 0 {

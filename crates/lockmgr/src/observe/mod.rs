@@ -1,8 +1,5 @@
-//! Looking at it: counters, times of waits, events, and a view that takes no latch.
+//! Looking at it: snapshots, totals, and a view that takes no latch.
 
-#[cfg(feature = "tracing")]
-pub(crate) mod events;
+pub(crate) mod addresses;
 pub(crate) mod stats;
 pub(crate) mod view;
-pub(crate) mod waits;
-pub(crate) mod watch;

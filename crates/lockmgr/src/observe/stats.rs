@@ -1,104 +1,18 @@
 //! Counting, and seeing who holds what.
 
-use core::cell::Cell;
-
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
-use crate::fastpath::weak::{Entry, LENGTH_MAX};
+use crate::fastpath::entry::{Entry, LENGTH_MAX};
 use crate::memory::cells::{
     FREE, LIVE, OWNERS, PARTITIONS, Spot, WEAK, WeakPage, get, is_kept, thread_of,
 };
-use crate::memory::names;
+use crate::memory::{Memory, names};
+use crate::meter::counters::Stats;
+use crate::meter::waits::Waits;
 use crate::mode::Mode;
-use crate::observe::waits::Waits;
 use crate::range::cells::told;
-use crate::session::Session;
 use crate::{Error, OwnerId};
-
-/// What a session has done; kept in its own memory, so that counting costs nobody else. Those of
-/// several sessions are added up with `+=`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Requests for locks.
-    pub requests: u64,
-    /// Granted in the owner's own memory.
-    pub weak: u64,
-    /// Granted in the table, at once or later.
-    pub granted: u64,
-    /// Requests that had to wait. How long they did is in [`Session::waits`].
-    pub waits: u64,
-    /// Waits that ended because the owner was the victim of a deadlock.
-    pub victims: u64,
-    /// Waits that ended because the owner was wounded or told to fail.
-    pub doomed: u64,
-    /// Waits that ended at their deadline.
-    pub timeouts: u64,
-    /// Waits that their owner gave up.
-    pub withdrawn: u64,
-    /// Deadlocks that this session broke by a victim.
-    pub deadlocks: u64,
-    /// Deadlocks that it broke by moving a waiter.
-    pub softened: u64,
-    /// Dead threads that it put right.
-    pub swept: u64,
-    /// Owners of those that it kept for recovery.
-    pub orphans: u64,
-}
-
-impl Stats {
-    /// The share of all grants that were made in the owner's own memory, on no shared line: 0 to 1;
-    /// 1 if there were none.
-    pub fn fast_share(&self) -> f64 {
-        match self.weak + self.granted {
-            0 => 1.0,
-            all => self.weak as f64 / all as f64,
-        }
-    }
-}
-
-/// Each a word of its own, so that counting one touches no other.
-macro_rules! counters {
-    ($($name:ident: $field:ident),* $(,)?) => {
-        #[derive(Default)]
-        pub(crate) struct Counters {
-            $($field: Cell<u64>,)*
-        }
-
-        impl Counters {
-            $(#[inline(always)]
-            pub(crate) fn $name(&self) {
-                self.$field.set(self.$field.get() + 1);
-            })*
-
-            fn read(&self) -> Stats {
-                Stats { $($field: self.$field.get(),)* }
-            }
-        }
-
-        impl core::ops::AddAssign for Stats {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$field += other.$field;)*
-            }
-        }
-    };
-}
-
-counters!(
-    request: requests,
-    weak: weak,
-    granted: granted,
-    waited: waits,
-    deadlock: deadlocks,
-    softened: softened,
-    victim: victims,
-    doomed: doomed,
-    timed_out: timeouts,
-    withdrawn: withdrawn,
-    swept: swept,
-    orphaned: orphans,
-);
 
 /// A hold or a wish, as found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,9 +77,9 @@ pub struct Totals {
     pub orphans: u64,
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// What this session has done.
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.counters.read();
         // Not counted on that way, which is short.
         stats.requests += stats.weak;
@@ -173,26 +87,18 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// How long this session's requests waited, by mode. Counted when a wait has ended.
-    pub fn waits(&self) -> Waits {
+    pub(crate) fn waits(&self) -> Waits {
         self.waits.borrow().clone()
     }
 
     /// How many owners there are, the dead that nobody met yet among them. Takes no latch.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`] in the child of a fork.
-    pub fn owners(&self) -> Result<usize, Error> {
+    pub(crate) fn owners(&self) -> Result<usize, Error> {
         self.region().check()?;
         Ok(self.each_owner().filter(|(_, cell)| get(&cell.state) != FREE).count())
     }
 
     /// Counts what lies in each partition that has objects, at an instant of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`].
-    pub fn partition_totals(&self) -> Result<Vec<PartitionTotals>, Error> {
+    pub(crate) fn partition_totals(&self) -> Result<Vec<PartitionTotals>, Error> {
         let mut all = Vec::new();
         for number in 0..PARTITIONS {
             if get(&self.partition(number)?.heads) == 0 {
@@ -214,11 +120,7 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// Counts what there is. Each partition is counted at an instant, all of them at none.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`].
-    pub fn totals(&self) -> Result<Totals, Error> {
+    pub(crate) fn totals(&self) -> Result<Totals, Error> {
         let mut totals = Totals::default();
         for partition in self.partition_totals()? {
             totals.objects += partition.objects;
@@ -244,11 +146,7 @@ impl<M: ConstMachine> Session<M> {
 
     /// Who holds and who waits for what. Each partition is read at an instant, all of them at none;
     /// weak locks are read as they come and go.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`].
-    pub fn snapshot(&self) -> Result<Vec<Row>, Error> {
+    pub(crate) fn snapshot(&self) -> Result<Vec<Row>, Error> {
         let mut rows = Vec::new();
         let now = self.now();
         for number in 0..PARTITIONS {

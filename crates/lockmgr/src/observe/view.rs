@@ -20,17 +20,17 @@ pub use self::busy::PartitionInfo;
 pub use self::deadlocks::{Deadlock, Party, Waiter};
 pub use self::edge::Edge;
 pub use self::verify::Verified;
-use crate::fastpath::weak::Entry;
-use crate::manager::{READY, root};
+use crate::error::corrupt_list;
+use crate::fastpath::entry::Entry;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{
     Directory, FREE, Heads, OWNERS, Object, OwnerCell, OwnerPage, PARTITIONS, Request, Small, Spot,
     WEAK, WEAK_WORDS, WeakPage, thread_of,
 };
-use crate::memory::names;
+use crate::memory::roots::READY;
+use crate::memory::state::State;
+use crate::memory::{names, roots};
 use crate::range::cells::told;
-use crate::table::objects::ring;
-use crate::table::queues::State;
 use crate::{Error, Modes, OwnerId, Row};
 
 /// How often a partition is read at most.
@@ -117,14 +117,14 @@ impl<M: ConstMachine> View<M> {
     ///
     /// [`Error::Region`] if what the region says of itself cannot be.
     pub fn new(region: Region<M>) -> Result<Option<Self>, Error> {
-        if seen(region.root(root::STATE)?) != READY {
+        if seen(region.root(roots::STATE)?) != READY {
             return Ok(None);
         }
         let at = |number| Ok::<u32, Error>(seen(region.root(number)?) as u32);
         let view = Self {
-            blocks: Blocks::read(&region, (root::PARTITIONS, root::BIASES))?,
-            directory: Offset::from_raw(at(root::DIRECTORY)?),
-            fingerprint: seen(region.root(root::MODES)?),
+            blocks: Blocks::read(&region, (roots::PARTITIONS, roots::BIASES))?,
+            directory: Offset::from_raw(at(roots::DIRECTORY)?),
+            fingerprint: seen(region.root(roots::MODES)?),
             region,
         };
         view.region.resolve(view.directory)?;
@@ -191,7 +191,7 @@ impl<M: ConstMachine> View<M> {
         self.region.refresh()?;
         // Blocks are looked at by pointer: their copies are brought here and now, to where they
         // were.
-        Blocks::read(&self.region, (root::PARTITIONS, root::BIASES)).map(drop)
+        Blocks::read(&self.region, (roots::PARTITIONS, roots::BIASES)).map(drop)
     }
 
     /// Shows each partition, and whether two readings of it in a row agreed. Two copies of a file
@@ -252,7 +252,7 @@ impl<M: ConstMachine> View<M> {
                 at = seen(&object.next);
                 steps += 1;
                 if steps > self.cells() {
-                    return ring();
+                    return corrupt_list();
                 }
             }
         }
@@ -274,7 +274,7 @@ impl<M: ConstMachine> View<M> {
             at = seen(&request.next);
             steps += 1;
             if steps > self.cells() {
-                return ring();
+                return corrupt_list();
             }
             if name.is_none() {
                 name = Some(told(&self.region, self.name_of(of, object)?));

@@ -5,8 +5,9 @@ use core::fmt;
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
+use crate::memory::handle::Owner;
 use crate::mode::Mode;
-use crate::owner::handle::{Owner, Wait};
+use crate::options::Wait;
 
 /// A deed of a batch.
 #[derive(Clone, Copy, Debug)]

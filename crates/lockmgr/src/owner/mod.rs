@@ -1,10 +1,14 @@
-//! What an owner does: requests, waits, releases, children, transfers, batches.
+//! What an owner does: requests, waits, releases, ranges, children, transfers, batches.
 
+pub(crate) mod adopted;
 pub(crate) mod batch;
 pub(crate) mod handle;
 pub(crate) mod nested;
+pub(crate) mod range_change;
+pub(crate) mod range_request;
+pub(crate) mod ranges;
 pub(crate) mod release;
 pub(crate) mod request;
-pub(crate) mod stored;
 pub(crate) mod transfer;
 pub(crate) mod wait;
+pub(crate) mod watch;

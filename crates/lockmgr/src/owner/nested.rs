@@ -8,11 +8,13 @@ use core::ops::Deref;
 
 use latchwork_machine::{ConstMachine, Native};
 
-use crate::fastpath::weak::Entry;
-use crate::manager::root;
+use crate::Error;
+use crate::fastpath::entry::Entry;
+use crate::ids::OwnerId;
 use crate::memory::cells::{Spot, WEAK, get, put};
-use crate::owner::handle::{Owner, OwnerId, OwnerOptions};
-use crate::{Error, Session};
+use crate::memory::handle::Owner;
+use crate::memory::{Memory, roots};
+use crate::options::OwnerOptions;
 
 /// A child of an owner. Dropping it releases its locks: it was in vain. To keep them call
 /// [`inherit`](Self::inherit) first.
@@ -61,11 +63,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             age: Some(age),
             ..OwnerOptions::default()
         };
-        let session: &'s Session<M> = self.session;
-        let owner = session.owner_with(&options)?;
+        let memory: &'s Memory<M> = self.memory;
+        let owner = memory.owner_with(&options)?;
         // Before its first request, and so before the latch under which others meet that.
-        if !session.inner().has_families()? {
-            put(session.inner().region.root(root::FAMILIES)?, 1);
+        if !memory.inner().has_families()? {
+            put(memory.inner().region.root(roots::FAMILIES)?, 1);
         }
         put(&owner.cell.parent, self.index + 1);
         Ok(Child { owner, parent: self })
@@ -77,7 +79,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ///
     /// [`Error::Region`] in the child of a fork.
     pub fn savepoint(&self) -> Result<Savepoint, Error> {
-        self.session.region().check()?;
+        self.memory.region().check()?;
         Ok(Savepoint { owner: self.id(), mark: get(&self.cell.marks) })
     }
 
@@ -118,27 +120,27 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
     pub fn inherit(&self) -> Result<(), Error> {
         self.owner.at_rest()?;
         self.parent.at_rest()?;
-        let session = self.owner.session;
+        let memory = self.owner.memory;
         if let Some(page) = self.owner.weak_page()? {
             for at in 0..WEAK {
                 if Entry::of(get(&page.states[at])).count == 0 {
                     continue;
                 }
                 let spot = Spot::of(get(&page.hashes[at]));
-                let latched = session.latch(spot.partition)?;
+                let latched = memory.latch(spot.partition)?;
                 latched.close(spot.bias)?;
                 self.owner.settle(&latched, page, at)?;
             }
-            session.wake_all()?;
+            memory.wake_all()?;
         }
         loop {
             let at = get(&self.owner.cell.head);
             if at == 0 {
                 put(&self.owner.cell.ranges, 0);
-                return session.wake_all();
+                return memory.wake_all();
             }
             if let Err(error) = self.bequeath(at) {
-                session.wake_all()?;
+                memory.wake_all()?;
                 return Err(error);
             }
         }
@@ -146,12 +148,12 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
 
     /// Makes one lock the parent's.
     fn bequeath(&self, at: u32) -> Result<(), Error> {
-        let (session, parent) = (self.owner.session, self.parent);
-        let mine = session.request(at)?;
-        let bytes = session.name_of(get(&mine.object))?;
-        let name = session.named(&bytes)?;
+        let (memory, parent) = (self.owner.memory, self.parent);
+        let mine = memory.request(at)?;
+        let bytes = memory.name_of(get(&mine.object))?;
+        let name = memory.named(&bytes)?;
         self.owner.hand_over_range(at, parent)?;
-        let latched = session.latch(get(&mine.partition))?;
+        let latched = memory.latch(get(&mine.partition))?;
         if let Some(page) = parent.weak_page()?
             && let Some(entry) = parent.entry_of(page, &name)
         {

@@ -3,16 +3,17 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::fastpath::cached::Last;
-use crate::fastpath::weak::Entry;
-use crate::memory::cells::{Request, Spot, get, put, status};
+use crate::error::corrupt_list;
+use crate::fastpath::entry::Entry;
+use crate::memory::cells::{Request, Spot, get, put};
+use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
-use crate::memory::names::{self, Name};
+use crate::memory::names;
+use crate::memory::names::Name;
+use crate::memory::state::State;
 use crate::mode::Mode;
-use crate::owner::handle::{Owner, Step, Wait};
+use crate::options::{Step, Wait};
 use crate::range::kinds::RangeKind;
-use crate::table::objects::ring;
-use crate::table::queues::State;
 
 impl<M: ConstMachine> Owner<'_, M> {
     /// Gives a lock back once; the last time releases it.
@@ -40,7 +41,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         if !all && self.unlock_last(name)? {
             return Ok(());
         }
-        let name = self.session.named(name)?;
+        let name = self.memory.named(name)?;
         let spot = Spot::of(name.hash);
         if self.entries.get() != 0 && self.weak_unlock(&name, spot, all)? && !all {
             return Ok(());
@@ -71,22 +72,22 @@ impl<M: ConstMachine> Owner<'_, M> {
     fn unlock_request(&self, last: Last<'_, M>, name: &[u8]) -> Result<bool, Error> {
         let Last { at, object_at, request, object } = last;
         // Held, so that its object has its name for good: no latch is needed to read it.
-        if !self.session.has_name(object_at, object, name)? {
+        if !self.memory.has_name(object_at, object, name)? {
             return Ok(false);
         }
-        let latched = self.session.latch(get(&request.partition))?;
+        let latched = self.memory.latch(get(&request.partition))?;
         self.give_back(latched, at, request, false)?;
         Ok(true)
     }
 
     #[inline(never)]
     fn unlock_in_table(&self, name: &Name<'_>, spot: Spot, all: bool) -> Result<(), Error> {
-        let latched = self.session.latch(spot.partition)?;
+        let latched = self.memory.latch(spot.partition)?;
         match self.find_held(&latched, name, spot)? {
             0 if all => Ok(()),
             0 => Err(Error::NotHeld),
             at => {
-                let request = self.session.request(at)?;
+                let request = self.memory.request(at)?;
                 self.give_back(latched, at, request, all)
             }
         }
@@ -109,7 +110,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         latched.release(at, request)?;
         drop(latched);
         self.discard(at, request)?;
-        self.session.wake_all()
+        self.memory.wake_all()
     }
 
     /// The owner's request for a name.
@@ -128,7 +129,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         match latched.find(name)? {
             0 => Ok(0),
-            object_at => self.find_own(latched, object_at, self.session.object(object_at)?),
+            object_at => self.find_own(latched, object_at, self.memory.object(object_at)?),
         }
     }
 
@@ -149,7 +150,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// As for [`release_all`](Self::release_all).
     pub fn release_reads(&self) -> Result<(), Error> {
         self.release_some(|mode, _, kind| {
-            !kind.map_or_else(|| self.session.modes().is_write(mode), RangeKind::is_write)
+            !kind.map_or_else(|| self.memory.modes().is_write(mode), RangeKind::is_write)
         })
     }
 
@@ -164,7 +165,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 let entry = Entry::of(get(&page.states[at]));
                 if which(entry.mode, get(&page.marks[at]), None) {
                     let spot = Spot::of(get(&page.hashes[at]));
-                    let bias = &self.session.biases(spot.partition)?[spot.bias as usize];
+                    let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
                     self.drop_entry(page, at, bias, true)?;
                 }
             }
@@ -174,23 +175,23 @@ impl<M: ConstMachine> Owner<'_, M> {
         let (mut at, mut left) = (get(&self.cell.head), get(&self.cell.held));
         while at != 0 {
             if left == 0 {
-                return ring();
+                return corrupt_list();
             }
             left -= 1;
-            let request = self.session.request(at)?;
+            let request = self.memory.request(at)?;
             let next = get(&request.own_next);
             let (state, kind) =
-                (State::of(get(&request.state)), self.session.kind_of(self.cell, at)?);
+                (State::of(get(&request.state)), self.memory.kind_of(self.cell, at)?);
             if which(state.mode, get(&request.mark), kind) {
-                self.session.forget_range(self.cell, at)?;
-                let latched = self.session.latch(get(&request.partition))?;
+                self.memory.forget_range(self.cell, at)?;
+                let latched = self.memory.latch(get(&request.partition))?;
                 latched.release(at, request)?;
                 drop(latched);
-                self.session.discard(self.cell, at, request)?;
+                self.memory.discard(self.cell, at, request)?;
             }
             at = next;
         }
-        self.session.wake_all()
+        self.memory.wake_all()
     }
 
     /// How many objects it holds, weak ones too.
@@ -203,7 +204,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         if let Some(page) = self.weak_page()? {
             for at in self.entries_among(u32::MAX) {
                 let hash = get(&page.hashes[at]);
-                let latched = self.session.latch(Spot::of(hash).partition)?;
+                let latched = self.memory.latch(Spot::of(hash).partition)?;
                 self.settle(&latched, page, at)?;
                 let entry = Entry::of(get(&page.states[at]));
                 let bytes = names::read::<M>(&page.names[at], entry.length);
@@ -213,7 +214,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                     weak += 1;
                 }
             }
-            self.session.wake_all()?;
+            self.memory.wake_all()?;
         }
         Ok(get(&self.cell.held) as usize + weak)
     }
@@ -224,8 +225,8 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// [`Error::Name`], [`Error::Region`].
     pub fn holds(&self, name: &[u8]) -> Result<Option<(Mode, u32)>, Error> {
-        let name = self.session.named(name)?;
-        let latched = self.session.latch(Spot::of(name.hash).partition)?;
+        let name = self.memory.named(name)?;
+        let latched = self.memory.latch(Spot::of(name.hash).partition)?;
         let mut found = None;
         if let Some(page) = self.weak_page()?
             && let Some(at) = self.entry_of(page, &name)
@@ -238,13 +239,13 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         let at = self.find_held(&latched, &name, Spot::of(name.hash))?;
         if at != 0 {
-            let request = self.session.request(at)?;
+            let request = self.memory.request(at)?;
             let (state, count) = (State::of(get(&request.state)), request.count());
             found = match found {
                 _ if !state.holds() => found,
                 None => Some((state.mode, count)),
                 Some((mode, n)) => {
-                    let made = self.session.modes().convert(state.mode, mode);
+                    let made = self.memory.modes().convert(state.mode, mode);
                     Some((made, n.saturating_add(count)))
                 }
             };
@@ -261,9 +262,9 @@ impl<M: ConstMachine> Owner<'_, M> {
     pub fn downgrade(&self, name: &[u8], mode: Mode) -> Result<(), Error> {
         self.at_rest()?;
         self.allowed(mode)?;
-        let name = self.session.named(name)?;
+        let name = self.memory.named(name)?;
         let spot = Spot::of(name.hash);
-        let latched = self.session.latch(spot.partition)?;
+        let latched = self.memory.latch(spot.partition)?;
         // In the table every change of mode is one that others can see.
         latched.close(spot.bias)?;
         if let Some(page) = self.weak_page()?
@@ -275,16 +276,16 @@ impl<M: ConstMachine> Owner<'_, M> {
         if at == 0 {
             return Err(Error::NotHeld);
         }
-        let request = self.session.request(at)?;
-        let object = self.session.object(get(&request.object))?;
+        let request = self.memory.request(at)?;
+        let object = self.memory.object(get(&request.object))?;
         let old = State::of(get(&request.state));
-        if !self.session.modes().covers(old.mode, mode) {
+        if !self.memory.modes().covers(old.mode, mode) {
             return Err(Error::NotHeld);
         }
         latched.set(object, request, State::held(mode));
         latched.advance(object)?;
         drop(latched);
-        self.session.wake_all()
+        self.memory.wake_all()
     }
 
     /// Asks for a stronger mode of what is held, without counting it once more. It goes before all
@@ -299,11 +300,11 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         self.ready()?;
         self.allowed(mode)?;
-        let name = self.session.named(name)?;
+        let name = self.memory.named(name)?;
         let spot = Spot::of(name.hash);
         // In the table one request says all that is held.
-        self.session.with_room(|| self.gather_in_table(&name, spot))?;
-        self.session.counters.request();
+        self.memory.with_room(|| self.gather_in_table(&name, spot))?;
+        self.memory.counters.request();
         let deadline = if let Wait::Until(deadline) = wait { Some(deadline) } else { None };
         if self.request_in_table(&name, spot, mode, wait)? == Step::Waiting {
             self.finish(deadline)?;
@@ -313,7 +314,7 @@ impl<M: ConstMachine> Owner<'_, M> {
 
     /// Makes what is held of an object one request in the table.
     fn gather_in_table(&self, name: &Name<'_>, spot: Spot) -> Result<(), Error> {
-        let latched = self.session.latch(spot.partition)?;
+        let latched = self.memory.latch(spot.partition)?;
         latched.close(spot.bias)?;
         if let Some(page) = self.weak_page()?
             && let Some(at) = self.entry_of(page, name)
@@ -321,7 +322,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.settle(&latched, page, at)?;
         }
         drop(latched);
-        self.session.wake_all()
+        self.memory.wake_all()
     }
 
     /// Tries names in turn, and takes the first that is to be had at once: its place, or none.
@@ -342,25 +343,5 @@ impl<M: ConstMachine> Owner<'_, M> {
             }
         }
         Ok(None)
-    }
-}
-
-impl<M: ConstMachine> Latched<'_, M> {
-    /// Takes a request out of its queue, and lets others have what it held.
-    #[inline]
-    pub(crate) fn release(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
-        let object_at = get(&request.object);
-        let object = self.session.object(object_at)?;
-        let state = State::of(get(&request.state));
-        if state.status == status::HELD && get(&object.head) == at && get(&request.next) == 0 {
-            self.unlink_only(object, request, state);
-            return self.retire(object_at, object);
-        }
-        self.unlink(object, at, request, State { status: status::NEW, ..state })?;
-        self.advance(object)?;
-        if get(&object.head) == 0 {
-            self.retire(object_at, object)?;
-        }
-        Ok(())
     }
 }

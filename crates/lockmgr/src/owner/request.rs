@@ -4,16 +4,93 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use latchwork_machine::ConstMachine;
 
-use crate::fastpath::cached::Last;
+use crate::fastpath::entry::Taken;
+use crate::ids::OwnerId;
 use crate::memory::cells::{Small, Spot, get, put, status};
+use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
+use crate::memory::state::State;
 use crate::mode::Mode;
-use crate::owner::handle::{Owner, OwnerId, Step, Wait};
-use crate::table::queues::State;
+use crate::options::{Step, Wait};
 use crate::{Error, Reason};
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
+    /// Asks for a lock, and returns whether it is granted or waits. While it waits the owner can do
+    /// nothing but [`poll`](Self::poll), [`finish`](Self::finish) and [`cancel`](Self::cancel).
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock_with`](Self::lock_with), but for deadlocks and time, which come later.
+    #[inline]
+    pub fn request(&self, name: &[u8], mode: Mode, wait: Wait) -> Result<Step, Error> {
+        self.ready()?;
+        self.allowed(mode)?;
+        let name = self.memory.named(name)?;
+        let spot = Spot::of(name.hash);
+        let mut taken = Taken::No;
+        if self.memory.weak & mode.bit() != 0 {
+            taken = self.weak_take(&name, spot, mode);
+        } else if self.may_have_kept(name.hash) {
+            taken = self.kept_take(&name, spot, mode);
+        }
+        if taken == Taken::Yes {
+            self.memory.counters.weak();
+            return Ok(Step::Granted);
+        }
+        self.request_slow(name, spot, mode, wait, taken)
+    }
+
+    /// The same, where the first try in the owner's own memory was not enough.
+    #[inline(never)]
+    fn request_slow(
+        &self,
+        name: Name<'_>,
+        spot: Spot,
+        mode: Mode,
+        wait: Wait,
+        taken: Taken,
+    ) -> Result<Step, Error> {
+        let memory = self.memory;
+        if memory.weak & mode.bit() != 0 {
+            if self.weak_lock(&name, spot, mode, taken)? {
+                memory.counters.weak();
+                return Ok(Step::Granted);
+            }
+            // Perhaps it is kept for this slot: in any mode.
+            match self.kept_take(&name, spot, mode) {
+                Taken::Yes => {
+                    memory.counters.weak();
+                    return Ok(Step::Granted);
+                }
+                Taken::No => {}
+                Taken::Closed(at, old) => {
+                    self.weak_undo(spot, at, old)?;
+                }
+            }
+        } else if let Taken::Closed(at, old) = taken {
+            self.weak_undo(spot, at, old)?;
+        }
+        memory.counters.request();
+        if self.asks_often(&name, mode) && memory.with_room(|| self.keep(&name, spot, mode))? {
+            memory.counters.granted();
+            return Ok(Step::Granted);
+        }
+        self.request_in_table(&name, spot, mode, wait)
+    }
+
+    /// A request that goes to the table.
+    #[inline(always)]
+    pub(crate) fn request_in_table(
+        &self,
+        name: &Name<'_>,
+        spot: Spot,
+        mode: Mode,
+        wait: Wait,
+    ) -> Result<Step, Error> {
+        self.memory.with_room(|| self.request_once(name, spot, mode, wait))
+    }
+
     #[inline(never)]
     pub(crate) fn request_once(
         &self,
@@ -22,8 +99,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         mode: Mode,
         wait: Wait,
     ) -> Result<Step, Error> {
-        let latched = self.session.latch(spot.partition)?;
-        if self.session.modes().is_weak(mode) {
+        let latched = self.memory.latch(spot.partition)?;
+        if self.memory.modes().is_weak(mode) {
             latched.missed(spot.bias)?;
         } else {
             latched.close_by(spot.bias, wait.deadline())?;
@@ -41,9 +118,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             latched.retire(object_at, object)?;
         }
         drop(latched);
-        let woken = self.session.wake_all();
+        let woken = self.memory.wake_all();
         let step = asked?;
-        let wound = |owner| self.session.doom(owner, Reason::Wounded);
+        let wound = |owner| self.memory.doom(owner, Reason::Wounded);
         match woken.and_then(|()| younger.into_iter().try_for_each(wound)) {
             // It is not to wait if the caller is told that it failed.
             Err(error) if step == Step::Waiting => self.give_up(error).map(|()| Step::Granted),
@@ -63,10 +140,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         wait: Wait,
         younger: &mut Vec<u32>,
     ) -> Result<Step, Error> {
-        let modes = self.session.modes();
+        let modes = self.memory.modes();
         let own = self.find_own(latched, object_at, object)?;
         if own != 0 {
-            let request = self.session.request(own)?;
+            let request = self.memory.request(own)?;
             let old = State::of(get(&request.state));
             if request.count() >= 0xffff {
                 return Err(Error::Count);
@@ -79,12 +156,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 if made != old.mode {
                     latched.set(object, request, State::held(made));
                     // A child of ours may go before those whom this stops.
-                    if self.session.inner().has_families()? {
+                    if self.memory.inner().has_families()? {
                         latched.advance(object)?;
                     }
                 }
                 put(&request.count, get(&request.count) + 1);
-                self.session.counters.granted();
+                self.memory.counters.granted();
                 return Ok(Step::Granted);
             }
             let wish = State { status: status::CONVERTING, mode: old.mode, want: made, why: 0 };
@@ -95,7 +172,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok(Step::Waiting);
         }
         let held = get(&self.cell.held);
-        if let Some(cap) = self.session.inner().options.owner_locks.filter(|cap| held >= *cap) {
+        if let Some(cap) = self.memory.inner().options.owner_locks.filter(|cap| held >= *cap) {
             return Err(Error::Cap("locks of an owner", cap));
         }
         let stopped = latched.stopped(object, self.index, mode)?;
@@ -108,7 +185,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if free {
             latched.link_front(object, at, request, mode)?;
             self.remember_as(Last { at, object_at, request, object });
-            self.session.counters.granted();
+            self.memory.counters.granted();
             return Ok(Step::Granted);
         }
         latched.link_before(object, at, before, State::waiting(mode))?;
@@ -128,13 +205,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         wait: Wait,
         younger: &mut Vec<u32>,
     ) -> Result<(), Error> {
-        let object = self.session.object(object_at)?;
+        let object = self.memory.object(object_at)?;
         match wait {
             Wait::Never => return Err(Error::NotGranted),
             Wait::Detect | Wait::Until(_) => {}
             Wait::Die | Wait::Wound => {
                 for blocker in latched.blockers(object, me, self.index, wish)? {
-                    let Some(cell) = self.session.owner_cell(blocker.owner)? else { continue };
+                    let Some(cell) = self.memory.owner_cell(blocker.owner)? else { continue };
                     let older = (get(&cell.age), blocker.owner) < (self.age()?, self.index);
                     if matches!(wait, Wait::Wound) && !older {
                         younger.push(blocker.owner);
@@ -150,7 +227,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
     fn begin_wait(&self, at: u32, partition: u32, want: Mode) {
         self.note_wait(at, want);
-        put(&self.cell.since, self.session.now());
+        put(&self.cell.since, self.memory.now());
         put(&self.cell.partition, partition);
         put(&self.cell.ticket, get(&self.cell.ticket).wrapping_add(1));
         put(&self.cell.forward, 0);
@@ -159,6 +236,6 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         // `Session::doom` the store of `doom` before the load of `waiting`: one sees the other.
         M::fence(SeqCst);
         self.pending.set(at);
-        self.session.counters.waited();
+        self.memory.counters.waited();
     }
 }

@@ -4,10 +4,10 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::memory::cells::{MOVED, Spot, get, put};
+use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
+use crate::memory::state::State;
 use crate::mode::Mode;
-use crate::owner::handle::Owner;
-use crate::table::queues::State;
 
 impl<M: ConstMachine> Owner<'_, M> {
     /// Gives one lock to another owner of the same session, with its count, which is added to the
@@ -28,15 +28,15 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// other may not hold beside it; [`Error::Family`] if the sessions differ; [`Error::Waiting`]
     /// if either waits; [`Error::Name`], [`Error::Region`]. Then it is held as before.
     pub fn trade(&self, name: &[u8], to: &Owner<'_, M>) -> Result<(), Error> {
-        let session = self.session;
-        if !core::ptr::eq(session, to.session) {
+        let memory = self.memory;
+        if !core::ptr::eq(memory, to.memory) {
             return Err(Error::Family);
         }
         self.at_rest()?;
         to.at_rest()?;
-        let name = session.named(name)?;
+        let name = memory.named(name)?;
         let spot = Spot::of(name.hash);
-        let latched = session.latch(spot.partition)?;
+        let latched = memory.latch(spot.partition)?;
         if let Some(page) = self.weak_page()?
             && let Some(entry) = self.entry_of(page, &name)
         {
@@ -59,9 +59,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         let traded = self.hand_over(&latched, at, to);
         drop(latched);
         if traded.is_ok() {
-            self.discard(at, session.request(at)?)?;
+            self.discard(at, memory.request(at)?)?;
         }
-        session.wake_all()?;
+        memory.wake_all()?;
         traded
     }
 
@@ -75,35 +75,35 @@ impl<M: ConstMachine> Owner<'_, M> {
         at: u32,
         to: &Owner<'_, M>,
     ) -> Result<(), Error> {
-        let session = self.session;
-        let mine = session.request(at)?;
+        let memory = self.memory;
+        let mine = memory.request(at)?;
         let object_at = get(&mine.object);
-        let (object, held) = (session.object(object_at)?, State::of(get(&mine.state)));
+        let (object, held) = (memory.object(object_at)?, State::of(get(&mine.state)));
         let theirs = to.find_own(latched, object_at, object)?;
         if theirs == 0 {
             self.may_have(latched, object_at, held.mode, to, held.mode)?;
             let (new, request) = to.new_request(object_at, latched.number, mine.count())?;
-            session.point("traded lock in the other's list");
+            memory.point("traded lock in the other's list");
             latched.link_front(object, new, request, held.mode)?;
         } else {
-            let theirs = session.request(theirs)?;
+            let theirs = memory.request(theirs)?;
             // Both are below `MOVED`, so the sum is a number.
             let count = theirs.count() + mine.count();
             if count >= MOVED {
                 return Err(Error::Count);
             }
             let old = State::of(get(&theirs.state)).mode;
-            let made = session.modes().convert(old, held.mode);
+            let made = memory.modes().convert(old, held.mode);
             if made != old {
                 self.may_have(latched, object_at, held.mode, to, made)?;
-                if !session.modes().is_weak(made) {
+                if !memory.modes().is_weak(made) {
                     latched.close(object.bias())?;
                 }
                 latched.set(object, theirs, State::held(made));
             }
             put(&theirs.count, count);
         }
-        session.point("lock traded");
+        memory.point("lock traded");
         latched.release(at, mine)
     }
 
@@ -119,7 +119,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         made: Mode,
     ) -> Result<(), Error> {
         let (object, stops) =
-            (self.session.object(object_at)?, self.session.modes().stopped_by(made));
+            (self.memory.object(object_at)?, self.memory.modes().stopped_by(made));
         if get(&object.masks) as u16 & stops == 0 {
             return Ok(());
         }

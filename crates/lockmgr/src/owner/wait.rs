@@ -7,16 +7,18 @@
 //! No sleep is longer than 50 ms: a granter may be killed before it wakes us, and the dead whose
 //! locks we wait for release them only if somebody looks.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Spin, Word};
 
+use crate::error::{reason, reason_number};
+use crate::ids::OwnerId;
+use crate::memory::Memory;
 use crate::memory::cells::{LIVE, OwnerCell, get, put, status};
-use crate::observe::watch::Outcome;
-use crate::owner::handle::{Owner, OwnerId, reason, reason_number};
-use crate::session::Session;
-use crate::table::queues::State;
+use crate::memory::handle::Owner;
+use crate::memory::state::State;
+use crate::meter::outcome::Outcome;
 use crate::{Error, Reason};
 
 /// The longest sleep.
@@ -25,8 +27,6 @@ pub(crate) const NAP_MAX: Duration = Duration::from_millis(50);
 pub(crate) const DETECT_EVERY: u32 = 20;
 /// From this on a waiter looks for the dead, too.
 pub(crate) const NAP_DEATHS: Duration = Duration::from_millis(3);
-/// How often a process looks for them at most, in nanoseconds.
-const SWEEP_EVERY: u64 = 10_000_000;
 
 impl<M: ConstMachine> Owner<'_, M> {
     /// Waits until the request is decided, or until a deadline.
@@ -37,7 +37,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// is withdrawn then; what was held before is held still.
     pub fn finish(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         if self.pending.get() == 0 {
-            return Ok(self.session.region().check()?);
+            return Ok(self.memory.region().check()?);
         }
         self.until_decided(deadline).unwrap_or_else(|error| self.give_up(error))
     }
@@ -67,15 +67,15 @@ impl<M: ConstMachine> Owner<'_, M> {
                 break;
             }
         }
-        let word = &self.session.request(self.pending.get())?.state;
-        let mut nap = self.session.inner().options.detect_after;
+        let word = &self.memory.request(self.pending.get())?.state;
+        let mut nap = self.memory.inner().options.detect_after;
         let (mut naps, mut again) = (0u32, false);
         let mut since = get(&self.cell.since);
         loop {
             // Acquire: as in `poll`.
             let seen = word.load(Acquire);
             if State::of(seen).waits() {
-                M::wait(word, seen, Some(self.session.nap_until(nap, deadline)));
+                M::wait(word, seen, Some(self.memory.nap_until(nap, deadline)));
             }
             if let Some(end) = self.poll()? {
                 return Ok(end);
@@ -85,11 +85,11 @@ impl<M: ConstMachine> Owner<'_, M> {
                 return Ok(if gone { Err(Error::TimedOut) } else { Ok(()) });
             }
             if nap >= NAP_DEATHS {
-                self.session.sweep_sometimes()?;
+                self.memory.sweep_sometimes()?;
             }
             if (again || naps < 2 || naps.is_multiple_of(DETECT_EVERY)) && self.may_be_awaited()? {
-                let looked = self.session.now();
-                again = self.session.detect_from(self.index, since, deadline)?;
+                let looked = self.memory.now();
+                again = self.memory.detect_from(self.index, since, deadline)?;
                 since = if again { since } else { looked };
             }
             naps += 1;
@@ -104,13 +104,13 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// [`Error::Region`] if it cannot look. The outcome has errors of its own.
     pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
-        self.session.region().check()?;
+        self.memory.region().check()?;
         let at = self.pending.get();
         if at == 0 {
             return Ok(Some(Ok(())));
         }
         self.wait_seen();
-        let request = self.session.request(at)?;
+        let request = self.memory.request(at)?;
         // Acquire: synchronizes with the Release in `set`: what the last holder did is seen.
         let state = State::of(request.state.load(Acquire));
         if state.waits() {
@@ -127,20 +127,20 @@ impl<M: ConstMachine> Owner<'_, M> {
             if self.converting.get() {
                 put(&request.count, get(&request.count).wrapping_add(1));
             }
-            self.session.counters.granted();
+            self.memory.counters.granted();
             self.wait_ended(Outcome::Granted);
             return Ok(Some(Ok(())));
         }
         // A report that cannot be read is the end, too: the request goes in any case.
         let end = self.verdict(state.why).unwrap_or_else(|error| error);
         if state.status == status::HELD {
-            let latched = self.session.latch(get(&request.partition))?;
-            let object = self.session.object(get(&request.object))?;
+            let latched = self.memory.latch(get(&request.partition))?;
+            let object = self.memory.object(get(&request.object))?;
             latched.set(object, request, State::held(state.mode));
         } else {
             // Who refused it said so first and then took it out of the queue: once the latch was
             // ours, that is done.
-            drop(self.session.latch(get(&request.partition))?);
+            drop(self.memory.latch(get(&request.partition))?);
             self.discard(at, request)?;
         }
         self.wait_ended(Outcome::Refused(why_not(state.why)));
@@ -158,14 +158,14 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     fn withdraw(&self, outcome: Outcome) -> Result<bool, Error> {
-        self.session.region().check()?;
+        self.memory.region().check()?;
         let at = self.pending.get();
         if at == 0 {
             return Ok(false);
         }
-        let request = self.session.request(at)?;
-        self.session.point("about to withdraw");
-        let latched = self.session.latch(get(&request.partition))?;
+        let request = self.memory.request(at)?;
+        self.memory.point("about to withdraw");
+        let latched = self.memory.latch(get(&request.partition))?;
         let state = State::of(get(&request.state));
         if !state.waits() {
             drop(latched);
@@ -173,7 +173,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         put(&self.cell.waiting, 0);
         if state.status == status::CONVERTING {
-            let object = self.session.object(get(&request.object))?;
+            let object = self.memory.object(get(&request.object))?;
             latched.set(object, request, State::held(state.mode));
             latched.advance(object)?;
             drop(latched);
@@ -183,7 +183,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.discard(at, request)?;
         }
         self.pending.set(0);
-        self.session.wake_all()?;
+        self.memory.wake_all()?;
         self.wait_ended(outcome);
         Ok(true)
     }
@@ -194,14 +194,10 @@ fn why_not(why: u32) -> Reason {
     if let Error::Doomed(reason) = reason(why) { reason } else { Reason::Killed }
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// Tells an owner to fail: its wait, if it waits, and all its requests from now on. It keeps
     /// what it holds until it releases it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoOwner`], [`Error::Region`].
-    pub fn kill(&self, owner: OwnerId) -> Result<(), Error> {
+    pub(crate) fn kill(&self, owner: OwnerId) -> Result<(), Error> {
         let cell = self.owner_cell(owner.index)?.ok_or(Error::NoOwner(owner))?;
         if get(&cell.state) != LIVE || get(&cell.generation) != owner.generation {
             return Err(Error::NoOwner(owner));
@@ -266,21 +262,5 @@ impl<M: ConstMachine> Session<M> {
         drop(latched);
         self.wake_all()?;
         Ok(same)
-    }
-
-    /// Sweeps, unless this process has done so a moment ago.
-    pub(crate) fn sweep_sometimes(&self) -> Result<(), Error> {
-        let (now, last) = (self.now(), &self.inner().swept);
-        let seen = get(last);
-        if now.wrapping_sub(seen) >= SWEEP_EVERY
-            && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
-        {
-            match self.sweep() {
-                // Another process is to sweep, that knows all layers.
-                Err(Error::Region(latchwork_region::Error::NoRepair(_))) => {}
-                end => drop(end?),
-            }
-        }
-        Ok(())
     }
 }

@@ -16,9 +16,9 @@ use latchwork_machine::{ConstMachine, Machine};
 use latchwork_region::{Cell, Offset, Plain, Region};
 
 use crate::Error;
+use crate::memory::Memory;
 use crate::memory::cells::{PARTITIONS, get, put};
 use crate::range::kinds::{RangeKind, Span};
-use crate::session::Session;
 
 /// The longest name of a keyspace, in bytes.
 pub const KEYSPACE_MAX: usize = 200;
@@ -46,7 +46,7 @@ pub(crate) struct Keyspace<M: Machine> {
     pub(crate) partition: M::AtomicU32,
     /// Of the name.
     pub(crate) length: M::AtomicU32,
-    /// Its claims, held and wished for; see `range/change.rs`.
+    /// Its claims, held and wished for; see `range/count.rs`.
     pub(crate) claims: M::AtomicU32,
     pad: M::AtomicU32,
     /// Counts its claims, ever.
@@ -342,7 +342,7 @@ macro_rules! sizes {
 
 sizes!(A: 8, B: 24, C: 56, D: 120, E: 248, F: 504);
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     pub(crate) fn claim(&self, at: u32) -> Result<&Short<M>, Error> {
         resolve(self.region(), at)
     }

@@ -11,15 +11,13 @@ use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::manager::root;
+use crate::error::corrupt_list;
 use crate::memory::cells::{get, put};
-use crate::memory::intents;
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
+use crate::memory::{Memory, intents, roots};
 use crate::range::cells::{Keyspace, Keyspaces, Short, claim, is_that, keys_of};
 use crate::range::kinds::RangeKind;
-use crate::session::Session;
-use crate::table::objects::ring;
 
 /// A list that is longer is a ring.
 const LIST_MAX: u32 = 1 << 26;
@@ -34,12 +32,12 @@ fn set_state<M: ConstMachine>(it: &Short<M>, state: u32) {
     put(&it.what, get(&it.what) & 255 | state << 8);
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// The chains of keyspaces; none before the first one.
     pub(crate) fn keyspaces(&self) -> Result<Option<&Keyspaces<M>>, Error> {
         let region = self.region();
         // Acquire: synchronizes with the exchange in `keyspaces_or_new`.
-        match region.root(root::KEYSPACES)?.load(Acquire) as u32 {
+        match region.root(roots::KEYSPACES)?.load(Acquire) as u32 {
             0 => Ok(None),
             at => Ok(Some(region.resolve(Offset::from_raw(at))?)),
         }
@@ -51,7 +49,7 @@ impl<M: ConstMachine> Session<M> {
         }
         let region = self.region();
         let cell = self.thread.alloc::<Keyspaces<M>>()?;
-        let (word, at) = (region.root(root::KEYSPACES)?, cell.offset());
+        let (word, at) = (region.root(roots::KEYSPACES)?, cell.offset());
         // AcqRel: synchronizes with the Acquire in `keyspaces`.
         match word.compare_exchange(0, u64::from(at.raw()), AcqRel, Acquire) {
             Ok(_) => {
@@ -67,13 +65,13 @@ impl<M: ConstMachine> Session<M> {
 impl<M: ConstMachine> Latched<'_, M> {
     /// All keyspaces of the partition.
     pub(crate) fn each_keyspace(&self) -> Result<Vec<u32>, Error> {
-        let Some(known) = self.session.keyspaces()? else { return Ok(Vec::new()) };
+        let Some(known) = self.memory.keyspaces()? else { return Ok(Vec::new()) };
         let (mut found, mut at) = (Vec::new(), get(&known.heads[self.number as usize]));
         while at != 0 {
             found.push(at);
-            at = get(&self.session.keyspace(at)?.next);
+            at = get(&self.memory.keyspace(at)?.next);
             if found.len() > LIST_MAX as usize {
-                return ring();
+                return corrupt_list();
             }
         }
         Ok(found)
@@ -81,12 +79,12 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// All claims of a keyspace.
     pub(crate) fn each_claim(&self, space: u32) -> Result<Vec<u32>, Error> {
-        let (mut found, mut at) = (Vec::new(), get(&self.session.keyspace(space)?.head));
+        let (mut found, mut at) = (Vec::new(), get(&self.memory.keyspace(space)?.head));
         while at != 0 {
             found.push(at);
-            at = get(&self.session.claim(at)?.next);
+            at = get(&self.memory.claim(at)?.next);
             if found.len() > LIST_MAX as usize {
-                return ring();
+                return corrupt_list();
             }
         }
         Ok(found)
@@ -94,20 +92,20 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// The keyspace of this name, if it has claims or had some, put right.
     pub(crate) fn find_keyspace(&self, name: &Name<'_>) -> Result<u32, Error> {
-        let Some(known) = self.session.keyspaces()? else { return Ok(0) };
+        let Some(known) = self.memory.keyspaces()? else { return Ok(0) };
         let mut at = get(&known.heads[self.number as usize]);
         for _ in 0..LIST_MAX {
             if at == 0 {
                 return Ok(0);
             }
-            let space = self.session.keyspace(at)?;
+            let space = self.memory.keyspace(at)?;
             if get(&space.length) as usize == name.bytes.len() && name.is_in(&space.name) {
                 self.mend_keyspace(at)?;
                 return Ok(at);
             }
             at = get(&space.next);
         }
-        ring()
+        corrupt_list()
     }
 
     /// The keyspace of this name, made if there is none.
@@ -116,15 +114,15 @@ impl<M: ConstMachine> Latched<'_, M> {
         if found != 0 {
             return Ok(found);
         }
-        let chain = &self.session.keyspaces_or_new()?.heads[self.number as usize];
-        let cell = self.session.thread.alloc::<Keyspace<M>>()?;
+        let chain = &self.memory.keyspaces_or_new()?.heads[self.number as usize];
+        let cell = self.memory.thread.alloc::<Keyspace<M>>()?;
         put(&cell.partition, self.number);
         put(&cell.length, name.bytes.len() as u32);
         name.write(&cell.name);
         put(&cell.next, get(chain));
         let at = cell.offset().raw();
         put(chain, at);
-        self.session.point("keyspace linked");
+        self.memory.point("keyspace linked");
         cell.publish();
         Ok(at)
     }
@@ -133,25 +131,25 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// one stays, for who comes again and again.
     fn retire_keyspace(&self, at: u32) -> Result<(), Error> {
         let all = self.each_keyspace()?;
-        let idle = |at: u32| Ok::<bool, Error>(get(&self.session.keyspace(at)?.head) == 0);
+        let idle = |at: u32| Ok::<bool, Error>(get(&self.memory.keyspace(at)?.head) == 0);
         let mut other = false;
         for each in &all {
             other |= *each != at && idle(*each)?;
         }
         let Some(place) = all.iter().position(|each| *each == at && other) else { return Ok(()) };
-        self.session.note_range(at, KEYSPACE_TIER, self.number)?;
-        let next = get(&self.session.keyspace(at)?.next);
+        self.memory.note_range(at, KEYSPACE_TIER, self.number)?;
+        let next = get(&self.memory.keyspace(at)?.next);
         match place {
-            0 => put(&self.session.keyspaces_or_new()?.heads[self.number as usize], next),
-            _ => put(&self.session.keyspace(all[place - 1])?.next, next),
+            0 => put(&self.memory.keyspaces_or_new()?.heads[self.number as usize], next),
+            _ => put(&self.memory.keyspace(all[place - 1])?.next, next),
         }
-        self.session.point("keyspace unlinked");
-        Ok(self.session.thread.free(Offset::<Keyspace<M>>::from_raw(at))?)
+        self.memory.point("keyspace unlinked");
+        Ok(self.memory.thread.free(Offset::<Keyspace<M>>::from_raw(at))?)
     }
 
     /// Makes the tree anew, if somebody died at it.
     pub(crate) fn mend_keyspace(&self, at: u32) -> Result<(), Error> {
-        let space = self.session.keyspace(at)?;
+        let space = self.memory.keyspace(at)?;
         if get(&space.dirty) == 0 {
             return Ok(());
         }
@@ -160,17 +158,17 @@ impl<M: ConstMachine> Latched<'_, M> {
             if seen == 0 {
                 put(&space.claims, count);
                 put(&space.root, tree);
-                self.session.point("tree made anew");
+                self.memory.point("tree made anew");
                 put(&space.dirty, 0);
                 return Ok(());
             }
-            let it = self.session.claim(seen)?;
+            let it = self.memory.claim(seen)?;
             let next = get(&it.next);
             if what(it)?.1 == claim::GONE {
                 // It was about to leave, or to come; who noted it frees it.
                 match prev {
                     0 => put(&space.head, next),
-                    prev => put(&self.session.claim(prev)?.next, next),
+                    prev => put(&self.memory.claim(prev)?.next, next),
                 }
             } else {
                 put(&it.prev, prev);
@@ -180,12 +178,12 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
             seen = next;
         }
-        ring()
+        corrupt_list()
     }
 
     /// Links a claim, which is held or wished for from then on.
     pub(crate) fn link_claim(&self, space_at: u32, at: u32, state: u32) -> Result<(), Error> {
-        let (space, it) = (self.session.keyspace(space_at)?, self.session.claim(at)?);
+        let (space, it) = (self.memory.keyspace(space_at)?, self.memory.claim(at)?);
         let (turn, head) = (get(&space.turns) + 1, get(&space.head));
         put(&space.turns, turn);
         put(&it.turn, turn);
@@ -193,14 +191,14 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&it.next, head);
         put(&it.prev, 0);
         put(&space.dirty, 1);
-        self.session.point("claim about to be linked");
+        self.memory.point("claim about to be linked");
         put(&space.head, at);
-        self.session.point("claim linked");
+        self.memory.point("claim linked");
         if head != 0 {
-            put(&self.session.claim(head)?.prev, at);
+            put(&self.memory.claim(head)?.prev, at);
         }
         put(&space.root, self.insert(get(&space.root), at, 0)?);
-        self.session.point("claim in the tree");
+        self.memory.point("claim in the tree");
         put(&space.claims, get(&space.claims).wrapping_add(1));
         set_state(it, state);
         put(&space.dirty, 0);
@@ -209,35 +207,35 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Takes a claim out, and frees it. Nothing is done to one that is out already.
     pub(crate) fn drop_claim(&self, space_at: u32, at: u32) -> Result<(), Error> {
-        let (space, it) = (self.session.keyspace(space_at)?, self.session.claim(at)?);
+        let (space, it) = (self.memory.keyspace(space_at)?, self.memory.claim(at)?);
         if what(it)?.1 == claim::GONE {
             return Ok(());
         }
         let tier = get(&it.tier);
-        self.session.note_range(at, tier, self.number)?;
+        self.memory.note_range(at, tier, self.number)?;
         put(&space.dirty, 1);
         set_state(it, claim::GONE);
-        self.session.point("claim about to be unlinked");
+        self.memory.point("claim about to be unlinked");
         let (prev, next) = (get(&it.prev), get(&it.next));
         match prev {
             0 => put(&space.head, next),
-            prev => put(&self.session.claim(prev)?.next, next),
+            prev => put(&self.memory.claim(prev)?.next, next),
         }
-        self.session.point("claim unlinked");
+        self.memory.point("claim unlinked");
         if next != 0 {
-            put(&self.session.claim(next)?.prev, prev);
+            put(&self.memory.claim(next)?.prev, prev);
         }
         put(&space.root, self.remove(get(&space.root), at, 0)?);
         put(&space.claims, get(&space.claims).saturating_sub(1));
         put(&space.dirty, 0);
-        self.session.point("claim out of the tree");
-        self.session.free_claim(at, tier)?;
+        self.memory.point("claim out of the tree");
+        self.memory.free_claim(at, tier)?;
         if get(&space.head) == 0 { self.retire_keyspace(space_at) } else { Ok(()) }
     }
 
     /// Makes a wish a hold.
     pub(crate) fn grant_claim(&self, at: u32) -> Result<(), Error> {
-        set_state(self.session.claim(at)?, claim::HELD);
+        set_state(self.memory.claim(at)?, claim::HELD);
         Ok(())
     }
 
@@ -252,11 +250,11 @@ impl<M: ConstMachine> Latched<'_, M> {
         at: u32,
         wishes: bool,
     ) -> Result<Option<u32>, Error> {
-        let root = get(&self.session.keyspace(space_at)?.root);
-        let me = self.session.claim(at)?;
+        let root = get(&self.memory.keyspace(space_at)?.root);
+        let me = self.memory.claim(at)?;
         let (owner, turn, stops) = (get(&me.owner), get(&me.turn), what(me)?.0.stopped_by());
         let mut found = None;
-        let keys = keys_of(self.session.region(), at)?;
+        let keys = keys_of(self.memory.region(), at)?;
         self.search(root, keys, stops, 0, &mut |other_at, other| {
             let wish = what(other)?.1 == claim::WISH;
             let counts = other_at != at
@@ -271,8 +269,8 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Whether a wish is stopped by what an owner or its ancestors hold.
     fn stopped_by_kin(&self, root: u32, wish: u32, owner: u32) -> Result<bool, Error> {
-        let stops = what(self.session.claim(wish)?)?.0.stopped_by();
-        let keys = keys_of(self.session.region(), wish)?;
+        let stops = what(self.memory.claim(wish)?)?.0.stopped_by();
+        let keys = keys_of(self.memory.region(), wish)?;
         self.search(root, keys, stops, 0, &mut |_, other| {
             Ok(what(other)?.1 == claim::HELD && self.is_kin(get(&other.owner), owner)?)
         })
@@ -282,7 +280,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 /// In the place of a claim's tier: it is a keyspace.
 const KEYSPACE_TIER: u32 = 6;
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// Notes that a claim or a keyspace is about to be freed.
     fn note_range(&self, at: u32, tier: u32, partition: u32) -> Result<(), Error> {
         let notes = self.thread.intent()?;

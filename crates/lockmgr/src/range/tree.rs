@@ -13,10 +13,10 @@ use core::cmp::Ordering;
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
+use crate::error::corrupt_list;
 use crate::memory::cells::{get, put};
 use crate::memory::latch::Latched;
 use crate::range::cells::{Keys, Short, keys_of};
-use crate::table::objects::ring;
 
 /// A tree that is deeper is a ring. With 2^32 claims one is expected to be less than 200 deep.
 pub(crate) const DEPTH_MAX: u32 = 1000;
@@ -32,27 +32,27 @@ pub(crate) type Visit<'f, M> = dyn FnMut(u32, &Short<M>) -> Result<bool, Error> 
 
 impl<M: ConstMachine> Latched<'_, M> {
     fn deeper(depth: u32) -> Result<u32, Error> {
-        if depth == DEPTH_MAX { ring() } else { Ok(depth + 1) }
+        if depth == DEPTH_MAX { corrupt_list() } else { Ok(depth + 1) }
     }
 
     /// Whether one claim comes before another in the tree.
     fn before(&self, a: u32, b: u32) -> Result<bool, Error> {
-        let region = self.session.region();
+        let region = self.memory.region();
         let order = keys_of(region, a)?.0.order(keys_of(region, b)?.0);
         Ok(order.then(a.cmp(&b)) == Ordering::Less)
     }
 
     /// Makes anew what a claim says of those below it.
     fn sum_up(&self, at: u32) -> Result<(), Error> {
-        let claim = self.session.claim(at)?;
-        let region = self.session.region();
+        let claim = self.memory.claim(at)?;
+        let region = self.memory.region();
         let mut within = 1 << (get(&claim.what) & 7);
         let mut top = at;
         for child in [get(&claim.left), get(&claim.right)] {
             if child == 0 {
                 continue;
             }
-            let child = self.session.claim(child)?;
+            let child = self.memory.claim(child)?;
             within |= get(&child.within);
             let other = get(&child.top);
             if keys_of(region, other)?.1.order(keys_of(region, top)?.1) == Ordering::Greater {
@@ -67,7 +67,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Puts a claim into a tree, and returns the root.
     pub(crate) fn insert(&self, root: u32, at: u32, depth: u32) -> Result<u32, Error> {
         let depth = Self::deeper(depth)?;
-        let claim = self.session.claim(at)?;
+        let claim = self.memory.claim(at)?;
         if root == 0 || rank(at) > rank(root) {
             let (left, right) = self.split(root, at, depth)?;
             put(&claim.left, left);
@@ -75,7 +75,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             self.sum_up(at)?;
             return Ok(at);
         }
-        let node = self.session.claim(root)?;
+        let node = self.memory.claim(root)?;
         let side = if self.before(at, root)? { &node.left } else { &node.right };
         put(side, self.insert(get(side), at, depth)?);
         self.sum_up(root)?;
@@ -88,7 +88,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             return Ok((0, 0));
         }
         let depth = Self::deeper(depth)?;
-        let node = self.session.claim(root)?;
+        let node = self.memory.claim(root)?;
         let parts = if self.before(root, at)? {
             let (left, right) = self.split(get(&node.right), at, depth)?;
             put(&node.right, left);
@@ -109,12 +109,12 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         let depth = Self::deeper(depth)?;
         if rank(left) > rank(right) {
-            let node = self.session.claim(left)?;
+            let node = self.memory.claim(left)?;
             put(&node.right, self.merge(get(&node.right), right, depth)?);
             self.sum_up(left)?;
             Ok(left)
         } else {
-            let node = self.session.claim(right)?;
+            let node = self.memory.claim(right)?;
             put(&node.left, self.merge(left, get(&node.left), depth)?);
             self.sum_up(right)?;
             Ok(right)
@@ -127,7 +127,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             return Ok(0);
         }
         let depth = Self::deeper(depth)?;
-        let node = self.session.claim(root)?;
+        let node = self.memory.claim(root)?;
         if root == at {
             return self.merge(get(&node.left), get(&node.right), depth);
         }
@@ -151,8 +151,8 @@ impl<M: ConstMachine> Latched<'_, M> {
             return Ok(false);
         }
         let depth = Self::deeper(depth)?;
-        let region = self.session.region();
-        let node = self.session.claim(root)?;
+        let region = self.memory.region();
+        let node = self.memory.claim(root)?;
         let (from, to) = with;
         let last = keys_of(region, get(&node.top))?.1;
         if get(&node.within) & kinds == 0 || last.order(from) != Ordering::Greater {

@@ -1,5 +1,7 @@
-//! What follows a death: the sweep, the repair of what was half done, dead owners that are kept.
+//! What follows a death: the sweep, the repair of what was half done, the release of what the dead
+//! had, orphans.
 
 pub(crate) mod orphans;
+pub(crate) mod release;
 pub(crate) mod repair;
 pub(crate) mod sweep;

@@ -26,91 +26,37 @@
 //! fence, and look then: one of them sees the page empty. If it dies before it frees the page, the
 //! next sweep does.
 
-use core::cell::Cell;
-use core::fmt;
-use core::mem::ManuallyDrop;
-use core::ops::Deref;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-use latchwork_machine::{ConstMachine, Native, Word};
+use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Dead, Offset};
 
-use crate::fastpath::weak::Entry;
+use crate::fastpath::entry::Entry;
+use crate::ids::OwnerId;
 use crate::memory::cells::{
     FREE, MOVED, ORPHANAGE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, Request, WeakPage,
     adopted_by, get, put,
 };
-use crate::memory::names;
 use crate::memory::state::State;
-use crate::observe::watch::Watch;
-use crate::owner::handle::{Owner, OwnerId};
-use crate::session::Session;
+use crate::memory::{Memory, names};
 use crate::{Error, Mode};
-
-/// An orphan that this thread has adopted: an owner that acts for the dead one. It holds what that
-/// held, takes further locks and releases them.
-///
-/// Dropped, it is an orphan again, with what it then holds; so it is if its process dies, for the
-/// next one to adopt. [`end`](Self::end) ends it.
-pub struct Adopted<'s, M: ConstMachine = Native> {
-    owner: ManuallyDrop<Owner<'s, M>>,
-}
-
-impl<M: ConstMachine> fmt::Debug for Adopted<'_, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Adopted({})", self.owner.id())
-    }
-}
-
-impl<'s, M: ConstMachine> Deref for Adopted<'s, M> {
-    type Target = Owner<'s, M>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.owner
-    }
-}
-
-impl<M: ConstMachine> Adopted<'_, M> {
-    /// Releases all its locks: the orphan is no more.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Waiting`], [`Error::Region`]: then it is an orphan again.
-    pub fn end(self) -> Result<(), Error> {
-        self.owner.release_all()?;
-        let (session, index) = (self.owner.session, self.owner.index);
-        session.pardon(self.owner.cell)?;
-        put(&self.owner.cell.ranges, 0);
-        put(&self.owner.cell.state, FREE);
-        // The owner's own end would give its cell to the session, whose it is not.
-        core::mem::forget(self);
-        session.after_orphan(index)
-    }
-}
-
-impl<M: ConstMachine> Drop for Adopted<'_, M> {
-    fn drop(&mut self) {
-        let _ = self.owner.cancel();
-        put(&self.owner.cell.state, ORPHANED);
-    }
-}
 
 /// What an owner is called by people: 32 bytes, zeros at the end.
 pub(crate) fn label_of<M: ConstMachine>(cell: &OwnerCell<M>) -> Vec<u8> {
     cell.label.iter().flat_map(|word| get(word).to_le_bytes()).collect()
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// Owners whose process died and whose locks are kept for recovery, those left out that a
     /// thread has adopted.
-    pub fn orphans(&self) -> Vec<OwnerId> {
+    pub(crate) fn orphans(&self) -> Vec<OwnerId> {
         let orphaned = self.each_owner().filter(|(_, cell)| get(&cell.state) == ORPHANED);
         orphaned.map(|(index, cell)| OwnerId { index, generation: get(&cell.generation) }).collect()
     }
 
     /// The orphans with their labels, zeros at the end cut off: to find one by what its process
     /// called it.
-    pub fn labelled_orphans(&self) -> Vec<(OwnerId, Vec<u8>)> {
+    pub(crate) fn labelled_orphans(&self) -> Vec<(OwnerId, Vec<u8>)> {
         let label = |id: OwnerId| {
             let cell = self.owner_cell(id.index).ok().flatten()?;
             let mut label = label_of(cell);
@@ -121,65 +67,21 @@ impl<M: ConstMachine> Session<M> {
         self.orphans().into_iter().filter_map(label).collect()
     }
 
-    /// Adopts an orphan: to undo its work with the locks that it holds, and others. Of several
-    /// threads that try, one succeeds.
-    ///
-    /// Costs time in proportion to what it holds.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoOwner`] if it is no orphan, or another thread has adopted it;
-    /// [`Error::Region`].
-    pub fn adopt(&self, orphan: OwnerId) -> Result<Adopted<'_, M>, Error> {
-        let cell = self.take_orphan(orphan)?;
-        self.point("orphan adopted");
-        self.pardon(cell)?;
-        let (session, index, generation) = (self, orphan.index, orphan.generation);
-        let filter = &self.page(index / OWNERS)?.ok_or(Error::NoOwner(orphan))?.filter;
-        let owner = Owner {
-            session,
-            cell,
-            filter,
-            index,
-            generation,
-            pending: Cell::new(0),
-            converting: Cell::new(false),
-            entries: Cell::new(0),
-            kept: Cell::new(if self.keeps { get(&cell.kept) } else { 0 }),
-            last_entry: Cell::new(None),
-            last: Cell::new(None),
-            page: Cell::new(None),
-            watch: Watch::default(),
-        };
-        let adopted = Adopted { owner: ManuallyDrop::new(owner) };
-        if let Some(page) = adopted.owner.weak_page()? {
-            let counts = |at: &usize| Entry::of(get(&page.states[*at])).count != 0;
-            let entries = (0..page.states.len()).filter(counts).map(|at| 1u32 << at);
-            adopted.owner.entries.set(entries.sum());
-        }
-        Ok(adopted)
-    }
-
     /// Releases an orphan's locks, after its work was undone. Of several threads that try, one
     /// succeeds.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoOwner`] if it is no orphan, or another thread has adopted it;
-    /// [`Error::Region`]: then it is an orphan still, with what is left of its locks.
-    pub fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
+    pub(crate) fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
         let cell = self.take_orphan(orphan)?;
         if let Err(error) = self.release_cell(orphan.index, cell) {
             put(&cell.state, ORPHANED);
             return Err(error);
         }
         #[cfg(feature = "tracing")]
-        crate::observe::events::orphan_released(orphan);
+        crate::meter::events::orphan_released(orphan);
         self.after_orphan(orphan.index)
     }
 
     /// Makes an orphan this thread's.
-    fn take_orphan(&self, orphan: OwnerId) -> Result<&OwnerCell<M>, Error> {
+    pub(crate) fn take_orphan(&self, orphan: OwnerId) -> Result<&OwnerCell<M>, Error> {
         let none = Error::NoOwner(orphan);
         let Some(cell) = self.owner_cell(orphan.index)? else { return Err(none) };
         let mine = adopted_by(self.thread.number());
@@ -197,7 +99,7 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// After an orphan has become free: so is its page if that was the last one.
-    fn after_orphan(&self, index: u32) -> Result<(), Error> {
+    pub(crate) fn after_orphan(&self, index: u32) -> Result<(), Error> {
         let place = index / OWNERS;
         let Some(page) = self.page(place)? else { return Ok(()) };
         self.point("orphan released");

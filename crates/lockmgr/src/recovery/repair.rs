@@ -1,29 +1,23 @@
 //! What is done when a process has died, at any instruction. `docs/death.md` has the steps.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Acquire;
 use std::collections::HashSet;
 
-use latchwork_machine::{ConstMachine, Integer, Word};
+use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Dead, Offset};
 
+use crate::error::{corrupt_list, reason_number};
 use crate::fastpath::bias::Bias;
-use crate::fastpath::weak::Entry;
 use crate::memory::cells::{
-    FREE, LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, PARTITIONS, Request, WEAK, WeakPage,
-    adopted_by, get, is_kept, put, status,
+    LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, PARTITIONS, adopted_by, get, put, status,
 };
-use crate::memory::intents;
 use crate::memory::latch::Latched;
-use crate::memory::names::{self, Name};
-use crate::mode::Mode;
-use crate::owner::handle::{OwnerId, reason_number};
-use crate::recovery::orphans::label_of;
-use crate::session::Session;
-use crate::table::queues::State;
+use crate::memory::state::State;
+use crate::memory::{Memory, intents, roots};
 use crate::table::reclaiming::is_short;
 use crate::{Error, Reason};
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// Puts right what dead threads left, and releases their owners' locks.
     pub(crate) fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
         // All latches are opened first: while one thread is put right another's may be met.
@@ -153,7 +147,7 @@ impl<M: ConstMachine> Session<M> {
         let mut seen = get(&object.head);
         while seen != 0 {
             if !linked.insert(seen) {
-                return crate::table::objects::ring();
+                return corrupt_list();
             }
             let request = self.request(seen)?;
             let (next, state) = (get(&request.next), State::of(get(&request.state)));
@@ -204,224 +198,6 @@ impl<M: ConstMachine> Session<M> {
         Ok(found)
     }
 
-    pub(crate) fn own_list(&self, cell: &OwnerCell<M>) -> Result<Vec<u32>, Error> {
-        let (mut found, mut at) = (Vec::new(), get(&cell.head));
-        while at != 0 {
-            found.push(at);
-            at = get(&self.request(at)?.own_next);
-            if found.len() > 1 << 26 {
-                return crate::table::objects::ring();
-            }
-        }
-        Ok(found)
-    }
-
-    /// Releases what a dead thread's owners held, or keeps it for recovery.
-    fn bury(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
-        let thread = dead.number() + 1;
-        let (mut released, mut orphaned) = (0u32, 0u32);
-        for place in 0..PAGES as u32 {
-            let Some(page) = self.page(place)? else { break };
-            if get(&page.thread) != thread {
-                continue;
-            }
-            let mut orphans = 0;
-            for (at, cell) in page.owners.iter().enumerate() {
-                // One that is kept already was kept by a sweeper that died.
-                if get(&cell.state) != LIVE {
-                    orphans += u32::from(is_kept(get(&cell.state)));
-                    continue;
-                }
-                let index = place * OWNERS + at as u32;
-                self.withdraw_of(cell)?;
-                let holds = self.has_strong(cell)? || self.has_weak(cell)?;
-                let id = OwnerId { index, generation: get(&cell.generation) };
-                let label = label_of(cell);
-                let recovery = self.inner().recovery.as_ref().filter(|_| holds);
-                if recovery.is_none_or(|recovery| recovery(id, &label)) {
-                    self.release_cell(index, cell)?;
-                    released += 1;
-                } else {
-                    self.keep_owner(dead, cell)?;
-                    orphans += 1;
-                    self.inner().orphaned.fetch_add(1, Relaxed);
-                    #[cfg(feature = "tracing")]
-                    crate::observe::events::orphaned(id, &label);
-                }
-                self.point("dead owner buried");
-                self.point("dead owner decided");
-            }
-            if orphans != 0 {
-                self.make_orphanage(place, page)?;
-            } else {
-                self.free_page(place, page)?;
-            }
-            orphaned += orphans;
-        }
-        #[cfg(feature = "tracing")]
-        crate::observe::events::swept(thread - 1, released, orphaned);
-        let _ = (released, orphaned);
-        Ok(())
-    }
-
-    /// Whether it holds anything in the table.
-    fn has_strong(&self, cell: &OwnerCell<M>) -> Result<bool, Error> {
-        for at in self.own_list(cell)? {
-            if State::of(get(&self.request(at)?.state)).holds() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn has_weak(&self, cell: &OwnerCell<M>) -> Result<bool, Error> {
-        if get(&cell.weak) == 0 {
-            return Ok(false);
-        }
-        let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
-        Ok(page.states.iter().any(|state| Entry::of(get(state)).count != 0))
-    }
-
-    /// Withdraws what an owner that is gone waited for.
-    pub(crate) fn withdraw_of(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
-        for at in self.own_list(cell)? {
-            let request = self.request(at)?;
-            let latched = self.latch(get(&request.partition) % PARTITIONS)?;
-            let state = State::of(get(&request.state));
-            let object_at = get(&request.object);
-            match state.status {
-                status::HELD if self.is_wish(cell, at)? => {
-                    drop(latched);
-                    self.forget_range(cell, at)?;
-                    let latched = self.latch(get(&request.partition) % PARTITIONS)?;
-                    self.take_out(&latched, object_at, at)?;
-                }
-                status::CONVERTING => {
-                    let object = self.object(object_at)?;
-                    latched.set(object, request, State::held(state.mode));
-                    latched.advance(object)?;
-                }
-                status::WAITING => self.take_out(&latched, object_at, at)?,
-                _ => {}
-            }
-        }
-        put(&cell.waiting, 0);
-        self.wake_all()
-    }
-
-    fn take_out(&self, latched: &Latched<'_, M>, object_at: u32, at: u32) -> Result<(), Error> {
-        let object = self.object(object_at)?;
-        let request = self.request(at)?;
-        let state = State::of(get(&request.state));
-        latched.unlink(object, at, request, State { status: status::NEW, ..state })?;
-        latched.advance(object)?;
-        if get(&object.head) == 0 {
-            latched.retire(object_at, object)?;
-        }
-        Ok(())
-    }
-
-    /// Releases all that an owner has, though its thread is gone, and frees its cell.
-    pub(crate) fn release_cell(&self, index: u32, cell: &OwnerCell<M>) -> Result<(), Error> {
-        if get(&cell.weak) != 0 {
-            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
-            for at in 0..WEAK {
-                self.release_entry(index, cell, page, at)?;
-            }
-        }
-        loop {
-            let at = get(&cell.head);
-            if at == 0 {
-                break;
-            }
-            let request = self.request(at)?;
-            self.forget_range(cell, at)?;
-            let latched = self.latch(get(&request.partition) % PARTITIONS)?;
-            let state = State::of(get(&request.state));
-            if state.holds() || state.waits() {
-                self.take_out(&latched, get(&request.object), at)?;
-            }
-            drop(latched);
-            self.note_request(at)?;
-            put(&cell.head, get(&request.own_next));
-            self.point("dead owner's request taken");
-            self.thread.free(Offset::<Request<M>>::from_raw(at))?;
-        }
-        self.drop_verdict(cell)?;
-        put(&cell.held, 0);
-        put(&cell.ranges, 0);
-        put(&cell.bell, 0);
-        put(&cell.waiting, 0);
-        put(&cell.state, FREE);
-        self.wake_all()
-    }
-
-    /// Releases a weak lock, in the page or moved. Also one whose entry is free: its owner may have
-    /// died before it took the moved request out.
-    fn release_entry(
-        &self,
-        index: u32,
-        cell: &OwnerCell<M>,
-        page: &WeakPage<M>,
-        at: usize,
-    ) -> Result<(), Error> {
-        let entry = Entry::of(get(&page.states[at]));
-        let hash = get(&page.hashes[at]);
-        if entry.length == 0 || entry.length > 64 {
-            return Ok(());
-        }
-        let latched = self.latch(crate::memory::cells::Spot::of(hash).partition)?;
-        let bytes = names::read::<M>(&page.names[at], entry.length);
-        let object_at = latched.find(&Name { bytes: &bytes, hash })?;
-        let moved =
-            if object_at == 0 { 0 } else { latched.moved_of(page, at, object_at, index)? };
-        put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
-        // One that its owner had begun to make its own is in its list, and goes with that.
-        if moved != 0 && !self.own_list(cell)?.contains(&moved) {
-            self.note_request(moved)?;
-            self.take_out(&latched, object_at, moved)?;
-            self.thread.free(Offset::<Request<M>>::from_raw(moved))?;
-        }
-        Ok(())
-    }
-
-    /// Frees what a dead thread had taken out of a list and not yet freed.
-    fn free_noted(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
-        let notes = dead.intent();
-        if let Some(at) = self.noted(get(&notes[intents::REQUEST]))?
-            && !self.is_orphans(at)?
-        {
-            // What still held or waited was released above; a free cell is refused, rightly.
-            let _ = self.thread.free(Offset::<Request<M>>::from_raw(at));
-        }
-        if let Some(at) = self.noted(get(&notes[intents::OBJECT]))? {
-            let number = get(&notes[intents::OBJECT_IN]) as u32 % PARTITIONS;
-            let latched = self.latch(number)?;
-            if !latched.each_object()?.contains(&at) {
-                let length = self.object(at)?.name_length();
-                let _ = self.free_object(at, length);
-            }
-        }
-        if let Some(at) = self.noted(get(&notes[intents::TABLE]))? {
-            let place = get(&notes[intents::TABLE_IN]);
-            let latched = self.latch(place as u32 % PARTITIONS)?;
-            let used = [get(&latched.heads), get(&latched.fresh)];
-            if used.iter().all(|table| *table as u32 != at) {
-                let _ = self.free_chains(place >> 32 << 32 | u64::from(at));
-            }
-        }
-        self.free_noted_verdict(dead)?;
-        self.free_noted_range(notes)
-    }
-
-    /// Whether a request is in the list of an owner that is kept for recovery.
-    fn is_orphans(&self, at: u32) -> Result<bool, Error> {
-        match self.owner_cell(get(&self.request(at)?.owner))? {
-            Some(cell) if is_kept(get(&cell.state)) => Ok(self.own_list(cell)?.contains(&at)),
-            _ => Ok(false),
-        }
-    }
-
     /// All cells that the manager's structures lead to.
     pub(crate) fn reachable(&self) -> Result<HashSet<u32>, Error> {
         let mut found = HashSet::new();
@@ -452,7 +228,7 @@ impl<M: ConstMachine> Session<M> {
         }
         let region = self.region();
         for root in 0..latchwork_region::ROOTS {
-            if crate::manager::is_root(region, get(region.root(root)?) as u32)? {
+            if roots::is_root(region, get(region.root(root)?) as u32)? {
                 found.insert(get(region.root(root)?) as u32);
             }
         }

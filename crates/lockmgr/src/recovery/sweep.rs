@@ -19,21 +19,25 @@ use std::sync::{Arc, PoisonError};
 use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Dead, InHand, Layer, Repair};
 
-use crate::manager::LocksRepair;
-use crate::session::Session;
-use crate::{Error, Manager};
+use crate::Error;
+use crate::memory::Memory;
+use crate::memory::cells::get;
+use crate::memory::inner::{Inner, LocksRepair};
+
+/// How often a process looks for them at most, in nanoseconds.
+const SWEEP_EVERY: u64 = 10_000_000;
 
 impl<M: ConstMachine> LocksRepair<M> {
     /// Does something in a sweeper's session. The region is told what its errors can say; the rest
     /// is kept for who began the sweep.
     fn with_session<T>(
         &self,
-        operation: impl FnOnce(&Session<M>) -> Result<T, Error>,
+        operation: impl FnOnce(&Memory<M>) -> Result<T, Error>,
     ) -> Result<T, latchwork_region::Error> {
         let gone = latchwork_region::Error::NoRepair(Layer::Locks);
-        let manager = Manager { inner: self.manager.upgrade().ok_or(gone)? };
-        let session = Session::on(&manager, manager.inner.region.sweeper()?, true);
-        operation(&session).map_err(|error| match error {
+        let inner = self.manager.upgrade().ok_or(gone)?;
+        let memory = Memory::new(&inner, inner.region.sweeper()?, Memory::open_latches);
+        operation(&memory).map_err(|error| match error {
             Error::Region(error) => error,
             error => {
                 *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
@@ -53,51 +57,53 @@ impl<M: ConstMachine> Repair<M> for LocksRepair<M> {
     }
 
     fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), latchwork_region::Error> {
-        self.with_session(|session| session.repair(dead))
+        self.with_session(|memory| memory.repair(dead))
     }
 
     fn leads_to(&self, cells: &[InHand]) -> Result<Vec<bool>, latchwork_region::Error> {
-        self.with_session(|session| {
-            let found = session.reachable()?;
+        self.with_session(|memory| {
+            let found = memory.reachable()?;
             Ok(cells.iter().map(|cell| found.contains(&cell.offset.raw())).collect())
         })
     }
 }
 
-impl<M: ConstMachine> Manager<M> {
-    /// Sweeps the region: puts right what dead threads left, in all its layers, releases their
-    /// owners' locks, and returns how many threads there were. Needs no session and no free thread
-    /// slot; harmless at any time.
-    ///
-    /// Costs a look at each thread slot, and a system call for each process found in them; for
-    /// each 16 of the dead, a look at each partition; and work in proportion to what they held.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`]: if the region has layers that this process cannot repair nothing is swept
-    /// ([`latchwork_region::Error::NoRepair`]).
-    pub fn sweep(&self) -> Result<usize, Error> {
-        let own: Arc<dyn Repair<M>> = self.inner.repair.clone();
-        self.inner.region.sweep_with(Some(&own)).map_err(|error| match error {
+impl<M: ConstMachine> Inner<M> {
+    /// Sweeps the region.
+    pub(crate) fn sweep(&self) -> Result<usize, Error> {
+        let own: Arc<dyn Repair<M>> = self.repair.clone();
+        self.region.sweep_with(Some(&own)).map_err(|error| match error {
             latchwork_region::Error::Repair(Layer::Locks) => {
-                self.inner.repair.take_failed().unwrap_or(Error::Region(error))
+                self.repair.take_failed().unwrap_or(Error::Region(error))
             }
             error => Error::Region(error),
         })
     }
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// As [`Manager::sweep`]. A thread that waits for what a dead one may have does this.
-    ///
-    /// # Errors
-    ///
-    /// As [`Manager::sweep`].
-    pub fn sweep(&self) -> Result<usize, Error> {
-        let count = self.manager.sweep()?;
+    pub(crate) fn sweep(&self) -> Result<usize, Error> {
+        let count = self.inner.sweep()?;
         (0..count).for_each(|_| self.counters.swept());
         let orphans = self.inner().orphaned.swap(0, Relaxed);
         (0..orphans).for_each(|_| self.counters.orphaned());
         Ok(count)
+    }
+
+    /// Sweeps, unless this process has done so a moment ago.
+    pub(crate) fn sweep_sometimes(&self) -> Result<(), Error> {
+        let (now, last) = (self.now(), &self.inner().swept);
+        let seen = get(last);
+        if now.wrapping_sub(seen) >= SWEEP_EVERY
+            && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
+        {
+            match self.sweep() {
+                // Another process is to sweep, that knows all layers.
+                Err(Error::Region(latchwork_region::Error::NoRepair(_))) => {}
+                end => drop(end?),
+            }
+        }
+        Ok(())
     }
 }

@@ -12,11 +12,12 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
+use crate::error::corrupt_list;
 use crate::memory::cells::{Request, Small, get, put, status};
 use crate::memory::latch::Latched;
+use crate::memory::state::State;
 use crate::mode::Mode;
-use crate::table::objects::ring;
-use crate::table::queues::{Listed, State};
+use crate::table::queues::Listed;
 
 /// Who stands in the way of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             if at == owner {
                 return Ok(true);
             }
-            match self.session.owner_cell(at)?.map_or(0, |cell| get(&cell.parent)) {
+            match self.memory.owner_cell(at)?.map_or(0, |cell| get(&cell.parent)) {
                 0 => return Ok(false),
                 parent => at = parent - 1,
             }
@@ -50,7 +51,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         owner: u32,
         want: Mode,
     ) -> Result<Option<u32>, Error> {
-        let stops = self.session.modes().stopped_by(want);
+        let stops = self.memory.modes().stopped_by(want);
         if get(&object.masks) as u16 & stops == 0 {
             return Ok(None);
         }
@@ -78,10 +79,10 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Whether a waiter is stopped by what `owner` or its ancestors hold: then they do not queue
     /// behind it.
     fn yields(&self, object: &Small<M>, wish: Mode, owner: u32) -> Result<bool, Error> {
-        if self.session.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
+        if self.memory.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
             return Ok(false);
         }
-        let stops = self.session.modes().stopped_by(wish);
+        let stops = self.memory.modes().stopped_by(wish);
         for each in self.requests(object) {
             let (_, request, state) = each?;
             if state.holds()
@@ -102,7 +103,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         owner: u32,
         want: Mode,
     ) -> Result<(Option<u32>, u32), Error> {
-        let clash = self.session.modes().clash(want);
+        let clash = self.memory.modes().clash(want);
         if (get(&object.masks) >> 16) as u16 & clash == 0 {
             return Ok((None, 0));
         }
@@ -117,7 +118,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         clash: u16,
     ) -> Result<(Option<u32>, u32), Error> {
         let (mut exact, mut before, mut blocker) = (0, 0, None);
-        let families = self.session.inner().has_families()?;
+        let families = self.memory.inner().has_families()?;
         let converting = object.conversions() != 0;
         let from = if converting { get(&object.head) } else { get(&object.first) };
         for each in self.requests_from(from) {
@@ -157,8 +158,8 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[cold]
     #[inline(never)]
     fn advance_slow(&self, object: &Small<M>) -> Result<(), Error> {
-        let modes = self.session.modes();
-        let families = self.session.inner().has_families()?;
+        let modes = self.memory.modes();
+        let families = self.memory.inner().has_families()?;
         let mut blocked = 0u16;
         if object.conversions() != 0 {
             for (_, (at, request, state)) in self.converting(object)? {
@@ -208,7 +209,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         for each in self.requests(object) {
             let each = each?;
             if each.2.status == status::CONVERTING {
-                let owner = self.session.owner_cell(get(&each.1.owner))?;
+                let owner = self.memory.owner_cell(get(&each.1.owner))?;
                 found.push((owner.map_or(0, |cell| get(&cell.turn)), each));
             }
         }
@@ -228,7 +229,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             let last = self.converting(object)?.last().map_or(0, |last| last.0);
             turn = last.saturating_add(1);
         }
-        if let Some(cell) = self.session.owner_cell(get(&request.owner))? {
+        if let Some(cell) = self.memory.owner_cell(get(&request.owner))? {
             put(&cell.turn, turn);
         }
         self.set(object, request, wish);
@@ -243,10 +244,10 @@ impl<M: ConstMachine> Latched<'_, M> {
         owner: u32,
         want: Mode,
     ) -> Result<bool, Error> {
-        if self.session.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
+        if self.memory.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
             return Ok(true);
         }
-        let clash = self.session.modes().clash(want);
+        let clash = self.memory.modes().clash(want);
         for each in self.requests(object) {
             let (at, _, state) = each?;
             if at == me {
@@ -268,12 +269,12 @@ impl<M: ConstMachine> Latched<'_, M> {
         request: &Request<M>,
         state: State,
     ) -> Result<(), Error> {
-        if let Some(cell) = self.session.owner_cell(get(&request.owner))? {
+        if let Some(cell) = self.memory.owner_cell(get(&request.owner))? {
             put(&cell.waiting, 0);
         }
-        self.session.point("about to grant");
+        self.memory.point("about to grant");
         self.set(object, request, State::held(state.want));
-        self.session.to_wake.borrow_mut().push(at);
+        self.memory.to_wake.borrow_mut().push(at);
         Ok(())
     }
 
@@ -282,12 +283,12 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn refuse(&self, at: u32, request: &Request<M>, why: u32) -> Result<(), Error> {
         if get(&request.partition) != self.number {
             // Whatever led here said otherwise: what follows is not for this latch to guard.
-            return ring();
+            return corrupt_list();
         }
         let object_at = get(&request.object);
-        let object = self.session.object(object_at)?;
+        let object = self.memory.object(object_at)?;
         let state = State::of(get(&request.state));
-        if let Some(cell) = self.session.owner_cell(get(&request.owner))? {
+        if let Some(cell) = self.memory.owner_cell(get(&request.owner))? {
             put(&cell.waiting, 0);
         }
         if state.status == status::CONVERTING {
@@ -295,7 +296,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         } else {
             self.unlink(object, at, request, State { status: status::DENIED, why, ..state })?;
         }
-        self.session.to_wake.borrow_mut().push(at);
+        self.memory.to_wake.borrow_mut().push(at);
         self.advance(object)?;
         if get(&object.head) == 0 {
             self.retire(object_at, object)?;
@@ -311,7 +312,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         owner: u32,
         state: State,
     ) -> Result<Vec<Blocker>, Error> {
-        let modes = self.session.modes();
+        let modes = self.memory.modes();
         let (stops, clash) = (modes.stopped_by(state.want), modes.clash(state.want));
         let mut found = Vec::new();
         let mut before = true;
@@ -337,5 +338,22 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
         }
         Ok(found)
+    }
+    /// Takes a request out of its queue, and lets others have what it held.
+    #[inline]
+    pub(crate) fn release(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+        let object_at = get(&request.object);
+        let object = self.memory.object(object_at)?;
+        let state = State::of(get(&request.state));
+        if state.status == status::HELD && get(&object.head) == at && get(&request.next) == 0 {
+            self.unlink_only(object, request, state);
+            return self.retire(object_at, object);
+        }
+        self.unlink(object, at, request, State { status: status::NEW, ..state })?;
+        self.advance(object)?;
+        if get(&object.head) == 0 {
+            self.retire(object_at, object)?;
+        }
+        Ok(())
     }
 }

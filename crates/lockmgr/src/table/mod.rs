@@ -2,5 +2,6 @@
 
 pub(crate) mod granting;
 pub(crate) mod objects;
+pub(crate) mod own_list;
 pub(crate) mod queues;
 pub(crate) mod reclaiming;

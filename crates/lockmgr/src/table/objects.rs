@@ -13,9 +13,11 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
 use crate::Error;
+use crate::error::corrupt_list;
 use crate::memory::cells::{Heads, Object, Small, get, put};
 use crate::memory::latch::Latched;
-use crate::memory::names::{self, Name};
+use crate::memory::names::Name;
+use crate::memory::{Memory, names};
 
 /// How many chains a table has, by its tier: as many as there is room for in a cell of 48, 128, 256
 /// and so on to 4,096 bytes, and in a whole block. Beyond that chains become longer.
@@ -55,21 +57,17 @@ pub(crate) fn place_of(hash: u32, chains: usize) -> usize {
     ((u64::from(hash) * chains as u64) >> 32) as usize
 }
 
-pub(crate) fn ring<T>() -> Result<T, Error> {
-    Err(Error::Region(latchwork_region::Error::Corrupt { what: "list of a lock table", at: 0 }))
-}
-
 impl<'s, M: ConstMachine> Latched<'s, M> {
     /// The chains of a table, by its word.
     #[inline]
     fn chains(&self, table: u64) -> Result<&'s [M::AtomicU32], Error> {
-        let session: &'s crate::Session<M> = self.session;
+        let memory: &'s Memory<M> = self.memory;
         let offset = Offset::<Heads<M, 1>>::from_raw(table as u32);
-        Ok(session.region().words32(offset, chains_of(table))?)
+        Ok(memory.region().words32(offset, chains_of(table))?)
     }
 
     fn new_chains(&self, tier: u64) -> Result<(), Error> {
-        let thread = &self.session.thread;
+        let thread = &self.memory.thread;
         macro_rules! new {
             ($n:block) => {{
                 let cell = thread.alloc::<Heads<M, $n>>()?;
@@ -82,7 +80,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     }
 
     fn free_chains(&self, table: u64) -> Result<(), Error> {
-        self.session.free_chains(table)
+        self.memory.free_chains(table)
     }
 
     /// The heads of this partition's chains; none before its first object.
@@ -99,7 +97,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     fn chain(heads: &[M::AtomicU32], hash: u32) -> Result<&M::AtomicU32, Error> {
         let place = place_of(hash, heads.len());
         // None only in a damaged region: objects without a table.
-        heads.get(place).map_or_else(ring, Ok)
+        heads.get(place).map_or_else(corrupt_list, Ok)
     }
 
     /// Whether an object has this name.
@@ -113,7 +111,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         if get(&object.hash) != name.hash as u32 {
             return Ok(false);
         }
-        self.session.has_name(offset, object, name.bytes)
+        self.memory.has_name(offset, object, name.bytes)
     }
 
     /// The object of this name, if it is in the table.
@@ -128,26 +126,26 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             if at == 0 {
                 return Ok(0);
             }
-            let object = self.session.object(at)?;
+            let object = self.memory.object(at)?;
             if self.is_named(at, object, name)? {
                 return Ok(at);
             }
             at = get(&object.next);
         }
-        ring()
+        corrupt_list()
     }
 
     /// The object of this name, made if there is none.
     #[inline]
     pub(crate) fn find_or_make(&self, name: &Name<'_>) -> Result<(u32, &'s Small<M>), Error> {
-        let session: &'s crate::Session<M> = self.session;
+        let memory: &'s Memory<M> = self.memory;
         let heads = self.heads()?;
         if !heads.is_empty() {
             let mut at = get(Self::chain(heads, name.hash as u32)?);
             let mut idle = 0;
             let mut steps = 0;
             while at != 0 {
-                let object = session.object(at)?;
+                let object = memory.object(at)?;
                 if self.is_named(at, object, name)? {
                     return Ok((at, object));
                 }
@@ -157,17 +155,17 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
                 at = get(&object.next);
                 steps += 1;
                 if steps == CHAIN_MAX {
-                    return ring();
+                    return corrupt_list();
                 }
             }
             if idle != 0 {
                 // Nobody waits for it and nobody looks: we hold the latch.
                 self.baptise(idle, name)?;
-                return Ok((idle, session.object(idle)?));
+                return Ok((idle, memory.object(idle)?));
             }
         }
         let made = self.make(name)?;
-        Ok((made, session.object(made)?))
+        Ok((made, memory.object(made)?))
     }
 
     /// Whether the cell of an idle object has room for a name, and not far too much.
@@ -176,11 +174,11 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     }
 
     fn baptise(&self, at: u32, name: &Name<'_>) -> Result<(), Error> {
-        let object = self.session.object(at)?;
+        let object = self.memory.object(at)?;
         put(&object.hash, name.hash as u32);
         put(&object.info, name.bytes.len() as u32);
         put(&object.masks, 0);
-        name.write(self.session.name_words(at, name.words())?);
+        name.write(self.memory.name_words(at, name.words())?);
         Ok(())
     }
 
@@ -194,10 +192,10 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             && get(&self.heads) >> 32 < CHAINS.len() as u64 - 1
         {
             self.new_chains((get(&self.heads) >> 32) + 1)?;
-            self.session.point("larger table made");
+            self.memory.point("larger table made");
             self.move_all()?;
         }
-        let thread = &self.session.thread;
+        let thread = &self.memory.thread;
         macro_rules! new {
             ($n:literal) => {{
                 let cell = thread.alloc_dirty::<Object<M, $n>>()?;
@@ -208,7 +206,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
                 let at = cell.offset().raw();
                 self.baptise(at, name)?;
                 self.push(self.heads()?, at)?;
-                self.session.point("object linked");
+                self.memory.point("object linked");
                 cell.publish();
                 at
             }};
@@ -228,7 +226,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
 
     /// Puts an object at the head of its chain.
     pub(crate) fn push(&self, heads: &[M::AtomicU32], at: u32) -> Result<(), Error> {
-        let object = self.session.object(at)?;
+        let object = self.memory.object(at)?;
         let chain = Self::chain(heads, get(&object.hash))?;
         put(&object.next, get(chain));
         put(chain, at);
@@ -243,7 +241,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             return self.settle_tables();
         }
         if old as u32 == new as u32 {
-            return ring();
+            return corrupt_list();
         }
         let fresh = self.chains(new)?;
         for chain in self.heads()? {
@@ -253,9 +251,9 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
                     break;
                 }
                 put(&self.moving, at);
-                self.session.point("object about to move");
-                put(chain, get(&self.session.object(at)?.next));
-                self.session.point("object between tables");
+                self.memory.point("object about to move");
+                put(chain, get(&self.memory.object(at)?.next));
+                self.memory.point("object between tables");
                 self.push(fresh, at)?;
                 put(&self.moving, 0);
             }
@@ -271,11 +269,11 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             return Ok(());
         }
         if old != 0 {
-            self.session.note_table(old, self.number)?;
+            self.memory.note_table(old, self.number)?;
         }
         put(&self.heads, get(&self.fresh));
         if old != 0 {
-            self.session.point("tables exchanged");
+            self.memory.point("tables exchanged");
         }
         put(&self.fresh, 0);
         if old != 0 {
@@ -302,7 +300,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         let mut seen = get(chain);
         let mut steps = 0;
         while seen != 0 {
-            let it = self.session.object(seen)?;
+            let it = self.memory.object(seen)?;
             let next = get(&it.next);
             if next == at {
                 link = seen;
@@ -311,7 +309,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             seen = next;
             steps += 1;
             if steps == CHAIN_MAX {
-                return ring();
+                return corrupt_list();
             }
         }
         if !other {
@@ -319,15 +317,15 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         }
         let link = match link {
             0 if get(chain) == at => chain,
-            0 => return ring(),
-            link => &self.session.object(link)?.next,
+            0 => return corrupt_list(),
+            link => &self.memory.object(link)?.next,
         };
-        self.session.note_object(at, self.number)?;
+        self.memory.note_object(at, self.number)?;
         put(link, get(&object.next));
         put(&self.objects, get(&self.objects).wrapping_sub(1));
-        self.session.point("object unlinked");
+        self.memory.point("object unlinked");
         let length = object.name_length();
-        self.session.free_object(at, length)
+        self.memory.free_object(at, length)
     }
 
     /// The larger table's chains.
@@ -347,9 +345,9 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             let mut at = get(chain);
             while at != 0 {
                 found.push(at);
-                at = get(&self.session.object(at)?.next);
+                at = get(&self.memory.object(at)?.next);
                 if found.len() > CHAIN_MAX as usize {
-                    return ring();
+                    return corrupt_list();
                 }
             }
         }
@@ -362,7 +360,7 @@ pub(crate) fn tier_of(length: usize) -> usize {
     [24, 88, 216, 472, 984, 2008].iter().position(|room| length <= *room).unwrap_or(6)
 }
 
-impl<M: ConstMachine> crate::Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// Whether an object has this name.
     #[inline(always)]
     pub(crate) fn has_name(

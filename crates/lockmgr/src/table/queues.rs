@@ -9,11 +9,11 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
+use crate::error::corrupt_list;
 use crate::memory::cells::{BIASES, CONVERSION, Request, Small, get, put, status};
 use crate::memory::latch::Latched;
 pub(crate) use crate::memory::state::State;
 use crate::mode::Mode;
-use crate::table::objects::ring;
 
 /// A list that is longer is a ring.
 const LIST_MAX: u32 = 1 << 26;
@@ -41,11 +41,11 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
             steps += 1;
             let offset = at;
-            let request = match self.session.request(offset) {
+            let request = match self.memory.request(offset) {
                 Ok(request) if steps < LIST_MAX => request,
                 Ok(_) => {
                     at = 0;
-                    return Some(ring());
+                    return Some(corrupt_list());
                 }
                 Err(error) => {
                     at = 0;
@@ -60,7 +60,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Counts a request's modes in or out of its bias's strong ones.
     #[inline(always)]
     pub(crate) fn weigh(&self, object: &Small<M>, old: State, new: State) {
-        let modes = self.session.modes();
+        let modes = self.memory.modes();
         let strong = |state: State| !modes.all_weak(state.mask());
         match (strong(old), strong(new)) {
             (false, true) => self.more(object.bias()),
@@ -72,7 +72,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// The same for one that holds from now on.
     #[inline(always)]
     pub(crate) fn weigh_in(&self, bias: u32, mode: Mode) {
-        if !self.session.modes().is_weak(mode) {
+        if !self.memory.modes().is_weak(mode) {
             self.more(bias);
         }
     }
@@ -80,7 +80,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// The same for one that held.
     #[inline(always)]
     pub(crate) fn weigh_out(&self, bias: u32, mode: Mode) {
-        if !self.session.modes().is_weak(mode) {
+        if !self.memory.modes().is_weak(mode) {
             self.fewer(bias);
         }
     }
@@ -138,13 +138,13 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.weigh_in(object.bias(), mode);
         put(&object.masks, get(&object.masks) | u32::from(mode.bit()));
         put(&request.state, State::held(mode).word());
-        self.session.point("request about to be linked");
+        self.memory.point("request about to be linked");
         put(&object.head, at);
-        self.session.point("request linked");
+        self.memory.point("request linked");
         if head == 0 {
             put(&object.tail, at);
         } else {
-            put(&self.session.request(head)?.prev, at);
+            put(&self.memory.request(head)?.prev, at);
         }
         put(&object.length, get(&object.length).wrapping_add(1));
         Ok(())
@@ -158,24 +158,24 @@ impl<M: ConstMachine> Latched<'_, M> {
         before: u32,
         state: State,
     ) -> Result<(), Error> {
-        let request = self.session.request(at)?;
+        let request = self.memory.request(at)?;
         let prev = match before {
             0 => get(&object.tail),
-            before => get(&self.session.request(before)?.prev),
+            before => get(&self.memory.request(before)?.prev),
         };
         put(&request.next, before);
         put(&request.prev, prev);
         self.set(object, request, state);
-        self.session.point("request about to be linked");
+        self.memory.point("request about to be linked");
         if prev == 0 {
             put(&object.head, at);
         } else {
-            put(&self.session.request(prev)?.next, at);
+            put(&self.memory.request(prev)?.next, at);
         }
-        self.session.point("request linked");
+        self.memory.point("request linked");
         match before {
             0 => put(&object.tail, at),
-            before => put(&self.session.request(before)?.prev, at),
+            before => put(&self.memory.request(before)?.prev, at),
         }
         let first = get(&object.first);
         if first == 0 || first == before {
@@ -202,17 +202,17 @@ impl<M: ConstMachine> Latched<'_, M> {
         } else {
             self.set(object, request, last);
         }
-        self.session.point("request about to be unlinked");
+        self.memory.point("request about to be unlinked");
         let (prev, next) = (get(&request.prev), get(&request.next));
         if prev == 0 {
             put(&object.head, next);
         } else {
-            put(&self.session.request(prev)?.next, next);
+            put(&self.memory.request(prev)?.next, next);
         }
-        self.session.point("request unlinked");
+        self.memory.point("request unlinked");
         match next {
             0 => put(&object.tail, prev),
-            next => put(&self.session.request(next)?.prev, prev),
+            next => put(&self.memory.request(next)?.prev, prev),
         }
         if get(&object.first) == at {
             put(&object.first, next);
@@ -226,9 +226,9 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn unlink_only(&self, object: &Small<M>, request: &Request<M>, old: State) {
         self.weigh_out(object.bias(), old.mode);
         put(&request.state, State { status: status::NEW, ..old }.word());
-        self.session.point("request about to be unlinked");
+        self.memory.point("request about to be unlinked");
         put(&object.head, 0);
-        self.session.point("request unlinked");
+        self.memory.point("request unlinked");
         put(&object.tail, 0);
         put(&object.length, 0);
     }

@@ -9,10 +9,11 @@ use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
 use crate::memory::cells::{get, put};
+use crate::memory::handle::Owner;
+use crate::memory::state::State;
 use crate::mode::Mode;
-use crate::owner::handle::{Owner, Step, Wait};
+use crate::options::{Step, Wait};
 use crate::owner::wait::{DETECT_EVERY, NAP_DEATHS, NAP_MAX};
-use crate::table::queues::State;
 
 /// A lock that is being taken: see [`Owner::lock_async`].
 #[must_use = "a future does nothing until it is polled"]
@@ -53,37 +54,37 @@ pub(crate) struct Looks {
 
 impl Looks {
     pub(crate) fn new<M: ConstMachine>(owner: &Owner<'_, M>) -> Self {
-        let nap = owner.session.inner().options.detect_after;
+        let nap = owner.memory.inner().options.detect_after;
         let since = get(&owner.cell.since);
-        Self { nap, naps: 0, next: owner.session.after(nap).at, since }
+        Self { nap, naps: 0, next: owner.memory.after(nap).at, since }
     }
 
     /// Looks for deadlocks and the dead, if it is time to.
     pub(crate) fn look<M: ConstMachine>(&mut self, owner: &Owner<'_, M>) -> Result<(), Error> {
-        let session = owner.session;
-        if session.now() < self.next {
+        let memory = owner.memory;
+        if memory.now() < self.next {
             return Ok(());
         }
         if self.nap >= NAP_DEATHS {
-            session.sweep_sometimes()?;
+            memory.sweep_sometimes()?;
         }
         let due = self.naps < 2 || self.naps.is_multiple_of(DETECT_EVERY);
         if due && owner.may_be_awaited()? {
-            let looked = session.now();
-            if !session.detect_from(owner.index, self.since, None)? {
+            let looked = memory.now();
+            if !memory.detect_from(owner.index, self.since, None)? {
                 self.since = looked;
             }
         }
         self.naps += 1;
         self.nap = (self.nap * 2).min(NAP_MAX);
-        self.next = session.after(self.nap).at;
+        self.next = memory.after(self.nap).at;
         Ok(())
     }
 
     /// When the waker is to be called in any case.
     pub(crate) fn until<M: ConstMachine>(&self, owner: &Owner<'_, M>, wait: Wait) -> u64 {
         match wait {
-            Wait::Until(end) if end.clock == owner.session.after(Duration::ZERO).clock => {
+            Wait::Until(end) if end.clock == owner.memory.after(Duration::ZERO).clock => {
                 self.next.min(end.at)
             }
             _ => self.next,
@@ -124,10 +125,10 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
     /// Asks for the lock. True if it waits.
     fn begin(&mut self) -> Result<bool, Error> {
         let owner = self.owner;
-        let session = owner.session;
+        let memory = owner.memory;
         owner.ready()?;
         // Before it is in a queue: who finds it there sees this, under the latch.
-        put(&owner.cell.bell, session.have_bell()?);
+        put(&owner.cell.bell, memory.have_bell()?);
         let asked = owner.request(self.name, self.mode, self.wait);
         if asked != Ok(Step::Waiting) {
             put(&owner.cell.bell, 0);
@@ -135,12 +136,12 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         }
         let request = owner.pending.get();
         let old = if owner.converting.get() {
-            Some(State::of(get(&session.request(request)?.state)).mode)
+            Some(State::of(get(&memory.request(request)?.state)).mode)
         } else {
             None
         };
         self.state = Stage::Waiting(Waiting {
-            id: session.inner().new_watch(),
+            id: memory.inner().new_watch(),
             request,
             ticket: get(&owner.cell.ticket),
             old,
@@ -151,12 +152,12 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
 
     /// The outcome, or nothing if it waits still and the waker will be called.
     fn advance(&mut self, waker: &Waker) -> Result<Option<Result<(), Error>>, Error> {
-        self.owner.session.region().check()?;
+        self.owner.memory.region().check()?;
         if matches!(self.state, Stage::New) && !self.begin()? {
             return Ok(Some(Ok(())));
         }
         let owner = self.owner;
-        let session = owner.session;
+        let memory = owner.memory;
         let Stage::Waiting(waiting) = &mut self.state else {
             panic!("latchwork: a future was polled after its end")
         };
@@ -173,7 +174,7 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         }
         waiting.looks.look(owner)?;
         let at = waiting.looks.until(owner, self.wait);
-        session.manager.inner.watch_for(waiting.id, waiting.request, at, waker.clone())?;
+        memory.inner.watch_for(waiting.id, waiting.request, at, waker.clone())?;
         // What was decided before this was watched rang for nobody.
         owner.poll()
     }
@@ -181,13 +182,13 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
     /// Ends the wait, and undoes a grant that nobody was told of.
     fn undo(&mut self) -> Result<(), Error> {
         let owner = self.owner;
-        let session = owner.session;
+        let memory = owner.memory;
         let stage = core::mem::replace(&mut self.state, Stage::Done);
         let Stage::Waiting(waiting) = stage else { return Ok(()) };
         // In the child of a fork there is nothing to withdraw: neither the owner's cell, nor the
         // thread that calls wakers, who may hold the mutex for ever.
-        session.region().check()?;
-        session.inner().forget_watch(waiting.id);
+        memory.region().check()?;
+        memory.inner().forget_watch(waiting.id);
         put(&owner.cell.bell, 0);
         if !waiting.is_of(owner) || owner.cancel()? {
             return Ok(());
@@ -216,7 +217,7 @@ impl<M: ConstMachine> Future for LockFuture<'_, '_, '_, M> {
             Ok(None) => return Poll::Pending,
             Ok(Some(end)) => {
                 if let Stage::Waiting(waiting) = &this.state {
-                    this.owner.session.inner().forget_watch(waiting.id);
+                    this.owner.memory.inner().forget_watch(waiting.id);
                 }
                 put(&this.owner.cell.bell, 0);
                 end

@@ -12,9 +12,10 @@ use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
 use crate::memory::cells::put;
-use crate::owner::handle::{Owner, Step, Wait};
+use crate::memory::handle::Owner;
+use crate::options::{Step, Wait};
+use crate::owner::range_request::RangeRequest;
 use crate::range::kinds::{KeyRange, RangeKind};
-use crate::range::request::RangeRequest;
 use crate::wakeup::futures::Looks;
 
 /// A lock on a range that is being taken: see [`Owner::lock_range_async`].
@@ -57,29 +58,29 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
     /// Asks for the range. True if it waits.
     fn begin(&mut self) -> Result<bool, Error> {
         let owner = self.owner;
-        let session = owner.session;
+        let memory = owner.memory;
         owner.ready()?;
         // Before it is in a queue: who finds it there sees this, under the latch.
-        put(&owner.cell.bell, session.have_bell()?);
+        put(&owner.cell.bell, memory.have_bell()?);
         let asked = owner.request_range(self.keyspace, self.range, self.kind, self.wait);
         let request = asked.inspect_err(|_| put(&owner.cell.bell, 0))?;
         if request.step() == Step::Granted {
             put(&owner.cell.bell, 0);
             return Ok(false);
         }
-        let id = session.inner().new_watch();
+        let id = memory.inner().new_watch();
         self.state = Stage::Waiting(request, id, Looks::new(owner));
         Ok(true)
     }
 
     /// The outcome, or nothing if it waits still and the waker will be called.
     fn advance(&mut self, waker: &Waker) -> Result<Option<Result<(), Error>>, Error> {
-        self.owner.session.region().check()?;
+        self.owner.memory.region().check()?;
         if matches!(self.state, Stage::New) && !self.begin()? {
             return Ok(Some(Ok(())));
         }
         let owner = self.owner;
-        let session = owner.session;
+        let memory = owner.memory;
         let Stage::Waiting(request, id, looks) = &mut self.state else {
             panic!("latchwork: a future was polled after its end")
         };
@@ -94,7 +95,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
         loop {
             let watched = owner.pending.get();
             let at = looks.until(owner, self.wait);
-            session.manager.inner.watch_for(*id, watched, at, waker.clone())?;
+            memory.inner.watch_for(*id, watched, at, waker.clone())?;
             // What was decided before this was watched rang for nobody.
             if let Some(end) = request.poll()? {
                 return Ok(Some(end));
@@ -110,8 +111,8 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
     fn end(&mut self) {
         if let Stage::Waiting(request, id, _) = core::mem::replace(&mut self.state, Stage::Done) {
             // In the child of a fork there is nothing to end: see `LockFuture::undo`.
-            if self.owner.session.region().check().is_ok() {
-                self.owner.session.inner().forget_watch(id);
+            if self.owner.memory.region().check().is_ok() {
+                self.owner.memory.inner().forget_watch(id);
                 put(&self.owner.cell.bell, 0);
             }
             drop(request);

@@ -4,7 +4,7 @@ use latchwork_machine::ConstMachine;
 
 use super::{View, seen};
 use crate::Error;
-use crate::table::queues::State;
+use crate::memory::state::State;
 
 /// A partition that has objects, as found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use latchwork_region::Offset;
 
 use super::{TRIES, View, seen};
 use crate::deadlock::history::{HEAD, KEPT, LINK, Record, Ring, TOLD, WORDS};
-use crate::manager::root;
+use crate::memory::roots;
 use crate::mode::Mode;
 use crate::{Error, Link, OwnerId};
 
@@ -77,11 +77,11 @@ impl<M: ConstMachine> View<M> {
     /// As for [`deadlocks`](Self::deadlocks).
     pub fn deadlocks_ever(&self) -> Result<u64, Error> {
         self.refresh()?;
-        Ok(self.ring()?.map_or(0, |ring| seen(&ring.count)))
+        Ok(self.history()?.map_or(0, |ring| seen(&ring.count)))
     }
 
-    pub(super) fn ring(&self) -> Result<Option<&Ring<M>>, Error> {
-        match seen(self.region.root(root::RING)?) as u32 {
+    pub(super) fn history(&self) -> Result<Option<&Ring<M>>, Error> {
+        match seen(self.region.root(roots::RING)?) as u32 {
             0 => Ok(None),
             at => Ok(Some(self.region.resolve(Offset::from_raw(at))?)),
         }
@@ -96,7 +96,7 @@ impl<M: ConstMachine> View<M> {
 
     /// A record's words, if it was the same all the while.
     fn record_at(&self, place: u64) -> Option<Vec<u64>> {
-        let slot = self.ring().ok()??.slots.get(place as usize)?;
+        let slot = self.history().ok()??.slots.get(place as usize)?;
         let word = seen(slot);
         let offset = Offset::<Ring<M>>::from_raw(word as u32);
         let before = self.region.lent(offset).ok()??;

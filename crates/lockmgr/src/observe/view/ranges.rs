@@ -8,16 +8,17 @@ use latchwork_region::Offset;
 
 use super::{Verified, View, seen};
 use crate::Error;
-use crate::manager::root;
+use crate::error::corrupt_list;
 use crate::memory::cells::{FREE, PARTITIONS, Small, Spot};
 use crate::memory::names::Name;
+use crate::memory::roots;
+use crate::memory::state::State;
 use crate::range::cells::{
     KEYSPACE_MAX, Keyspace, Keyspaces, Short, claim, is_of_size, keys_of, resolve, space_name,
     ticket,
 };
 use crate::range::kinds::RangeKind;
 use crate::range::tree::{DEPTH_MAX, rank};
-use crate::table::queues::State;
 
 /// More claims with a common key than this are not compared with each other.
 const COMPARED: usize = 64;
@@ -32,7 +33,7 @@ impl<M: ConstMachine> View<M> {
         said: &mut Verified,
         skipped: impl Fn(u32) -> bool,
     ) -> Result<(), Error> {
-        let at = seen(self.region.root(root::KEYSPACES)?) as u32;
+        let at = seen(self.region.root(roots::KEYSPACES)?) as u32;
         if at == 0 {
             return Ok(());
         }
@@ -115,7 +116,7 @@ impl<M: ConstMachine> View<M> {
             claim_at = seen(&it.next);
             said.ranges += 1;
             if said.ranges > self.cells() {
-                return crate::table::objects::ring();
+                return corrupt_list();
             }
         }
         let mut before = 0;
@@ -221,7 +222,7 @@ impl<M: ConstMachine> View<M> {
             at = seen(&object.next);
             steps += 1;
             if steps > self.cells() {
-                return crate::table::objects::ring();
+                return corrupt_list();
             }
         }
         Ok(Some(Vec::new()))

@@ -6,9 +6,10 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
 use super::{View, seen};
+use crate::error::corrupt_list;
 use crate::memory::cells::{FREE, PARTITIONS, Request, Small, Spot, status};
 use crate::memory::names::Name;
-use crate::table::queues::State;
+use crate::memory::state::State;
 use crate::{Error, Mode, Modes};
 
 /// What a check found. Exact while nobody is at work in the region.
@@ -96,7 +97,7 @@ impl<M: ConstMachine> View<M> {
 
     /// The ring's records are cells in use, each in one slot.
     fn verify_ring(&self, flaws: &mut Vec<String>) -> Result<(), Error> {
-        let Some(ring) = self.ring()? else { return Ok(()) };
+        let Some(ring) = self.history()? else { return Ok(()) };
         let mut known = HashSet::new();
         for at in ring.slots.iter().map(|slot| seen(slot) as u32).filter(|at| *at != 0) {
             match self.region.lent(Offset::<Request<M>>::from_raw(at)) {
@@ -154,7 +155,7 @@ impl<M: ConstMachine> View<M> {
                 objects += 1;
                 at = seen(&object.next);
                 if objects > self.cells() {
-                    return crate::table::objects::ring();
+                    return corrupt_list();
                 }
             }
         }
@@ -218,7 +219,7 @@ impl<M: ConstMachine> View<M> {
             (last, length) = (at, length + 1);
             at = seen(&request.next);
             if u64::from(length) > self.cells() {
-                return crate::table::objects::ring();
+                return corrupt_list();
             }
         }
         let mut wrong = |what: &str| said.flaws.push(format!("object {of}: {what}"));

@@ -7,11 +7,12 @@ use latchwork_machine::{ConstMachine, Native};
 use latchwork_region::Offset;
 
 use crate::Error;
+use crate::error::corrupt_list;
 use crate::memory::cells::get;
+use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
-use crate::owner::handle::{Owner, Step, Wait};
+use crate::options::{Step, Wait};
 use crate::range::cells::{Short, TICKET, is_that, ticket};
-use crate::table::objects::ring;
 
 /// No claim.
 const NONE: (u32, u32) = (0, 0);
@@ -56,7 +57,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     /// [`Error::Region`] if it cannot look. The outcome has errors of its own; then it is
     /// withdrawn.
     pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
-        self.owner.session.region().check()?;
+        self.owner.memory.region().check()?;
         if !self.open.get() {
             return Ok(Some(Ok(())));
         }
@@ -74,7 +75,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
                 Err(end) => return Ok(Some(end)),
                 Ok(other) => self.behind.set(other),
             }
-            let (_, wanted) = owner.session.tickets()?;
+            let (_, wanted) = owner.memory.tickets()?;
             let ticket = self.ticket(self.behind.get());
             if let Err(error) = owner.request_ticket(&ticket, wanted, self.wait) {
                 return self.refused(error).map(Some);
@@ -100,7 +101,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     }
 
     fn ticket(&self, id: (u32, u32)) -> [u8; TICKET] {
-        ticket(self.owner.session.region(), id.0, id.1)
+        ticket(self.owner.memory.region(), id.0, id.1)
     }
 
     /// Gives back the ticket that it waited for and got.
@@ -115,15 +116,15 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     /// The claim that is in the way now, or how it ended. `last` is one whose ticket was got.
     #[allow(clippy::type_complexity, reason = "an end is the exception here")]
     fn look(&self, last: (u32, u32)) -> Result<Result<(u32, u32), Result<(), Error>>, Error> {
-        let session = self.owner.session;
-        let region = session.region();
+        let memory = self.owner.memory;
+        let region = memory.region();
         if !is_that(region, self.id)? {
             // Its owner released everything.
             self.open.set(false);
             return Ok(Err(Err(Error::NotHeld)));
         }
-        let space = get(&session.claim(self.id.0)?.space);
-        let latched = session.latch_keyspace(space)?;
+        let space = get(&memory.claim(self.id.0)?.space);
+        let latched = memory.latch_keyspace(space)?;
         latched.mend_keyspace(space)?;
         let mut dropped = 0;
         loop {
@@ -138,7 +139,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
             // Its ticket was ours: a claim without an owner, which cannot be, and holds nothing.
             // One that is found again is where the tree does not say that it is: damage, too.
             if other == dropped {
-                return ring();
+                return corrupt_list();
             }
             latched.drop_claim(space, other)?;
             dropped = other;
@@ -147,7 +148,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
 
     fn grant(&self, latched: &Latched<'_, M>) -> Result<(), Error> {
         latched.grant_claim(self.id.0)?;
-        self.owner.session.point("claim granted");
+        self.owner.memory.point("claim granted");
         self.open.set(false);
         Ok(())
     }
@@ -156,10 +157,10 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     /// before it.
     fn refused(&self, error: Error) -> Result<Result<(), Error>, Error> {
         self.behind.set(NONE);
-        let session = self.owner.session;
-        if matches!(error, Error::Deadlock(_)) && is_that(session.region(), self.id)? {
-            let space = get(&session.claim(self.id.0)?.space);
-            let latched = session.latch_keyspace(space)?;
+        let memory = self.owner.memory;
+        if matches!(error, Error::Deadlock(_)) && is_that(memory.region(), self.id)? {
+            let space = get(&memory.claim(self.id.0)?.space);
+            let latched = memory.latch_keyspace(space)?;
             latched.mend_keyspace(space)?;
             if latched.in_the_way(space, self.id.0, false)?.is_none() {
                 self.grant(&latched)?;
@@ -175,7 +176,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         if !self.open.replace(false) {
             return Ok(());
         }
-        let (owner, session) = (self.owner, self.owner.session);
+        let (owner, memory) = (self.owner, self.owner.memory);
         if self.behind.get() != NONE {
             // If the ticket came meanwhile, it goes again; if it was refused, there is none.
             if owner.cancel() == Ok(false) {
@@ -183,8 +184,8 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
             }
             self.behind.set(NONE);
         }
-        if is_that(session.region(), self.id)? {
-            session.remove_claim(self.id)?;
+        if is_that(memory.region(), self.id)? {
+            memory.remove_claim(self.id)?;
             owner.count_down();
         }
         match owner.unlock(&self.ticket(self.id)) {

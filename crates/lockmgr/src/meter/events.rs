@@ -7,9 +7,9 @@ use core::fmt;
 use tracing::level_filters::LevelFilter;
 use tracing::{debug, info, warn};
 
+use crate::ids::OwnerId;
+use crate::meter::outcome::Outcome;
 use crate::mode::{Mode, Modes};
-use crate::observe::watch::Outcome;
-use crate::owner::handle::OwnerId;
 use crate::{Link, Reason};
 
 const TARGET: &str = "latchwork_lockmgr";

@@ -1,33 +1,13 @@
 //! What an owner's wait leaves for those who look: a count, a length, an event. Nothing here is
 //! touched by a request that is granted at once.
 
-use core::cell::Cell;
-
 use latchwork_machine::ConstMachine;
 
 use crate::Reason;
 use crate::memory::cells::get;
+use crate::memory::handle::Owner;
+use crate::meter::outcome::Outcome;
 use crate::mode::Mode;
-#[cfg(feature = "tracing")]
-use crate::observe::events;
-use crate::owner::handle::Owner;
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Granted,
-    Refused(Reason),
-    TimedOut,
-    Withdrawn,
-}
-
-/// What an owner remembers of its wait.
-#[derive(Default)]
-pub(crate) struct Watch {
-    want: Cell<u8>,
-    #[cfg(feature = "tracing")]
-    traced: events::Traced,
-}
 
 impl<M: ConstMachine> Owner<'_, M> {
     /// A wait begins, with the latch held: notes what it is for.
@@ -35,8 +15,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.watch.want.set(want.0);
         #[cfg(feature = "tracing")]
         self.watch.traced.note(|| {
-            let object = get(&self.session.request(at).ok()?.object);
-            self.session.name_of(object).ok()
+            let object = get(&self.memory.request(at).ok()?.object);
+            self.memory.name_of(object).ok()
         });
         let _ = at;
     }
@@ -45,15 +25,15 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[inline(always)]
     pub(crate) fn wait_seen(&self) {
         #[cfg(feature = "tracing")]
-        self.watch.traced.begun(self.id(), self.session.modes(), self.wanted());
+        self.watch.traced.begun(self.id(), self.memory.modes(), self.wanted());
     }
 
     /// The wait is over; no latch is held.
     pub(crate) fn wait_ended(&self, outcome: Outcome) {
         self.wait_seen();
-        let ns = self.session.now().saturating_sub(get(&self.cell.since));
-        self.session.waits.borrow_mut().add(self.wanted(), ns);
-        let counters = &self.session.counters;
+        let ns = self.memory.now().saturating_sub(get(&self.cell.since));
+        self.memory.waits.borrow_mut().add(self.wanted(), ns);
+        let counters = &self.memory.counters;
         match outcome {
             Outcome::Granted => {}
             Outcome::Refused(Reason::Deadlock) => counters.victim(),
@@ -62,7 +42,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             Outcome::Withdrawn => counters.withdrawn(),
         }
         #[cfg(feature = "tracing")]
-        self.watch.traced.ended(self.id(), self.session.modes(), self.wanted(), ns, outcome);
+        self.watch.traced.ended(self.id(), self.memory.modes(), self.wanted(), ns, outcome);
     }
 
     fn wanted(&self) -> Mode {

@@ -3,22 +3,18 @@
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
+use crate::Error;
+use crate::memory::Memory;
 use crate::memory::cells::{PARTITIONS, WeakPage, get};
-use crate::{Error, Session};
 
 fn at<T: ?Sized>(what: &T) -> usize {
     core::ptr::from_ref(what).cast::<u8>().addr()
 }
 
-impl<M: ConstMachine> Session<M> {
+impl<M: ConstMachine> Memory<M> {
     /// Address, length and name of what the manager and its region have. What changes hands lies
     /// in cells that are named by their size; what lies within something else comes after it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`].
-    #[doc(hidden)]
-    pub fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
+    pub(crate) fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         let region = &self.inner().region;
         let mut found = region.places();
         let directory = region.resolve(self.inner().directory)?;

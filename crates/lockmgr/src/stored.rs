@@ -36,8 +36,9 @@ use core::task::{Context, Poll};
 
 use latchwork_machine::{ConstMachine, Native};
 
+use crate::memory::handle::Owner;
 use crate::mode::Mode;
-use crate::owner::handle::{Owner, OwnerOptions, Wait};
+use crate::options::{OwnerOptions, Wait};
 use crate::range::kinds::{KeyRange, RangeKind};
 use crate::session::Session;
 use crate::wakeup::futures::LockFuture;
@@ -94,7 +95,8 @@ impl<M: ConstMachine> StoredOwner<M> {
 
     /// Its session.
     pub fn session(&self) -> &Session<M> {
-        self.owner.session
+        // SAFETY: it was leaked in `stored_owner`, and is freed when this handle is dropped.
+        unsafe { self.session.as_ref() }
     }
 
     /// Releases all its locks, and makes it a new owner: with another id, and these options.
@@ -103,7 +105,7 @@ impl<M: ConstMachine> StoredOwner<M> {
     ///
     /// As for [`Session::owner_with`]; then it is the owner that it was, with its locks.
     pub fn renew(&mut self, options: &OwnerOptions<'_>) -> Result<(), Error> {
-        let next = self.owner.session.owner_with(options)?;
+        let next = self.owner.memory.owner_with(options)?;
         drop(core::mem::replace(&mut *self.owner, next));
         Ok(())
     }

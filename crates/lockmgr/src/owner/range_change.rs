@@ -10,17 +10,16 @@
 //! it covered. To part a claim and to join two is for an owner that wants to give a part of it
 //! back.
 
-use core::sync::atomic::Ordering::Acquire;
 use core::time::Duration;
 
-use latchwork_machine::{ConstMachine, Word};
+use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::memory::cells::{Spot, get, put};
-use crate::owner::handle::{Owner, Wait};
+use crate::memory::handle::Owner;
+use crate::options::Wait;
 use crate::range::cells::ticket;
 use crate::range::kinds::{KeyRange, RangeKind};
-use crate::session::Session;
 
 impl<M: ConstMachine> Owner<'_, M> {
     /// Takes a lock on a range if that is possible at once.
@@ -49,7 +48,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         kind: RangeKind,
         wait: Duration,
     ) -> Result<(), Error> {
-        let deadline = self.session.after(wait);
+        let deadline = self.memory.after(wait);
         self.lock_range(keyspace, range, kind, Wait::Until(deadline))
     }
 
@@ -173,8 +172,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         kind: RangeKind,
         to: &Owner<'_, M>,
     ) -> Result<(), Error> {
-        let session = self.session;
-        if !core::ptr::eq(session, to.session) {
+        let memory = self.memory;
+        if !core::ptr::eq(memory, to.memory) {
             return Err(Error::Family);
         }
         if self.pending.get() != 0 || to.pending.get() != 0 {
@@ -184,79 +183,23 @@ impl<M: ConstMachine> Owner<'_, M> {
         if self.index == to.index {
             return Ok(());
         }
-        let name = ticket(session.region(), id.0, id.1);
-        let spot = Spot::of(session.named(&name)?.hash);
-        let latched = session.latch(spot.partition)?;
-        let at = self.find_held(&latched, &session.named(&name)?, spot)?;
+        let name = ticket(memory.region(), id.0, id.1);
+        let spot = Spot::of(memory.named(&name)?.hash);
+        let latched = memory.latch(spot.partition)?;
+        let at = self.find_held(&latched, &memory.named(&name)?, spot)?;
         drop(latched);
         if at == 0 {
             return Err(Error::NotHeld);
         }
         self.hand_over_range(at, to)?;
         if let Err(error) = self.trade(&name, to) {
-            let latched = session.latch_keyspace(get(&session.claim(id.0)?.space))?;
-            put(&session.claim(id.0)?.owner, self.index);
+            let latched = memory.latch_keyspace(get(&memory.claim(id.0)?.space))?;
+            put(&memory.claim(id.0)?.owner, self.index);
             drop(latched);
             to.count_down();
             return Err(error);
         }
         self.count_down();
         Ok(())
-    }
-}
-
-/// A keyspace, for who asks again and again whether anybody has claims in it.
-pub struct Claims<'s, M: ConstMachine> {
-    session: &'s Session<M>,
-    name: Vec<u8>,
-    partition: u32,
-    heads: &'s [M::AtomicU32],
-}
-
-impl<M: ConstMachine> Session<M> {
-    /// A look at a keyspace's claims, which need not be there yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Keyspace`], [`Error::Region`].
-    pub fn keyspace_claims(&self, keyspace: &[u8]) -> Result<Claims<'_, M>, Error> {
-        let partition = Spot::of(self.keyspace_named(keyspace)?.hash).partition;
-        let heads = &self.keyspaces_or_new()?.heads[..];
-        Ok(Claims { session: self, name: keyspace.to_vec(), partition, heads })
-    }
-}
-
-impl<M: ConstMachine> Claims<'_, M> {
-    /// How many claims there are, held and waited for: no fewer than those that were made before
-    /// the caller took whatever latch it shares with those who make them. A writer that latched a
-    /// page, and is told zero, knows that no scan of that page is protected by a claim.
-    ///
-    /// Costs two loads, or three; if another keyspace falls to the same partition a latch. What the
-    /// dead left counts until they are swept.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`].
-    pub fn count(&self) -> Result<u32, Error> {
-        let session = self.session;
-        session.region().check()?;
-        // Acquire: synchronizes with the Release in `find_or_make_keyspace`, so that the keyspace
-        // is seen as it was made.
-        let head = self.heads[self.partition as usize].load(Acquire);
-        if head == 0 {
-            return Ok(0);
-        }
-        let only = session.keyspace(head)?;
-        if get(&only.next) == 0 && get(&only.length) as usize == self.name.len() {
-            // One that has claims stays. So if this one went meanwhile, it had none, and what is
-            // read here counts for nothing; nor does it if it is another's, but too many do no
-            // harm.
-            return Ok(get(&only.claims));
-        }
-        let latched = session.latch(self.partition)?;
-        match latched.find_keyspace(&session.named(&self.name)?)? {
-            0 => Ok(0),
-            space => Ok(get(&session.keyspace(space)?.claims)),
-        }
     }
 }

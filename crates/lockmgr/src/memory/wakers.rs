@@ -1,0 +1,23 @@
+//! Tasks of this process that wait without a thread.
+
+use std::collections::HashMap;
+use std::task::Waker;
+
+/// One who waits.
+pub(crate) struct Watched {
+    pub(crate) request: u32,
+    /// When it wants to be woken in any case.
+    pub(crate) at: u64,
+    pub(crate) waker: Waker,
+}
+
+/// All who wait, and whether the thread is there.
+///
+/// Who was woken is out of it: a task that waits still is polled and says so anew, and one that was
+/// forgotten (`mem::forget`) is not waited for.
+#[derive(Default)]
+pub(crate) struct Watch {
+    pub(crate) all: HashMap<u64, Watched>,
+    pub(crate) last: u64,
+    pub(crate) runs: bool,
+}

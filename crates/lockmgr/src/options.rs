@@ -1,0 +1,123 @@
+//! What managers, owners and requests are told to do.
+
+use std::time::Duration;
+
+use latchwork_machine::Deadline;
+
+use crate::ids::OwnerId;
+
+/// What a manager may do; a process's own choice, not kept in the region.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long a waiter waits before it looks for a deadlock that it is part of. 200 us.
+    pub detect_after: Duration,
+    /// Whom a detector sacrifices.
+    pub policy: Policy,
+    /// The most locks of one owner; none by default. Of weak locks only those that are in the table
+    /// count; the others are 32 at most.
+    pub owner_locks: Option<u32>,
+    /// Whether weak modes are taken in the owner's own memory. True; if the system had no
+    /// asymmetric barrier when the manager was made it counts as false.
+    pub weak: bool,
+    /// Whether the first weak lock of a name that nobody has locked is taken in the owner's own
+    /// memory. False: a name comes there when 32 weak locks of it, or of others that share its
+    /// bias, went through the table, so that a strong lock of a new name need not look at any
+    /// owner.
+    pub opens_early: bool,
+    /// How often a session asks for a name before it is kept for it: then its strong locks, too,
+    /// are taken in the owner's own memory until somebody else asks for it. 32; 0 is never.
+    pub keep_after: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            detect_after: Duration::from_micros(200),
+            policy: Policy::Youngest,
+            owner_locks: None,
+            weak: true,
+            opens_early: false,
+            keep_after: 32,
+        }
+    }
+}
+
+/// Called with each dead owner that held locks, before they are released: true releases them,
+/// false keeps the owner as *orphaned*, until [`Session::release_orphan`](crate::Session).
+pub type Recovery = Box<dyn Fn(OwnerId, &[u8]) -> bool + Send + Sync>;
+
+/// The policies of Berkeley DB. In each, owners with the lowest priority come first, and among
+/// those the policy decides; ties go to the younger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Policy {
+    /// The youngest: it has done least. The default.
+    Youngest,
+    /// The oldest.
+    Oldest,
+    /// Any.
+    Random,
+    /// Who holds the most locks.
+    MaxLocks,
+    /// Who holds the fewest.
+    MinLocks,
+    /// Who holds the most locks in modes that write.
+    MaxWrites,
+    /// Who holds the fewest of those.
+    MinWrites,
+    /// Who has waited longest.
+    Expire,
+    /// What this release thinks best: `Youngest`.
+    Default,
+}
+
+/// What an owner is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnerOptions<'a> {
+    /// Victims are chosen from those with the lowest. 100.
+    pub priority: u32,
+    /// For people: the first 32 bytes are kept.
+    pub label: &'a str,
+    /// How old it is, if it is to be as old as it was at its last attempt: what
+    /// [`Owner::age`] said then.
+    pub age: Option<u64>,
+}
+
+impl Default for OwnerOptions<'_> {
+    fn default() -> Self {
+        Self { priority: 100, label: "", age: None }
+    }
+}
+
+/// How a request waits.
+#[derive(Clone, Copy, Debug)]
+pub enum Wait {
+    /// Until it is granted, or a deadlock is found and this owner is the victim.
+    Detect,
+    /// Not at all: [`Error::NotGranted`].
+    Never,
+    /// As `Detect`, but [`Error::TimedOut`] at this instant.
+    Until(Deadline),
+    /// Only for younger owners: [`Error::Died`] if an older one is in the way (Rosenkrantz,
+    /// Stearns and Lewis, 1978). Needs no detector if all do the same.
+    Die,
+    /// For older owners only: younger ones that are in the way are told to fail, with
+    /// [`Error::Doomed`], where they wait or when they next ask for a lock (same paper).
+    Wound,
+}
+
+impl Wait {
+    /// Its deadline, if it has one.
+    pub(crate) fn deadline(self) -> Option<Deadline> {
+        if let Self::Until(deadline) = self { Some(deadline) } else { None }
+    }
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The lock is held.
+    Granted,
+    /// It waits: [`Owner::finish`] or [`Owner::poll`] or [`Owner::cancel`] comes next.
+    Waiting,
+}

@@ -1,0 +1,96 @@
+//! Orphans in hand: see `recovery/orphans.rs`.
+
+use core::cell::Cell;
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+
+use latchwork_machine::{ConstMachine, Native};
+
+use crate::fastpath::entry::Entry;
+use crate::memory::Memory;
+use crate::memory::cells::{FREE, ORPHANED, OWNERS, get, put};
+use crate::memory::handle::{Owner, Watch};
+use crate::{Error, OwnerId};
+
+/// An orphan that this thread has adopted: an owner that acts for the dead one. It holds what that
+/// held, takes further locks and releases them.
+///
+/// Dropped, it is an orphan again, with what it then holds; so it is if its process dies, for the
+/// next one to adopt. [`end`](Self::end) ends it.
+pub struct Adopted<'s, M: ConstMachine = Native> {
+    owner: ManuallyDrop<Owner<'s, M>>,
+}
+
+impl<M: ConstMachine> fmt::Debug for Adopted<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Adopted({})", self.owner.id())
+    }
+}
+
+impl<'s, M: ConstMachine> Deref for Adopted<'s, M> {
+    type Target = Owner<'s, M>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.owner
+    }
+}
+
+impl<M: ConstMachine> Adopted<'_, M> {
+    /// Releases all its locks: the orphan is no more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Waiting`], [`Error::Region`]: then it is an orphan again.
+    pub fn end(self) -> Result<(), Error> {
+        self.owner.release_all()?;
+        let (memory, index) = (self.owner.memory, self.owner.index);
+        memory.pardon(self.owner.cell)?;
+        put(&self.owner.cell.ranges, 0);
+        put(&self.owner.cell.state, FREE);
+        // The owner's own end would give its cell to the session, whose it is not.
+        core::mem::forget(self);
+        memory.after_orphan(index)
+    }
+}
+
+impl<M: ConstMachine> Drop for Adopted<'_, M> {
+    fn drop(&mut self) {
+        let _ = self.owner.cancel();
+        put(&self.owner.cell.state, ORPHANED);
+    }
+}
+
+impl<M: ConstMachine> Memory<M> {
+    /// Adopts an orphan: to undo its work with the locks that it holds, and others. Of several
+    /// threads that try, one succeeds.
+    pub(crate) fn adopt(&self, orphan: OwnerId) -> Result<Adopted<'_, M>, Error> {
+        let cell = self.take_orphan(orphan)?;
+        self.point("orphan adopted");
+        self.pardon(cell)?;
+        let (memory, index, generation) = (self, orphan.index, orphan.generation);
+        let filter = &self.page(index / OWNERS)?.ok_or(Error::NoOwner(orphan))?.filter;
+        let owner = Owner {
+            memory,
+            cell,
+            filter,
+            index,
+            generation,
+            pending: Cell::new(0),
+            converting: Cell::new(false),
+            entries: Cell::new(0),
+            kept: Cell::new(if self.keeps { get(&cell.kept) } else { 0 }),
+            last_entry: Cell::new(None),
+            last: Cell::new(None),
+            page: Cell::new(None),
+            watch: Watch::default(),
+        };
+        let adopted = Adopted { owner: ManuallyDrop::new(owner) };
+        if let Some(page) = adopted.owner.weak_page()? {
+            let counts = |at: &usize| Entry::of(get(&page.states[*at])).count != 0;
+            let entries = (0..page.states.len()).filter(counts).map(|at| 1u32 << at);
+            adopted.owner.entries.set(entries.sum());
+        }
+        Ok(adopted)
+    }
+}

@@ -1,0 +1,61 @@
+//! How many claims a keyspace has: what a writer asks before it looks.
+
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::Error;
+use crate::memory::Memory;
+use crate::memory::cells::{Spot, get};
+
+/// A keyspace, for who asks again and again whether anybody has claims in it.
+pub struct Claims<'s, M: ConstMachine> {
+    memory: &'s Memory<M>,
+    name: Vec<u8>,
+    partition: u32,
+    heads: &'s [M::AtomicU32],
+}
+
+impl<M: ConstMachine> Memory<M> {
+    /// A look at a keyspace's claims, which need not be there yet.
+    pub(crate) fn keyspace_claims(&self, keyspace: &[u8]) -> Result<Claims<'_, M>, Error> {
+        let partition = Spot::of(self.keyspace_named(keyspace)?.hash).partition;
+        let heads = &self.keyspaces_or_new()?.heads[..];
+        Ok(Claims { memory: self, name: keyspace.to_vec(), partition, heads })
+    }
+}
+
+impl<M: ConstMachine> Claims<'_, M> {
+    /// How many claims there are, held and waited for: no fewer than those that were made before
+    /// the caller took whatever latch it shares with those who make them. A writer that latched a
+    /// page, and is told zero, knows that no scan of that page is protected by a claim.
+    ///
+    /// Costs two loads, or three; if another keyspace falls to the same partition a latch. What the
+    /// dead left counts until they are swept.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn count(&self) -> Result<u32, Error> {
+        let memory = self.memory;
+        memory.region().check()?;
+        // Acquire: synchronizes with the Release in `find_or_make_keyspace`, so that the keyspace
+        // is seen as it was made.
+        let head = self.heads[self.partition as usize].load(Acquire);
+        if head == 0 {
+            return Ok(0);
+        }
+        let only = memory.keyspace(head)?;
+        if get(&only.next) == 0 && get(&only.length) as usize == self.name.len() {
+            // One that has claims stays. So if this one went meanwhile, it had none, and what is
+            // read here counts for nothing; nor does it if it is another's, but too many do no
+            // harm.
+            return Ok(get(&only.claims));
+        }
+        let latched = memory.latch(self.partition)?;
+        match latched.find_keyspace(&memory.named(&self.name)?)? {
+            0 => Ok(0),
+            space => Ok(get(&memory.keyspace(space)?.claims)),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! An owner's list of its requests.
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::error::corrupt_list;
+use crate::memory::Memory;
+use crate::memory::cells::{OwnerCell, Request, Small, get, put, status};
+use crate::memory::handle::Owner;
+use crate::memory::latch::Latched;
+
+impl<'s, M: ConstMachine> Owner<'s, M> {
+    #[inline]
+    pub(crate) fn next_mark(&self) -> u32 {
+        let mark = get(&self.cell.marks).wrapping_add(1);
+        put(&self.cell.marks, mark);
+        mark
+    }
+
+    /// This owner's request on an object, of those in its list; null if there is none.
+    #[inline(always)]
+    pub(crate) fn find_own(
+        &self,
+        latched: &Latched<'_, M>,
+        object_at: u32,
+        object: &Small<M>,
+    ) -> Result<u32, Error> {
+        let (held, length) = (get(&self.cell.held), get(&object.length));
+        if held == 0 || length == 0 {
+            return Ok(0);
+        }
+        self.find_among(latched, object_at, object)
+    }
+
+    #[inline(never)]
+    fn find_among(
+        &self,
+        latched: &Latched<'_, M>,
+        object: u32,
+        it: &Small<M>,
+    ) -> Result<u32, Error> {
+        let (held, length) = (get(&self.cell.held), get(&it.length));
+        if held < length {
+            let (mut at, mut steps) = (get(&self.cell.head), 0);
+            while at != 0 {
+                if steps > held {
+                    return corrupt_list();
+                }
+                steps += 1;
+                let request = self.memory.request(at)?;
+                let linked = get(&request.state) & 0xff;
+                if get(&request.object) == object && !matches!(linked, status::NEW | status::DENIED)
+                {
+                    return Ok(at);
+                }
+                at = get(&request.own_next);
+            }
+            return Ok(0);
+        }
+        for each in latched.requests(it) {
+            let (at, request, _) = each?;
+            if get(&request.owner) == self.index && !request.is_moved() {
+                return Ok(at);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Puts a request in front of the owner's list.
+    #[inline]
+    pub(crate) fn adopt(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+        let head = get(&self.cell.head);
+        put(&request.own_prev, 0);
+        put(&request.own_next, head);
+        put(&self.cell.head, at);
+        if head != 0 {
+            put(&self.memory.request(head)?.own_prev, at);
+        }
+        put(&self.cell.held, get(&self.cell.held).wrapping_add(1));
+        Ok(())
+    }
+
+    /// A request in the owner's list, and in no queue.
+    #[inline]
+    pub(crate) fn new_request(
+        &self,
+        object: u32,
+        partition: u32,
+        count: u32,
+    ) -> Result<(u32, &'s Request<M>), Error> {
+        let memory: &'s Memory<M> = self.memory;
+        let spare = memory.spare.take();
+        if spare != 0 {
+            let request = memory.request(spare)?;
+            self.begin_request(spare, request, object, partition, count)?;
+            memory.strike_request()?;
+            memory.point("request its owner's alone");
+            return Ok((spare, request));
+        }
+        let cell = memory.thread.alloc_dirty::<Request<M>>()?;
+        let at = cell.offset().raw();
+        self.begin_request(at, cell.value(), object, partition, count)?;
+        cell.publish();
+        Ok((at, memory.request(at)?))
+    }
+
+    #[inline(always)]
+    fn begin_request(
+        &self,
+        at: u32,
+        request: &Request<M>,
+        object: u32,
+        partition: u32,
+        count: u32,
+    ) -> Result<(), Error> {
+        put(&request.state, status::NEW);
+        put(&request.object, object);
+        put(&request.owner, self.index);
+        put(&request.count, count);
+        put(&request.partition, partition);
+        put(&request.mark, self.next_mark());
+        // First in the owner's list, so that whoever sweeps finds it there at any instant.
+        self.adopt(at, request)?;
+        self.memory.point("request in the owner's list");
+        Ok(())
+    }
+}
+
+impl<M: ConstMachine> Memory<M> {
+    /// As [`Owner::discard`], for one whose cell is this.
+    #[inline]
+    pub(crate) fn discard(
+        &self,
+        cell: &OwnerCell<M>,
+        at: u32,
+        request: &Request<M>,
+    ) -> Result<(), Error> {
+        self.note_request(at)?;
+        let (prev, next) = (get(&request.own_prev), get(&request.own_next));
+        if prev == 0 {
+            put(&cell.head, next);
+        } else {
+            put(&self.request(prev)?.own_next, next);
+        }
+        self.point("request out of the owner's list");
+        if next != 0 {
+            put(&self.request(next)?.own_prev, prev);
+        }
+        put(&cell.held, get(&cell.held).wrapping_sub(1));
+        self.spare.set(at);
+        Ok(())
+    }
+
+    pub(crate) fn own_list(&self, cell: &OwnerCell<M>) -> Result<Vec<u32>, Error> {
+        let (mut found, mut at) = (Vec::new(), get(&cell.head));
+        while at != 0 {
+            found.push(at);
+            at = get(&self.request(at)?.own_next);
+            if found.len() > 1 << 26 {
+                return corrupt_list();
+            }
+        }
+        Ok(found)
+    }
+}
