@@ -61,5 +61,9 @@ counts! {
     /// Pages left half changed that could not be rebuilt then.
     poisoned,
     /// Pages rebuilt.
-    rebuilt
+    rebuilt,
+    /// Pages freed.
+    freed,
+    /// Pages made under the number of one that was freed.
+    reused
 }

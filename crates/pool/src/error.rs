@@ -86,8 +86,8 @@ pub enum Error {
         /// The page.
         page: u64,
     },
-    /// The page is in the pool already, so it cannot be created.
-    InUse {
+    /// The page was freed, and nobody has made it again.
+    Freed {
         /// The file's number.
         file: u16,
         /// The page.
@@ -164,7 +164,7 @@ impl fmt::Display for Error {
             Self::Malformed { file, page } => {
                 write!(f, "page {page} of file {file} makes no sense to its reader")
             }
-            Self::InUse { file, page } => write!(f, "page {page} of file {file} is in use"),
+            Self::Freed { file, page } => write!(f, "page {page} of file {file} is free"),
             Self::Full { frames, dirty, holders } => write!(
                 f,
                 "none of {frames} frames can be evicted; {dirty} could not be written; \

@@ -21,6 +21,7 @@
 //! | 2 | not zero once a sync of it failed |
 //! | 3, 4 | how many writes there were, and how many of them the last sync covered |
 //! | 5 | bytes of the path |
+//! | 6 | the first of its free pages, and how often that changed |
 //! | 8 .. 72 | the top of its translation: numbers of chunks |
 //! | 72 .. 104 | the path |
 //!
@@ -47,6 +48,7 @@ pub(crate) const FILE_BROKEN: u64 = 2;
 pub(crate) const FILE_WRITES: u64 = 3;
 pub(crate) const FILE_SYNCED: u64 = 4;
 pub(crate) const FILE_PATH_LENGTH: u64 = 5;
+pub(crate) const FILE_FREE: u64 = 6;
 pub(crate) const FILE_TOP: u64 = 8;
 pub(crate) const FILE_PATH: u64 = 72;
 /// The longest path, in bytes.

@@ -3,12 +3,14 @@
 //! | file | what |
 //! |---|---|
 //! | `fault` | bringing a page in; the states of a frame |
+//! | `free` | pages that are nobody's, to be had again |
 //! | `write` | writing pages out |
 //! | `clock` | which frame is used next for another page |
 //! | `repair`, `sweep` | what a death left; the pool's part of a region's sweep |
 
 pub(crate) mod clock;
 pub(crate) mod fault;
+pub(crate) mod free;
 pub(crate) mod repair;
 pub(crate) mod sweep;
 pub(crate) mod write;

@@ -10,6 +10,7 @@ use latchwork_latch::{Exclusive, HolderDied};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, tag};
+use crate::life::free::is_free;
 use crate::page::PageMut;
 use crate::view::{PageView, Snapshot};
 use crate::{Error, FileId, Handle};
@@ -31,9 +32,10 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`]; what reading the page from disk gives ([`Error::Disk`],
-    /// [`Error::Checksum`], [`Error::Misdirected`]); [`Error::Poisoned`], [`Error::Rebuild`];
-    /// [`Error::Full`]; [`Error::View`] if the pool is only looked at and the page is not there.
+    /// [`Error::OutOfRange`], [`Error::Freed`]; what reading the page from disk gives
+    /// ([`Error::Disk`], [`Error::Checksum`], [`Error::Misdirected`]); [`Error::Poisoned`],
+    /// [`Error::Rebuild`]; [`Error::Full`]; [`Error::View`] if the pool is only looked at and the
+    /// page is not there.
     #[inline]
     pub fn optimistic(&self, file: FileId, page: u64) -> Result<Snapshot<'_, M>, Error> {
         match self.peek(file, page) {
@@ -115,10 +117,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             if let Some(snapshot) = self.peek(file, page) {
                 return Ok(snapshot);
             }
-            if self.pool().find(file.number, page)?.is_none_or(|entry| entry.load(Relaxed) == 0) {
-                break;
+            match self.pool().find(file.number, page)?.map_or(0, |entry| entry.load(Relaxed)) {
+                0 => break,
+                free if is_free(free) => return Err(Error::Freed { file: file.number, page }),
+                _ => M::yield_now(),
             }
-            M::yield_now();
         }
         Err(Error::View)
     }
@@ -142,6 +145,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 self.writes()?;
                 self.fault(file, page)?;
                 continue;
+            }
+            if is_free(entry) {
+                return Err(Error::Freed { file: file.number, page });
             }
             if entry > u64::from(self.pool().inner.config.frames_max) {
                 return Err(Error::Corrupt("entry of the translation"));

@@ -15,16 +15,16 @@ use latchwork_pool::{Error, FileId, FileSpec, Handle, Lost, Options, Pool, Rebui
 use latchwork_region::{Options as RegionOptions, Region};
 
 /// A file of pages that goes away with the test.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("pool-{name}-{}", std::process::id()));
         let _ = fs::remove_file(&path);
         Self(path)
     }
 
-    fn spec(&self) -> FileSpec {
+    pub(super) fn spec(&self) -> FileSpec {
         FileSpec { page_bytes: 1024, ..FileSpec::new(&self.0) }
     }
 
@@ -41,20 +41,20 @@ impl Drop for Scratch {
     }
 }
 
-fn options(frames: u32) -> Options {
+pub(super) fn options(frames: u32) -> Options {
     Options { frames, frames_max: 4096, frame_bytes: 1024, ..Options::default() }
 }
 
-fn region() -> Region<Native> {
+pub(super) fn region() -> Region<Native> {
     Region::private(&RegionOptions { limit: 64 << 20, ..RegionOptions::default() }).unwrap()
 }
 
-fn pool(region: &Region<Native>, options: &Options) -> Pool {
+pub(super) fn pool(region: &Region<Native>, options: &Options) -> Pool {
     Pool::open(region, Arc::new(System::new()), options).unwrap()
 }
 
 /// Fills a page with a value, so that a torn page is seen.
-fn fill(handle: &Handle<'_>, file: FileId, page: u64, value: u64) {
+pub(super) fn fill(handle: &Handle<'_>, file: FileId, page: u64, value: u64) {
     let mut held = handle.write(file, page).unwrap();
     held.begin(0);
     for index in 2..held.len() {
@@ -63,7 +63,7 @@ fn fill(handle: &Handle<'_>, file: FileId, page: u64, value: u64) {
     held.commit();
 }
 
-fn make(handle: &Handle<'_>, file: FileId, pages: u64) {
+pub(super) fn make(handle: &Handle<'_>, file: FileId, pages: u64) {
     for page in 0..pages {
         let mut held = handle.new_page(file).unwrap();
         assert_eq!(held.page(), page);
@@ -76,7 +76,7 @@ fn make(handle: &Handle<'_>, file: FileId, pages: u64) {
 }
 
 /// The page's value, which all words must have.
-fn value(handle: &Handle<'_>, file: FileId, page: u64) -> Result<u64, Error> {
+pub(super) fn value(handle: &Handle<'_>, file: FileId, page: u64) -> Result<u64, Error> {
     handle.read(file, page, |view| {
         let first = view.word(2)?;
         (3..view.len()).all(|index| view.word(index) == Some(first)).then_some(first)

@@ -24,7 +24,9 @@ pub(super) const PAGES: u64 = 96;
 pub(super) const FRAMES: u32 = 32;
 
 /// The steps that the pool names.
-const STEPS: [&str; 20] = [
+const STEPS: [&str; 22] = [
+    "free.marked",
+    "free.had",
     "fault.tagged",
     "fault.published",
     "fault.read",
@@ -111,7 +113,9 @@ impl Place {
         let handle = self.pool.handle(thread).unwrap();
         let spec = FileSpec { page_bytes: 512, ..FileSpec::new(self.folder.join("data")) };
         let file = handle.file(&spec).unwrap();
-        Work { handle, file, log: self.log.clone() }
+        let spare = FileSpec { path: self.folder.join("spare"), temporary: true, ..spec };
+        let spare = handle.file(&spare).unwrap();
+        Work { handle, file, spare, log: self.log.clone() }
     }
 
     /// Has the region's layers repair what the dead left, and frees their slots.
@@ -123,6 +127,7 @@ impl Place {
 pub(super) struct Work<'t> {
     pub(super) handle: Handle<'t, Shared>,
     pub(super) file: FileId,
+    spare: FileId,
     log: Area<Shared>,
 }
 
@@ -143,6 +148,19 @@ impl Work<'_> {
             (3..view.len()).all(|index| view.word(index) == Some(first)).then_some(first)
         });
         value.unwrap_or_else(|error| panic!("page {page}: {error}"))
+    }
+
+    /// Makes a page and frees it: nobody else has it meanwhile.
+    fn borrow(&self, seed: u64) {
+        let mut held = self.handle.new_page(self.spare).unwrap();
+        let page = held.page();
+        held.begin(0);
+        assert_eq!(held.word(2), Some(0), "a page is not as new");
+        assert!(held.set(2, seed));
+        held.commit();
+        let seen = self.handle.read(self.spare, page, |view| view.word(2));
+        assert_eq!(seen, Ok(seed), "two have one page");
+        self.handle.free_page(self.spare, page).unwrap();
     }
 
     pub(super) fn change(&self, page: u64) {
@@ -169,6 +187,7 @@ impl Work<'_> {
             match random.below(8) {
                 0..=2 => self.change(page),
                 3 => drop(self.handle.clean(2).unwrap()),
+                4 => self.borrow(seed),
                 _ => drop(self.value(page)),
             }
         }
@@ -182,7 +201,10 @@ impl Work<'_> {
                 return Err(format!("page {page} is {seen}, the log has {logged}"));
             }
         }
-        Ok(())
+        let pool = self.handle.pool();
+        let (free, all) = (pool.free_pages(self.spare).unwrap(), pool.pages(self.spare).unwrap());
+        // Each death may lose one, and no more.
+        if free + 100 < all { Err(format!("{free} of {all} pages are free")) } else { Ok(()) }
     }
 }
 

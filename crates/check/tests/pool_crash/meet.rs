@@ -182,6 +182,39 @@ fn a_write_is_not_taken_from_who_has_a_dead_threads_slot() {
 }
 
 #[test]
+fn a_free_page_that_went_and_came_back_leads_elsewhere() {
+    let folder = Folder::new("meet-free");
+    let place = Place::open(&folder.0, false);
+    let (thread, other) = (place.region.thread().unwrap(), place.region.thread().unwrap());
+    let work = place.work(&thread);
+    work.begin();
+    let have = |work: &kills::Work<'_>| {
+        let mut page = work.handle.new_page(work.file).unwrap();
+        page.begin(0);
+        let number = page.page();
+        page.commit();
+        number
+    };
+    work.handle.free_page(work.file, 2).unwrap();
+    work.handle.free_page(work.file, 1).unwrap();
+    let (stops, stopped) = stop("free.seen");
+    std::thread::scope(|scope| {
+        let place = &place;
+        let waiter = scope.spawn(move || {
+            STOP.set(Some(stops));
+            have(&place.work(&other))
+        });
+        stopped.reached.recv().unwrap();
+        // It has seen that 1 leads to 2.
+        let had = (have(&work), have(&work));
+        work.handle.free_page(work.file, 1).unwrap();
+        stopped.go.send(()).unwrap();
+        assert_eq!((had, waiter.join().unwrap()), ((1, 2), 1));
+        assert_eq!(have(&work), PAGES, "2 has an owner");
+    });
+}
+
+#[test]
 fn a_table_whose_holder_died_opens() {
     for (step, swept) in [("table.latched", true), ("table.latched", false), ("table.chunk", true)]
     {

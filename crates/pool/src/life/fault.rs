@@ -33,6 +33,7 @@ use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{Desc, FILE_PAGES, PAGES_MAX, kind, tag, untag};
+use crate::life::free::is_free;
 use crate::page::PageMut;
 use crate::point::point;
 use crate::{Error, FileId, Handle, Pool};
@@ -94,13 +95,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         page: u64,
     ) -> Result<Option<(u32, &'h Desc<M>, Exclusive<'h, Handle<'t, M>, M>)>, Error> {
         let pool = self.pool();
-        let entry = match pool.find(file.number, page)? {
-            Some(entry) => entry,
-            None => {
-                let _alone = self.table()?;
-                pool.make(file.number, page)?
-            }
-        };
+        let entry = self.entry_of(file, page)?;
         if entry.load(Relaxed) != 0 {
             return Ok(None);
         }
@@ -118,6 +113,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
         point("fault.published");
         Ok(Some((frame, desc, guard)))
+    }
+
+    /// The entry of a page, made if need be.
+    pub(crate) fn entry_of(&self, file: FileId, page: u64) -> Result<&M::AtomicU64, Error> {
+        if let Some(entry) = self.pool().find(file.number, page)? {
+            return Ok(entry);
+        }
+        let _alone = self.table()?;
+        self.pool().make(file.number, page)
     }
 
     fn read_in(&self, file: FileId, page: u64, frame: u32, desc: &Desc<M>) -> Result<(), Error> {
@@ -183,13 +187,23 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         })
     }
 
-    /// Makes the page that follows the file's last one: [`PageMut::page`] says its number.
+    /// Makes a page: one that was [freed](Self::free_page), or the one that follows the last.
+    /// [`PageMut::page`] says its number.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create).
+    /// As [`create`](Self::create); [`Error::Corrupt`].
     pub fn new_page(&self, file: FileId) -> Result<PageMut<'_, 't, M>, Error> {
         self.writes()?;
+        if let Some(page) = self.pool().pop_free(file)? {
+            let made = self.create(file, page);
+            match &made {
+                Ok(_) => self.count(|counts| &counts.reused),
+                // It is free still.
+                Err(_) => self.free_page(file, page)?,
+            }
+            return made;
+        }
         let pages = self.pool().file_word(file.number, FILE_PAGES)?;
         // Relaxed: a number that only one thread gets; the page's latch orders.
         let page = latchwork_machine::Integer::fetch_add(pages, 1, Relaxed);
@@ -208,7 +222,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         loop {
             let Some(entry) = pool.find(file.number, page)? else { return Ok(()) };
             let entry = entry.load(Relaxed);
-            if entry == 0 {
+            if entry == 0 || is_free(entry) {
                 return Ok(());
             }
             let frame = pool.frame_of(entry)?;

@@ -1,0 +1,149 @@
+//! Pages that are nobody's: a list for each file, from which [`Handle::new_page`] takes any
+//! process's.
+//!
+//! The list lies in the translation. A page on it has no frame, so its entry is used: a mark, and
+//! the next page. The file's word has the first page and a count that each push raises, so that an
+//! exchange fails if the first page went and came back meanwhile (Treiber 1986).
+//!
+//! ```text
+//!  63     62        29 28        0            63                     29 28        0
+//! ┌──────┬────────────┬───────────┐          ┌─────────────────────────┬───────────┐
+//! │ FREE │     0      │ next, or 0│  entry   │ COUNT, one more per push│first, or 0│  file
+//! └──────┴────────────┴───────────┘          └─────────────────────────┴───────────┘
+//! ```
+//!
+//! Pages have their number plus one here. The list is as long-lived as the region, and no longer:
+//! which pages of a file are free on disk is known by the layer above, from its own log and pages.
+//!
+//! | step | stored | a thread that dies after it left |
+//! |---|---|---|
+//! | free 1 | the page leaves its frame | a page in the file, as on disk |
+//! | free 2 | its entry: `FREE` | a page that is free and in no list: lost until the region is |
+//! | free 3 | the file's word | a free page |
+//! | have 1 | the file's word | as after free 2 |
+//! | have 2 | its entry: zero | a page in the file, as on disk |
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::layout::{FILE_FREE, PAGES_MAX};
+use crate::point::point;
+use crate::{Error, FileId, Handle, Pool};
+
+/// The mark in the entry of a free page: no frame has such a number.
+const FREE: u64 = 1 << 63;
+const LINK: u64 = (PAGES_MAX << 1) - 1;
+const COUNT: u64 = LINK + 1;
+
+/// Whether an entry says that its page is free.
+pub(crate) const fn is_free(entry: u64) -> bool {
+    entry & FREE != 0
+}
+
+impl<M: ConstMachine> Handle<'_, M> {
+    /// Frees a page: it is taken out of the pool as by [`discard`](Self::discard), and a later
+    /// [`new_page`](Self::new_page) of any process may have its number. Until then the page is
+    /// [`Error::Freed`] to all.
+    ///
+    /// The pool forgets this when its region ends, and writes nothing to disk about it: what must
+    /// be known after a crash is for the caller to log. The caller knows that nobody uses the page.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`]; [`Error::Freed`] if it is free; [`Error::View`], [`Error::Region`].
+    pub fn free_page(&self, file: FileId, page: u64) -> Result<(), Error> {
+        self.writes()?;
+        let pool = self.pool();
+        let pages = pool.pages(file)?;
+        if page >= pages {
+            return Err(Error::OutOfRange { file: file.number, page, pages });
+        }
+        loop {
+            self.discard(file, page)?;
+            let entry = self.entry_of(file, page)?;
+            // AcqRel: as in `publish`, for the thread that has the page next.
+            match entry.compare_exchange(0, FREE, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(seen) if is_free(seen) => {
+                    return Err(Error::Freed { file: file.number, page });
+                }
+                // A reader brought it in again.
+                Err(_) => {}
+            }
+        }
+        point("free.marked");
+        pool.push_free(file, page)?;
+        self.count(|counts| &counts.freed);
+        Ok(())
+    }
+}
+
+impl<M: ConstMachine> Pool<M> {
+    /// Puts a page whose entry is marked in its file's list.
+    pub(crate) fn push_free(&self, file: FileId, page: u64) -> Result<(), Error> {
+        let first = self.file_word(file.number, FILE_FREE)?;
+        let entry = self.find(file.number, page)?.ok_or(Error::Corrupt("list of free pages"))?;
+        let mut seen = first.load(Relaxed);
+        loop {
+            // Relaxed: the exchange passes it on.
+            entry.store(FREE | seen & LINK, Relaxed);
+            let next = (seen & !LINK).wrapping_add(COUNT) | (page + 1);
+            // Release: synchronizes with the Acquire in `pop_free`: who finds the page finds its
+            // link.
+            match first.compare_exchange(seen, next, Release, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Takes a page out of the list of its file, if there is one: its entry is zero.
+    pub(crate) fn pop_free(&self, file: FileId) -> Result<Option<u64>, Error> {
+        let corrupt = Error::Corrupt("list of free pages");
+        let first = self.file_word(file.number, FILE_FREE)?;
+        // Acquire: synchronizes with the Release in `push_free`.
+        let mut seen = first.load(Acquire);
+        while seen & LINK != 0 {
+            let page = (seen & LINK) - 1;
+            let Some(entry) = self.find(file.number, page)? else { return Err(corrupt) };
+            // Relaxed: the exchange says whether it was the link of the first page.
+            let link = entry.load(Relaxed);
+            let next = seen & !LINK | link & LINK;
+            point("free.seen");
+            // Acquire: as above, if it fails.
+            match first.compare_exchange(seen, next, AcqRel, Acquire) {
+                Ok(_) if is_free(link) => {
+                    point("free.had");
+                    // Release: behind the exchange, for a thread that dies.
+                    entry.store(0, Release);
+                    return Ok(Some(page));
+                }
+                // Bytes in shared memory are not believed: the rest of the list is lost.
+                Ok(_) => return Err(corrupt),
+                Err(now) => seen = now,
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many pages of the file are free: counted one by one, while nobody frees or has any.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the list does not end, or leads to a page that is not free.
+    pub fn free_pages(&self, file: FileId) -> Result<u64, Error> {
+        // Acquire: as in `pop_free`.
+        let mut link = self.file_word(file.number, FILE_FREE)?.load(Acquire) & LINK;
+        let (mut count, pages) = (0, self.pages(file)?);
+        while link != 0 {
+            let entry = self.find(file.number, link - 1)?.map_or(0, |entry| entry.load(Relaxed));
+            count += 1;
+            if !is_free(entry) || count > pages {
+                return Err(Error::Corrupt("list of free pages"));
+            }
+            link = entry & LINK;
+        }
+        Ok(count)
+    }
+}
