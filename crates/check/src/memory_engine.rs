@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard};
 
-use latchwork_store::{Chain, Commits, Engine, Error, Found, How, Stamp, Wrote};
+use latchwork_store::{Batch, Chain, Commits, Engine, Error, Found, How, Stamp, Wrote};
 
 /// What is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +87,10 @@ impl Commits for Memory {
         let commits = state.commits.get(&slot).map_or(&[][..], Vec::as_slice);
         commits[..commits.partition_point(|commit| *commit <= at)].last().copied().unwrap_or(0)
     }
+
+    fn is_finished(&self, stamp: Stamp) -> bool {
+        stamp.at() <= self.last_commit(stamp.slot(), u64::MAX)
+    }
 }
 
 impl Engine for Memory {
@@ -95,20 +99,18 @@ impl Engine for Memory {
         Ok(state.trees.get(&tree).and_then(|tree| tree.get(key)).cloned().unwrap_or_default())
     }
 
-    fn next(
-        &self,
-        tree: u32,
-        bound: Bound<&[u8]>,
-        back: bool,
-    ) -> Result<Option<(Vec<u8>, Found)>, Error> {
+    fn scan(&self, tree: u32, bound: Bound<&[u8]>, back: bool) -> Result<Batch, Error> {
         let state = self.state();
-        let Some(tree) = state.trees.get(&tree) else { return Ok(None) };
-        let found = if back {
-            tree.range::<[u8], _>((Bound::Unbounded, bound)).next_back()
+        let Some(tree) = state.trees.get(&tree) else { return Ok(Batch::default()) };
+        // Two at a time, so that scans go on.
+        let some: Vec<_> = if back {
+            tree.range::<[u8], _>((Bound::Unbounded, bound)).rev().take(2).collect()
         } else {
-            tree.range::<[u8], _>((bound, Bound::Unbounded)).next()
+            tree.range::<[u8], _>((bound, Bound::Unbounded)).take(2).collect()
         };
-        Ok(found.map(|(key, found)| (key.clone(), found.clone())))
+        let next = some.last().map(|(key, _)| Bound::Excluded((*key).clone()));
+        let rows = some.into_iter().map(|(key, found)| (key.clone(), found.clone())).collect();
+        Ok(Batch { rows, next })
     }
 
     fn before(&self, tree: u32, key: &[u8], stamp: Stamp) -> Result<Found, Error> {

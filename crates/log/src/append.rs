@@ -103,6 +103,11 @@ impl<M: ConstMachine> Session<M> {
         }
     }
 
+    /// How many bytes this thread may append now; none in the child of a fork.
+    pub fn credit(&self) -> u64 {
+        self.log.slot_of(self.slot).map_or(0, |slot| slot.credit.load(Relaxed))
+    }
+
     /// Gives back what credit this thread has beyond `keep` bytes: for one that reserved much
     /// and used little. Dropping the session gives back all.
     ///
@@ -131,15 +136,34 @@ impl<M: ConstMachine> Session<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoCredit`], [`Error::Broken`], [`Error::Threads`] for a record of another slot.
+    /// [`Error::NoCredit`], [`Error::Broken`]; [`Error::Threads`] for a record of another slot that
+    /// is not [`SYSTEM`](crate::Flags::SYSTEM).
     ///
     /// # Death
     ///
     /// A thread that is killed in the call has appended the record, or nothing.
     pub fn append(&self, record: &mut Record) -> Result<Lsn, Error> {
+        match self.append_if(record, None)? {
+            Some(lsn) => Ok(lsn),
+            None => Err(Error::Broken),
+        }
+    }
+
+    /// As [`append`](Self::append), if the log is still [marked](Log::marked) at `mark`. None if
+    /// it is not: then nothing was appended.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn append_since(&self, record: &mut Record, mark: Lsn) -> Result<Option<Lsn>, Error> {
+        self.append_if(record, Some(mark))
+    }
+
+    fn append_if(&self, record: &mut Record, mark: Option<Lsn>) -> Result<Option<Lsn>, Error> {
         let (shared, slot) = (self.log.shared()?, self.log.slot_of(self.slot)?);
-        if record.words[0] >> 48 != u64::from(self.slot) {
-            return Err(Error::Threads((record.words[0] >> 48) as u32));
+        let of = (record.words[0] >> 48) as u32;
+        if of != self.slot && !record.is_system() {
+            return Err(Error::Threads(of));
         }
         let bytes = record.bytes() as u64;
         if slot.credit.load(Relaxed) < bytes {
@@ -149,11 +173,17 @@ impl<M: ConstMachine> Session<M> {
         let (buffer, mask) = (self.log.buffer()?, self.log.inner.buffer / 8 - 1);
         let latched = self.latch()?;
         point("append: latched");
+        if mark.is_some_and(|mark| mark.0 != shared.found.marked.load(Relaxed)) {
+            latched.unchanged();
+            return Ok(None);
+        }
         let lsn = shared.end.0.load(Relaxed);
         self.note(shared, slot, lsn);
         if !record.is_system() {
             self.chain(slot, lsn, record.is_last());
         }
+        // Release: behind the note, for the repair.
+        slot.newest.store(lsn, Release);
         let credit = shared.append.credit.load(Relaxed);
         shared.append.credit.store(credit.saturating_sub(bytes), Relaxed);
         slot.credit.store(slot.credit.load(Relaxed).saturating_sub(bytes), Relaxed);
@@ -168,7 +198,24 @@ impl<M: ConstMachine> Session<M> {
         shared.end.0.store(lsn + bytes, Release);
         point("append: end");
         drop(latched);
-        Ok(Lsn(lsn))
+        Ok(Some(Lsn(lsn)))
+    }
+
+    /// Marks the log where it ends now, and returns that. A record that is
+    /// [appended since](Self::append_since) an earlier mark is refused from here on: so all
+    /// records behind the mark are of threads that know of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn mark(&self) -> Result<Lsn, Error> {
+        let shared = self.log.shared()?;
+        let latched = self.latch()?;
+        let end = shared.end.0.load(Relaxed);
+        // Relaxed: it is compared under the latch; other looks at it are hints.
+        shared.found.marked.store(end, Relaxed);
+        drop(latched);
+        Ok(Lsn(end))
     }
 
     /// Notes how the slot is, for the repair of a death before `end` is stored.

@@ -72,7 +72,9 @@ pub(crate) struct Found<M: Machine> {
     pub(crate) checkpoint: M::AtomicU64,
     pub(crate) clean: M::AtomicU64,
     pub(crate) sequence: M::AtomicU64,
-    rest: [M::AtomicU64; 3],
+    /// Where the log ended when it was last marked; see [`Session::mark`](crate::Session::mark).
+    pub(crate) marked: M::AtomicU64,
+    rest: [M::AtomicU64; 2],
 }
 
 /// What the latch guards; with it, `end`, the slots' own words and the pins.
@@ -116,7 +118,9 @@ pub(crate) struct Slot<M: Machine> {
     pub(crate) last: M::AtomicU64,
     /// How many transactions of the slot have committed.
     pub(crate) commits: M::AtomicU64,
-    rest2: [M::AtomicU64; 2],
+    /// The last record that its thread appended, of whatever kind.
+    pub(crate) newest: M::AtomicU64,
+    rest2: [M::AtomicU64; 1],
     /// First record and commit of each of the last transactions.
     pub(crate) list: [[M::AtomicU64; 2]; COMMITS],
 }

@@ -9,6 +9,7 @@
 //! | `recover.rs` | the files without a region: where the log ends, or that it is damaged |
 //! | `append.rs` | credit, and the append: copy under the latch, `end` moved last |
 //! | `flush.rs` | leader and followers; [`Mode`] |
+//! | `slots.rs` | what thread slots have in the log: transactions, commits |
 //! | `repair.rs` | what a dead thread left |
 //! | `files.rs` | records in files, one or all in order |
 //! | `options.rs` | how a log is made, and what was found |
@@ -49,6 +50,7 @@ mod record;
 mod recover;
 mod repair;
 mod segment;
+mod slots;
 
 pub use crate::error::Error;
 pub use crate::flush::Mode;

@@ -11,7 +11,7 @@ use latchwork_latch::{Holder, HolderNumber, OptLatch};
 use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::{Area, AreaOptions, Region, Repair, Thread};
 
-use crate::layout::{SLOT_WORDS, SLOTS_AT, Shared, Slot, SlotView, claim, unclaim};
+use crate::layout::{SLOT_WORDS, SLOTS_AT, Shared, Slot, claim, unclaim};
 use crate::options::{Options, Recovered};
 use crate::record::RECORD_MAX;
 use crate::segment::Segments;
@@ -190,6 +190,13 @@ impl<M: ConstMachine> Log<M> {
         self.look(|shared| shared.append.oldest.load(Relaxed))
     }
 
+    /// Where the log was [marked](Session::mark) last. A hint until a record is
+    /// [appended since](Session::append_since).
+    #[inline]
+    pub fn marked(&self) -> Lsn {
+        self.look(|shared| shared.found.marked.load(Relaxed))
+    }
+
     /// Whether a write or a sync has failed, in any process: see [`Error::Broken`].
     pub fn is_broken(&self) -> bool {
         self.look(|shared| shared.broken.0.load(Relaxed)).0 != 0
@@ -243,31 +250,6 @@ impl<M: ConstMachine> Log<M> {
         let claimed = dead.find(|dead| u64::from(dead.number()) + 1 == number);
         Ok(claimed.map(|_claimed| repair()))
     }
-
-    /// What a thread slot has in the log, of one moment.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Threads`].
-    pub fn slot(&self, session: &Session<M>, slot: u32) -> Result<SlotView, Error> {
-        let words = self.slot_of(slot)?;
-        let latched = session.latch()?;
-        let commits = words.commits.load(Relaxed);
-        // The oldest entry may be that of an append whose thread died before it was one.
-        let count = commits.min(words.list.len() as u64 - 1);
-        let recent = (commits - count..commits).map(|index| {
-            let pair = &words.list[index as usize % words.list.len()];
-            (Lsn(pair[0].load(Relaxed)), Lsn(pair[1].load(Relaxed)))
-        });
-        let view = SlotView {
-            first: Lsn(words.first.load(Relaxed)),
-            last: Lsn(words.last.load(Relaxed)),
-            commits,
-            recent: recent.collect(),
-        };
-        latched.unchanged();
-        Ok(view)
-    }
 }
 
 impl<M: ConstMachine> Session<M> {
@@ -299,8 +281,23 @@ impl<M: ConstMachine> Session<M> {
     ///
     /// [`Error::TooLarge`].
     pub fn build(&self, head: &crate::Head, payload: &[&[u8]]) -> Result<Record, Error> {
+        self.build_for(self.slot, head, payload)
+    }
+
+    /// Builds a record that names another slot: what undoes the changes of a dead thread. It is
+    /// to be [`SYSTEM`](crate::Flags::SYSTEM), for it is none of this slot's transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`].
+    pub fn build_for(
+        &self,
+        slot: u32,
+        head: &crate::Head,
+        payload: &[&[u8]],
+    ) -> Result<Record, Error> {
         let limit = self.log.record_max();
-        let record = Record::build(self.log.inner.seed, self.slot, head, payload);
+        let record = Record::build(self.log.inner.seed, slot, head, payload);
         record.filter(|record| record.bytes() as u64 <= limit).ok_or(Error::TooLarge { limit })
     }
 }

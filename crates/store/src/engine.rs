@@ -27,6 +27,17 @@ pub struct Chain {
     pub slot: u16,
     /// Its last record; 0 if there is none.
     pub last: u64,
+    /// Where it committed with its last write; 0 if it did not.
+    pub committed: u64,
+}
+
+/// Some records of one moment, in the order of the scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Keys, and their newest versions.
+    pub rows: Vec<(Vec<u8>, Found)>,
+    /// From where to go on; none at the end of the tree.
+    pub next: Option<Bound<Vec<u8>>>,
 }
 
 /// What came of a write.
@@ -47,7 +58,7 @@ pub enum Wrote {
 /// # Errors
 ///
 /// All calls return [`Error::Engine`] where a tree or the log fails.
-pub trait Engine: Commits + Sync {
+pub trait Engine: Commits {
     /// The newest version of a record, committed or not.
     ///
     /// # Errors
@@ -55,18 +66,13 @@ pub trait Engine: Commits + Sync {
     /// See the trait.
     fn newest(&self, tree: u32, key: &[u8]) -> Result<Found, Error>;
 
-    /// The first record behind a bound, or the last one before it if `back`: its key and its newest
-    /// version. Removed records count.
+    /// Some records behind a bound, or before it if `back`, each with its newest version. Removed
+    /// records count.
     ///
     /// # Errors
     ///
     /// See the trait.
-    fn next(
-        &self,
-        tree: u32,
-        bound: Bound<&[u8]>,
-        back: bool,
-    ) -> Result<Option<(Vec<u8>, Found)>, Error>;
+    fn scan(&self, tree: u32, bound: Bound<&[u8]>, back: bool) -> Result<Batch, Error>;
 
     /// The version before the one with this stamp.
     ///
@@ -75,8 +81,9 @@ pub trait Engine: Commits + Sync {
     /// [`Error::SnapshotTooOld`] if the log has it no more; see the trait.
     fn before(&self, tree: u32, key: &[u8], stamp: Stamp) -> Result<Found, Error>;
 
-    /// Changes a record, and logs it; `last` commits the transaction with it. Looks at
-    /// [`claims`](Self::claims) once the record can be changed by nobody else, unless `cleared`.
+    /// Changes a record, and logs it; `last` commits the transaction with it. Once the record can
+    /// be changed by nobody else it looks whether transactions hold ranges of the tree, unless
+    /// `cleared`. Removing a record that is not there logs nothing.
     ///
     /// # Errors
     ///
@@ -124,8 +131,11 @@ pub trait Engine: Commits + Sync {
     /// Ends the slot's snapshot.
     fn forget(&self, slot: u16);
 
-    /// Says that a transaction is about to hold a range of the tree, or has let go of it.
-    fn claims(&self, tree: u32, more: bool);
+    /// Says that a transaction is about to hold a range of the tree, or has let go of it: for an
+    /// engine that does not ask the lock manager.
+    fn claims(&self, tree: u32, more: bool) {
+        let _ = (tree, more);
+    }
 
     /// The lock manager's keyspace of a tree.
     fn keyspace(&self, tree: u32) -> [u8; 4] {

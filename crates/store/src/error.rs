@@ -61,6 +61,39 @@ pub enum Error {
         /// Why.
         why: ValueError,
     },
+    /// The log failed.
+    Log(latchwork_log::Error),
+    /// The pages failed.
+    Pool(latchwork_pool::Error),
+    /// A tree failed.
+    Tree(latchwork_tree::Error),
+    /// The region failed.
+    Region(latchwork_region::Error),
+    /// The disk failed.
+    Disk(latchwork_disk::Error),
+    /// What the log has of a record is not what the record says.
+    Damaged {
+        /// The tree.
+        tree: u32,
+        /// The key.
+        key: Vec<u8>,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// An option that makes no sense: which, and what it may be.
+    Options(&'static str),
+    /// The store at this path cannot be opened: why, and what to do.
+    Open {
+        /// The path.
+        path: std::path::PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The transaction is committed, and whether a crash of the machine takes it back is not known.
+    CommitUnknown {
+        /// Why.
+        why: String,
+    },
     /// The trees or the log failed: what they said.
     Engine(String),
     /// The caller's own: a closure that wants its transaction rolled back.
@@ -68,6 +101,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a transaction that met it can only be rolled back.
+    pub(crate) fn ends_transaction(&self) -> bool {
+        use latchwork_tree::Error as Tree;
+        match self {
+            Self::Tree(Tree::KeyTooLong { .. } | Tree::RecordTooLong { .. }) => false,
+            Self::Lock { .. } | Self::Locks(_) => self.is_retryable(),
+            Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
+            Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the same transaction may succeed if it is run again.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -77,6 +122,19 @@ impl Error {
         }
     }
 }
+
+macro_rules! from {
+    ($($crate_name:ident => $variant:ident),*) => {$(
+        impl From<$crate_name::Error> for Error {
+            fn from(why: $crate_name::Error) -> Self {
+                Self::$variant(why)
+            }
+        }
+    )*};
+}
+
+from!(latchwork_log => Log, latchwork_pool => Pool, latchwork_tree => Tree,
+    latchwork_region => Region, latchwork_disk => Disk);
 
 impl From<latchwork_lockmgr::Error> for Error {
     fn from(why: latchwork_lockmgr::Error) -> Self {
@@ -113,6 +171,19 @@ impl fmt::Display for Error {
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
+            Self::Log(why) => write!(f, "log: {why}"),
+            Self::Pool(why) => write!(f, "pages: {why}"),
+            Self::Tree(why) => write!(f, "tree: {why}"),
+            Self::Region(why) => write!(f, "shared memory: {why}"),
+            Self::Disk(why) => write!(f, "disk: {why}"),
+            Self::Damaged { tree, key, what } => {
+                write!(f, "key {} of tree {tree}: {what}", Bytes(key))
+            }
+            Self::CommitUnknown { why } => {
+                write!(f, "committed, but a crash may take it back: {why}")
+            }
+            Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
+            Self::Open { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Engine(why) => f.write_str(why),
             Self::Rejected(why) => f.write_str(why),
         }
@@ -124,6 +195,11 @@ impl core::error::Error for Error {
         match self {
             Self::Lock { why, .. } | Self::Locks(why) => Some(why),
             Self::Deadline { last, .. } => Some(last.as_ref()),
+            Self::Log(why) => Some(why),
+            Self::Pool(why) => Some(why),
+            Self::Tree(why) => Some(why),
+            Self::Region(why) => Some(why),
+            Self::Disk(why) => Some(why),
             Self::Key { why, .. } => Some(why),
             Self::Value { why, .. } => Some(why),
             _ => None,

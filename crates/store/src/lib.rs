@@ -1,8 +1,33 @@
 //! The store: transactions on keys that are in order.
 //!
-//! What stands here so far is what does not depend on pages and files: the encodings of keys and
-//! values, typed tables, and the transactions' logic over an [`Engine`], which is what they need of
-//! trees and of a log. The trees themselves, opening and recovery are not here yet.
+//! ```
+//! use latchwork_store::{Error, Store, Table};
+//!
+//! const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+//!
+//! # let path = std::env::temp_dir().join(format!("store-lib-{}", std::process::id()));
+//! let store = Store::open(&path)?; // made, joined or recovered: the same call in every process
+//! store.write(|tx| {
+//!     tx.put(&ACCOUNTS, 7, 100)?;
+//!     tx.put(&ACCOUNTS, 8, 0)
+//! })?;
+//! let left = store.write(|tx| {
+//!     let from = tx.get_for_update(&ACCOUNTS, 7)?.unwrap_or(0);
+//!     let to = tx.get_for_update(&ACCOUNTS, 8)?.unwrap_or(0);
+//!     if from < 10 {
+//!         return Err(Error::Rejected("poor".to_owned()));
+//!     }
+//!     tx.put(&ACCOUNTS, 7, from - 10)?;
+//!     tx.put(&ACCOUNTS, 8, to + 10)?;
+//!     Ok(from - 10)
+//! })?;
+//! assert_eq!(left, 90);
+//! let all = store.read(|tx| tx.range(&ACCOUNTS, ..)?.collect::<Result<Vec<_>, _>>())?;
+//! assert_eq!(all, [(7, 90), (8, 10)]);
+//! # drop(store);
+//! # std::fs::remove_dir_all(&path).unwrap();
+//! # Ok::<(), Error>(())
+//! ```
 //!
 //! Transactions that write hold locks to their end (strict two-phase locking); those that only read
 //! take a snapshot at a position of the log, lock nothing and wait for nobody. Commit records are
@@ -20,27 +45,41 @@
 //! | `snapshot` | reading at a position of the log |
 //! | `txn` | reading and writing under locks; savepoints; rolling back |
 //! | `retry` | running a closure again until it commits |
+//! | `files` | the engine on trees and a log: opening, undoing, recovery, checkpoints |
+//! | `open` | the folder: who has it open, where its shared memory lies |
+//! | `tables` | from the names of tables to their trees |
+//! | `store`, `typed` | a store; what its closures have in hand |
 
 #![warn(clippy::all)]
 
 mod engine;
 mod error;
+mod files;
 mod key;
+mod open;
 mod retry;
 mod seen;
 mod snapshot;
 mod stamp;
+mod store;
 mod table;
+mod tables;
 mod txn;
+mod typed;
 mod value;
 
-pub use crate::engine::{Chain, Engine, Found, How, Wrote};
+pub use crate::engine::{Batch, Chain, Engine, Found, How, Wrote};
 pub use crate::error::Error;
+pub use crate::files::home::Sizes;
 pub use crate::key::{KEY_MAX, Key, KeyError, StartsWith, Uuid};
+pub use crate::open::{Options, Place};
 pub use crate::retry::{Attempts, Patience};
 pub use crate::seen::Commits;
 pub use crate::snapshot::{EachRecord, Snapshot};
 pub use crate::stamp::Stamp;
+pub use crate::store::Store;
 pub use crate::table::{Multi, Table};
 pub use crate::txn::{Level, Savepoint, Txn};
+pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::value::{Value, ValueError};
+pub use latchwork_log::Mode;

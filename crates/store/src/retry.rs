@@ -6,6 +6,7 @@
 use core::time::Duration;
 
 use latchwork_lockmgr::{OwnerOptions, Session, Wait};
+use latchwork_log::Mode;
 use latchwork_machine::{ConstMachine, Deadline};
 
 use crate::{Engine, Error, Level, Txn};
@@ -19,11 +20,13 @@ pub struct Patience {
     pub label: &'static str,
     /// The level. [`Level::Serializable`].
     pub level: Level,
+    /// When a commit returns, if not as the store's mode says.
+    pub mode: Option<Mode>,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { time: Duration::from_secs(10), label: "", level: Level::default() }
+        Self { time: Duration::from_secs(10), label: "", level: Level::default(), mode: None }
     }
 }
 

@@ -20,6 +20,10 @@ pub trait Commits {
     /// The position of the slot's last commit at or before `at`, or 0 if there is none since the
     /// log was recycled. Everything at or before it of that slot is committed.
     fn last_commit(&self, slot: u16, at: u64) -> u64;
+
+    /// Whether the transaction that wrote with this stamp is committed. It may say no of one that
+    /// is, never yes of one that is not.
+    fn is_finished(&self, stamp: Stamp) -> bool;
 }
 
 /// A position in the log, and before which position all transactions are finished there.
@@ -58,6 +62,10 @@ mod tests {
                 _ => &[],
             };
             commits.iter().copied().filter(|commit| *commit <= at).max().unwrap_or(0)
+        }
+
+        fn is_finished(&self, stamp: Stamp) -> bool {
+            stamp.at() <= self.last_commit(stamp.slot(), u64::MAX)
         }
     }
 

@@ -73,8 +73,30 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(version)
     }
 
+    /// Some records of a range, the first ones or the last, and where to go on.
+    #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
+    pub(crate) fn some(
+        &self,
+        tree: u32,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        back: bool,
+    ) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, Option<Bound<Vec<u8>>>), Error> {
+        let start = if back { range.1 } else { range.0 };
+        let batch = self.engine.scan(tree, start, back)?;
+        let mut rows = Vec::with_capacity(batch.rows.len());
+        for (key, newest) in batch.rows {
+            if !range.contains(&&key[..]) {
+                return Ok((rows, None));
+            }
+            if let Some(value) = self.version(tree, &key, newest)?.value {
+                rows.push((key, value));
+            }
+        }
+        Ok((rows, batch.next))
+    }
+
     /// Calls `each` for the records of a range in order, or backwards, until it returns `false`.
-    /// O(log n) for each record.
+    /// O(log n) for some records at a time.
     ///
     /// # Errors
     ///
@@ -111,12 +133,15 @@ pub(crate) fn walk<'k, E: Engine>(
     each: &mut EachVersion<'_>,
 ) -> Result<(), Error> {
     let start = if back { range.end_bound() } else { range.start_bound() };
-    let mut next = engine.next(tree, start.map(|key| *key), back)?;
-    while let Some((key, found)) = next {
-        if !range.contains(&&key[..]) || !each(&key, found)? {
-            break;
+    let mut next = Some(start.map(|key| key.to_vec()));
+    while let Some(bound) = next {
+        let batch = engine.scan(tree, bound.as_ref().map(Vec::as_slice), back)?;
+        for (key, found) in batch.rows {
+            if !range.contains(&&key[..]) || !each(&key, found)? {
+                return Ok(());
+            }
         }
-        next = engine.next(tree, Bound::Excluded(&key[..]), back)?;
+        next = batch.next;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@
 //! the transaction holds them.
 
 use core::ops::Bound;
+use core::sync::atomic::Ordering::SeqCst;
 
 use latchwork_lockmgr::granular::{S, U, X};
 use latchwork_lockmgr::{Mode, Owner, Wait};
@@ -80,7 +81,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// A transaction of the thread that has this slot, which has no other. Its locks are `owner`'s,
     /// of a manager with the modes [`granular`](latchwork_lockmgr::granular).
     pub fn new(engine: &'t E, owner: Owner<'t, M>, slot: u16, level: Level) -> Self {
-        let chain = Chain { slot, last: 0 };
+        let chain = Chain { slot, ..Chain::default() };
         let (wait, claims) = (Wait::Detect, Vec::new());
         Self { engine, owner, chain, level, wait, claims, failed: None, over: false }
     }
@@ -109,7 +110,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
         let result = operation(self);
         if let Err(error) = &result
-            && (error.is_retryable() || matches!(error, Error::Engine(_)))
+            && error.ends_transaction()
         {
             self.failed = Some(error.clone());
         }
@@ -171,7 +172,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     pub fn write_raw(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         self.guard(|txn| {
             txn.lock(tree, key, X)?;
-            txn.change(tree, key, value)
+            txn.change(tree, key, value, false)
         })
     }
 
@@ -186,13 +187,19 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             if txn.engine.newest(tree, key)?.value.is_some() {
                 return Err(Error::Exists { tree, key: key.to_vec() });
             }
-            txn.change(tree, key, Some(value))
+            txn.change(tree, key, Some(value), false)
         })
     }
 
     /// Changes a record whose lock is held.
-    fn change(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
-        let mut how = How::default();
+    fn change(
+        &mut self,
+        tree: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+        last: bool,
+    ) -> Result<(), Error> {
+        let mut how = How { last, ..How::default() };
         while self.engine.write(&mut self.chain, tree, key, value, how)? == Wrote::Claimed {
             let space = self.engine.keyspace(tree);
             let place = latchwork_lockmgr::KeyRange::key(key);
@@ -238,7 +245,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
-    /// Holds a range. From the moment that the engine knows, no writer passes without asking.
+    /// Holds a range. From then on no writer passes without asking.
     fn claim(&mut self, tree: u32, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<(), Error> {
         if !self.claims.contains(&tree) {
             self.claims.push(tree);
@@ -251,13 +258,16 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         };
         self.owner
             .lock_range(&space, scanned(from, to), READER, self.wait)
-            .map_err(|why| Error::Lock { tree, key, why })
+            .map_err(|why| Error::Lock { tree, key, why })?;
+        // SeqCst: the claim before the reads; the other one is where an engine looks for claims,
+        // with the record in hand: one of the two sees the other.
+        M::fence(SeqCst);
+        Ok(())
     }
 
     /// The newest version once no other transaction is at work on the record.
     fn finished(&self, tree: u32, key: &[u8], newest: Found) -> Result<Found, Error> {
-        let (slot, at) = (newest.stamp.slot(), newest.stamp.at());
-        if slot == self.chain.slot || at <= self.engine.last_commit(slot, u64::MAX) {
+        if newest.stamp.slot() == self.chain.slot || self.engine.is_finished(newest.stamp) {
             return Ok(newest);
         }
         self.lock(tree, key, S)?;
@@ -312,6 +322,27 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         self.over = true;
         self.release()?;
         Ok(at)
+    }
+
+    /// Writes a record, or removes it, and commits: one record of the log for both. As
+    /// [`write_raw`](Self::write_raw) and [`commit`](Self::commit).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn write_raw_and_commit(
+        mut self,
+        tree: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<Option<u64>, Error> {
+        self.guard(|txn| {
+            txn.lock(tree, key, X)?;
+            txn.change(tree, key, value, true)
+        })?;
+        self.over = true;
+        self.release()?;
+        Ok((self.chain.committed != 0).then_some(self.chain.committed))
     }
 
     /// Undoes everything, and lets go of the locks. O(records written).

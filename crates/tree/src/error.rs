@@ -38,6 +38,8 @@ pub enum Error {
     UnknownChange,
     /// The pool, which says what page it is about.
     Pool(PoolError),
+    /// The journal says that records may not be changed now; nothing was changed.
+    Refused,
     /// The journal did not take the change, for this reason.
     Journal(String),
     /// A page is not of the level that the page above it, or beside it, says.
@@ -64,6 +66,7 @@ impl fmt::Display for Error {
             Self::Malformed(what) => write!(f, "the page is malformed: {what}"),
             Self::UnknownChange => f.write_str("the log record holds no change of a page"),
             Self::Pool(error) => error.fmt(f),
+            Self::Refused => f.write_str("records may not be changed now"),
             Self::Journal(why) => write!(f, "the change could not be logged: {why}"),
             Self::Level { page } => write!(f, "page {page} is not on the level of its neighbours"),
         }

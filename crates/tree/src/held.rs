@@ -88,17 +88,68 @@ pub(crate) fn check<M: ConstMachine>(
     change.apply(Role::Own, &mut copy(page), Header::NONE)
 }
 
-/// Logs a change that was checked, does it, and lets the page go. Returns its LSN.
+/// Logs a change that was checked, does it, and lets the page go. Returns its LSN. There is credit
+/// for it.
 pub(crate) fn log_and_do<J: Journal, M: ConstMachine>(
     journal: &J,
     change: &Change<'_>,
     mut page: PoolPage<'_, '_, M>,
 ) -> Result<u64, Error> {
     page.intend();
-    let lsn = journal.append(page.page(), page.lsn(), change).map_err(Error::Journal)?;
+    let lsn = append(journal, change, &page)?;
     page.begin(lsn);
     // After an error the page is dropped as it is, which poisons it: it is not what the log says.
     change.apply(Role::Own, &mut Held(&mut page), Header::new(journal.slot(), lsn))?;
     page.commit();
     Ok(lsn)
 }
+
+/// Does a change of the log again to the page that its record names, which this thread has in hand:
+/// for recovery. `slot` and `lsn` are the record's.
+///
+/// # Errors
+///
+/// What the change gives. Then the page is poisoned.
+pub fn redo<M: ConstMachine>(
+    change: &Change<'_>,
+    mut page: PoolPage<'_, '_, M>,
+    slot: u16,
+    lsn: u64,
+) -> Result<(), Error> {
+    page.begin(lsn);
+    change.apply(Role::Own, &mut Held(&mut page), Header::new(slot, lsn))?;
+    page.commit();
+    Ok(())
+}
+
+/// Puts a change into the journal, and before it the whole page if that must be there.
+fn append<J: Journal, M: ConstMachine>(
+    journal: &J,
+    change: &Change<'_>,
+    page: &PoolPage<'_, '_, M>,
+) -> Result<u64, Error> {
+    loop {
+        let (since, mut prev) = (journal.since(), page.lsn());
+        if prev < since && prev != 0 {
+            let image = Change::image(&page.view()).ok_or(Error::Malformed("not a page"))?;
+            let change = Change::Image { image: &image };
+            match journal.append(page.page(), prev, &change, since).map_err(Error::Journal)? {
+                Some(lsn) => prev = lsn,
+                None => continue,
+            }
+        }
+        if let Some(lsn) =
+            journal.append(page.page(), prev, change, since).map_err(Error::Journal)?
+        {
+            return Ok(lsn);
+        }
+    }
+}
+
+/// Bytes of log that a change of a record may take beside its own: the page whole, before it.
+pub(crate) fn image_bytes(words: usize) -> u64 {
+    words as u64 * 8 + RECORD_BYTES
+}
+
+/// Bytes of a record beside what its change has of keys and values.
+pub(crate) const RECORD_BYTES: u64 = 256;

@@ -53,10 +53,11 @@ mod words;
 
 pub use crate::change::{Change, Role};
 pub use crate::error::Error;
+pub use crate::held::redo;
 pub use crate::journal::Journal;
 pub use crate::layout::{Header, Kind, Limits};
 pub use crate::node::{Fences, Node};
-pub use crate::operate::Written;
+pub use crate::operate::{Newest, Written};
 pub use crate::rebuild::{Link, chain, rebuild};
 pub use crate::root::Tree;
 pub use crate::split::{Split, SplitAt, make_root, separator, split};

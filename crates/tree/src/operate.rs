@@ -8,7 +8,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::change::Change;
 use crate::edit;
-use crate::held::{check, log_and_do};
+use crate::held::{RECORD_BYTES, check, image_bytes, log_and_do};
 use crate::journal::Journal;
 use crate::node::Node;
 use crate::root::Tree;
@@ -25,6 +25,15 @@ pub struct Written {
     pub before: Option<Vec<u8>>,
     /// The header that its record had, ghost or not.
     pub was: Header,
+}
+
+/// A record as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// Who wrote it.
+    pub header: Header,
+    /// Its value; none if it is a ghost.
+    pub value: Option<Vec<u8>>,
 }
 
 /// What is to be done to a key.
@@ -62,12 +71,30 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         Ok(found)
     }
 
+    /// The record of `key`, ghost or not: its header, and its value if it is no ghost. Stores
+    /// nothing that other threads load.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`], [`Error::Level`].
+    pub fn newest(&self, key: &[u8]) -> Result<Option<Newest>, Error> {
+        let (_, found) = self.walk(To::Key(key), 0, |node| {
+            let Ok(index) = node.search(key)? else { return Some(None) };
+            let value = match node.is_ghost(index)? {
+                true => None,
+                false => Some(node.value(index)?),
+            };
+            Some(Some(Newest { header: node.header(index)?, value }))
+        })?;
+        Ok(found)
+    }
+
     /// Inserts a record.
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`]; [`Error::KeyTooLong`], [`Error::RecordTooLong`]; [`Error::Pool`],
-    /// [`Error::Journal`], [`Error::Level`].
+    /// [`Error::Exists`]; [`Error::KeyTooLong`], [`Error::RecordTooLong`]; [`Error::Refused`];
+    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`].
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<Written, Error> {
         self.write(key, Operation::Insert(value))
     }
@@ -116,7 +143,10 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     }
 
     fn write(&self, key: &[u8], operation: Operation<'_>) -> Result<Written, Error> {
+        let undoes = matches!(operation, Operation::Undo(_));
+        let (mut needs, mut pages) = (operation.bytes(key), 0);
         loop {
+            self.journal.reserve(needs + pages).map_err(Error::Journal)?;
             let (met, ()) = self.walk(To::Key(key), 0, |_| Some(()))?;
             if let Some(incomplete) = met.incomplete {
                 self.finish(incomplete)?;
@@ -129,6 +159,9 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
             if !here || node.is_incomplete() {
                 continue;
             }
+            if !undoes && !self.journal.may_write().map_err(Error::Journal)? {
+                return Err(Error::Refused);
+            }
             let found = node.search(key).ok_or(edit::MALFORMED)?;
             let (mut before, mut was) = (None, Header::NONE);
             if let Ok(index) = found {
@@ -139,11 +172,19 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
             }
             let change = change(key, operation, before.as_deref(), was, found.is_ok())?;
             let last = found == Err(node.count()) && node.right() == Some(None);
+            let (old, whole) =
+                (before.as_ref().map_or(0, Vec::len) as u64, image_bytes(page.len()));
             match check(&change, &page) {
                 Ok(()) => {
+                    let image = if page.lsn() < self.journal.since() { whole } else { 0 };
+                    if !self.journal.has(needs + old + image) {
+                        (needs, pages) = (needs + old, image);
+                        continue;
+                    }
                     let lsn = log_and_do(self.journal, &change, page)?;
                     return Ok(Written { lsn, before, was });
                 }
+                Err(Error::Full) if !self.journal.has(needs + 3 * whole) => pages = 3 * whole,
                 Err(Error::Full) => {
                     let at = if last { SplitAt::End } else { SplitAt::Middle };
                     self.split(page, at)?;
@@ -154,7 +195,19 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     }
 }
 
-/// The change that fulfils a operation.
+impl Operation<'_> {
+    /// Bytes of log that it takes, but for the value that is there, and as many to undo it.
+    fn bytes(&self, key: &[u8]) -> u64 {
+        let value = match self {
+            Self::Insert(value) | Self::Replace(value) | Self::Put(value) => value.len(),
+            Self::Undo(Change::Restore { value, .. }) => value.len(),
+            Self::Delete | Self::Undo(_) => 0,
+        };
+        2 * ((key.len() + value) as u64 + RECORD_BYTES)
+    }
+}
+
+/// The change that fulfils an operation.
 fn change<'c>(
     key: &'c [u8],
     operation: Operation<'c>,

@@ -7,7 +7,7 @@ use latchwork_pool::{FileId, Handle};
 
 use crate::change::Change;
 use crate::edit;
-use crate::held::log_and_do;
+use crate::held::{image_bytes, log_and_do};
 use crate::journal::Journal;
 use crate::node::Fences;
 use crate::{Error, Kind};
@@ -27,6 +27,7 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
     ///
     /// [`Error::Pool`], [`Error::Journal`].
     pub fn create(handle: &'h Handle<'t, M>, file: FileId, journal: &'h J) -> Result<Self, Error> {
+        journal.reserve(image_bytes(file.page_bytes() as usize / 8)).map_err(Error::Journal)?;
         let page = handle.new_page(file)?;
         let root = page.page();
         let mut leaf = vec![0; page.len()];

@@ -19,7 +19,7 @@ use latchwork_pool::PageMut as PoolPage;
 
 use crate::change::Change;
 use crate::edit;
-use crate::held::{check, copy, log_and_do};
+use crate::held::{check, copy, image_bytes, log_and_do};
 use crate::journal::Journal;
 use crate::node::Node;
 use crate::root::Tree;
@@ -76,7 +76,10 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
 
     /// Puts the right sibling of a page into the parent, if it is missing there.
     pub(crate) fn finish(&self, left: u64) -> Result<(), Error> {
+        let whole = image_bytes(self.file.page_bytes() as usize / 8);
         loop {
+            // Two pages change, each of which may have to be logged whole.
+            self.journal.reserve(4 * whole).map_err(Error::Journal)?;
             let missing = self.handle.read(self.file, left, |view| {
                 let node = Node::of(view)?;
                 Some(match (node.is_incomplete(), node.high()?, node.right()?) {
@@ -108,6 +111,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         match check(&change, &page) {
             // Another thread was faster.
             Err(Error::Exists) => Ok(true),
+            Err(Error::Full) if !self.journal.has(3 * image_bytes(page.len())) => Ok(false),
             Err(Error::Full) => {
                 self.split(page, SplitAt::Middle)?;
                 Ok(false)

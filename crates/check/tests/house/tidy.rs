@@ -18,7 +18,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("pool", &["machine", "latch", "region", "disk"]),
     ("log", &["machine", "latch", "region", "disk"]),
     ("tree", &["machine", "pool"]),
-    ("store", &["machine", "lockmgr"]),
+    ("store", &["machine", "region", "lockmgr", "disk", "log", "pool", "tree"]),
     ("interpose", &["machine", "latch", "profile"]),
     ("rivals", &[]),
     (

@@ -34,7 +34,13 @@ impl Log {
 struct Scribe<'l>(&'l Log, u16);
 
 impl Journal for Scribe<'_> {
-    fn append(&self, page: u64, page_prev: u64, change: &Change<'_>) -> Result<u64, String> {
+    fn append(
+        &self,
+        page: u64,
+        page_prev: u64,
+        change: &Change<'_>,
+        _: u64,
+    ) -> Result<Option<u64>, String> {
         if self.0.left.load(Relaxed) != 0 && self.0.left.fetch_sub(1, Relaxed) == 1 {
             return Err("as planned".into());
         }
@@ -43,7 +49,7 @@ impl Journal for Scribe<'_> {
         let mut records = self.0.records.lock().unwrap();
         let lsn = records.len() as u64 * 16 + 16;
         records.insert(lsn, Link { lsn, slot: self.1, page, page_prev, payload });
-        Ok(lsn)
+        Ok(Some(lsn))
     }
 
     fn slot(&self) -> u16 {

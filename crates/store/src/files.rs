@@ -1,0 +1,13 @@
+//! Trees and a log in files: the engine of a store.
+
+pub(crate) mod checkpoint;
+pub(crate) mod half;
+pub(crate) mod home;
+pub(crate) mod kinds;
+pub(crate) mod records;
+pub(crate) mod recover;
+pub(crate) mod scribe;
+pub(crate) mod shared;
+pub(crate) mod start;
+pub(crate) mod undo;
+pub(crate) mod worker;

@@ -1,0 +1,130 @@
+//! The two questions of the pool: the log durable up to a record, and a page made anew that a
+//! death left half changed.
+
+use core::fmt::Display;
+
+use latchwork_log::{Entry, Log, Lsn};
+use latchwork_machine::ConstMachine;
+use latchwork_pool::{Lost, Rebuild, WriteAhead};
+use latchwork_region::Region;
+use latchwork_tree::{Change, Link, chain, rebuild};
+
+use crate::files::kinds::CHANGE;
+
+/// The write-ahead rule.
+pub(crate) struct Ahead<M: ConstMachine> {
+    log: Log<M>,
+    region: Region<M>,
+}
+
+impl<M: ConstMachine> Ahead<M> {
+    pub(crate) fn new(log: &Log<M>, region: &Region<M>) -> Self {
+        Self { log: log.clone(), region: region.clone() }
+    }
+}
+
+fn say(why: impl Display) -> String {
+    why.to_string()
+}
+
+impl<M: ConstMachine> WriteAhead for Ahead<M> {
+    /// Nearly always a load: pages that go out were changed long ago. Else the thread takes a
+    /// slot of its own, for its session may be in use further up.
+    fn flush(&self, lsn: u64) -> Result<(), String> {
+        if self.log.flushed().0 > lsn {
+            return Ok(());
+        }
+        let thread = self.region.sweeper().map_err(say)?;
+        let session = self.log.session(&thread).map_err(say)?;
+        session.flush(Lsn(lsn)).map_err(say)
+    }
+}
+
+/// Makes pages anew from the log.
+pub(crate) struct Halves<M: ConstMachine> {
+    log: Log<M>,
+}
+
+impl<M: ConstMachine> Halves<M> {
+    pub(crate) fn new(log: &Log<M>) -> Self {
+        Self { log: log.clone() }
+    }
+
+    fn link(&self, lsn: u64) -> Result<Link, String> {
+        self.log.read(Lsn(lsn)).map(link).map_err(say)
+    }
+
+    /// The newest record of the page: the one that was begun with, or the last that the dead
+    /// thread appended if it is one of this page, or the last that the log has.
+    fn newest(&self, lost: &Lost) -> Result<u64, String> {
+        if lost.lsn != 0 {
+            return Ok(lost.lsn);
+        }
+        if let Some(slot) = lost.dead_slot {
+            let newest = self.log.newest_of(slot).map_err(say)?;
+            if newest.0 <= lost.lsn_before {
+                return Ok(lost.lsn_before);
+            }
+            let entry = self.log.read(newest).map_err(say)?;
+            if u32::from(entry.slot) == slot && entry.head.kind == CHANGE {
+                // Its last change is this one's, or it had not logged any here.
+                let here = entry.head.page == lost.page;
+                return Ok(if here { newest.0 } else { lost.lsn_before });
+            }
+        }
+        let mut newest = lost.lsn_before;
+        for entry in self.log.scan(Lsn(newest).max(self.log.oldest())) {
+            let entry = entry.map_err(say)?;
+            if entry.head.kind == CHANGE && entry.head.page == lost.page {
+                newest = entry.lsn.0;
+            }
+        }
+        Ok(newest)
+    }
+}
+
+/// A record of the log as the tree's recovery has it.
+pub(crate) fn link(entry: Entry) -> Link {
+    Link {
+        lsn: entry.lsn.0,
+        slot: entry.slot,
+        page: entry.head.page,
+        page_prev: entry.head.page_prev.0,
+        payload: entry.payload,
+    }
+}
+
+/// Whether an image of the page is in the log: what a chain can begin with.
+fn has_whole(change: &Change<'_>) -> bool {
+    change.before(latchwork_tree::Role::Own, 1).is_none()
+}
+
+impl<M: ConstMachine> Rebuild for Halves<M> {
+    fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
+        let newest = self.newest(lost)?;
+        let from = base.and_then(|base| base.get(1)).copied();
+        let links: Vec<Link> =
+            match chain(lost.page, newest, from, |lsn| self.link(lsn).map_err(Failed::Log)) {
+                Ok(links) => links,
+                Err(Failed::Tree(why)) => return Err(say(why)),
+                Err(Failed::Log(why)) => return Err(why),
+            };
+        let whole = links.first().is_some_and(|link| {
+            Change::decode(&link.payload).is_some_and(|change| has_whole(&change))
+        });
+        let base = if whole { None } else { base };
+        rebuild(lost.page, base, &links, into).map_err(say)
+    }
+}
+
+/// Why a chain could not be read.
+enum Failed {
+    Log(String),
+    Tree(latchwork_tree::Error),
+}
+
+impl From<latchwork_tree::Error> for Failed {
+    fn from(why: latchwork_tree::Error) -> Self {
+        Self::Tree(why)
+    }
+}

@@ -1,0 +1,18 @@
+//! What records of the log are to a store.
+//!
+//! | record | kind | marks | `prev` |
+//! |---|---|---|---|
+//! | a change of a record | `CHANGE` | `LAST` if it commits | the transaction's record before |
+//! | what undoes one | `CHANGE` | `CLR`; `SYSTEM` for a dead thread | what is undone next |
+//! | a change of a page's form | `CHANGE` | `SYSTEM` | none |
+//! | a commit | `COMMIT` | `LAST` | the transaction's record before |
+//! | the end of what was undone | `END` | `SYSTEM` | none |
+//!
+//! `aux32` is the tree. What commits leads by `older` to the slot's commit before.
+
+/// A change of a page.
+pub(crate) const CHANGE: u8 = 1;
+/// A transaction is committed.
+pub(crate) const COMMIT: u8 = 2;
+/// All of a transaction is undone.
+pub(crate) const END: u8 = 3;

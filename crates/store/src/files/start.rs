@@ -1,0 +1,76 @@
+//! Opening the parts of a store, and recovering it if its region is new.
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak};
+
+use latchwork_disk::Disk;
+use latchwork_lockmgr::{Manager, granular};
+use latchwork_log::Log;
+use latchwork_machine::ConstMachine;
+use latchwork_pool::{FileSpec, Pool};
+use latchwork_region::{Region, Repair};
+
+use crate::Error;
+use crate::files::half::{Ahead, Halves};
+use crate::files::home::{Home, Sizes};
+use crate::files::shared::Shared;
+use crate::files::undo::UndoDead;
+
+/// Thread slots of the log beyond those of the region's threads: sweepers undo, too.
+const SWEEPERS: u32 = 16;
+
+impl<M: ConstMachine> Home<M> {
+    /// Opens the parts of the store in `folder`, and recovers it if its region is new. Of all
+    /// processes one at a time is in this call.
+    pub(crate) fn open(
+        region: &Region<M>,
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        sizes: &Sizes,
+    ) -> Result<Arc<Self>, Error> {
+        sizes.check()?;
+        let thread = region.sweeper()?;
+        disk.make_folder(folder)?;
+        let options = latchwork_log::Options {
+            buffer: sizes.log_buffer,
+            segment: sizes.log_segment,
+            threads: sizes.threads + SWEEPERS,
+            nap: Duration::from_millis(1),
+            ..latchwork_log::Options::default()
+        };
+        let log = Log::open(region, disk.clone(), &folder.join("log"), &options, &thread)?;
+        let options = latchwork_pool::Options {
+            frames: sizes.frames(),
+            frames_max: sizes.frames(),
+            frame_bytes: sizes.page,
+            huge: false,
+            write_ahead: Some(Arc::new(Ahead::new(&log, region))),
+            rebuild: Some(Arc::new(Halves::new(&log))),
+        };
+        let pool = Pool::open(region, disk.clone(), &options)?;
+        let shared = Shared::open(region, &log, sizes.threads + SWEEPERS, sizes.mode)?;
+        let known: Arc<OnceLock<Weak<Self>>> = Arc::default();
+        let undo: Arc<dyn Repair<M>> = Arc::new(UndoDead { home: known.clone() });
+        region.register(&undo)?;
+        let locks = latchwork_lockmgr::Options::default();
+        let manager = Manager::new(region.clone(), granular::modes(), locks)?;
+        let spec = FileSpec { page_bytes: sizes.page, ..FileSpec::new(data(folder)?) };
+        let file = pool.handle(&thread)?.file(&spec)?;
+        drop(thread);
+        let sizes = *sizes;
+        let home = Arc::new(Self { manager, log, pool, shared, file, sizes, _undo: undo });
+        let _ = known.set(Arc::downgrade(&home));
+        if !home.shared.is_recovered()? {
+            home.recover()?;
+        }
+        Ok(home)
+    }
+}
+
+/// The file of pages, by a path that means the same in every process.
+fn data(folder: &Path) -> Result<PathBuf, Error> {
+    let folder = std::path::absolute(folder)
+        .map_err(|why| Error::Open { path: folder.to_owned(), why: why.to_string() })?;
+    Ok(folder.join("data"))
+}

@@ -1,0 +1,137 @@
+//! From the names of tables to their trees: the catalog, which is a tree itself.
+
+use core::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use latchwork_log::Lsn;
+use latchwork_machine::ConstMachine;
+use latchwork_tree::Tree;
+
+use crate::engine::Engine;
+use crate::files::home::Home;
+use crate::files::scribe::{Part, Scribe};
+use crate::files::worker::Worker;
+use crate::{Attempts, Commits, Error, Patience};
+
+/// The tree that has the names of all others.
+pub(crate) const CATALOG: u32 = 0;
+
+/// A session that this thread keeps for the next call.
+pub(crate) struct Kept<M: ConstMachine> {
+    pub(crate) worker: Worker<M>,
+    pub(crate) reads: Cell<bool>,
+    pub(crate) writes: Cell<bool>,
+    /// Trees that the thread has asked for, by name.
+    trees: RefCell<Vec<(&'static str, u32)>>,
+}
+
+impl<M: ConstMachine> Kept<M> {
+    pub(crate) fn new(worker: Worker<M>) -> Self {
+        let (reads, writes) = (Cell::new(false), Cell::new(false));
+        Self { worker, reads, writes, trees: RefCell::default() }
+    }
+}
+
+/// The trees of a store, by their names.
+pub(crate) struct Catalog<M: ConstMachine> {
+    home: Arc<Home<M>>,
+    /// As far as they were asked for.
+    trees: RwLock<HashMap<String, u32>>,
+}
+
+impl<M: ConstMachine> Catalog<M> {
+    pub(crate) fn new(home: &Arc<Home<M>>) -> Self {
+        Self { home: home.clone(), trees: RwLock::default() }
+    }
+
+    /// Finds a table's tree.
+    fn find(&self, worker: &Worker<M>, name: &str) -> Result<Option<u32>, Error> {
+        let known = self.trees.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tree) = known.get(name) {
+            return Ok(Some(*tree));
+        }
+        drop(known);
+        let found = worker.newest(CATALOG, name.as_bytes())?;
+        let Some(root) = found.value.filter(|_| worker.is_finished(found.stamp)) else {
+            return Ok(None);
+        };
+        let tree = root_of(&root)?;
+        let mut known = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name.to_owned(), tree);
+        Ok(Some(tree))
+    }
+
+    /// Makes a table's tree, in a transaction of its own, unless another thread is faster.
+    fn make(&self, name: &str) -> Result<u32, Error> {
+        let home = &self.home;
+        let worker = home.worker()?;
+        let patience = Patience { label: "new table", ..Patience::default() };
+        let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &patience, |txn| {
+            if let Some(root) = txn.get_raw_for_update(CATALOG, name.as_bytes())? {
+                return root_of(&root);
+            }
+            let scribe = Scribe { worker: &worker, tree: CATALOG, part: Part::System };
+            let root = Tree::create(&worker.handle, home.file, &scribe)?.root();
+            let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
+            txn.write_raw(CATALOG, name.as_bytes(), Some(&tree.to_le_bytes()))?;
+            Ok(tree)
+        })?;
+        if let Some(at) = done.at {
+            home.shared.show(Lsn(at))?;
+        }
+        let mut known = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name.to_owned(), done.value);
+        Ok(done.value)
+    }
+}
+
+/// The root's page, as the catalog has it.
+pub(crate) fn root_of(bytes: &[u8]) -> Result<u32, Error> {
+    let damaged = Error::Damaged { tree: CATALOG, key: Vec::new(), what: "no page number" };
+    Ok(u32::from_le_bytes(bytes.try_into().map_err(|_| damaged)?))
+}
+
+/// From tables to trees, for one session.
+pub(crate) struct Tables<'s, M: ConstMachine> {
+    pub(crate) catalog: &'s Catalog<M>,
+    pub(crate) kept: &'s Kept<M>,
+}
+
+impl<M: ConstMachine> Clone for Tables<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: ConstMachine> Copy for Tables<'_, M> {}
+
+impl<M: ConstMachine> Tables<'_, M> {
+    /// The table's tree; none if nothing was ever written to it.
+    #[inline]
+    pub(crate) fn find(&self, name: &'static str) -> Result<Option<u32>, Error> {
+        let known = self.kept.trees.borrow().iter().find(|known| same(known.0, name)).map(|k| k.1);
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = self.catalog.find(&self.kept.worker, name)?;
+        if let Some(tree) = found {
+            self.kept.trees.borrow_mut().push((name, tree));
+        }
+        Ok(found)
+    }
+
+    /// The table's tree, made if there is none.
+    #[inline]
+    pub(crate) fn make(&self, name: &'static str) -> Result<u32, Error> {
+        match self.find(name)? {
+            Some(tree) => Ok(tree),
+            None => self.catalog.make(name),
+        }
+    }
+}
+
+/// Whether two names are one string of the program; two that are alike may be two.
+fn same(one: &'static str, other: &'static str) -> bool {
+    core::ptr::eq(one, other)
+}
