@@ -9,7 +9,7 @@ use crate::mode::{Mode, ModesError};
 /// One step of a cycle: an owner that waits, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Who waits.
+    /// The owner that waits.
     pub owner: OwnerId,
     /// The name of what it waits for, or its beginning.
     pub object: Vec<u8>,
@@ -103,7 +103,7 @@ pub enum Error {
     /// Under wait-die: an older owner is in the way.
     Died(OwnerId),
     /// Somebody decided that this owner is to fail. It must release its locks.
-    Doomed(Reason),
+    Aborted(Reason),
     /// The owner waits already; it can do nothing else until that ends.
     Waiting,
     /// No such owner: it has ended, or never was.
@@ -131,7 +131,7 @@ impl Error {
     /// Whether the same work may succeed if another owner does it again: this one was chosen to
     /// fail in favour of others, or was not served in time. It must release its locks first.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Deadlock(_) | Self::Died(_) | Self::Doomed(_) | Self::TimedOut)
+        matches!(self, Self::Deadlock(_) | Self::Died(_) | Self::Aborted(_) | Self::TimedOut)
     }
 }
 
@@ -180,9 +180,9 @@ impl fmt::Display for Error {
                 }
             }
             Self::Died(owner) => write!(f, "the older owner {owner} is in the way"),
-            Self::Doomed(Reason::Deadlock) => f.write_str("chosen to break a deadlock"),
-            Self::Doomed(Reason::Wounded) => f.write_str("an older owner wants its locks"),
-            Self::Doomed(Reason::Killed) => f.write_str("told to fail"),
+            Self::Aborted(Reason::Deadlock) => f.write_str("chosen to break a deadlock"),
+            Self::Aborted(Reason::Wounded) => f.write_str("an older owner wants its locks"),
+            Self::Aborted(Reason::Killed) => f.write_str("told to fail"),
             Self::Waiting => f.write_str("the owner waits already"),
             Self::NoOwner(owner) => write!(f, "no owner {owner}"),
             Self::Family => f.write_str("the owner's relations forbid it"),
@@ -212,9 +212,9 @@ impl core::error::Error for Error {
 /// Why an owner is told to fail, as a number and back.
 pub(crate) fn reason(why: u32) -> Error {
     match why {
-        1 => Error::Doomed(Reason::Deadlock),
-        2 => Error::Doomed(Reason::Wounded),
-        _ => Error::Doomed(Reason::Killed),
+        1 => Error::Aborted(Reason::Deadlock),
+        2 => Error::Aborted(Reason::Wounded),
+        _ => Error::Aborted(Reason::Killed),
     }
 }
 

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! All of it lies in a [`Region`](latchwork_region::Region): in memory of this process, or in a
-//! file that many map. The code is the same. Dead owners' locks are released by whoever meets them,
-//! after the engine had its say:
+//! file that many map. The code is the same. Dead owners' locks are released by the thread that
+//! meets them, after the engine had its say:
 //!
 //! ```
 //! use latchwork_lockmgr::{Manager, Options, shared::{self, X}};
@@ -59,7 +59,7 @@
 //!
 //! With the feature `tracing` there are events for a subscriber of the crate of that name. A
 //! request that is granted at once has none, and runs no code of theirs. All have the target
-//! `latchwork_lockmgr`. They are emitted on the thread that did the deed, with no latch held; a
+//! `latchwork_lockmgr`. They are emitted on the thread that did the work, with no latch held; a
 //! subscriber must not use the session that is at work there.
 //!
 //! | level | message | fields |
@@ -107,13 +107,13 @@ pub use crate::memory::names::NAME_MAX;
 pub use crate::meter::counters::Stats;
 pub use crate::meter::waits::{WAIT_CLASSES, Waits};
 pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};
-pub use crate::observe::stats::{PartitionTotals, Row, Totals};
+pub use crate::observe::stats::{LockInfo, PartitionTotals, Totals};
 pub use crate::observe::view::{
-    Deadlock, Edge, OwnerInfo, PartitionInfo, Party, Picture, Verified, View, Waiter,
+    Deadlock, Edge, OwnerInfo, PartitionInfo, Snapshot, ThreadRef, Verified, View, Waiter,
 };
 pub use crate::options::{Options, OwnerOptions, Policy, Recovery, Step, Wait};
 pub use crate::owner::adopted::Adopted;
-pub use crate::owner::batch::{BatchError, Deed};
+pub use crate::owner::batch::{BatchError, BatchOp};
 pub use crate::owner::nested::{Child, Savepoint};
 pub use crate::owner::range_request::RangeRequest;
 pub use crate::preset::{berkeley, granular, postgres, shared};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use latchwork_machine::{ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region, Repair};
 
-use crate::deadlock::history::Ring;
+use crate::deadlock::history::History;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{BLOCKS, Biases, Directory, Partitions, get, put};
 use crate::memory::inner::{Inner, LocksRepair};
@@ -47,7 +47,8 @@ impl<M: ConstMachine> Manager<M> {
     /// # Errors
     ///
     /// [`Error::Foreign`] if the region has a manager with other modes; [`Error::Barrier`] if this
-    /// process may not call `membarrier(2)`, and who made the manager could; [`Error::Region`].
+    /// process may not call `membarrier(2)`, and the one that made the manager could;
+    /// [`Error::Region`].
     pub fn new(region: Region<M>, modes: Modes, options: Options) -> Result<Self, Error> {
         Self::build(region, modes, options, None)
     }
@@ -141,10 +142,10 @@ impl<M: ConstMachine> Manager<M> {
 
 /// Lays the manager out, or waits until somebody has.
 ///
-/// Who lays it out writes its name first. If it dies, the next one writes its own name and begins
-/// anew; what the first had allocated and not published is freed by the sweep, and published cells
-/// are in the roots, where the next one finds them. If it fails it takes its name away, and the
-/// next one, in any process, goes on from the roots.
+/// The process that lays it out writes its name first. If it dies, the next one writes its own name
+/// and begins anew; what the first had allocated and not published is freed by the sweep, and
+/// published cells are in the roots, where the next one finds them. If it fails it takes its name
+/// away, and the next one, in any process, goes on from the roots.
 fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes, barrier: bool) -> Result<(), Error> {
     let (process, generation) = region.process()?;
     let me = u64::from(generation) << 32 | u64::from(process + 1);
@@ -199,9 +200,9 @@ fn place_all<M: ConstMachine>(
         place(roots::DIRECTORY, cell.offset().raw())?;
         cell.publish();
     }
-    if get(region.root(roots::RING)?) == 0 {
-        let cell = thread.alloc::<Ring<M>>()?;
-        place(roots::RING, cell.offset().raw())?;
+    if get(region.root(roots::HISTORY)?) == 0 {
+        let cell = thread.alloc::<History<M>>()?;
+        place(roots::HISTORY, cell.offset().raw())?;
         cell.publish();
     }
     put(region.root(roots::BARRIER)?, u64::from(barrier));

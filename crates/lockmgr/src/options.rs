@@ -5,13 +5,15 @@ use std::time::Duration;
 use latchwork_machine::Deadline;
 
 use crate::ids::OwnerId;
+#[cfg(doc)]
+use crate::{Error, Owner, Session};
 
 /// What a manager may do; a process's own choice, not kept in the region.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long a waiter waits before it looks for a deadlock that it is part of. 200 us.
     pub detect_after: Duration,
-    /// Whom a detector sacrifices.
+    /// Which owner a detector aborts.
     pub policy: Policy,
     /// The most locks of one owner; none by default. Of weak locks only those that are in the table
     /// count; the others are 32 at most.
@@ -43,7 +45,7 @@ impl Default for Options {
 }
 
 /// Called with each dead owner that held locks, before they are released: true releases them,
-/// false keeps the owner as *orphaned*, until [`Session::release_orphan`](crate::Session).
+/// false keeps the owner as *orphaned*, until [`Session::release_orphan`].
 pub type Recovery = Box<dyn Fn(OwnerId, &[u8]) -> bool + Send + Sync>;
 
 /// The policies of Berkeley DB. In each, owners with the lowest priority come first, and among
@@ -57,15 +59,15 @@ pub enum Policy {
     Oldest,
     /// Any.
     Random,
-    /// Who holds the most locks.
+    /// The owner that holds the most locks.
     MaxLocks,
-    /// Who holds the fewest.
+    /// The owner that holds the fewest.
     MinLocks,
-    /// Who holds the most locks in modes that write.
+    /// The owner that holds the most locks in modes that write.
     MaxWrites,
-    /// Who holds the fewest of those.
+    /// The owner that holds the fewest of those.
     MinWrites,
-    /// Who has waited longest.
+    /// The owner that has waited longest.
     Expire,
     /// What this release thinks best: `Youngest`.
     Default,
@@ -102,7 +104,7 @@ pub enum Wait {
     /// Stearns and Lewis, 1978). Needs no detector if all do the same.
     Die,
     /// For older owners only: younger ones that are in the way are told to fail, with
-    /// [`Error::Doomed`], where they wait or when they next ask for a lock (same paper).
+    /// [`Error::Aborted`], where they wait or when they next ask for a lock (same paper).
     Wound,
 }
 

@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::memory::handle::Owner;
 use crate::meter::counters::Stats;
 use crate::meter::waits::Waits;
-use crate::observe::stats::{PartitionTotals, Row, Totals};
+use crate::observe::stats::{LockInfo, PartitionTotals, Totals};
 use crate::options::OwnerOptions;
 use crate::owner::adopted::Adopted;
 use crate::range::count::Claims;
@@ -185,13 +185,13 @@ impl<M: ConstMachine> Session<M> {
         self.memory.totals()
     }
 
-    /// Who holds and who waits for what. Each partition is read at an instant, all of them at none;
-    /// weak locks are read as they come and go.
+    /// Which owners hold and wait for what. Each partition is read at an instant, all of them at
+    /// none; weak locks are read as they come and go.
     ///
     /// # Errors
     ///
     /// [`Error::Region`].
-    pub fn snapshot(&self) -> Result<Vec<Row>, Error> {
+    pub fn snapshot(&self) -> Result<Vec<LockInfo>, Error> {
         self.memory.snapshot()
     }
 

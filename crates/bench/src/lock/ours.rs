@@ -14,7 +14,7 @@ use super::table::{Counted, Kind, Needs, Owner, Stop, Table, WAITERS_PER_OBJECT,
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         match error {
-            Error::Deadlock(_) | Error::Doomed(Reason::Deadlock) => Self::Deadlock,
+            Error::Deadlock(_) | Error::Aborted(Reason::Deadlock) => Self::Deadlock,
             other => Self::fault(other),
         }
     }

@@ -185,7 +185,7 @@ impl<M: ConstMachine> Life<'_, M> {
             }
             (Err(Error::NotGranted), Wait::Never)
             | (Err(Error::Died(_)), Wait::Die)
-            | (Err(Error::Doomed(Reason::Wounded | Reason::Killed)), _) => {
+            | (Err(Error::Aborted(Reason::Wounded | Reason::Killed)), _) => {
                 count(&self.book.refused);
             }
             (Err(error), _) => self.book.flaw(format!("owner {}: {error}", self.me)),

@@ -63,10 +63,14 @@ fn paths(text: &str) -> Vec<(String, bool)> {
         if !head.is_empty() && !head.starts_with("pub") {
             continue;
         }
+        rest = rest.replace(&part[at..], "");
+        // What only the documentation links to is not used.
+        if part[..at].trim_end().ends_with("#[cfg(doc)]") {
+            continue;
+        }
         let mut paths = Vec::new();
         expand(&part[at + 4..], "", &mut paths);
         found.extend(paths.into_iter().map(|path| (path, !head.is_empty())));
-        rest = rest.replace(&part[at..], "");
     }
     for start in ["crate::", "super::"] {
         for (at, _) in rest.match_indices(start) {
@@ -164,7 +168,7 @@ fn modules_import_in_one_direction() {
     let straight = of([
         ("", "mod a;\nmod b;\npub use b::Thing;\n"),
         ("a", "use crate::{Thing, b::Other};\n"),
-        ("b", "use std::fmt;\n"),
+        ("b", "use std::fmt;\n#[cfg(doc)]\nuse crate::a;\n"),
     ]);
     assert_eq!(circles(&straight).len(), 0);
     let mut found = BTreeSet::new();

@@ -50,7 +50,7 @@ fn damage_is_survived() {
                 _ => places[dice.roll(places.len())],
             };
             match dice.roll(5) {
-                // A link that leads elsewhere: rings, cells in two lists.
+                // A link that leads elsewhere: cycles, cells in two lists.
                 0 | 1 => {
                     let from = places[dice.roll(places.len())];
                     bytes.copy_within(from..from + 4, at);

@@ -374,7 +374,7 @@ fn what_was_waited_for_is_what_is_held() {
                 start.wait();
                 for round in 0..4000 {
                     let owner = session.owner().unwrap();
-                    // Two names at a time, always others, in order: no ring.
+                    // Two names at a time, always others, in order: no cycle.
                     let names = [number(round / 2), number((1 << 32) | ((round / 2 + me) % 3))];
                     for name in &names {
                         let wait = Duration::from_micros(200 * (1 + me));
@@ -409,7 +409,7 @@ fn very_many_weak_locks_are_moved_and_given_back() {
     // Who has no time left looks at some of them, and leaves them as they were.
     let now = core::time::Duration::ZERO;
     assert_eq!(writer.lock_timeout(b"table", granular::S, now), Err(Error::TimedOut));
-    let weak = |rows: Vec<latchwork_lockmgr::Row>| {
+    let weak = |rows: Vec<latchwork_lockmgr::LockInfo>| {
         rows.iter().filter(|row| row.weak && row.object == b"table").count()
     };
     assert_eq!(weak(session.snapshot().unwrap()), 2000);

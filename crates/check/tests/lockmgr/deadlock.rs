@@ -21,7 +21,7 @@ fn name(number: usize) -> Vec<u8> {
 }
 
 /// Each of `n` owners holds its own object and asks for the next one's. Returns who failed.
-fn ring(n: usize, policy: Policy, priority: impl Fn(usize) -> u32 + Sync) -> Vec<usize> {
+fn cycle(n: usize, policy: Policy, priority: impl Fn(usize) -> u32 + Sync) -> Vec<usize> {
     let manager = manager(policy);
     let barrier = Barrier::new(n);
     let mut failed = Vec::new();
@@ -68,10 +68,10 @@ fn ring(n: usize, policy: Policy, priority: impl Fn(usize) -> u32 + Sync) -> Vec
 }
 
 #[test]
-fn a_ring_has_one_victim() {
+fn a_cycle_has_one_victim() {
     for n in [2, 4, 10] {
         for policy in [Policy::Default, Policy::Random, Policy::Expire] {
-            assert_eq!(ring(n, policy, |_| 100).len(), 1, "{n} owners, {policy:?}");
+            assert_eq!(cycle(n, policy, |_| 100).len(), 1, "{n} owners, {policy:?}");
         }
     }
 }
@@ -88,15 +88,15 @@ fn policies_choose_whom_they_say() {
         (Policy::MinWrites, 0),
     ];
     for (policy, victim) in expected {
-        assert_eq!(ring(n, policy, |_| 100), [victim], "{policy:?}");
+        assert_eq!(cycle(n, policy, |_| 100), [victim], "{policy:?}");
     }
 }
 
 #[test]
 fn the_lowest_priority_goes_first() {
-    assert_eq!(ring(4, Policy::Oldest, |me| if me == 2 { 1 } else { 100 }), [2]);
+    assert_eq!(cycle(4, Policy::Oldest, |me| if me == 2 { 1 } else { 100 }), [2]);
     // The oldest has a high priority, so the second oldest is chosen.
-    assert_eq!(ring(4, Policy::Oldest, |me| if me == 0 { 200 } else { 100 }), [1]);
+    assert_eq!(cycle(4, Policy::Oldest, |me| if me == 0 { 200 } else { 100 }), [1]);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_long_chain_is_no_deadlock() {
     }
     assert_eq!(session.detect().unwrap(), 0);
     assert!(owners.iter().skip(1).all(|owner| owner.poll().unwrap().is_none()));
-    // And with the ring closed there is one, of all of them.
+    // And with the cycle closed there is one, of all of them.
     assert_eq!(owners[0].request(&name(n - 1), X, Wait::Detect).unwrap(), Step::Waiting);
     assert_eq!(session.detect().unwrap(), 1);
     let failed: Vec<_> =
@@ -155,8 +155,8 @@ fn a_long_chain_is_no_deadlock() {
 }
 
 #[test]
-fn the_victim_is_in_the_ring() {
-    // Two wait for the ring from outside, one of them the oldest and one the youngest.
+fn the_victim_is_in_the_cycle() {
+    // Two wait for the cycle from outside, one of them the oldest and one the youngest.
     let manager = manager(Policy::Oldest);
     let session = manager.session().unwrap();
     let owner =
@@ -190,7 +190,7 @@ fn a_soft_edge_is_moved_and_nobody_dies() {
     assert_eq!(r.request(b"row", granular::X, Wait::Detect), Ok(Step::Waiting));
     assert_eq!(session.detect(), Ok(0));
     assert_eq!(c.poll(), Ok(Some(Ok(()))));
-    assert_eq!(session.stats().softened, 1);
+    assert_eq!(session.stats().reordered, 1);
     c.release_all().unwrap();
     assert_eq!(r.poll(), Ok(Some(Ok(()))));
     r.release_all().unwrap();
@@ -220,7 +220,7 @@ fn the_older_wound_and_the_younger_wait() {
     young.lock(b"y", X).unwrap();
     assert_eq!(young.request(b"x", X, Wait::Wound), Ok(Step::Waiting));
     assert_eq!(old.request(b"y", X, Wait::Wound), Ok(Step::Waiting));
-    let wounded = Err(Error::Doomed(Reason::Wounded));
+    let wounded = Err(Error::Aborted(Reason::Wounded));
     assert_eq!(young.poll(), Ok(Some(wounded.clone())));
     assert_eq!(young.try_lock(b"z", X), wounded);
     young.release_all().unwrap();
@@ -249,7 +249,7 @@ fn a_killed_owner_fails_where_it_waits() {
     a.lock(b"x", X).unwrap();
     assert_eq!(b.request(b"x", X, Wait::Detect), Ok(Step::Waiting));
     session.kill(b.id()).unwrap();
-    assert_eq!(b.poll(), Ok(Some(Err(Error::Doomed(Reason::Killed)))));
+    assert_eq!(b.poll(), Ok(Some(Err(Error::Aborted(Reason::Killed)))));
     let id = b.id();
     drop(b);
     assert_eq!(session.kill(id), Err(Error::NoOwner(id)));

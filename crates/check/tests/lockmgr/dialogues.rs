@@ -113,7 +113,7 @@ fn what_is_no_text_is_refused() {
         ("owners a\nstep a1 a lock x X\ndialogue\n", "never taken"),
         ("owners a\nstep a1 a lock x X\ndialogue\na1 granted\ndialogue\n", "without a step"),
         ("owners a\nstep a1 b lock x X\n", "no such owner"),
-        ("owners a\nstep a1 a lock x IX\n", "no such deed"),
+        ("owners a\nstep a1 a lock x IX\n", "no such operation"),
         ("modes new\n", "no such modes"),
         ("owners a\ndialogue\na1 granted\n", "no such step"),
         ("owners a\nstep a1 a detect\na1 found 0\n", "no dialogue"),

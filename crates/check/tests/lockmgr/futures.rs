@@ -183,7 +183,7 @@ fn futures_end_as_other_waits_do() {
             session.kill(id).unwrap();
         });
         let end = block_on(b.lock_async(b"x", S));
-        assert_eq!(end, Err(Error::Doomed(Reason::Killed)));
+        assert_eq!(end, Err(Error::Aborted(Reason::Killed)));
     });
     drop(b);
     // The thread that calls wakers comes again after it has gone.
@@ -209,7 +209,7 @@ fn child() {
     let Ok(path) = std::env::var("LOCKMGR_REGION") else { return };
     let manager = open(&PathBuf::from(path));
     let step = std::env::var("LOCKMGR_STEP").unwrap_or_default();
-    if step == "bells made" {
+    if step == "notifiers made" {
         set_point_hook(die_at_bells);
     }
     let session = manager.session().unwrap();
@@ -230,7 +230,7 @@ fn child() {
 }
 
 fn die_at_bells(step: &'static str) {
-    if step == "bells made" {
+    if step == "notifiers made" {
         // SAFETY: signals this very process.
         unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
     }
@@ -300,7 +300,7 @@ fn who_dies_waiting_leaves_nothing() {
     let owner = session.owner().unwrap();
     owner.lock(b"x", X).unwrap();
     owner.lock(b"y", X).unwrap();
-    assert_eq!(start(&path, "bells made").wait().unwrap().code(), None);
+    assert_eq!(start(&path, "notifiers made").wait().unwrap().code(), None);
     assert_eq!(session.sweep(), Ok(1));
     let mut peer = start(&path, "");
     while session.totals().unwrap().waiting != 2 {
@@ -331,7 +331,7 @@ thread_local! {
 #[test]
 fn the_bell_is_rung_for_tasks_alone() {
     set_point_hook(|step| {
-        if step == "about to ring" {
+        if step == "about to notify" {
             RUNG.with(|rung| rung.set(rung.get() + 1));
         }
     });

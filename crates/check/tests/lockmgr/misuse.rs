@@ -3,7 +3,7 @@
 use latchwork_check::left;
 use latchwork_check::tasks::block_on;
 use latchwork_lockmgr::{
-    BatchError, Deed, Error, KeyRange, Manager, Mode, Modes, ModesError, ModesSpec, NAME_MAX,
+    BatchError, BatchOp, Error, KeyRange, Manager, Mode, Modes, ModesError, ModesSpec, NAME_MAX,
     Options, RangeKind, Step, View, Wait, berkeley, granular, postgres, shared,
     shared::{S, X},
 };
@@ -24,7 +24,7 @@ fn a_mode_that_is_none() {
         assert_eq!(owner.request(b"x", mode, Wait::Detect), Err(Error::Mode(mode)));
         assert_eq!(owner.lock_any([b"x".as_slice()], mode), Err(Error::Mode(mode)));
         assert_eq!(block_on(owner.lock_async(b"x", mode)), none);
-        let end = owner.batch(&[Deed::Lock(b"x", mode, Wait::Never)]);
+        let end = owner.batch(&[BatchOp::Lock(b"x", mode, Wait::Never)]);
         assert_eq!(end, Err(BatchError { done: 0, error: Error::Mode(mode) }));
         owner.lock(b"x", S).unwrap();
         assert_eq!(owner.downgrade(b"x", mode), none);

@@ -68,7 +68,7 @@ pub(crate) enum Outcome {
     Died(BTreeSet<usize>),
     /// The owner waits already.
     Busy,
-    Doomed(Reason),
+    Aborted(Reason),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +98,7 @@ struct Person {
     age: u64,
     marks: u32,
     savepoint: Option<u32>,
-    doom: Option<Reason>,
+    abort: Option<Reason>,
     waits_for: Option<Vec<u8>>,
     /// How its wait ended, until somebody looks.
     ended: Option<Result<(), Reason>>,
@@ -122,7 +122,7 @@ impl Model {
             age,
             marks: 0,
             savepoint: None,
-            doom: None,
+            abort: None,
             waits_for: None,
             ended: None,
         };
@@ -217,8 +217,8 @@ impl Model {
         if self.waits(owner) {
             return Outcome::Busy;
         }
-        if let Some(why) = self.people[owner].doom.filter(|_| self.flaw != Flaw::DoomForgotten) {
-            return Outcome::Doomed(why);
+        if let Some(why) = self.people[owner].abort.filter(|_| self.flaw != Flaw::DoomForgotten) {
+            return Outcome::Aborted(why);
         }
         let mut object = self.objects.remove(name).unwrap_or_default();
         let outcome = self.ask(&mut object, owner, name, mode, how);
@@ -228,7 +228,7 @@ impl Model {
         let (outcome, wounded) = outcome;
         self.unsure |= wounded.iter().filter(|other| self.waits(**other)).count() > 1;
         for other in wounded {
-            self.doom(other, Reason::Wounded);
+            self.abort(other, Reason::Wounded);
         }
         outcome
     }
@@ -335,8 +335,8 @@ impl Model {
     }
 
     /// Tells an owner to fail.
-    pub(crate) fn doom(&mut self, owner: usize, why: Reason) {
-        self.people[owner].doom = Some(why);
+    pub(crate) fn abort(&mut self, owner: usize, why: Reason) {
+        self.people[owner].abort = Some(why);
         self.withdraw(owner, Some(why));
     }
 

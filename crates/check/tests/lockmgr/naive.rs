@@ -22,9 +22,9 @@ enum Deed {
     Downgrade(usize, usize, u8),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Deed>> {
     let (owner, name) = (0..OWNERS, 0..NAMES.len());
-    let deed = prop_oneof![
+    let operation = prop_oneof![
         10 => (owner.clone(), name.clone(), 0..9u8, any::<bool>())
             .prop_map(|(o, n, m, w)| Deed::Ask(o, n, m, w)),
         4 => (owner.clone(), name.clone()).prop_map(|(o, n)| Deed::Unlock(o, n)),
@@ -34,14 +34,14 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         2 => owner.clone().prop_map(Deed::Cancel),
         1 => (owner, name, 0..9u8).prop_map(|(o, n, m)| Deed::Downgrade(o, n, m)),
     ];
-    prop::collection::vec(deed, 1..80)
+    prop::collection::vec(operation, 1..80)
 }
 
-/// Does a deed in both, and says in what they differ.
-fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, deed: &Deed) {
+/// Does an operation in both, and says in what they differ.
+fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Deed) {
     let waits: Vec<bool> = (0..OWNERS).map(|owner| naive.waits(owner)).collect();
     let mode_of = |m: u8| modes.each().nth(usize::from(m) % modes.len()).unwrap();
-    match *deed {
+    match *operation {
         Deed::Ask(o, n, m, wait) => {
             let how = if wait { Wait::Detect } else { Wait::Never };
             let got = owners[o].request(NAMES[n], mode_of(m), how);
@@ -101,13 +101,13 @@ fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, deed: &Deed) {
     }
 }
 
-fn compare(modes: Modes, deeds: &[Deed]) {
+fn compare(modes: Modes, operations: &[Deed]) {
     let manager = latchwork_check::early::private(modes.clone()).unwrap();
     let session = manager.session().unwrap();
     let owners: Vec<Owner<'_>> = (0..OWNERS).map(|_| session.owner().unwrap()).collect();
     let mut naive = Naive::new(modes.clone());
-    for deed in deeds {
-        step(&owners, &mut naive, &modes, deed);
+    for operation in operations {
+        step(&owners, &mut naive, &modes, operation);
     }
     drop(owners);
     nothing_is_left(&session);
@@ -117,23 +117,23 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn as_the_naive_one_granular(deeds in deeds()) {
-        compare(granular::modes(), &deeds);
+    fn as_the_naive_one_granular(operations in operations()) {
+        compare(granular::modes(), &operations);
     }
 
     #[test]
-    fn as_the_naive_one_berkeley(deeds in deeds()) {
-        compare(berkeley::modes(), &deeds);
+    fn as_the_naive_one_berkeley(operations in operations()) {
+        compare(berkeley::modes(), &operations);
     }
 
     #[test]
-    fn as_the_naive_one_postgres(deeds in deeds()) {
-        compare(postgres::modes(), &deeds);
+    fn as_the_naive_one_postgres(operations in operations()) {
+        compare(postgres::modes(), &operations);
     }
 
     #[test]
-    fn as_the_naive_one_shared(deeds in deeds()) {
-        compare(shared::modes(), &deeds);
+    fn as_the_naive_one_shared(operations in operations()) {
+        compare(shared::modes(), &operations);
     }
 }
 
@@ -151,9 +151,11 @@ fn the_comparison_can_fail() {
         writes: 2,
     };
     let mut naive = Naive::new(Modes::new(&spec).unwrap());
-    let deeds = [Deed::Ask(0, 0, 1, true), Deed::Ask(1, 0, 1, true)];
+    let operations = [Deed::Ask(0, 0, 1, true), Deed::Ask(1, 0, 1, true)];
     let differs = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        deeds.iter().for_each(|deed| step(&owners, &mut naive, manager.modes(), deed));
+        operations
+            .iter()
+            .for_each(|operation| step(&owners, &mut naive, manager.modes(), operation));
     }));
     assert!(differs.is_err());
 }

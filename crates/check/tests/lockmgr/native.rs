@@ -56,7 +56,9 @@ fn mix(manager: &Manager, threads: u64, rounds: u64, objects: u64, weak_of_16: u
                         let name = [b"object ".as_slice(), &at.to_le_bytes()].concat();
                         match owner.lock(&name, mode) {
                             Ok(()) => {}
-                            Err(Error::Deadlock(cycle)) => panic!("no ring is possible: {cycle:?}"),
+                            Err(Error::Deadlock(cycle)) => {
+                                panic!("no cycle is possible: {cycle:?}")
+                            }
                             Err(error) => panic!("{error}"),
                         }
                         wrong.fetch_add(u64::from(used[at as usize].enter(manager, mode)), Relaxed);

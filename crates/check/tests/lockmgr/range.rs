@@ -229,7 +229,7 @@ fn two_inserters(modes: latchwork_lockmgr::Modes) {
 }
 
 #[test]
-fn a_ring_through_ranges_and_objects_is_found() {
+fn a_cycle_through_ranges_and_objects_is_found() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let owners: Vec<_> = (0..3).map(|_| session.owner().unwrap()).collect();
@@ -343,7 +343,7 @@ fn a_wish_is_withdrawn() {
     assert_eq!(c.held(), Ok(1));
     let waits = wish(&b, KeyRange::key(b"b"), Intention);
     session.kill(b.id()).unwrap();
-    assert!(matches!(waits.poll(), Ok(Some(Err(Error::Doomed(_))))));
+    assert!(matches!(waits.poll(), Ok(Some(Err(Error::Aborted(_))))));
     drop(waits);
     drop((a, b, c));
     nothing_is_left(&session);
@@ -359,7 +359,8 @@ fn ranges_are_seen() {
     let waits = wish(&b, KeyRange::key(b"c"), Insert);
     let view = View::new(manager.region().clone()).unwrap().unwrap();
     let picture = view.look().unwrap();
-    let named = |row: &latchwork_lockmgr::Row| String::from_utf8_lossy(&row.object).into_owned();
+    let named =
+        |row: &latchwork_lockmgr::LockInfo| String::from_utf8_lossy(&row.object).into_owned();
     let edges = picture.edges(Some(manager.modes()));
     assert_eq!(edges.len(), 1);
     let (waiter, holder) = (&picture.rows[edges[0].row], &picture.rows[edges[0].blocker]);
@@ -367,7 +368,7 @@ fn ranges_are_seen() {
     assert!(named(waiter).starts_with("orders gap [b\0, d) #"), "{}", named(waiter));
     assert!(picture.rows.iter().any(|row| {
         let text = named(row);
-        row.owner == b.id() && text.starts_with("orders insert c #") && text.ends_with("(wished)")
+        row.owner == b.id() && text.starts_with("orders insert c #") && text.ends_with("(waiting)")
     }));
     assert!(session.snapshot().unwrap().iter().any(|row| row.object == waiter.object));
     assert_eq!(session.totals().unwrap().ranges, 2);

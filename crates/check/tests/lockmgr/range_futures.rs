@@ -55,7 +55,7 @@ fn many_tasks_of_one_thread_take_turns() {
                 let keys = [[from as u8], [to as u8]];
                 match wish(&owner, &keys[0], &keys[1], kind).await {
                     Ok(()) => {}
-                    // Waits for one claim at a time may close a ring that is none of ranges.
+                    // Waits for one claim at a time may close a cycle that is none of ranges.
                     Err(Error::Deadlock(_)) => continue,
                     Err(error) => panic!("{error}"),
                 }
@@ -73,7 +73,7 @@ fn many_tasks_of_one_thread_take_turns() {
         Some(task)
     };
     join((0..20).map(task).collect());
-    assert_eq!(done.get(), 20 * 15, "each holds one range at a time: no ring");
+    assert_eq!(done.get(), 20 * 15, "each holds one range at a time: no cycle");
     assert!(session.stats().waits > 0);
     left::nothing_in(&session);
 }
@@ -182,7 +182,7 @@ fn futures_end_as_other_waits_do() {
             waiting(&session, 1);
             session.kill(id).unwrap();
         });
-        assert_eq!(block_on(ask(Wait::Detect)), Err(Error::Doomed(Reason::Killed)));
+        assert_eq!(block_on(ask(Wait::Detect)), Err(Error::Aborted(Reason::Killed)));
     });
     drop((a, b));
     left::nothing_in(&session);

@@ -91,15 +91,15 @@ const KEYS: [&[u8]; 10] = [
     &[9; 99],
 ];
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Deed>> {
     let parts = || (0..OWNERS, 0..14u8, 0..14u8, 0..7u8);
-    let deed = prop_oneof![
+    let operation = prop_oneof![
         8 => (parts(), any::<bool>()).prop_map(|((o, a, b, k), w)| Deed::Ask(o, a, b, k, w)),
         3 => parts().prop_map(|(o, a, b, k)| Deed::Unlock(o, a, b, k)),
         1 => (0..OWNERS).prop_map(Deed::ReleaseAll),
         2 => (0..OWNERS).prop_map(Deed::Drop),
     ];
-    prop::collection::vec(deed, 1..100)
+    prop::collection::vec(operation, 1..100)
 }
 
 /// A range by two numbers: its ends are of all sorts.
@@ -127,15 +127,15 @@ fn plain(owner: usize, range: KeyRange<'_>, kind: RangeKind) -> Claim {
     Claim { owner, from, to, kind, held: false, count: 1 }
 }
 
-fn compare(deeds: &[Deed]) {
+fn compare(operations: &[Deed]) {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let owners: Vec<Owner<'_>> = (0..OWNERS).map(|_| session.owner().unwrap()).collect();
     let mut naive = Naive::default();
     {
         let mut waiting: Vec<Option<RangeRequest<'_, '_>>> = (0..OWNERS).map(|_| None).collect();
-        for deed in deeds {
-            match *deed {
+        for operation in operations {
+            match *operation {
                 Deed::Ask(o, a, b, k, wait) if waiting[o].is_none() => {
                     let (range, kind) = (range_of(a, b), RangeKind::ALL[k as usize]);
                     let how = if wait { Wait::Detect } else { Wait::Never };
@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn as_a_list_of_intervals(deeds in deeds()) {
-        compare(&deeds);
+    fn as_a_list_of_intervals(operations in operations()) {
+        compare(&operations);
     }
 }

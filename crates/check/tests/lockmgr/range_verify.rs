@@ -173,7 +173,7 @@ fn damage_is_survived() {
         for _ in 0..=roll(4) {
             let at = claims[roll(claims.len())] + roll(18) * 4;
             match roll(4) {
-                // Another claim's word, of the same kind or not: rings, trees that share branches.
+                // Another claim's word, of the same kind or not: cycles, trees that share branches.
                 0 | 1 => {
                     let from = claims[roll(claims.len())] + roll(6) * 4;
                     bytes.copy_within(from..from + 4, at);

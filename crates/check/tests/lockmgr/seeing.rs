@@ -26,9 +26,9 @@ fn labelled<'s>(session: &'s Session, label: &str) -> Owner<'s> {
     session.owner_with(&OwnerOptions { label, ..OwnerOptions::default() }).unwrap()
 }
 
-/// Owners that hold one object each and wait for the next one's; the ring is then broken. Returns
+/// Owners that hold one object each and wait for the next one's; the cycle is then broken. Returns
 /// what the victim was told.
-fn ring(session: &Session, names: &[Vec<u8>]) -> Vec<Link> {
+fn cycle(session: &Session, names: &[Vec<u8>]) -> Vec<Link> {
     let owners: Vec<_> =
         (0..names.len()).map(|at| labelled(session, &format!("owner {at}"))).collect();
     for (owner, name) in owners.iter().zip(names) {
@@ -94,15 +94,15 @@ fn each_wait_is_counted_by_its_mode_and_its_end() {
     // Told to fail.
     assert_eq!(waiter.request(b"x", X, Wait::Detect), Ok(Step::Waiting));
     session.kill(waiter.id()).unwrap();
-    assert!(matches!(waiter.poll(), Ok(Some(Err(Error::Doomed(_))))));
+    assert!(matches!(waiter.poll(), Ok(Some(Err(Error::Aborted(_))))));
     drop((waiter, holder));
-    let links = ring(&session, &names(3, 4));
+    let links = cycle(&session, &names(3, 4));
     assert_eq!(links.len(), 3);
 
     let stats = session.stats();
-    // Of the ring one is a victim; another got what that one held; one withdrew when it was
+    // Of the cycle one is a victim; another got what that one held; one withdrew when it was
     // dropped, or was granted as those before it ended.
-    assert_eq!((stats.waits, stats.timeouts, stats.doomed, stats.victims), (7, 1, 1, 1));
+    assert_eq!((stats.waits, stats.timeouts, stats.aborted, stats.victims), (7, 1, 1, 1));
     let waits = session.waits();
     let all: u64 = waits.modes().map(|mode| waits.count(mode)).sum();
     assert_eq!(all, 7, "each wait ends once: {waits:?}");
@@ -166,7 +166,7 @@ fn the_last_sixteen_are_kept_whole() {
     let manager = calm(region());
     let session = manager.session().unwrap();
     assert_eq!(seen(&manager), []);
-    let told: Vec<_> = (0..20).map(|at| ring(&session, &names(2 + at % 5, 5 + at))).collect();
+    let told: Vec<_> = (0..20).map(|at| cycle(&session, &names(2 + at % 5, 5 + at))).collect();
     let kept = seen(&manager);
     assert_eq!(kept.iter().map(|d| d.number).collect::<Vec<_>>(), (5..=20).collect::<Vec<_>>());
     for (deadlock, links) in kept.iter().zip(&told[4..]) {
@@ -176,10 +176,10 @@ fn the_last_sixteen_are_kept_whole() {
         for waiter in &deadlock.cycle {
             assert!(waiter.label.starts_with("owner "));
             assert_eq!(waiter.name_length, waiter.link.object.len());
-            assert_eq!(waiter.party.unwrap().thread, 0);
-            assert_eq!(waiter.party.unwrap().pid, Some(std::process::id()));
+            assert_eq!(waiter.thread.unwrap().thread, 0);
+            assert_eq!(waiter.thread.unwrap().pid, Some(std::process::id()));
         }
-        assert_eq!(deadlock.finder, deadlock.cycle[0].party);
+        assert_eq!(deadlock.finder, deadlock.cycle[0].thread);
         assert!(deadlock.ago.is_some() && deadlock.at > 1_600_000_000_000_000_000);
     }
     let view = View::new(manager.region().clone()).unwrap().unwrap();
@@ -192,7 +192,7 @@ fn long_cycles_and_long_names_are_kept_as_far_as_they_fit() {
     let manager = calm(region());
     let session = manager.session().unwrap();
     for (owners, length, kept) in [(30, 64, 30), (700, 20, 700), (3000, 200, 600)] {
-        let told = ring(&session, &names(owners, length));
+        let told = cycle(&session, &names(owners, length));
         let last = seen(&manager).pop().unwrap();
         assert_eq!(last.owners as usize, owners);
         assert!(last.cycle.len() >= kept && last.cycle.len() <= owners, "{}", last.cycle.len());
@@ -207,7 +207,7 @@ fn long_cycles_and_long_names_are_kept_as_far_as_they_fit() {
     }
     // Each again, so that records of all sizes are exchanged for others.
     for at in 0..40 {
-        ring(&session, &names([2, 30, 700][at % 3], 8));
+        cycle(&session, &names([2, 30, 700][at % 3], 8));
     }
     assert_eq!(seen(&manager).len(), 16);
     drop(session);
@@ -229,7 +229,7 @@ fn a_reader_beside_sees_whole_cycles_only() {
             let session = manager.session().unwrap();
             start.wait();
             for round in 0..3000 {
-                ring(&session, &names(2 + round % 9, 6));
+                cycle(&session, &names(2 + round % 9, 6));
             }
             over.store(true, relaxed);
         });
@@ -262,7 +262,7 @@ fn records_of_arbitrary_bytes_do_no_harm() {
     let manager = calm(Region::<Native>::heap(&options).unwrap());
     let session = manager.session().unwrap();
     for at in 0..16 {
-        ring(&session, &names(2 + at, 9));
+        cycle(&session, &names(2 + at, 9));
     }
     drop(session);
     let image = manager.region().image().unwrap();
@@ -276,9 +276,9 @@ fn records_of_arbitrary_bytes_do_no_harm() {
     // Where records are: their labels tell.
     let spots: Vec<_> =
         (0..image.len() - 8).step_by(8).filter(|at| &image[*at..*at + 6] == b"owner ").collect();
-    let ring_at = (0..image.len() - 136)
+    let history_at = (0..image.len() - 136)
         .step_by(8)
-        .find(|at| image[*at..*at + 8] == 16u64.to_ne_bytes() && is_ring(&image[*at + 8..]))
+        .find(|at| image[*at..*at + 8] == 16u64.to_ne_bytes() && is_history(&image[*at + 8..]))
         .unwrap();
     let mut seed = 0x9e37_79b9u64;
     let mut random = move || {
@@ -292,7 +292,7 @@ fn records_of_arbitrary_bytes_do_no_harm() {
         let mut wrong = image.clone();
         for _ in 0..1 + round % 3 {
             let at = if random() % 2 == 0 {
-                ring_at + random() as usize % 17 * 8
+                history_at + random() as usize % 17 * 8
             } else {
                 spots[random() as usize % spots.len()].saturating_sub(random() as usize % 9 * 8)
             };
@@ -316,7 +316,7 @@ fn records_of_arbitrary_bytes_do_no_harm() {
 }
 
 /// Whether sixteen small records' offsets lie there.
-fn is_ring(bytes: &[u8]) -> bool {
+fn is_history(bytes: &[u8]) -> bool {
     let words = bytes.chunks_exact(8).take(16).map(|b| u64::from_ne_bytes(b.try_into().unwrap()));
     let mut count = 0;
     words.filter(|word| *word as u32 != 0 && word >> 32 <= 2).for_each(|_| count += 1);

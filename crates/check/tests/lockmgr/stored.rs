@@ -61,7 +61,7 @@ fn it_outlives_the_manager_that_made_it_and_is_renewed() {
     assert_ne!(owner.get().id(), first);
     assert_eq!(owner.get().held(), Ok(0));
     assert_eq!(other.get().try_lock(b"row", X), Ok(()));
-    let label = |row: &latchwork_lockmgr::Row| row.owner == other.get().id();
+    let label = |row: &latchwork_lockmgr::LockInfo| row.owner == other.get().id();
     assert_eq!(owner.session().snapshot().unwrap().iter().filter(|row| label(row)).count(), 1);
 }
 

@@ -125,7 +125,7 @@ fn a_wait_that_fails_leaves_no_request() {
     let dying = manager.region().another().unwrap();
     let other =
         Manager::new(dying.clone(), shared::modes(), latchwork_check::early::early()).unwrap();
-    let (session, doomed) = (manager.session().unwrap(), other.session().unwrap());
+    let (session, aborted) = (manager.session().unwrap(), other.session().unwrap());
     let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
     holder.lock(b"x", S).unwrap();
     waiter.lock(b"x", S).unwrap();
@@ -147,5 +147,5 @@ fn a_wait_that_fails_leaves_no_request() {
         waiter.lock(b"z", X).unwrap();
         waiter.unlock(b"z").unwrap();
     }
-    core::mem::forget(doomed);
+    core::mem::forget(aborted);
 }

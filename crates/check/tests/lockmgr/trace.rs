@@ -164,14 +164,14 @@ fn the_dead_and_the_orphaned_are_told() {
     listen();
     let options = latchwork_region::Options { limit: 8 << 20, ..Default::default() };
     let region = Region::<Native>::heap(&options).unwrap();
-    let doomed = region.another().unwrap();
+    let aborted = region.another().unwrap();
     let keep = Box::new(|_, label: &[u8]| !label.starts_with(b"kept"));
     let manager =
         Manager::with_recovery(region, granular::modes(), latchwork_check::early::early(), keep)
             .unwrap();
     {
         let dying =
-            Manager::new(doomed, granular::modes(), latchwork_check::early::early()).unwrap();
+            Manager::new(aborted, granular::modes(), latchwork_check::early::early()).unwrap();
         let session = dying.session().unwrap();
         let of = |label: &'static str| {
             let options = latchwork_lockmgr::OwnerOptions { label, ..Default::default() };

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use latchwork_lockmgr::{
-    BatchError, Child, Deed as Batched, Error, Manager, Mode, Modes, Options, Owner, OwnerOptions,
-    Reason, Session, Step, Wait, berkeley, granular, postgres, shared,
+    BatchError, BatchOp as Batched, Child, Error, Manager, Mode, Modes, Options, Owner,
+    OwnerOptions, Reason, Session, Step, Wait, berkeley, granular, postgres, shared,
 };
 use latchwork_region::Region;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ const PEOPLE: [(u64, Option<usize>); 6] =
 const NAMES: [&[u8]; 4] = [b"a", b"a name of 31 bytes, neither more", &[7; 90], &[8; 900]];
 
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum BatchOp {
     Ask(usize, usize, u8, How),
     Convert(usize, usize, u8),
     Any(usize, u8),
@@ -39,7 +39,7 @@ enum Deed {
     Wrong(usize),
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn operation() -> impl Strategy<Value = BatchOp> {
     let (owner, name, mode) = (0..PEOPLE.len(), 0..NAMES.len(), 0..9u8);
     let how = prop_oneof![
         6 => Just(How::Long),
@@ -50,22 +50,22 @@ fn deed() -> impl Strategy<Value = Deed> {
     let object = || (owner.clone(), name.clone());
     prop_oneof![
         40 => (owner.clone(), name.clone(), mode.clone(), how)
-            .prop_map(|(o, n, m, h)| Deed::Ask(o, n, m, h)),
-        3 => (object(), mode.clone()).prop_map(|((o, n), m)| Deed::Convert(o, n, m)),
-        2 => (owner.clone(), mode.clone()).prop_map(|(o, m)| Deed::Any(o, m)),
-        12 => object().prop_map(|(o, n)| Deed::Unlock(o, n)),
-        3 => object().prop_map(|(o, n)| Deed::ReleaseObject(o, n)),
-        3 => owner.clone().prop_map(Deed::ReleaseAll),
-        2 => owner.clone().prop_map(Deed::ReleaseReads),
-        6 => owner.clone().prop_map(Deed::Cancel),
-        5 => (object(), mode.clone()).prop_map(|((o, n), m)| Deed::Downgrade(o, n, m)),
-        3 => owner.clone().prop_map(Deed::Savepoint),
-        3 => owner.clone().prop_map(Deed::RollBack),
-        4 => (3..6usize).prop_map(Deed::Inherit),
-        1 => owner.clone().prop_map(Deed::Kill),
-        3 => (object(), name, mode).prop_map(|((o, n), k, m)| Deed::Batch(o, n, k, m)),
-        4 => Just(Deed::Detect),
-        1 => owner.prop_map(Deed::Wrong),
+            .prop_map(|(o, n, m, h)| BatchOp::Ask(o, n, m, h)),
+        3 => (object(), mode.clone()).prop_map(|((o, n), m)| BatchOp::Convert(o, n, m)),
+        2 => (owner.clone(), mode.clone()).prop_map(|(o, m)| BatchOp::Any(o, m)),
+        12 => object().prop_map(|(o, n)| BatchOp::Unlock(o, n)),
+        3 => object().prop_map(|(o, n)| BatchOp::ReleaseObject(o, n)),
+        3 => owner.clone().prop_map(BatchOp::ReleaseAll),
+        2 => owner.clone().prop_map(BatchOp::ReleaseReads),
+        6 => owner.clone().prop_map(BatchOp::Cancel),
+        5 => (object(), mode.clone()).prop_map(|((o, n), m)| BatchOp::Downgrade(o, n, m)),
+        3 => owner.clone().prop_map(BatchOp::Savepoint),
+        3 => owner.clone().prop_map(BatchOp::RollBack),
+        4 => (3..6usize).prop_map(BatchOp::Inherit),
+        1 => owner.clone().prop_map(BatchOp::Kill),
+        3 => (object(), name, mode).prop_map(|((o, n), k, m)| BatchOp::Batch(o, n, k, m)),
+        4 => Just(BatchOp::Detect),
+        1 => owner.prop_map(BatchOp::Wrong),
     ]
 }
 
@@ -91,7 +91,7 @@ impl Pair<'_> {
             Outcome::Waiting => Ok(Step::Waiting),
             Outcome::Refused => Err(Error::NotGranted),
             Outcome::Busy => Err(Error::Waiting),
-            Outcome::Doomed(why) => Err(Error::Doomed(why)),
+            Outcome::Aborted(why) => Err(Error::Aborted(why)),
             Outcome::Died(older) => {
                 let mut ids = older.iter().map(|who| Error::Died(self.owners[*who].id()));
                 let named = ids.find(|error| real.as_ref().err() == Some(error));
@@ -105,7 +105,8 @@ impl Pair<'_> {
         modes.each().nth(usize::from(number) % modes.len()).unwrap()
     }
 
-    /// A deed that is refused while the owner waits, and if the model says that it is not held.
+    /// An operation that is refused while the owner waits, and if the model says that it is not
+    /// held.
     fn calm(
         &mut self,
         owner: usize,
@@ -121,10 +122,10 @@ impl Pair<'_> {
     }
 
     /// Does it in both. False if they cannot be compared from now on.
-    fn step(&mut self, deed: Deed) -> Result<bool, String> {
+    fn step(&mut self, operation: BatchOp) -> Result<bool, String> {
         let owners = self.owners;
-        match deed {
-            Deed::Ask(o, n, m, how) => {
+        match operation {
+            BatchOp::Ask(o, n, m, how) => {
                 let wait = match how {
                     How::Long => Wait::Detect,
                     How::Never => Wait::Never,
@@ -138,7 +139,7 @@ impl Pair<'_> {
                 same("request", real, expected)?;
                 return Ok(!self.model.unsure);
             }
-            Deed::Convert(o, n, m) => {
+            BatchOp::Convert(o, n, m) => {
                 let mode = self.mode(m);
                 let real = owners[o].convert(NAMES[n], mode, Wait::Never).map(|()| Step::Granted);
                 if self.model.holds(o, NAMES[n]).is_none() {
@@ -152,7 +153,7 @@ impl Pair<'_> {
                     same("convert", real, expected)?;
                 }
             }
-            Deed::Any(o, m) => {
+            BatchOp::Any(o, m) => {
                 let mode = self.mode(m);
                 let real = owners[o].lock_any(NAMES, mode);
                 let mut expected = Ok(None);
@@ -166,59 +167,59 @@ impl Pair<'_> {
                 }
                 same("any", real, expected)?;
             }
-            Deed::Unlock(o, n) => {
+            BatchOp::Unlock(o, n) => {
                 let real = owners[o].unlock(NAMES[n]);
                 self.calm(o, real, |model| model.unlock(o, NAMES[n]))?;
             }
-            Deed::ReleaseObject(o, n) => {
+            BatchOp::ReleaseObject(o, n) => {
                 let real = owners[o].release_object(NAMES[n]);
                 self.calm(o, real, |model| {
                     model.release_object(o, NAMES[n]);
                     true
                 })?;
             }
-            Deed::ReleaseAll(o) => {
+            BatchOp::ReleaseAll(o) => {
                 let real = owners[o].release_all();
                 self.calm(o, real, |model| {
                     model.release_all(o);
                     true
                 })?;
             }
-            Deed::ReleaseReads(o) => {
+            BatchOp::ReleaseReads(o) => {
                 let real = owners[o].release_reads();
                 self.calm(o, real, |model| {
                     model.release_reads(o);
                     true
                 })?;
             }
-            Deed::Cancel(o) => {
+            BatchOp::Cancel(o) => {
                 same("cancel", owners[o].cancel(), Ok(self.model.waits(o)))?;
                 self.model.cancel(o);
             }
-            Deed::Downgrade(o, n, m) => {
+            BatchOp::Downgrade(o, n, m) => {
                 let mode = self.mode(m);
                 let real = owners[o].downgrade(NAMES[n], mode);
                 self.calm(o, real, |model| model.downgrade(o, NAMES[n], mode))?;
             }
-            Deed::Savepoint(_) | Deed::RollBack(_) => unreachable!("done by the caller"),
-            Deed::Inherit(o) => {
+            BatchOp::Savepoint(_) | BatchOp::RollBack(_) => unreachable!("done by the caller"),
+            BatchOp::Inherit(o) => {
                 let done = self.model.inherit(o);
                 let expected = if done { Ok(()) } else { Err(Error::Waiting) };
                 same("inherit", self.children[o - 3].inherit(), expected)?;
             }
-            Deed::Kill(o) => {
+            BatchOp::Kill(o) => {
                 same("kill", self.sessions[o % 2].kill(owners[o].id()), Ok(()))?;
-                self.model.doom(o, Reason::Killed);
+                self.model.abort(o, Reason::Killed);
             }
-            Deed::Batch(o, n, k, m) => self.batch(o, NAMES[n], NAMES[k], m)?,
-            Deed::Detect => return self.detect(),
-            Deed::Wrong(o) => {
+            BatchOp::Batch(o, n, k, m) => self.batch(o, NAMES[n], NAMES[k], m)?,
+            BatchOp::Detect => return self.detect(),
+            BatchOp::Wrong(o) => {
                 let no_mode = Mode::new(16);
                 let other = owners[(o + 1) % owners.len()].savepoint().unwrap();
                 let free = !self.model.waits(o);
                 let asked = owners[o].request(b"a", no_mode, Wait::Never);
                 let named = owners[o].request(&[1; 4001], self.mode(0), Wait::Never);
-                if free && !matches!(asked, Err(Error::Doomed(_))) {
+                if free && !matches!(asked, Err(Error::Aborted(_))) {
                     same("mode", asked, Err(Error::Mode(no_mode)))?;
                     same("name", named, Err(Error::Name(4001)))?;
                 }
@@ -258,13 +259,13 @@ impl Pair<'_> {
         same("batch", real, expected)
     }
 
-    /// Exactly those who wait for themselves are in danger, and no ring is left.
+    /// Exactly those who wait for themselves are in danger, and no cycle is left.
     fn detect(&mut self) -> Result<bool, String> {
         let danger = self.model.in_cycles();
         let before: Vec<_> = (0..PEOPLE.len()).map(|who| self.model.waits_for(who)).collect();
-        let softened = self.sessions[0].stats().softened;
+        let reordered = self.sessions[0].stats().reordered;
         let found = self.sessions[0].detect().map_err(|error| error.to_string())?;
-        let softened = self.sessions[0].stats().softened != softened;
+        let reordered = self.sessions[0].stats().reordered != reordered;
         let mut victims = BTreeSet::new();
         for who in danger.clone() {
             let Some(Err(Error::Deadlock(cycle))) = self.owners[who].poll().unwrap() else {
@@ -275,15 +276,15 @@ impl Pair<'_> {
             let cycle: Vec<usize> = cycle.iter().map(|link| who_is(link.owner)).collect();
             for (at, from) in cycle.iter().enumerate() {
                 let to = cycle[(at + 1) % cycle.len()];
-                if !softened && !before[*from].contains(&to) {
+                if !reordered && !before[*from].contains(&to) {
                     return Err(format!("{from} does not wait for {to} in {cycle:?}"));
                 }
             }
             victims.insert(who);
         }
         same("victims", victims.len(), found)?;
-        same("rings were there", found != 0 || softened, !danger.is_empty())?;
-        if softened {
+        same("cycles were there", found != 0 || reordered, !danger.is_empty())?;
+        if reordered {
             // Who stands where is another's choice now.
             return Ok(false);
         }
@@ -291,7 +292,7 @@ impl Pair<'_> {
             self.model.refuse(*who);
             self.model.ended(*who);
         }
-        same("rings are left", self.model.in_cycles(), BTreeSet::new())?;
+        same("cycles are left", self.model.in_cycles(), BTreeSet::new())?;
         Ok(true)
     }
 
@@ -300,7 +301,7 @@ impl Pair<'_> {
         for (o, owner) in self.owners.iter().enumerate() {
             let ended = match self.model.waits(o) {
                 true => None,
-                false => Some(self.model.ended(o).unwrap_or(Ok(())).map_err(Error::Doomed)),
+                false => Some(self.model.ended(o).unwrap_or(Ok(())).map_err(Error::Aborted)),
             };
             same(&format!("poll of {o}"), owner.poll(), Ok(ended))?;
             for name in NAMES {
@@ -316,7 +317,7 @@ impl Pair<'_> {
     }
 }
 
-fn compare(modes: &Modes, weak: bool, deeds: &[Deed], flaw: Flaw) -> Result<(), String> {
+fn compare(modes: &Modes, weak: bool, operations: &[BatchOp], flaw: Flaw) -> Result<(), String> {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let options = Options { weak, ..latchwork_check::early::early() };
     let manager = Manager::new(region, modes.clone(), options).unwrap();
@@ -335,14 +336,14 @@ fn compare(modes: &Modes, weak: bool, deeds: &[Deed], flaw: Flaw) -> Result<(), 
         let model = Model::new(modes.clone(), &PEOPLE, flaw);
         let mut pair = Pair { sessions, owners, children: [&d, &e, &f], model };
         let mut points = owners.map(|owner| owner.savepoint().unwrap());
-        for (at, deed) in deeds.iter().enumerate() {
-            let told = |error| format!("deed {at}, {deed:?}: {error}");
-            match *deed {
-                Deed::Savepoint(o) => {
+        for (at, operation) in operations.iter().enumerate() {
+            let told = |error| format!("operation {at}, {operation:?}: {error}");
+            match *operation {
+                BatchOp::Savepoint(o) => {
                     points[o] = owners[o].savepoint().unwrap();
                     pair.model.savepoint(o);
                 }
-                Deed::RollBack(o) => {
+                BatchOp::RollBack(o) => {
                     let real = owners[o].roll_back_to(points[o]);
                     pair.calm(o, real, |model| {
                         model.roll_back(o);
@@ -350,8 +351,8 @@ fn compare(modes: &Modes, weak: bool, deeds: &[Deed], flaw: Flaw) -> Result<(), 
                     })
                     .map_err(told)?;
                 }
-                deed => {
-                    if !pair.step(deed).map_err(told)? {
+                operation => {
+                    if !pair.step(operation).map_err(told)? {
                         break;
                     }
                 }
@@ -365,18 +366,19 @@ fn compare(modes: &Modes, weak: bool, deeds: &[Deed], flaw: Flaw) -> Result<(), 
     same("sound", manager.region().audit().unwrap().is_sound(), true)
 }
 
-/// Random deeds; the fewest that differ, and how.
+/// Random operations; the fewest that differ, and how.
 fn search(modes: &Modes, weak: bool, cases: u32, flaw: Flaw) -> Result<(), String> {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let seed = proptest::test_runner::RngAlgorithm::ChaCha;
     let rng = proptest::test_runner::TestRng::deterministic_rng(seed);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let deeds = prop::collection::vec(deed(), 1..120);
-    let end =
-        runner.run(&deeds, |deeds| compare(modes, weak, &deeds, flaw).map_err(TestCaseError::fail));
+    let operations = prop::collection::vec(operation(), 1..120);
+    let end = runner.run(&operations, |operations| {
+        compare(modes, weak, &operations, flaw).map_err(TestCaseError::fail)
+    });
     match end {
         Ok(()) => Ok(()),
-        Err(TestError::Fail(why, deeds)) => Err(format!("{why}\n{deeds:#?}")),
+        Err(TestError::Fail(why, operations)) => Err(format!("{why}\n{operations:#?}")),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -41,7 +41,7 @@ fn work(manager: &Manager<Shared>, seed: u64, rounds: u64) {
             };
             match owner.lock_timeout(&name, mode, Duration::from_millis(20)) {
                 Ok(()) => {}
-                Err(Error::TimedOut | Error::Deadlock(_) | Error::Doomed(_)) => break,
+                Err(Error::TimedOut | Error::Deadlock(_) | Error::Aborted(_)) => break,
                 Err(error) => panic!("a survivor got: {error}"),
             }
             if random.below(8) == 0 {
@@ -64,7 +64,7 @@ fn come_back(owner: &Owner<'_, Shared>, random: &mut Random) -> bool {
         for _ in 0..random.below(5) {
             match owner.lock_timeout(&name.to_le_bytes(), granular::X, Duration::from_millis(20)) {
                 Ok(()) => owner.unlock(&name.to_le_bytes()).unwrap(),
-                Err(Error::TimedOut | Error::Deadlock(_) | Error::Doomed(_)) => return false,
+                Err(Error::TimedOut | Error::Deadlock(_) | Error::Aborted(_)) => return false,
                 Err(error) => panic!("a survivor got: {error}"),
             }
         }
@@ -175,7 +175,7 @@ fn killed_while_a_table_grows() {
 fn a_sweeper_killed_at_every_step() {
     let steps = [
         "dead thread's latch opened",
-        "dead owner buried",
+        "dead owner released",
         "dead owner's request taken",
         "about to finish a sweep",
         "request unlinked",

@@ -66,7 +66,7 @@ fn got(owner: &Owner<'_, Shared>, space: &[u8], from: u64, to: u64, kind: RangeK
     let wait = Wait::Until(Deadline::after::<Shared>(Duration::from_millis(20)));
     match owner.lock_range(space, KeyRange::half_open(&from, &to), kind, wait) {
         Ok(()) => true,
-        Err(Error::TimedOut | Error::Deadlock(_) | Error::Doomed(_)) => false,
+        Err(Error::TimedOut | Error::Deadlock(_) | Error::Aborted(_)) => false,
         Err(error) => panic!("a survivor got: {error}"),
     }
 }

@@ -22,10 +22,10 @@ const PEERS: Peers = Peers(module_path!());
 const STEPS: [&str; 6] = [
     "deadlock described",
     "deadlock about to be linked",
-    "deadlock in the ring",
+    "deadlock in the history",
     "deadlock counted",
     "older deadlock freed",
-    "verdict taken",
+    "report taken",
 ];
 
 fn open(path: &Path) -> Manager<Shared> {
@@ -34,12 +34,12 @@ fn open(path: &Path) -> Manager<Shared> {
     Manager::new(deaths::region(path), granular::modes(), calm).unwrap()
 }
 
-/// Makes rings on names of this process's own, breaks each, and lets go.
+/// Makes cycles on names of this process's own, breaks each, and lets go.
 fn deadlocks(session: &Session<Shared>, rounds: u64) {
     for round in 0..rounds {
         let n = 2 + round as usize % 3;
         let name = |at: usize| format!("{} {}", std::process::id(), at % n).into_bytes();
-        let options = |at| OwnerOptions { priority: at as u32, label: "ring", age: None };
+        let options = |at| OwnerOptions { priority: at as u32, label: "cycle", age: None };
         let owners: Vec<_> = (0..n).map(|at| session.owner_with(&options(at)).unwrap()).collect();
         for (at, owner) in owners.iter().enumerate() {
             owner.lock(&name(at), X).unwrap();
@@ -74,7 +74,7 @@ fn record_cells(manager: &Manager<Shared>) -> u64 {
     manager.region().audit().unwrap().of(512).used
 }
 
-/// Reads the ring without being there, and returns how many deadlocks it has.
+/// Reads the history without being there, and returns how many deadlocks it has.
 fn readable(path: &Path, what: &str) -> u64 {
     let region = Region::<Shared>::view(path, &options()).unwrap();
     let view = View::new(region).unwrap().unwrap();
@@ -90,7 +90,7 @@ fn readable(path: &Path, what: &str) -> u64 {
         assert_eq!(deadlock.owners as usize, deadlock.cycle.len(), "{what}");
         let names: Vec<_> = deadlock.cycle.iter().map(|w| w.link.object.clone()).collect();
         assert!(names.iter().all(|name| names.iter().filter(|n| *n == name).count() == 1));
-        assert!(deadlock.cycle.iter().all(|w| w.label == "ring" && w.link.wanted == X), "{what}");
+        assert!(deadlock.cycle.iter().all(|w| w.label == "cycle" && w.link.wanted == X), "{what}");
     }
     found.len() as u64
 }
@@ -112,7 +112,7 @@ fn all_is_well(path: &Path, manager: &Manager<Shared>, what: &str) {
 #[test]
 fn killed_at_every_step_of_a_record() {
     for step in STEPS {
-        // The second time the ring is full, and an older record is exchanged.
+        // The second time the history is full, and an older record is exchanged.
         for nth in [1, 3, 20, 40] {
             let path = PEERS.fresh("every");
             let manager = open(&path);
@@ -139,7 +139,7 @@ fn killed_at_every_step_of_a_record() {
 fn a_sweeper_of_records_killed_too() {
     let usual = ["about to finish a sweep", "latched"];
     let mut cases: Vec<_> = STEPS.iter().flat_map(|death| usual.map(|s| (s, *death))).collect();
-    cases.push(("dead one's deadlock freed", "deadlock in the ring"));
+    cases.push(("dead one's deadlock freed", "deadlock in the history"));
     cases.push(("dead one's deadlock freed", "deadlock counted"));
     for (step, death) in cases {
         let path = PEERS.fresh("sweeper");
@@ -157,7 +157,7 @@ fn a_sweeper_of_records_killed_too() {
 fn the_proof_can_fail() {
     let path = PEERS.fresh("control");
     let manager = open(&path);
-    // Dead with the older record out of the ring, and not yet freed.
+    // Dead with the older record out of the history, and not yet freed.
     assert_eq!(start(&path, STEPS[2], 20, FOR_EVER).wait().unwrap().code(), None);
     let left = (record_cells(&manager), readable(&path, "control"));
     // Two more cells than records: the victim's report, and what nothing leads to.
@@ -176,7 +176,7 @@ fn the_proof_can_fail() {
 }
 
 #[test]
-fn several_processes_share_the_ring() {
+fn several_processes_share_the_history() {
     let path = PEERS.fresh("shared");
     let manager = open(&path);
     let children: Vec<_> = (0..3).map(|_| start(&path, "", 0, 500)).collect();

@@ -210,7 +210,7 @@ fn a_wounded_owner_is_granted_before_it_can_withdraw() {
             stop.at("about to withdraw");
             assert_eq!(owner.poll(), Ok(Some(Ok(()))));
             assert_eq!(owner.holds(b"x"), Ok(Some((X, 1))));
-            assert_eq!(owner.try_lock(b"y", X), Err(Error::Doomed(Reason::Killed)));
+            assert_eq!(owner.try_lock(b"y", X), Err(Error::Aborted(Reason::Killed)));
         });
         let id = told.recv().unwrap();
         stop.until_stopped();

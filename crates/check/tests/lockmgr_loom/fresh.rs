@@ -108,12 +108,12 @@ fn lay_out() -> impl Fn() + Send + Sync + 'static {
     let first = Region::<Overlaid>::heap(&options).unwrap();
     let both = [first.another().unwrap(), first];
     move || {
-        let deeds = both.iter().map(|region| -> Deed<'_> {
+        let operations = both.iter().map(|region| -> Deed<'_> {
             Box::new(move || {
                 Manager::new(region.clone(), shared::modes(), latchwork_check::early::early())
                     .unwrap();
             })
         });
-        together(deeds.collect());
+        together(operations.collect());
     }
 }

@@ -47,8 +47,8 @@ models! {
         release_all(), 3, 4, [Flaw::Lax, Flaw::Deaf];
     loom_slot_reuse, loom_slot_reuse_long, loom_slot_reuse_control:
         slot_reuse(), 4, 6, [Flaw::Lax];
-    loom_ring, loom_ring_long, loom_ring_control:
-        ring(), 2, 3, [Flaw::Unfenced, Flaw::Lax];
+    loom_cycle, loom_cycle_long, loom_cycle_control:
+        cycle(), 2, 3, [Flaw::Unfenced, Flaw::Lax];
     loom_killed, loom_killed_long, loom_killed_control:
         killed(), 4, 5, [Flaw::Unfenced, Flaw::Deaf];
     loom_tried, loom_tried_long, loom_tried_control:
@@ -227,7 +227,7 @@ fn slot_reuse() -> impl Fn() + Send + Sync + 'static {
 }
 
 /// Each has what the other wants, and searches once, after it has begun to wait: one is refused.
-fn ring() -> impl Fn() + Send + Sync + 'static {
+fn cycle() -> impl Fn() + Send + Sync + 'static {
     let before = |life: &Life<'_>| {
         life.owner().lock([A, B][life.me], X).unwrap();
         nap_short(life.me + 1, 1);
@@ -255,7 +255,7 @@ fn killed() -> impl Fn() + Send + Sync + 'static {
     let life = |life: &Life<'_>| match life.me {
         0 => {
             let end = life.owner().lock(A, X);
-            assert!(matches!(end, Err(Error::Doomed(Reason::Killed))), "{end:?}");
+            assert!(matches!(end, Err(Error::Aborted(Reason::Killed))), "{end:?}");
         }
         _ => life.session().kill(life.ids[0]).unwrap(),
     };

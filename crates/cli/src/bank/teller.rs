@@ -228,7 +228,7 @@ impl Branch<'_> {
                     return Ok(value);
                 }
                 // The second is `latchwork locks kill`.
-                Err(Stop::Locks(Error::Deadlock(_) | Error::Doomed(_))) => {
+                Err(Stop::Locks(Error::Deadlock(_) | Error::Aborted(_))) => {
                     tick.deadlocks += 1;
                     age = Some(owner.age()?);
                 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use latchwork_lockmgr::{Deadlock, Party, Waiter};
+use latchwork_lockmgr::{Deadlock, ThreadRef, Waiter};
 use serde_json::{Value, json};
 
 use super::print_json;
@@ -68,7 +68,7 @@ fn text(scene: &Scene, deadlock: &Deadlock, out: &mut impl Write) -> io::Result<
     writeln!(out, "deadlock {number}: {}{ago}, {owners} owners{finder}", date(deadlock.at))?;
     for (at, waiter) in deadlock.cycle.iter().enumerate() {
         let who = output::head(&who(waiter), 40);
-        let place = waiter.party.map_or(String::new(), |p| format!(" ({})", place(p)));
+        let place = waiter.thread.map_or(String::new(), |p| format!(" ({})", place(p)));
         let role = if at == 0 { "VICTIM " } else { "       " };
         writeln!(out, "  {role}{who}{place}")?;
         let how = if waiter.link.hard { "held by" } else { "wanted before by" };
@@ -87,11 +87,11 @@ fn text(scene: &Scene, deadlock: &Deadlock, out: &mut impl Write) -> io::Result<
 }
 
 fn line(scene: &Scene, deadlock: &Deadlock) -> Value {
-    let pid = |party: Option<Party>| party.and_then(|party| party.pid);
+    let pid = |party: Option<ThreadRef>| party.and_then(|party| party.pid);
     let cycle = deadlock.cycle.iter().map(|waiter| {
         json!({
             "owner": waiter.link.owner.to_string(), "label": waiter.label,
-            "pid": pid(waiter.party), "thread": waiter.party.map(|party| party.thread),
+            "pid": pid(waiter.thread), "thread": waiter.thread.map(|party| party.thread),
             "object": seen_by(&waiter.link.object), "name_length": waiter.name_length,
             "held": waiter.link.held.map(|mode| scene.mode(mode)),
             "wanted": scene.mode(waiter.link.wanted), "hard": waiter.link.hard,
@@ -114,7 +114,7 @@ fn draw(scene: &Scene, deadlock: &Deadlock) -> Drawing {
         .iter()
         .enumerate()
         .map(|(at, waiter)| {
-            let party = waiter.party.map_or(String::new(), place);
+            let party = waiter.thread.map_or(String::new(), place);
             let wants = format!("wants {}", wish(scene, waiter, 24));
             let victim = if at == 0 { "VICTIM" } else { "" };
             drawing.node(vec![who(waiter), party, wants], true, victim)
@@ -148,7 +148,7 @@ fn wish(scene: &Scene, waiter: &Waiter, width: usize) -> String {
     }
 }
 
-fn place(party: Party) -> String {
+fn place(party: ThreadRef) -> String {
     match party.pid {
         Some(pid) => format!("{pid}/{}", party.thread),
         None => format!("?/{}", party.thread),

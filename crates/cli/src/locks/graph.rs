@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use latchwork_lockmgr::{Edge, Picture, Row};
+use latchwork_lockmgr::{Edge, LockInfo, Snapshot};
 use serde_json::json;
 
 use super::list::say_restless;
@@ -78,13 +78,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Who waits, and who is in the way.
-pub(super) fn ends<'a>(picture: &'a Picture, edge: &Edge) -> (&'a Row, &'a Row) {
+pub(super) fn ends<'a>(picture: &'a Snapshot, edge: &Edge) -> (&'a LockInfo, &'a LockInfo) {
     (&picture.rows[edge.row], &picture.rows[edge.blocker])
 }
 
 fn text(
     scene: &Scene,
-    picture: &Picture,
+    picture: &Snapshot,
     edges: &[Edge],
     in_ring: &dyn Fn(&Edge) -> bool,
     out: &mut impl Write,
@@ -119,7 +119,7 @@ fn text(
 
 fn dot(
     scene: &Scene,
-    picture: &Picture,
+    picture: &Snapshot,
     edges: &[Edge],
     in_ring: &dyn Fn(&Edge) -> bool,
     out: &mut impl Write,
@@ -148,14 +148,14 @@ fn dot(
 /// The picture: a box an owner, an arrow from who waits to who is in its way.
 fn draw(
     scene: &Scene,
-    picture: &Picture,
+    picture: &Snapshot,
     edges: &[Edge],
     ring: &HashMap<u32, usize>,
     in_ring: &dyn Fn(&Edge) -> bool,
 ) -> Drawing {
     // By owner: its wish if it waits, else what is held. Those in a ring come first, then those
     // whom it matters to most.
-    let mut rows: HashMap<u32, &Row> = HashMap::new();
+    let mut rows: HashMap<u32, &LockInfo> = HashMap::new();
     let mut waited: HashMap<u32, u64> = HashMap::new();
     for edge in edges {
         let (waiter, blocker) = ends(picture, edge);
@@ -220,7 +220,7 @@ fn draw(
 }
 
 /// Owners that wait for each other, each with the number of its ring.
-pub(super) fn rings(picture: &Picture, edges: &[Edge]) -> HashMap<u32, usize> {
+pub(super) fn rings(picture: &Snapshot, edges: &[Edge]) -> HashMap<u32, usize> {
     let mut to: HashMap<u32, Vec<u32>> = HashMap::new();
     for edge in edges {
         let (waiter, blocker) = ends(picture, edge);

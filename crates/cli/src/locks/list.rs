@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use latchwork_lockmgr::{Picture, Row};
+use latchwork_lockmgr::{LockInfo, Snapshot};
 
 use super::print_json;
 use super::scene::{ObjectName, OwnerName, Scene, clean, seen_by};
@@ -50,26 +50,27 @@ pub(crate) struct WhoArgs {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
     let picture = scene.look()?;
-    let asked = |row: &&Row| {
+    let asked = |row: &&LockInfo| {
         (!args.waiting || row.wanted.is_some())
             && args.owner.is_none_or(|owner| row.owner == owner.0)
     };
-    let rows: Vec<&Row> = picture.rows.iter().filter(asked).collect();
+    let rows: Vec<&LockInfo> = picture.rows.iter().filter(asked).collect();
     print(&scene, &picture, &rows, args.json, "nobody holds or waits for anything")
 }
 
 pub(super) fn who(args: &WhoArgs) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
     let picture = scene.look()?;
-    let rows: Vec<&Row> = picture.rows.iter().filter(|row| row.object == args.name.0).collect();
+    let rows: Vec<&LockInfo> =
+        picture.rows.iter().filter(|row| row.object == args.name.0).collect();
     let nobody = format!("nobody holds or waits for {}", seen_by(&args.name.0));
     print(&scene, &picture, &rows, args.json, &nobody)
 }
 
 fn print(
     scene: &Scene,
-    picture: &Picture,
-    rows: &[&Row],
+    picture: &Snapshot,
+    rows: &[&LockInfo],
     json: bool,
     nobody: &str,
 ) -> anyhow::Result<ExitCode> {
@@ -85,7 +86,7 @@ fn print(
 }
 
 /// Says on stderr that not all was read at an instant.
-pub(super) fn say_restless(picture: &Picture) {
+pub(super) fn say_restless(picture: &Snapshot) {
     if picture.restless != 0 {
         output::complain(&format!("{} partitions changed while read", picture.restless));
     }
@@ -98,7 +99,7 @@ pub(super) fn colour() -> bool {
 }
 
 /// Rows, for people.
-pub(super) fn table(scene: &Scene, rows: &[&Row], colour: bool) -> comfy_table::Table {
+pub(super) fn table(scene: &Scene, rows: &[&LockInfo], colour: bool) -> comfy_table::Table {
     let header = ["object", "owner", "label", "pid/thread", "held", "wants", "times", "waited"];
     let mut table = output::table(&header, 6..8, colour);
     for row in rows {

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use latchwork_lockmgr::{
-    Edge, Manager, Mode, Modes, OwnerId, Picture, Row, View, berkeley, granular, postgres, shared,
+    Edge, LockInfo, Manager, Mode, Modes, OwnerId, Snapshot, View, berkeley, granular, postgres,
+    shared,
 };
 use latchwork_machine::Shared;
 use latchwork_region::{Options, Region};
@@ -64,12 +65,12 @@ impl Scene {
     }
 
     /// What lies in it.
-    pub(super) fn look(&self) -> anyhow::Result<Picture> {
+    pub(super) fn look(&self) -> anyhow::Result<Snapshot> {
         Ok(self.view.look()?)
     }
 
     /// Who waits for whom.
-    pub(super) fn edges(&self, picture: &Picture) -> Vec<Edge> {
+    pub(super) fn edges(&self, picture: &Snapshot) -> Vec<Edge> {
         picture.edges(self.modes.as_ref().map(|(_, modes)| modes))
     }
 
@@ -102,7 +103,7 @@ impl Scene {
     }
 
     /// A row, for programs.
-    pub(super) fn line<'a>(&self, row: &'a Row) -> Line<'a> {
+    pub(super) fn line<'a>(&self, row: &'a LockInfo) -> Line<'a> {
         let person = self.person(row.thread);
         Line {
             object: seen_by(&row.object),
@@ -248,7 +249,7 @@ impl FromStr for ObjectName {
 }
 
 /// A picture's owner, for programs and people.
-pub(super) fn named(row: &Row) -> String {
+pub(super) fn named(row: &LockInfo) -> String {
     if row.label.is_empty() {
         row.owner.to_string()
     } else {
@@ -262,6 +263,6 @@ pub(super) fn clean(label: &str) -> String {
 }
 
 /// One end of an edge, for programs.
-pub(super) fn end(row: &Row) -> Value {
+pub(super) fn end(row: &LockInfo) -> Value {
     json!({"owner": row.owner.to_string(), "label": row.label})
 }

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let waiting = rows.iter().filter(|row| row.wanted.is_some()).count();
     let longest = rows.iter().map(|row| row.waited_ns).max().unwrap_or(0);
     let orphans = picture.owners.iter().filter(|owner| owner.thread.is_none()).count();
-    let doomed = picture.owners.iter().filter(|owner| owner.doomed).count();
+    let aborted = picture.owners.iter().filter(|owner| owner.aborted).count();
     let dead = dead.count();
     let latched = scene.view.latched()?.len();
     let deadlocks = scene.view.deadlocks_ever()?;
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "modes": scene.modes_name(), "bytes": region.len(), "objects": picture.objects,
             "idle": picture.idle, "held": held, "weak": weak, "waiting": waiting,
             "longest_wait_ns": longest, "owners": picture.owners.len(), "orphans": orphans,
-            "doomed": doomed, "threads": threads.len(), "dead_threads": dead, "latched": latched,
+            "aborted": aborted, "threads": threads.len(), "dead_threads": dead, "latched": latched,
             "processes": processes, "restless": picture.restless,
             "owners_ever": picture.owners_ever, "waits_ever": picture.waits_ever,
             "deadlocks_ever": deadlocks, "waits": waits_lines(&scene, &waits),
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "waiting    {waiting}, the longest for {}", output::time(longest))?;
         writeln!(
             out,
-            "owners     {}, {orphans} of them orphaned, {doomed} told to fail",
+            "owners     {}, {orphans} of them orphaned, {aborted} told to fail",
             picture.owners.len()
         )?;
         writeln!(out, "threads    {}, {dead} of them dead and not met yet", threads.len())?;

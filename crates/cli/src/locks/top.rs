@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use latchwork_lockmgr::{Picture, Row};
+use latchwork_lockmgr::{LockInfo, Snapshot};
 use serde_json::json;
 
 use super::print_json;
@@ -52,10 +52,10 @@ struct Heat<'a> {
     waiting: usize,
     held: usize,
     longest: u64,
-    first: Option<&'a Row>,
+    first: Option<&'a LockInfo>,
 }
 
-fn heat(picture: &Picture) -> Vec<Heat<'_>> {
+fn heat(picture: &Snapshot) -> Vec<Heat<'_>> {
     let mut heats: HashMap<&[u8], Heat<'_>> = HashMap::new();
     for row in &picture.rows {
         let heat = heats.entry(&row.object).or_default();
@@ -118,9 +118,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// At most so many lines. The two tables have half of them each, or what the other leaves.
-fn frame(scene: &Scene, picture: &Picture, rows: usize) -> Vec<String> {
+fn frame(scene: &Scene, picture: &Snapshot, rows: usize) -> Vec<String> {
     let heats = heat(picture);
-    let mut waiters: Vec<&Row> = picture.rows.iter().filter(|row| row.wanted.is_some()).collect();
+    let mut waiters: Vec<&LockInfo> =
+        picture.rows.iter().filter(|row| row.wanted.is_some()).collect();
     waiters.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
     let alive = scene.view.region().processes().iter().filter(|process| process.alive).count();
     let mut lines = vec![format!(

@@ -2,23 +2,23 @@
 //!
 //! A waiter notes in its owner's cell what it waits for, and after a moment looks whether it waits
 //! for itself. A search goes from owner to owner, depth first; for each that waits it takes the
-//! latch of that one partition, reads who is in the way, and lets go. It never holds two. It is in
-//! `deadlock/search.rs`, and costs time linear in the queues that it meets.
+//! latch of that one partition, reads which owners are in the way, and lets go. It never holds two.
+//! It is in `deadlock/search.rs`, and costs time linear in the queues that it meets.
 //!
 //! # Why a cycle that was found is one
 //!
 //! The parts of a cycle were read at different instants. So it is read again: if each of its owners
 //! is in the same wait (by its ticket) and still behind the next, then between the two readings
-//! there was an instant at which all of them waited. Who waits releases nothing, so all edges stood
-//! at that instant, and the deadlock is real.
+//! there was an instant at which all of them waited. An owner that waits releases nothing, so all
+//! edges stood at that instant, and the deadlock is real.
 //!
 //! # Why none is missed
 //!
-//! Who runs is in no cycle. So the last edge of a cycle appears when an owner begins to wait, and
-//! that one searches, after [`detect_after`](crate::Options::detect_after), until it is in none:
-//! one wait may close several. If a cycle changed while it was looked at, so that another searcher
-//! may have gone by its older shape, it searches again after the next nap. It does so now and then
-//! anyway, at a cost of nothing that matters.
+//! An owner that runs is in no cycle. So the last edge of a cycle appears when an owner begins to
+//! wait, and that one searches, after [`detect_after`](crate::Options::detect_after), until it is
+//! in none: one wait may close several. If a cycle changed while it was looked at, so that another
+//! searcher may have gone by its older shape, it searches again after the next nap. It does so now
+//! and then anyway, at a cost of nothing that matters.
 //!
 //! An owner that holds nothing need not search: those who stand behind it began to wait later, so
 //! its edge is the last one of no cycle.
@@ -43,8 +43,8 @@
 //!
 //! Several owners of a cycle may find it at once. The choice depends on the cycle alone, not on who
 //! found it or when, with one exception: an owner that was a victim too often is spared. That is
-//! counted after the request was refused, so who reads the new count finds the cycle broken when it
-//! reads that once more.
+//! counted after the request was refused, so a thread that reads the new count finds the cycle
+//! broken when it reads that once more.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
@@ -89,11 +89,11 @@ enum Ended {
     /// One was found, and is none any more.
     Changed,
     Bounded,
-    Cycle(Vec<Wish>),
+    Cycle(Vec<Waiting>),
 }
 
-/// Who waits, and for whom.
-struct Wish {
+/// An owner that waits, and for which.
+struct Waiting {
     owner: u32,
     at: u32,
     partition: u32,
@@ -129,7 +129,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// What an owner waits for, if it does.
-    fn wish(&self, owner: u32) -> Result<Option<Wish>, Error> {
+    fn waiting_of(&self, owner: u32) -> Result<Option<Waiting>, Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok(None) };
         let (at, partition, _) = cell.wait();
         if at == 0 || partition >= PARTITIONS {
@@ -156,7 +156,7 @@ impl<M: ConstMachine> Memory<M> {
             wanted: state.want,
             hard: true,
         };
-        Ok(Some(Wish { owner, at, partition, ticket: now.2, blockers, link }))
+        Ok(Some(Waiting { owner, at, partition, ticket: now.2, blockers, link }))
     }
 
     /// Breaks all deadlocks that an owner is part of, or waits for: its one wait may have closed
@@ -216,11 +216,11 @@ impl<M: ConstMachine> Memory<M> {
             if !self.is_real(&cycle)? {
                 return Ok(Found::Changed);
             }
-            if self.soften(&cycle)? {
-                self.counters.softened();
+            if self.reorder(&cycle)? {
+                self.counters.reordered();
                 continue;
             }
-            let broken = self.sacrifice(&cycle)?;
+            let broken = self.abort_victim(&cycle)?;
             return Ok(if broken { Found::Broken } else { Found::Changed });
         }
         Ok(Found::Changed)
@@ -243,28 +243,28 @@ impl<M: ConstMachine> Memory<M> {
         };
         let mut cycle = Vec::with_capacity(edges.len());
         for (owner, hard) in edges {
-            let Some(mut wish) = self.wish(owner)? else { return Ok(Ended::Changed) };
-            wish.link.hard = hard;
-            cycle.push(wish);
+            let Some(mut waiting) = self.waiting_of(owner)? else { return Ok(Ended::Changed) };
+            waiting.link.hard = hard;
+            cycle.push(waiting);
         }
         Ok(Ended::Cycle(cycle))
     }
 
     /// A cycle that these owners lead to: of hard edges alone, or of any. Asks for each owner's
     /// blockers, as families need it.
-    fn cycle(&self, starts: &[u32], hard: bool) -> Result<Option<Vec<Wish>>, Error> {
+    fn cycle(&self, starts: &[u32], hard: bool) -> Result<Option<Vec<Waiting>>, Error> {
         // Where on the path an owner is; none if all that it leads to was seen.
         let mut seen: HashMap<u32, Option<usize>> = HashMap::new();
         for start in starts {
             if seen.contains_key(start) {
                 continue;
             }
-            let Some(first) = self.wish(*start)? else { continue };
+            let Some(first) = self.waiting_of(*start)? else { continue };
             seen.insert(*start, Some(0));
             let mut path = vec![(first, 0)];
-            while let Some((wish, next)) = path.last_mut() {
-                let Some(blocker) = wish.blockers.get(*next).copied() else {
-                    seen.insert(wish.owner, None);
+            while let Some((waiting, next)) = path.last_mut() {
+                let Some(blocker) = waiting.blockers.get(*next).copied() else {
+                    seen.insert(waiting.owner, None);
                     path.pop();
                     continue;
                 };
@@ -272,16 +272,18 @@ impl<M: ConstMachine> Memory<M> {
                 if hard && !blocker.hard {
                     continue;
                 }
-                wish.link.hard = blocker.hard;
+                waiting.link.hard = blocker.hard;
                 match seen.get(&blocker.owner) {
                     Some(Some(place)) => {
-                        return Ok(Some(path.drain(*place..).map(|(wish, _)| wish).collect()));
+                        return Ok(Some(
+                            path.drain(*place..).map(|(waiting, _)| waiting).collect(),
+                        ));
                     }
                     Some(None) => {}
-                    None => match self.wish(blocker.owner)? {
-                        Some(wish) => {
+                    None => match self.waiting_of(blocker.owner)? {
+                        Some(waiting) => {
                             seen.insert(blocker.owner, Some(path.len()));
-                            path.push((wish, 0));
+                            path.push((waiting, 0));
                         }
                         None => {
                             seen.insert(blocker.owner, None);
@@ -294,10 +296,10 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Whether all of a cycle stands, read once more.
-    fn is_real(&self, cycle: &[Wish]) -> Result<bool, Error> {
+    fn is_real(&self, cycle: &[Waiting]) -> Result<bool, Error> {
         for (place, old) in cycle.iter().enumerate() {
             let next = cycle[(place + 1) % cycle.len()].owner;
-            let Some(now) = self.wish(old.owner)? else { return Ok(false) };
+            let Some(now) = self.waiting_of(old.owner)? else { return Ok(false) };
             let same = now.at == old.at && now.ticket == old.ticket;
             if !same || !now.blockers.iter().any(|blocker| blocker.owner == next) {
                 return Ok(false);
@@ -308,21 +310,21 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Moves an owner of the cycle before the one that it merely stands behind. There may be others
     /// that it stands behind still, and passes when they are in a cycle.
-    fn soften(&self, cycle: &[Wish]) -> Result<bool, Error> {
-        for (place, wish) in cycle.iter().enumerate().filter(|(_, wish)| !wish.link.hard) {
+    fn reorder(&self, cycle: &[Waiting]) -> Result<bool, Error> {
+        for (place, waiting) in cycle.iter().enumerate().filter(|(_, waiting)| !waiting.link.hard) {
             let next = &cycle[(place + 1) % cycle.len()];
-            if next.partition != wish.partition {
+            if next.partition != waiting.partition {
                 continue;
             }
             let (Some(cell), Some(other)) =
-                (self.owner_cell(wish.owner)?, self.owner_cell(next.owner)?)
+                (self.owner_cell(waiting.owner)?, self.owner_cell(next.owner)?)
             else {
                 continue;
             };
-            let latched = self.latch(wish.partition)?;
-            let same = cell.wait() == (wish.at, wish.partition, wish.ticket);
+            let latched = self.latch(waiting.partition)?;
+            let same = cell.wait() == (waiting.at, waiting.partition, waiting.ticket);
             let still = other.wait() == (next.at, next.partition, next.ticket);
-            let (request, ahead) = (self.request(wish.at)?, self.request(next.at)?);
+            let (request, ahead) = (self.request(waiting.at)?, self.request(next.at)?);
             if !same || !still || get(&request.object) != get(&ahead.object) {
                 continue;
             }
@@ -337,29 +339,34 @@ impl<M: ConstMachine> Memory<M> {
             }
             let object = self.object(get(&request.object))?;
             // Not if a holder stops it: the cycle would only change its shape.
-            if latched.stopped(object, wish.owner, states.0.want)?.is_some() {
+            if latched.stopped(object, waiting.owner, states.0.want)?.is_some() {
                 continue;
             }
             put(&cell.forward, moves + 1);
             // Should we die in between, the sweep refuses what is away.
-            self.note_away(wish.at)?;
-            latched.unlink(object, wish.at, request, State { status: status::AWAY, ..states.0 })?;
-            latched.link_before(object, wish.at, next.at, states.0)?;
+            self.note_away(waiting.at)?;
+            latched.unlink(
+                object,
+                waiting.at,
+                request,
+                State { status: status::AWAY, ..states.0 },
+            )?;
+            latched.link_before(object, waiting.at, next.at, states.0)?;
             latched.advance(object)?;
             drop(latched);
             self.wake_all()?;
             #[cfg(feature = "tracing")]
-            crate::meter::events::moved(&wish.link, next.link.owner);
+            crate::meter::events::moved(&waiting.link, next.link.owner);
             return Ok(true);
         }
         Ok(false)
     }
 
     /// Refuses one request of the cycle.
-    fn sacrifice(&self, cycle: &[Wish]) -> Result<bool, Error> {
-        let owners: Vec<u32> = cycle.iter().map(|wish| wish.owner).collect();
+    fn abort_victim(&self, cycle: &[Waiting]) -> Result<bool, Error> {
+        let owners: Vec<u32> = cycle.iter().map(|waiting| waiting.owner).collect();
         let place = self.choose(&owners)?;
-        // If somebody sacrificed another meanwhile, the choice may have followed from it.
+        // If another victim was aborted meanwhile, the choice may have followed from it.
         if !self.is_real(cycle)? {
             return Ok(false);
         }
@@ -369,14 +376,14 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(false);
         }
         let links: Vec<&Link> =
-            cycle[place..].iter().chain(&cycle[..place]).map(|wish| &wish.link).collect();
-        let (verdict, words) = (self.write_verdict(&links), self.describe(&links)?);
+            cycle[place..].iter().chain(&cycle[..place]).map(|waiting| &waiting.link).collect();
+        let (report, words) = (self.write_report(&links), self.describe(&links)?);
         let latched = self.latch(victim.partition)?;
         if cell.wait() != (victim.at, victim.partition, victim.ticket) {
             return Ok(false);
         }
         // What an earlier victim of this slot did not read is replaced: the cell is the slot's.
-        self.place_verdict(cell, verdict, links.len() as u32)?;
+        self.place_report(cell, report, links.len() as u32)?;
         let request = self.request(victim.at)?;
         let why = reason_number(Reason::Deadlock);
         latched.refuse(victim.at, request, why)?;

@@ -1,7 +1,8 @@
-//! The last deadlocks, kept in the region for people: who waited for what, and who was the victim.
+//! The last deadlocks, kept in the region for people: which owners waited for what, and which was
+//! the victim.
 //!
 //! ```text
-//! ring     count of deadlocks; 16 slots, each tier and offset of a record, or null
+//! history  count of deadlocks; 16 slots, each tier and offset of a record, or null
 //! record   number | wall clock | monotonic clock | links, links written << 32 | finder
 //! link     owner: index, generation | what | thread + 1, pid | label | name
 //! what     hard: 8 | held + 1: 8 | wanted: 8 | label's bytes: 8 | name's bytes: 16 | all: 16
@@ -12,8 +13,9 @@
 //! 4,096 or 65,536 bytes; what does not fit the largest (about a thousand links) is left out, and
 //! that it was is said.
 //!
-//! The ring belongs to who holds the latch of partition 0, and so does the right to free a record
-//! that the ring led to. Before a record leaves the ring it is noted; see `docs/death.md`.
+//! The history belongs to the thread that holds the latch of partition 0, and so does the right to
+//! free a record that it led to. Before a record leaves the history it is noted; see
+//! `docs/death.md`.
 
 use std::collections::HashMap;
 
@@ -26,7 +28,7 @@ use crate::{Error, Link};
 
 /// Deadlocks that are kept.
 pub(crate) const KEPT: u64 = 16;
-/// Whose latch guards the ring.
+/// Whose latch guards the history.
 const GUARD: u32 = 0;
 /// Words of a record before the links, and of a link before its label.
 pub(crate) const HEAD: usize = 5;
@@ -38,7 +40,7 @@ pub(crate) const WORDS: [usize; 3] = [63, 511, 8183];
 
 /// Where the last records are.
 #[repr(C)]
-pub(crate) struct Ring<M: ConstMachine> {
+pub(crate) struct History<M: ConstMachine> {
     /// Deadlocks that were broken by a victim.
     pub(crate) count: M::AtomicU64,
     pub(crate) slots: [M::AtomicU64; KEPT as usize],
@@ -51,7 +53,7 @@ pub(crate) struct Record<M: ConstMachine, const N: usize> {
 }
 
 // SAFETY: it is made of words of a machine, and nothing else.
-unsafe impl<M: ConstMachine> Plain for Ring<M> {}
+unsafe impl<M: ConstMachine> Plain for History<M> {}
 // SAFETY: as above.
 unsafe impl<M: ConstMachine, const N: usize> Plain for Record<M, N> {}
 
@@ -64,10 +66,10 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// The ring; none in a region that was laid out without.
-    fn history(&self) -> Result<Option<&Ring<M>>, Error> {
+    /// The history; none in a region that was laid out without.
+    fn history(&self) -> Result<Option<&History<M>>, Error> {
         let region = self.region();
-        match get(region.root(roots::RING)?) as u32 {
+        match get(region.root(roots::HISTORY)?) as u32 {
             0 => Ok(None),
             at => Ok(Some(region.resolve(Offset::from_raw(at))?)),
         }
@@ -112,7 +114,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(words)
     }
 
-    /// Puts a description into the ring, with no latch held.
+    /// Puts a description into the history, with no latch held.
     pub(crate) fn record(&self, words: &[u64]) -> Result<(), Error> {
         match words.len() {
             n if n <= WORDS[0] => self.hang::<{ WORDS[0] }>(0, words),
@@ -122,7 +124,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     fn hang<const N: usize>(&self, tier: u64, words: &[u64]) -> Result<(), Error> {
-        let Some(ring) = self.history()? else { return Ok(()) };
+        let Some(history) = self.history()? else { return Ok(()) };
         // The deadlock is broken already: that there is no room to say so is nobody's error.
         let Ok(cell) = self.thread.alloc_dirty::<Record<M, N>>() else { return Ok(()) };
         for (word, value) in cell.words.iter().zip(words) {
@@ -130,16 +132,16 @@ impl<M: ConstMachine> Memory<M> {
         }
         self.point("deadlock described");
         let latched = self.latch(GUARD)?;
-        let number = get(&ring.count).wrapping_add(1);
-        let slot = &ring.slots[(number % KEPT) as usize];
+        let number = get(&history.count).wrapping_add(1);
+        let slot = &history.slots[(number % KEPT) as usize];
         let (old, notes) = (get(slot), self.thread.intent()?);
         put(&cell.words[0], number);
         put(&notes[intents::RECORD_TIER], old >> 32);
         put(&notes[intents::RECORD], if old == 0 { 0 } else { self.record_name(old as u32)? });
         self.point("deadlock about to be linked");
         put(slot, tier << 32 | u64::from(cell.offset().raw()));
-        self.point("deadlock in the ring");
-        put(&ring.count, number);
+        self.point("deadlock in the history");
+        put(&history.count, number);
         self.point("deadlock counted");
         cell.publish();
         // One that is free already was a peer's doing.
@@ -151,7 +153,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     fn record_name(&self, at: u32) -> Result<u64, Error> {
-        let generation = self.region().generation(Offset::<Ring<M>>::from_raw(at))?;
+        let generation = self.region().generation(Offset::<History<M>>::from_raw(at))?;
         Ok(u64::from(generation) << 32 | u64::from(at))
     }
 
@@ -168,16 +170,16 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// What the ring leads to, for the sweep.
+    /// What the history leads to, for the sweep.
     pub(crate) fn recorded(&self) -> Result<Vec<u32>, Error> {
         let _latched = self.latch(GUARD)?;
         Ok(self.history()?.map_or(Vec::new(), |r| r.slots.iter().map(|s| get(s) as u32).collect()))
     }
 
-    /// Frees the record that a dead thread took out of the ring and did not free.
+    /// Frees the record that a dead thread took out of the history and did not free.
     ///
-    /// Whoever takes one out frees it under the same latch. So one that is lent out still, in the
-    /// noted generation and not in the ring, is the dead one's to free.
+    /// The thread that takes one out frees it under the same latch. So one that is lent out still,
+    /// in the noted generation and not in the history, is the dead one's to free.
     pub(crate) fn free_noted_record(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let notes = dead.intent();
         let noted = get(&notes[intents::RECORD]);
@@ -186,11 +188,11 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(());
         }
         let _latched = self.latch(GUARD)?;
-        let lent = self.region().lent(Offset::<Ring<M>>::from_raw(at))?;
-        let in_ring = self
+        let lent = self.region().lent(Offset::<History<M>>::from_raw(at))?;
+        let in_history = self
             .history()?
-            .is_some_and(|ring| ring.slots.iter().any(|slot| get(slot) as u32 == at));
-        if lent == Some((noted >> 32) as u32) && !in_ring {
+            .is_some_and(|history| history.slots.iter().any(|slot| get(slot) as u32 == at));
+        if lent == Some((noted >> 32) as u32) && !in_history {
             let _ = self.free_record(get(&notes[intents::RECORD_TIER]) << 32 | u64::from(at));
             self.point("dead one's deadlock freed");
         }

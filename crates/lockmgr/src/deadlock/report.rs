@@ -29,28 +29,28 @@ use crate::memory::{Memory, intents, names};
 use crate::mode::Mode;
 use crate::{Cycle, Error, Link, OwnerId, Reason};
 
-/// Words of a verdict, by the size of its cell.
+/// Words of a report, by the size of its cell.
 const WORDS: [usize; 3] = [63, 511, 8183];
 /// Words of a link before its name.
 const LINK: usize = 2;
 
 /// A cycle, written down.
 #[repr(C)]
-pub(crate) struct Verdict<M: ConstMachine, const N: usize> {
+pub(crate) struct Report<M: ConstMachine, const N: usize> {
     words: [M::AtomicU64; N],
 }
 
 /// One of any size: what all begin with.
-type Small<M> = Verdict<M, { WORDS[0] }>;
+type Small<M> = Report<M, { WORDS[0] }>;
 
 // SAFETY: it is made of words of a machine, and nothing else.
-unsafe impl<M: ConstMachine, const N: usize> Plain for Verdict<M, N> {}
+unsafe impl<M: ConstMachine, const N: usize> Plain for Report<M, N> {}
 
-/// A verdict that is written, in a cell in hand, if there was room for one.
+/// A report that is written, in a cell in hand, if there was room for one.
 pub(crate) enum Written<'s, M: ConstMachine> {
-    Short(Cell<'s, Verdict<M, { WORDS[0] }>, M>),
-    Middle(Cell<'s, Verdict<M, { WORDS[1] }>, M>),
-    Long(Cell<'s, Verdict<M, { WORDS[2] }>, M>),
+    Short(Cell<'s, Report<M, { WORDS[0] }>, M>),
+    Middle(Cell<'s, Report<M, { WORDS[1] }>, M>),
+    Long(Cell<'s, Report<M, { WORDS[2] }>, M>),
     Nowhere,
 }
 
@@ -126,19 +126,19 @@ fn fill<M: ConstMachine>(links: &[Vec<u64>], words: &[M::AtomicU64]) {
 
 impl<M: ConstMachine> Memory<M> {
     /// Writes a cycle down: as much as there is room for.
-    pub(crate) fn write_verdict(&self, links: &[&Link]) -> Written<'_, M> {
+    pub(crate) fn write_report(&self, links: &[&Link]) -> Written<'_, M> {
         let (most, told) = fit(links);
         let words: Vec<_> = links[..told].iter().map(|link| link_words(link, most)).collect();
         let length = 1 + words.iter().map(Vec::len).sum::<usize>();
         // That there is no room for more, or for any, is nobody's error: the cycle is broken.
         if length > WORDS[1]
-            && let Ok(cell) = self.thread.alloc_dirty::<Verdict<M, { WORDS[2] }>>()
+            && let Ok(cell) = self.thread.alloc_dirty::<Report<M, { WORDS[2] }>>()
         {
             fill::<M>(&words, &cell.words);
             return Written::Long(cell);
         }
         if length > WORDS[0]
-            && let Ok(cell) = self.thread.alloc_dirty::<Verdict<M, { WORDS[1] }>>()
+            && let Ok(cell) = self.thread.alloc_dirty::<Report<M, { WORDS[1] }>>()
         {
             fill::<M>(&words, &cell.words);
             return Written::Middle(cell);
@@ -152,76 +152,76 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// Hangs a verdict onto its victim, with the latch held under which it is refused.
-    pub(crate) fn place_verdict(
+    /// Hangs a report onto its victim, with the latch held under which it is refused.
+    pub(crate) fn place_report(
         &self,
         cell: &OwnerCell<M>,
-        verdict: Written<'_, M>,
+        report: Written<'_, M>,
         owners: u32,
     ) -> Result<(), Error> {
         let old = self.begin_taking(cell)?;
-        put(&cell.verdict, u64::from(owners) << 32 | u64::from(verdict.offset()));
-        verdict.publish();
+        put(&cell.report, u64::from(owners) << 32 | u64::from(report.offset()));
+        report.publish();
         self.end_taking(old)
     }
 
-    /// Frees an owner's verdict, if it has one. For the owner, or who buries it.
-    pub(crate) fn drop_verdict(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+    /// Frees an owner's report, if it has one. For the owner, or the sweeper that releases it.
+    pub(crate) fn drop_report(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
         let old = self.begin_taking(cell)?;
-        put(&cell.verdict, 0);
+        put(&cell.report, 0);
         self.end_taking(old)
     }
 
-    /// Before a verdict is taken from its place: notes it, and makes all other notes of it void.
-    /// Who wrote it may have died before it noted that it was done; who sweeps that one is not to
+    /// Before a report is taken from its place: notes it, and makes all other notes of it void. The
+    /// thread that wrote it may have died before it noted that it was done; its sweeper is not to
     /// free it, too.
     fn begin_taking(&self, cell: &OwnerCell<M>) -> Result<u32, Error> {
-        let at = get(&cell.verdict) as u32;
+        let at = get(&cell.report) as u32;
         if at != 0 {
             self.thread.adopt(Offset::<Small<M>>::from_raw(at))?;
-            put(&self.thread.intent()?[intents::VERDICT], self.name_cell(at)?);
+            put(&self.thread.intent()?[intents::REPORT], self.name_cell(at)?);
         }
         Ok(at)
     }
 
     fn end_taking(&self, at: u32) -> Result<(), Error> {
         if at != 0 {
-            self.point("verdict taken");
-            self.free_verdict(at)?;
-            put(&self.thread.intent()?[intents::VERDICT], 0);
+            self.point("report taken");
+            self.free_report(at)?;
+            put(&self.thread.intent()?[intents::REPORT], 0);
         }
         Ok(())
     }
 
-    /// Frees the verdict that a dead thread took from its place, if it had done so and no more.
-    pub(crate) fn free_noted_verdict(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
-        let noted = get(&dead.intent()[intents::VERDICT]);
+    /// Frees the report that a dead thread took from its place, if it had done so and no more.
+    pub(crate) fn free_noted_report(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
+        let noted = get(&dead.intent()[intents::REPORT]);
         let is_led_to = |at: u32| {
-            // Acquire: synchronizes with the Release of who took it: then its new generation is
-            // seen below.
-            self.each_owner().any(|(_, cell)| cell.verdict.load(Acquire) as u32 == at)
+            // Acquire: synchronizes with the Release of the thread that took it: then its new
+            // generation is seen below.
+            self.each_owner().any(|(_, cell)| cell.report.load(Acquire) as u32 == at)
         };
         if noted != 0
             && !is_led_to(noted as u32)
             && let Some(at) = self.noted(noted)?
         {
             // One that is free already is refused, rightly.
-            let _ = self.free_verdict(at);
+            let _ = self.free_report(at);
         }
         Ok(())
     }
 
-    /// Frees a verdict's cell: it is of one of three sizes, and refused as one of another.
-    fn free_verdict(&self, at: u32) -> Result<(), Error> {
+    /// Frees a report's cell: it is of one of three sizes, and refused as one of another.
+    fn free_report(&self, at: u32) -> Result<(), Error> {
         let short = self.thread.free(Offset::<Small<M>>::from_raw(at));
         let middle =
-            short.or_else(|_| self.thread.free(Offset::<Verdict<M, { WORDS[1] }>>::from_raw(at)));
+            short.or_else(|_| self.thread.free(Offset::<Report<M, { WORDS[1] }>>::from_raw(at)));
         let long =
-            middle.or_else(|_| self.thread.free(Offset::<Verdict<M, { WORDS[2] }>>::from_raw(at)));
+            middle.or_else(|_| self.thread.free(Offset::<Report<M, { WORDS[2] }>>::from_raw(at)));
         Ok(long?)
     }
 
-    fn read_verdict(&self, at: u32) -> Result<Vec<Link>, Error> {
+    fn read_report(&self, at: u32) -> Result<Vec<Link>, Error> {
         let small = Offset::<Small<M>>::from_raw(at);
         let head = get(&self.region().words64(small, 1)?[0]);
         let (told, used) = ((head >> 32) as usize, (head as u32 as usize).min(WORDS[2]));
@@ -250,17 +250,17 @@ impl<M: ConstMachine> Memory<M> {
 
 impl<M: ConstMachine> Owner<'_, M> {
     /// Why this owner's request was refused.
-    pub(crate) fn verdict(&self, why: u32) -> Result<Error, Error> {
-        let verdict = get(&self.cell.verdict);
+    pub(crate) fn refusal(&self, why: u32) -> Result<Error, Error> {
+        let report = get(&self.cell.report);
         let error = reason(why);
-        if verdict == 0 || error != Error::Doomed(Reason::Deadlock) {
+        if report == 0 || error != Error::Aborted(Reason::Deadlock) {
             return Ok(error);
         }
-        let links = match verdict as u32 {
+        let links = match report as u32 {
             0 => Vec::new(),
-            at => self.memory.read_verdict(at)?,
+            at => self.memory.read_report(at)?,
         };
-        self.memory.drop_verdict(self.cell)?;
-        Ok(Error::Deadlock(Cycle { links, owners: (verdict >> 32) as u32 }))
+        self.memory.drop_report(self.cell)?;
+        Ok(Error::Deadlock(Cycle { links, owners: (report >> 32) as u32 }))
     }
 }

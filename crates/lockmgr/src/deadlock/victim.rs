@@ -1,4 +1,4 @@
-//! Whom a detector sacrifices.
+//! Which owner a detector aborts.
 
 use core::sync::atomic::Ordering::Acquire;
 
@@ -50,7 +50,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok((all, writes))
     }
 
-    /// The victim of a cycle, the same whoever asks: only an owner's `spared` changes as it waits.
+    /// The victim of a cycle, the same for all that ask: only an owner's `spared` changes as it
+    /// waits.
     pub(crate) fn choose(&self, owners: &[u32]) -> Result<usize, Error> {
         let policy = self.inner().options.policy;
         let mut best = None;
@@ -68,8 +69,8 @@ impl<M: ConstMachine> Memory<M> {
                 Policy::MinWrites => u64::from(self.counted(*owner)?.1),
                 Policy::Expire => get(&cell.since),
             };
-            // Acquire: synchronizes with the Release in `sacrifice`; what led to a new count is
-            // seen by who reads the cycle after this.
+            // Acquire: synchronizes with the Release in `abort_victim`; what led to a new count is
+            // seen by the thread that reads the cycle after this.
             let spared = cell.spared.load(Acquire) >= SPARED_AFTER;
             let key = (spared, get(&cell.priority), key, u64::MAX - age, *owner);
             if best.is_none_or(|(known, _)| key < known) {

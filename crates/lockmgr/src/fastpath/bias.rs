@@ -4,7 +4,7 @@
 //! have come to the table for it often enough. So a strong lock on a name that nobody reads costs
 //! no look at others: in a transaction system that is nearly every strong lock.
 //!
-//! # Who is looked at
+//! # Which owners are looked at
 //!
 //! To close an open bias is to look for the entries under it. Each page of owners has a *filter*:
 //! 64 bits, of which each bias has one. An owner sets its bit before it stores an entry, so a
@@ -218,9 +218,9 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// not looked at.
     ///
     /// The entries are the truth again. That the bias has an old value once more is no matter: none
-    /// of its entries was settled meanwhile, for that needs the latch. Who saw it closed took back
-    /// what it had done, and comes for the latch; it finds nothing moved, and its entry as it left
-    /// it. Should we die on the way, the bias is closed, and who mends collects again.
+    /// of its entries was settled meanwhile, for that needs the latch. An owner that saw it closed
+    /// took back what it had done, and comes for the latch; it finds nothing moved, and its entry
+    /// as it left it. Should we die on the way, the bias is closed, and the sweeper collects again.
     #[cold]
     pub(crate) fn reopen(&self, bias: u32, open: u32, end: u32) -> Result<(), Error> {
         let memory = self.memory;
@@ -308,7 +308,7 @@ impl<M: ConstMachine> Memory<M> {
         if passed || !self.inner().relied_on { Ok(()) } else { Err(Error::Barrier) }
     }
 
-    /// Before an owner's first weak lock: from here on those who collect look at it.
+    /// Before an owner's first weak lock: from here on closers look at it.
     ///
     /// Stored before the owner's page is, so that a death in between leaves an owner that is looked
     /// at for nothing, and not one that is passed over. A closer that misses it is seen by the

@@ -1,10 +1,10 @@
 //! Strong locks that are kept for an owner slot: taken again, and given back, in its own memory.
 //!
 //! A thread that takes the same strong locks again and again, and nobody else does, needs no latch
-//! for them: that is what biased locking found for monitors (Kawachiya, Koseki and Onodera, 2002),
-//! and here the biases of weak locks do the work. A third state of a bias is *kept*: one entry of
-//! one owner's page notes that value, and while the bias has it, **that entry's owner alone** may
-//! hold the entry's name, in any mode, by counting the entry.
+//! for them: that is what biased locking found for Java's locks (Kawachiya, Koseki and Onodera,
+//! 2002), and here the biases of weak locks do the work. A third state of a bias is *kept*: one
+//! entry of one owner's page notes that value, and while the bias has it, **that entry's owner
+//! alone** may hold the entry's name, in any mode, by counting the entry.
 //!
 //! ```text
 //!               a session asks often for a name that nobody else has
@@ -13,14 +13,14 @@
 //!               anybody asks for anything under the bias, and finds it so
 //! ```
 //!
-//! Whoever wants anything under a bias that is kept for another closes it first, as one that is
+//! A request for anything under a bias that is kept for another closes it first, as one that is
 //! open: store, heavy barrier, and a look at the pages; what is held is moved to the table (see
 //! `fastpath/weak.rs`, for why nobody is missed). Other names under the same bias may be in the
 //! table meanwhile, for the entry is for one name.
 //!
 //! What is kept belongs to the slot, not to the owner in it: the next owner of a session has the
 //! slot of the last one, and finds there what that one locked. A slot that dies keeps nothing but
-//! an entry that counts nothing, and is closed by the next who comes.
+//! an entry that counts nothing, and is closed by the next request that meets it.
 //!
 //! To close costs microseconds, so a name is kept after a session asked for it 32 times; and after
 //! it was closed, only after twice as many, and twice as many again.
@@ -116,7 +116,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let old = Entry::of(word);
         if old.bias != seen || !Bias(seen).is_kept() {
             self.mark_kept(at, false);
-            self.memory.seats.closed(name.hash);
+            self.memory.asked.closed(name.hash);
             return Taken::No;
         }
         if old.length != name.bytes.len() || !name.is_in(&page.names[at]) || old.count == 0xffff {
@@ -144,7 +144,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let memory = self.memory;
         memory.weak & mode.bit() == 0
             && memory.keeps
-            && memory.seats.asked(name.hash, memory.inner().options.keep_after)
+            && memory.asked.asked(name.hash, memory.inner().options.keep_after)
     }
 
     /// Keeps a name for this slot and takes it, if nobody has anything of it. False if that cannot
@@ -152,7 +152,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[cold]
     #[inline(never)]
     pub(crate) fn keep(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Result<bool, Error> {
-        self.memory.seats.begin(name.hash);
+        self.memory.asked.begin(name.hash);
         if name.bytes.len() > LENGTH_MAX || !self.has_page()? {
             return Ok(false);
         }
@@ -204,7 +204,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let at = (kept != 0).then(|| kept.trailing_zeros() as usize)?;
         self.mark_kept(at, false);
         // Where more names are asked for than there is room for, each is kept ever more seldom.
-        self.memory.seats.closed(get(&page.hashes[at]));
+        self.memory.asked.closed(get(&page.hashes[at]));
         Some(at)
     }
 }

@@ -44,7 +44,7 @@ impl<M: ConstMachine> Blocks<M> {
         self.partitions[block].lines.get(line).map_or_else(corrupt_list, Ok)
     }
 
-    /// The biases of a partition. Who asks knows that this is no child of a fork.
+    /// The biases of a partition. The caller knows that this is no child of a fork.
     #[inline(always)]
     pub(crate) fn biases(&self, number: u32) -> Result<&[M::AtomicU32; BIASES as usize], Error> {
         let (block, line) = (number as usize % BLOCKS, number as usize / BLOCKS);

@@ -6,10 +6,10 @@
 //! | biases | 65,472 | a line of 16 for each partition; written under its latch, read by all |
 //! | heads | 48 to 65,472 | a partition's hash chains |
 //! | object | 64 and more | a name that is locked; guarded by its partition's latch |
-//! | request | 48 | an owner's hold or wish; guarded by the latch, but for the owner's own list |
+//! | request | 48 | a lock held or waited for; guarded by the latch, but for the owner's own list |
 //! | owner page | 4,096 | 31 owners of one thread |
 //! | weak page | 4,096 | 32 weak locks of one owner |
-//! | ring | 256 | where the last 16 deadlocks are; guarded by partition 0's latch |
+//! | history | 256 | where the last 16 deadlocks are; guarded by partition 0's latch |
 //! | record | 512, 4,096 or 65,536 | one of them: see `deadlock/history.rs` |
 //!
 //! A process may be killed between any two stores. So one link of each list is the truth (`next`,
@@ -49,14 +49,14 @@ pub(crate) fn get<W: Word>(word: &W) -> W::Value {
 #[inline(always)]
 pub(crate) fn put<W: Word>(word: &W, value: W::Value) {
     // Release: keeps the stores in order for `recovery/repair.rs`, which reads them after the death
-    // of who made them; on x86 it costs nothing.
+    // of the thread that made them; on x86 it costs nothing.
     word.store(value, Release);
 }
 
 /// A part of the table: one line.
 #[repr(C)]
 pub(crate) struct Partition<M: Machine> {
-    /// One more than the thread slot of who holds it; see `memory/latch.rs`.
+    /// One more than the thread slot of its holder; see `memory/latch.rs`.
     pub(crate) latch: M::AtomicU32,
     /// Weak requests that met a closed bias since the last strong one.
     pub(crate) misses: M::AtomicU32,
@@ -121,7 +121,7 @@ pub(crate) const NAME_AT: usize = 4;
 /// An object with the shortest name: what all begin with.
 pub(crate) type Small<M> = Object<M, 3>;
 
-/// An owner's hold on an object, or its wish for one.
+/// An owner's lock on an object, held or waited for.
 #[repr(C)]
 pub(crate) struct Request<M: Machine> {
     pub(crate) object: M::AtomicU32,
@@ -229,11 +229,11 @@ pub(crate) struct OwnerCell<M: Machine> {
     /// Counts its waits.
     pub(crate) ticket: M::AtomicU32,
     /// Why its next request, or the one that waits, is to fail.
-    pub(crate) doom: M::AtomicU32,
+    pub(crate) abort: M::AtomicU32,
     /// How often it was chosen as a victim.
     pub(crate) spared: M::AtomicU16,
-    /// One more than the process whose bell is to be rung for it; see `wakeup/notifier.rs`.
-    pub(crate) bell: M::AtomicU16,
+    /// One more than the process that is to be notified for it; see `wakeup/notifier.rs`.
+    pub(crate) notifier: M::AtomicU16,
     pub(crate) marks: M::AtomicU32,
     /// When it began, in nanoseconds: the smaller, the older.
     pub(crate) age: M::AtomicU64,
@@ -242,7 +242,7 @@ pub(crate) struct OwnerCell<M: Machine> {
     /// For people.
     pub(crate) label: [M::AtomicU64; 4],
     /// The cycle of which it was the victim; see `deadlock/report.rs`.
-    pub(crate) verdict: M::AtomicU64,
+    pub(crate) report: M::AtomicU64,
     /// Ranges that it has claims on, at least; see `range/claims.rs`.
     pub(crate) ranges: M::AtomicU32,
     /// By bit, the entries of its weak page that are kept for the slot, perhaps; see
@@ -257,8 +257,8 @@ pub(crate) struct OwnerCell<M: Machine> {
 impl<M: Machine> OwnerCell<M> {
     /// The request that it waits for, or null; the partition of it; and which wait it is.
     ///
-    /// Read without the latch the partition may be a later wait's. Who then takes that latch and
-    /// reads the same once more has found a wait that neither ends nor began since.
+    /// Read without the latch the partition may be a later wait's. A thread that then takes that
+    /// latch and reads the same once more has found a wait that neither ends nor began since.
     #[inline]
     pub(crate) fn wait(&self) -> (u32, u32, u32) {
         // Acquire: synchronizes with the Release in `begin_wait`. The partition and the ticket,
@@ -303,7 +303,7 @@ pub(crate) const ORPHANAGE: u32 = 1 << 31;
 pub(crate) struct OwnerPage<M: Machine> {
     /// One more than the thread slot that they belong to; zero is nobody's. Or `ORPHANAGE`.
     pub(crate) thread: M::AtomicU32,
-    /// Owners from here on never had a weak page: who collects weak locks does not look at them.
+    /// Owners from here on never had a weak page: a closer does not look at them.
     pub(crate) weak_end: M::AtomicU32,
     /// Whether it is in the list of pages that are nobody's, and one more than the next;
     /// `memory/pages.rs`.

@@ -11,8 +11,8 @@ use crate::meter::events;
 
 /// An owner of locks. Dropping it releases them all.
 ///
-/// If its process dies, whoever meets what it holds releases it, after the recovery callback
-/// was asked.
+/// If its process dies, the thread that meets what it holds releases it, after the recovery
+/// callback was asked.
 pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) memory: &'s Memory<M>,
     pub(crate) cell: &'s OwnerCell<M>,

@@ -1,5 +1,5 @@
-//! What a thread says it is about to free, before nothing leads there any more: if it dies, whoever
-//! sweeps its slot reads it.
+//! What a thread says it is about to free, before nothing leads there any more: if it dies, the
+//! thread that sweeps its slot reads it.
 //!
 //! A request that has left its owner's list stays noted, as the thread's *spare* one, for its next
 //! lock. So a lock that comes and goes takes no cell and frees none. A noted request is in a list
@@ -29,7 +29,7 @@ pub(crate) const RECORD_TIER: usize = 7;
 pub(crate) const RANGE: usize = 8;
 pub(crate) const RANGE_IN: usize = 9;
 /// What a victim was told: generation, offset; see `deadlock/report.rs`.
-pub(crate) const VERDICT: usize = 10;
+pub(crate) const REPORT: usize = 10;
 
 impl<M: ConstMachine> Memory<M> {
     /// A cell as a note names it: with its generation.
@@ -56,7 +56,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Frees the request that was kept for the next one who needs one.
+    /// Frees the request that was kept for the next lock that needs one.
     pub(crate) fn free_spare(&self) -> Result<(), Error> {
         match self.spare.take() {
             0 => Ok(()),

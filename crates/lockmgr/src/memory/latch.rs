@@ -1,13 +1,13 @@
-//! The latch of a partition: a word that names who holds it, so that the dead can be told.
+//! The latch of a partition: a word that names its holder, so that the dead can be told.
 //!
 //! ```text
 //!  0 free   n held by the thread of slot n - 1
 //! ```
 //!
-//! It is held for the length of a list operation and never by one who waits for a lock. A thread
-//! that finds it held looks for a while, yields, then naps; one that napped for long looks for the
-//! dead. Nobody takes a dead thread's latch over: who sweeps that thread puts the partition right
-//! first and then opens the latch (`recovery/repair.rs`).
+//! It is held for the length of a list operation and never by a thread that waits for a lock. A
+//! thread that finds it held looks for a while, yields, then naps; one that napped for long looks
+//! for the dead. Nobody takes a dead thread's latch over: the sweeper repairs the partition first
+//! and then opens the latch (`recovery/repair.rs`).
 
 use core::ops::Deref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

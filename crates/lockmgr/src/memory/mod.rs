@@ -30,7 +30,7 @@ use self::blocks::Blocks;
 use self::cells::{NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small};
 use self::inner::Inner;
 use self::names::Name;
-use crate::meter::asked::Seats;
+use crate::meter::asked::RequestCounters;
 use crate::meter::counters::Counters;
 use crate::meter::waits::Waits;
 use crate::{Error, Modes};
@@ -53,7 +53,7 @@ pub(crate) struct Memory<M: ConstMachine> {
     /// Whether strong locks may be kept. Not where the locks of an owner are limited.
     pub(crate) keeps: bool,
     /// Names that it asks for often.
-    pub(crate) seats: Box<Seats>,
+    pub(crate) asked: Box<RequestCounters>,
     /// Pages of owners, by their place in the directory; and which owners of them are free.
     pub(crate) pages: RefCell<Vec<u32>>,
     pub(crate) free: RefCell<Vec<u32>>,
@@ -79,7 +79,7 @@ impl<M: ConstMachine> Memory<M> {
             weak: if inner.weak { inner.modes.weak_mask() } else { 0 },
             keeps: inner.weak && inner.options.owner_locks.is_none(),
             spare: Cell::new(0),
-            seats: Box::default(),
+            asked: Box::default(),
             pages: RefCell::default(),
             free: RefCell::default(),
             to_wake: RefCell::default(),
@@ -197,7 +197,7 @@ impl<M: ConstMachine> Memory<M> {
         for request in self.to_wake.take() {
             let request = self.request(request)?;
             M::wake(&request.state);
-            self.ring_for(request)?;
+            self.notify_for(request)?;
         }
         Ok(())
     }

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! The list is a stack (Treiber, 1986); its word counts its changes, so that a page which leaves
-//! and comes back meanwhile is not taken for unmoved. It is a hint: **who has a page is said by
-//! `page.thread` alone**, and the session that claims one changes that from zero. A process that
-//! dies between two steps leaves a page that is nobody's and in no list; it is found when the
+//! and comes back meanwhile is not taken for unmoved. It is a hint: **which session has a page is
+//! said by `page.thread` alone**, and the session that claims one changes that from zero. A process
+//! that dies between two steps leaves a page that is nobody's and in no list; it is found when the
 //! directory is full.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};

@@ -6,20 +6,21 @@ use latchwork_region::Region;
 use crate::Error;
 use crate::memory::cells::{BLOCKS, get};
 
-/// Zero, the name of who lays the manager out, or `READY`.
+/// Zero, the name of the process that lays the manager out, or `READY`.
 pub(crate) const STATE: usize = 0;
-/// Whether who laid the manager out had an asymmetric barrier: else no process relies on one.
+/// Whether the process that laid the manager out had an asymmetric barrier: else no process relies
+/// on one.
 pub(crate) const BARRIER: usize = 1;
 pub(crate) const DIRECTORY: usize = 3;
 pub(crate) const MODES: usize = 4;
 /// The last deadlocks: see `deadlock/history.rs`.
-pub(crate) const RING: usize = 5;
+pub(crate) const HISTORY: usize = 5;
 /// Whether there ever was a child.
 pub(crate) const FAMILIES: usize = 6;
 /// Null until somebody locks a range.
 pub(crate) const KEYSPACES: usize = 7;
 /// Null until somebody waits without a thread.
-pub(crate) const BELLS: usize = 8;
+pub(crate) const NOTIFIERS: usize = 8;
 /// Pages of owners that are nobody's, and how many were made: see `memory/pages.rs`.
 pub(crate) const FREE_PAGES: usize = 9;
 pub(crate) const PAGES: usize = 10;
@@ -33,7 +34,7 @@ pub(crate) const READY: u64 = u64::MAX;
 /// Which cells are the roots', for the sweep.
 pub(crate) fn is_root<M: ConstMachine>(region: &Region<M>, offset: u32) -> Result<bool, Error> {
     let blocks = PARTITIONS..BIASES + BLOCKS;
-    for number in blocks.chain([DIRECTORY, RING, KEYSPACES, BELLS]) {
+    for number in blocks.chain([DIRECTORY, HISTORY, KEYSPACES, NOTIFIERS]) {
         if get(region.root(number)?) == u64::from(offset) {
             return Ok(true);
         }

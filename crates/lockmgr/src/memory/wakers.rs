@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::task::Waker;
 
-/// One who waits.
+/// A task that waits.
 pub(crate) struct Watched {
     pub(crate) request: u32,
     /// When it wants to be woken in any case.
@@ -11,10 +11,10 @@ pub(crate) struct Watched {
     pub(crate) waker: Waker,
 }
 
-/// All who wait, and whether the thread is there.
+/// All tasks that wait, and whether the thread is there.
 ///
-/// Who was woken is out of it: a task that waits still is polled and says so anew, and one that was
-/// forgotten (`mem::forget`) is not waited for.
+/// A task that was woken is out of it: a task that waits still is polled and says so anew, and one
+/// that was forgotten (`mem::forget`) is not waited for.
 #[derive(Default)]
 pub(crate) struct Watch {
     pub(crate) all: HashMap<u64, Watched>,

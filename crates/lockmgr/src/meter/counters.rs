@@ -13,12 +13,13 @@ pub struct Stats {
     pub weak: u64,
     /// Granted in the table, at once or later.
     pub granted: u64,
-    /// Requests that had to wait. How long they did is in [`Session::waits`].
+    /// Requests that had to wait. How long they did is in
+    /// [`Session::waits`](crate::Session::waits).
     pub waits: u64,
     /// Waits that ended because the owner was the victim of a deadlock.
     pub victims: u64,
     /// Waits that ended because the owner was wounded or told to fail.
-    pub doomed: u64,
+    pub aborted: u64,
     /// Waits that ended at their deadline.
     pub timeouts: u64,
     /// Waits that their owner gave up.
@@ -26,7 +27,7 @@ pub struct Stats {
     /// Deadlocks that this session broke by a victim.
     pub deadlocks: u64,
     /// Deadlocks that it broke by moving a waiter.
-    pub softened: u64,
+    pub reordered: u64,
     /// Dead threads that it put right.
     pub swept: u64,
     /// Owners of those that it kept for recovery.
@@ -77,9 +78,9 @@ counters!(
     granted: granted,
     waited: waits,
     deadlock: deadlocks,
-    softened: softened,
+    reordered: reordered,
     victim: victims,
-    doomed: doomed,
+    aborted: aborted,
     timed_out: timeouts,
     withdrawn: withdrawn,
     swept: swept,

@@ -1,4 +1,4 @@
-//! Counting, and seeing who holds what.
+//! Snapshots: which owners hold and wait for what, and totals.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
@@ -14,10 +14,10 @@ use crate::mode::Mode;
 use crate::range::cells::told;
 use crate::{Error, OwnerId};
 
-/// A hold or a wish, as found.
+/// A lock that is held or waited for, as found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Row {
+pub struct LockInfo {
     /// Whose.
     pub owner: OwnerId,
     /// The owner's label.
@@ -69,7 +69,7 @@ pub struct Totals {
     pub waiting: u64,
     /// Weak locks in owners' pages.
     pub weak: u64,
-    /// Ranges held or wished for. Each is counted as an object and a request, too.
+    /// Ranges held or waited for. Each is counted as an object and a request, too.
     pub ranges: u64,
     /// Owners that are live.
     pub owners: u64,
@@ -144,9 +144,9 @@ impl<M: ConstMachine> Memory<M> {
         Ok(totals)
     }
 
-    /// Who holds and who waits for what. Each partition is read at an instant, all of them at none;
-    /// weak locks are read as they come and go.
-    pub(crate) fn snapshot(&self) -> Result<Vec<Row>, Error> {
+    /// Which owners hold and wait for what. Each partition is read at an instant, all of them at
+    /// none; weak locks are read as they come and go.
+    pub(crate) fn snapshot(&self) -> Result<Vec<LockInfo>, Error> {
         let mut rows = Vec::new();
         let now = self.now();
         for number in 0..PARTITIONS {
@@ -196,12 +196,12 @@ impl<M: ConstMachine> Memory<M> {
         Ok(counts.then_some(entry))
     }
 
-    fn row(&self, index: u32) -> Result<Row, Error> {
+    fn row(&self, index: u32) -> Result<LockInfo, Error> {
         let cell = self.owner_cell(index)?.ok_or(Error::Foreign)?;
         let label: Vec<u8> = cell.label.iter().flat_map(|w| get(w).to_le_bytes()).collect();
         let length = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
         let thread = self.page(index / OWNERS)?.map_or(0, |page| get(&page.thread));
-        Ok(Row {
+        Ok(LockInfo {
             owner: OwnerId { index, generation: get(&cell.generation) },
             label: String::from_utf8_lossy(&label[..length]).into_owned(),
             thread: thread_of(thread, get(&cell.state)),

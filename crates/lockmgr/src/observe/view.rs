@@ -2,7 +2,7 @@
 //!
 //! A [`View`] reads the region as it is at that moment, so also what a dead process left. Each
 //! partition is read until two readings in a row agree, cell generations included; if they never
-//! do, the last one counts, and [`Picture::restless`] says so. Lists are followed for no longer
+//! do, the last one counts, and [`Snapshot::restless`] says so. Lists are followed for no longer
 //! than the region has room for cells. Of a file each reading is of another copy (`refresh`).
 
 mod busy;
@@ -17,7 +17,7 @@ use latchwork_machine::{Clock, ConstMachine, Native, Word};
 use latchwork_region::{Offset, Region};
 
 pub use self::busy::PartitionInfo;
-pub use self::deadlocks::{Deadlock, Party, Waiter};
+pub use self::deadlocks::{Deadlock, ThreadRef, Waiter};
 pub use self::edge::Edge;
 pub use self::verify::Verified;
 use crate::error::corrupt_list;
@@ -31,7 +31,7 @@ use crate::memory::roots::READY;
 use crate::memory::state::State;
 use crate::memory::{names, roots};
 use crate::range::cells::told;
-use crate::{Error, Modes, OwnerId, Row};
+use crate::{Error, LockInfo, Modes, OwnerId};
 
 /// How often a partition is read at most.
 const TRIES: u32 = 16;
@@ -59,16 +59,16 @@ pub struct OwnerInfo {
     /// Victims are chosen from those with the lowest.
     pub priority: u32,
     /// Whether somebody decided that it is to fail.
-    pub doomed: bool,
+    pub aborted: bool,
 }
 
 /// What lay in a manager.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Picture {
-    /// Holds and wishes; those of one object behind each other, in the order of their queue. Those
-    /// in owners' own memory come last.
-    pub rows: Vec<Row>,
+pub struct Snapshot {
+    /// Locks held and waited for; those of one object behind each other, in the order of their
+    /// queue. Those in owners' own memory come last.
+    pub rows: Vec<LockInfo>,
     /// Owners that have not ended.
     pub owners: Vec<OwnerInfo>,
     /// Objects with requests, and those kept for the next name.
@@ -156,13 +156,13 @@ impl<M: ConstMachine> View<M> {
         Ok(held)
     }
 
-    /// Who holds and who waits for what.
+    /// Which owners hold and wait for what.
     ///
     /// # Errors
     ///
     /// [`Error::Region`] if a list leads nowhere, and goes on to.
-    pub fn look(&self) -> Result<Picture, Error> {
-        let mut picture = Picture::default();
+    pub fn look(&self) -> Result<Snapshot, Error> {
+        let mut picture = Snapshot::default();
         let now = M::now(Clock::Monotonic);
         self.each_partition(|_, (found, objects, idle), steady| {
             picture.restless += u32::from(!steady);
@@ -344,7 +344,7 @@ impl<M: ConstMachine> View<M> {
         Ok(())
     }
 
-    fn row(&self, found: &Found, now: u64) -> Result<Row, Error> {
+    fn row(&self, found: &Found, now: u64) -> Result<LockInfo, Error> {
         let (page, cell) = self.owner(found.owner)?.ok_or(Error::Foreign)?;
         let state = State::of(found.state);
         let mut row = blank(&info(found.owner, page, cell));
@@ -363,7 +363,7 @@ impl<M: ConstMachine> View<M> {
         index: u32,
         page: &OwnerPage<M>,
         cell: &OwnerCell<M>,
-        rows: &mut Vec<Row>,
+        rows: &mut Vec<LockInfo>,
     ) -> Result<(), Error> {
         let weak = seen(&cell.weak);
         if weak == 0 {
@@ -399,12 +399,12 @@ fn info<M: ConstMachine>(index: u32, page: &OwnerPage<M>, cell: &OwnerCell<M>) -
         thread: thread_of(seen(&page.thread), seen(&cell.state)),
         parent: seen(&cell.parent).checked_sub(1),
         priority: seen(&cell.priority),
-        doomed: seen(&cell.doom) != 0,
+        aborted: seen(&cell.abort) != 0,
     }
 }
 
-fn blank(info: &OwnerInfo) -> Row {
-    Row {
+fn blank(info: &OwnerInfo) -> LockInfo {
+    LockInfo {
         owner: info.owner,
         label: info.label.clone(),
         thread: info.thread,

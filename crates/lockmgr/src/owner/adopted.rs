@@ -45,7 +45,7 @@ impl<M: ConstMachine> Adopted<'_, M> {
     pub fn end(self) -> Result<(), Error> {
         self.owner.release_all()?;
         let (memory, index) = (self.owner.memory, self.owner.index);
-        memory.pardon(self.owner.cell)?;
+        memory.clear_abort(self.owner.cell)?;
         put(&self.owner.cell.ranges, 0);
         put(&self.owner.cell.state, FREE);
         // The owner's own end would give its cell to the session, whose it is not.
@@ -67,7 +67,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn adopt(&self, orphan: OwnerId) -> Result<Adopted<'_, M>, Error> {
         let cell = self.take_orphan(orphan)?;
         self.point("orphan adopted");
-        self.pardon(cell)?;
+        self.clear_abort(cell)?;
         let (memory, index, generation) = (self, orphan.index, orphan.generation);
         let filter = &self.page(index / OWNERS)?.ok_or(Error::NoOwner(orphan))?.filter;
         let owner = Owner {

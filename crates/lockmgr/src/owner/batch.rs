@@ -1,4 +1,4 @@
-//! Several deeds in one call, as Berkeley DB's `lock_vec` (release 5.3).
+//! Several operations in one call, as Berkeley DB's `lock_vec` (release 5.3).
 
 use core::fmt;
 
@@ -9,9 +9,9 @@ use crate::memory::handle::Owner;
 use crate::mode::Mode;
 use crate::options::Wait;
 
-/// A deed of a batch.
+/// An operation of a batch.
 #[derive(Clone, Copy, Debug)]
-pub enum Deed<'n> {
+pub enum BatchOp<'n> {
     /// [`Owner::lock_with`].
     Lock(&'n [u8], Mode, Wait),
     /// [`Owner::unlock`].
@@ -24,7 +24,7 @@ pub enum Deed<'n> {
     ReleaseAll,
 }
 
-/// Which deed of a batch failed, and why. Those before it are done, those after it are not.
+/// Which operation of a batch failed, and why. Those before it are done, those after it are not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchError {
     /// How many were done.
@@ -35,7 +35,7 @@ pub struct BatchError {
 
 impl fmt::Display for BatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "after {} deeds: {}", self.done, self.error)
+        write!(f, "after {} operations: {}", self.done, self.error)
     }
 }
 
@@ -46,20 +46,20 @@ impl core::error::Error for BatchError {
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Does one deed after the other, and stops at the first that fails. Others may see, and get,
-    /// what lies between two deeds: a batch is no transaction.
+    /// Does one operation after the other, and stops at the first that fails. Others may see, and
+    /// get, what lies between two operations: a batch is no transaction.
     ///
     /// # Errors
     ///
-    /// [`BatchError`], with what the deed's own method says.
-    pub fn batch(&self, deeds: &[Deed<'_>]) -> Result<(), BatchError> {
-        for (done, deed) in deeds.iter().enumerate() {
-            let end = match *deed {
-                Deed::Lock(name, mode, wait) => self.lock_with(name, mode, wait),
-                Deed::Unlock(name) => self.unlock(name),
-                Deed::ReleaseObject(name) => self.release_object(name),
-                Deed::ReleaseReads => self.release_reads(),
-                Deed::ReleaseAll => self.release_all(),
+    /// [`BatchError`], with what the operation's own method says.
+    pub fn batch(&self, operations: &[BatchOp<'_>]) -> Result<(), BatchError> {
+        for (done, operation) in operations.iter().enumerate() {
+            let end = match *operation {
+                BatchOp::Lock(name, mode, wait) => self.lock_with(name, mode, wait),
+                BatchOp::Unlock(name) => self.unlock(name),
+                BatchOp::ReleaseObject(name) => self.release_object(name),
+                BatchOp::ReleaseReads => self.release_reads(),
+                BatchOp::ReleaseAll => self.release_all(),
             };
             end.map_err(|error| BatchError { done, error })?;
         }

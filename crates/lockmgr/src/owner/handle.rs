@@ -1,4 +1,4 @@
-//! Owners: who holds locks, and what they can do.
+//! An owner's beginning and end, and the ways to take one lock.
 
 use core::cell::Cell;
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl<M: ConstMachine> Memory<M> {
         let (index, cell) = self.free_owner()?;
         let filter = &self.page(index / OWNERS)?.ok_or(Error::Foreign)?.filter;
         let generation = get(&cell.generation).wrapping_add(1);
-        for word in [&cell.parent, &cell.head, &cell.held, &cell.writes, &cell.waiting, &cell.doom]
+        for word in [&cell.parent, &cell.head, &cell.held, &cell.writes, &cell.waiting, &cell.abort]
         {
             put(word, 0);
         }
@@ -89,7 +89,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Mode`], [`Error::Name`], [`Error::Deadlock`], [`Error::Doomed`],
+    /// [`Error::Mode`], [`Error::Name`], [`Error::Deadlock`], [`Error::Aborted`],
     /// [`Error::Waiting`], [`Error::Cap`], [`Error::Region`]. What was held before is held still.
     #[inline]
     pub fn lock(&self, name: &[u8], mode: Mode) -> Result<(), Error> {
@@ -147,7 +147,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline]
     pub(crate) fn ready(&self) -> Result<(), Error> {
         self.at_rest()?;
-        match get(&self.cell.doom) {
+        match get(&self.cell.abort) {
             0 => Ok(()),
             why => Err(reason(why)),
         }

@@ -19,7 +19,7 @@ use crate::options::OwnerOptions;
 /// A child of an owner. Dropping it releases its locks: it was in vain. To keep them call
 /// [`inherit`](Self::inherit) first.
 ///
-/// While it lives its parent should not wait for what it holds: no detector sees that as a ring,
+/// While it lives its parent should not wait for what it holds: no detector sees that as a cycle,
 /// for the child does not wait.
 ///
 /// A child belongs to its parent's session; if their process dies they are released together.
@@ -54,7 +54,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ///
     /// # Errors
     ///
-    /// As for [`Session::owner`].
+    /// As for [`Session::owner`](crate::Session::owner).
     pub fn child(&self) -> Result<Child<'_, 's, M>, Error> {
         // Asked first: in the child of a fork the cell is gone.
         let age = self.age()?;
@@ -139,7 +139,7 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
                 put(&self.owner.cell.ranges, 0);
                 return memory.wake_all();
             }
-            if let Err(error) = self.bequeath(at) {
+            if let Err(error) = self.give_to_parent(at) {
                 memory.wake_all()?;
                 return Err(error);
             }
@@ -147,7 +147,7 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
     }
 
     /// Makes one lock the parent's.
-    fn bequeath(&self, at: u32) -> Result<(), Error> {
+    fn give_to_parent(&self, at: u32) -> Result<(), Error> {
         let (memory, parent) = (self.owner.memory, self.parent);
         let mine = memory.request(at)?;
         let bytes = memory.name_of(get(&mine.object))?;

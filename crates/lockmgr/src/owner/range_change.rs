@@ -52,8 +52,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.lock_range(keyspace, range, kind, Wait::Until(deadline))
     }
 
-    /// Exchanges the kind of a held range for a weaker one, with its count. Those who wait for it
-    /// look again.
+    /// Exchanges the kind of a held range for a weaker one, with its count. The owners that wait
+    /// for it look again.
     ///
     /// # Errors
     ///

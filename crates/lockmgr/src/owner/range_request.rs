@@ -1,4 +1,4 @@
-//! A wish for a range, until it is decided: see `range/claims.rs`.
+//! A request for a range, until it is decided: see `range/claims.rs`.
 
 use core::cell::Cell;
 use core::fmt;
@@ -27,7 +27,7 @@ pub struct RangeRequest<'o, 's, M: ConstMachine = Native> {
     wait: Wait,
     /// The claim in the way, whose ticket was asked for.
     behind: Cell<(u32, u32)>,
-    /// Whether it is a wish still.
+    /// Whether it waits still.
     open: Cell<bool>,
 }
 
@@ -125,7 +125,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         }
         let space = get(&memory.claim(self.id.0)?.space);
         let latched = memory.latch_keyspace(space)?;
-        latched.mend_keyspace(space)?;
+        latched.repair_keyspace(space)?;
         let mut dropped = 0;
         loop {
             let Some(other) = latched.in_the_way(space, self.id.0, true)? else {
@@ -153,7 +153,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         Ok(())
     }
 
-    /// It may not wait for the claim in its way. If that is a mere wish, as all others are, it goes
+    /// It may not wait for the claim in its way. If that only waits, as all others do, it goes
     /// before it.
     fn refused(&self, error: Error) -> Result<Result<(), Error>, Error> {
         self.behind.set(NONE);
@@ -161,7 +161,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         if matches!(error, Error::Deadlock(_)) && is_that(memory.region(), self.id)? {
             let space = get(&memory.claim(self.id.0)?.space);
             let latched = memory.latch_keyspace(space)?;
-            latched.mend_keyspace(space)?;
+            latched.repair_keyspace(space)?;
             if latched.in_the_way(space, self.id.0, false)?.is_none() {
                 self.grant(&latched)?;
                 return Ok(Ok(()));
@@ -171,7 +171,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         Ok(Err(error))
     }
 
-    /// Takes the wish out, and gives its ticket back.
+    /// Takes the claim out, and gives its ticket back.
     fn withdraw(&self) -> Result<(), Error> {
         if !self.open.replace(false) {
             return Ok(());

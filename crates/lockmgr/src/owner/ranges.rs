@@ -91,9 +91,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
     }
 
-    /// Asks for a ticket, in the table always: whoever releases an owner's locks finds the claims
-    /// behind its tickets in the owner's list, so a ticket in the owner's own memory, as a strong
-    /// lock that is kept there, would leave its claim behind.
+    /// Asks for a ticket, in the table always: the thread that releases an owner's locks finds the
+    /// claims behind its tickets in the owner's list, so a ticket in the owner's own memory, as a
+    /// strong lock that is kept there, would leave its claim behind.
     pub(crate) fn request_ticket(
         &self,
         ticket: &[u8],
@@ -224,7 +224,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     }
 
     /// Puts a claim, whose ticket is held, into its keyspace: held if nothing is in the way, or
-    /// else as a wish, unless it is not to wait. Returns whether it is held.
+    /// else as one that waits, unless it is not to wait. Returns whether it is held.
     fn stake(&self, name: &Name<'_>, new: NewClaim<'_, M>, never: bool) -> Result<bool, Error> {
         let latched = self.memory.latch(Spot::of(name.hash).partition)?;
         let space = latched.find_or_make_keyspace(name)?;
@@ -232,7 +232,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if !free && never {
             return Err(Error::NotGranted);
         }
-        latched.link_claim(space, new.at, if free { claim::HELD } else { claim::WISH })?;
+        latched.link_claim(space, new.at, if free { claim::HELD } else { claim::WAITING })?;
         self.memory.point("claim staked");
         new.publish();
         Ok(free)

@@ -289,7 +289,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     /// Asks for a stronger mode of what is held, without counting it once more. It goes before all
-    /// who hold nothing of the object.
+    /// that hold nothing of the object.
     ///
     /// # Errors
     ///

@@ -120,7 +120,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         drop(latched);
         let woken = self.memory.wake_all();
         let step = asked?;
-        let wound = |owner| self.memory.doom(owner, Reason::Wounded);
+        let wound = |owner| self.memory.abort(owner, Reason::Wounded);
         match woken.and_then(|()| younger.into_iter().try_for_each(wound)) {
             // It is not to wait if the caller is told that it failed.
             Err(error) if step == Step::Waiting => self.give_up(error).map(|()| Step::Granted),
@@ -164,9 +164,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 self.memory.counters.granted();
                 return Ok(Step::Granted);
             }
-            let wish = State { status: status::CONVERTING, mode: old.mode, want: made, why: 0 };
-            self.weigh_wait(latched, object_at, own, wish, wait, younger)?;
-            latched.begin_conversion(object, request, wish)?;
+            let waiting = State { status: status::CONVERTING, mode: old.mode, want: made, why: 0 };
+            self.may_wait(latched, object_at, own, waiting, wait, younger)?;
+            latched.begin_conversion(object, request, waiting)?;
             self.converting.set(true);
             self.begin_wait(own, spot.partition, made);
             return Ok(Step::Waiting);
@@ -179,7 +179,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let (behind, before) = latched.behind(object, self.index, mode)?;
         let free = stopped.is_none() && behind.is_none();
         if !free {
-            self.weigh_wait(latched, object_at, 0, State::waiting(mode), wait, younger)?;
+            self.may_wait(latched, object_at, 0, State::waiting(mode), wait, younger)?;
         }
         let (at, request) = self.new_request(object_at, spot.partition, 1)?;
         if free {
@@ -194,14 +194,14 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(Step::Waiting)
     }
 
-    /// What the kind of wait says to whoever is in the way: an error, or the `younger` to wound.
+    /// What the kind of wait says to the owners in the way: an error, or the `younger` to wound.
     #[cold]
-    fn weigh_wait(
+    fn may_wait(
         &self,
         latched: &Latched<'_, M>,
         object_at: u32,
         me: u32,
-        wish: State,
+        waiting: State,
         wait: Wait,
         younger: &mut Vec<u32>,
     ) -> Result<(), Error> {
@@ -210,7 +210,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             Wait::Never => return Err(Error::NotGranted),
             Wait::Detect | Wait::Until(_) => {}
             Wait::Die | Wait::Wound => {
-                for blocker in latched.blockers(object, me, self.index, wish)? {
+                for blocker in latched.blockers(object, me, self.index, waiting)? {
                     let Some(cell) = self.memory.owner_cell(blocker.owner)? else { continue };
                     let older = (get(&cell.age), blocker.owner) < (self.age()?, self.index);
                     if matches!(wait, Wait::Wound) && !older {
@@ -232,8 +232,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(&self.cell.ticket, get(&self.cell.ticket).wrapping_add(1));
         put(&self.cell.forward, 0);
         put(&self.cell.waiting, at);
-        // SeqCst: this store comes before the load of `doom` in `await_decision`, as in
-        // `Session::doom` the store of `doom` before the load of `waiting`: one sees the other.
+        // SeqCst: this store comes before the load of `abort` in `Owner::poll`, as in
+        // `Memory::abort` the store of `abort` before the load of `waiting`: one sees the other.
         M::fence(SeqCst);
         self.pending.set(at);
         self.memory.counters.waited();

@@ -15,9 +15,9 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// in the mode that [`Modes::convert`](crate::Modes::convert) makes of the two. The limit of
     /// locks per owner does not count here. Berkeley DB (5.3) has it as `DB_LOCK_TRADE`.
     ///
-    /// Neither may wait: a lock that comes to one who waits could close a ring that no search would
-    /// find. Should the process die in between, both are released together, or are orphans
-    /// together; the lock may then be seen with both.
+    /// Neither may wait: a lock that comes to an owner that waits could close a cycle that no
+    /// search would find. Should the process die in between, both are released together, or are
+    /// orphans together; the lock may then be seen with both.
     ///
     /// Costs a latch; a weak lock goes to the table, and so closes its bias.
     ///
@@ -108,8 +108,8 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 
     /// Whether `to` may have `made` when this owner no longer holds `held`. Usually nobody else is
-    /// to be asked, for who bears the one bears the other. But a relative bore what a stranger
-    /// would not, and two modes may make one that conflicts with more than both.
+    /// to be asked, for an owner that bears the one bears the other. But a relative bore what a
+    /// stranger would not, and two modes may make one that conflicts with more than both.
     fn may_have(
         &self,
         latched: &Latched<'_, M>,

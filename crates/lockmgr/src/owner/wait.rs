@@ -1,8 +1,9 @@
 //! Waiting: how a request that was not granted at once ends.
 //!
-//! A waiter looks for a moment, then sleeps on its request's own word. Who grants or refuses it
-//! does all book-keeping first and writes that word last, so a waiter that gives up either finds
-//! its request undecided, under the latch, and withdraws it, or finds it decided and accepts that.
+//! A waiter looks for a moment, then sleeps on its request's own word. The thread that grants or
+//! refuses it does all book-keeping first and writes that word last, so a waiter that gives up
+//! either finds its request undecided, under the latch, and withdraws it, or finds it decided and
+//! accepts that.
 //!
 //! No sleep is longer than 50 ms: a granter may be killed before it wakes us, and the dead whose
 //! locks we wait for release them only if somebody looks.
@@ -33,7 +34,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`], [`Error::Deadlock`], [`Error::Doomed`], [`Error::Region`]. The request
+    /// [`Error::TimedOut`], [`Error::Deadlock`], [`Error::Aborted`], [`Error::Region`]. The request
     /// is withdrawn then; what was held before is held still.
     pub fn finish(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         if self.pending.get() == 0 {
@@ -114,7 +115,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         // Acquire: synchronizes with the Release in `set`: what the last holder did is seen.
         let state = State::of(request.state.load(Acquire));
         if state.waits() {
-            let why = get(&self.cell.doom);
+            let why = get(&self.cell.abort);
             if why == 0 {
                 return Ok(None);
             }
@@ -132,14 +133,14 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Ok(Some(Ok(())));
         }
         // A report that cannot be read is the end, too: the request goes in any case.
-        let end = self.verdict(state.why).unwrap_or_else(|error| error);
+        let end = self.refusal(state.why).unwrap_or_else(|error| error);
         if state.status == status::HELD {
             let latched = self.memory.latch(get(&request.partition))?;
             let object = self.memory.object(get(&request.object))?;
             latched.set(object, request, State::held(state.mode));
         } else {
-            // Who refused it said so first and then took it out of the queue: once the latch was
-            // ours, that is done.
+            // The thread that refused it said so first and then took it out of the queue: once the
+            // latch was ours, that is done.
             drop(self.memory.latch(get(&request.partition))?);
             self.discard(at, request)?;
         }
@@ -191,7 +192,7 @@ impl<M: ConstMachine> Owner<'_, M> {
 
 /// Why a request was refused.
 fn why_not(why: u32) -> Reason {
-    if let Error::Doomed(reason) = reason(why) { reason } else { Reason::Killed }
+    if let Error::Aborted(reason) = reason(why) { reason } else { Reason::Killed }
 }
 
 impl<M: ConstMachine> Memory<M> {
@@ -202,7 +203,7 @@ impl<M: ConstMachine> Memory<M> {
         if get(&cell.state) != LIVE || get(&cell.generation) != owner.generation {
             return Err(Error::NoOwner(owner));
         }
-        self.doom(owner.index, Reason::Killed)
+        self.abort(owner.index, Reason::Killed)
     }
 
     /// When a nap ends: no later than a deadline, by whatever clock that is read.
@@ -224,14 +225,14 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Forgets that an owner was told to fail, and why.
-    pub(crate) fn pardon(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
-        put(&cell.doom, 0);
-        self.drop_verdict(cell)
+    pub(crate) fn clear_abort(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+        put(&cell.abort, 0);
+        self.drop_report(cell)
     }
 
-    pub(crate) fn doom(&self, index: u32, why: Reason) -> Result<(), Error> {
+    pub(crate) fn abort(&self, index: u32, why: Reason) -> Result<(), Error> {
         let Some(cell) = self.owner_cell(index)? else { return Ok(()) };
-        put(&cell.doom, reason_number(why));
+        put(&cell.abort, reason_number(why));
         // SeqCst: see `begin_wait`.
         M::fence(SeqCst);
         let (at, partition, _) = cell.wait();

@@ -37,7 +37,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         match outcome {
             Outcome::Granted => {}
             Outcome::Refused(Reason::Deadlock) => counters.victim(),
-            Outcome::Refused(Reason::Wounded | Reason::Killed) => counters.doomed(),
+            Outcome::Refused(Reason::Wounded | Reason::Killed) => counters.aborted(),
             Outcome::TimedOut => counters.timed_out(),
             Outcome::Withdrawn => counters.withdrawn(),
         }

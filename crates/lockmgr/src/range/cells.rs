@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | chains of keyspaces | 65,472 | one chain for each partition, guarded by its latch |
 //! | keyspace | 256 | a name, its claims, and the root of their tree |
-//! | claim | 128 and more | an owner's range, held or wished for |
+//! | claim | 128 and more | an owner's range, held or waited for |
 //!
 //! A keyspace and all its claims are guarded by the latch of the partition that its name falls to.
 //! A claim's owner and its own ticket (`range/claims.rs`) lead to it; it goes before the ticket
@@ -46,7 +46,7 @@ pub(crate) struct Keyspace<M: Machine> {
     pub(crate) partition: M::AtomicU32,
     /// Of the name.
     pub(crate) length: M::AtomicU32,
-    /// Its claims, held and wished for; see `range/count.rs`.
+    /// Its claims, held and waited for; see `range/count.rs`.
     pub(crate) claims: M::AtomicU32,
     pad: M::AtomicU32,
     /// Counts its claims, ever.
@@ -76,7 +76,7 @@ pub(crate) struct Claim<M: Machine, const W: usize> {
     pub(crate) lengths: M::AtomicU32,
     /// The size of its cell.
     pub(crate) tier: M::AtomicU32,
-    /// Its place among the wishes.
+    /// Its place among those that wait.
     pub(crate) turn: M::AtomicU64,
     /// Both keys, each from a new word on; the first byte of a word is its highest.
     pub(crate) keys: [M::AtomicU64; W],
@@ -90,7 +90,7 @@ pub(crate) mod claim {
     /// In no index.
     pub(crate) const GONE: u32 = 0;
     pub(crate) const HELD: u32 = 1;
-    pub(crate) const WISH: u32 = 2;
+    pub(crate) const WAITING: u32 = 2;
 }
 
 // SAFETY: it is made of words of a machine, and nothing else.
@@ -271,7 +271,7 @@ pub(crate) fn is_that<M: ConstMachine>(
 /// What people are told of an object: its name, or if that is a ticket's, the range behind it.
 ///
 /// ```text
-/// orders gap [b, d) #5f01.3        orders insert c #5f03.1 (wished)
+/// orders gap [b, d) #5f01.3        orders insert c #5f03.1 (waiting)
 /// ```
 pub(crate) fn told<M: ConstMachine>(region: &Region<M>, name: Vec<u8>) -> Vec<u8> {
     let Some(id) = of_ticket(region, &name) else { return name };
@@ -279,9 +279,9 @@ pub(crate) fn told<M: ConstMachine>(region: &Region<M>, name: Vec<u8>) -> Vec<u8
     let tail = format!(" #{:x}.{:x}", id.0, id.1);
     match text {
         // What was read counts if the claim is still the same.
-        Ok((mut text, wished)) if is_that(region, id) == Ok(true) => {
+        Ok((mut text, waits)) if is_that(region, id) == Ok(true) => {
             text.extend(tail.bytes());
-            text.extend_from_slice(if wished { b" (wished)" } else { b"" });
+            text.extend_from_slice(if waits { b" (waiting)" } else { b"" });
             text
         }
         _ => format!("range{tail} (gone)").into_bytes(),
@@ -304,7 +304,7 @@ fn describe<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<(Vec<u8>, bo
         text.extend(to);
         text.extend_from_slice(if open { b"..)" } else { b")" });
     }
-    Ok((text, what >> 8 == claim::WISH))
+    Ok((text, what >> 8 == claim::WAITING))
 }
 
 /// The name of a keyspace.

@@ -2,17 +2,17 @@
 //!
 //! # The index and the tickets
 //!
-//! Each range that an owner holds or wishes for is a *claim*, in an index of its keyspace that
-//! finds those with a common key (`range/tree.rs`). But nobody waits there. With each claim goes a
+//! Each range that an owner holds or waits for is a *claim*, in an index of its keyspace that finds
+//! those with a common key (`range/tree.rs`). But nobody waits there. With each claim goes a
 //! *ticket*: an ordinary object with a name of its own, which the claim's owner holds from before
-//! the claim is in the index until after it is out. Who finds a claim in the way asks for its
-//! ticket, waits as one waits for any lock, and looks again. A ticket is always in the table, never
-//! in its owner's own memory (`fastpath/reserved.rs`), for it is by the table that its claim is
-//! found. So queues, deadlocks, wait-die and wound-wait, deaths and orphans are those of all locks,
-//! and in a report of who waits for whom a range is an object like others.
+//! the claim is in the index until after it is out. A request that finds a claim in the way asks
+//! for its ticket, waits as one waits for any lock, and looks again. A ticket is always in the
+//! table, never in its owner's own memory (`fastpath/reserved.rs`), for it is by the table that its
+//! claim is found. So queues, deadlocks, wait-die and wound-wait, deaths and orphans are those of
+//! all locks, and in a report of who waits for whom a range is an object like others.
 //!
 //! ```text
-//! keyspace "orders" ── claims: [b, d) gap, owner 1      c insert, owner 2, wished
+//! keyspace "orders" ── claims: [b, d) gap, owner 1      c insert, owner 2, waiting
 //!                                 │                        │
 //! table of objects:            ticket: held by 1        ticket: held by 2
 //!                              waited for by 2
@@ -20,22 +20,22 @@
 //!
 //! # The rules
 //!
-//! 1. A wish is granted if no claim of a stranger stops its kind on a common key: no hold, and no
-//!    wish that was there before. Families are as for other locks: what an ancestor has stops
-//!    nobody.
-//! 2. A wish that is stopped by what its finder or the finder's ancestors hold is passed by: to
-//!    wait for it would be a ring.
-//! 3. Nobody grants another's wish; each looks for itself, when it gets the ticket.
+//! 1. A request is granted if no claim of a stranger stops its kind on a common key: no hold, and
+//!    no waiting one that was there before. Families are as for other locks: what an ancestor has
+//!    stops nobody.
+//! 2. A waiting claim that is stopped by what its finder or the finder's ancestors hold is passed
+//!    by: to wait for it would be a deadlock.
+//! 3. No owner grants another's claim; each looks for itself, when it gets the ticket.
 //!
 //! # Why no deadlock is missed
 //!
-//! A wish waits for one claim at a time, though several may be in its way. So a ring may be there
+//! A claim waits for one claim at a time, though several may be in its way. So a cycle may be there
 //! and not seen, while one of its owners waits for an owner that runs. That one ends its claim some
 //! day, or waits itself. Of owners that wait for ever each waits for one that waits for ever: in
-//! the end there is a ring of tickets, and its last edge is searched from.
+//! the end there is a cycle of tickets, and its last edge is searched from.
 //!
-//! The edges are all hard, for tickets are held; no detector moves a wish before another. But a
-//! victim that stands behind mere wishes goes before them instead.
+//! The edges are all hard, for tickets are held; no detector moves a claim before another. But a
+//! victim that stands behind waiting claims alone goes before them instead.
 //!
 //! # What it costs
 //!
@@ -74,7 +74,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     }
 
     /// Makes the claim behind a request another owner's, if there is one. The request follows: so
-    /// who gets the ticket in between is told whose the claim is.
+    /// an owner that gets the ticket in between is told whose the claim is.
     pub(crate) fn hand_over_range(&self, at: u32, to: &Owner<'_, M>) -> Result<(), Error> {
         let memory = self.memory;
         let Some(id) = memory.claim_of(self.cell, at)? else { return Ok(()) };
@@ -149,13 +149,13 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Whether there is a mere wish behind an owner's request.
-    pub(crate) fn is_wish(&self, cell: &OwnerCell<M>, at: u32) -> Result<bool, Error> {
+    /// Whether there is a waiting claim behind an owner's request.
+    pub(crate) fn is_waiting_claim(&self, cell: &OwnerCell<M>, at: u32) -> Result<bool, Error> {
         let Some(id) = self.claim_of(cell, at)? else { return Ok(false) };
-        Ok(what(self.claim(id.0)?)?.1 == claim::WISH)
+        Ok(what(self.claim(id.0)?)?.1 == claim::WAITING)
     }
 
-    /// Claims, held or wished for.
+    /// Claims, held or waited for.
     pub(crate) fn count_ranges(&self) -> Result<u64, Error> {
         let Some(known) = self.keyspaces()? else { return Ok(0) };
         let mut count = 0;

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::memory::Memory;
 use crate::memory::cells::{Spot, get};
 
-/// A keyspace, for who asks again and again whether anybody has claims in it.
+/// A keyspace, for a thread that asks again and again whether anybody has claims in it.
 pub struct Claims<'s, M: ConstMachine> {
     memory: &'s Memory<M>,
     name: Vec<u8>,

@@ -1,9 +1,9 @@
 //! Keyspaces, and the claims in them.
 //!
 //! The list of a keyspace's claims is the truth; the tree, and the links back, can be made anew
-//! from it, and are, by whoever comes next, if somebody died while `dirty` was set. A claim is of
-//! no account until its state says so, which is the last store of its linking and the first of its
-//! unlinking.
+//! from it, and are, by the next thread that comes, if a process died while `dirty` was set. A
+//! claim is of no account until its state says so, which is the last store of its linking and the
+//! first of its unlinking.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -19,7 +19,7 @@ use crate::memory::{Memory, intents, roots};
 use crate::range::cells::{Keyspace, Keyspaces, Short, claim, is_that, keys_of};
 use crate::range::kinds::RangeKind;
 
-/// A list that is longer is a ring.
+/// A list that is longer is corrupt.
 const LIST_MAX: u32 = 1 << 26;
 
 /// A claim's kind and state.
@@ -100,7 +100,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
             let space = self.memory.keyspace(at)?;
             if get(&space.length) as usize == name.bytes.len() && name.is_in(&space.name) {
-                self.mend_keyspace(at)?;
+                self.repair_keyspace(at)?;
                 return Ok(at);
             }
             at = get(&space.next);
@@ -128,7 +128,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Takes a keyspace without claims out of its chain, if there is another such one: the last
-    /// one stays, for who comes again and again.
+    /// one stays, for an owner that comes again and again.
     fn retire_keyspace(&self, at: u32) -> Result<(), Error> {
         let all = self.each_keyspace()?;
         let idle = |at: u32| Ok::<bool, Error>(get(&self.memory.keyspace(at)?.head) == 0);
@@ -148,7 +148,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Makes the tree anew, if somebody died at it.
-    pub(crate) fn mend_keyspace(&self, at: u32) -> Result<(), Error> {
+    pub(crate) fn repair_keyspace(&self, at: u32) -> Result<(), Error> {
         let space = self.memory.keyspace(at)?;
         if get(&space.dirty) == 0 {
             return Ok(());
@@ -165,7 +165,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             let it = self.memory.claim(seen)?;
             let next = get(&it.next);
             if what(it)?.1 == claim::GONE {
-                // It was about to leave, or to come; who noted it frees it.
+                // It was about to leave, or to come; the thread that noted it frees it.
                 match prev {
                     0 => put(&space.head, next),
                     prev => put(&self.memory.claim(prev)?.next, next),
@@ -181,7 +181,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         corrupt_list()
     }
 
-    /// Links a claim, which is held or wished for from then on.
+    /// Links a claim, which is held or waits from then on.
     pub(crate) fn link_claim(&self, space_at: u32, at: u32, state: u32) -> Result<(), Error> {
         let (space, it) = (self.memory.keyspace(space_at)?, self.memory.claim(at)?);
         let (turn, head) = (get(&space.turns) + 1, get(&space.head));
@@ -233,22 +233,22 @@ impl<M: ConstMachine> Latched<'_, M> {
         if get(&space.head) == 0 { self.retire_keyspace(space_at) } else { Ok(()) }
     }
 
-    /// Makes a wish a hold.
+    /// Grants a waiting claim.
     pub(crate) fn grant_claim(&self, at: u32) -> Result<(), Error> {
         set_state(self.memory.claim(at)?, claim::HELD);
         Ok(())
     }
 
     /// A claim that stands in the way of another, which may be in no index yet: held by a stranger
-    /// to its owner, or a stranger's earlier wish, if those count.
+    /// to its owner, or a stranger's earlier claim that waits, if those count.
     ///
-    /// A wish does not count if what the owner or its ancestors hold stops it: that one would wait
-    /// for ever.
+    /// A waiting claim does not count if what the owner or its ancestors hold stops it: that one
+    /// would wait for ever.
     pub(crate) fn in_the_way(
         &self,
         space_at: u32,
         at: u32,
-        wishes: bool,
+        waiting: bool,
     ) -> Result<Option<u32>, Error> {
         let root = get(&self.memory.keyspace(space_at)?.root);
         let me = self.memory.claim(at)?;
@@ -256,21 +256,21 @@ impl<M: ConstMachine> Latched<'_, M> {
         let mut found = None;
         let keys = keys_of(self.memory.region(), at)?;
         self.search(root, keys, stops, 0, &mut |other_at, other| {
-            let wish = what(other)?.1 == claim::WISH;
+            let waits = what(other)?.1 == claim::WAITING;
             let counts = other_at != at
                 && !self.is_kin(get(&other.owner), owner)?
-                && (!wish || wishes && get(&other.turn) < turn)
-                && !(wish && self.stopped_by_kin(root, other_at, owner)?);
+                && (!waits || waiting && get(&other.turn) < turn)
+                && !(waits && self.stopped_by_kin(root, other_at, owner)?);
             found = counts.then_some(other_at);
             Ok(counts)
         })?;
         Ok(found)
     }
 
-    /// Whether a wish is stopped by what an owner or its ancestors hold.
-    fn stopped_by_kin(&self, root: u32, wish: u32, owner: u32) -> Result<bool, Error> {
-        let stops = what(self.memory.claim(wish)?)?.0.stopped_by();
-        let keys = keys_of(self.memory.region(), wish)?;
+    /// Whether a waiting claim is stopped by what an owner or its ancestors hold.
+    fn stopped_by_kin(&self, root: u32, waiting: u32, owner: u32) -> Result<bool, Error> {
+        let stops = what(self.memory.claim(waiting)?)?.0.stopped_by();
+        let keys = keys_of(self.memory.region(), waiting)?;
         self.search(root, keys, stops, 0, &mut |_, other| {
             Ok(what(other)?.1 == claim::HELD && self.is_kin(get(&other.owner), owner)?)
         })
@@ -308,18 +308,18 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Puts a claim's keyspace right, and takes the claim out of it. For its owner, or who buries
-    /// that.
+    /// Puts a claim's keyspace right, and takes the claim out of it. For its owner, or the sweeper
+    /// that releases that.
     pub(crate) fn remove_claim(&self, id: (u32, u32)) -> Result<(), Error> {
         let region = self.region();
-        // One that is gone, or never came, is freed by whoever noted it.
+        // One that is gone, or never came, is freed by the thread that noted it.
         if !is_that(region, id)? || what(self.claim(id.0)?)?.1 == claim::GONE {
             return Ok(());
         }
         let space_at = get(&self.claim(id.0)?.space);
         let latched = self.latch_keyspace(space_at)?;
         if is_that(region, id)? {
-            latched.mend_keyspace(space_at)?;
+            latched.repair_keyspace(space_at)?;
             latched.drop_claim(space_at, id.0)?;
         }
         Ok(())
@@ -337,7 +337,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn all_of_ranges(&self) -> Result<Vec<u32>, Error> {
         let mut found = self.each_keyspace()?;
         for space in found.clone() {
-            self.mend_keyspace(space)?;
+            self.repair_keyspace(space)?;
             found.extend(self.each_claim(space)?);
         }
         Ok(found)

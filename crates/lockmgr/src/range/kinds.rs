@@ -38,7 +38,7 @@ pub enum RangeKind {
     /// `WriteRecord` and `Gap`: the same, exclusive.
     WriteNext = 4,
     /// Asks whether it may insert: waits for those who hold the gap, and once granted stops nobody.
-    /// For who inserts, and locks the record, before anybody else can look.
+    /// For an owner that inserts, and locks the record, before anybody else can look.
     Intention = 5,
     /// `Intention`, and from the same instant `WriteRecord`: for all others. Between a granted
     /// `Intention` and a record lock somebody may scan the gap and see nothing; here nobody can.

@@ -18,7 +18,7 @@ use crate::memory::cells::{get, put};
 use crate::memory::latch::Latched;
 use crate::range::cells::{Keys, Short, keys_of};
 
-/// A tree that is deeper is a ring. With 2^32 claims one is expected to be less than 200 deep.
+/// A tree that is deeper is corrupt. With 2^32 claims one is expected to be less than 200 deep.
 pub(crate) const DEPTH_MAX: u32 = 1000;
 
 /// A number for the heap.

@@ -21,7 +21,7 @@ use crate::recovery::orphans::label_of;
 
 impl<M: ConstMachine> Memory<M> {
     /// Releases what a dead thread's owners held, or keeps it for recovery.
-    pub(crate) fn bury(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
+    pub(crate) fn release_dead(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let thread = dead.number() + 1;
         let (mut released, mut orphaned) = (0u32, 0u32);
         for place in 0..PAGES as u32 {
@@ -52,7 +52,7 @@ impl<M: ConstMachine> Memory<M> {
                     #[cfg(feature = "tracing")]
                     crate::meter::events::orphaned(id, &label);
                 }
-                self.point("dead owner buried");
+                self.point("dead owner released");
                 self.point("dead owner decided");
             }
             if orphans != 0 {
@@ -94,7 +94,7 @@ impl<M: ConstMachine> Memory<M> {
             let state = State::of(get(&request.state));
             let object_at = get(&request.object);
             match state.status {
-                status::HELD if self.is_wish(cell, at)? => {
+                status::HELD if self.is_waiting_claim(cell, at)? => {
                     drop(latched);
                     self.forget_range(cell, at)?;
                     let latched = self.latch(get(&request.partition) % PARTITIONS)?;
@@ -151,10 +151,10 @@ impl<M: ConstMachine> Memory<M> {
             self.point("dead owner's request taken");
             self.thread.free(Offset::<Request<M>>::from_raw(at))?;
         }
-        self.drop_verdict(cell)?;
+        self.drop_report(cell)?;
         put(&cell.held, 0);
         put(&cell.ranges, 0);
-        put(&cell.bell, 0);
+        put(&cell.notifier, 0);
         put(&cell.waiting, 0);
         put(&cell.state, FREE);
         self.wake_all()
@@ -214,7 +214,7 @@ impl<M: ConstMachine> Memory<M> {
                 let _ = self.free_chains(place >> 32 << 32 | u64::from(at));
             }
         }
-        self.free_noted_verdict(dead)?;
+        self.free_noted_report(dead)?;
         self.free_noted_range(notes)
     }
 

@@ -26,12 +26,12 @@ impl<M: ConstMachine> Memory<M> {
             if holder != 0
                 && let Some(thread) = dead.iter().find(|thread| thread.number() + 1 == holder)
             {
-                self.mend(number, thread)?;
+                self.repair_partition(number, thread)?;
                 self.point("dead thread's latch opened");
             }
         }
         for thread in dead {
-            self.bury(thread)?;
+            self.release_dead(thread)?;
             self.orphan_again(thread)?;
             self.free_noted(thread)?;
             self.free_noted_record(thread)?;
@@ -45,7 +45,7 @@ impl<M: ConstMachine> Memory<M> {
         for thread in self.region().dead_threads()? {
             for number in 0..PARTITIONS {
                 if get(&self.partition(number)?.latch) == thread.number() + 1 {
-                    self.mend(number, &thread)?;
+                    self.repair_partition(number, &thread)?;
                 }
             }
         }
@@ -54,9 +54,9 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Puts a partition right whose latch a dead thread holds, and opens the latch. The latch keeps
     /// the dead thread's name until then: should we die or fail, the next sweeper begins anew.
-    fn mend(&self, number: u32, dead: &Dead<'_, M>) -> Result<(), Error> {
+    fn repair_partition(&self, number: u32, dead: &Dead<'_, M>) -> Result<(), Error> {
         let latched = self.take_over(number)?;
-        if let Err(error) = self.mend_latched(&latched, dead) {
+        if let Err(error) = self.repair_latched(&latched, dead) {
             // Not dropped, which would open it.
             core::mem::forget(latched);
             return Err(error);
@@ -65,7 +65,7 @@ impl<M: ConstMachine> Memory<M> {
         self.wake_all()
     }
 
-    fn mend_latched(&self, latched: &Latched<'_, M>, dead: &Dead<'_, M>) -> Result<(), Error> {
+    fn repair_latched(&self, latched: &Latched<'_, M>, dead: &Dead<'_, M>) -> Result<(), Error> {
         let number = latched.number;
         if get(&latched.fresh) != 0 {
             let moving = get(&latched.moving);
@@ -85,7 +85,7 @@ impl<M: ConstMachine> Memory<M> {
         let objects = latched.each_object()?;
         put(&latched.objects, objects.len() as u32);
         for at in &objects {
-            self.mend_object(latched, *at, &mut linked)?;
+            self.repair_object(latched, *at, &mut linked)?;
         }
         if let Some(at) = self.noted(get(&dead.intent()[intents::AWAY]))? {
             let request = self.request(at)?;
@@ -104,7 +104,7 @@ impl<M: ConstMachine> Memory<M> {
                 }
             }
         }
-        self.mend_biases(latched)?;
+        self.repair_biases(latched)?;
         for at in latched.each_object()? {
             latched.advance(self.object(at)?)?;
         }
@@ -113,7 +113,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Collects once more under each bias that is closed: one of them the dead may have been
     /// closing.
-    fn mend_biases(&self, latched: &Latched<'_, M>) -> Result<(), Error> {
+    fn repair_biases(&self, latched: &Latched<'_, M>) -> Result<(), Error> {
         let biases = self.biases(latched.number)?;
         let was_open = |word: u32| Bias(word).is_closed() && Bias(word).before().is_some();
         if biases.iter().any(|word| was_open(get(word))) {
@@ -124,7 +124,7 @@ impl<M: ConstMachine> Memory<M> {
             let closed = Bias(get(word));
             let Some(open) = closed.before().filter(|_| closed.is_closed()) else { continue };
             match latched.collect(bias, open, None, &mut 0) {
-                // Who closes asks for its lock afterwards: nothing is under it that is in the way.
+                // The closer asks for its lock afterwards: nothing is under it that is in the way.
                 Err(error) if is_short(&error) && get(&latched.strong[bias as usize]) == 0 => {
                     latched.reopen(bias, open, u32::MAX)?;
                 }
@@ -135,7 +135,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Makes an object's derived fields anew from the one link that is the truth.
-    fn mend_object(
+    fn repair_object(
         &self,
         latched: &Latched<'_, M>,
         at: u32,
@@ -174,7 +174,7 @@ impl<M: ConstMachine> Memory<M> {
             if state.status == status::WAITING && first == 0 {
                 first = seen;
             }
-            latched.weigh(object, State { status: status::NEW, ..state }, state);
+            latched.count_strong(object, State { status: status::NEW, ..state }, state);
             (prev, seen) = (seen, next);
         }
         put(&object.tail, prev);
@@ -218,9 +218,9 @@ impl<M: ConstMachine> Memory<M> {
             found.insert(page);
             let page: &OwnerPage<M> = self.region().resolve(Offset::from_raw(page))?;
             for cell in &page.owners {
-                // Acquire: synchronizes with the Release in `drop_verdict`. Where a verdict was
+                // Acquire: synchronizes with the Release in `drop_report`. Where a report was
                 // taken away, its new generation is seen.
-                found.extend([get(&cell.weak), cell.verdict.load(Acquire) as u32]);
+                found.extend([get(&cell.weak), cell.report.load(Acquire) as u32]);
                 if get(&cell.state) != LIVE {
                     found.extend(self.own_list(cell)?);
                 }

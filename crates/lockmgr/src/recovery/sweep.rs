@@ -1,4 +1,4 @@
-//! Sweeping: who looks for the dead, and on which thread slot.
+//! Sweeping: when the dead are looked for, and on which thread slot.
 //!
 //! A region is swept as a whole: `latchwork_region` claims the dead and has each layer repair what
 //! they left, in an order; the lock manager's part is `recovery/repair.rs`. It runs in a session of
@@ -29,7 +29,7 @@ const SWEEP_EVERY: u64 = 10_000_000;
 
 impl<M: ConstMachine> LocksRepair<M> {
     /// Does something in a sweeper's session. The region is told what its errors can say; the rest
-    /// is kept for who began the sweep.
+    /// is kept for the caller that began the sweep.
     fn with_session<T>(
         &self,
         operation: impl FnOnce(&Memory<M>) -> Result<T, Error>,

@@ -1,13 +1,13 @@
-//! Whose turn it is: who of an object's requests may have the lock, and who is in the way.
+//! Granting: which of an object's requests may have the lock, and which are in the way.
 //!
 //! 1. A request is granted if no *other* owner holds a mode that stops it; an ancestor's hold
 //!    stops nobody.
-//! 2. A conversion looks at holders alone: it goes before all who hold nothing.
-//! 3. A new request also stays behind every earlier waiter, converting or not, whose wish clashes
+//! 2. A conversion looks at holders alone: it goes before all that hold nothing.
+//! 3. A new request also stays behind every earlier waiter, converting or not, whose mode clashes
 //!    with its own: no one is starved by those who come later. Except: behind a waiter that is
 //!    stopped by what the requester's ancestors hold it would wait for ever, so it goes before it.
-//! 4. Whoever releases decides for all who wait, front to back, and does their book-keeping; they
-//!    are then woken with no latch held.
+//! 4. The thread that releases decides for all waiters, front to back, and does their book-keeping;
+//!    they are then woken with no latch held.
 
 use latchwork_machine::ConstMachine;
 
@@ -19,7 +19,7 @@ use crate::memory::state::State;
 use crate::mode::Mode;
 use crate::table::queues::Listed;
 
-/// Who stands in the way of a request.
+/// An owner that stands in the way of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocker {
     pub(crate) owner: u32,
@@ -78,11 +78,11 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Whether a waiter is stopped by what `owner` or its ancestors hold: then they do not queue
     /// behind it.
-    fn yields(&self, object: &Small<M>, wish: Mode, owner: u32) -> Result<bool, Error> {
+    fn yields(&self, object: &Small<M>, want: Mode, owner: u32) -> Result<bool, Error> {
         if self.memory.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
             return Ok(false);
         }
-        let stops = self.memory.modes().stopped_by(wish);
+        let stops = self.memory.modes().stopped_by(want);
         for each in self.requests(object) {
             let (_, request, state) = each?;
             if state.holds()
@@ -187,12 +187,12 @@ impl<M: ConstMachine> Latched<'_, M> {
             blocked |= state.want.bit();
             denied |= state.want.bit();
             exact |= state.want.bit();
-            // What stops one waiter stops all others of its mode, as does a wish before them that
-            // clashes. Once that is so of every wish that there is, the rest stays; but for those
-            // with ancestors, which may pass: nobody else would let them ever.
-            let wishes = (get(&object.masks) >> 16) as u16;
+            // What stops one waiter stops all others of its mode, as does a waiter before them that
+            // clashes. Once that is so of every mode that is waited for, the rest stays; but for
+            // those with ancestors, which may pass: nobody else would let them ever.
+            let wanted = (get(&object.masks) >> 16) as u16;
             let stays = |m: Mode| modes.clash(m) & blocked | m.bit() & denied != 0;
-            if !families && modes.each().all(|m| wishes & m.bit() == 0 || stays(m)) {
+            if !families && modes.each().all(|m| wanted & m.bit() == 0 || stays(m)) {
                 put(&object.first, first);
                 return Ok(());
             }
@@ -222,7 +222,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         &self,
         object: &Small<M>,
         request: &Request<M>,
-        wish: State,
+        waiting: State,
     ) -> Result<(), Error> {
         let mut turn = 1;
         if object.conversions() != 0 {
@@ -232,7 +232,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         if let Some(cell) = self.memory.owner_cell(get(&request.owner))? {
             put(&cell.turn, turn);
         }
-        self.set(object, request, wish);
+        self.set(object, request, waiting);
         Ok(())
     }
 

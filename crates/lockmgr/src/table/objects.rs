@@ -42,7 +42,7 @@ macro_rules! by_tier {
     };
 }
 
-/// A chain that leads this far is a ring.
+/// A chain that leads this far is corrupt.
 pub(crate) const CHAIN_MAX: u32 = 1 << 24;
 
 /// How many chains a table has, by its word.

@@ -119,7 +119,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(&request.count, count);
         put(&request.partition, partition);
         put(&request.mark, self.next_mark());
-        // First in the owner's list, so that whoever sweeps finds it there at any instant.
+        // First in the owner's list, so that the sweep finds it there at any instant.
         self.adopt(at, request)?;
         self.memory.point("request in the owner's list");
         Ok(())

@@ -15,7 +15,7 @@ use crate::memory::latch::Latched;
 pub(crate) use crate::memory::state::State;
 use crate::mode::Mode;
 
-/// A list that is longer is a ring.
+/// A list that is longer is corrupt.
 const LIST_MAX: u32 = 1 << 26;
 
 /// A request of a list: its offset, itself, its state.
@@ -59,7 +59,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Counts a request's modes in or out of its bias's strong ones.
     #[inline(always)]
-    pub(crate) fn weigh(&self, object: &Small<M>, old: State, new: State) {
+    pub(crate) fn count_strong(&self, object: &Small<M>, old: State, new: State) {
         let modes = self.memory.modes();
         let strong = |state: State| !modes.all_weak(state.mask());
         match (strong(old), strong(new)) {
@@ -71,7 +71,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// The same for one that holds from now on.
     #[inline(always)]
-    pub(crate) fn weigh_in(&self, bias: u32, mode: Mode) {
+    pub(crate) fn count_in(&self, bias: u32, mode: Mode) {
         if !self.memory.modes().is_weak(mode) {
             self.more(bias);
         }
@@ -79,7 +79,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// The same for one that held.
     #[inline(always)]
-    pub(crate) fn weigh_out(&self, bias: u32, mode: Mode) {
+    pub(crate) fn count_out(&self, bias: u32, mode: Mode) {
         if !self.memory.modes().is_weak(mode) {
             self.fewer(bias);
         }
@@ -104,7 +104,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline]
     pub(crate) fn set(&self, object: &Small<M>, request: &Request<M>, new: State) {
         let old = State::of(get(&request.state));
-        self.weigh(object, old, new);
+        self.count_strong(object, old, new);
         let converting = |s: State| u32::from(s.status == status::CONVERTING) * CONVERSION;
         if converting(new) != converting(old) {
             // Wrapping, here and below: in a damaged region a number may be any.
@@ -119,7 +119,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             masks |= u32::from(new.want.bit()) << 16;
         }
         put(&object.masks, masks);
-        // Release, in `put`: synchronizes with the Acquire in `Session::await_decision`.
+        // Release, in `put`: synchronizes with the Acquire in `Owner::poll`.
         put(&request.state, new.word());
     }
 
@@ -135,7 +135,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let head = get(&object.head);
         put(&request.next, head);
         put(&request.prev, 0);
-        self.weigh_in(object.bias(), mode);
+        self.count_in(object.bias(), mode);
         put(&object.masks, get(&object.masks) | u32::from(mode.bit()));
         put(&request.state, State::held(mode).word());
         self.memory.point("request about to be linked");
@@ -197,7 +197,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     ) -> Result<(), Error> {
         let old = State::of(get(&request.state));
         if old.status == status::HELD && last.status == status::NEW {
-            self.weigh_out(object.bias(), old.mode);
+            self.count_out(object.bias(), old.mode);
             put(&request.state, last.word());
         } else {
             self.set(object, request, last);
@@ -224,7 +224,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// The same for one that holds, where no others are in the list.
     #[inline(always)]
     pub(crate) fn unlink_only(&self, object: &Small<M>, request: &Request<M>, old: State) {
-        self.weigh_out(object.bias(), old.mode);
+        self.count_out(object.bias(), old.mode);
         put(&request.state, State { status: status::NEW, ..old }.word());
         self.memory.point("request about to be unlinked");
         put(&object.head, 0);

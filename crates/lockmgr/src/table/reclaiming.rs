@@ -1,8 +1,8 @@
 //! When memory is short: what is kept for the next one is freed, and what was half done is undone.
 //!
-//! A partition keeps idle objects, about one in each chain, for whoever comes again with a name.
-//! Where a region cannot grow these may be all that it has: so who finds no room frees them, in all
-//! partitions, and asks once more. Giving back never needs room.
+//! A partition keeps idle objects, about one in each chain, for the next request with a name of
+//! this chain. Where a region cannot grow these may be all that it has: so a request that finds no
+//! room frees them, in all partitions, and asks once more. Giving back never needs room.
 
 use latchwork_machine::ConstMachine;
 
@@ -23,16 +23,19 @@ impl<M: ConstMachine> Memory<M> {
     /// Does something, and if there was no room for it once more, after idle objects were freed. No
     /// latch may be held.
     #[inline(always)]
-    pub(crate) fn with_room<T>(&self, deed: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
-        match deed() {
-            Err(error) if is_short(&error) => self.again(error, deed),
+    pub(crate) fn with_room<T>(
+        &self,
+        operation: impl Fn() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match operation() {
+            Err(error) if is_short(&error) => self.again(error, operation),
             end => end,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn again<T>(&self, error: Error, deed: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    fn again<T>(&self, error: Error, operation: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
         let mut freed = 0;
         for number in 0..PARTITIONS {
             // What somebody is at work in is passed by.
@@ -40,7 +43,7 @@ impl<M: ConstMachine> Memory<M> {
                 freed += latched.free_idle()?;
             }
         }
-        if freed == 0 { Err(error) } else { deed() }
+        if freed == 0 { Err(error) } else { operation() }
     }
 }
 

@@ -101,7 +101,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ///
     /// The first to wait in a process starts a thread, which ends when for 50 ms nobody waited; it
     /// keeps the region mapped for as long. A deadlock is looked for when the task is polled: it is
-    /// woken for that, as often as a waiting thread would look. Who never waits so pays nothing.
+    /// woken for that, as often as a waiting thread would look. A process that never waits so pays
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -127,11 +128,11 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         let owner = self.owner;
         let memory = owner.memory;
         owner.ready()?;
-        // Before it is in a queue: who finds it there sees this, under the latch.
-        put(&owner.cell.bell, memory.have_bell()?);
+        // Before it is in a queue: the thread that finds it there sees this, under the latch.
+        put(&owner.cell.notifier, memory.have_notifier()?);
         let asked = owner.request(self.name, self.mode, self.wait);
         if asked != Ok(Step::Waiting) {
-            put(&owner.cell.bell, 0);
+            put(&owner.cell.notifier, 0);
             return asked.map(|_| false);
         }
         let request = owner.pending.get();
@@ -175,7 +176,7 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         waiting.looks.look(owner)?;
         let at = waiting.looks.until(owner, self.wait);
         memory.inner.watch_for(waiting.id, waiting.request, at, waker.clone())?;
-        // What was decided before this was watched rang for nobody.
+        // What was decided before this was watched notified nobody.
         owner.poll()
     }
 
@@ -189,7 +190,7 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         // thread that calls wakers, who may hold the mutex for ever.
         memory.region().check()?;
         memory.inner().forget_watch(waiting.id);
-        put(&owner.cell.bell, 0);
+        put(&owner.cell.notifier, 0);
         if !waiting.is_of(owner) || owner.cancel()? {
             return Ok(());
         }
@@ -219,7 +220,7 @@ impl<M: ConstMachine> Future for LockFuture<'_, '_, '_, M> {
                 if let Stage::Waiting(waiting) = &this.state {
                     this.owner.memory.inner().forget_watch(waiting.id);
                 }
-                put(&this.owner.cell.bell, 0);
+                put(&this.owner.cell.notifier, 0);
                 end
             }
             Err(error) => {

@@ -1,10 +1,10 @@
-//! How those who wait without a thread of their own are woken: a bell for each process.
+//! How tasks that wait without a thread of their own are woken: a notifier for each process.
 //!
-//! An owner that waits so has its process's number in its cell. Who decides its request rings that
-//! process's bell, in the region, beside waking the request's own word; nobody else pays for it.
-//! One thread of that process, there while it is needed, sleeps on the bell, looks which requests
-//! are decided or want to be looked after, and calls their wakers. All else (searches for
-//! deadlocks, for the dead, time) is done by the tasks, when they are polled.
+//! An owner that waits so has its process's number in its cell. The thread that decides its request
+//! notifies that process, by a word of the region, beside waking the request's own word; nobody
+//! else pays for it. One thread of that process, there while it is needed, sleeps on the notifier,
+//! looks which requests are decided or want to be looked after, and calls their wakers. All else
+//! (searches for deadlocks, for the dead, time) is done by the tasks, when they are polled.
 
 use core::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -45,7 +45,7 @@ impl<M: ConstMachine> Inner<M> {
         watch.all.insert(id, Watched { request, at, waker });
         if watch.runs {
             drop(watch);
-            return self.ring(process);
+            return self.notify(process);
         }
         let inner = self.clone();
         let thread = std::thread::Builder::new().name("latchwork-wakers".into());
@@ -97,14 +97,14 @@ impl<M: ConstMachine> Inner<M> {
         Ok(Some((due, next)))
     }
 
-    /// Wakes tasks, until there are none for the length of a nap. False if there is no bell.
+    /// Wakes tasks, until there are none for the length of a nap. False if there is no notifier.
     fn keep_watch(&self, process: u32) -> Result<bool, Error> {
         let mut idle = false;
         loop {
-            let Some(bell) = self.bell(process)? else { return Ok(false) };
-            // Acquire: synchronizes with the Release in `ring`: what rang before is seen below,
-            // and what rings after this ends the wait.
-            let heard = bell.load(Acquire);
+            let Some(notifier) = self.notifier(process)? else { return Ok(false) };
+            // Acquire: synchronizes with the Release in `notify`: what was notified before is seen
+            // below, and a later notification ends the wait.
+            let heard = notifier.load(Acquire);
             let until = match self.due()? {
                 Some((due, next)) => {
                     idle = false;
@@ -124,7 +124,7 @@ impl<M: ConstMachine> Inner<M> {
                     M::now(Clock::Monotonic).saturating_add(NAP_MAX.as_nanos() as u64)
                 }
             };
-            M::wait(bell, heard, Some(Deadline { clock: Clock::Monotonic, at: until }));
+            M::wait(notifier, heard, Some(Deadline { clock: Clock::Monotonic, at: until }));
         }
     }
 }

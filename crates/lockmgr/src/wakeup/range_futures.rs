@@ -1,7 +1,7 @@
 //! Ranges taken without a thread: see `wakeup/futures.rs`, of which this is the like, and
 //! `range/claims.rs`.
 //!
-//! A wish for a range waits for the ticket of one claim after the other. Each of these waits is
+//! A request for a range waits for the ticket of one claim after the other. Each of these waits is
 //! watched; between two of them the task looks for itself, as a thread does.
 
 use core::future::Future;
@@ -38,7 +38,7 @@ enum Stage<'o, 's, M: ConstMachine> {
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Takes a lock on a range as [`lock_range`](Self::lock_range) does, without blocking the
-    /// thread; in all else as [`lock_async`](Self::lock_async). Dropping it withdraws the wish.
+    /// thread; in all else as [`lock_async`](Self::lock_async). Dropping it withdraws the request.
     ///
     /// # Errors
     ///
@@ -60,12 +60,12 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
         let owner = self.owner;
         let memory = owner.memory;
         owner.ready()?;
-        // Before it is in a queue: who finds it there sees this, under the latch.
-        put(&owner.cell.bell, memory.have_bell()?);
+        // Before it is in a queue: the thread that finds it there sees this, under the latch.
+        put(&owner.cell.notifier, memory.have_notifier()?);
         let asked = owner.request_range(self.keyspace, self.range, self.kind, self.wait);
-        let request = asked.inspect_err(|_| put(&owner.cell.bell, 0))?;
+        let request = asked.inspect_err(|_| put(&owner.cell.notifier, 0))?;
         if request.step() == Step::Granted {
-            put(&owner.cell.bell, 0);
+            put(&owner.cell.notifier, 0);
             return Ok(false);
         }
         let id = memory.inner().new_watch();
@@ -96,7 +96,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
             let watched = owner.pending.get();
             let at = looks.until(owner, self.wait);
             memory.inner.watch_for(*id, watched, at, waker.clone())?;
-            // What was decided before this was watched rang for nobody.
+            // What was decided before this was watched notified nobody.
             if let Some(end) = request.poll()? {
                 return Ok(Some(end));
             }
@@ -113,7 +113,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
             // In the child of a fork there is nothing to end: see `LockFuture::undo`.
             if self.owner.memory.region().check().is_ok() {
                 self.owner.memory.inner().forget_watch(id);
-                put(&self.owner.cell.bell, 0);
+                put(&self.owner.cell.notifier, 0);
             }
             drop(request);
         }

@@ -8,15 +8,15 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use latchwork_lockmgr::{
-    Child, Error, Manager, Owner, OwnerId, OwnerOptions, Picture, Reason, Savepoint, Session, Step,
-    View, Wait,
+    Child, Error, Manager, Owner, OwnerId, OwnerOptions, Reason, Savepoint, Session, Snapshot,
+    Step, View, Wait,
 };
 use latchwork_machine::{ConstMachine, Deadline};
 
-use super::script::{Deed, Line, Role, Script, Waits};
+use super::script::{Line, Operation, Role, Script, Waits};
 
-/// A deed for somebody, and where to say what came of it.
-type Told<'a> = (&'a str, Deed, Sender<String>);
+/// An operation for somebody, and where to say what came of it.
+type Told<'a> = (&'a str, Operation, Sender<String>);
 /// Who has which name, in both directions.
 type Cast = Mutex<BTreeMap<String, OwnerId>>;
 
@@ -56,13 +56,13 @@ pub(crate) fn perform<M: ConstMachine>(
             begins.recv().map_err(|_| format!("{} could not begin", role.name))?;
             stage.insert(&role.name[..], to);
         }
-        converse(manager, script, lines, &cast, |role, deed| {
+        converse(manager, script, lines, &cast, |role, operation| {
             let mut root = script.roles.iter().find(|r| r.name == role).unwrap();
             while let Some(parent) = &root.parent {
                 root = script.roles.iter().find(|r| r.name == *parent).unwrap();
             }
             let (to, said) = channel();
-            stage[&root.name[..]].send((role, deed, to)).unwrap();
+            stage[&root.name[..]].send((role, operation, to)).unwrap();
             said.recv().map_err(|_| format!("{role} fell silent"))
         })
     });
@@ -82,14 +82,15 @@ fn converse<'a, M: ConstMachine>(
     script: &'a Script,
     lines: &'a [Line],
     cast: &Cast,
-    tell: impl Fn(&'a str, Deed) -> Result<String, String>,
+    tell: impl Fn(&'a str, Operation) -> Result<String, String>,
 ) -> Result<(), String> {
     let mut waiting: Vec<&str> = Vec::new();
     let mut differs = Ok(());
     for line in lines {
-        let mut outcome = tell(&line.step.role, line.step.deed.clone())?;
+        let mut outcome = tell(&line.step.role, line.step.operation.clone())?;
         waiting.retain(|role| {
-            *role != line.step.role || !matches!(line.step.deed, Deed::Expire | Deed::Cancel)
+            *role != line.step.role
+                || !matches!(line.step.operation, Operation::Expire | Operation::Cancel)
         });
         if outcome == "waits" {
             waiting.push(&line.step.role);
@@ -100,7 +101,7 @@ fn converse<'a, M: ConstMachine>(
             if !waiting.contains(&role) {
                 continue;
             }
-            let said = tell(role, Deed::Poll)?;
+            let said = tell(role, Operation::Poll)?;
             if said != "waits" {
                 waiting.retain(|other| *other != role);
                 others.push(format!("{role} {said}"));
@@ -113,7 +114,7 @@ fn converse<'a, M: ConstMachine>(
         }
     }
     for role in waiting {
-        tell(role, Deed::Cancel)?;
+        tell(role, Operation::Cancel)?;
     }
     differs
 }
@@ -126,7 +127,7 @@ fn in_the_way<M: ConstMachine>(
     role: &str,
 ) -> Result<String, String> {
     let view = View::new(manager.region().clone()).map_err(|e| e.to_string())?;
-    let picture: Picture = view.ok_or("no manager")?.look().map_err(|e| e.to_string())?;
+    let picture: Snapshot = view.ok_or("no manager")?.look().map_err(|e| e.to_string())?;
     let cast = cast.lock().unwrap();
     let name_of = |id: OwnerId| {
         let found = script.roles.iter().find(|role| cast[&role.name] == id);
@@ -193,9 +194,9 @@ fn bear<M: ConstMachine>(
     });
     let Some((role, parent)) = next else {
         begun.send(()).unwrap();
-        for (name, deed, to) in told {
+        for (name, operation, to) in told {
             // Who does not listen has failed already.
-            let _ = to.send(act(session, family.find(name), deed, cast));
+            let _ = to.send(act(session, family.find(name), operation, cast));
         }
         return;
     };
@@ -214,7 +215,7 @@ fn bear<M: ConstMachine>(
 fn act<M: ConstMachine>(
     session: &Session<M>,
     member: &Member<'_, M>,
-    deed: Deed,
+    operation: Operation,
     cast: &Cast,
 ) -> String {
     let (owner, modes) = (member.owner, session.manager().modes());
@@ -226,8 +227,8 @@ fn act<M: ConstMachine>(
         Ok(()) => "granted".to_owned(),
         Err(error) => failure(&error, cast),
     };
-    match deed {
-        Deed::Lock(name, mode, how) => {
+    match operation {
+        Operation::Lock(name, mode, how) => {
             let wait = match how {
                 Waits::Long => Wait::Detect,
                 Waits::Never => Wait::Never,
@@ -240,43 +241,43 @@ fn act<M: ConstMachine>(
             }
         }
         // A deadline that has passed: who waits still, waits in vain.
-        Deed::Expire => granted(owner.finish(Some(Deadline::after::<M>(Default::default())))),
-        Deed::Poll => match owner.poll() {
+        Operation::Expire => granted(owner.finish(Some(Deadline::after::<M>(Default::default())))),
+        Operation::Poll => match owner.poll() {
             Ok(None) => "waits".to_owned(),
             Ok(Some(end)) => granted(end),
             Err(error) => failure(&error, cast),
         },
-        Deed::Cancel => match owner.cancel() {
+        Operation::Cancel => match owner.cancel() {
             Ok(true) => "cancelled".to_owned(),
             end => granted(end.map(|_| ())),
         },
-        Deed::Unlock(name) => done(owner.unlock(&name)),
-        Deed::Release(name) => done(owner.release_object(&name)),
-        Deed::ReleaseReads => done(owner.release_reads()),
-        Deed::ReleaseAll => done(owner.release_all()),
-        Deed::Downgrade(name, mode) => done(owner.downgrade(&name, mode)),
-        Deed::Savepoint => {
+        Operation::Unlock(name) => done(owner.unlock(&name)),
+        Operation::Release(name) => done(owner.release_object(&name)),
+        Operation::ReleaseReads => done(owner.release_reads()),
+        Operation::ReleaseAll => done(owner.release_all()),
+        Operation::Downgrade(name, mode) => done(owner.downgrade(&name, mode)),
+        Operation::Savepoint => {
             member.mark.set(Some(owner.savepoint().unwrap()));
             "done".to_owned()
         }
-        Deed::RollBack => match member.mark.get() {
+        Operation::RollBack => match member.mark.get() {
             Some(mark) => done(owner.roll_back_to(mark)),
             None => "no savepoint".to_owned(),
         },
-        Deed::Inherit => match member.child {
+        Operation::Inherit => match member.child {
             Some(child) => done(child.inherit()),
             None => "no child".to_owned(),
         },
-        Deed::Holds(name) => match owner.holds(&name) {
+        Operation::Holds(name) => match owner.holds(&name) {
             Ok(Some((mode, count))) => format!("{} {count}", modes.name(mode)),
             Ok(None) => "nothing".to_owned(),
             Err(error) => failure(&error, cast),
         },
-        Deed::Detect => match session.detect() {
+        Operation::Detect => match session.detect() {
             Ok(found) => format!("found {found}"),
             Err(error) => failure(&error, cast),
         },
-        Deed::Kill(role) => {
+        Operation::Kill(role) => {
             let victim = cast.lock().unwrap()[&role];
             done(session.kill(victim))
         }
@@ -294,8 +295,8 @@ fn failure(error: &Error, cast: &Cast) -> String {
         Error::TimedOut => "timed out".to_owned(),
         Error::NotHeld => "not held".to_owned(),
         Error::Died(owner) => format!("died of {}", name_of(*owner)),
-        Error::Doomed(Reason::Wounded) => "wounded".to_owned(),
-        Error::Doomed(Reason::Killed) => "killed".to_owned(),
+        Error::Aborted(Reason::Wounded) => "wounded".to_owned(),
+        Error::Aborted(Reason::Killed) => "killed".to_owned(),
         Error::Deadlock(cycle) => {
             let names: Vec<_> = cycle.iter().map(|link| name_of(link.owner)).collect();
             format!("deadlock {}", names.join(" "))

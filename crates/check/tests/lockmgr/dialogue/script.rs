@@ -23,7 +23,7 @@ pub(crate) enum Waits {
 
 /// What an owner does.
 #[derive(Clone, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum Operation {
     Lock(Vec<u8>, Mode, Waits),
     Expire,
     Cancel,
@@ -42,12 +42,12 @@ pub(crate) enum Deed {
     Poll,
 }
 
-/// A deed with a name.
+/// An operation with a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) role: String,
-    pub(crate) deed: Deed,
+    pub(crate) operation: Operation,
 }
 
 /// A step and what comes of it: for who takes it, and for those whose waits end by it.
@@ -90,10 +90,11 @@ impl FromStr for Script {
                     let parent = Some(parent.to_owned());
                     script.roles.push(Role { name: name.to_owned(), parent });
                 }
-                ["step", name, role, ref deed @ ..] => {
+                ["step", name, role, ref operation @ ..] => {
                     let role = script.known(role).ok_or_else(|| wrong("no such owner"))?;
-                    let deed = script.deed(deed).ok_or_else(|| wrong("no such deed"))?;
-                    steps.push(Step { name: name.to_owned(), role, deed });
+                    let operation =
+                        script.operation(operation).ok_or_else(|| wrong("no such operation"))?;
+                    steps.push(Step { name: name.to_owned(), role, operation });
                 }
                 ["dialogue"] => script.dialogues.push(Vec::new()),
                 [name, ..] => {
@@ -137,11 +138,11 @@ impl Script {
         self.roles.iter().any(|role| role.name == name).then(|| name.to_owned())
     }
 
-    fn deed(&self, words: &[&str]) -> Option<Deed> {
+    fn operation(&self, words: &[&str]) -> Option<Operation> {
         let name = |name: &str| name.as_bytes().to_vec();
         let mode = |mode: &str| self.modes.by_name(mode);
         Some(match words {
-            ["lock", object, wanted] => Deed::Lock(name(object), mode(wanted)?, Waits::Long),
+            ["lock", object, wanted] => Operation::Lock(name(object), mode(wanted)?, Waits::Long),
             ["lock", object, wanted, how] => {
                 let how = match *how {
                     "never" => Waits::Never,
@@ -149,21 +150,21 @@ impl Script {
                     "wound" => Waits::Wound,
                     _ => return None,
                 };
-                Deed::Lock(name(object), mode(wanted)?, how)
+                Operation::Lock(name(object), mode(wanted)?, how)
             }
-            ["expire"] => Deed::Expire,
-            ["cancel"] => Deed::Cancel,
-            ["unlock", object] => Deed::Unlock(name(object)),
-            ["release", object] => Deed::Release(name(object)),
-            ["release-reads"] => Deed::ReleaseReads,
-            ["release-all"] => Deed::ReleaseAll,
-            ["downgrade", object, wanted] => Deed::Downgrade(name(object), mode(wanted)?),
-            ["savepoint"] => Deed::Savepoint,
-            ["roll-back"] => Deed::RollBack,
-            ["inherit"] => Deed::Inherit,
-            ["holds", object] => Deed::Holds(name(object)),
-            ["detect"] => Deed::Detect,
-            ["kill", role] => Deed::Kill(self.known(role)?),
+            ["expire"] => Operation::Expire,
+            ["cancel"] => Operation::Cancel,
+            ["unlock", object] => Operation::Unlock(name(object)),
+            ["release", object] => Operation::Release(name(object)),
+            ["release-reads"] => Operation::ReleaseReads,
+            ["release-all"] => Operation::ReleaseAll,
+            ["downgrade", object, wanted] => Operation::Downgrade(name(object), mode(wanted)?),
+            ["savepoint"] => Operation::Savepoint,
+            ["roll-back"] => Operation::RollBack,
+            ["inherit"] => Operation::Inherit,
+            ["holds", object] => Operation::Holds(name(object)),
+            ["detect"] => Operation::Detect,
+            ["kill", role] => Operation::Kill(self.known(role)?),
             _ => return None,
         })
     }

@@ -1,10 +1,10 @@
-//! The last deadlocks, out of their ring. The bytes are anybody's: each count is checked.
+//! The last deadlocks, out of the history. The bytes are anybody's: each count is checked.
 
 use latchwork_machine::{Clock, ConstMachine};
 use latchwork_region::Offset;
 
 use super::{TRIES, View, seen};
-use crate::deadlock::history::{HEAD, KEPT, LINK, Record, Ring, TOLD, WORDS};
+use crate::deadlock::history::{HEAD, History, KEPT, LINK, Record, TOLD, WORDS};
 use crate::memory::roots;
 use crate::mode::Mode;
 use crate::{Error, Link, OwnerId};
@@ -12,7 +12,7 @@ use crate::{Error, Link, OwnerId};
 /// A thread that had a part in a deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Party {
+pub struct ThreadRef {
     /// Its slot.
     pub thread: u32,
     /// The process that it was of; none if that was gone already.
@@ -23,14 +23,14 @@ pub struct Party {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// Who waited, for what. Of the name the first 64 bytes are kept.
+    /// What was waited for, and by which owner. Of the name the first 64 bytes are kept.
     pub link: Link,
     /// How long the name was.
     pub name_length: usize,
     /// The owner's label.
     pub label: String,
     /// The owner's thread.
-    pub party: Option<Party>,
+    pub thread: Option<ThreadRef>,
 }
 
 /// A deadlock that was broken.
@@ -47,8 +47,8 @@ pub struct Deadlock {
     pub owners: u32,
     /// The cycle, as much of it as there was room for: the victim, whom it waited for, and so on.
     pub cycle: Vec<Waiter>,
-    /// Who found it.
-    pub finder: Option<Party>,
+    /// The thread that found it.
+    pub finder: Option<ThreadRef>,
 }
 
 impl<M: ConstMachine> View<M> {
@@ -77,11 +77,11 @@ impl<M: ConstMachine> View<M> {
     /// As for [`deadlocks`](Self::deadlocks).
     pub fn deadlocks_ever(&self) -> Result<u64, Error> {
         self.refresh()?;
-        Ok(self.history()?.map_or(0, |ring| seen(&ring.count)))
+        Ok(self.history()?.map_or(0, |history| seen(&history.count)))
     }
 
-    pub(super) fn history(&self) -> Result<Option<&Ring<M>>, Error> {
-        match seen(self.region.root(roots::RING)?) as u32 {
+    pub(super) fn history(&self) -> Result<Option<&History<M>>, Error> {
+        match seen(self.region.root(roots::HISTORY)?) as u32 {
             0 => Ok(None),
             at => Ok(Some(self.region.resolve(Offset::from_raw(at))?)),
         }
@@ -98,7 +98,7 @@ impl<M: ConstMachine> View<M> {
     fn record_at(&self, place: u64) -> Option<Vec<u64>> {
         let slot = self.history().ok()??.slots.get(place as usize)?;
         let word = seen(slot);
-        let offset = Offset::<Ring<M>>::from_raw(word as u32);
+        let offset = Offset::<History<M>>::from_raw(word as u32);
         let before = self.region.lent(offset).ok()??;
         let words = match word >> 32 {
             0 => self.copy::<{ WORDS[0] }>(word as u32)?,
@@ -138,7 +138,7 @@ impl<M: ConstMachine> View<M> {
                 },
                 name_length: (link[1] >> 48) as usize,
                 label: String::from_utf8_lossy(&bytes_of(label_words, label)).into_owned(),
-                party: party(link[2]),
+                thread: thread_ref(link[2]),
             });
             rest = after;
         }
@@ -149,14 +149,14 @@ impl<M: ConstMachine> View<M> {
             ago: now.checked_sub(head[2]),
             owners: head[3] as u32,
             cycle,
-            finder: party(head[4]),
+            finder: thread_ref(head[4]),
         })
     }
 }
 
-fn party(word: u64) -> Option<Party> {
+fn thread_ref(word: u64) -> Option<ThreadRef> {
     let thread = ((word >> 32) as u32).checked_sub(1)?;
-    Some(Party { thread, pid: Some(word as u32).filter(|pid| *pid != 0) })
+    Some(ThreadRef { thread, pid: Some(word as u32).filter(|pid| *pid != 0) })
 }
 
 fn bytes_of(words: &[u64], length: usize) -> Vec<u8> {

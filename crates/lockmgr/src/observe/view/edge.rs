@@ -1,27 +1,27 @@
-//! Who waits for whom, in a picture; by the rules of `table/queues.rs`.
+//! Which owner waits for which, in a snapshot; by the rules of `table/queues.rs`.
 
 use std::collections::HashMap;
 
 use crate::OwnerId;
 use crate::mode::{Mode, Modes};
-use crate::observe::stats::Row;
+use crate::observe::stats::LockInfo;
 
-use super::Picture;
+use super::Snapshot;
 
 /// A waiter, and one of those in its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
-    /// The waiter, by its place in [`Picture::rows`].
+    /// The waiter, by its place in [`Snapshot::rows`].
     pub row: usize,
-    /// Who is in its way, likewise.
+    /// The owner in its way, likewise.
     pub blocker: usize,
     /// Whether that one holds the object, or merely waits before it.
     pub hard: bool,
 }
 
-impl Picture {
-    /// Who waits for whom. Without the modes everybody who holds, and everybody who waits before,
+impl Snapshot {
+    /// Which owner waits for which. Without the modes every holder, and every waiter before,
     /// counts as in the way.
     pub fn edges(&self, modes: Option<&Modes>) -> Vec<Edge> {
         let parents: HashMap<u32, u32> =
@@ -34,10 +34,10 @@ impl Picture {
             let stops = |held: Mode, want: Mode| modes.is_none_or(|m| m.conflicts(held, want));
             let clash = |a: Mode, b: Mode| modes.is_none_or(|m| m.clash(a) & b.bit() != 0);
             // What an owner's ancestors hold stops others that wait, but not it.
-            let yields = |wish: Mode, owner: OwnerId| {
+            let yields = |want: Mode, owner: OwnerId| {
                 parents.contains_key(&owner.index)
                     && queue.iter().any(|row| {
-                        row.held.is_some_and(|held| stops(held, wish)) && kin(row.owner, owner)
+                        row.held.is_some_and(|held| stops(held, want)) && kin(row.owner, owner)
                     })
             };
             for (place, waiter) in queue.iter().enumerate() {
@@ -62,8 +62,8 @@ impl Picture {
     }
 }
 
-/// Whether a request must be decided before another: conversions go before all who hold nothing.
-fn is_earlier(queue: &[Row], other: usize, me: usize) -> bool {
+/// Whether a request must be decided before another: conversions go before all that hold nothing.
+fn is_earlier(queue: &[LockInfo], other: usize, me: usize) -> bool {
     queue[me].held.is_none() && (queue[other].held.is_some() || other < me)
 }
 

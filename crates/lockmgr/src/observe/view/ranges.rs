@@ -49,7 +49,7 @@ impl<M: ConstMachine> View<M> {
                 at = seen(&space.next);
                 steps += 1;
                 if steps > self.cells() {
-                    said.flaws.push(format!("partition {number}: its keyspaces are a ring"));
+                    said.flaws.push(format!("partition {number}: its keyspaces are corrupt"));
                     break;
                 }
             }
@@ -90,7 +90,7 @@ impl<M: ConstMachine> View<M> {
             }
         }
         if seen(&space.dirty) != 0 {
-            // Somebody died at it; who comes next makes all but `next` anew.
+            // A process died at it; the next thread that comes makes all but `next` anew.
             return Ok(());
         }
         let (mut known, mut order) = (Known::new(), Vec::new());
@@ -98,7 +98,7 @@ impl<M: ConstMachine> View<M> {
         while claim_at != 0 {
             let it = resolve(&self.region, claim_at)?;
             if known.contains_key(&claim_at) {
-                said.flaws.push(format!("keyspace {at}: its list is a ring"));
+                said.flaws.push(format!("keyspace {at}: its list is corrupt"));
                 break;
             }
             if seen(&it.prev) != last {
@@ -151,8 +151,8 @@ impl<M: ConstMachine> View<M> {
         if seen(&it.space) != space_at {
             wrong("names another keyspace");
         }
-        if !matches!(state, claim::HELD | claim::WISH) {
-            wrong("in a list, and neither held nor wished for");
+        if !matches!(state, claim::HELD | claim::WAITING) {
+            wrong("in a list, and neither held nor waited for");
         }
         if !is_of_size(it) {
             wrong("its cell is not of the size that its keys need");
@@ -171,7 +171,8 @@ impl<M: ConstMachine> View<M> {
         }
         if let Some(generation) = generation {
             match self.holder_of(&ticket(&self.region, at, generation))? {
-                // Who inherits a range has the claim first, and the ticket a moment later.
+                // A parent that inherits a range has the claim first, and the ticket a moment
+                // later.
                 Some(holders) if !holders.iter().any(|holder| self.are_kin(*holder, owner)) => {
                     wrong("its owner has no ticket for it");
                 }
@@ -198,7 +199,7 @@ impl<M: ConstMachine> View<M> {
         }
     }
 
-    /// Who holds an object; none if nobody can tell, for its partition is latched.
+    /// The holders of an object; none if nobody can tell, for its partition is latched.
     fn holder_of(&self, bytes: &[u8]) -> Result<Option<Vec<u32>>, Error> {
         let name = Name::new(bytes, self.region.creation() as u64)?;
         let line = self.blocks.partition(&self.region, Spot::of(name.hash).partition)?;

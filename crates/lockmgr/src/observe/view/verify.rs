@@ -58,7 +58,7 @@ impl<M: ConstMachine> View<M> {
                 return Ok(());
             }
             said.owners += 1;
-            // What the dead were about to do is put right by who meets them.
+            // What the dead were about to do is repaired by the sweep.
             if !seen(&page.thread).checked_sub(1).is_some_and(|t| alive.contains(&t)) {
                 return Ok(());
             }
@@ -76,7 +76,7 @@ impl<M: ConstMachine> View<M> {
                 count += 1;
                 at = seen(&request.own_next);
                 if u64::from(count) > self.cells() {
-                    flaws.push(format!("owner {index}: its list is a ring"));
+                    flaws.push(format!("owner {index}: its list is corrupt"));
                     return Ok(());
                 }
             }
@@ -95,14 +95,14 @@ impl<M: ConstMachine> View<M> {
         Ok(said)
     }
 
-    /// The ring's records are cells in use, each in one slot.
+    /// The records of the history are cells in use, each in one slot.
     fn verify_ring(&self, flaws: &mut Vec<String>) -> Result<(), Error> {
-        let Some(ring) = self.history()? else { return Ok(()) };
+        let Some(history) = self.history()? else { return Ok(()) };
         let mut known = HashSet::new();
-        for at in ring.slots.iter().map(|slot| seen(slot) as u32).filter(|at| *at != 0) {
+        for at in history.slots.iter().map(|slot| seen(slot) as u32).filter(|at| *at != 0) {
             match self.region.lent(Offset::<Request<M>>::from_raw(at)) {
                 Ok(Some(_)) if known.insert(at) => {}
-                Ok(Some(_)) => flaws.push(format!("deadlock {at}: twice in the ring")),
+                Ok(Some(_)) => flaws.push(format!("deadlock {at}: twice in the history")),
                 Ok(None) => flaws.push(format!("deadlock {at}: its cell is free")),
                 Err(_) => flaws.push(format!("deadlock {at}: leads nowhere")),
             }
