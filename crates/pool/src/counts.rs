@@ -65,5 +65,7 @@ counts! {
     /// Pages freed.
     freed,
     /// Pages made under the number of one that was freed.
-    reused
+    reused,
+    /// Pages read before they were asked for.
+    prefetched
 }

@@ -99,8 +99,19 @@ pub enum Error {
         frames: u32,
         /// How many hold pages that could not be written back.
         dirty: u32,
-        /// Thread slots that hold latches of frames, 16 of them at most.
+        /// Thread slots that hold latches of frames or have pinned them, 16 of them at most.
         holders: Vec<u32>,
+    },
+    /// The handle has pinned all the pages that it may: this many.
+    Pins(u32),
+    /// The file ends before a page that it had when the pool was told of it: somebody truncated it.
+    Shrank {
+        /// The file's number.
+        file: u16,
+        /// The page.
+        page: u64,
+        /// How many pages it should have.
+        pages: u64,
     },
     /// The callback that makes the log durable failed, so the page was not written.
     WriteAhead(String),
@@ -170,6 +181,10 @@ impl fmt::Display for Error {
                 "none of {frames} frames can be evicted; {dirty} could not be written; \
                  held by the thread slots {holders:?}"
             ),
+            Self::Pins(n) => write!(f, "the thread has pinned {n} pages, which is all it may"),
+            Self::Shrank { file, page, pages } => {
+                write!(f, "file {file} of {pages} pages ends before page {page}")
+            }
             Self::WriteAhead(why) => write!(f, "the log could not be made durable: {why}"),
             Self::NoWriteAhead => f.write_str("logged pages need a write-ahead callback"),
             Self::SyncFailed { file } => write!(f, "a sync of file {file} failed"),

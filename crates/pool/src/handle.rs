@@ -55,6 +55,7 @@ impl<M: ConstMachine> Pool<M> {
             handle.repair(&[slot])?;
         }
         in_use.store(1, Relaxed);
+        handle.unpin(slot);
         Ok(handle)
     }
 

@@ -6,13 +6,16 @@
 //! | word of `pool-head` | what |
 //! |---|---|
 //! | 0 | configuration: bit 63 set, log2 of the bytes of a frame, the most frames |
-//! | 8 | how many frames are in use by the pool |
+//! | 8 | how many frames there are |
 //! | 16 | the clock's hand: how many frames it has passed |
 //! | 24 | how many chunks of the translation are taken |
 //! | 32 | not zero once a process with a write-ahead callback has opened the pool |
 //! | 40 | the latch of the table of files and of new chunks |
+//! | 48 | how many frames the clock may use |
+//! | 56 | the latch of those who resize |
+//! | 64 | thread slots below this may have pins |
 //! | 1,024 | 256 files, 128 words each |
-//! | 33,792 | for each thread slot 32 words: 16 counts, 1 mark of use, 15 spare |
+//! | 33,792 | for each thread slot 32 words: 16 counts, 1 mark of use, 8 pins, 7 spare |
 //!
 //! | word of a file | what |
 //! |---|---|
@@ -37,6 +40,9 @@ pub(crate) const HAND: u64 = 16;
 pub(crate) const CHUNKS: u64 = 24;
 pub(crate) const LOGGED: u64 = 32;
 pub(crate) const TABLE_LATCH: u64 = 40;
+pub(crate) const TARGET: u64 = 48;
+pub(crate) const RESIZE_LATCH: u64 = 56;
+pub(crate) const PINNED_HIGH: u64 = 64;
 
 /// The most files.
 pub(crate) const FILES: u64 = 256;
@@ -68,6 +74,9 @@ const THREADS_AT: u64 = FILES_AT + FILES * FILE_WORDS;
 pub(crate) const THREAD_WORDS: u64 = 32;
 /// Not zero while a handle uses the thread slot, and after such a handle's death.
 pub(crate) const THREAD_IN_USE: u64 = 16;
+/// The frames that the slot has pinned, each plus one.
+pub(crate) const THREAD_PINS: u64 = 17;
+pub(crate) const PINS: u64 = 8;
 /// Slots from here on cannot hold latches.
 pub(crate) const THREADS: u64 = (1 << 14) - 1;
 

@@ -65,6 +65,7 @@ mod view;
 pub use crate::counts::Stats;
 pub use crate::error::Error;
 pub use crate::handle::Handle;
+pub use crate::life::pin::Pin;
 pub use crate::life::write::{DirtyPage, Progress};
 pub use crate::opened::FileId;
 pub use crate::options::{FileSpec, Lost, Options, Rebuild, WriteAhead};

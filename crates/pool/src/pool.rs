@@ -9,7 +9,7 @@ use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::{Area, AreaOptions, Region, Repair};
 
 use crate::layout::{
-    ACTIVE, CONFIG, Config, Desc, FILES, HEAD_FIRST, HEAD_LIMIT, LOGGED, Marks, lines,
+    ACTIVE, CONFIG, Config, Desc, FILES, HEAD_FIRST, HEAD_LIMIT, LOGGED, Marks, TARGET, lines,
 };
 use crate::opened::{Opened, opened_none};
 use crate::{Error, Options};
@@ -120,6 +120,13 @@ impl<M: ConstMachine> Pool<M> {
             self.reach(first)?;
             // AcqRel: synchronizes with the Acquire in `active`; the memory was set aside before.
             let _ = active.compare_exchange(0, u64::from(first), AcqRel, Acquire);
+        }
+        let target = head.word(TARGET)?;
+        // Relaxed: as above.
+        if target.load(Relaxed) == 0 {
+            let now = u64::from(self.active()?);
+            // AcqRel: as above.
+            let _ = target.compare_exchange(0, now, AcqRel, Acquire);
         }
         if self.active()? > config.frames_max {
             return Err(Error::Corrupt("number of frames"));

@@ -56,7 +56,9 @@ fn change(
 
 /// Errors that a disk may give rise to.
 fn is_about_the_disk(error: &Error) -> bool {
-    matches!(error, Error::Disk(_) | Error::Checksum { .. } | Error::Misdirected { .. })
+    let of_page = matches!(error, Error::Checksum { .. } | Error::Misdirected { .. });
+    // A lost write at its end leaves a file short.
+    of_page || matches!(error, Error::Disk(_) | Error::Shrank { .. })
 }
 
 /// What came of a run: how many calls failed, and how many pages are not as the map has them.

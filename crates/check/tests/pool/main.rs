@@ -2,5 +2,7 @@
 
 mod faults;
 mod free;
+mod keep;
 mod pages;
+mod resize;
 mod seen;

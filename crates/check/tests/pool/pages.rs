@@ -15,7 +15,7 @@ use latchwork_pool::{Error, FileId, FileSpec, Handle, Lost, Options, Pool, Rebui
 use latchwork_region::{Options as RegionOptions, Region};
 
 /// A file of pages that goes away with the test.
-pub(super) struct Scratch(PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
     pub(super) fn new(name: &str) -> Self {
@@ -29,7 +29,7 @@ impl Scratch {
     }
 
     /// Stores bytes in the file behind the pool's back.
-    fn patch(&self, at: u64, bytes: &[u8]) {
+    pub(super) fn patch(&self, at: u64, bytes: &[u8]) {
         let file = fs::OpenOptions::new().write(true).open(&self.0).unwrap();
         file.write_all_at(bytes, at).unwrap();
     }
@@ -233,7 +233,7 @@ fn a_damaged_page_is_an_error_about_that_page() {
     // A file that shrank under us.
     evict_all();
     fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(4 * 1024).unwrap();
-    assert!(matches!(value(&handle, file, 4), Err(Error::Disk(_))));
+    assert_eq!(value(&handle, file, 4), Err(Error::Shrank { file: 0, page: 4, pages: 60 }));
     assert_eq!(value(&handle, file, 3), Ok(3));
     assert_eq!(handle.counted().failed + pool.stats().unwrap().failed, 5);
 }

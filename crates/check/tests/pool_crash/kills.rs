@@ -24,7 +24,10 @@ pub(super) const PAGES: u64 = 96;
 pub(super) const FRAMES: u32 = 32;
 
 /// The steps that the pool names.
-const STEPS: [&str; 22] = [
+const STEPS: [&str; 25] = [
+    "resize.target",
+    "resize.claimed",
+    "resize.active",
     "free.marked",
     "free.had",
     "fault.tagged",
@@ -150,6 +153,21 @@ impl Work<'_> {
         value.unwrap_or_else(|error| panic!("page {page}: {error}"))
     }
 
+    /// Pins a page for a moment, reads some ahead, or gives the pool another size.
+    fn keep(&self, page: u64, chance: u64) {
+        match chance {
+            0 => match self.handle.resize(FRAMES - (page % 8) as u32) {
+                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(error) => panic!("{error}"),
+            },
+            1 => drop(self.handle.prefetch(self.file, page, 4).unwrap()),
+            _ => {
+                let pin = self.handle.pin(self.file, page).unwrap();
+                pin.read(|view| view.word(2)).unwrap();
+            }
+        }
+    }
+
     /// Makes a page and frees it: nobody else has it meanwhile.
     fn borrow(&self, seed: u64) {
         let mut held = self.handle.new_page(self.spare).unwrap();
@@ -188,6 +206,7 @@ impl Work<'_> {
                 0..=2 => self.change(page),
                 3 => drop(self.handle.clean(2).unwrap()),
                 4 => self.borrow(seed),
+                5 => self.keep(page, random.below(8)),
                 _ => drop(self.value(page)),
             }
         }

@@ -41,7 +41,7 @@ type Claimed<'h, 't, M> = (u32, Exclusive<'h, Handle<'t, M>, M>);
 impl<'t, M: ConstMachine> Handle<'t, M> {
     /// A frame for another page: its latch is held, its state is `CLAIMED`, its tag zero.
     pub(crate) fn claim<'h>(&'h self) -> Result<Claimed<'h, 't, M>, Error> {
-        let active = self.pool().active()?;
+        let active = self.pool().target()?;
         let (mut passed, mut trouble) = (0, None);
         loop {
             let (mut at, mut end) = self.stride.get();
@@ -101,9 +101,14 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Ok(None);
         }
         let Some(guard) = desc.latch.try_lock(self) else { return Ok(None) };
+        if frame >= pool.target()? {
+            // The pool has become smaller: see `resize`.
+            guard.unchanged();
+            return Ok(None);
+        }
         match desc.state.load(Relaxed) {
             kind::FREE => {}
-            kind::VALID if desc.writer.load(Relaxed) == 0 => {
+            kind::VALID if desc.writer.load(Relaxed) == 0 && !pool.is_pinned(frame) => {
                 self.count(|counts| &counts.evicted);
             }
             _ => {
@@ -182,7 +187,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     }
 
     /// The error of a pool none of whose frames can be had: the disk's, if pages could not go out.
-    fn full(&self, frames: u32, trouble: Option<Error>) -> Error {
+    pub(crate) fn full(&self, frames: u32, trouble: Option<Error>) -> Error {
         let (mut holders, mut dirty) = (Vec::new(), 0);
         for desc in (0..frames).filter_map(|frame| self.pool().desc(frame).ok()) {
             dirty += u32::from(desc.state.load(Relaxed) & DIRTY != 0);
@@ -191,6 +196,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 if !holders.contains(&slot) && holders.len() < 16 {
                     holders.push(slot);
                 }
+            }
+        }
+        for (slot, _) in self.pool().pins() {
+            if !holders.contains(&slot) && holders.len() < 16 {
+                holders.push(slot);
             }
         }
         match trouble {

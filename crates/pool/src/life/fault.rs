@@ -28,7 +28,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
-use latchwork_disk::{crc32c, crc32c_append};
+use latchwork_disk::{Error as DiskError, crc32c, crc32c_append};
 use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Word};
 
@@ -59,6 +59,13 @@ pub(crate) fn verify(file: u16, page: u64, bytes: &[u8]) -> Result<(), Error> {
     Err(Error::Checksum { file, page })
 }
 
+/// A frame that is to have a page: latched, and the page's entry leads to it.
+pub(crate) struct Published<'h, 't, M: ConstMachine> {
+    pub(crate) frame: u32,
+    pub(crate) desc: &'h Desc<M>,
+    pub(crate) guard: Exclusive<'h, Handle<'t, M>, M>,
+}
+
 impl<'t, M: ConstMachine> Handle<'t, M> {
     /// Reads a page into the pool, unless another thread is faster.
     #[cold]
@@ -68,7 +75,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         if page >= pages {
             return Err(Error::OutOfRange { file: file.number, page, pages });
         }
-        let Some((frame, desc, guard)) = self.publish(file, page)? else { return Ok(()) };
+        let Some(Published { frame, desc, guard }) = self.publish(file, page)? else {
+            return Ok(());
+        };
         let done = self.read_in(file, page, frame, desc);
         match done {
             Ok(()) => {
@@ -88,12 +97,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
 
     /// Takes a frame for a page: its latch is held and the page's entry leads to it. None if the
     /// page has a frame already.
-    #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
-    fn publish<'h>(
+    pub(crate) fn publish<'h>(
         &'h self,
         file: FileId,
         page: u64,
-    ) -> Result<Option<(u32, &'h Desc<M>, Exclusive<'h, Handle<'t, M>, M>)>, Error> {
+    ) -> Result<Option<Published<'h, 't, M>>, Error> {
         let pool = self.pool();
         let entry = self.entry_of(file, page)?;
         if entry.load(Relaxed) != 0 {
@@ -112,7 +120,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Ok(None);
         }
         point("fault.published");
-        Ok(Some((frame, desc, guard)))
+        Ok(Some(Published { frame, desc, guard }))
     }
 
     /// The entry of a page, made if need be.
@@ -129,9 +137,27 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let mut buffer = self.buffer.borrow_mut();
         let bytes = &mut buffer[..file.page_bytes() as usize];
         let at = page * u64::from(file.page_bytes());
-        pool.opened(file.number)?.read(at, bytes)?;
+        let opened = pool.opened(file.number)?;
+        if let Err(error) = opened.read(at, bytes) {
+            let ends = matches!(error, DiskError::ShortRead { .. })
+                && opened.length().is_ok_and(|length| length < at + bytes.len() as u64);
+            let shrank = Error::Shrank { file: file.number, page, pages: pool.pages(file)? };
+            return Err(if ends { shrank } else { error.into() });
+        }
         point("fault.read");
         verify(file.number, page, bytes)?;
+        self.fill(file, frame, desc, bytes)
+    }
+
+    /// Copies a page's bytes into its frame.
+    pub(crate) fn fill(
+        &self,
+        file: FileId,
+        frame: u32,
+        desc: &Desc<M>,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let pool = self.pool();
         let words = pool.words(frame, file.words)?;
         for (index, (word, bytes)) in words.iter().zip(bytes.chunks_exact(8)).enumerate() {
             let mut whole = [0; 8];
@@ -163,7 +189,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Err(Error::OutOfRange { file: file.number, page, pages: PAGES_MAX });
         }
         pool.extend(file, page + 1)?;
-        let Some((frame, desc, guard)) = self.publish(file, page)? else {
+        let Some(Published { frame, desc, guard }) = self.publish(file, page)? else {
             let mut found = self.write(file, page)?;
             found.wipe = true;
             return Ok(found);

@@ -21,7 +21,9 @@ use latchwork_disk::Buffer;
 use latchwork_latch::{Exclusive, HolderDied, HolderNumber};
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{DIRTY, Desc, Latch, MODIFYING, TABLE_LATCH, TAG_POISONED, kind, tag, untag};
+use crate::layout::{
+    DIRTY, Desc, Latch, MODIFYING, RESIZE_LATCH, TABLE_LATCH, TAG_POISONED, kind, tag, untag,
+};
 use crate::life::fault::verify;
 use crate::point::point;
 use crate::{Error, FileId, Handle, Lost};
@@ -37,9 +39,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     pub fn repair(&self, dead_slots: &[u32]) -> Result<u32, Error> {
         self.writes()?;
         let dead = |holder: HolderNumber| dead_slots.contains(&(holder.get() - 1));
-        let table = &self.pool().inner.head.resolve::<Latch<M>>(TABLE_LATCH)?.0;
-        if let Some((holder, true)) = table.holder().filter(|held| dead(held.0)) {
-            drop(table.take_over(holder, self));
+        dead_slots.iter().for_each(|slot| self.unpin(*slot));
+        for latch in [TABLE_LATCH, RESIZE_LATCH] {
+            let latch = &self.pool().inner.head.resolve::<Latch<M>>(latch)?.0;
+            if let Some((holder, true)) = latch.holder().filter(|held| dead(held.0)) {
+                drop(latch.take_over(holder, self));
+            }
         }
         let mut repaired = 0;
         for frame in 0..self.pool().inner.config.frames_max {

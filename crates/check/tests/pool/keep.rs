@@ -1,0 +1,91 @@
+//! Pages that are to come soon, and pages that are to stay.
+
+use std::fs;
+
+use latchwork_pool::Error;
+
+use super::pages::{Scratch, fill, make, options, pool, region, value};
+
+#[test]
+fn a_run_of_pages_comes_by_one_call_to_the_disk() {
+    let scratch = Scratch::new("ahead");
+    {
+        let region = region();
+        let pool = pool(&region, &options(32));
+        let thread = region.thread().unwrap();
+        let handle = pool.handle(&thread).unwrap();
+        let file = handle.file(&scratch.spec()).unwrap();
+        make(&handle, file, 100);
+        handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    }
+    let region = region();
+    let disk = std::sync::Arc::new(latchwork_disk::System::new());
+    let pool = latchwork_pool::Pool::open(&region, disk.clone(), &options(256)).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    let reads = || latchwork_disk::Disk::calls(&*disk)[latchwork_disk::Operation::Read];
+    let before = reads();
+    assert_eq!(handle.prefetch(file, 10, 32), Ok(32));
+    assert_eq!(reads() - before, 2);
+    assert_eq!(handle.prefetch(file, 0, 60), Ok(28), "only those that are not there");
+    for page in 0..60 {
+        assert_eq!(value(&handle, file, page), Ok(page));
+    }
+    assert_eq!((handle.counted().faults, handle.counted().prefetched), (0, 60));
+    // Beyond the end there is nothing; a page that is damaged is left to its reader.
+    scratch.patch(71 * 1024 + 100, &[1, 2, 3]);
+    assert_eq!(handle.prefetch(file, 70, u64::MAX), Ok(29));
+    assert_eq!(value(&handle, file, 72), Ok(72));
+    assert_eq!(value(&handle, file, 71), Err(Error::Checksum { file: 0, page: 71 }));
+    // So is one that the disk does not give.
+    fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(65 * 1024).unwrap();
+    assert_eq!(handle.prefetch(file, 60, 10), Ok(0));
+    assert_eq!(value(&handle, file, 64), Ok(64));
+    let shrank = Error::Shrank { file: 0, page: 65, pages: 100 };
+    assert_eq!(value(&handle, file, 65), Err(shrank));
+    assert!(pool.list().unwrap().all(|frame| frame.holder.is_none()));
+}
+
+#[test]
+fn a_pinned_page_stays() {
+    let scratch = Scratch::new("pins");
+    let region = region();
+    let pool = pool(&region, &options(16));
+    let (thread, other) = (region.thread().unwrap(), region.thread().unwrap());
+    let (handle, other) = (pool.handle(&thread).unwrap(), pool.handle(&other).unwrap());
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 100);
+    let pins: Vec<_> = (0..8).map(|page| handle.pin(file, page).unwrap()).collect();
+    assert_eq!(handle.pin(file, 9).map(drop), Err(Error::Pins(8)));
+    let more: Vec<_> = (8..15).map(|page| other.pin(file, page).unwrap()).collect();
+    for page in (15..100).rev() {
+        assert_eq!(value(&handle, file, page), Ok(page));
+    }
+    for pin in pins.iter().chain(&more) {
+        let page = pool.frame(pin.frame()).unwrap().page;
+        assert_eq!((page, pin.file()), ((0, pin.page()), file), "it went");
+        assert_eq!(pin.read(|view| view.word(3)), Ok(pin.page()));
+        // Others change it.
+        fill(&other, file, pin.page(), 500 + pin.page());
+        assert_eq!(pin.read(|view| view.word(3)), Ok(500 + pin.page()));
+    }
+    // A pool that is full of pins says whose they are.
+    let last = other.pin(file, 15).unwrap();
+    let mut holders = match value(&handle, file, 40) {
+        Err(Error::Full { holders, .. }) => holders,
+        ended => panic!("{ended:?}"),
+    };
+    holders.sort_unstable();
+    assert_eq!(holders, [thread.number(), 1]);
+    drop(last);
+    assert_eq!(value(&handle, file, 40), Ok(40));
+    // A pin that was forgotten ends with its handle's successor.
+    std::mem::forget(more);
+    drop(other);
+    assert_eq!(pool.pins().count(), 15);
+    let thread = region.thread().unwrap();
+    assert_eq!(thread.number(), 2);
+    assert_eq!(handle.repair(&[1]), Ok(0));
+    assert_eq!(pool.pins().count(), 8);
+}

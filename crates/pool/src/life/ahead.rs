@@ -1,0 +1,89 @@
+//! Pages that will be read soon: several by one call to the disk.
+//!
+//! The frames of a run are claimed and published one by one, as for a fault, then the run is read
+//! as a whole. A page that cannot be had is left to the thread that reads it, which has the error.
+//! No latch is waited for, so two threads that prefetch the same pages do not stop each other.
+//! Death: each frame is as after a fault's step 3.
+
+use core::sync::atomic::Ordering::Release;
+
+use latchwork_disk::Buffer;
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::layout::kind;
+use crate::life::fault::{Published, verify};
+use crate::{Error, FileId, Handle};
+
+/// The most pages of one call to the disk.
+const RUN: usize = 16;
+
+impl<'t, M: ConstMachine> Handle<'t, M> {
+    /// Reads those of `count` pages from `page` on into the pool that are not there, 16 of them by
+    /// one call to the disk. Returns how many were read. What lies beyond the file's end is passed
+    /// by, and so is a page that cannot be read.
+    ///
+    /// The pages come without a reference mark: what is not read soon is evicted first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] if not even one frame can be had; [`Error::View`], [`Error::Region`].
+    pub fn prefetch(&self, file: FileId, page: u64, count: u64) -> Result<u64, Error> {
+        self.writes()?;
+        let end = page.saturating_add(count).min(self.pool().pages(file)?);
+        let (mut at, mut read) = (page, 0);
+        while at < end {
+            let mut run = Vec::new();
+            // Not so many that others find no frame.
+            let most = RUN.min(self.pool().target()? as usize / 4) as u64;
+            let first = at;
+            while at < end && at - first < most {
+                match self.publish(file, at) {
+                    Ok(Some(published)) => run.push(published),
+                    Ok(None) => {
+                        at += 1;
+                        break;
+                    }
+                    Err(Error::Full { .. }) if !run.is_empty() => break,
+                    Err(error) => {
+                        run.into_iter().for_each(|one| self.abandon(one));
+                        return Err(error);
+                    }
+                }
+                at += 1;
+            }
+            if !run.is_empty() {
+                read += self.read_run(file, first, run);
+            }
+        }
+        Ok(read)
+    }
+
+    /// Reads a run; returns how many of its pages are sound.
+    fn read_run(&self, file: FileId, first: u64, run: Vec<Published<'_, 't, M>>) -> u64 {
+        let (pool, size) = (self.pool(), file.page_bytes() as usize);
+        let mut buffer = Buffer::new(run.len() * size);
+        let bytes = &mut buffer[..run.len() * size];
+        let told = pool.opened(file.number).and_then(|opened| {
+            opened.read(first * size as u64, bytes)?;
+            Ok(())
+        });
+        let mut read = 0;
+        for ((page, one), bytes) in (first..).zip(run).zip(bytes.chunks_exact(size)) {
+            let sound = told.is_ok() && verify(file.number, page, bytes).is_ok();
+            if !sound || self.fill(file, one.frame, one.desc, bytes).is_err() {
+                self.abandon(one);
+                continue;
+            }
+            // Release: the words before the state, for a thread that dies.
+            one.desc.state.store(kind::VALID, Release);
+            self.count(|counts| &counts.prefetched);
+            read += 1;
+        }
+        read
+    }
+
+    /// Frees a frame that was published for a page that does not come.
+    fn abandon(&self, one: Published<'_, 't, M>) {
+        self.pool().undo(one.desc, one.frame);
+    }
+}

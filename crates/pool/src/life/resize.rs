@@ -1,0 +1,146 @@
+//! A larger or a smaller pool, while it is in use.
+//!
+//! Two counts: `active` frames exist, which is what a sync and a checkpoint look through; `target`
+//! frames are what the clock may use. They differ only while a pool becomes smaller.
+//!
+//! | step, larger | stored | | step, smaller | stored |
+//! |---|---|---|---|---|
+//! | 1 | memory for the new frames | | 1 | `target` |
+//! | 2 | `active` | | 2 | each frame beyond it: written, evicted |
+//! | 3 | `target` | | 3 | `active`; the frames' memory goes back |
+//!
+//! A thread that had the old `target` in hand may still take a frame beyond the new one. It looks
+//! at `target` again under the frame's latch: if the thread that resizes has had that latch before,
+//! it sees the new one; if not, that thread comes to the frame later, and evicts it.
+//!
+//! Death: the latch is let go; `target` may be below `active`, which the next resize ends. Frames
+//! are not unmapped: a reader that is stopped in one that went reads zeros, and fails to validate.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use latchwork_latch::Exclusive;
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::layout::{ACTIVE, Latch, RESIZE_LATCH, TARGET, kind, untag};
+use crate::life::write::Wrote;
+use crate::point::point;
+use crate::{Error, Handle, Pool};
+
+impl<M: ConstMachine> Pool<M> {
+    /// How many frames the clock may use.
+    pub(crate) fn target(&self) -> Result<u32, Error> {
+        // Acquire: synchronizes with the Release in `resize`: the memory was set aside before.
+        let target = self.inner.head.word(TARGET)?.load(Acquire);
+        Ok(target.min(u64::from(self.inner.config.frames_max)) as u32)
+    }
+}
+
+impl<M: ConstMachine> Handle<'_, M> {
+    /// Gives the pool this many frames: 16 to the `frames_max` that it was made with.
+    ///
+    /// A smaller one writes and evicts what lies in the frames that go. It waits for threads that
+    /// change pages there, so the caller holds none. Others read and write meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] out of range; [`Error::Region`] if there is no memory for more. For
+    /// fewer: [`Error::Full`] names the threads that have pinned pages; what a page that cannot be
+    /// written or rebuilt gives. The pool then has the frames that it had. [`Error::View`].
+    pub fn resize(&self, frames: u32) -> Result<(), Error> {
+        self.writes()?;
+        let pool = self.pool();
+        let (head, config) = (&pool.inner.head, pool.inner.config);
+        if !(16..=config.frames_max).contains(&frames) {
+            return Err(Error::Options("frames"));
+        }
+        let _alone = self.resizing()?;
+        let (active, size) = (pool.active()?, config.frame_words());
+        let (low, high) = (active.min(frames), active.max(frames));
+        let (from, count) = (u64::from(low) * size, u64::from(high - low) * size);
+        // Release, all: in this order, for a thread that dies; and with the Acquires that read.
+        if frames >= active {
+            pool.reach(frames)?;
+            if count > 0 {
+                pool.inner.frames.reclaim(from, count)?;
+            }
+            // Release, both: as said.
+            head.word(ACTIVE)?.store(u64::from(frames), Release);
+            point("resize.active");
+            head.word(TARGET)?.store(u64::from(frames), Release);
+            return Ok(());
+        }
+        // Release: as said.
+        head.word(TARGET)?.store(u64::from(frames), Release);
+        point("resize.target");
+        for frame in frames..active {
+            if let Err(error) = self.empty(frame) {
+                // Release: as said.
+                head.word(TARGET)?.store(u64::from(active), Release);
+                return Err(error);
+            }
+        }
+        // Release: as said; no page is beyond it any more.
+        head.word(ACTIVE)?.store(u64::from(frames), Release);
+        point("resize.active");
+        pool.inner.frames.release(from, count)?;
+        Ok(())
+    }
+
+    /// The latch of those who resize.
+    fn resizing(&self) -> Result<Exclusive<'_, Self, M>, Error> {
+        let latch = &self.pool().inner.head.resolve::<Latch<M>>(RESIZE_LATCH)?.0;
+        loop {
+            match latch.lock(self) {
+                Ok(guard) => return Ok(guard),
+                Err(died) => self.meet(died.0, || drop(latch.take_over(died.0, self)))?,
+            };
+        }
+    }
+
+    /// Evicts what is in a frame, whatever it is.
+    fn empty(&self, frame: u32) -> Result<(), Error> {
+        let pool = self.pool();
+        let desc = pool.desc(frame)?;
+        loop {
+            if self.write_back(frame)? == Wrote::Busy {
+                self.writer_ended(desc)?;
+            }
+            let guard = match desc.latch.lock(self) {
+                Ok(guard) => guard,
+                Err(died) => {
+                    self.meet_frame(frame, died)?;
+                    continue;
+                }
+            };
+            // Relaxed, all: the latch is held.
+            let page = untag(desc.tag.load(Relaxed));
+            match (desc.state.load(Relaxed), page) {
+                (kind::FREE, _) => {
+                    guard.unchanged();
+                    return Ok(());
+                }
+                (kind::VALID, _) if desc.writer.load(Relaxed) == 0 => {
+                    if pool.is_pinned(frame) {
+                        guard.unchanged();
+                        return Err(self.full(pool.active()?, None));
+                    }
+                    // Release: for a thread that dies, as in an eviction.
+                    desc.state.store(kind::CLAIMED, Release);
+                    point("resize.claimed");
+                    pool.undo(desc, frame);
+                    self.count(|counts| &counts.evicted);
+                    return Ok(());
+                }
+                (state, Some((file, page))) if state & kind::MASK == kind::POISONED => {
+                    guard.unchanged();
+                    self.revive(frame, pool.file_id(file)?, page)?;
+                }
+                _ => {
+                    // It is dirty, or somebody writes it.
+                    guard.unchanged();
+                    M::yield_now();
+                }
+            }
+        }
+    }
+}
