@@ -26,8 +26,8 @@ pub struct Options {
     /// bias, went through the table, so that a strong lock of a new name need not look at any
     /// owner.
     pub opens_early: bool,
-    /// How often a session asks for a name before it is kept for it: then its strong locks, too,
-    /// are taken in the owner's own memory until somebody else asks for it. 32; 0 is never.
+    /// How often a session asks for a name before it is reserved for it: then its strong locks,
+    /// too, are taken in the owner's own memory until somebody else asks for it. 32; 0 is never.
     pub keep_after: u32,
 }
 

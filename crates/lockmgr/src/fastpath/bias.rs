@@ -43,7 +43,7 @@ use crate::mode::Mode;
 /// ```text
 ///  x0 closed all is in the table; one more than what it was before
 ///  01 open   weak locks are in their owners' pages
-///  11 kept   one entry's owner alone has the entry's name: `fastpath/reserved.rs`
+///  11 reserved one entry's owner alone has the entry's name: `fastpath/reserved.rs`
 /// ```
 ///
 /// All zero is closed, and never was anything else.
@@ -65,7 +65,7 @@ impl Bias {
     }
 
     #[inline(always)]
-    pub(crate) fn is_kept(self) -> bool {
+    pub(crate) fn is_reserved(self) -> bool {
         self.0 % 4 == 3
     }
 
@@ -79,8 +79,8 @@ impl Bias {
         (self.0 < Self::TOP).then_some(((self.0 + 2) & !3) + 1)
     }
 
-    /// What it is when it was closed and is kept.
-    pub(crate) fn kept(self) -> Option<u32> {
+    /// What it is when it was closed and is reserved.
+    pub(crate) fn reserved(self) -> Option<u32> {
         (self.0 < Self::TOP).then_some(self.0 | 3)
     }
 }
@@ -280,7 +280,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let closed = Bias(get(word));
-        if closed.is_kept() {
+        if closed.is_reserved() {
             return self.close_now(bias, None);
         }
         if closed.is_open() || !self.memory.inner().weak {
@@ -300,7 +300,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// The closer's half of the barrier; the owners' is in `weak_take`, `count_kept` and
+    /// The closer's half of the barrier; the owners' is in `weak_take`, `count_reserved` and
     /// `drop_entry`. An error if owners rely on it and this process may not, for it is in a sandbox
     /// by now.
     pub(crate) fn pass_barrier(&self) -> Result<(), Error> {
@@ -383,11 +383,13 @@ mod tests {
     fn no_value_comes_twice() {
         let (mut closed, mut last) = (0, 0);
         for turn in 0..1000 {
-            assert!(Bias(closed).is_closed() && !Bias(closed).is_open() && !Bias(closed).is_kept());
-            let next =
-                if turn % 3 == 0 { Bias(closed).kept() } else { Bias(closed).opened() }.unwrap();
+            assert!(
+                Bias(closed).is_closed() && !Bias(closed).is_open() && !Bias(closed).is_reserved()
+            );
+            let next = if turn % 3 == 0 { Bias(closed).reserved() } else { Bias(closed).opened() }
+                .unwrap();
             assert_eq!(
-                (Bias(next).is_kept(), Bias(next).is_open()),
+                (Bias(next).is_reserved(), Bias(next).is_open()),
                 (turn % 3 == 0, turn % 3 != 0)
             );
             assert!(next > last && next > closed);
@@ -395,6 +397,6 @@ mod tests {
             assert_eq!(Bias(closed).before(), Some(next));
         }
         assert_eq!(Bias(0).before(), None);
-        assert_eq!((Bias(u32::MAX - 1).opened(), Bias(u32::MAX - 1).kept()), (None, None));
+        assert_eq!((Bias(u32::MAX - 1).opened(), Bias(u32::MAX - 1).reserved()), (None, None));
     }
 }

@@ -1,29 +1,30 @@
-//! Strong locks that are kept for an owner slot: taken again, and given back, in its own memory.
+//! Strong locks that are reserved for an owner slot: taken again, and given back, in its own
+//! memory.
 //!
 //! A thread that takes the same strong locks again and again, and nobody else does, needs no latch
 //! for them: that is what biased locking found for Java's locks (Kawachiya, Koseki and Onodera,
-//! 2002), and here the biases of weak locks do the work. A third state of a bias is *kept*: one
+//! 2002), and here the biases of weak locks do the work. A third state of a bias is *reserved*: one
 //! entry of one owner's page notes that value, and while the bias has it, **that entry's owner
 //! alone** may hold the entry's name, in any mode, by counting the entry.
 //!
 //! ```text
 //!               a session asks often for a name that nobody else has
-//!  closed ─────────────────────────────────────────────────────────────▶ kept
+//!  closed ─────────────────────────────────────────────────────────────▶ reserved
 //!         ◀─────────────────────────────────────────────────────────────
 //!               anybody asks for anything under the bias, and finds it so
 //! ```
 //!
-//! A request for anything under a bias that is kept for another closes it first, as one that is
+//! A request for anything under a bias that is reserved for another closes it first, as one that is
 //! open: store, heavy barrier, and a look at the pages; what is held is moved to the table (see
 //! `fastpath/weak.rs`, for why nobody is missed). Other names under the same bias may be in the
 //! table meanwhile, for the entry is for one name.
 //!
-//! What is kept belongs to the slot, not to the owner in it: the next owner of a session has the
-//! slot of the last one, and finds there what that one locked. A slot that dies keeps nothing but
-//! an entry that counts nothing, and is closed by the next request that meets it.
+//! What is reserved belongs to the slot, not to the owner in it: the next owner of a session has
+//! the slot of the last one, and finds there what that one locked. A slot that dies leaves nothing
+//! but an entry that counts nothing, and is closed by the next request that meets it.
 //!
-//! To close costs microseconds, so a name is kept after a session asked for it 32 times; and after
-//! it was closed, only after twice as many, and twice as many again.
+//! To close costs microseconds, so a name is reserved after a session asked for it 32 times; and
+//! after it was closed, only after twice as many, and twice as many again.
 
 use latchwork_machine::ConstMachine;
 
@@ -56,21 +57,22 @@ fn differing(bytes: u64, byte: u8) -> u32 {
 }
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// Whether something is kept for the slot in the group of a hash.
+    /// Whether something is reserved for the slot in the group of a hash.
     #[inline(always)]
-    pub(crate) fn may_have_kept(&self, hash: u64) -> bool {
-        self.kept.get() & group_of(hash) != 0
+    pub(crate) fn may_have_reserved(&self, hash: u64) -> bool {
+        self.reserved.get() & group_of(hash) != 0
     }
 
-    /// The entries of a hash's group without those that are kept for names with another tag.
+    /// The entries of a hash's group without those that are reserved for names with another tag.
     ///
-    /// All entries of a slot are kept before long. Of eight one or none is left by a few operations
-    /// on one word, where a look at each hash would cost more than all the rest of a lock's search.
+    /// All entries of a slot are reserved before long. Of eight one or none is left by a few
+    /// operations on one word, where a look at each hash would cost more than all the rest of a
+    /// lock's search.
     #[inline(always)]
     pub(crate) fn likely(&self, page: &WeakPage<M>, hash: u64) -> u32 {
         let group = hash as usize % (WEAK / GROUP);
         let differ = differing(get(&page.tags[group]), tag_of(hash));
-        group_of(hash) & !(self.kept.get() & differ << (group * GROUP))
+        group_of(hash) & !(self.reserved.get() & differ << (group * GROUP))
     }
 
     fn tag(&self, page: &WeakPage<M>, at: usize, hash: u64) {
@@ -78,25 +80,25 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(group, get(group) & !(0xff << shift) | u64::from(tag_of(hash)) << shift);
     }
 
-    fn mark_kept(&self, at: usize, kept: bool) {
-        let (old, bit) = (self.kept.get(), 1 << (at % WEAK));
-        self.kept.set(if kept { old | bit } else { old & !bit });
+    fn mark_reserved(&self, at: usize, reserved: bool) {
+        let (old, bit) = (self.reserved.get(), 1 << (at % WEAK));
+        self.reserved.set(if reserved { old | bit } else { old & !bit });
         // For the next owner of the slot. It believes the entry, not this.
-        put(&self.cell.kept, self.kept.get());
+        put(&self.cell.reserved, self.reserved.get());
     }
 
-    /// Takes a lock that is kept for this slot.
+    /// Takes a lock that is reserved for this slot.
     #[inline]
-    pub(crate) fn kept_take(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Taken {
+    pub(crate) fn reserved_take(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Taken {
         let (Some(page), Ok(biases)) = (self.known_page(), self.memory.biases(spot.partition))
         else {
             return Taken::No;
         };
-        let mut rest = self.kept.get() & self.likely(page, name.hash);
+        let mut rest = self.reserved.get() & self.likely(page, name.hash);
         while rest != 0 {
             let at = rest.trailing_zeros() as usize % WEAK;
             if get(&page.hashes[at]) == name.hash {
-                return self.count_kept(page, at, &biases[spot.bias as usize], name, mode);
+                return self.count_reserved(page, at, &biases[spot.bias as usize], name, mode);
             }
             rest &= rest - 1;
         }
@@ -104,7 +106,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     }
 
     #[inline(always)]
-    fn count_kept(
+    fn count_reserved(
         &self,
         page: &WeakPage<M>,
         at: usize,
@@ -114,8 +116,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Taken {
         let (seen, word) = (get(bias), get(&page.states[at]));
         let old = Entry::of(word);
-        if old.bias != seen || !Bias(seen).is_kept() {
-            self.mark_kept(at, false);
+        if old.bias != seen || !Bias(seen).is_reserved() {
+            self.mark_reserved(at, false);
             self.memory.asked.closed(name.hash);
             return Taken::No;
         }
@@ -137,13 +139,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if get(bias) == seen { Taken::Yes } else { Taken::Closed(at, word) }
     }
 
-    /// Counts a strong request, and returns whether its name is to be kept from now on, if it can
-    /// be.
+    /// Counts a strong request, and returns whether its name is to be reserved from now on, if it
+    /// can be.
     #[inline(always)]
     pub(crate) fn asks_often(&self, name: &Name<'_>, mode: Mode) -> bool {
         let memory = self.memory;
         memory.weak & mode.bit() == 0
-            && memory.keeps
+            && memory.reserves
             && memory.asked.asked(name.hash, memory.inner().options.keep_after)
     }
 
@@ -151,7 +153,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// be now.
     #[cold]
     #[inline(never)]
-    pub(crate) fn keep(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Result<bool, Error> {
+    pub(crate) fn reserve(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Result<bool, Error> {
         self.memory.asked.begin(name.hash);
         if name.bytes.len() > LENGTH_MAX || !self.has_page()? {
             return Ok(false);
@@ -167,7 +169,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok(false);
         }
         let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
-        let (Some(kept), Some(at)) = (Bias(get(bias)).kept(), self.room_for_kept(page, name.hash))
+        let (Some(reserved), Some(at)) =
+            (Bias(get(bias)).reserved(), self.room_to_reserve(page, name.hash))
         else {
             return Ok(false);
         };
@@ -176,34 +179,34 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.tag(page, at, name.hash);
         name.write(&page.names[at]);
         put(&page.marks[at], self.next_mark());
-        let entry = Entry { bias: kept, count: 1, length: name.bytes.len(), mode };
+        let entry = Entry { bias: reserved, count: 1, length: name.bytes.len(), mode };
         put(&page.states[at], entry.word());
-        self.memory.point("entry made to be kept");
-        put(bias, kept);
-        self.memory.point("bias kept");
-        self.mark_kept(at, true);
+        self.memory.point("entry made to be reserved");
+        put(bias, reserved);
+        self.memory.point("bias reserved");
+        self.mark_reserved(at, true);
         self.entry_taken(at, bias);
         drop(latched);
         self.memory.wake_all()?;
         Ok(true)
     }
 
-    /// An entry of a group that counts nothing and is not kept, or else one that is kept, and is
-    /// not from then on.
-    fn room_for_kept(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
-        match group_of(hash) & !self.entries.get() & !self.kept.get() {
-            0 => self.yield_kept(page, hash),
+    /// An entry of a group that counts nothing and is not reserved, or else one that is reserved,
+    /// and is not from then on.
+    fn room_to_reserve(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
+        match group_of(hash) & !self.entries.get() & !self.reserved.get() {
+            0 => self.give_up_reserved(page, hash),
             free => Some(free.trailing_zeros() as usize),
         }
     }
 
-    /// Makes room in a group where all entries that count nothing are kept: one that is not any
+    /// Makes room in a group where all entries that count nothing are reserved: one that is not any
     /// more.
-    pub(crate) fn yield_kept(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
-        let kept = group_of(hash) & !self.entries.get() & self.kept.get();
-        let at = (kept != 0).then(|| kept.trailing_zeros() as usize)?;
-        self.mark_kept(at, false);
-        // Where more names are asked for than there is room for, each is kept ever more seldom.
+    pub(crate) fn give_up_reserved(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
+        let reserved = group_of(hash) & !self.entries.get() & self.reserved.get();
+        let at = (reserved != 0).then(|| reserved.trailing_zeros() as usize)?;
+        self.mark_reserved(at, false);
+        // Where more names are asked for than there is room for, each is reserved ever more seldom.
         self.memory.asked.closed(get(&page.hashes[at]));
         Some(at)
     }

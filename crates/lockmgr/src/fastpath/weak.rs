@@ -132,7 +132,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         };
         let bias = &biases[spot.bias as usize];
         let (seen, group, taken) = (get(bias), group_of(name.hash), self.entries.get());
-        let free = (group & !(taken | self.kept.get())).trailing_zeros() as usize;
+        let free = (group & !(taken | self.reserved.get())).trailing_zeros() as usize;
         if !Bias(seen).is_open() || name.bytes.len() > LENGTH_MAX || free >= WEAK {
             return Taken::No;
         }
@@ -181,7 +181,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if let Some(found) = self.entry_of(page, name) {
             return self.weak_again(page, found, bias, seen, spot, mode);
         }
-        self.yield_kept(page, name.hash);
+        self.give_up_reserved(page, name.hash);
         match self.weak_take(name, spot, mode) {
             Taken::Yes => Ok(true),
             Taken::No => Ok(false),

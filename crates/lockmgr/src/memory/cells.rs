@@ -245,11 +245,11 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) report: M::AtomicU64,
     /// Ranges that it has claims on, at least; see `range/claims.rs`.
     pub(crate) ranges: M::AtomicU32,
-    /// By bit, the entries of its weak page that are kept for the slot, perhaps; see
+    /// By bit, the entries of its weak page that are reserved for the slot, perhaps; see
     /// `fastpath/reserved.rs`.
-    pub(crate) kept: M::AtomicU32,
+    pub(crate) reserved: M::AtomicU32,
     /// Of the request that it waits for: its place among the conversions of the object, ...
-    pub(crate) turn: M::AtomicU32,
+    pub(crate) position: M::AtomicU32,
     /// ... and how often it was moved forward; see `deadlock/detect.rs`.
     pub(crate) forward: M::AtomicU32,
 }
@@ -335,7 +335,7 @@ pub(crate) struct WeakPage<M: Machine> {
     pub(crate) marks: [M::AtomicU32; WEAK],
     /// The requests that closers made of the entries, perhaps; written under the partition's latch.
     pub(crate) moved: [M::AtomicU32; WEAK],
-    /// By group, a byte of the hash of each entry that is kept; see `fastpath/reserved.rs`.
+    /// By group, a byte of the hash of each entry that is reserved; see `fastpath/reserved.rs`.
     pub(crate) tags: [M::AtomicU64; WEAK / GROUP],
 }
 

@@ -24,9 +24,9 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) pending: Cell<u32>,
     /// Whether that is a conversion.
     pub(crate) converting: Cell<bool>,
-    /// By bit, the entries of the weak page that count something, and those that are kept.
+    /// By bit, the entries of the weak page that count something, and those that are reserved.
     pub(crate) entries: Cell<u32>,
-    pub(crate) kept: Cell<u32>,
+    pub(crate) reserved: Cell<u32>,
     /// The entry that was taken last, if any was, and its bias.
     pub(crate) last_entry: Cell<Option<(usize, Known<M::AtomicU32>)>>,
     /// A request that holds, most often the last one that was granted, if it is known.

@@ -50,8 +50,8 @@ pub(crate) struct Memory<M: ConstMachine> {
     /// The request that left its owner's list last; null if it is in use again. See
     /// `memory/intents.rs`.
     pub(crate) spare: Cell<u32>,
-    /// Whether strong locks may be kept. Not where the locks of an owner are limited.
-    pub(crate) keeps: bool,
+    /// Whether strong locks may be reserved. Not where the locks of an owner are limited.
+    pub(crate) reserves: bool,
     /// Names that it asks for often.
     pub(crate) asked: Box<RequestCounters>,
     /// Pages of owners, by their place in the directory; and which owners of them are free.
@@ -77,7 +77,7 @@ impl<M: ConstMachine> Memory<M> {
             stuck,
             blocks: inner.blocks.clone(),
             weak: if inner.weak { inner.modes.weak_mask() } else { 0 },
-            keeps: inner.weak && inner.options.owner_locks.is_none(),
+            reserves: inner.weak && inner.options.owner_locks.is_none(),
             spare: Cell::new(0),
             asked: Box::default(),
             pages: RefCell::default(),

@@ -1,8 +1,8 @@
 //! Pages of owners: which of a session's owners are free, and which pages are nobody's.
 //!
 //! A session has pages of 31 owners each, and remembers the free owners of them, the last one that
-//! was given back on top: that one's weak page is warm, and what is kept for it is kept for its
-//! next owner. So a new owner costs the same beside one other and beside ten thousand.
+//! was given back on top: that one's weak page is warm, and what is reserved for it is reserved for
+//! its next owner. So a new owner costs the same beside one other and beside ten thousand.
 //!
 //! Pages that are nobody's hang in a list of the region, and new ones are made behind the last:
 //!

@@ -47,13 +47,13 @@ impl<M: ConstMachine> Memory<M> {
             pending: Cell::new(0),
             converting: Cell::new(false),
             entries: Cell::new(0),
-            kept: Cell::new(if self.keeps { get(&cell.kept) } else { 0 }),
+            reserved: Cell::new(if self.reserves { get(&cell.reserved) } else { 0 }),
             last_entry: Cell::new(None),
             last: Cell::new(None),
             page: Cell::new(None),
             watch: Watch::default(),
         };
-        if owner.kept.get() != 0 {
+        if owner.reserved.get() != 0 {
             owner.weak_page()?;
         }
         Ok(owner)

@@ -93,7 +93,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
     /// Asks for a ticket, in the table always: the thread that releases an owner's locks finds the
     /// claims behind its tickets in the owner's list, so a ticket in the owner's own memory, as a
-    /// strong lock that is kept there, would leave its claim behind.
+    /// strong lock that is reserved there, would leave its claim behind.
     pub(crate) fn request_ticket(
         &self,
         ticket: &[u8],

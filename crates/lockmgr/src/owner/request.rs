@@ -31,8 +31,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let mut taken = Taken::No;
         if self.memory.weak & mode.bit() != 0 {
             taken = self.weak_take(&name, spot, mode);
-        } else if self.may_have_kept(name.hash) {
-            taken = self.kept_take(&name, spot, mode);
+        } else if self.may_have_reserved(name.hash) {
+            taken = self.reserved_take(&name, spot, mode);
         }
         if taken == Taken::Yes {
             self.memory.counters.weak();
@@ -57,8 +57,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 memory.counters.weak();
                 return Ok(Step::Granted);
             }
-            // Perhaps it is kept for this slot: in any mode.
-            match self.kept_take(&name, spot, mode) {
+            // Perhaps it is reserved for this slot: in any mode.
+            match self.reserved_take(&name, spot, mode) {
                 Taken::Yes => {
                     memory.counters.weak();
                     return Ok(Step::Granted);
@@ -72,7 +72,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.weak_undo(spot, at, old)?;
         }
         memory.counters.request();
-        if self.asks_often(&name, mode) && memory.with_room(|| self.keep(&name, spot, mode))? {
+        if self.asks_often(&name, mode) && memory.with_room(|| self.reserve(&name, spot, mode))? {
             memory.counters.granted();
             return Ok(Step::Granted);
         }

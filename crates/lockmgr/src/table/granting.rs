@@ -210,7 +210,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             let each = each?;
             if each.2.status == status::CONVERTING {
                 let owner = self.memory.owner_cell(get(&each.1.owner))?;
-                found.push((owner.map_or(0, |cell| get(&cell.turn)), each));
+                found.push((owner.map_or(0, |cell| get(&cell.position)), each));
             }
         }
         found.sort_by_key(|(turn, _)| *turn);
@@ -230,7 +230,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             turn = last.saturating_add(1);
         }
         if let Some(cell) = self.memory.owner_cell(get(&request.owner))? {
-            put(&cell.turn, turn);
+            put(&cell.position, turn);
         }
         self.set(object, request, waiting);
         Ok(())
