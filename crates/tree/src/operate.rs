@@ -144,9 +144,9 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
 
     fn write(&self, key: &[u8], operation: Operation<'_>) -> Result<Written, Error> {
         let undoes = matches!(operation, Operation::Undo(_));
-        let (mut needs, mut pages) = (operation.bytes(key), 0);
+        let (needs, mut more) = (operation.bytes(key), 0);
         loop {
-            self.journal.reserve(needs + pages).map_err(Error::Journal)?;
+            self.journal.reserve(needs + more).map_err(Error::Journal)?;
             let (met, ()) = self.walk(To::Key(key), 0, |_| Some(()))?;
             if let Some(incomplete) = met.incomplete {
                 self.finish(incomplete)?;
@@ -178,13 +178,13 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 Ok(()) => {
                     let image = if page.lsn() < self.journal.since() { whole } else { 0 };
                     if !self.journal.has(needs + old + image) {
-                        (needs, pages) = (needs + old, image);
+                        more = old + image;
                         continue;
                     }
                     let lsn = log_and_do(self.journal, &change, page)?;
                     return Ok(Written { lsn, before, was });
                 }
-                Err(Error::Full) if !self.journal.has(needs + 3 * whole) => pages = 3 * whole,
+                Err(Error::Full) if !self.journal.has(needs + 3 * whole) => more = 3 * whole,
                 Err(Error::Full) => {
                     let at = if last { SplitAt::End } else { SplitAt::Middle };
                     self.split(page, at)?;

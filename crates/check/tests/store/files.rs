@@ -1,0 +1,293 @@
+//! Stores on trees and a log: many threads judged by the serial replay oracle, and crashes of the
+//! machine at every call of the disk.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::thread;
+
+use latchwork_check::random::Random;
+use latchwork_check::serial::{Done, Step, replay};
+use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Patience, Store};
+
+use crate::stage::{Shape, TABLE, TREE, all, begin, step};
+
+const MODES: [Mode; 3] = [Mode::Full, Mode::Write, Mode::None];
+
+/// What transactions of some threads did, in a store; those that wrote nothing and snapshots, too.
+fn crowd(store: &Store<Native>, shape: Shape, threads: u64, each: u64, seed: u64) -> Vec<Done> {
+    let done = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let done = &done;
+            scope.spawn(move || {
+                let mut random = Random(seed * 1000 + thread + 1);
+                for _ in 0..each {
+                    let one = match random.below(4) {
+                        0 => Some(look(store, shape, &mut random)),
+                        _ => change(store, shape, &mut random),
+                    };
+                    done.lock().unwrap().extend(one);
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap()
+}
+
+fn look(store: &Store<Native>, shape: Shape, random: &mut Random) -> Done {
+    let looked = store.read(|tx| {
+        let mut steps = Vec::new();
+        for _ in 0..3 {
+            let key = shape.key(random);
+            let found = tx.get(&TABLE, &key)?;
+            steps.push(Step::Read((TREE, key), found));
+            thread::yield_now();
+        }
+        let found = all(tx, random.below(2) == 0)?;
+        steps.push(Step::Scan(TREE, Vec::new(), vec![0xff], found));
+        Ok(Done { at: tx.at(), wrote: false, steps })
+    });
+    looked.unwrap()
+}
+
+/// A transaction; none if it was rolled back on purpose.
+fn change(store: &Store<Native>, shape: Shape, random: &mut Random) -> Option<Done> {
+    let rejected = random.below(8) == 0;
+    let length = 1 + random.below(5);
+    let ended = store.write_with(&Patience::default(), |txn| {
+        let mut steps = Vec::new();
+        for _ in 0..length {
+            step(txn, random, shape, &mut steps)?;
+            if random.below(3) == 0 {
+                thread::yield_now();
+            }
+        }
+        if rejected {
+            return Err(Error::Rejected("on purpose".to_owned()));
+        }
+        // The locks are still held: all that it saw is before this.
+        Ok((steps, store.log_end() - 1))
+    });
+    match ended {
+        Ok(done) => {
+            let (steps, end) = done.value;
+            Some(Done { at: done.at.unwrap_or(end), wrote: done.at.is_some(), steps })
+        }
+        Err(error) => {
+            assert_eq!(error, Error::Rejected("on purpose".to_owned()));
+            None
+        }
+    }
+}
+
+/// What is there after these transactions.
+fn model(done: &[Done]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut sorted: Vec<_> = done.iter().filter(|done| done.wrote).collect();
+    sorted.sort_by_key(|done| done.at);
+    let mut model = BTreeMap::new();
+    for step in sorted.into_iter().flat_map(|done| &done.steps) {
+        match step {
+            Step::Write((_, key), Some(value)) => drop(model.insert(key.clone(), value.clone())),
+            Step::Write((_, key), None) => drop(model.remove(key)),
+            _ => {}
+        }
+    }
+    model
+}
+
+fn dump(store: &Store<Native>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    store.read(|tx| all(tx, false)).unwrap().into_iter().collect()
+}
+
+#[test]
+fn every_read_is_that_of_a_serial_run() {
+    let shapes = [Shape { keys: 6, longest: 40 }, Shape { keys: 300, longest: 700 }];
+    for (seed, (mode, shape)) in (1..).zip(MODES.into_iter().flat_map(|m| shapes.map(|s| (m, s)))) {
+        let disk = Simulated::new();
+        let store = begin(&disk, mode).unwrap();
+        let done = crowd(&store, shape, 4, 150, seed);
+        assert!(store.verify().unwrap() > 1);
+        let expected = model(&done);
+        assert_eq!(dump(&store), expected, "{mode:?} {shape:?}");
+        let reads = replay(done).unwrap_or_else(|wrong| panic!("{mode:?} {shape:?}: {wrong}"));
+        assert!(reads > 500, "only {reads} reads were compared");
+        // The machine goes down with all in memory.
+        store.checkpoint().unwrap();
+        drop(store);
+        disk.crash();
+        disk.restart(seed);
+        let store = begin(&disk, mode).unwrap();
+        assert_eq!(dump(&store), expected, "{mode:?} {shape:?}, after a crash");
+        store.verify().unwrap();
+    }
+}
+
+/// What a scripted run does; each transaction's writes, and how many were answered for.
+#[derive(Default)]
+struct Script {
+    /// The state after each transaction; the first is that before.
+    states: Vec<BTreeMap<Vec<u8>, Vec<u8>>>,
+    answered: usize,
+}
+
+const SHAPE: Shape = Shape { keys: 60, longest: 900 };
+
+impl Script {
+    fn new() -> Self {
+        Self { states: vec![BTreeMap::new()], answered: 0 }
+    }
+
+    /// Runs transactions until one fails, or so many are done.
+    fn run(&mut self, store: &Store<Native>, count: u64, random: &mut Random) -> Result<(), Error> {
+        for number in 0..count {
+            let mut next = self.states.last().unwrap().clone();
+            let rejected = random.below(6) == 0;
+            let length = 1 + random.below(4);
+            let written = store.write(|txn| {
+                for _ in 0..length {
+                    let key = SHAPE.key(random);
+                    if random.below(4) == 0 {
+                        txn.remove(&TABLE, &key)?;
+                        next.remove(&key);
+                    } else {
+                        let value = SHAPE.value(random);
+                        txn.put(&TABLE, &key, &value)?;
+                        next.insert(key, value);
+                    }
+                }
+                if rejected { Err(Error::Rejected(String::new())) } else { Ok(()) }
+            });
+            match written {
+                Err(Error::Rejected(_)) => continue,
+                Ok(()) => {
+                    self.states.push(next);
+                    self.answered = self.states.len() - 1;
+                }
+                Err(error) => {
+                    // It may be in the log.
+                    self.states.push(next);
+                    return Err(error);
+                }
+            }
+            if number % 16 == 15 {
+                store.checkpoint()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on from what was found, which must be a state no earlier than was answered for.
+    fn found(&mut self, found: &BTreeMap<Vec<u8>, Vec<u8>>, mode: Mode) -> Result<(), String> {
+        let least = if mode == Mode::Full { self.answered } else { 0 };
+        match self.states.iter().rposition(|state| state == found) {
+            Some(at) if at >= least => {
+                self.states.truncate(at + 1);
+                self.answered = at;
+                Ok(())
+            }
+            Some(at) => Err(format!("state {at}, and {least} were answered for")),
+            None => Err(format!("a state that never was, of {} records", found.len())),
+        }
+    }
+}
+
+fn text(error: &Error) -> String {
+    error.to_string()
+}
+
+/// One trial: a run that the fault ends, a recovery that may be ended too, a second one.
+fn trial(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String> {
+    let disk = Simulated::new();
+    let mut script = Script::new();
+    let mut random = Random(7);
+    disk.plan(number, fault);
+    if let Ok(store) = begin(&disk, mode) {
+        let _ = script.run(&store, 48, &mut random);
+        disk.crash();
+    }
+    disk.crash();
+    disk.restart(seed);
+    if seed % 2 == 1 {
+        // Recovery dies, too.
+        disk.plan(disk.calls().total() + seed % 40, Fault::Crash);
+        drop(begin(&disk, mode));
+        disk.crash();
+        disk.restart(seed + 1);
+    }
+    let store = begin(&disk, mode).map_err(|why| text(&why))?;
+    store.verify().map_err(|why| text(&why))?;
+    script.found(&dump(&store), mode)?;
+    script.run(&store, 10, &mut Random(seed)).map_err(|why| text(&why))?;
+    if dump(&store) != *script.states.last().unwrap() {
+        return Err("what was written after recovery is not there".to_owned());
+    }
+    Ok(())
+}
+
+/// The calls of a run that nothing ends.
+fn calls(mode: Mode) -> u64 {
+    let disk = Simulated::new();
+    let store = begin(&disk, mode).unwrap();
+    Script::new().run(&store, 48, &mut Random(7)).unwrap();
+    disk.calls().total()
+}
+
+fn trials(fault: Fault, step: usize, seeds: u64) -> (u64, Vec<String>) {
+    let (mut count, mut failures) = (0, Vec::new());
+    for mode in MODES {
+        for number in (0..calls(mode)).step_by(step) {
+            for seed in 0..seeds {
+                count += 1;
+                if let Err(why) = trial(mode, number, fault, seed + number) {
+                    failures
+                        .push(format!("{mode:?}, call {number}, seed {}: {why}", seed + number));
+                }
+            }
+        }
+    }
+    (count, failures)
+}
+
+#[test]
+fn a_crash_at_each_call_loses_nothing_that_was_answered() {
+    let (count, failures) = trials(Fault::Crash, 1, 1);
+    println!("{count} crashes");
+    assert!(count > 100);
+    assert!(failures.is_empty(), "{} of {count}, the first: {}", failures.len(), failures[0]);
+}
+
+#[test]
+#[ignore = "long: cargo test --release -p latchwork-check --test store -- --ignored"]
+fn a_crash_at_each_call_loses_nothing_that_was_answered_long() {
+    let (count, failures) = trials(Fault::Crash, 1, 20);
+    println!("{count} crashes");
+    assert!(failures.is_empty(), "{} of {count}, the first: {}", failures.len(), failures[0]);
+}
+
+/// The control: a disk that skips a sync must be caught.
+#[test]
+fn a_skipped_sync_is_caught() {
+    let (count, failures) = trials(Fault::LostSync, 1, 1);
+    assert!(!failures.is_empty(), "none of {count} was noticed");
+}
+
+/// A thread whose credit is used up to the last byte overwrites: it asks for more once.
+#[test]
+fn what_a_write_takes_is_asked_for_once() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let value = vec![7; 900];
+    for round in 0..200u64 {
+        let key = (round % 3).to_be_bytes();
+        store.write(|tx| tx.put(&TABLE, &key, &value[..(round * 37 % 900) as usize])).unwrap();
+        if round % 10 == 0 {
+            // The next change of the page logs it whole.
+            store.checkpoint().unwrap();
+        }
+        // A thread that comes new has no credit.
+        let other = || store.write(|tx| tx.put(&TABLE, &key, &value)).unwrap();
+        thread::scope(|scope| scope.spawn(other).join().unwrap());
+    }
+}

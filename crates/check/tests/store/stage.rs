@@ -1,0 +1,141 @@
+//! A store on a simulated disk, in ordinary memory, and what transactions do in it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_check::random::Random;
+use latchwork_check::serial::Step;
+use latchwork_disk::{Disk, Simulated};
+use latchwork_machine::Native;
+use latchwork_region::Region;
+use latchwork_store::{Error, Mode, ReadTxn, Sizes, Store, Table, WriteTxn};
+
+/// A name for the oracle.
+pub(crate) const TREE: u32 = 1;
+pub(crate) const TABLE: Table<&[u8], &[u8]> = Table::new("table");
+
+pub(crate) fn sizes(mode: Mode) -> Sizes {
+    Sizes {
+        cache: 1 << 20,
+        page: 4096,
+        log_buffer: 1 << 20,
+        log_segment: 1 << 20,
+        log_budget: 128 << 10,
+        threads: 48,
+        mode,
+    }
+}
+
+/// One life of a machine: new memory, and the disk as it is.
+pub(crate) fn begin(disk: &Simulated, mode: Mode) -> Result<Store<Native>, Error> {
+    let sizes = sizes(mode);
+    let options = latchwork_region::Options {
+        threads: sizes.threads,
+        processes: 4,
+        waiters: 64,
+        limit: 64 << 20,
+        ..latchwork_region::Options::default()
+    };
+    let region = Region::private(&options).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    disk.make_folder(Path::new("/home"))?;
+    disk.sync_folder(Path::new("/"))?;
+    let store = Store::in_region(&region, &disk, Path::new("/home/store"), &sizes)?;
+    disk.sync_folder(Path::new("/home"))?;
+    Ok(store)
+}
+
+/// How keys and values are chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) keys: u64,
+    /// Bytes of the longest value.
+    pub(crate) longest: u64,
+}
+
+impl Shape {
+    pub(crate) fn key(self, random: &mut Random) -> Vec<u8> {
+        format!("{:05}", random.below(self.keys)).into_bytes()
+    }
+
+    pub(crate) fn value(self, random: &mut Random) -> Vec<u8> {
+        let mut value = random.below(1 << 40).to_be_bytes().to_vec();
+        value.resize(8 + random.below(self.longest) as usize, b'v');
+        value
+    }
+}
+
+/// One step of a transaction, chosen by chance.
+pub(crate) fn step(
+    txn: &mut WriteTxn<'_, '_, Native>,
+    random: &mut Random,
+    shape: Shape,
+    steps: &mut Vec<Step>,
+) -> Result<(), Error> {
+    let key = shape.key(random);
+    let value = shape.value(random);
+    match random.below(10) {
+        0..=1 => {
+            let found = txn.get(&TABLE, &key)?;
+            steps.push(Step::Read((TREE, key), found));
+        }
+        2 => {
+            let found = txn.get_for_update(&TABLE, &key)?;
+            steps.push(Step::Read((TREE, key), found));
+        }
+        3 => match txn.insert(&TABLE, &key, &value) {
+            Ok(()) => {
+                steps.push(Step::Read((TREE, key.clone()), None));
+                steps.push(Step::Write((TREE, key), Some(value)));
+            }
+            Err(Error::Exists { .. }) => {}
+            Err(error) => return Err(error),
+        },
+        4 => {
+            txn.remove(&TABLE, &key)?;
+            steps.push(Step::Write((TREE, key), None));
+        }
+        5 => {
+            let to = shape.key(random);
+            let (from, to) = if key < to { (key, to) } else { (to, key) };
+            let rows = txn.range(&TABLE, &from[..]..&to[..])?;
+            let mut found = Vec::new();
+            if random.below(2) == 0 {
+                for row in rows.rev() {
+                    found.insert(0, row?);
+                }
+            } else {
+                for row in rows {
+                    found.push(row?);
+                }
+            }
+            steps.push(Step::Scan(TREE, from, to, found));
+        }
+        6 => {
+            // Written, and taken back: its reads stay, its writes do not.
+            let here = txn.savepoint();
+            txn.put(&TABLE, &key, &value)?;
+            txn.remove(&TABLE, &shape.key(random))?;
+            txn.roll_back_to(here)?;
+        }
+        _ => {
+            txn.put(&TABLE, &key, &value)?;
+            steps.push(Step::Write((TREE, key), Some(value)));
+        }
+    }
+    Ok(())
+}
+
+/// Keys and values.
+pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// All records, in either direction.
+pub(crate) fn all(txn: &ReadTxn<'_, Native>, back: bool) -> Result<Rows, Error> {
+    let rows = txn.range(&TABLE, ..)?;
+    if !back {
+        return rows.collect();
+    }
+    let mut all = rows.rev().collect::<Result<Vec<_>, _>>()?;
+    all.reverse();
+    Ok(all)
+}
