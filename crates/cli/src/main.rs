@@ -9,6 +9,7 @@
 //! | `bench` | measure our latches and locks beside other people's, and embedded stores |
 //! | `sim` | the same on machines that nobody here owns, simulated |
 //! | `locks` | look into a lock manager that others use, or that is left of them |
+//! | `store` | put, get and scan, and look at a store that others may have open |
 //! | `completions`, `man` | for the shell, and for `man` |
 //!
 //! Exit codes: 0 done, 1 failed or found something, 2 misused. `run` and `profile` pass the
@@ -32,6 +33,7 @@ mod report;
 mod session;
 mod signals;
 mod sim;
+mod store;
 mod symbols;
 mod watch;
 
@@ -68,6 +70,11 @@ enum Word {
     Locks {
         #[command(subcommand)]
         what: locks::What,
+    },
+    /// Read and write a store that others may have open, and look into it
+    Store {
+        #[command(subcommand)]
+        what: store::What,
     },
     /// Print a completion script for a shell
     Completions {
@@ -109,6 +116,7 @@ fn main() -> ExitCode {
         Word::Bench { what: BenchWhat::Store(args) } => bench_store::run(args),
         Word::Sim { what } => sim::run(what),
         Word::Locks { what } => locks::run(what),
+        Word::Store { what } => store::run(what),
         Word::Completions { shell } => completions(shell),
         Word::Man { command, folder } => man(&command, folder.as_deref()),
     };

@@ -23,10 +23,13 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("rivals", &[]),
     (
         "bench",
-        &["machine", "latch", "classic", "sim", "region", "disk", "pool", "lockmgr", "rivals"],
+        &[
+            "machine", "latch", "classic", "sim", "region", "disk", "pool", "lockmgr", "store",
+            "rivals",
+        ],
     ),
-    ("cli", &["machine", "bench", "sim", "profile", "interpose", "region", "lockmgr"]),
-    ("latchwork", &["machine", "latch", "region", "lockmgr"]),
+    ("cli", &["machine", "bench", "sim", "profile", "interpose", "region", "lockmgr", "store"]),
+    ("latchwork", &["machine", "latch", "region", "lockmgr", "store"]),
     (
         "check",
         &[

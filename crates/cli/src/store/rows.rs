@@ -1,0 +1,223 @@
+//! `store put`, `get`, `del`, `scan`: text keys of one table, values of any bytes.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use latchwork_store::{Error, Table};
+use serde_json::{Value, json};
+
+use super::{open, print_json};
+use crate::output;
+
+/// The table of those who name none.
+const DEFAULT: &str = "default";
+
+type Texts = Table<&'static str, &'static [u8]>;
+
+/// Which table.
+#[derive(clap::Args)]
+struct Of {
+    /// The store's folder
+    path: PathBuf,
+    /// The table
+    #[arg(long, value_name = "NAME", default_value = DEFAULT)]
+    table: String,
+}
+
+impl Of {
+    /// The table. Its name is kept to the end of the program, which asks for one table only.
+    fn table(&self) -> Texts {
+        Table::new(self.table.clone().leak())
+    }
+}
+
+/// Write a value under a key, whether there is one or not
+///
+/// The first one makes the store, and the folder. When it returns the value is on the disk.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork store put /tmp/shop pear 3
+  latchwork store put /tmp/shop --table cities -- Bergen -2
+
+Exits with 0 if it is written, 2 if not.")]
+pub(crate) struct PutArgs {
+    #[command(flatten)]
+    of: Of,
+    /// The key: text
+    #[arg(allow_negative_numbers = true)]
+    key: String,
+    /// The value: any bytes
+    #[arg(allow_negative_numbers = true)]
+    value: OsString,
+}
+
+/// Print the value of a key
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork store get /tmp/shop pear
+  latchwork store get /tmp/shop pear || echo none
+
+The value's bytes as they are, and a line end. Exits with 0 if there is one, 1 and nothing on stdout
+if there is none, 2 if the store cannot be read.")]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    of: Of,
+    /// The key
+    #[arg(allow_negative_numbers = true)]
+    key: String,
+    /// A JSON line: `value`, or `hex` if it is no text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Remove a key
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  latchwork store del /tmp/shop pear
+
+Exits with 0 if it was there and is removed, 1 if there was none, 2 if that is not known.")]
+pub(crate) struct DelArgs {
+    #[command(flatten)]
+    of: Of,
+    /// The key
+    #[arg(allow_negative_numbers = true)]
+    key: String,
+}
+
+/// Print keys and values in order, as they were at one instant
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork store scan /tmp/shop
+  latchwork store scan /tmp/shop a b                # keys that begin with an a
+  latchwork store scan /tmp/shop --limit 10 --json
+
+A line each: the key, a tab, the value. What would make another line or column of it is escaped, as
+\\t, \\n, \\r, \\\\ and \\xNN; so are bytes that are no text.")]
+pub(crate) struct ScanArgs {
+    #[command(flatten)]
+    of: Of,
+    /// The first key, if it is there
+    from: Option<String>,
+    /// The key before which it ends
+    to: Option<String>,
+    /// So many at most
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// The last one first
+    #[arg(long)]
+    reverse: bool,
+    /// JSON lines: `key`, and `value`, or `hex` if that is no text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
+    let (store, table) = (open(&args.of.path, true)?, args.of.table());
+    store.write(|tx| tx.put(&table, &args.key, args.value.as_bytes()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
+    let (store, table) = (open(&args.of.path, false)?, args.of.table());
+    let Some(value) = store.read(|tx| tx.get(&table, &args.key))? else {
+        return Ok(ExitCode::FAILURE);
+    };
+    if args.json {
+        print_json(&line(&args.key, &value))?;
+    } else {
+        output::print(|out| {
+            out.write_all(&value)?;
+            writeln!(out)
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn del(args: &DelArgs) -> anyhow::Result<ExitCode> {
+    let (store, table) = (open(&args.of.path, false)?, args.of.table());
+    // A transaction makes the tables that it names. What was never written to is not to be made.
+    let known = store.tables()?.contains(&args.of.table);
+    let removed = known && store.write(|tx| tx.remove(&table, &args.key))?;
+    Ok(if removed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<ExitCode> {
+    let (store, table) = (open(&args.of.path, false)?, args.of.table());
+    let from = args.from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+    let to = args.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    let limit = args.limit.map_or(usize::MAX, |limit| limit as usize);
+    let mut said = Ok(());
+    store.read(|tx| {
+        let rows = tx.range(&table, (from, to))?;
+        let rows = if args.reverse { rows.rev() } else { rows };
+        let mut failed = None;
+        said = output::print(|out| {
+            let mut out = io::BufWriter::new(out);
+            for row in rows.take(limit) {
+                match row {
+                    Ok((key, value)) if args.json => writeln!(out, "{}", line(&key, &value))?,
+                    Ok((key, value)) => {
+                        writeln!(out, "{}\t{}", escape(key.as_bytes()), escape(&value))?
+                    }
+                    Err(why) => {
+                        failed = Some(why);
+                        break;
+                    }
+                }
+            }
+            out.flush()
+        });
+        failed.map_or(Ok::<(), Error>(()), Err)
+    })?;
+    said?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A record, for programs.
+fn line(key: &str, value: &[u8]) -> Value {
+    match std::str::from_utf8(value) {
+        Ok(text) => json!({"key": key, "value": text}),
+        Err(_) => {
+            let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            json!({"key": key, "hex": hex})
+        }
+    }
+}
+
+/// Text that stays in its line and column; a byte that is no text as `\xNN`.
+fn escape(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '\\' => text.push_str("\\\\"),
+                '\t' => text.push_str("\\t"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                char if char.is_ascii_control() => {
+                    text.push_str(&format!("\\x{:02x}", u32::from(char)));
+                }
+                char => text.push(char),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn a_record_stays_in_its_line() {
+        assert_eq!(escape("pear".as_bytes()), "pear");
+        assert_eq!(escape(b"a\tb\nc\\d\re"), "a\\tb\\nc\\\\d\\re");
+        assert_eq!(escape("\u{1b}[1m\u{e9}".as_bytes()), "\\x1b[1m\u{e9}");
+        assert_eq!(escape(b"\xff\x00z"), "\\xff\\x00z");
+    }
+}

@@ -1,0 +1,104 @@
+//! `store stat`.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use latchwork_machine::Shared;
+use latchwork_region::{Options, Region};
+use serde_json::json;
+
+use super::{open, print_json};
+use crate::output;
+
+/// Count what there is, and who has it open
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork store stat /tmp/shop
+  latchwork store stat /tmp/shop --json
+
+The processes are those that had it open before this command did. Where the shared memory is,
+`latchwork locks` shows their locks.")]
+pub(crate) struct Args {
+    /// The store's folder
+    path: PathBuf,
+    /// A JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+/// The shared memory of a store, before this process takes part in it.
+struct Memory {
+    at: PathBuf,
+    bytes: u64,
+    /// Those alive: pid, and how many threads.
+    processes: Vec<(u32, usize)>,
+}
+
+/// Looks at the shared memory; none if the store is closed.
+fn memory(path: &Path) -> Option<Memory> {
+    let text = fs::read_to_string(path.join("region")).ok()?;
+    let at = Path::new(text.lines().nth(1)?).join("region");
+    let region =
+        Region::<Shared>::view(&at, &Options { mode: 0o777, ..Options::default() }).ok()?;
+    let threads: Vec<_> = region.threads().collect();
+    let alive = region.processes().into_iter().filter(|process| process.alive);
+    let processes = alive.map(|process| {
+        let its = threads.iter().filter(|thread| {
+            thread.process == process.slot && thread.process_generation == process.generation
+        });
+        (process.pid, its.count())
+    });
+    Some(Memory { bytes: region.len(), processes: processes.collect(), at })
+}
+
+/// Bytes of the files of a folder.
+fn bytes_in(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(|entry| entry.metadata().ok()).map(|about| about.len()).sum()
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let path = &args.path;
+    let memory = memory(path);
+    let store = open(path, false)?;
+    let tables = store.tables()?;
+    let end = store.log_end();
+    let data = fs::metadata(path.join("data")).map_or(0, |about| about.len());
+    let log = bytes_in(&path.join("log"));
+    if args.json {
+        let processes = memory.iter().flat_map(|memory| &memory.processes);
+        let processes: Vec<_> =
+            processes.map(|(pid, threads)| json!({"pid": pid, "threads": threads})).collect();
+        print_json(&json!({
+            "tables": tables, "data_bytes": data, "log_bytes": log, "log_end": end,
+            "open": !processes.is_empty(), "processes": processes,
+            "memory": memory.as_ref().map(|memory| &memory.at),
+            "memory_bytes": memory.as_ref().map(|memory| memory.bytes),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(|out| {
+        writeln!(out, "tables     {}", tables.len())?;
+        writeln!(out, "data       {} kB", data / 1000)?;
+        writeln!(out, "log        {} kB, its end at {end}", log / 1000)?;
+        match &memory {
+            None => writeln!(out, "closed")?,
+            Some(Memory { at, bytes, processes }) => {
+                writeln!(out, "memory     {} kB, {}", bytes / 1000, at.display())?;
+                if processes.is_empty() {
+                    writeln!(out, "left by processes that were killed")?;
+                }
+                for (pid, threads) in processes {
+                    writeln!(out, "open       in process {pid}, {threads} threads")?;
+                }
+            }
+        }
+        for table in &tables {
+            writeln!(out, "table      {table}")?;
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,195 @@
+//! `store` for a shell: each command a process of its own, some of them at once.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::{env, fs, thread};
+
+use serde_json::Value;
+
+/// A folder for stores, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("latchwork-store-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// The store in it, which is not there at first.
+    fn store(&self) -> String {
+        self.0.join("shop").to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn store(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_latchwork")).arg("store").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What it says, and its exit code.
+fn said(args: &[&str]) -> (i32, String) {
+    let output = store(args);
+    let code = output.status.code().unwrap();
+    assert!(code != 2, "{args:?}: {}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{args:?}: {}", text(&output.stderr));
+    (code, text(&output.stdout))
+}
+
+fn done(args: &[&str]) -> String {
+    let (code, out) = said(args);
+    assert_eq!(code, 0, "{args:?}");
+    out
+}
+
+fn rows(args: &[&str]) -> Vec<Value> {
+    done(args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn what_is_put_is_had_until_it_is_removed() {
+    let folder = Folder::new("put");
+    let s = &folder.store();
+    assert_eq!(done(&["put", s, "pear", "3"]), "");
+    assert_eq!(done(&["get", s, "pear"]), "3\n");
+    assert_eq!(said(&["get", s, "apple"]), (1, String::new()));
+    done(&["put", s, "pear", "-4"]);
+    assert_eq!(done(&["get", s, "pear"]), "-4\n");
+    done(&["put", s, "fig", "1"]);
+    done(&["put", s, "--table", "cities", "Bergen", "wet"]);
+    assert_eq!(done(&["scan", s]), "fig\t1\npear\t-4\n");
+    assert_eq!(done(&["scan", s, "g"]), "pear\t-4\n");
+    assert_eq!(done(&["scan", s, "a", "pear"]), "fig\t1\n");
+    assert_eq!(done(&["scan", s, "pear", "fig"]), "");
+    assert_eq!(done(&["scan", s, "--reverse", "--limit", "1"]), "pear\t-4\n");
+    assert_eq!(done(&["scan", s, "--table", "cities"]), "Bergen\twet\n");
+    assert_eq!(done(&["scan", s, "--table", "rivers"]), "");
+    assert_eq!(said(&["del", s, "pear"]), (0, String::new()));
+    assert_eq!(said(&["del", s, "pear"]), (1, String::new()));
+    assert_eq!(said(&["del", s, "pear", "--table", "rivers"]), (1, String::new()));
+    assert_eq!(said(&["get", s, "pear"]), (1, String::new()));
+    let stat = &rows(&["stat", s, "--json"])[0];
+    assert_eq!(
+        stat["tables"],
+        serde_json::json!(["cities", "default"]),
+        "no table of what was not"
+    );
+    assert_eq!(stat["open"], false);
+    assert!(done(&["stat", s]).contains("table      cities"));
+    assert!(done(&["verify", s]).starts_with("sound, "));
+    assert_eq!(rows(&["verify", s, "--json"])[0]["sound"], true);
+    assert!(done(&["checkpoint", s]).starts_with("checkpoint made"));
+    assert_eq!(done(&["scan", s]), "fig\t1\n");
+}
+
+#[test]
+fn keys_and_values_may_have_odd_characters() {
+    let folder = Folder::new("odd");
+    let s = &folder.store();
+    let odd = ["", " ", "a\tb", "a\nb", "\u{1b}[31m", "\\", "\u{e9}\u{4e00}", "'\"", "--table"];
+    for key in odd {
+        done(&["put", s, "--", key, &format!("<{key}>")]);
+    }
+    for key in odd {
+        assert_eq!(done(&["get", s, "--", key]), format!("<{key}>\n"));
+    }
+    // Each in one line and two columns, in the order of their bytes.
+    let lines = done(&["scan", s]);
+    assert_eq!(lines.lines().count(), odd.len());
+    assert!(lines.lines().all(|line| line.matches('\t').count() == 1 && !line.contains('\u{1b}')));
+    assert!(lines.contains("a\\nb\t<a\\nb>\n") && lines.contains("\\x1b[31m\t"), "{lines}");
+    let mut sorted = odd;
+    sorted.sort_unstable();
+    let keys: Vec<_> = rows(&["scan", s, "--json"]).iter().map(|row| row["key"].clone()).collect();
+    assert_eq!(keys, sorted);
+}
+
+#[test]
+fn a_value_may_be_no_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let folder = Folder::new("bytes");
+    let s = &folder.store();
+    let put = Command::new(env!("CARGO_BIN_EXE_latchwork"))
+        .args(["store", "put", s, "k"])
+        .arg(OsStr::from_bytes(b"\xff\x01z"))
+        .status();
+    assert!(put.unwrap().success());
+    assert_eq!(store(&["get", s, "k"]).stdout, b"\xff\x01z\n");
+    assert_eq!(done(&["scan", s]), "k\t\\xff\\x01z\n");
+    assert_eq!(rows(&["get", s, "k", "--json"])[0]["hex"], "ff017a");
+}
+
+#[test]
+fn processes_write_at_once_in_what_another_program_has_open() {
+    let folder = Folder::new("many");
+    let s = &folder.store();
+    let other = latchwork_store::Store::open(s).unwrap();
+    let table = latchwork_store::Table::<&str, &str>::new("default");
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            scope.spawn(move || {
+                for n in 0..8 {
+                    done(&["put", s, &format!("{writer}.{n}"), &n.to_string()]);
+                    // The same key for all: the last one stays.
+                    done(&["put", s, "last", &writer.to_string()]);
+                }
+            });
+        }
+    });
+    assert_eq!(done(&["scan", s]).lines().count(), 4 * 8 + 1);
+    assert!(done(&["verify", s]).starts_with("sound"));
+    assert_eq!(other.read(|tx| tx.get(&table, "3.7")).unwrap().as_deref(), Some("7"));
+    other.write(|tx| tx.put(&table, "3.7", "eight")).unwrap();
+    assert_eq!(done(&["get", s, "3.7"]), "eight\n");
+    let stat = &rows(&["stat", s, "--json"])[0];
+    assert_eq!(stat["processes"][0]["pid"], std::process::id(), "{stat}");
+    drop(other);
+    assert_eq!(rows(&["stat", s, "--json"])[0]["open"], false);
+}
+
+#[test]
+fn what_is_no_store_is_told() {
+    let folder = Folder::new("none");
+    let s = &folder.store();
+    let refused = |args: &[&str], why: &str| {
+        let output = store(args);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(output.stdout.is_empty() && stderr.contains(why), "{args:?}: {stderr}");
+    };
+    for word in ["scan", "stat", "verify", "checkpoint"] {
+        refused(&[word, s], "there is no such store");
+    }
+    refused(&["get", s, "k"], "there is no such store");
+    refused(&["del", s, "k"], "there is no such store");
+    assert!(!fs::exists(s).unwrap(), "only `put` makes a store");
+    fs::create_dir(s).unwrap();
+    fs::write(format!("{s}/diary"), "kept").unwrap();
+    refused(&["get", s, "k"], "no store");
+    refused(&["put", s, "k", "v"], "diary");
+    refused(&["put", &format!("{s}/diary"), "k", "v"], "diary");
+    fs::write(format!("{s}/identity"), "another program's\n").unwrap();
+    refused(&["get", s, "k"], "identity");
+    refused(&["put", s, "k"], "<VALUE>");
+}
+
+#[test]
+fn help_has_examples() {
+    for word in ["put", "get", "del", "scan", "stat", "verify", "checkpoint"] {
+        let help = done(&[word, "--help"]);
+        assert!(help.contains("Example"), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
+}
