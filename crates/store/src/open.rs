@@ -233,19 +233,20 @@ impl Folder {
     /// Closes the store: the last process that has it open makes a checkpoint, and takes the shared
     /// memory away.
     pub(crate) fn close(&self, finish: impl FnOnce() -> Result<(), Error>) {
-        let opening = File::open(self.path.join("opening"));
-        let Ok(opening) = opening else { return };
+        let Ok(opening) = File::open(self.path.join("opening")) else { return };
         if opening.lock().is_err() {
             return;
         }
         // The lock becomes exclusive only if no other process has it.
         let _ = self.live.unlock();
-        if self.live.try_lock().is_err() || finish().is_err() {
-            return;
-        }
-        if let Some(at) = region_of(&self.path) {
+        if self.live.try_lock().is_ok()
+            && finish().is_ok()
+            && let Some(at) = region_of(&self.path)
+        {
             let _ = fs::remove_file(self.path.join("region"));
             let _ = fs::remove_dir_all(at);
         }
+        // Before `opening` goes: the next process must not find it locked.
+        let _ = self.live.unlock();
     }
 }

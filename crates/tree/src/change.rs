@@ -23,7 +23,7 @@
 
 use crate::Error;
 use crate::edit;
-use crate::layout::{Header, KIND, SLOTS};
+use crate::layout::{Header, KIND, RECORD_BYTES, SLOTS};
 use crate::node::Node;
 use crate::split::{cut, make_root};
 use crate::words::{Page, PageMut};
@@ -275,6 +275,19 @@ impl<'b> Change<'b> {
             11 => Self::Complete,
             _ => return None,
         })
+    }
+
+    /// Bytes of log that the change of a record takes, at most; none of those of other changes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let strings = match self {
+            Self::Insert { key, value, .. } | Self::Restore { key, value, .. } => {
+                key.len() + value.len()
+            }
+            Self::Replace { key, before, value, .. } => key.len() + before.len() + value.len(),
+            Self::Delete { key, before, .. } => key.len() + before.len(),
+            _ => 0,
+        };
+        strings as u64 + RECORD_BYTES
     }
 
     /// In which role the change touches `page`, where the log record names `own`.

@@ -40,6 +40,8 @@ pub enum Error {
     Pool(PoolError),
     /// The journal says that records may not be changed now; nothing was changed.
     Refused,
+    /// The journal has less room than the change takes; nothing was changed.
+    Room,
     /// The journal did not take the change, for this reason.
     Journal(String),
     /// A page is not of the level that the page above it, or beside it, says.
@@ -67,6 +69,7 @@ impl fmt::Display for Error {
             Self::UnknownChange => f.write_str("the log record holds no change of a page"),
             Self::Pool(error) => error.fmt(f),
             Self::Refused => f.write_str("records may not be changed now"),
+            Self::Room => f.write_str("the journal has less room than was asked for"),
             Self::Journal(why) => write!(f, "the change could not be logged: {why}"),
             Self::Level { page } => write!(f, "page {page} is not on the level of its neighbours"),
         }

@@ -9,6 +9,7 @@ use latchwork_pool::{PageMut as PoolPage, PageView};
 
 use crate::change::{Change, Role};
 use crate::journal::Journal;
+use crate::layout::RECORD_BYTES;
 use crate::words::{Page, PageMut};
 use crate::{Error, Header};
 
@@ -131,6 +132,10 @@ fn append<J: Journal, M: ConstMachine>(
     loop {
         let (since, mut prev) = (journal.since(), page.lsn());
         if prev < since && prev != 0 {
+            // The journal may have been marked since room was asked for.
+            if !journal.has(image_bytes(page.len()) + change.bytes()) {
+                return Err(Error::Room);
+            }
             let image = Change::image(&page.view()).ok_or(Error::Malformed("not a page"))?;
             let change = Change::Image { image: &image };
             match journal.append(page.page(), prev, &change, since).map_err(Error::Journal)? {
@@ -150,6 +155,3 @@ fn append<J: Journal, M: ConstMachine>(
 pub(crate) fn image_bytes(words: usize) -> u64 {
     words as u64 * 8 + RECORD_BYTES
 }
-
-/// Bytes of a record beside what its change has of keys and values.
-pub(crate) const RECORD_BYTES: u64 = 256;

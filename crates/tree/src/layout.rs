@@ -146,6 +146,9 @@ impl Limits {
     }
 }
 
+/// Bytes of a record of the log, at most, beside what its change has of keys and values.
+pub(crate) const RECORD_BYTES: u64 = 256;
+
 /// The smallest page, and the largest, in words.
 pub(crate) const SMALLEST: usize = 64;
 pub(crate) const LARGEST: usize = 8192;

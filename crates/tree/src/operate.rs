@@ -8,8 +8,9 @@ use latchwork_machine::ConstMachine;
 
 use crate::change::Change;
 use crate::edit;
-use crate::held::{RECORD_BYTES, check, image_bytes, log_and_do};
+use crate::held::{check, image_bytes, log_and_do};
 use crate::journal::Journal;
+use crate::layout::RECORD_BYTES;
 use crate::node::Node;
 use crate::root::Tree;
 use crate::split::SplitAt;
@@ -181,8 +182,10 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                         more = old + image;
                         continue;
                     }
-                    let lsn = log_and_do(self.journal, &change, page)?;
-                    return Ok(Written { lsn, before, was });
+                    match log_and_do(self.journal, &change, page) {
+                        Err(Error::Room) => more = old + whole,
+                        other => return Ok(Written { lsn: other?, before, was }),
+                    }
                 }
                 Err(Error::Full) if !self.journal.has(needs + 3 * whole) => more = 3 * whole,
                 Err(Error::Full) => {

@@ -1,0 +1,135 @@
+//! Who is killed, and when.
+
+use std::time::Duration;
+
+use latchwork_check::random::Random;
+
+use crate::work::Worker;
+use crate::{Place, start};
+
+const PEERS: u64 = 3;
+
+/// Every place at which the log and the pool let a process be told to die.
+fn steps() -> Vec<String> {
+    let mut named = Vec::new();
+    for folder in ["log/src", "pool/src", "pool/src/life"] {
+        let root = format!("{}/../{folder}", env!("CARGO_MANIFEST_DIR"));
+        for file in std::fs::read_dir(root).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(path).unwrap();
+            let calls = text.split("point(\"").skip(1);
+            named.extend(calls.map(|rest| rest.split('"').next().unwrap().to_owned()));
+        }
+    }
+    named.sort();
+    named.dedup();
+    named
+}
+
+/// One of some processes dies at each step, if it comes there in time; the others go on.
+#[test]
+fn a_death_at_each_step_stops_nobody() {
+    let steps = steps();
+    assert!(steps.len() > 30, "{steps:?}");
+    let place = Place::new("steps");
+    let mut worker = Worker::new(&place, 0);
+    worker.fill();
+    let mut reached = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        let mut victim = start(&place, 1, step, 1 + index as u32 % 3);
+        let enough = worker.answered(1) + 150;
+        let ended = loop {
+            if let Some(ended) = victim.try_wait().unwrap() {
+                reached.push(&step[..]);
+                break ended;
+            }
+            if worker.answered(1) >= enough {
+                victim.kill().unwrap();
+                break victim.wait().unwrap();
+            }
+            worker.round();
+        };
+        assert_eq!(ended.code(), None, "{step}: the victim failed");
+        (0..20).for_each(|_| worker.round());
+        worker.audit();
+        worker.store.sweep().unwrap();
+        worker.check(1);
+    }
+    worker.store.verify().unwrap();
+    println!("{} of {} steps were come to: {reached:?}", reached.len(), steps.len());
+    for step in ["append: copied", "append: end", "change.intended", "change.begun", "change.done"]
+    {
+        assert!(reached.contains(&step), "{step} was not come to");
+    }
+}
+
+/// Kills one of some processes so often, at random, and replaces it.
+fn kills(count: u64) {
+    let place = Place::new("random");
+    let mut worker = Worker::new(&place, 0);
+    worker.fill();
+    let mut random = Random(0x1357_9bdf);
+    let mut peers: Vec<_> = (1..=PEERS).map(|id| start(&place, id, "", 0)).collect();
+    for round in 0..count {
+        std::thread::sleep(Duration::from_micros(500 + random.below(15_000)));
+        let victim = random.roll(PEERS as usize);
+        let peer = &mut peers[victim];
+        assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+        (0..3).for_each(|_| worker.round());
+        worker.store.sweep().unwrap();
+        worker.check(victim as u64 + 1);
+        *peer = start(&place, victim as u64 + 1, "", 0);
+        if round % 10 == 9 {
+            worker.audit();
+        }
+    }
+    for peer in &mut peers {
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+    }
+    worker.store.sweep().unwrap();
+    (1..=PEERS).for_each(|id| worker.check(id));
+    worker.audit();
+    worker.store.verify().unwrap();
+}
+
+fn asked(usual: u64) -> u64 {
+    std::env::var("LATCHWORK_STORE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn kills_at_random_stop_nobody() {
+    kills(asked(200));
+}
+
+#[test]
+#[ignore = "long: 100,000 kills"]
+fn kills_at_random_stop_nobody_long() {
+    kills(asked(100_000));
+}
+
+/// All die at once, and the machine lives: the next process goes on where they were.
+#[test]
+fn all_die_at_once() {
+    let place = Place::new("all");
+    let worker = Worker::new(&place, 0);
+    worker.fill();
+    // A last process that goes would close the store: it is killed, too.
+    std::mem::forget(worker);
+    for _ in 0..asked(10).min(1000) {
+        let mut peers: Vec<_> = (1..=PEERS).map(|id| start(&place, id, "", 0)).collect();
+        std::thread::sleep(Duration::from_millis(60));
+        peers.iter_mut().for_each(|peer| peer.kill().unwrap());
+        peers.iter_mut().for_each(|peer| _ = peer.wait().unwrap());
+        let worker = Worker::new(&place, 9);
+        worker.store.sweep().unwrap();
+        (1..=PEERS).for_each(|id| worker.check(id));
+        worker.audit();
+        worker.store.verify().unwrap();
+    }
+}

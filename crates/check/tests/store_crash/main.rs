@@ -1,0 +1,85 @@
+//! Processes that write one store at the same time and are killed: at each named step of its log
+//! and its pool, at random, and all at once. What remains: no transaction in part, none lost that
+//! was answered for, nobody stuck, and every lock gone.
+
+mod kills;
+mod work;
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::work::Worker;
+
+static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
+static PASSED: AtomicU32 = AtomicU32::new(0);
+
+fn at_step(step: &'static str) {
+    let told = TOLD.lock().unwrap();
+    if let Some((name, nth)) = &*told
+        && name == step
+        && PASSED.fetch_add(1, Relaxed) + 1 == *nth
+    {
+        // SAFETY: signals this very process.
+        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    }
+}
+
+/// Where a store is. Removed with the value, by the process that made it.
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    mine: bool,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let name = format!("latchwork-store-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self { path, mine: true }
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path.join("store")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.mine {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// This test program again, as process `id`, which works at `place` until it is killed.
+fn start(place: &Place, id: u64, step: &str, nth: u32) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--test-threads=1", "--nocapture"])
+        .env("LATCHWORK_STORE_PLACE", &place.path)
+        .env("LATCHWORK_STORE_ID", id.to_string())
+        .env("LATCHWORK_STORE_STEP", step)
+        .env("LATCHWORK_STORE_NTH", nth.to_string())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// What a started process does; nothing, as a test.
+#[test]
+fn child() {
+    let Some(path) = std::env::var_os("LATCHWORK_STORE_PLACE") else { return };
+    let told = |name| std::env::var(name).unwrap();
+    let nth = told("LATCHWORK_STORE_NTH").parse().unwrap();
+    *TOLD.lock().unwrap() = Some((told("LATCHWORK_STORE_STEP"), nth));
+    latchwork_log::set_point_hook(at_step);
+    latchwork_pool::set_point_hook(at_step);
+    let place = Place { path: path.into(), mine: false };
+    let mut worker = Worker::new(&place, told("LATCHWORK_STORE_ID").parse().unwrap());
+    loop {
+        worker.round();
+    }
+}

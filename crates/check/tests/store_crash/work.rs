@@ -1,0 +1,136 @@
+//! What each process does: transfers between accounts, rows that come and go, a counter.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use latchwork_check::random::Random;
+use latchwork_store::{Error, Mode, Options, Patience, Store, Table};
+
+use crate::Place;
+
+const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+const ROWS: Table<(u64, u64), &[u8]> = Table::new("rows");
+const COUNTERS: Table<u64, u64> = Table::new("counters");
+
+const COUNT: u64 = 12;
+const EACH: i64 = 1000;
+/// Rows that a process has at most.
+const ROWS_MAX: u64 = 200;
+
+/// A process at work. Its counter is raised by each of its transactions, and what was answered for
+/// is told in a file, where a kill leaves it.
+pub(crate) struct Worker {
+    pub(crate) store: Store,
+    answered: File,
+    id: u64,
+    random: Random,
+    next: u64,
+}
+
+pub(crate) fn options() -> Options {
+    let mut options = Options::default();
+    options.sizes.cache = 2 << 20;
+    options.sizes.log_buffer = 1 << 20;
+    options.sizes.log_segment = 4 << 20;
+    options.sizes.log_budget = 2 << 20;
+    options.sizes.threads = 64;
+    options
+}
+
+impl Worker {
+    pub(crate) fn new(place: &Place, id: u64) -> Self {
+        let store = Store::open_with(place.store(), &options()).unwrap();
+        let answered = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .read(true)
+            .open(place.path.join("answered"))
+            .unwrap();
+        let there = store.read(|tx| tx.get(&COUNTERS, id)).unwrap().unwrap_or(0);
+        answered.write_all_at(&there.to_le_bytes(), id * 8).unwrap();
+        let next = there + 1;
+        let random = Random(id * 1_000_003 + next);
+        Self { store, answered, id, random, next }
+    }
+
+    /// Fills the accounts.
+    pub(crate) fn fill(&self) {
+        let filled = self
+            .store
+            .write(|tx| (0..COUNT).try_for_each(|account| tx.put(&ACCOUNTS, account, EACH)));
+        filled.unwrap();
+    }
+
+    /// One transaction, or one that is rolled back.
+    pub(crate) fn round(&mut self) {
+        let (id, next, random) = (self.id, self.next, &mut self.random);
+        let mode = [Mode::None, Mode::None, Mode::None, Mode::Full][random.roll(4)];
+        let patience = Patience { mode: Some(mode), ..Patience::default() };
+        let rejected = random.below(10) == 0;
+        let (from, to) = (random.below(COUNT), random.below(COUNT));
+        let (row, length) = (random.below(ROWS_MAX), random.below(1200) as usize);
+        let value = vec![id as u8; length];
+        let written = self.store.write_with(&patience, |tx| {
+            let has = tx.get_for_update(&ACCOUNTS, from)?.unwrap();
+            tx.put(&ACCOUNTS, from, has - 1)?;
+            let has = tx.get_for_update(&ACCOUNTS, to)?.unwrap();
+            tx.put(&ACCOUNTS, to, has + 1)?;
+            if length < 300 {
+                tx.remove(&ROWS, (id, row))?;
+            } else {
+                tx.put(&ROWS, (id, row), &value)?;
+            }
+            if row == 0 {
+                // The sum of all, under locks.
+                let rows = tx.range(&ACCOUNTS, ..)?.collect::<Result<Vec<_>, _>>()?;
+                assert_eq!(rows.iter().map(|row| row.1).sum::<i64>(), COUNT as i64 * EACH);
+            }
+            tx.put(&COUNTERS, id, next)?;
+            if rejected { Err(Error::Rejected(String::new())) } else { Ok(()) }
+        });
+        match written {
+            Err(Error::Rejected(_)) => {}
+            other => {
+                other.unwrap();
+                self.answered.write_all_at(&next.to_le_bytes(), id * 8).unwrap();
+                self.next += 1;
+            }
+        }
+    }
+
+    /// How many transactions of a process were answered for.
+    pub(crate) fn answered(&self, id: u64) -> u64 {
+        let mut bytes = [0; 8];
+        match self.answered.read_exact_at(&mut bytes, id * 8) {
+            Ok(()) => u64::from_le_bytes(bytes),
+            Err(_) => 0,
+        }
+    }
+
+    /// What was answered for of a process that is dead, and what is there.
+    pub(crate) fn check(&self, id: u64) {
+        let answered = self.answered(id);
+        let there = self.store.read(|tx| tx.get(&COUNTERS, id)).unwrap().unwrap_or(0);
+        assert!(
+            there == answered || there == answered + 1,
+            "process {id}: {answered} answered for, {there} there"
+        );
+    }
+
+    /// The sum, in a snapshot.
+    pub(crate) fn audit(&self) {
+        let sum = self.store.read(|tx| {
+            tx.range(&ACCOUNTS, ..)?.try_fold(0, |sum, row| Ok::<_, Error>(sum + row?.1))
+        });
+        assert_eq!(sum.unwrap(), COUNT as i64 * EACH);
+        let rows = self.store.read(|tx| {
+            tx.range(&ROWS, ..)?.try_fold(0, |rows, row| {
+                let ((id, _), value) = row?;
+                assert!(value.iter().all(|byte| u64::from(*byte) == id), "a row of two processes");
+                Ok::<_, Error>(rows + 1)
+            })
+        });
+        rows.unwrap();
+    }
+}
