@@ -117,7 +117,7 @@ pub fn use_it(image: &[u8]) -> Result<Used, Error> {
     }
     session.sweep()?;
     let _ = (session.totals(), session.snapshot().map(|rows| rows.len()), session.detect());
-    for orphan in session.orphans() {
+    for orphan in session.orphans()? {
         let _ = session.release_orphan(orphan);
     }
     for owner in manager_owners(&region)? {

@@ -75,7 +75,7 @@
 //!
 //! `outcome` is `granted`, `deadlock`, `wounded`, `killed`, `timed out` or `withdrawn`.
 
-#![warn(clippy::all)]
+#![warn(clippy::all, missing_debug_implementations)]
 
 mod deadlock;
 mod error;
@@ -107,6 +107,7 @@ pub use crate::memory::names::NAME_MAX;
 pub use crate::meter::counters::Stats;
 pub use crate::meter::waits::{WAIT_CLASSES, Waits};
 pub use crate::mode::{MODES_MAX, Mode, Modes, ModesError, ModesSpec};
+pub use crate::observe::health::Health;
 pub use crate::observe::stats::{LockInfo, PartitionTotals, Totals};
 pub use crate::observe::view::{
     Deadlock, Edge, OwnerInfo, PartitionInfo, Snapshot, ThreadRef, Verified, View, Waiter,
@@ -114,6 +115,7 @@ pub use crate::observe::view::{
 pub use crate::options::{Options, OwnerOptions, Policy, Recovery, Step, Wait};
 pub use crate::owner::adopted::Adopted;
 pub use crate::owner::batch::{BatchError, BatchOp};
+pub use crate::owner::locks::HeldLock;
 pub use crate::owner::nested::{Child, Savepoint};
 pub use crate::owner::range_request::RangeRequest;
 pub use crate::preset::{berkeley, granular, postgres, shared};

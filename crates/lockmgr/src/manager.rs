@@ -1,5 +1,6 @@
 //! The manager: a region, a set of modes, and where its cells begin.
 
+use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crate::memory::cells::{BLOCKS, Biases, Directory, Partitions, get, put};
 use crate::memory::inner::{Inner, LocksRepair};
 use crate::memory::roots;
 use crate::memory::roots::READY;
+use crate::observe::health::Health;
 use crate::options::{Options, Recovery};
 use crate::{Error, Modes};
 
@@ -21,6 +23,15 @@ use crate::{Error, Modes};
 /// Clones are the same manager. Open a [`Session`](crate::Session) for each thread.
 pub struct Manager<M: ConstMachine = Native> {
     pub(crate) inner: Arc<Inner<M>>,
+}
+
+impl<M: ConstMachine> fmt::Debug for Manager<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (modes, options) = (&self.inner.modes, &self.inner.options);
+        let names: Vec<_> = modes.each().map(|mode| modes.name(mode)).collect();
+        let mut shown = f.debug_struct("Manager");
+        shown.field("modes", &names).field("options", options).finish_non_exhaustive()
+    }
 }
 
 impl<M: ConstMachine> Clone for Manager<M> {
@@ -132,6 +143,19 @@ impl<M: ConstMachine> Manager<M> {
     /// ([`latchwork_region::Error::NoRepair`]).
     pub fn sweep(&self) -> Result<usize, Error> {
         self.inner.sweep()
+    }
+
+    /// How it is, over all processes: what is left of the dead, how many owners wait and how long.
+    /// Needs no session, takes no latch, stores nothing; what it says is of no one instant.
+    ///
+    /// Costs a look at each partition and each owner cell that was ever made, and for each process
+    /// with thread slots what it costs to ask whether it lives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn health(&self) -> Result<Health, Error> {
+        self.inner.health()
     }
 
     /// The region that it lies in.

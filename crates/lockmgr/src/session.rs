@@ -1,5 +1,7 @@
 //! A thread at work in a manager: what a program has in hand.
 
+use core::fmt;
+
 use latchwork_machine::{ConstMachine, Native};
 use latchwork_region::Thread;
 
@@ -20,6 +22,15 @@ use crate::{Error, Manager, OwnerId};
 pub struct Session<M: ConstMachine = Native> {
     manager: Manager<M>,
     memory: Memory<M>,
+}
+
+impl<M: ConstMachine> fmt::Debug for Session<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("thread", &self.memory.thread.number())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<M: ConstMachine> Manager<M> {
@@ -105,13 +116,21 @@ impl<M: ConstMachine> Session<M> {
 
     /// Owners whose process died and whose locks are kept for recovery, those left out that a
     /// thread has adopted.
-    pub fn orphans(&self) -> Vec<OwnerId> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn orphans(&self) -> Result<Vec<OwnerId>, Error> {
         self.memory.orphans()
     }
 
     /// The orphans with their labels, zeros at the end cut off: to find one by what its process
     /// called it.
-    pub fn labelled_orphans(&self) -> Vec<(OwnerId, Vec<u8>)> {
+    ///
+    /// # Errors
+    ///
+    /// As for [`orphans`](Self::orphans).
+    pub fn labelled_orphans(&self) -> Result<Vec<(OwnerId, Vec<u8>)>, Error> {
         self.memory.labelled_orphans()
     }
 

@@ -10,6 +10,7 @@ mod dialogues;
 mod extremes;
 mod family;
 mod futures;
+mod held;
 mod kept;
 mod misuse;
 mod model;

@@ -186,7 +186,7 @@ fn the_dead_and_the_orphaned_are_told() {
     let session = manager.session().unwrap();
     assert_eq!(session.sweep(), Ok(1));
     assert_eq!((session.stats().swept, session.stats().orphans), (1, 1));
-    let orphan = session.orphans()[0];
+    let orphan = session.orphans().unwrap()[0];
     let told = heard("[owner orphaned]");
     assert_eq!(told, [format!("WARN [owner orphaned] owner={orphan} label=kept one")]);
     let swept = heard("[dead thread swept]");

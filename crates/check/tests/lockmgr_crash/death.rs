@@ -213,7 +213,7 @@ fn kept_for_recovery_at_every_step() {
         reached += usize::from(PEERS.dies(&path, step, 3, round as u64 + 3, 3000));
         let session = manager.session().unwrap();
         session.sweep().unwrap();
-        for orphan in session.orphans() {
+        for orphan in session.orphans().unwrap() {
             session.release_orphan(orphan).unwrap();
         }
         drop(session);

@@ -300,7 +300,7 @@ fn orphans_keep_their_ranges_and_lose_their_wishes() {
     assert_eq!(session.totals().unwrap().ranges, 2);
     assert_eq!(read(&other, upper), Ok(()));
     assert_eq!(read(&other, lower), Err(Error::NotGranted));
-    let orphans = session.orphans();
+    let orphans = session.orphans().unwrap();
     assert_eq!(orphans.len(), 1);
     session.release_orphan(orphans[0]).unwrap();
     assert_eq!(read(&other, lower), Ok(()));

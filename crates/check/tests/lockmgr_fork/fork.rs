@@ -85,6 +85,7 @@ fn owners_say_so(scene: &Scene<'_>, child: &Child<'_, '_, Shared>) {
         assert_eq!(owner.release_reads(), Err(FORKED));
         assert_eq!(owner.release_all(), Err(FORKED));
         assert_eq!(owner.held(), Err(FORKED));
+        assert_eq!(owner.locks(), Err(FORKED));
         assert_eq!(owner.holds(b"x"), Err(FORKED));
         assert_eq!(owner.downgrade(b"y", S), Err(FORKED));
         assert_eq!(owner.convert(b"x", X, Wait::Never), Err(FORKED));
@@ -113,6 +114,10 @@ fn sessions_say_so(scene: &Scene<'_>) {
     assert_eq!(session.sweep(), Err(FORKED));
     assert_eq!(session.release_orphan(scene.idle.id()), Err(FORKED));
     assert_eq!(session.owners(), Err(FORKED));
+    assert_eq!(session.orphans(), Err(FORKED));
+    assert_eq!(session.labelled_orphans(), Err(FORKED));
+    assert_eq!(manager.health(), Err(FORKED));
+    let _ = format!("{manager:?} {session:?} {:?}", scene.idle);
     assert_eq!(session.partition_totals().map(drop), Err(FORKED));
     assert_eq!(session.totals().map(drop), Err(FORKED));
     assert_eq!(session.snapshot().map(drop), Err(FORKED));

@@ -1,5 +1,6 @@
 //! Looking at it: snapshots, totals, and a view that takes no latch.
 
 pub(crate) mod addresses;
+pub(crate) mod health;
 pub(crate) mod stats;
 pub(crate) mod view;

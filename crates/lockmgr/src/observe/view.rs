@@ -11,6 +11,7 @@ mod edge;
 mod ranges;
 mod verify;
 
+use core::fmt;
 use core::sync::atomic::Ordering::Acquire;
 
 use latchwork_machine::{Clock, ConstMachine, Native, Word};
@@ -42,6 +43,13 @@ pub struct View<M: ConstMachine = Native> {
     blocks: Blocks<M>,
     directory: Offset<Directory<M>>,
     fingerprint: u64,
+}
+
+impl<M: ConstMachine> fmt::Debug for View<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let modes = format_args!("{:#018x}", self.fingerprint);
+        f.debug_struct("View").field("modes", &modes).finish_non_exhaustive()
+    }
 }
 
 /// An owner, as found.

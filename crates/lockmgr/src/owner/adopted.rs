@@ -57,7 +57,10 @@ impl<M: ConstMachine> Adopted<'_, M> {
 impl<M: ConstMachine> Drop for Adopted<'_, M> {
     fn drop(&mut self) {
         let _ = self.owner.cancel();
-        put(&self.owner.cell.state, ORPHANED);
+        // In the child of a fork the cell is gone.
+        if self.owner.memory.region().check().is_ok() {
+            put(&self.owner.cell.state, ORPHANED);
+        }
     }
 }
 
@@ -65,11 +68,10 @@ impl<M: ConstMachine> Memory<M> {
     /// Adopts an orphan: to undo its work with the locks that it holds, and others. Of several
     /// threads that try, one succeeds.
     pub(crate) fn adopt(&self, orphan: OwnerId) -> Result<Adopted<'_, M>, Error> {
-        let cell = self.take_orphan(orphan)?;
-        self.point("orphan adopted");
-        self.clear_abort(cell)?;
         let (memory, index, generation) = (self, orphan.index, orphan.generation);
         let filter = &self.page(index / OWNERS)?.ok_or(Error::NoOwner(orphan))?.filter;
+        let cell = self.take_orphan(orphan)?;
+        self.point("orphan adopted");
         let owner = Owner {
             memory,
             cell,
@@ -86,6 +88,8 @@ impl<M: ConstMachine> Memory<M> {
             watch: Watch::default(),
         };
         let adopted = Adopted { owner: ManuallyDrop::new(owner) };
+        // From here on an error makes it an orphan again.
+        adopted.owner.memory.clear_abort(cell)?;
         if let Some(page) = adopted.owner.weak_page()? {
             let counts = |at: &usize| Entry::of(get(&page.states[*at])).count != 0;
             let entries = (0..page.states.len()).filter(counts).map(|at| 1u32 << at);

@@ -1,6 +1,7 @@
 //! An owner's beginning and end, and the ways to take one lock.
 
 use core::cell::Cell;
+use core::fmt;
 use std::time::Duration;
 
 use latchwork_machine::ConstMachine;
@@ -151,6 +152,17 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             0 => Ok(()),
             why => Err(reason(why)),
         }
+    }
+}
+
+/// What it remembers itself; nothing is read of the region.
+impl<M: ConstMachine> fmt::Debug for Owner<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner")
+            .field("id", &format_args!("{}", self.id()))
+            .field("waits", &(self.pending.get() != 0))
+            .field("weak", &self.entries.get().count_ones())
+            .finish_non_exhaustive()
     }
 }
 

@@ -149,9 +149,33 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// As for [`release_all`](Self::release_all).
     pub fn release_reads(&self) -> Result<(), Error> {
+        self.at_rest()?;
+        self.gather_reads()?;
         self.release_some(|mode, _, kind| {
             !kind.map_or_else(|| self.memory.modes().is_write(mode), RangeKind::is_write)
         })
+    }
+
+    /// Makes one request of each name that the owner has in the table and reads in its own memory
+    /// besides: one count, of one mode, decides whether it stays.
+    fn gather_reads(&self) -> Result<(), Error> {
+        let page = if get(&self.cell.held) == 0 { None } else { self.weak_page()? };
+        let Some(page) = page else { return Ok(()) };
+        for at in self.entries_among(u32::MAX) {
+            let (entry, hash) = (Entry::of(get(&page.states[at])), get(&page.hashes[at]));
+            if self.memory.modes().is_write(entry.mode) {
+                continue;
+            }
+            let bytes = names::read::<M>(&page.names[at], entry.length);
+            let (name, spot) = (Name { bytes: &bytes, hash }, Spot::of(hash));
+            let latched = self.memory.latch(spot.partition)?;
+            let both = self.find_held(&latched, &name, spot)? != 0;
+            drop(latched);
+            if both {
+                self.memory.with_room(|| self.gather_in_table(&name, spot))?;
+            }
+        }
+        Ok(())
     }
 
     /// Releases what `which` says of mode and mark, and kind if it is a range.

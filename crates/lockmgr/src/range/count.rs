@@ -1,5 +1,6 @@
 //! How many claims a keyspace has: what a writer asks before it looks.
 
+use core::fmt;
 use core::sync::atomic::Ordering::Acquire;
 
 use latchwork_machine::{ConstMachine, Word};
@@ -14,6 +15,12 @@ pub struct Claims<'s, M: ConstMachine> {
     name: Vec<u8>,
     partition: u32,
     heads: &'s [M::AtomicU32],
+}
+
+impl<M: ConstMachine> fmt::Debug for Claims<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claims({})", self.name.escape_ascii())
+    }
 }
 
 impl<M: ConstMachine> Memory<M> {

@@ -49,14 +49,19 @@ pub(crate) fn label_of<M: ConstMachine>(cell: &OwnerCell<M>) -> Vec<u8> {
 impl<M: ConstMachine> Memory<M> {
     /// Owners whose process died and whose locks are kept for recovery, those left out that a
     /// thread has adopted.
-    pub(crate) fn orphans(&self) -> Vec<OwnerId> {
+    pub(crate) fn orphans(&self) -> Result<Vec<OwnerId>, Error> {
+        self.region().check()?;
         let orphaned = self.each_owner().filter(|(_, cell)| get(&cell.state) == ORPHANED);
-        orphaned.map(|(index, cell)| OwnerId { index, generation: get(&cell.generation) }).collect()
+        let id = |(index, cell): (u32, &OwnerCell<M>)| OwnerId {
+            index,
+            generation: get(&cell.generation),
+        };
+        Ok(orphaned.map(id).collect())
     }
 
     /// The orphans with their labels, zeros at the end cut off: to find one by what its process
     /// called it.
-    pub(crate) fn labelled_orphans(&self) -> Vec<(OwnerId, Vec<u8>)> {
+    pub(crate) fn labelled_orphans(&self) -> Result<Vec<(OwnerId, Vec<u8>)>, Error> {
         let label = |id: OwnerId| {
             let cell = self.owner_cell(id.index).ok().flatten()?;
             let mut label = label_of(cell);
@@ -64,7 +69,7 @@ impl<M: ConstMachine> Memory<M> {
             label.truncate(length);
             (get(&cell.generation) == id.generation).then_some((id, label))
         };
-        self.orphans().into_iter().filter_map(label).collect()
+        Ok(self.orphans()?.into_iter().filter_map(label).collect())
     }
 
     /// Releases an orphan's locks, after its work was undone. Of several threads that try, one

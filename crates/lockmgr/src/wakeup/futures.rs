@@ -1,5 +1,6 @@
 //! Waiting without a thread: a lock as a future, in the same queues as all others.
 
+use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -23,6 +24,18 @@ pub struct LockFuture<'o, 's, 'n, M: ConstMachine = Native> {
     mode: Mode,
     wait: Wait,
     state: Stage,
+}
+
+impl<M: ConstMachine> fmt::Debug for LockFuture<'_, '_, '_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.state {
+            Stage::New => "new",
+            Stage::Waiting(_) => "waiting",
+            Stage::Done => "done",
+        };
+        let name = self.name.escape_ascii();
+        write!(f, "LockFuture({} of {name} in {}, {stage})", self.owner.id(), self.mode)
+    }
 }
 
 enum Stage {

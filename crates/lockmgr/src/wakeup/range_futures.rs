@@ -4,6 +4,7 @@
 //! A request for a range waits for the ticket of one claim after the other. Each of these waits is
 //! watched; between two of them the task looks for itself, as a thread does.
 
+use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -27,6 +28,18 @@ pub struct RangeFuture<'o, 's, 'k, M: ConstMachine = Native> {
     kind: RangeKind,
     wait: Wait,
     state: Stage<'o, 's, M>,
+}
+
+impl<M: ConstMachine> fmt::Debug for RangeFuture<'_, '_, '_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.state {
+            Stage::New => "new",
+            Stage::Waiting(..) => "waiting",
+            Stage::Done => "done",
+        };
+        let (owner, keyspace) = (self.owner.id(), self.keyspace.escape_ascii());
+        write!(f, "RangeFuture({owner} of {keyspace} {:?}, {stage})", self.range)
+    }
 }
 
 enum Stage<'o, 's, M: ConstMachine> {

@@ -1,0 +1,88 @@
+//! What an owner holds, for itself.
+
+use std::collections::HashMap;
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::fastpath::entry::Entry;
+use crate::memory::cells::{Spot, get};
+use crate::memory::handle::Owner;
+use crate::memory::names;
+use crate::memory::state::State;
+use crate::mode::Mode;
+use crate::range::cells::told;
+
+/// A lock that its owner holds: see [`Owner::locks`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The name, or what a range is called in reports.
+    pub object: Vec<u8>,
+    /// The mode.
+    pub mode: Mode,
+    /// How often it was taken.
+    pub count: u32,
+    /// Whether all of it lies in the owner's own memory.
+    pub weak: bool,
+}
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// What it holds, in the order in which it was acquired: a lock that was taken again, or
+    /// converted, stands where it was taken first; one that was inherited, where it came.
+    ///
+    /// Costs a latch for each lock in the owner's own memory, and time in proportion to the rest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn locks(&self) -> Result<Vec<HeldLock>, Error> {
+        let memory = self.memory;
+        let mut found: Vec<(u32, HeldLock)> = Vec::new();
+        if let Some(page) = self.weak_page()? {
+            for at in self.entries_among(u32::MAX) {
+                let latched = memory.latch(Spot::of(get(&page.hashes[at])).partition)?;
+                self.settle(&latched, page, at)?;
+                let entry = Entry::of(get(&page.states[at]));
+                if entry.count != 0 {
+                    let object = names::read::<M>(&page.names[at], entry.length);
+                    let (mode, count) = (entry.mode, entry.count);
+                    let lock = HeldLock { object, mode, count, weak: true };
+                    found.push((get(&page.marks[at]), lock));
+                }
+            }
+            memory.wake_all()?;
+        }
+        for at in memory.own_list(self.cell)? {
+            let request = memory.request(at)?;
+            let state = State::of(get(&request.state));
+            if state.holds() {
+                let object = memory.name_of(get(&request.object))?;
+                let (mode, count) = (state.mode, request.count());
+                let lock = HeldLock { object, mode, count, weak: false };
+                found.push((get(&request.mark), lock));
+            }
+        }
+        // By how many marks were given out since, for marks wrap around.
+        let now = get(&self.cell.marks);
+        found.sort_by_key(|(mark, _)| core::cmp::Reverse(now.wrapping_sub(*mark)));
+        let mut locks: Vec<HeldLock> = Vec::new();
+        let mut places = HashMap::new();
+        for (_, lock) in found {
+            // What was taken while its bias was closed is in the table, and what came later may
+            // be in the owner's own memory.
+            let place = *places.entry(lock.object.clone()).or_insert(locks.len());
+            let Some(first) = locks.get_mut(place) else {
+                locks.push(lock);
+                continue;
+            };
+            first.mode = memory.modes().convert(first.mode, lock.mode);
+            first.count = first.count.saturating_add(lock.count);
+            first.weak &= lock.weak;
+        }
+        for lock in &mut locks {
+            lock.object = told(memory.region(), core::mem::take(&mut lock.object));
+        }
+        Ok(locks)
+    }
+}
