@@ -15,6 +15,7 @@ pub mod loom_machine;
 pub mod memory_engine;
 pub mod neighbours;
 pub mod overlaid;
+pub mod pool_bytes;
 pub mod random;
 pub mod refusal;
 pub mod scattered;

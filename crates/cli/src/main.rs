@@ -10,6 +10,7 @@
 //! | `sim` | the same on machines that nobody here owns, simulated |
 //! | `locks` | look into a lock manager that others use, or that is left of them |
 //! | `store` | put, get and scan, and look at a store that others may have open |
+//! | `pool` | look into a pool of pages that others use, or that is left of them |
 //! | `completions`, `man` | for the shell, and for `man` |
 //!
 //! Exit codes: 0 done, 1 failed or found something, 2 misused. `run` and `profile` pass the
@@ -27,6 +28,7 @@ mod elf;
 mod launch;
 mod locks;
 mod output;
+mod pool;
 mod profile;
 mod program;
 mod report;
@@ -76,6 +78,11 @@ enum Word {
         #[command(subcommand)]
         what: store::What,
     },
+    /// Look into a pool of pages that others use, or that is left of them
+    Pool {
+        #[command(subcommand)]
+        what: pool::What,
+    },
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -117,6 +124,7 @@ fn main() -> ExitCode {
         Word::Sim { what } => sim::run(what),
         Word::Locks { what } => locks::run(what),
         Word::Store { what } => store::run(what),
+        Word::Pool { what } => pool::run(what),
         Word::Completions { shell } => completions(shell),
         Word::Man { command, folder } => man(&command, folder.as_deref()),
     };

@@ -2,7 +2,8 @@
 //!
 //! This crate re-exports what a user wants and holds nothing else. [`latch`] has the latches and a
 //! table of which to take; [`lockmgr`] has locks by name, for owners that wait for each other, and
-//! [`region`] the memory in which many processes share them; [`machine`] has what all run on.
+//! [`region`] the memory in which many processes share them; [`pool`] has pages of files in that
+//! memory, read and written through a [`disk`]; [`machine`] has what all run on.
 //!
 //! ```
 //! use latchwork::latch::Mutex;
@@ -40,7 +41,9 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+pub use latchwork_disk as disk;
 pub use latchwork_latch as latch;
 pub use latchwork_lockmgr as lockmgr;
 pub use latchwork_machine as machine;
+pub use latchwork_pool as pool;
 pub use latchwork_region as region;

@@ -42,7 +42,7 @@
 //! | `view`, `page` | what a reader has in hand, and a writer |
 //! | `read` | reading, and taking pages to change them |
 //! | `life` | bringing pages in, writing them out, evicting them, repairing |
-//! | `stats` | what the pool has done, and what frames hold |
+//! | `stats`, `verify` | what the pool has done, what frames hold, whether it fits together |
 
 #![warn(clippy::all)]
 
@@ -60,6 +60,7 @@ mod pool;
 mod read;
 mod stats;
 mod translate;
+mod verify;
 mod view;
 
 pub use crate::counts::Stats;
@@ -75,4 +76,5 @@ pub use crate::point::set_point_hook;
 pub use crate::pool::Pool;
 pub use crate::read::ATTEMPTS;
 pub use crate::stats::FrameInfo;
+pub use crate::verify::Found;
 pub use crate::view::{PageView, Snapshot};

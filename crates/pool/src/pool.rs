@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use latchwork_disk::Disk;
 use latchwork_machine::{ConstMachine, Native, Word};
-use latchwork_region::{Area, AreaOptions, Region, Repair};
+use latchwork_region::{Area, AreaOptions, Error as RegionError, Region, Repair};
 
 use crate::layout::{
     ACTIVE, CONFIG, Config, Desc, FILES, HEAD_FIRST, HEAD_LIMIT, LOGGED, Marks, TARGET, lines,
@@ -109,6 +109,25 @@ impl<M: ConstMachine> Pool<M> {
             pool.begin(first)?;
         }
         Ok(pool)
+    }
+
+    /// Opens the pool that lies beside `region`, of whatever size its frames are: for tools. None
+    /// if there is no pool.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn look(region: &Region<M>, disk: Arc<dyn Disk>) -> Result<Option<Self>, Error> {
+        let sizes = AreaOptions { first: HEAD_FIRST * 8, limit: HEAD_LIMIT * 8, huge: false };
+        let word = match region.area("pool-head", &sizes) {
+            Ok(head) => head.word(CONFIG)?.load(Relaxed),
+            Err(RegionError::NotFound) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let Config { frame_bytes, frames_max } =
+            Config::unpack(word).ok_or(Error::Corrupt("configuration"))?;
+        let options = Options { frames: 16, frames_max, frame_bytes, ..Options::default() };
+        Self::open(region, disk, &options).map(Some)
     }
 
     /// Has memory for the first frames, and says that they are there.

@@ -24,6 +24,9 @@ const LOOKS: u32 = 10_000;
 /// One in so many reads looks at the reference mark.
 const SAMPLE: u32 = 32;
 
+/// After so many reads a handle stores its counts, in its own thread slot.
+const STORE: u32 = 1 << 14;
+
 impl<'t, M: ConstMachine> Handle<'t, M> {
     /// Begins to read a page: a version to be validated when the reading is over.
     ///
@@ -82,6 +85,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     #[inline(never)]
     fn sample(&self, frame: u32) {
         self.counts.reads.set(self.counts.reads.get() + u64::from(SAMPLE));
+        if self.ticks.get().is_multiple_of(STORE) {
+            self.store_counts();
+        }
         if self.scanning.get() || self.thread.is_none() {
             return;
         }

@@ -28,8 +28,22 @@ const HOUSE: &[(&str, &[&str])] = &[
             "rivals",
         ],
     ),
-    ("cli", &["machine", "bench", "sim", "profile", "interpose", "region", "lockmgr", "store"]),
-    ("latchwork", &["machine", "latch", "region", "lockmgr", "store"]),
+    (
+        "cli",
+        &[
+            "machine",
+            "bench",
+            "sim",
+            "profile",
+            "interpose",
+            "region",
+            "disk",
+            "pool",
+            "lockmgr",
+            "store",
+        ],
+    ),
+    ("latchwork", &["machine", "latch", "region", "disk", "pool", "lockmgr", "store"]),
     (
         "check",
         &[

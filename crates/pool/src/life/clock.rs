@@ -77,6 +77,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     fn age(&self, taken: u32, active: u32) -> Result<(), Error> {
         let turn = self.turns.get().wrapping_add(1);
         self.turns.set(turn);
+        if turn.is_multiple_of(AGE * 16) {
+            self.store_counts();
+        }
         if turn.is_multiple_of(AGE) {
             let frame = taken.wrapping_add(turn / AGE * 7) % active.max(1);
             // Relaxed: a hint.

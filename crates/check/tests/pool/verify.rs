@@ -1,0 +1,54 @@
+//! A pool whose words are damaged: `verify` says what is wrong, and a damaged word is an error.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use latchwork_pool::Error;
+use latchwork_region::AreaOptions;
+
+use super::pages::{Scratch, make, options, pool, region, value};
+
+#[test]
+fn a_damaged_pool_is_not_sound() {
+    let scratch = Scratch::new("verify");
+    let region = region();
+    let options = options(64);
+    let pool = pool(&region, &options);
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 40);
+    handle.free_page(file, 9).unwrap();
+    let found = pool.verify().unwrap();
+    assert_eq!((found.flaws.len(), found.pages, found.latched), (0, 39, 0), "{found:?}");
+    let frame = handle.optimistic(file, 17).unwrap().frame();
+    let marks = u64::from(options.frames_max) / 64 * 8;
+    let whole = marks + u64::from(options.frames_max) * 8;
+    let sizes = AreaOptions { first: 8, limit: whole * 8, huge: false };
+    let descs = region.area("pool-desc", &sizes).unwrap();
+    // Latch, tag, state: a page of no file, one that is elsewhere, a state that is none.
+    for (word, to, what) in [
+        (1, 200 << 48 | 17, "file 199"),
+        (1, 1 << 48 | 18, "looked for elsewhere"),
+        (1, 1 << 48 | 18, "is in frame"),
+        (1, 1 << 48 | 5_000, "which has"),
+        (1, 0, "of no page"),
+        (2, 1, "state 0x1"),
+        (2, 0x202, "half changed"),
+    ] {
+        let place = descs.word(marks + u64::from(frame) * 8 + word).unwrap();
+        let was = place.swap(to, Relaxed);
+        let found = pool.verify().unwrap();
+        assert!(found.flaws.iter().any(|flaw| flaw.contains(what)), "{what}: {found:?}");
+        place.store(was, Relaxed);
+    }
+    assert_eq!(value(&handle, file, 17), Ok(17));
+    // The first free page: one that is not free.
+    let words = 1024 + 256 * 128 + 16_383 * 32;
+    let sizes = AreaOptions { first: 8, limit: words * 8, huge: false };
+    let head = region.area("pool-head", &sizes).unwrap();
+    let place = head.word(1024 + 6).unwrap();
+    place.store(18 + 1, Relaxed);
+    assert!(pool.verify().unwrap().flaws.iter().any(|flaw| flaw.contains("free pages")));
+    assert_eq!(handle.new_page(file).map(drop), Err(Error::Corrupt("list of free pages")));
+    assert_eq!(value(&handle, file, 18), Ok(18));
+}

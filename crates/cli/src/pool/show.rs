@@ -1,0 +1,204 @@
+//! `pool stat`, `pool list`, `pool page`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use latchwork_pool::FrameInfo;
+use serde_json::json;
+
+use super::{Scene, colour, print_json};
+use crate::output;
+
+/// Count what there is, and what was done
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork pool stat store.region
+  latchwork pool stat store.region --json
+
+A handle stores its counts after some thousand reads, after some hundred evictions, and when it ends.")]
+pub(crate) struct StatArgs {
+    /// The region
+    file: PathBuf,
+    /// A JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the pages in the pool
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork pool list store.region --dirty
+  latchwork pool list store.region --held --json")]
+pub(crate) struct ListArgs {
+    /// The region
+    file: PathBuf,
+    /// Those that are not on disk as they are
+    #[arg(long)]
+    dirty: bool,
+    /// Those whose latch is held
+    #[arg(long)]
+    held: bool,
+    /// Those that were left half changed
+    #[arg(long)]
+    poisoned: bool,
+    /// JSON lines, one object a page
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show a page that is in the pool, and its words
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork pool page store.region 17
+  latchwork pool page store.region 17 --of 2 --json")]
+pub(crate) struct PageArgs {
+    /// The region
+    file: PathBuf,
+    /// The page
+    page: u64,
+    /// The number of its file, as `stat` shows it
+    #[arg(long, value_name = "FILE", default_value = "0")]
+    of: u16,
+    /// A JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn stat(args: &StatArgs) -> anyhow::Result<ExitCode> {
+    let scene = Scene::open(&args.file)?;
+    let (pool, stats) = (&scene.pool, scene.pool.stats()?);
+    let frames: Vec<FrameInfo> = pool.list()?.collect();
+    let of = |number, which: &dyn Fn(&FrameInfo) -> bool| {
+        frames.iter().filter(|frame| frame.page.0 == number && which(frame)).count()
+    };
+    let mut rows = Vec::new();
+    for (id, path) in &scene.files {
+        let number = id.number();
+        rows.push(json!({
+            "file": number, "path": path, "page_bytes": id.page_bytes(), "pages": pool.pages(*id)?,
+            "free": pool.free_pages(*id).ok(), "in_pool": of(number, &|_| true),
+            "dirty": of(number, &|frame| frame.dirty), "used": of(number, &|frame| frame.marked),
+        }));
+    }
+    let count = |which: &dyn Fn(&FrameInfo) -> bool| frames.iter().filter(|f| which(f)).count();
+    let (dirty, held) = (count(&|frame| frame.dirty), count(&|frame| frame.holder.is_some()));
+    let (active, pinned) = (pool.active()?, pool.pins().count());
+    let misses = stats.faults + stats.prefetched + stats.failed;
+    let looks = stats.reads + misses;
+    let hits = if looks == 0 { 1.0 } else { stats.reads as f64 / looks as f64 };
+    if args.json {
+        let counts: serde_json::Map<_, _> =
+            stats.named().into_iter().map(|(name, n)| (name.to_owned(), json!(n))).collect();
+        print_json([json!({
+            "frames": active, "frame_bytes": pool.frame_bytes(), "in_use": frames.len(),
+            "dirty": dirty, "held": held, "pinned": pinned, "hit_rate": hits, "counts": counts,
+            "files": rows,
+        })])?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(|out| {
+        writeln!(out, "frames     {active} of {} bytes", pool.frame_bytes())?;
+        writeln!(
+            out,
+            "in use     {}, {dirty} dirty, {held} latched, {pinned} pinned",
+            frames.len()
+        )?;
+        writeln!(out, "hits       {:.2} %\n", hits * 100.0)?;
+        for (name, n) in stats.named().into_iter().filter(|(_, n)| *n != 0) {
+            writeln!(out, "{:<14} {}", name.replace('_', " "), output::count(n))?;
+        }
+        let header = ["file", "pages", "free", "in pool", "dirty", "used", "bytes", "path"];
+        let mut table = output::table(&header, 0..7, colour());
+        for row in &rows {
+            let keys = ["file", "pages", "free", "in_pool", "dirty", "used", "page_bytes"];
+            let cells = keys.map(|key| row[key].to_string());
+            let path = output::tail(row["path"].as_str().unwrap_or_default(), 40);
+            table.add_row(cells.into_iter().chain([path]));
+        }
+        writeln!(out, "\n{table}")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(frame: &FrameInfo) -> serde_json::Value {
+    json!({
+        "frame": frame.frame, "file": frame.page.0, "page": frame.page.1, "state": frame.state,
+        "dirty": frame.dirty, "lsn": frame.lsn, "rec_lsn": frame.rec_lsn, "used": frame.marked,
+        "holder": frame.holder,
+    })
+}
+
+pub(super) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
+    let scene = Scene::open(&args.file)?;
+    let wanted = |frame: &FrameInfo| {
+        (!args.dirty || frame.dirty)
+            && (!args.held || frame.holder.is_some())
+            && (!args.poisoned || frame.state == "poisoned")
+    };
+    let mut frames: Vec<FrameInfo> = scene.pool.list()?.filter(wanted).collect();
+    frames.sort_by_key(|frame| frame.page);
+    if args.json {
+        print_json(frames.iter().map(line))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let header = ["file", "page", "frame", "lsn", "state", "", "held by"];
+    let mut table = output::table(&header, 0..4, colour());
+    for frame in &frames {
+        table.add_row([
+            frame.page.0.to_string(),
+            frame.page.1.to_string(),
+            frame.frame.to_string(),
+            frame.lsn.to_string(),
+            frame.state.to_owned(),
+            if frame.dirty { "dirty" } else { "" }.to_owned(),
+            frame.holder.map_or(String::new(), |slot| scene.place(slot)),
+        ]);
+    }
+    output::print(|out| {
+        if frames.is_empty() { writeln!(out, "no such page") } else { writeln!(out, "{table}") }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn page(args: &PageArgs) -> anyhow::Result<ExitCode> {
+    let scene = Scene::open(&args.file)?;
+    let file = scene.pool.file_id(args.of)?;
+    let wanted = (args.of, args.page);
+    let pages = scene.pool.pages(file)?;
+    if args.page >= pages {
+        bail!("page {} of {}, which has {pages} pages", args.page, scene.path(args.of));
+    }
+    let Some(frame) = scene.pool.list()?.find(|frame| frame.page == wanted) else {
+        bail!("page {} of {} is not in the pool", args.page, scene.path(args.of));
+    };
+    let read = scene.pool.looker().read(file, args.page, |view| {
+        let mut words = vec![0; view.len()];
+        view.copy(0, &mut words).map(|()| words)
+    });
+    let words = read.with_context(|| format!("page {}, which is {}", args.page, frame.state))?;
+    if args.json {
+        let mut row = line(&frame);
+        row["words"] = json!(words);
+        print_json([row])?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(|out| {
+        let dirty = if frame.dirty { ", dirty" } else { "" };
+        writeln!(out, "page {} of {}", args.page, scene.path(args.of))?;
+        writeln!(out, "{}{dirty}, in frame {}, LSN {}\n", frame.state, frame.frame, frame.lsn)?;
+        let (mut zeros, mut rows) = (false, (0..).zip(words.chunks(4)));
+        rows.try_for_each(|(row, four)| {
+            if four.iter().all(|word| *word == 0) {
+                let first = !std::mem::replace(&mut zeros, true);
+                return if first { writeln!(out, "     *") } else { Ok(()) };
+            }
+            zeros = false;
+            write!(out, "{:>6}", row * 4)?;
+            four.iter().try_for_each(|word| write!(out, "  {word:016x}"))?;
+            writeln!(out)
+        })
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

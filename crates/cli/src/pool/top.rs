@@ -1,0 +1,125 @@
+//! `pool top`: what a pool does, live.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{Scene, print_json};
+use crate::locks::terminal::{self, Screen, Stream};
+use crate::output;
+
+/// Watch what is read, evicted and written, and who holds pages
+///
+/// Ends on q and Ctrl-C. If it is not on a terminal it prints one frame, after one interval.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork pool top store.region
+  latchwork pool top store.region --interval 0.2 --once")]
+pub(crate) struct Args {
+    /// The region
+    file: PathBuf,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// One frame
+    #[arg(long)]
+    once: bool,
+    /// One frame as JSON lines, one object a count
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds
+        .filter(|time| (Duration::from_millis(20)..=Duration::from_secs(3600)).contains(time))
+        .ok_or_else(|| "must be 0.02 to 3600 seconds".to_owned())
+}
+
+/// The counts of one look.
+struct Look {
+    at: Instant,
+    counts: Vec<(&'static str, u64)>,
+}
+
+impl Look {
+    fn take(scene: &Scene) -> anyhow::Result<Self> {
+        scene.pool.region().refresh()?;
+        Ok(Self { at: Instant::now(), counts: scene.pool.stats()?.named() })
+    }
+
+    /// Of each count: its name, its sum, and how many a second since `before`.
+    fn rates(&self, before: &Self) -> Vec<(&'static str, u64, f64)> {
+        let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-3);
+        let pairs = self.counts.iter().zip(&before.counts);
+        pairs.map(|((name, n), (_, b))| (*name, *n, n.wrapping_sub(*b) as f64 / seconds)).collect()
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let scene = Scene::open(&args.file)?;
+    let mut before = Look::take(&scene)?;
+    let live = !args.once && !args.json && std::io::stdin().is_terminal();
+    let Some(screen) = (if live { Screen::take(Stream::Out) } else { None }) else {
+        std::thread::sleep(args.interval);
+        let rates = Look::take(&scene)?.rates(&before);
+        if args.json {
+            print_json(
+                rates.iter().map(
+                    |(name, sum, rate)| json!({"count": name, "sum": sum, "per_second": rate}),
+                ),
+            )?;
+        } else {
+            let lines = frame(&scene, &rates, 40)?;
+            output::print(|out| lines.iter().try_for_each(|l| writeln!(out, "{}", l.trim_end())))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    terminal::catch_signals();
+    while !terminal::over() {
+        match screen.key(args.interval) {
+            Some(b'q' | b'Q' | 3) => break,
+            Some(_) => continue,
+            None => {}
+        }
+        let now = Look::take(&scene)?;
+        let mut lines = frame(&scene, &now.rates(&before), screen.size().1.saturating_sub(1))?;
+        lines.push("q quits".to_owned());
+        screen.show(&lines)?;
+        before = now;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// At most so many lines.
+fn frame(scene: &Scene, rates: &[(&str, u64, f64)], rows: usize) -> anyhow::Result<Vec<String>> {
+    let frames: Vec<_> = scene.pool.list()?.collect();
+    let dirty = frames.iter().filter(|frame| frame.dirty).count();
+    let mut lines = vec![format!(
+        "frames {}, in use {}, dirty {dirty}, pinned {}",
+        scene.pool.active()?,
+        frames.len(),
+        scene.pool.pins().count()
+    )];
+    let mut table = output::table(&["", "so far", "a second"], 1..3, false);
+    for (name, sum, rate) in rates.iter().filter(|(_, sum, _)| *sum != 0) {
+        let rate = output::count(rate.round() as u64);
+        table.add_row([name.replace('_', " "), output::count(*sum), rate]);
+    }
+    lines.push(String::new());
+    lines.extend(table.lines());
+    let mut table = output::table(&["held by", "file", "page", "state"], 1..3, false);
+    let held = frames.iter().filter_map(|frame| frame.holder.map(|slot| (frame, slot)));
+    for (frame, slot) in held.take(20) {
+        let (file, page) = frame.page;
+        let cells = [file.to_string(), page.to_string(), frame.state.to_owned()];
+        table.add_row([scene.place(slot)].into_iter().chain(cells));
+    }
+    lines.push(String::new());
+    lines.extend(table.lines());
+    lines.truncate(rows);
+    Ok(lines)
+}

@@ -1,0 +1,173 @@
+//! A file of counters, one on each page, that several processes count up. One of them is killed in
+//! the middle of a change; the others find that page half changed, make it anew, and go on.
+//!
+//! `cargo run --release -p latchwork --example page_counters`
+//!
+//! A page is right if all its words say the same. The log is as small as a log can be: for each
+//! page the value that it is to have, in memory that the processes share. A change says what it
+//! will do there before it touches the page; the thread that meets a half-changed page asks there.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use latchwork::disk::System;
+use latchwork::machine::Shared;
+use latchwork::pool::{FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild};
+use latchwork::region::{self, Area, AreaOptions, Region};
+
+const PAGES: u64 = 8;
+const ROUNDS: u64 = 20_000;
+
+/// What each page is to say.
+struct Log(Area<Shared>);
+
+impl Rebuild for Log {
+    /// Makes a page anew whose changer died between `begin` and `commit`.
+    fn rebuild(&self, lost: &Lost, _: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
+        let value = self.0.word(lost.page).map_err(|error| error.to_string())?.load(Relaxed);
+        into.fill(value);
+        // The page's LSN: there is no log whose records have positions.
+        Ok(0)
+    }
+}
+
+/// What all processes do first, in the same way.
+struct Place {
+    region: Region<Shared>,
+    pool: Pool<Shared>,
+    log: Area<Shared>,
+}
+
+impl Place {
+    fn open(folder: &Path) -> Result<Self, Box<dyn Error>> {
+        let options = region::Options::default();
+        let region = Region::open_or_create(folder.join("region"), &options)?;
+        let words = AreaOptions { first: PAGES * 8, limit: PAGES * 8, huge: false };
+        let log = region.area("counters", &words)?;
+        let options = Options {
+            frames: 16,
+            frames_max: 16,
+            frame_bytes: 4096,
+            rebuild: Some(Arc::new(Log(log.clone()))),
+            ..Options::default()
+        };
+        let pool = Pool::open(&region, Arc::new(System::new()), &options)?;
+        Ok(Self { region, pool, log })
+    }
+}
+
+fn spec(folder: &Path) -> FileSpec {
+    FileSpec { page_bytes: 4096, ..FileSpec::new(folder.join("pages")) }
+}
+
+/// Adds one to the counter on a page; in the middle of it calls `half`.
+fn count(
+    place: &Place,
+    handle: &Handle<'_, Shared>,
+    file: FileId,
+    page: u64,
+    half: &dyn Fn(),
+) -> Result<(), Box<dyn Error>> {
+    // The page is this thread's alone from here to `commit`.
+    let mut held = handle.write(file, page)?;
+    let next = held.word(2).expect("a page has more words") + 1;
+    // What is about to be done; then it is said; then it is done.
+    held.intend();
+    place.log.word(page)?.store(next, Release);
+    held.begin(0);
+    for word in 2..held.len() {
+        assert!(held.set(word, next));
+        if word == held.len() / 2 {
+            half();
+        }
+    }
+    held.commit();
+    Ok(())
+}
+
+/// Reads a counter. Nothing is stored, no latch is taken: if a change came in between, the closure
+/// runs again.
+fn value(handle: &Handle<'_, Shared>, file: FileId, page: u64) -> Result<u64, Box<dyn Error>> {
+    let seen = handle.read(file, page, |page| {
+        let first = page.word(2)?;
+        (3..page.len()).all(|word| page.word(word) == Some(first)).then_some(first)
+    });
+    Ok(seen?)
+}
+
+/// A child counts. The one that is to be killed stops in the middle of a change, and says so.
+fn child(folder: &Path, dies: bool) -> Result<(), Box<dyn Error>> {
+    let place = Place::open(folder)?;
+    let thread = place.region.thread()?;
+    let handle = place.pool.handle(&thread)?;
+    let file = handle.file(&spec(folder))?;
+    for round in 0..ROUNDS {
+        let stop = || {
+            println!("half");
+            std::thread::sleep(std::time::Duration::from_secs(600));
+        };
+        let now = dies && round == ROUNDS / 4;
+        count(&place, &handle, file, round % PAGES, if now { &stop } else { &|| () })?;
+        value(&handle, file, (round * 5) % PAGES)?;
+    }
+    println!("done");
+    Ok(())
+}
+
+fn start(
+    folder: &Path,
+    how: &str,
+) -> Result<(Child, BufReader<impl std::io::Read>), Box<dyn Error>> {
+    let program = std::env::current_exe()?;
+    let mut child = Command::new(program).arg(folder).arg(how).stdout(Stdio::piped()).spawn()?;
+    let out = BufReader::new(child.stdout.take().expect("it is a pipe"));
+    Ok((child, out))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut told = std::env::args_os().skip(1);
+    if let (Some(folder), Some(how)) = (told.next(), told.next()) {
+        return child(Path::new(&folder), how == "dies");
+    }
+    let folder = std::env::temp_dir().join(format!("latchwork-counters-{}", std::process::id()));
+    std::fs::create_dir(&folder)?;
+    let place = Place::open(&folder)?;
+    let thread = place.region.thread()?;
+    let handle = place.pool.handle(&thread)?;
+    let file = handle.file(&spec(&folder))?;
+    for _ in 0..PAGES {
+        let mut page = handle.new_page(file)?;
+        page.begin(0);
+        page.commit();
+    }
+
+    let (mut victim, mut said) = start(&folder, "dies")?;
+    let others = [start(&folder, "lives")?, start(&folder, "lives")?];
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    assert_eq!(line, "half\n");
+    victim.kill()?;
+    victim.wait()?;
+    println!("one of three processes was killed, half of a page changed");
+
+    for (mut other, _) in others {
+        assert!(other.wait()?.success(), "a survivor failed");
+    }
+    // The one that needed that page made it anew; its slot is free after a sweep.
+    println!("dead threads swept: {}", place.region.sweep()?);
+    let mut sum = 0;
+    for page in 0..PAGES {
+        sum += value(&handle, file, page)?;
+    }
+    // The change that was in the log counts, though it was not finished.
+    assert_eq!(sum, 2 * ROUNDS + ROUNDS / 4 + 1);
+    println!("{PAGES} pages are whole, and no count is missing: {sum}");
+    handle.sync(u64::MAX, &mut |_| {})?;
+    drop(handle);
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Whether what lies in a pool fits together, and what lies in its files.
+//!
+//! It looks and stores nothing. What others change meanwhile may look wrong for a moment: a caller
+//! that finds a flaw in a pool at work looks again.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::collections::HashMap;
+
+use latchwork_disk::{Buffer, Open};
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::layout::{DIRTY, MODIFYING, kind, untag};
+use crate::life::fault::verify;
+use crate::{Error, FileId, Pool};
+
+/// What was found in a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// What is wrong, a sentence each.
+    pub flaws: Vec<String>,
+    /// Frames that hold pages.
+    pub pages: u32,
+    /// Frames passed over, for their latch is held.
+    pub latched: u32,
+    /// Pages that were left half changed and not rebuilt.
+    pub poisoned: u32,
+}
+
+impl<M: ConstMachine> Pool<M> {
+    /// Compares frames, translation and the table of files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn verify(&self) -> Result<Found, Error> {
+        let (mut found, mut seen) = (Found::default(), HashMap::new());
+        let (active, target) = (self.active()?, self.target()?);
+        if target > active || target == 0 {
+            found.flaws.push(format!("the clock may use {target} of {active} frames"));
+        }
+        for frame in 0..self.inner.config.frames_max {
+            let Ok(desc) = self.desc(frame) else { break };
+            let Some(version) = desc.latch.try_read() else {
+                found.latched += 1;
+                continue;
+            };
+            // Relaxed, all: validated below.
+            let (tag, state) = (desc.tag.load(Relaxed), desc.state.load(Relaxed));
+            let page = untag(tag);
+            let entry = page.map(|(file, page)| self.find(file, page));
+            let entry = entry.and_then(Result::ok).flatten().map_or(0, |entry| entry.load(Relaxed));
+            if !desc.latch.validate(version) {
+                found.latched += 1;
+                continue;
+            }
+            let mut flaw = |what: String| found.flaws.push(format!("frame {frame}: {what}"));
+            let Some((file, page)) = page else {
+                if tag != 0 || state != kind::FREE {
+                    flaw(format!("state {state:#x} of no page"));
+                }
+                continue;
+            };
+            found.pages += 1;
+            found.poisoned += u32::from(state & kind::MASK == kind::POISONED);
+            let known = self.file_id(file).and_then(|file| self.pages(file));
+            if known.as_ref().map_or(true, |pages| page >= *pages) {
+                flaw(format!("page {page} of file {file}, which has {known:?}"));
+            }
+            if entry != u64::from(frame) + 1 {
+                flaw(format!("page {page} of file {file} is looked for elsewhere"));
+            }
+            let kinds = [kind::VALID, kind::POISONED].contains(&(state & kind::MASK));
+            if !kinds || state & !(kind::MASK | DIRTY) != 0 {
+                let mark = if state & MODIFYING != 0 { ", half changed" } else { "" };
+                flaw(format!("state {state:#x}{mark}, and nobody holds it"));
+            }
+            if frame >= active {
+                flaw(format!("beyond the pool's {active} frames"));
+            }
+            if let Some(other) = seen.insert((file, page), frame) {
+                flaw(format!("page {page} of file {file} is in frame {other}, too"));
+            }
+        }
+        for (file, path) in self.files()? {
+            if let Err(error) = self.free_pages(file) {
+                found.flaws.push(format!("{}: {error}", path.display()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads a file's pages from disk, past the pool, and calls `told` with each that is not sound
+    /// there. Pages that are dirty in the pool are passed over. Returns how many were looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`] if the file cannot be opened; [`Error::NoFile`].
+    pub fn verify_file(
+        &self,
+        file: FileId,
+        told: &mut dyn FnMut(u64, &Error),
+    ) -> Result<u64, Error> {
+        let path = self.files()?.into_iter().find(|(id, _)| *id == file);
+        let (_, path) = path.ok_or(Error::NoFile(file.number))?;
+        let opened = self.inner.disk.open(&path, Open::READ)?;
+        let mut bytes = Buffer::new(file.page_bytes() as usize);
+        let mut looked = 0;
+        for page in 0..self.pages(file)? {
+            if self.is_unwritten(file, page) {
+                continue;
+            }
+            looked += 1;
+            let read = opened.read(page * u64::from(file.page_bytes()), &mut bytes);
+            let sound = read.map_err(Error::from);
+            if let Err(error) = sound.and_then(|()| verify(file.number, page, &bytes))
+                // It may have been written just now.
+                && !self.is_unwritten(file, page)
+            {
+                told(page, &error);
+            }
+        }
+        Ok(looked)
+    }
+
+    /// Whether the pool has something newer than the disk, or nothing that was ever there.
+    fn is_unwritten(&self, file: FileId, page: u64) -> bool {
+        let entry = self.find(file.number, page).ok().flatten().map_or(0, |e| e.load(Relaxed));
+        let frame = entry.checked_sub(1).and_then(|frame| u32::try_from(frame).ok());
+        match frame.and_then(|frame| self.desc(frame).ok()) {
+            Some(desc) => desc.state.load(Relaxed) & (DIRTY | MODIFYING) != 0,
+            None => entry != 0,
+        }
+    }
+}
