@@ -94,13 +94,17 @@ struct Copy {
 /// Crates that every test of this one needs.
 const NEEDED: [&str; 3] = ["machine", "latch", "check"];
 
+const STORE: [&str; 7] = ["region", "lockmgr", "disk", "log", "pool", "tree", "store"];
+
 /// By where a mutation is, what its tests need beside those. Others would be built anew each time.
-const KINDS: [(&str, &[&str]); 5] = [
+const KINDS: [(&str, &[&str]); 7] = [
     ("latch", &[]),
     ("region", &["region"]),
     ("lockmgr", &["region", "lockmgr"]),
     ("log", &["region", "disk", "log"]),
     ("pool", &["region", "disk", "pool"]),
+    ("tree", &STORE),
+    ("store", &STORE),
 ];
 
 impl Copy {
