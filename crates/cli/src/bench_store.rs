@@ -1,4 +1,4 @@
-//! `latchwork bench store`: embedded stores beside each other.
+//! `latchwork bench store`: our store and other people's beside each other.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use latchwork_bench::store::{self, Report, Row, Settings, Subject, Workload};
 
 use crate::{bench_store_plot, output};
 
-/// Measure embedded stores beside each other, in turn and in one run
+/// Measure our store and other embedded stores beside each other, in turn and in one run
 ///
-/// Berkeley DB, LMDB, redb, RocksDB, fjall and SQLite, each as quick as its manual says that it can
+/// Ours, and Berkeley DB, LMDB, redb, RocksDB, fjall and SQLite, each as quick as its manual says that it can
 /// be with its own promises kept. Berkeley DB and RocksDB are used where the system has them; the
 /// others are built in only if asked for, because that takes minutes:
 ///

@@ -1,4 +1,4 @@
-//! Embedded stores beside each other.
+//! Our store and other people's beside each other.
 //!
 //! Each measurement is made in processes of its own, which open the store, wait for the start, and
 //! count what their threads do in the same window. Data is loaded once for each store and data set,
@@ -30,6 +30,7 @@
 mod data;
 mod job;
 mod keys;
+mod ours;
 mod parent;
 mod plan;
 mod report;

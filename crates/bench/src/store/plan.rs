@@ -185,6 +185,8 @@ impl Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Subject {
+    /// Ours.
+    Ours,
     /// Other people's.
     Rival(StoreKind),
 }
@@ -192,12 +194,13 @@ pub enum Subject {
 impl Subject {
     /// All of them.
     pub fn all() -> Vec<Self> {
-        StoreKind::ALL.into_iter().map(Self::Rival).collect()
+        [Self::Ours].into_iter().chain(StoreKind::ALL.map(Self::Rival)).collect()
     }
 
     /// Its name in rows and on the command line.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Ours => "ours",
             Self::Rival(kind) => kind.name(),
         }
     }
@@ -210,6 +213,7 @@ impl Subject {
     /// Whether several processes can write to it at a time.
     pub(super) fn is_shared(self) -> bool {
         match self {
+            Self::Ours => true,
             Self::Rival(kind) => kind.is_shared(),
         }
     }

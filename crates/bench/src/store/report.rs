@@ -92,8 +92,11 @@ pub fn run(
     };
     let mut subjects = Vec::new();
     for subject in &settings.subjects {
-        let Subject::Rival(kind) = *subject;
-        match kind.release() {
+        let release = match *subject {
+            Subject::Ours => Ok(env!("CARGO_PKG_VERSION").to_owned()),
+            Subject::Rival(kind) => kind.release(),
+        };
+        match release {
             Ok(release) => {
                 report.releases.push((*subject, release));
                 subjects.push(*subject);

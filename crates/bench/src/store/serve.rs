@@ -6,12 +6,14 @@ use std::time::Duration;
 use latchwork_rivals::{Store, StoreError, StoreOptions, StoreResult};
 
 use super::job::{Job, Outcome, Task};
+use super::ours::Ours;
 use super::{Subject, transfer, work};
 use crate::child;
 
 /// Opens a subject's store.
 fn open(subject: Subject, folder: &Path, options: &StoreOptions) -> StoreResult<Box<dyn Store>> {
     match subject {
+        Subject::Ours => Ok(Box::new(Ours::open(folder, options)?)),
         Subject::Rival(kind) => kind.open(folder, options),
     }
 }
