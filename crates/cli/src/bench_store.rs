@@ -14,9 +14,9 @@ use crate::{bench_store_plot, output};
 
 /// Measure our store and other embedded stores beside each other, in turn and in one run
 ///
-/// Ours, and Berkeley DB, LMDB, redb, RocksDB, fjall and SQLite, each as quick as its manual says that it can
-/// be with its own promises kept. Berkeley DB and RocksDB are used where the system has them; the
-/// others are built in only if asked for, because that takes minutes:
+/// Ours, and Berkeley DB, LMDB, redb, RocksDB, fjall and SQLite, each as quick as its manual says
+/// that it can be with its own promises kept. Berkeley DB and RocksDB are used where the system has
+/// them; the others are built in only if asked for, because that takes minutes:
 ///
 ///   cargo build --release --features stores
 ///

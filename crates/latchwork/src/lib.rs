@@ -3,7 +3,8 @@
 //! This crate re-exports what a user wants and holds nothing else. [`latch`] has the latches and a
 //! table of which to take; [`lockmgr`] has locks by name, for owners that wait for each other, and
 //! [`region`] the memory in which many processes share them; [`pool`] has pages of files in that
-//! memory, read and written through a [`disk`]; [`machine`] has what all run on.
+//! memory, read and written through a [`disk`]; [`store`] is the store that processes write at
+//! once; [`machine`] has what all run on.
 //!
 //! ```
 //! use latchwork::latch::Mutex;
@@ -47,3 +48,4 @@ pub use latchwork_lockmgr as lockmgr;
 pub use latchwork_machine as machine;
 pub use latchwork_pool as pool;
 pub use latchwork_region as region;
+pub use latchwork_store as store;
