@@ -68,7 +68,7 @@ impl<M: ConstMachine> Home<M> {
         if self.pool.pages(self.file)? == 0 {
             worker.make_catalog()?;
         }
-        self.shared.recovered(self.log.end())?;
+        self.shared.recovered(self.log.end(), self.sizes.mode)?;
         self.checkpoint(&worker)?;
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! region.
 //!
 //! ```text
-//! word 0    whether the store is recovered
+//! word 0    whether the store is recovered, and whether snapshots see only what is durable
 //! word 8    low: all that was written before it is finished
 //! word 16   visible: up to where commits show that do not wait for the disk
 //! word 24   the thread that makes a checkpoint: its slot's number plus one
@@ -33,31 +33,26 @@ const GIVEN_UP: u64 = 40;
 const SLOTS: u64 = 64;
 const LINE: u64 = 8;
 
-/// In the first word: the store can be used.
+/// In the first word: the store can be used ...
 const RECOVERED: u64 = 1;
+/// ... and commits are seen when they are durable, or said not to wait for that.
+const DURABLE: u64 = 2;
 
 /// The area, and what of the log decides which commits are seen.
 #[derive(Debug)]
 pub(crate) struct Shared<M: ConstMachine> {
     area: Area<M>,
     log: Log<M>,
-    /// Whether commits are seen only when they are durable.
-    durable: bool,
     slots: u64,
 }
 
 impl<M: ConstMachine> Shared<M> {
-    pub(crate) fn open(
-        region: &Region<M>,
-        log: &Log<M>,
-        slots: u32,
-        mode: Mode,
-    ) -> Result<Self, Error> {
+    pub(crate) fn open(region: &Region<M>, log: &Log<M>, slots: u32) -> Result<Self, Error> {
         let slots = u64::from(slots);
         let bytes = (SLOTS + slots * LINE) * 8;
         let options = AreaOptions { first: bytes, limit: bytes, huge: false };
         let area = region.area("store", &options)?;
-        Ok(Self { area, log: log.clone(), durable: mode == Mode::Full, slots })
+        Ok(Self { area, log: log.clone(), slots })
     }
 
     #[inline(always)]
@@ -67,16 +62,24 @@ impl<M: ConstMachine> Shared<M> {
 
     pub(crate) fn is_recovered(&self) -> Result<bool, Error> {
         // Acquire: synchronizes with the Release in `recovered`.
-        Ok(self.word(STATE)?.load(Acquire) == RECOVERED)
+        Ok(self.word(STATE)?.load(Acquire) & RECOVERED != 0)
+    }
+
+    /// Whether commits are seen only when they are durable: as the process said that recovered it.
+    #[inline(always)]
+    fn is_durable(&self) -> Result<bool, Error> {
+        // Relaxed: it does not change once the store is recovered.
+        Ok(self.word(STATE)?.load(Relaxed) & DURABLE != 0)
     }
 
     /// Says that the store is recovered, and that all that was written before `low` is finished.
-    pub(crate) fn recovered(&self, low: Lsn) -> Result<(), Error> {
+    pub(crate) fn recovered(&self, low: Lsn, mode: Mode) -> Result<(), Error> {
+        let durable = if mode == Mode::Full { DURABLE } else { 0 };
         self.word(LOW)?.store(low.0, Relaxed);
         self.word(VISIBLE)?.store(low.0, Relaxed);
         self.word(CHECKPOINT_AT)?.store(low.0, Relaxed);
         // Release: synchronizes with the Acquire in `is_recovered`.
-        self.word(STATE)?.store(RECOVERED, Release);
+        self.word(STATE)?.store(RECOVERED | durable, Release);
         Ok(())
     }
 
@@ -91,7 +94,7 @@ impl<M: ConstMachine> Shared<M> {
     /// Commits at or before this position are seen by a snapshot that is taken now.
     #[inline]
     pub(crate) fn visible(&self) -> Result<u64, Error> {
-        let end = match self.durable {
+        let end = match self.is_durable()? {
             false => self.log.end().0,
             // Acquire: synchronizes with the Release in `show`.
             true => self.log.flushed().0.max(self.word(VISIBLE)?.load(Acquire)),
@@ -101,7 +104,7 @@ impl<M: ConstMachine> Shared<M> {
 
     /// Shows a commit that does not wait for the disk, in a store whose commits do.
     pub(crate) fn show(&self, commit: Lsn) -> Result<(), Error> {
-        if self.durable {
+        if self.is_durable()? {
             raise::<M>(self.word(VISIBLE)?, commit.0 + 1);
         }
         Ok(())

@@ -49,7 +49,7 @@ impl<M: ConstMachine> Home<M> {
             rebuild: Some(Arc::new(Halves::new(&log))),
         };
         let pool = Pool::open(region, disk.clone(), &options)?;
-        let shared = Shared::open(region, &log, sizes.threads + SWEEPERS, sizes.mode)?;
+        let shared = Shared::open(region, &log, sizes.threads + SWEEPERS)?;
         let known: Arc<OnceLock<Weak<Self>>> = Arc::default();
         let undo: Arc<dyn Repair<M>> = Arc::new(UndoDead { home: known.clone() });
         region.register(&undo)?;
