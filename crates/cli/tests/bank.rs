@@ -19,17 +19,28 @@ fn summary(output: &Output) -> serde_json::Value {
 /// Few accounts, so that all meet; many killed.
 const ROUGH: [&str; 6] = ["--json", "--accounts", "5", "--kills-per-second", "50", "--seconds"];
 
-#[test]
-fn the_sum_stays_right() {
-    let output = bank(&[&ROUGH[..], &["3", "--seed", "7"]].concat());
+fn stays_right(more: &[&str], counts: &[&str]) {
+    let output = bank(&[&ROUGH[..], more, &["--seed", "7"]].concat());
     let summary = summary(&output);
     println!("{summary}");
     assert_eq!(output.status.code(), Some(0), "{summary} {}", text(&output.stderr));
     assert_eq!((&summary["right"], &summary["sum"]), (&true.into(), &5000.into()));
     assert_eq!((&summary["left"], &summary["seed"]), (&0.into(), &7.into()));
-    for count in ["transfers", "killed", "undone", "half", "deadlocks", "audits"] {
+    for count in counts {
         assert!(summary[count].as_u64() > Some(0), "nothing was tested: {count} in {summary}");
     }
+}
+
+/// Long enough for all to be killed at once.
+#[test]
+fn the_sum_stays_right_in_a_store() {
+    stays_right(&["5"], &["transfers", "killed", "undone", "deadlocks", "audits"]);
+}
+
+#[test]
+fn the_sum_stays_right_in_a_file() {
+    let counts = ["transfers", "killed", "undone", "half", "deadlocks", "audits"];
+    stays_right(&["3", "--in-file"], &counts);
 }
 
 #[test]

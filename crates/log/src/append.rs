@@ -149,8 +149,8 @@ impl<M: ConstMachine> Session<M> {
         }
     }
 
-    /// As [`append`](Self::append), if the log is still [marked](Log::marked) at `mark`. None if
-    /// it is not: then nothing was appended.
+    /// As [`append`](Self::append), if the log is still [marked](crate::Log::marked) at `mark`.
+    /// None if it is not: then nothing was appended.
     ///
     /// # Errors
     ///

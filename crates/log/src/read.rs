@@ -56,10 +56,13 @@ impl<M: ConstMachine> Log<M> {
     fn read_buffer(&self, lsn: Lsn, end: u64) -> Result<Option<Entry>, Error> {
         let (buffer, shared) = (self.buffer()?, self.shared()?);
         let mask = buffer.len() as u64 - 1;
-        // An append writes behind `end`, so much at most, before it moves `end`.
+        // An append writes behind `end`, so much at most, before it moves `end`; and it writes
+        // over nothing that is not in the files.
         let margin = self.record_max();
-        let kept = |end: u64| end + margin <= lsn.0 + self.inner.buffer;
-        if !kept(end) {
+        let kept =
+            |end: u64, written: u64| end + margin <= lsn.0 + self.inner.buffer || written <= lsn.0;
+        // Relaxed: looked at again below.
+        if !kept(end, shared.written.0.load(Relaxed)) {
             return Ok(None);
         }
         let word = |index: u64| buffer[((lsn.0 / 8 + index) & mask) as usize].load(Relaxed);
@@ -70,7 +73,9 @@ impl<M: ConstMachine> Log<M> {
         // Acquire: synchronizes with the Release fence that begins the latch in `append`: if a
         // word of a later record was read, the `end` before that record is seen now.
         M::fence(Acquire);
-        if !kept(shared.end.0.load(Relaxed)) {
+        // Relaxed, both: behind the fence. Room over these words is given when `written` has passed
+        // them: the thread that stored there had seen that.
+        if !kept(shared.end.0.load(Relaxed), shared.written.0.load(Relaxed)) {
             return Ok(None);
         }
         Ok(decode(self.inner.seed, lsn, &copy))

@@ -77,7 +77,7 @@ pub use crate::retry::{Attempts, Patience};
 pub use crate::seen::Commits;
 pub use crate::snapshot::{EachRecord, Snapshot};
 pub use crate::stamp::Stamp;
-pub use crate::store::Store;
+pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
 pub use crate::txn::{Level, Savepoint, Txn};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};

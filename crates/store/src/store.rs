@@ -30,6 +30,18 @@ pub struct Store<M: ConstMachine = Machine> {
     inner: Arc<Inner<M>>,
 }
 
+/// What is going on in a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Locks that are held or waited for.
+    pub locks: u64,
+    /// Transactions that hold them.
+    pub transactions: u64,
+    /// Transactions of dead threads that were undone since the store was recovered.
+    pub undone: u64,
+}
+
 struct Inner<M: ConstMachine> {
     home: Arc<Home<M>>,
     folder: Option<Folder>,
@@ -256,6 +268,21 @@ impl<M: ConstMachine> Store<M> {
             pages += kept.worker.with(tree, Part::System, |tree| tree.verify())?;
         }
         Ok(pages)
+    }
+
+    /// What is going on in the store, in all processes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    pub fn counts(&self) -> Result<Counts, Error> {
+        let kept = self.kept(|kept| &kept.writes)?;
+        let totals = kept.worker.locks()?.totals()?;
+        Ok(Counts {
+            locks: totals.requests + totals.weak + totals.ranges,
+            transactions: totals.owners + totals.orphans,
+            undone: self.inner.home.shared.undone()?,
+        })
     }
 
     /// The log's end, in bytes since the store was made.

@@ -23,7 +23,7 @@
 
 use crate::Error;
 use crate::edit;
-use crate::layout::{Header, KIND, RECORD_BYTES, SLOTS};
+use crate::layout::{Header, KIND, RECORD_BYTES, SLOTS, changes};
 use crate::node::Node;
 use crate::split::{cut, make_root};
 use crate::words::{Page, PageMut};
@@ -330,13 +330,28 @@ impl<'b> Change<'b> {
         }
     }
 
-    /// Does the change to the page that has this role. `header` names the log record; what undoes
-    /// gives the record back the header that it had.
+    /// Does the change to the page that has this role, and counts it there. `header` names the log
+    /// record; what undoes gives the record back the header that it had.
     ///
     /// # Errors
     ///
     /// What the same function of [`edit`] gives; [`Error::Malformed`] for an image that is none.
     pub fn apply<P: PageMut + ?Sized>(
+        &self,
+        role: Role,
+        page: &mut P,
+        header: Header,
+    ) -> Result<(), Error> {
+        let changes = match self.before(role, 1) {
+            Some(_) => changes(page) + 1,
+            None => 0,
+        };
+        self.apply_uncounted(role, page, header)?;
+        edit::set_changes(page, changes);
+        Ok(())
+    }
+
+    fn apply_uncounted<P: PageMut + ?Sized>(
         &self,
         role: Role,
         page: &mut P,

@@ -91,6 +91,12 @@ fn add_dead<P: PageMut + ?Sized>(page: &mut P, words: usize) {
     page.set(DEAD, dead + words as u64);
 }
 
+/// Says how often the page has changed since it was logged whole.
+pub(crate) fn set_changes<P: PageMut + ?Sized>(page: &mut P, changes: u64) {
+    let dead = page.word(DEAD).unwrap_or(0) & 0xffff;
+    page.set(DEAD, dead | changes.min(0xffff) << 16);
+}
+
 /// Sets the number of the right sibling, zero for none.
 pub fn set_right<P: PageMut + ?Sized>(page: &mut P, right: u64) -> Result<(), Error> {
     let heap = Node::of(page).and_then(|node| node.heap()).ok_or(MALFORMED)?;

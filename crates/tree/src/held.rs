@@ -8,8 +8,9 @@ use latchwork_machine::ConstMachine;
 use latchwork_pool::{PageMut as PoolPage, PageView};
 
 use crate::change::{Change, Role};
+use crate::edit;
 use crate::journal::Journal;
-use crate::layout::RECORD_BYTES;
+use crate::layout::{CHANGES_MAX, RECORD_BYTES, changes};
 use crate::words::{Page, PageMut};
 use crate::{Error, Header};
 
@@ -97,8 +98,11 @@ pub(crate) fn log_and_do<J: Journal, M: ConstMachine>(
     mut page: PoolPage<'_, '_, M>,
 ) -> Result<u64, Error> {
     page.intend();
-    let lsn = append(journal, change, &page)?;
+    let (lsn, whole) = append(journal, change, &page)?;
     page.begin(lsn);
+    if whole {
+        edit::set_changes(&mut Held(&mut page), 0);
+    }
     // After an error the page is dropped as it is, which poisons it: it is not what the log says.
     change.apply(Role::Own, &mut Held(&mut page), Header::new(journal.slot(), lsn))?;
     page.commit();
@@ -123,15 +127,17 @@ pub fn redo<M: ConstMachine>(
     Ok(())
 }
 
-/// Puts a change into the journal, and before it the whole page if that must be there.
+/// Puts a change into the journal, and before it the whole page if that must be there. Returns the
+/// LSN of the change, and whether the page is there.
 fn append<J: Journal, M: ConstMachine>(
     journal: &J,
     change: &Change<'_>,
     page: &PoolPage<'_, '_, M>,
-) -> Result<u64, Error> {
+) -> Result<(u64, bool), Error> {
     loop {
         let (since, mut prev) = (journal.since(), page.lsn());
-        if prev < since && prev != 0 {
+        let whole = is_logged_whole(page, since);
+        if whole {
             // The journal may have been marked since room was asked for.
             if !journal.has(image_bytes(page.len()) + change.bytes()) {
                 return Err(Error::Room);
@@ -146,9 +152,15 @@ fn append<J: Journal, M: ConstMachine>(
         if let Some(lsn) =
             journal.append(page.page(), prev, change, since).map_err(Error::Journal)?
         {
-            return Ok(lsn);
+            return Ok((lsn, whole));
         }
     }
+}
+
+/// Whether a page is logged whole before its next change: the first one `since`, or one of many.
+pub(crate) fn is_logged_whole<M: ConstMachine>(page: &PoolPage<'_, '_, M>, since: u64) -> bool {
+    let lsn = page.lsn();
+    lsn != 0 && (lsn < since || changes(&page.view()) >= CHANGES_MAX)
 }
 
 /// Bytes of log that a change of a record may take beside its own: the page whole, before it.

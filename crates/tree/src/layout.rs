@@ -7,7 +7,7 @@
 //!  2    │ prefix, bytes      │ count           │ flags           │ level   │ kind    │
 //!  3    │ heap, first word   │ right sibling, 48 bits                                │
 //!  4    │ high, bytes        │ high, word      │ low, bytes      │ low, word         │
-//!  5    │ 0                  │ 0               │ 0               │ dead words        │
+//!  5    │ 0                  │ 0               │ changes        │ dead words        │
 //!  6     first child of an inner page
 //!  7     0
 //!  8 ..  slots, one for each record, in the order of keys
@@ -146,6 +146,10 @@ impl Limits {
     }
 }
 
+/// A page that has changed so often since it was logged whole is logged whole again: so much is
+/// read at most to make it anew.
+pub(crate) const CHANGES_MAX: u64 = 512;
+
 /// Bytes of a record of the log, at most, beside what its change has of keys and values.
 pub(crate) const RECORD_BYTES: u64 = 256;
 
@@ -210,6 +214,11 @@ impl Slot {
             | if self.ghost { GHOST } else { 0 }
             | u64::from(self.head) << 32
     }
+}
+
+/// How often a page has changed since it was logged whole.
+pub(crate) fn changes<P: Page + ?Sized>(page: &P) -> u64 {
+    page.word(DEAD).unwrap_or(0) >> 16 & 0xffff
 }
 
 /// Where a fence lies.

@@ -8,7 +8,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::change::Change;
 use crate::edit;
-use crate::held::{check, image_bytes, log_and_do};
+use crate::held::{check, image_bytes, is_logged_whole, log_and_do};
 use crate::journal::Journal;
 use crate::layout::RECORD_BYTES;
 use crate::node::Node;
@@ -177,7 +177,8 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 (before.as_ref().map_or(0, Vec::len) as u64, image_bytes(page.len()));
             match check(&change, &page) {
                 Ok(()) => {
-                    let image = if page.lsn() < self.journal.since() { whole } else { 0 };
+                    let first = is_logged_whole(&page, self.journal.since());
+                    let image = if first { whole } else { 0 };
                     if !self.journal.has(needs + old + image) {
                         more = old + image;
                         continue;
@@ -187,7 +188,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                         other => return Ok(Written { lsn: other?, before, was }),
                     }
                 }
-                Err(Error::Full) if !self.journal.has(needs + 3 * whole) => more = 3 * whole,
+                Err(Error::Full) if !self.journal.has(needs + 4 * whole) => more = 4 * whole,
                 Err(Error::Full) => {
                     let at = if last { SplitAt::End } else { SplitAt::Middle };
                     self.split(page, at)?;

@@ -79,7 +79,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         let whole = image_bytes(self.file.page_bytes() as usize / 8);
         loop {
             // Two pages change, each of which may have to be logged whole.
-            self.journal.reserve(4 * whole).map_err(Error::Journal)?;
+            self.journal.reserve(5 * whole).map_err(Error::Journal)?;
             let missing = self.handle.read(self.file, left, |view| {
                 let node = Node::of(view)?;
                 Some(match (node.is_incomplete(), node.high()?, node.right()?) {
@@ -111,7 +111,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         match check(&change, &page) {
             // Another thread was faster.
             Err(Error::Exists) => Ok(true),
-            Err(Error::Full) if !self.journal.has(3 * image_bytes(page.len())) => Ok(false),
+            Err(Error::Full) if !self.journal.has(4 * image_bytes(page.len())) => Ok(false),
             Err(Error::Full) => {
                 self.split(page, SplitAt::Middle)?;
                 Ok(false)

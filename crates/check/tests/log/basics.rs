@@ -190,3 +190,24 @@ fn files_that_are_not_this_log_are_refused() {
         assert!(matches!(opened, Err(Error::Options(_))));
     }
 }
+
+/// What is not in the files yet is nowhere but in the buffer, however much came behind it.
+#[test]
+fn what_is_not_written_is_read_from_the_buffer() {
+    let life = begin(&Simulated::new()).unwrap();
+    let (begun, mut places) = (life.log.end(), Vec::new());
+    let bytes = [5; 1000];
+    loop {
+        let mut record = life.session.build(&head(1, Flags::default()), &[&bytes]).unwrap();
+        if life.log.end().0 - begun.0 + 2 * record.bytes() as u64 > crate::stage::SMALL {
+            break;
+        }
+        life.session.reserve(record.bytes() as u64).unwrap();
+        places.push(life.session.append(&mut record).unwrap());
+    }
+    assert_eq!(life.log.written(), begun, "the test is about what is not written");
+    assert!(places.len() > 50);
+    for lsn in places {
+        assert_eq!(life.log.read(lsn).unwrap().payload, bytes);
+    }
+}

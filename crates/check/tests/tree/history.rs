@@ -52,7 +52,9 @@ impl History {
         let separator = split(&mut lower, &mut upper, right, SplitAt::Middle).unwrap().separator;
         let image = Change::image(&upper).unwrap();
         self.change(left, Change::Split { right, separator: &separator, image: &image }).unwrap();
-        assert_eq!(self.pages[&left][2..], lower[2..], "a split done again is the split");
+        // But for word 5, which counts changes.
+        let alike = |one: &[u64], other: &[u64]| one[2..5] == other[2..5] && one[6..] == other[6..];
+        assert!(alike(&self.pages[&left], &lower), "a split done again is the split");
         assert_eq!(self.pages[&right][2..], upper[2..]);
         if attach {
             let left_prev = self.lsn(left);

@@ -124,6 +124,7 @@ impl Crew {
             (part.audits, "--audits"),
             (!part.locks, "--without-locks"),
             (!part.undoes, "--without-undo"),
+            (part.in_file, "--in-file"),
         ];
         command.args(flags.iter().filter(|(is, _)| *is).map(|(_, flag)| flag));
         command.stdin(Stdio::piped()).stdout(self.voice.try_clone()?);
@@ -135,6 +136,19 @@ impl Crew {
     /// Kills one of them in the middle of whatever it does, and starts another in its place.
     pub(super) fn kill_one(&mut self) -> anyhow::Result<()> {
         let at = self.dice.below(self.seats.len() as u64) as usize;
+        let pid = self.kill(at)?;
+        self.replace(at, pid)
+    }
+
+    /// Kills all of them, so that for a moment nobody is there, and starts others.
+    pub(super) fn kill_all(&mut self) -> anyhow::Result<()> {
+        let pids: Vec<_> =
+            (0..self.seats.len()).map(|at| self.kill(at)).collect::<Result<_, _>>()?;
+        self.tally.event(format!("all {} killed at once", pids.len()));
+        pids.into_iter().enumerate().try_for_each(|(at, pid)| self.replace(at, pid))
+    }
+
+    fn kill(&mut self, at: usize) -> anyhow::Result<u32> {
         let seat = &mut self.seats[at];
         let pid = seat.pid();
         seat.child.kill()?;
@@ -143,7 +157,11 @@ impl Crew {
             let why = ended(seat, status);
             self.tally.fail(why);
         }
-        let part = seat.part;
+        Ok(pid)
+    }
+
+    fn replace(&mut self, at: usize, pid: u32) -> anyhow::Result<()> {
+        let part = self.seats[at].part;
         let child = self.start(part)?;
         let seat = &mut self.seats[at];
         seat.child = child;
@@ -176,6 +194,7 @@ impl Crew {
                     total.audits += tick.audits;
                     total.longest = total.longest.max(tick.longest);
                 }
+                tally.undone = tally.undone.max(tick.undone);
             }
             What::Undid { dead, amount, from, to, half } => {
                 seat.undid += 1;

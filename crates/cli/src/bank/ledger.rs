@@ -27,6 +27,11 @@ pub(super) const OPENING: i64 = 1000;
 
 type Record = [u64; WORDS];
 
+/// What so many accounts have together, for ever.
+pub(super) fn expected(accounts: u64) -> i64 {
+    accounts as i64 * OPENING
+}
+
 /// An account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Account {
@@ -88,7 +93,7 @@ impl Ledger {
 
     /// What all accounts have together, for ever.
     pub(super) fn expected(&self) -> i64 {
-        self.accounts as i64 * OPENING
+        expected(self.accounts)
     }
 
     fn read(&self, record: u64) -> io::Result<Record> {

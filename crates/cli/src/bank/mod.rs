@@ -1,9 +1,10 @@
-//! `latchwork bank`: what the lock manager is for, as an example to read and to run.
+//! `latchwork bank`: what the store is for, and the lock manager, as an example to read and to run.
 //!
 //! | file | what |
 //! |---|---|
-//! | `ledger` | the shared file: accounts, and how to undo what was begun |
-//! | `teller` | a process: transfers and audits under locks; what is done for the dead |
+//! | `vault` | the bank in a store: transfers and audits are transactions |
+//! | `ledger` | the bank in a file: accounts, and how to undo what was begun |
+//! | `teller` | a process, and the bank in a file under locks; what is done for the dead |
 //! | `crew` | starting and killing processes |
 //! | `show` | the table |
 
@@ -11,6 +12,7 @@ mod crew;
 mod ledger;
 mod show;
 mod teller;
+mod vault;
 
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -31,23 +33,30 @@ use self::teller::{Branch, Dice, Part, Tick};
 use crate::locks::terminal;
 use crate::output;
 
+/// How often all are killed at once.
+const ALL: Duration = Duration::from_secs(3);
+
 /// A process ends with this if it had to be torn out of a wait.
 const STUCK: i32 = 3;
 
-/// Transfer money under locks in many processes, and kill some of them all the time
+/// Transfer money in many processes, and kill some of them all the time
 ///
-/// Tellers move money between accounts in a file that all share; auditors count it. Processes are
-/// killed (-9) at random and replaced. Whoever meets the locks of a dead one undoes its transfer
-/// first. Exits with 1 if the sum was ever wrong, or anyone was stuck or failed.
+/// Tellers move money between accounts in a store that all write at the same time; auditors count
+/// it. Processes are killed (-9) at random and replaced, and all of them at once every few seconds.
+/// The store undoes what the dead began. Exits with 1 if the sum was ever wrong, or a process was
+/// stuck or failed.
+///
+/// With --in-file the accounts are in a file, and the lock manager alone protects them: the process
+/// that meets the locks of a dead one undoes its transfer first.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork bank
   latchwork bank --seconds 5 --processes 16 --accounts 10 --kills-per-second 100
-  latchwork bank --keep                             # and from a second terminal:
+  latchwork bank --json | jq .undone
+  latchwork bank --in-file --keep                   # and from a second terminal:
   latchwork locks top FOLDER/locks.region
-  latchwork bank --without-locks                    # what would happen without
-  latchwork bank --without-undo                     # locks alone do not repair
-  latchwork bank --json | jq .half")]
+  latchwork bank --without-locks                    # in a file: what would happen without
+  latchwork bank --without-undo                     # locks alone do not repair")]
 pub(crate) struct Args {
     /// How long
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -69,11 +78,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
 
-    /// Take no locks, and see what that does: fails
+    /// Keep the accounts in a file, under locks alone
+    #[arg(long)]
+    in_file: bool,
+
+    /// Take no locks in a file, and see what that does: fails
     #[arg(long)]
     without_locks: bool,
 
-    /// Release the locks of the dead without undoing what they began: fails
+    /// Release the locks of the dead without undoing what they began in a file: fails
     #[arg(long)]
     without_undo: bool,
 
@@ -100,25 +113,28 @@ pub(crate) struct Args {
 impl Args {
     fn part(&self, seat: u32, audits: bool) -> Part {
         let (locks, undoes) = (!self.without_locks, !self.without_undo);
-        Part { seat, seed: self.seed, audits, locks, undoes }
+        Part { seat, seed: self.seed, audits, locks, undoes, in_file: self.in_file() }
+    }
+
+    /// Whether the accounts are in a file: the controls need one.
+    fn in_file(&self) -> bool {
+        self.in_file || self.without_locks || self.without_undo
     }
 }
 
 /// Runs the bank.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let (Some(folder), Some(seat)) = (&args.folder, args.seat) {
-        return teller::run(folder, args.part(seat, args.audits));
+        let work = if args.in_file() { teller::work } else { vault::work };
+        return teller::run(folder, args.part(seat, args.audits), work);
     }
     terminal::catch_signals();
     let scratch = Scratch::new(args.dir.as_deref(), args.keep)?;
-    let ledger = Ledger::create(&teller::accounts_file(&scratch.path), args.accounts)
-        .with_context(|| scratch.path.display().to_string())?;
-    let options = latchwork_region::Options::default();
-    drop(Region::<Shared>::create(teller::locks_file(&scratch.path), &options)?);
+    fill(&args, &scratch.path).with_context(|| scratch.path.display().to_string())?;
     if args.keep {
         output::complain(&format!("the files are in {}", scratch.path.display()));
     }
-    let summary = work(&args, &scratch.path, Arc::new(ledger))?;
+    let summary = work(&args, &scratch.path)?;
     if args.json {
         output::print(|out| {
             serde_json::to_writer(&mut *out, &summary)?;
@@ -132,12 +148,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if summary.right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Makes the accounts.
+fn fill(args: &Args, folder: &Path) -> anyhow::Result<()> {
+    if !args.in_file() {
+        return Ok(vault::fill(folder, args.accounts)?);
+    }
+    Ledger::create(&teller::accounts_file(folder), args.accounts)?;
+    let options = latchwork_region::Options::default();
+    drop(Region::<Shared>::create(teller::locks_file(folder), &options)?);
+    Ok(())
+}
+
 /// When the next one is killed: at random, so many a second.
 fn pause(dice: &mut Dice, per_second: u32) -> Duration {
     Duration::from_nanos((1 + dice.below(2_000_000_000)) / u64::from(per_second.max(1)))
 }
 
-fn work(args: &Args, folder: &Path, ledger: Arc<Ledger>) -> anyhow::Result<Summary> {
+fn work(args: &Args, folder: &Path) -> anyhow::Result<Summary> {
     let parts: Vec<Part> = (0..args.processes)
         .map(|seat| args.part(seat, seat % 4 == 3 || seat + 1 == args.processes.min(4)))
         .collect();
@@ -146,6 +173,7 @@ fn work(args: &Args, folder: &Path, ledger: Arc<Ledger>) -> anyhow::Result<Summa
     let mut crew = Crew::new(folder, &parts, args.seed)?;
     let mut live = show::Live::new(args.json);
     let mut next_kill = Instant::now() + pause(&mut dice, args.kills_per_second);
+    let mut next_end = Instant::now() + ALL;
     loop {
         let now = Instant::now();
         let bad = crew.tally.wrong != 0 || crew.tally.fault.is_some();
@@ -156,21 +184,31 @@ fn work(args: &Args, folder: &Path, ledger: Arc<Ledger>) -> anyhow::Result<Summa
             crew.kill_one()?;
             next_kill += pause(&mut dice, args.kills_per_second);
         }
+        if args.kills_per_second > 0 && !args.in_file() && next_end <= Instant::now() {
+            crew.kill_all()?;
+            next_end += ALL;
+        }
         crew.hear(until.min(next_kill).min(now + Duration::from_millis(50)));
         crew.check()?;
-        live.draw(&crew, &ledger, began.elapsed(), args.seconds);
+        live.draw(&crew, args.accounts, began.elapsed(), args.seconds);
     }
     let seconds = began.elapsed().as_secs_f64();
     let (seats, mut tally) = crew.end()?;
     drop(live);
-    let left = settle(args, folder, &ledger).unwrap_or_else(|error| {
+    let settled = if args.in_file() { settle(args, folder) } else { vault::settle(folder) };
+    let left = settled.unwrap_or_else(|error| {
         tally.fail(format!("at the end: {error:#}"));
         Left::default()
     });
-    // What the last audit undid was told to nobody else.
-    tally.undone += left.undone;
-    tally.half += left.half;
-    Ok(Summary::new(args, seconds, seats.len(), &tally, &left, ledger.expected()))
+    if args.in_file() {
+        // What the last audit undid was told to nobody else.
+        tally.undone += left.undone;
+        tally.half += left.half;
+    } else {
+        // A store counts for all.
+        tally.undone = tally.undone.max(left.undone);
+    }
+    Ok(Summary::new(args, seconds, seats.len(), &tally, &left, ledger::expected(args.accounts)))
 }
 
 /// What is there when all have ended.
@@ -186,7 +224,8 @@ struct Left {
 
 /// Puts right what the last to die left, counts the money under locks, and looks for locks that
 /// nobody holds any more.
-fn settle(args: &Args, folder: &Path, ledger: &Arc<Ledger>) -> anyhow::Result<Left> {
+fn settle(args: &Args, folder: &Path) -> anyhow::Result<Left> {
+    let ledger = &Arc::new(Ledger::open(&teller::accounts_file(folder))?);
     let (to, told) = std::sync::mpsc::channel();
     let to = std::sync::Mutex::new(to);
     let manager = teller::open(folder, ledger.clone(), !args.without_undo, move |what| {

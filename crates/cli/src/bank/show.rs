@@ -7,7 +7,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color};
 use serde::Serialize;
 
 use super::crew::{Crew, Tally};
-use super::ledger::Ledger;
+use super::ledger::expected;
 use super::{Args, Left};
 use crate::locks::terminal::{self, Screen, Stream};
 use crate::output::{self, count, time};
@@ -34,7 +34,7 @@ impl Live {
         Self { screen, plain, colour: output::colour_on_stderr(), second: 0, drawn: None }
     }
 
-    pub(super) fn draw(&mut self, crew: &Crew, ledger: &Ledger, took: Duration, seconds: u64) {
+    pub(super) fn draw(&mut self, crew: &Crew, accounts: u64, took: Duration, seconds: u64) {
         if let Some(screen) = &self.screen {
             while let Some(key) = screen.key(Duration::ZERO) {
                 if matches!(key, b'q' | b'Q' | 3) {
@@ -43,13 +43,13 @@ impl Live {
             }
             if self.drawn.is_none_or(|then| then.elapsed() >= FRAME) {
                 self.drawn = Some(Instant::now());
-                let text = frame(crew, ledger, took, seconds, screen.size().1, self.colour);
+                let text = frame(crew, accounts, took, seconds, screen.size().1, self.colour);
                 let _ = screen.show(&text.lines().map(str::to_owned).collect::<Vec<_>>());
             }
         } else if self.plain && took.as_secs() > self.second {
             self.second = took.as_secs();
             let line = format!("{} s: {}", self.second, totals(&crew.tally));
-            let _ = writeln!(io::stderr(), "{line}; {}", found(&crew.tally, ledger.expected()));
+            let _ = writeln!(io::stderr(), "{line}; {}", found(&crew.tally, expected(accounts)));
         }
     }
 }
@@ -75,7 +75,7 @@ fn found(tally: &Tally, expected: i64) -> String {
 /// So many lines, if they are enough for one process.
 fn frame(
     crew: &Crew,
-    ledger: &Ledger,
+    accounts: u64,
     took: Duration,
     seconds: u64,
     rows: usize,
@@ -101,13 +101,13 @@ fn frame(
     let mut text = format!(
         "{:.0} of {seconds} s, {} accounts; q quits\n\n{table}\n",
         took.as_secs_f64(),
-        ledger.accounts
+        accounts
     );
     if crew.seats.len() > seats {
         text.push_str(&format!("and {} more\n", crew.seats.len() - seats));
     }
     text.push_str(&format!("\n{}\n", totals(&crew.tally)));
-    text.push_str(&format!("{}\n\n", found(&crew.tally, ledger.expected())));
+    text.push_str(&format!("{}\n\n", found(&crew.tally, expected(accounts))));
     let last = crew.tally.events.len().saturating_sub(room.saturating_sub(seats));
     for event in crew.tally.events.iter().skip(last) {
         text.push_str(event);
@@ -126,7 +126,8 @@ pub(super) struct Summary {
     transfers: u64,
     killed: u64,
     undone: u64,
-    half: u64,
+    /// Those of them of which a file had one half; a store's are not told apart.
+    half: Option<u64>,
     deadlocks: u64,
     audits: u64,
     wrong_audits: u64,
@@ -160,7 +161,7 @@ impl Summary {
             transfers: left.transfers,
             killed: tally.kills,
             undone: tally.undone,
-            half: tally.half,
+            half: args.in_file().then_some(tally.half),
             deadlocks: tally.done.deadlocks,
             audits: tally.done.audits,
             wrong_audits: tally.wrong,
@@ -184,7 +185,10 @@ pub(super) fn summary(of: &Summary, colour: bool, out: &mut impl Write) -> io::R
     };
     row("transfers", count(of.transfers), format!("{} a second", count(rate as u64)));
     row("killed", of.killed.to_string(), "in the middle of something, and replaced".to_owned());
-    let half = format!("transfers of the dead, before their locks were released; {} half", of.half);
+    let mut half = "transfers of the dead, before their locks were released".to_owned();
+    if let Some(count) = of.half {
+        half.push_str(&format!("; {count} half"));
+    }
     row("undone", of.undone.to_string(), half);
     row("deadlocks", count(of.deadlocks), "broken, and tried again".to_owned());
     let audits = match of.wrong_audits {

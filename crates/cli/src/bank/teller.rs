@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{Account, Ledger, Undo};
 
 /// How often a process says what it has done.
-const TICK: Duration = Duration::from_millis(50);
+pub(super) const TICK: Duration = Duration::from_millis(50);
 /// How long a process that is told to end may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -31,6 +31,8 @@ pub(super) struct Part {
     pub(super) audits: bool,
     pub(super) locks: bool,
     pub(super) undoes: bool,
+    /// Whether the accounts are in a file, and not in a store.
+    pub(super) in_file: bool,
 }
 
 /// What a process says, a line each.
@@ -60,10 +62,12 @@ pub(super) struct Tick {
     pub(super) audits: u64,
     /// The longest transfer or audit with all its waits, in nanoseconds.
     pub(super) longest: u64,
+    /// Of a store: how many transactions of the dead were undone so far, by all.
+    pub(super) undone: u64,
 }
 
 /// Says something; whoever does not listen has ended.
-struct Voice {
+pub(super) struct Voice {
     out: File,
     seat: u32,
 }
@@ -74,7 +78,7 @@ impl Voice {
     }
 
     /// One write to a pipe, and short: the lines of several processes do not mix.
-    fn say(&self, what: What) {
+    pub(super) fn say(&self, what: What) {
         let news = News { seat: self.seat, pid: std::process::id(), what };
         if let Ok(line) = serde_json::to_string(&news) {
             let _ = (&self.out).write_all(format!("{line}\n").as_bytes());
@@ -134,8 +138,11 @@ pub(super) fn open(
     Manager::with_recovery(region, granular::modes(), Options::default(), Box::new(recovery))
 }
 
+/// What a process does until it is told to end.
+pub(super) type Work = fn(&Path, Part, &AtomicBool, &Arc<Voice>) -> anyhow::Result<()>;
+
 /// The life of a process: it works until its stdin ends.
-pub(super) fn run(folder: &Path, part: Part) -> anyhow::Result<ExitCode> {
+pub(super) fn run(folder: &Path, part: Part, work: Work) -> anyhow::Result<ExitCode> {
     let over = Arc::new(AtomicBool::new(false));
     let end = over.clone();
     thread::spawn(move || {
@@ -153,7 +160,13 @@ pub(super) fn run(folder: &Path, part: Part) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn work(folder: &Path, part: Part, over: &AtomicBool, voice: &Arc<Voice>) -> anyhow::Result<()> {
+/// Works on accounts in a file.
+pub(super) fn work(
+    folder: &Path,
+    part: Part,
+    over: &AtomicBool,
+    voice: &Arc<Voice>,
+) -> anyhow::Result<()> {
     let ledger = Arc::new(Ledger::open(&accounts_file(folder))?);
     let told = voice.clone();
     let manager = open(folder, ledger.clone(), part.undoes, move |what| told.say(what))?;

@@ -58,6 +58,9 @@ impl Sizes {
         if !self.log_buffer.is_power_of_two() || !(1 << 20..=1 << 34).contains(&self.log_buffer) {
             return wrong("log_buffer: a power of two, 1 MiB at least");
         }
+        if self.log_buffer < 32 * u64::from(self.page) {
+            return wrong("log_buffer: 32 pages at least");
+        }
         if self.log_segment < self.log_buffer || !self.log_segment.is_multiple_of(4096) {
             return wrong("log_segment: a multiple of 4,096, not less than log_buffer");
         }

@@ -8,6 +8,7 @@
 //! word 24   the thread that makes a checkpoint: its slot's number plus one
 //! word 32   where the last checkpoint was made
 //! word 40   from before where the log may be given up
+//! word 48   how many transactions of the dead were undone
 //! word 64   a line for each thread slot: its snapshot's `low`, plus one; or zero
 //! ```
 //!
@@ -19,7 +20,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_log::{COMMITS, Log, Lsn, Mode};
-use latchwork_machine::{ConstMachine, Word};
+use latchwork_machine::{ConstMachine, Integer, Word};
 use latchwork_region::{Area, AreaOptions, Region};
 
 use crate::Error;
@@ -30,6 +31,7 @@ const VISIBLE: u64 = 16;
 const CHECKPOINTER: u64 = 24;
 const CHECKPOINT_AT: u64 = 32;
 const GIVEN_UP: u64 = 40;
+const UNDONE: u64 = 48;
 const SLOTS: u64 = 64;
 const LINE: u64 = 8;
 
@@ -180,6 +182,17 @@ impl<M: ConstMachine> Shared<M> {
             }
         }
         Ok(needed)
+    }
+
+    /// Counts a transaction of the dead that was undone.
+    pub(crate) fn count_undone(&self) -> Result<(), Error> {
+        // Relaxed: a count.
+        self.word(UNDONE)?.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn undone(&self) -> Result<u64, Error> {
+        Ok(self.word(UNDONE)?.load(Relaxed))
     }
 
     /// Takes the right to make a checkpoint.

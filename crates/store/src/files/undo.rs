@@ -64,7 +64,8 @@ impl<M: ConstMachine> Home<M> {
                 none.insert(Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?)
             }
         };
-        worker.undo_all(number, last)
+        worker.undo_all(number, last)?;
+        self.shared.count_undone()
     }
 }
 
