@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p latchwork --example store_two_processes`
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -28,6 +28,10 @@ fn child(path: &Path) -> Result<(), Error> {
     for _ in 0..100 {
         transfer(&store, 1, 2, 1)?;
     }
+    // The lock that this one takes to its death is not to be in the way of what comes before.
+    std::io::stdin()
+        .read_line(&mut String::new())
+        .map_err(|why| Error::Rejected(why.to_string()))?;
     store.write(|tx| {
         tx.put(&ACCOUNTS, 1, -1_000_000)?;
         println!("in the middle");
@@ -46,11 +50,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tx.put(&ACCOUNTS, 1, 500)?;
         tx.put(&ACCOUNTS, 2, 500)
     })?;
-    let mut other =
-        Command::new(std::env::current_exe()?).arg(&path).stdout(Stdio::piped()).spawn()?;
+    let mut other = Command::new(std::env::current_exe()?)
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     for _ in 0..100 {
         transfer(&store, 2, 1, 1)?;
     }
+    other.stdin.take().ok_or("no pipe")?.write_all(b"go on\n")?;
     let mut said = String::new();
     let out = other.stdout.take().ok_or("no pipe")?;
     BufReader::new(out).read_line(&mut said)?;

@@ -50,6 +50,11 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.mine {
+            // Killed processes leave their shared memory: its place is in the second line.
+            let region = std::fs::read_to_string(self.store().join("region"));
+            if let Some(memory) = region.unwrap_or_default().lines().nth(1) {
+                let _ = std::fs::remove_dir_all(memory);
+            }
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
