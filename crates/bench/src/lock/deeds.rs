@@ -21,6 +21,8 @@ pub(crate) use crate::times::histogram;
 
 /// Operations between two looks at the clock.
 const BATCH: u64 = 256;
+/// Operations before a worker counts: with fewer, weak locks are not on the fast path yet.
+const WARM: u64 = 32 * BATCH;
 /// Objects that a worker has for itself.
 const OBJECTS: usize = 16;
 /// The same, where they are to be more than an owner has memory for.
@@ -44,6 +46,9 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
     if job.workload == Workload::Cold {
         grow(&table, job)?;
     }
+    // Before the start: on a busy machine this takes longer than the window.
+    let workers = if job.workload.is_rate() { job.threads } else { 0 };
+    let plans: Vec<_> = (0..workers).map(|thread| wishes(job, job.first + thread)).collect();
     let at = start();
     let mut outcome = match job.workload {
         Workload::Weak
@@ -51,7 +56,7 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
         | Workload::Table
         | Workload::Cold
         | Workload::OneObject
-        | Workload::Zipf => rate(&table, job, at)?,
+        | Workload::Zipf => rate(&table, job, plans, at)?,
         Workload::ReleaseAll => release_all(&table, job)?,
         Workload::Cycle2 | Workload::Cycle100 => rings::time(&table, job, ring)?,
         Workload::Calm | Workload::Detecting => rings::beside(&table, job)?,
@@ -84,13 +89,16 @@ struct Share {
     times: Histogram<u64>,
 }
 
-fn rate<T: Table>(table: &T, job: &Job, at: u64) -> Result<Outcome, Stop> {
+/// What a worker locks, in turn: names, and whether as strong locks.
+type Plan = Vec<([u8; 16], bool)>;
+
+fn rate<T: Table>(table: &T, job: &Job, plans: Vec<Plan>, at: u64) -> Result<Outcome, Stop> {
     let shares = Mutex::new(Vec::new());
     thread::scope(|threads| {
-        for thread in 0..job.threads {
+        for plan in plans {
             let shares = &shares;
             threads.spawn(move || {
-                let share = table.with_owner(|owner| pairs(owner, job, job.first + thread, at));
+                let share = table.with_owner(|owner| pairs(owner, job, &plan, at));
                 let share = share.unwrap_or_else(|stop| child::fail(&format!("{stop:?}")));
                 shares.lock().expect("no worker panics").push(share);
             });
@@ -112,7 +120,7 @@ fn rate<T: Table>(table: &T, job: &Job, at: u64) -> Result<Outcome, Stop> {
 }
 
 /// What a worker locks, in turn.
-fn wishes(job: &Job, worker: usize) -> Vec<([u8; 16], bool)> {
+fn wishes(job: &Job, worker: usize) -> Plan {
     let strong = job.workload.is_strong();
     let own = |count: usize| (0..count).map(|number| (name(Kind::Own, worker, number), strong));
     match job.workload {
@@ -133,9 +141,9 @@ fn wishes(job: &Job, worker: usize) -> Vec<([u8; 16], bool)> {
 }
 
 /// Locks and unlocks from now on until a tenth after the window, which begins at `at`: while a
-/// worker counts, the others are at work too.
-fn pairs<O: Owner>(owner: &O, job: &Job, worker: usize, at: u64) -> Result<Share, Stop> {
-    let plan = wishes(job, worker);
+/// worker counts, the others are at work too. A worker that the system lets run late warms up
+/// nevertheless, and counts then.
+fn pairs<O: Owner>(owner: &O, job: &Job, plan: &Plan, at: u64) -> Result<Share, Stop> {
     let mut next = 0;
     let mut share = Share { done: 0, asked: 0, lasted: 0, times: histogram() };
     let mut batch = |share: &mut Share| -> Result<(), Stop> {
@@ -148,7 +156,7 @@ fn pairs<O: Owner>(owner: &O, job: &Job, worker: usize, at: u64) -> Result<Share
         share.asked += BATCH;
         Ok(())
     };
-    while now() < at {
+    while now() < at || share.asked < WARM {
         batch(&mut share)?;
     }
     let begun = now();
