@@ -29,6 +29,13 @@ pub struct Options {
     /// How often a session asks for a name before it is reserved for it: then its strong locks,
     /// too, are taken in the owner's own memory until somebody else asks for it. 32; 0 is never.
     pub keep_after: u32,
+    /// For how long other requests may go before one that waits and whose turn it is (*barging*).
+    /// Zero: never. A lock that is let go is held by the next waiter at once, as a rule, though
+    /// that one may have to be woken first: with more threads than processors the lock then costs
+    /// a switch of threads each time. With this the waiter is *called* and the lock stays free,
+    /// for the first that asks, until the waiter has come for it; a waiter that has waited so long
+    /// is given the lock. Only among modes that exclude themselves, and not among nested owners.
+    pub barge_for: Duration,
 }
 
 impl Default for Options {
@@ -40,6 +47,7 @@ impl Default for Options {
             weak: true,
             opens_early: false,
             keep_after: 32,
+            barge_for: Duration::ZERO,
         }
     }
 }

@@ -45,7 +45,8 @@ impl<M: ConstMachine> Manager<M> {
             Err(full @ latchwork_region::Error::Threads(_)) => match self.sweep() {
                 Ok(_) => self.inner.region.thread()?,
                 Err(Error::Region(latchwork_region::Error::NoRepair(_))) => Err(full)?,
-                Err(error) => return Err(error),
+                // Some of the dead cannot be swept yet: others may have been.
+                Err(error) => self.inner.region.thread().map_err(|_| error)?,
             },
             thread => thread?,
         };

@@ -163,7 +163,12 @@ impl fmt::Display for Error {
             }
             Self::Corrupt { what, at } => write!(f, "corrupt: {what}, at byte {at}"),
             Self::Options(what) => write!(f, "option out of range: {what}"),
-            Self::TooLarge(bytes) => write!(f, "cannot set {bytes} bytes of addresses aside"),
+            Self::TooLarge(bytes) => {
+                write!(
+                    f,
+                    "cannot set {bytes} bytes of addresses aside; see `ulimit -v`, or ask for less"
+                )
+            }
             Self::Full(limit) => write!(f, "the region has reached its limit of {limit} bytes"),
             Self::Processes(n) => write!(f, "all {n} process slots are held"),
             Self::Threads(n) => write!(f, "all {n} thread slots are held; sweep, or use fewer"),

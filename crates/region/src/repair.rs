@@ -235,7 +235,7 @@ impl<M: ConstMachine> Region<M> {
         let mut repairs = None;
         loop {
             let mut batch: Vec<Dead<'_, M>> = self.dead_threads()?.take(BATCH).collect();
-            if batch.is_empty() || stuck.len() >= BATCH {
+            if batch.is_empty() {
                 return failed.map_or(Ok(count), Err);
             }
             let repairs = repairs.get_or_insert_with(|| self.choose(own));

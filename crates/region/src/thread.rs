@@ -20,6 +20,8 @@ pub struct Thread<M: ConstMachine = Native> {
     pub(crate) region: Region<M>,
     pub(crate) number: u32,
     slot: *const ThreadSlot<M>,
+    /// The slot was [given up](Self::abandon): it may be another thread's of this process by now.
+    abandoned: LocalCell<bool>,
     /// Which entries for cells in hand are unused.
     pub(crate) entries: LocalCell<u8>,
     /// By size of cells, a block that has this size; or one that there is not.
@@ -79,7 +81,8 @@ impl<M: ConstMachine> Region<M> {
                 let entries = LocalCell::new(0x7f);
                 let freed_in = [const { LocalCell::new(u32::MAX) }; CLASSES];
                 let region = self.clone();
-                return Ok(Some(Thread { region, number, slot, entries, freed_in }));
+                let abandoned = LocalCell::new(false);
+                return Ok(Some(Thread { region, number, slot, abandoned, entries, freed_in }));
             }
         }
         Ok(None)
@@ -139,6 +142,30 @@ impl<M: ConstMachine> Thread<M> {
         Ok(&self.slot()?.intent)
     }
 
+    /// Gives the slot up as if the thread had died: what it holds in any layer is put right by the
+    /// next sweep, of any process, and the slot is free when all of it is. For a thread that
+    /// cannot undo what it has begun. It does nothing more with the slot; dropping it leaves it so.
+    pub fn abandon(&self) {
+        let Ok((process, generation)) = self.region.process() else { return };
+        let Ok(slot) = self.slot() else { return };
+        if self.abandoned.replace(true) {
+            return;
+        }
+        let mine = owner(generation, process, HELD);
+        // Release: synchronizes with the Acquire in `dead_threads`: who sweeps sees what this
+        // thread has done. Generation 0 never lives.
+        let _ = slot.owner.compare_exchange(mine, owner(0, 0, HELD), Release, Relaxed);
+    }
+
+    /// Whether the slot is this process's: not [given up](Self::abandon), nor of a fork's parent.
+    pub fn has_slot(&self) -> bool {
+        let Ok((process, generation)) = self.region.process() else { return false };
+        let mine = owner(generation, process, HELD);
+        // Relaxed: this thread stores it, and a process that this one was forked from.
+        let is_mine = |slot: &ThreadSlot<M>| slot.owner.load(Relaxed) == mine;
+        !self.abandoned.get() && self.slot().is_ok_and(is_mine)
+    }
+
     /// The slot, unless this is the child of a fork, which has no slot.
     #[inline(always)]
     pub(crate) fn slot(&self) -> Result<&ThreadSlot<M>, Error> {
@@ -153,7 +180,7 @@ impl<M: ConstMachine> Drop for Thread<M> {
         // In the child of a fork the slot is the parent's. A region that `die`d keeps it, too.
         let Ok(slot) = self.slot() else { return };
         let Ok((process, generation)) = self.region.process() else { return };
-        if !self.region.alive(process, generation) {
+        if !self.region.alive(process, generation) || !self.has_slot() {
             return;
         }
         for word in slot.intents().filter(|word| word.load(Relaxed) != 0) {

@@ -1,5 +1,6 @@
 //! The lock manager: what each call does, beside models of it, on real threads.
 
+mod barging;
 mod batch;
 mod bytes;
 mod cases;

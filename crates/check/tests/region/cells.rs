@@ -178,6 +178,22 @@ fn cells_wander_from_who_frees_to_who_allocates() {
 }
 
 #[test]
+fn a_thread_that_gave_its_slot_up_leaves_the_next_owner_alone() {
+    let region = Region::private(&small()).unwrap();
+    let old = region.thread().unwrap();
+    old.abandon();
+    assert!(!old.has_slot());
+    assert_eq!(region.sweep(), Ok(1), "it counts as dead");
+    let new = region.thread().unwrap();
+    assert_eq!(new.number(), old.number());
+    assert!(!old.has_slot());
+    old.abandon();
+    drop(old);
+    assert!(new.has_slot(), "the slot of a living thread was freed");
+    assert_ne!(region.thread().unwrap().number(), new.number());
+}
+
+#[test]
 fn a_dead_threads_cells_in_hand_are_decided() {
     let region = Region::<Shared>::heap(&small()).unwrap();
     let doomed = region.another().unwrap();

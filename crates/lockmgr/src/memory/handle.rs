@@ -34,6 +34,8 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     /// Its weak page, once it was found.
     pub(crate) page: Cell<Option<Known<WeakPage<M>>>>,
     pub(crate) watch: Watch,
+    /// Dropping it releases nothing.
+    pub(crate) kept: Cell<bool>,
 }
 
 /// What an owner remembers of its wait.

@@ -59,6 +59,8 @@ pub(crate) struct Memory<M: ConstMachine> {
     pub(crate) free: RefCell<Vec<u32>>,
     /// Requests to wake when the latch is open.
     pub(crate) to_wake: RefCell<Vec<u32>>,
+    /// What is released now goes to the next in turn, barging or not.
+    pub(crate) in_turn: Cell<bool>,
     pub(crate) counters: Counters,
     /// Touched when a wait has ended.
     pub(crate) waits: Box<RefCell<Waits>>,
@@ -83,6 +85,7 @@ impl<M: ConstMachine> Memory<M> {
             pages: RefCell::default(),
             free: RefCell::default(),
             to_wake: RefCell::default(),
+            in_turn: Cell::new(false),
             counters: Counters::default(),
             waits: Box::default(),
             inner: inner.clone(),

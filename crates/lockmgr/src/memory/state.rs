@@ -8,6 +8,9 @@
 use crate::memory::cells::status;
 use crate::mode::Mode;
 
+/// In `why` of a waiter: the lock is free, and it may come for it if nobody is faster.
+pub(crate) const CALLED: u32 = 0xff;
+
 /// A request's state, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
@@ -16,7 +19,7 @@ pub(crate) struct State {
     pub(crate) mode: Mode,
     /// The mode wanted.
     pub(crate) want: Mode,
-    /// Why it was refused; zero if it was not.
+    /// Why it was refused, or [`CALLED`]; zero if neither.
     pub(crate) why: u32,
 }
 
@@ -52,6 +55,12 @@ impl State {
     #[inline(always)]
     pub(crate) fn waits(self) -> bool {
         matches!(self.status, status::WAITING | status::CONVERTING | status::AWAY)
+    }
+
+    /// Whether its owner waits and may come for the lock.
+    #[inline(always)]
+    pub(crate) fn is_called(self) -> bool {
+        self.status == status::WAITING && self.why == CALLED
     }
 
     /// Whether it counts as strong, by what it holds or wants.

@@ -86,6 +86,7 @@ impl<M: ConstMachine> Memory<M> {
             last: Cell::new(None),
             page: Cell::new(None),
             watch: Watch::default(),
+            kept: Cell::new(false),
         };
         let adopted = Adopted { owner: ManuallyDrop::new(owner) };
         // From here on an error makes it an orphan again.

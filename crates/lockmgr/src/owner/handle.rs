@@ -53,6 +53,7 @@ impl<M: ConstMachine> Memory<M> {
             last: Cell::new(None),
             page: Cell::new(None),
             watch: Watch::default(),
+            kept: Cell::new(false),
         };
         if owner.reserved.get() != 0 {
             owner.weak_page()?;
@@ -166,8 +167,20 @@ impl<M: ConstMachine> fmt::Debug for Owner<'_, M> {
     }
 }
 
+impl<M: ConstMachine> Owner<'_, M> {
+    /// From now on dropping it releases nothing: what it holds is released when its session is
+    /// dropped, or by a sweep if that [gave its slot up](latchwork_region::Thread::abandon). For an
+    /// owner whose work could not be undone.
+    pub fn keep(&self) {
+        self.kept.set(true);
+    }
+}
+
 impl<M: ConstMachine> Drop for Owner<'_, M> {
     fn drop(&mut self) {
+        if self.kept.get() {
+            return;
+        }
         let _ = self.cancel();
         if self.release_all().is_ok() && get(&self.cell.generation) == self.generation {
             put(&self.cell.state, FREE);

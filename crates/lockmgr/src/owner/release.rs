@@ -142,6 +142,20 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.release_some(|_, _, _| true)
     }
 
+    /// As [`release_all`](Self::release_all), and each lock goes to the request whose turn it is,
+    /// whatever [`barge_for`](crate::Options::barge_for) says: for an owner that was aborted and
+    /// will ask for the same locks again, before the others can come for them.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn release_all_in_turn(&self) -> Result<(), Error> {
+        self.memory.in_turn.set(true);
+        let released = self.release_all();
+        self.memory.in_turn.set(false);
+        released
+    }
+
     /// Releases all locks in modes that do not write, and ranges in [kinds](crate::RangeKind) that
     /// do not.
     ///

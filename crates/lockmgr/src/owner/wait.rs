@@ -16,7 +16,7 @@ use latchwork_machine::{ConstMachine, Deadline, Spin, Word};
 use crate::error::{reason, reason_number};
 use crate::ids::OwnerId;
 use crate::memory::Memory;
-use crate::memory::cells::{LIVE, OwnerCell, get, put, status};
+use crate::memory::cells::{LIVE, OwnerCell, Request, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::state::State;
 use crate::meter::outcome::Outcome;
@@ -75,7 +75,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         loop {
             // Acquire: as in `poll`.
             let seen = word.load(Acquire);
-            if State::of(seen).waits() {
+            let state = State::of(seen);
+            if state.waits() && !state.is_called() {
                 M::wait(word, seen, Some(self.memory.nap_until(nap, deadline)));
             }
             if let Some(end) = self.poll()? {
@@ -113,9 +114,14 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.wait_seen();
         let request = self.memory.request(at)?;
         // Acquire: synchronizes with the Release in `set`: what the last holder did is seen.
-        let state = State::of(request.state.load(Acquire));
+        let mut state = State::of(request.state.load(Acquire));
+        let why = get(&self.cell.abort);
+        if state.is_called() && why == 0 {
+            self.come(at, request)?;
+            // Acquire: as above.
+            state = State::of(request.state.load(Acquire));
+        }
         if state.waits() {
-            let why = get(&self.cell.abort);
             if why == 0 {
                 return Ok(None);
             }
@@ -146,6 +152,17 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         self.wait_ended(Outcome::Refused(why_not(state.why)));
         Ok(Some(Err(end)))
+    }
+
+    /// Comes for the lock for which this waiter was called.
+    #[cold]
+    fn come(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+        let latched = self.memory.latch(get(&request.partition))?;
+        if State::of(get(&request.state)).is_called() {
+            latched.come(self.memory.object(get(&request.object))?, at, request)?;
+        }
+        drop(latched);
+        self.memory.wake_all()
     }
 
     /// Withdraws the request. False if it was granted meanwhile, or if there is none: then the lock

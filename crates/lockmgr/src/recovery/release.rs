@@ -229,6 +229,10 @@ impl<M: ConstMachine> Memory<M> {
 
 impl<M: ConstMachine> Drop for Memory<M> {
     fn drop(&mut self) {
+        if !self.thread.has_slot() {
+            // It was given up: a sweep releases what its owners have, or has done it.
+            return;
+        }
         for place in self.pages.take() {
             let Ok(Some(page)) = self.page(place) else { continue };
             let clean = (0..OWNERS).all(|at| {

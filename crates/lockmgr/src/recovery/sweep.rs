@@ -101,6 +101,10 @@ impl<M: ConstMachine> Memory<M> {
             match self.sweep() {
                 // Another process is to sweep, that knows all layers.
                 Err(Error::Region(latchwork_region::Error::NoRepair(_))) => {}
+                // What another layer cannot put right yet keeps its locks. Those of the others are
+                // released, and this thread may wait for one of them.
+                Err(Error::Region(latchwork_region::Error::Repair(layer)))
+                    if layer != Layer::Locks => {}
                 end => drop(end?),
             }
         }

@@ -8,6 +8,10 @@
 //!    stopped by what the requester's ancestors hold it would wait for ever, so it goes before it.
 //! 4. The thread that releases decides for all waiters, front to back, and does their book-keeping;
 //!    they are then woken with no latch held.
+//! 5. Where [barging](crate::Options::barge_for) is allowed, a waiter whose turn it is may only be
+//!    *called*: others go before it, against rule 3, until it comes and asks by rules 1 to 3 what
+//!    is its turn now. It stays in its place, so who is called again is the same one; and one that
+//!    has waited for long is granted the lock by rule 4.
 
 use latchwork_machine::ConstMachine;
 
@@ -15,7 +19,7 @@ use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::cells::{Request, Small, get, put, status};
 use crate::memory::latch::Latched;
-use crate::memory::state::State;
+use crate::memory::state::{CALLED, State};
 use crate::mode::Mode;
 use crate::table::queues::Listed;
 
@@ -107,7 +111,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         if (get(&object.masks) >> 16) as u16 & clash == 0 {
             return Ok((None, 0));
         }
-        self.behind_among(object, owner, clash)
+        self.behind_among(object, owner, clash, self.is_alone(want))
     }
 
     #[inline(never)]
@@ -116,6 +120,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         object: &Small<M>,
         owner: u32,
         clash: u16,
+        may_barge: bool,
     ) -> Result<(Option<u32>, u32), Error> {
         let (mut exact, mut before, mut blocker) = (0, 0, None);
         let families = self.memory.inner().has_families()?;
@@ -129,6 +134,9 @@ impl<M: ConstMachine> Latched<'_, M> {
             exact |= state.want.bit();
             if state.want.bit() & clash == 0 || before != 0 {
                 continue;
+            }
+            if state.is_called() && may_barge {
+                return Ok((None, 0));
             }
             if !families {
                 // The first one decides, and the mask is as good as it was: a queue costs each
@@ -152,12 +160,58 @@ impl<M: ConstMachine> Latched<'_, M> {
         if get(&object.first) == 0 && object.conversions() == 0 {
             return Ok(());
         }
-        self.advance_slow(object)
+        self.advance_slow(object, 0)
+    }
+
+    /// For a waiter that was called: grants it the lock if it is its turn still, and else lets it
+    /// wait on.
+    #[cold]
+    pub(crate) fn come(
+        &self,
+        object: &Small<M>,
+        at: u32,
+        request: &Request<M>,
+    ) -> Result<(), Error> {
+        self.advance_slow(object, at)?;
+        self.memory.to_wake.borrow_mut().retain(|woken| *woken != at);
+        let state = State::of(get(&request.state));
+        if state.is_called() {
+            self.set(object, request, State { why: 0, ..state });
+        }
+        Ok(())
+    }
+
+    /// Whether a mode excludes itself: one owner at a time has it.
+    fn is_alone(&self, mode: Mode) -> bool {
+        self.memory.modes().clash(mode) & mode.bit() != 0
+    }
+
+    /// Whether a waiter whose turn it is need only be called; calls it.
+    fn calls(
+        &self,
+        object: &Small<M>,
+        at: u32,
+        request: &Request<M>,
+        state: State,
+    ) -> Result<bool, Error> {
+        let limit = self.memory.inner().options.barge_for.as_nanos() as u64;
+        if limit == 0 || self.memory.in_turn.get() || !self.is_alone(state.want) {
+            return Ok(false);
+        }
+        let Some(owner) = self.memory.owner_cell(get(&request.owner))? else { return Ok(false) };
+        if self.memory.now().saturating_sub(get(&owner.since)) >= limit {
+            return Ok(false);
+        }
+        if !state.is_called() {
+            self.set(object, request, State { why: CALLED, ..state });
+            self.memory.to_wake.borrow_mut().push(at);
+        }
+        Ok(true)
     }
 
     #[cold]
     #[inline(never)]
-    fn advance_slow(&self, object: &Small<M>) -> Result<(), Error> {
+    fn advance_slow(&self, object: &Small<M>, come: u32) -> Result<(), Error> {
         let modes = self.memory.modes();
         let families = self.memory.inner().has_families()?;
         let mut blocked = 0u16;
@@ -179,7 +233,10 @@ impl<M: ConstMachine> Latched<'_, M> {
             let owner = get(&request.owner);
             let behind = modes.clash(state.want) & blocked != 0
                 && self.still_behind(object, at, owner, state.want)?;
-            if !behind && self.stopped(object, owner, state.want)?.is_none() {
+            if !behind
+                && self.stopped(object, owner, state.want)?.is_none()
+                && (at == come || families || !self.calls(object, at, request, state)?)
+            {
                 self.grant(object, at, request, state)?;
                 continue;
             }

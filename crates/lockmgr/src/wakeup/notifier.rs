@@ -86,8 +86,9 @@ impl<M: ConstMachine> Inner<M> {
         for (id, one) in &watch.all {
             let request: &Request<M> = self.region.resolve(Offset::from_raw(one.request))?;
             // Acquire: synchronizes with the Release in `set`, so that the task finds it decided.
-            let decided = !State::of(request.state.load(Acquire)).waits();
-            if decided || one.at <= now {
+            let state = State::of(request.state.load(Acquire));
+            // One that is called waits still, and is to come.
+            if !state.waits() || state.is_called() || one.at <= now {
                 ids.push(*id);
             } else {
                 next = next.min(one.at);

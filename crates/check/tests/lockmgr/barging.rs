@@ -1,0 +1,161 @@
+//! A lock that is let go is free until the waiter that was called has come for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork_lockmgr::granular::{S, X};
+use latchwork_lockmgr::{Error, Manager, Options, Owner, Step, Wait, granular};
+use latchwork_region::Region;
+
+const NAME: &[u8] = b"the one";
+
+fn manager(barge_for: Duration) -> Manager {
+    let region = Region::private(&latchwork_region::Options::default()).unwrap();
+    let options = Options {
+        detect_after: Duration::from_secs(3600),
+        barge_for,
+        ..latchwork_check::early::early()
+    };
+    Manager::new(region, granular::modes(), options).unwrap()
+}
+
+fn asks(owner: &Owner<'_>, mode: latchwork_lockmgr::Mode) -> Step {
+    owner.request(NAME, mode, Wait::Detect).unwrap()
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A waker that says when it is called.
+struct Says(Sender<()>);
+
+impl Wake for Says {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.send(());
+    }
+}
+
+fn says() -> (Waker, Receiver<()>) {
+    let (sender, receiver) = channel();
+    (Waker::from(Arc::new(Says(sender))), receiver)
+}
+
+#[test]
+fn a_request_goes_before_one_that_is_called_and_never_without_the_option() {
+    for (barge_for, passes) in [(Duration::ZERO, false), (LONG, true)] {
+        let manager = manager(barge_for);
+        let session = manager.session().unwrap();
+        let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
+        one.lock(NAME, X).unwrap();
+        assert_eq!(asks(&two, X), Step::Waiting);
+        one.release_all().unwrap();
+        assert_eq!(asks(&three, X) == Step::Granted, passes);
+        if passes {
+            assert_eq!(two.poll(), Ok(None), "it came, and was too late");
+            assert_eq!(asks(&one, X), Step::Waiting, "behind two, which waits again");
+            three.release_all().unwrap();
+            assert_eq!(one.poll(), Ok(None), "nobody called it");
+        }
+        assert_eq!(two.poll(), Ok(Some(Ok(()))));
+        assert_eq!(session.totals().unwrap().waiting, 1);
+    }
+}
+
+#[test]
+fn readers_are_granted_the_lock_at_once() {
+    let manager = manager(LONG);
+    let session = manager.session().unwrap();
+    let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
+    one.lock(NAME, X).unwrap();
+    assert_eq!((asks(&two, S), asks(&three, S)), (Step::Waiting, Step::Waiting));
+    one.release_all().unwrap();
+    assert_eq!(one.lock_with(NAME, X, Wait::Never), Err(Error::NotGranted));
+    assert_eq!((two.poll(), three.poll()), (Ok(Some(Ok(()))), Ok(Some(Ok(())))));
+}
+
+#[test]
+fn an_owner_that_was_aborted_passes_nobody_and_readers_do_not_either() {
+    let manager = manager(LONG);
+    let session = manager.session().unwrap();
+    let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
+    one.lock(NAME, X).unwrap();
+    assert_eq!(asks(&two, X), Step::Waiting);
+    one.release_all_in_turn().unwrap();
+    assert_eq!(asks(&one, X), Step::Waiting);
+    assert_eq!(two.poll(), Ok(Some(Ok(()))));
+    two.release_all().unwrap();
+    assert_eq!(asks(&three, S), Step::Waiting, "behind one, which is called");
+    assert_eq!(one.poll(), Ok(Some(Ok(()))));
+}
+
+#[test]
+fn one_that_has_waited_long_is_granted_the_lock() {
+    let manager = manager(Duration::from_nanos(1));
+    let session = manager.session().unwrap();
+    let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
+    one.lock(NAME, X).unwrap();
+    assert_eq!(asks(&two, X), Step::Waiting);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_micros(10) {}
+    one.release_all().unwrap();
+    assert_eq!(asks(&three, X), Step::Waiting);
+    assert_eq!(two.poll(), Ok(Some(Ok(()))));
+}
+
+#[test]
+fn one_that_is_called_may_give_up_and_the_next_is_called() {
+    let manager = manager(LONG);
+    let session = manager.session().unwrap();
+    let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
+    one.lock(NAME, X).unwrap();
+    assert_eq!((asks(&two, X), asks(&three, X)), (Step::Waiting, Step::Waiting));
+    one.release_all().unwrap();
+    assert_eq!(two.cancel(), Ok(true));
+    assert_eq!(three.poll(), Ok(Some(Ok(()))));
+}
+
+#[test]
+fn a_future_that_is_called_is_woken() {
+    let manager = manager(LONG);
+    let session = manager.session().unwrap();
+    let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
+    let (waker, woken) = says();
+    // The task looks by itself after an hour: see `detect_after`.
+    let comes = || woken.recv_timeout(Duration::from_secs(60)).expect("the waker is called");
+    one.lock(NAME, X).unwrap();
+    let mut future = Box::pin(two.lock_async(NAME, X));
+    let mut poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(poll().is_pending());
+    one.release_all().unwrap();
+    comes();
+    assert_eq!(asks(&three, X), Step::Granted);
+    assert!(poll().is_pending(), "it came, and was too late");
+    three.release_all().unwrap();
+    comes();
+    assert_eq!(poll(), Poll::Ready(Ok(())));
+}
+
+#[test]
+fn all_threads_come_to_their_turn() {
+    for barge_for in [Duration::from_micros(50), LONG] {
+        let manager = manager(barge_for);
+        let count = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let session = manager.session().unwrap();
+                    for _ in 0..2000 {
+                        let owner = session.owner().unwrap();
+                        owner.lock(NAME, X).unwrap();
+                        // Not atomically: the lock has to keep others out.
+                        count.store(count.load(Relaxed) + 1, Relaxed);
+                        owner.release_all().unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(count.load(Relaxed), 16_000);
+    }
+}
