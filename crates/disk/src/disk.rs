@@ -108,11 +108,12 @@ pub trait File: Debug + Send + Sync {
     fn truncate(&self, length: u64) -> Result<(), Error>;
 
     /// Sets space aside for the bytes from `at` on, and makes the file long enough to hold them. New
-    /// bytes are zero. Writes zeros where the file system cannot set space aside.
+    /// bytes are zero. Writes zeros behind the file's end where the file system cannot set space
+    /// aside. Bytes that are there stay, those counted in that others write at the same time.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`]; the length is then as it was, or some part of what was asked for longer.
+    /// [`Error::Unsupported`] where neither can be done. [`Error::NoSpace`]; the length is then as it was, or some part of what was asked for longer.
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error>;
 
     /// How many bytes the file has.

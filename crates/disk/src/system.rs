@@ -4,12 +4,13 @@
 //! stopped. Each file has its own descriptor, closed at an `exec`.
 
 use std::ffi::OsString;
+use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::buffer::is_aligned;
 use crate::calls::Counters;
@@ -159,6 +160,27 @@ impl SystemFile {
         self.counters.count(operation);
         again(run).map_err(|errno| self.error(operation, 0, errno))
     }
+
+    /// Makes the file `end` bytes long or longer, by zeros behind what there is. They are appended
+    /// where the file ends when they are written, not where it was seen to end: others may have
+    /// made it longer meanwhile, and what they wrote there stays.
+    fn append_zeros(&self, end: u64) -> Result<(), Error> {
+        let zeros = crate::Buffer::new(1 << 16);
+        loop {
+            let length = self.length()?;
+            if length >= end {
+                return Ok(());
+            }
+            let count = (end - length).min(zeros.len() as u64) as usize;
+            let zeros = [IoSlice::new(&zeros[..count])];
+            let append = ReadWriteFlags::APPEND;
+            match again(|| rustix::io::pwritev2(&self.fd, &zeros, 0, append)) {
+                Ok(0) => return Err(Error::Device(self.subject(Operation::Write, length))),
+                Ok(count) => self.counters.wrote(count),
+                Err(errno) => return Err(self.error(Operation::Write, length, errno)),
+            }
+        }
+    }
 }
 
 impl File for SystemFile {
@@ -227,17 +249,7 @@ impl File for SystemFile {
             rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, length)
         });
         match set_aside {
-            Err(Error::Unsupported(_)) => {
-                let (zeros, end) = (crate::Buffer::new(1 << 16), at.saturating_add(length));
-                // From the end of the file on: what is before it is there.
-                let mut to = self.length()?.max(at);
-                while to < end {
-                    let count = (end - to).min(zeros.len() as u64) as usize;
-                    self.write(to, &zeros[..count])?;
-                    to += count as u64;
-                }
-                Ok(())
-            }
+            Err(Error::Unsupported(_)) => self.append_zeros(at.saturating_add(length)),
             other => other,
         }
     }
@@ -275,5 +287,44 @@ impl File for SystemFile {
             Error::Unsupported(subject) => Error::NoLocks(subject),
             other => other,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a file system that cannot set space aside, threads make room at the same time, and write
+    /// where there is room.
+    #[test]
+    fn making_room_by_hand_overwrites_nothing() {
+        const PAGE: usize = 512;
+        const PAGES: u64 = 400;
+        let path = std::env::temp_dir().join(format!("latchwork-zeros-{}", std::process::id()));
+        let system = System::new();
+        for _ in 0..20 {
+            let _ = std::fs::remove_file(&path);
+            std::thread::scope(|scope| {
+                for me in 0..4_u64 {
+                    let (system, path) = (&system, &path);
+                    scope.spawn(move || {
+                        let fd = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+                        let fd = rustix::fs::open(path, fd, Mode::RUSR | Mode::WUSR).unwrap();
+                        let counters = system.counters.clone();
+                        let file = SystemFile { fd, path: path.clone(), direct: false, counters };
+                        for page in (me..PAGES).step_by(4) {
+                            let at = page * PAGE as u64;
+                            file.append_zeros(at + PAGE as u64).unwrap();
+                            file.write(at, &[page as u8 | 1; PAGE]).unwrap();
+                        }
+                    });
+                }
+            });
+            let bytes = std::fs::read(&path).unwrap();
+            for (page, bytes) in bytes.chunks(PAGE).take(PAGES as usize).enumerate() {
+                assert!(bytes.iter().all(|byte| *byte == page as u8 | 1), "page {page} was lost");
+            }
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -5,8 +5,10 @@
 //! latch is free,
 //!
 //! ```text
-//!   (end - written) + all credit <= buffer        end + all credit <= prepared
+//!   (end - written) + all credit <= buffer        end + all credit + all aside <= prepared
 //! ```
+//!
+//! What is *aside* is for undoing: `aside.rs`.
 //!
 //! so an append with credit finds room and never waits for the disk. Credit is given in
 //! portions, so that most reservations are one comparison; all unused portions together are a
@@ -77,7 +79,7 @@ impl<M: ConstMachine> Session<M> {
             let room = inner.buffer.saturating_sub(used + all);
             // Acquire: synchronizes with the Release in `make_segment`.
             let prepared = shared.prepared.0.load(Acquire);
-            let space = prepared.saturating_sub(end + all);
+            let space = prepared.saturating_sub(end + all + self.all_aside(shared));
             let gets = portion.saturating_sub(has).min(room).min(space);
             if gets >= needed {
                 slot.credit.store(has + gets, Relaxed);
@@ -161,12 +163,13 @@ impl<M: ConstMachine> Session<M> {
 
     fn append_if(&self, record: &mut Record, mark: Option<Lsn>) -> Result<Option<Lsn>, Error> {
         let (shared, slot) = (self.log.shared()?, self.log.slot_of(self.slot)?);
-        let of = (record.words[0] >> 48) as u32;
+        let of = record.slot();
         if of != self.slot && !record.is_system() {
             return Err(Error::Threads(of));
         }
         let bytes = record.bytes() as u64;
-        if slot.credit.load(Relaxed) < bytes {
+        let takes = bytes + record.aside;
+        if slot.credit.load(Relaxed) < takes {
             return Err(Error::NoCredit);
         }
         self.check_broken(shared)?;
@@ -185,37 +188,35 @@ impl<M: ConstMachine> Session<M> {
         // Release: behind the note, for the repair.
         slot.newest.store(lsn, Release);
         let credit = shared.append.credit.load(Relaxed);
-        shared.append.credit.store(credit.saturating_sub(bytes), Relaxed);
-        slot.credit.store(slot.credit.load(Relaxed).saturating_sub(bytes), Relaxed);
+        shared.append.credit.store(credit.saturating_sub(takes), Relaxed);
+        slot.credit.store(slot.credit.load(Relaxed).saturating_sub(takes), Relaxed);
+        if record.aside != 0 {
+            // Before `end`: a thread that dies in between leaves too much aside, until its
+            // transaction is undone.
+            slot.aside.store(slot.aside.load(Relaxed) + record.aside, Relaxed);
+            let aside = shared.append.aside.load(Relaxed);
+            shared.append.aside.store(aside + record.aside, Relaxed);
+        }
         point("append: slot");
-        record.words[1] = lsn;
-        for (index, word) in record.words.iter().enumerate() {
-            // Relaxed: published by the Release below.
-            buffer[((lsn / 8 + index as u64) & mask) as usize].store(*word, Relaxed);
+        // A record may lie across the end of the buffer.
+        let (rest, front) = buffer.split_at(((lsn / 8) & mask) as usize);
+        record.place(lsn);
+        let mut words = record.words();
+        for part in [front, rest] {
+            for (place, word) in part.iter().zip(&mut words) {
+                // Relaxed: published by the Release below.
+                place.store(word, Relaxed);
+            }
         }
         point("append: copied");
         // Release: synchronizes with the Acquire of all who read below `end`.
         shared.end.0.store(lsn + bytes, Release);
         point("append: end");
+        if record.is_last() {
+            self.free_aside(shared, slot);
+        }
         drop(latched);
         Ok(Some(Lsn(lsn)))
-    }
-
-    /// Marks the log where it ends now, and returns that. A record that is
-    /// [appended since](Self::append_since) an earlier mark is refused from here on: so all
-    /// records behind the mark are of threads that know of it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`].
-    pub fn mark(&self) -> Result<Lsn, Error> {
-        let shared = self.log.shared()?;
-        let latched = self.latch()?;
-        let end = shared.end.0.load(Relaxed);
-        // Relaxed: it is compared under the latch; other looks at it are hints.
-        shared.found.marked.store(end, Relaxed);
-        drop(latched);
-        Ok(Lsn(end))
     }
 
     /// Notes how the slot is, for the repair of a death before `end` is stored.

@@ -16,7 +16,10 @@
 //! A block is written only after the block before it is durable, so one of the two is whole at
 //! any crash.
 
-use latchwork_disk::crc32c;
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_disk::{Disk, Open, crc32c};
 
 use crate::record::word_of;
 use crate::{Error, Lsn};
@@ -61,6 +64,19 @@ impl Control {
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
         bytes.resize(BLOCK, 0);
         (self.sequence % 2 * BLOCK as u64, bytes)
+    }
+
+    /// Writes the control file of a new log, which gets its name last. The sequence is even.
+    pub(crate) fn write_new(&self, disk: &Arc<dyn Disk>, folder: &Path) -> Result<(), Error> {
+        let (_, mut bytes) = self.encode();
+        bytes.resize(2 * BLOCK, 0);
+        let path = folder.join("control-new");
+        let file = disk.open(&path, Open::CREATE)?;
+        file.truncate(0)?;
+        file.write(0, &bytes)?;
+        file.sync()?;
+        disk.rename(&path, &folder.join("control"))?;
+        Ok(disk.sync_folder(folder)?)
     }
 
     /// The newer of the blocks that are whole.

@@ -2,6 +2,7 @@
 
 use latchwork_disk::Error as DiskError;
 
+use crate::control::BLOCK;
 use crate::record::{decode, extent};
 use crate::segment::Segments;
 use crate::{Entry, Error, Lsn};
@@ -43,6 +44,18 @@ impl<'s> Files<'s> {
         Self { segments, seed: segments.id as u32, chunk: Vec::new(), from: 0, limit }
     }
 
+    /// The place behind the last that the file of this one has.
+    pub(crate) fn reach(&self, at: Lsn) -> u64 {
+        let number = at.0 / self.segments.size;
+        let length = self.segments.file(number).ok().and_then(|file| file.length().ok());
+        number * self.segments.size + length.unwrap_or(0).saturating_sub(BLOCK as u64)
+    }
+
+    /// Bytes of a segment.
+    pub(crate) fn segment(&self) -> u64 {
+        self.segments.size
+    }
+
     /// The record at `at`; none if there is none, or it cannot be read.
     pub(crate) fn at(&mut self, at: Lsn) -> Result<Option<Entry>, Error> {
         let Some(first) = self.bytes(at.0, 8)? else { return Ok(None) };
@@ -62,7 +75,13 @@ impl<'s> Files<'s> {
             let length = (self.limit - at).min(CHUNK.max(count) as u64) as usize;
             self.chunk.resize(length, 0);
             self.from = at;
-            let read = self.segments.read(at, &mut self.chunk);
+            let mut read = self.segments.read(at, &mut self.chunk);
+            if let Err(Error::Disk(DiskError::ShortRead { .. } | DiskError::NotFound(_))) = read {
+                // A file that was cut off, or the next one is missing: what is asked for may be
+                // there.
+                self.chunk.resize(count, 0);
+                read = self.segments.read(at, &mut self.chunk);
+            }
             if let Err(error) = read {
                 self.chunk.clear();
                 return match error {

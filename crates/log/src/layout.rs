@@ -91,6 +91,11 @@ pub(crate) struct Append<M: Machine> {
     pub(crate) note_first: M::AtomicU64,
     pub(crate) note_last: M::AtomicU64,
     pub(crate) note_commits: M::AtomicU64,
+    /// The sum of what all slots have set aside.
+    pub(crate) aside: M::AtomicU64,
+    /// What is set aside for pages that undoing logs whole, and how much that is for each.
+    pub(crate) images: M::AtomicU64,
+    pub(crate) image: M::AtomicU64,
 }
 
 /// A named place that the log is kept from.
@@ -109,7 +114,8 @@ pub(crate) struct Slot<M: Machine> {
     pub(crate) waits: M::AtomicU64,
     /// Changes when its thread is to look again.
     pub(crate) notifier: M::AtomicU32,
-    rest: M::AtomicU32,
+    /// The slot, plus one, from whose `aside` it took credit last; zero if it never did.
+    pub(crate) took_of: M::AtomicU32,
     /// Bytes that it may append.
     pub(crate) credit: M::AtomicU64,
     /// The first record of its transaction, or zero.
@@ -120,7 +126,8 @@ pub(crate) struct Slot<M: Machine> {
     pub(crate) commits: M::AtomicU64,
     /// The last record that its thread appended, of whatever kind.
     pub(crate) newest: M::AtomicU64,
-    rest2: [M::AtomicU64; 1],
+    /// Bytes that are set aside for undoing its transaction.
+    pub(crate) aside: M::AtomicU64,
     /// First record and commit of each of the last transactions.
     pub(crate) list: [[M::AtomicU64; 2]; COMMITS],
 }

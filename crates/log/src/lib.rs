@@ -8,6 +8,7 @@
 //! | `log.rs` | [`Log`] and [`Session`]; opening |
 //! | `recover.rs` | the files without a region: where the log ends, or that it is damaged |
 //! | `append.rs` | credit, and the append: copy under the latch, `end` moved last |
+//! | `aside.rs` | what is set aside for undoing, which never fails for want of space |
 //! | `flush.rs` | leader and followers; [`Mode`] |
 //! | `slots.rs` | what thread slots have in the log: transactions, commits |
 //! | `repair.rs` | what a dead thread left |
@@ -15,6 +16,8 @@
 //! | `options.rs` | how a log is made, and what was found |
 //! | `read.rs` | one record by its LSN; a scan |
 //! | `pins.rs` | what is kept: pins, checkpoints, recycling |
+//! | `copy.rs` | the files copied while others append |
+//! | `look.rs` | the files looked at by one who changes nothing |
 //!
 //! ```text
 //!   reserve ---> build ---> append ---> commit (flush, as the mode says)
@@ -36,12 +39,15 @@
 #![warn(clippy::all)]
 
 mod append;
+mod aside;
 mod control;
+mod copy;
 mod error;
 mod files;
 mod flush;
 mod layout;
 mod log;
+mod look;
 mod options;
 mod pins;
 mod point;
@@ -56,9 +62,10 @@ pub use crate::error::Error;
 pub use crate::flush::Mode;
 pub use crate::layout::{COMMITS, SlotView};
 pub use crate::log::{Log, Session};
+pub use crate::look::{FileScan, LogFiles};
 pub use crate::options::{Options, Recovered};
 pub use crate::pins::{Checkpoint, PinInfo};
 #[cfg(feature = "points")]
 pub use crate::point::hook::set_point_hook;
 pub use crate::read::Scan;
-pub use crate::record::{Entry, Flags, Head, Lsn, RECORD_MAX, Record, UNIT};
+pub use crate::record::{ASIDE_LEAST, Entry, Flags, Head, Lsn, RECORD_MAX, Record, UNIT};

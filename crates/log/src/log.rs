@@ -82,10 +82,10 @@ impl<M: ConstMachine> Log<M> {
         let bytes = (SLOTS_AT + slots) * 8 + options.buffer;
         let area = region.area("log", &AreaOptions { first: bytes, limit: bytes, huge: false })?;
         let shared: &Shared<M> = area.resolve(0)?;
-        number_of(thread.number(), options.threads)?;
         let me = u64::from(thread.generation()?) << 32 | u64::from(thread.number() + 1);
         // Acquire: synchronizes with the Release below, so that all that was opened is seen.
         while shared.ready.load(Acquire) == 0 {
+            number_of(thread.number(), options.threads)?;
             let other = shared.opening.load(Relaxed);
             if other != 0 && other != me && is_over(region, other) {
                 unclaim(&shared.opening, other);
@@ -103,7 +103,15 @@ impl<M: ConstMachine> Log<M> {
             let recovered = opened?;
             return Self::join(area, disk, folder, options, Some(recovered));
         }
-        Self::join(area, disk, folder, options, None)
+        let log = Self::join(area, disk, folder, options, None)?;
+        number_of(thread.number(), log.threads())?;
+        Ok(log)
+    }
+
+    /// How many thread slots of the region may append: as the process said that opened the log
+    /// first.
+    pub fn threads(&self) -> u32 {
+        self.inner.threads
     }
 
     /// Takes part in a log that is open.
@@ -296,9 +304,30 @@ impl<M: ConstMachine> Session<M> {
         head: &crate::Head,
         payload: &[&[u8]],
     ) -> Result<Record, Error> {
+        let mut record = Record::default();
+        self.rebuild_for(&mut record, slot, head, payload)?;
+        Ok(record)
+    }
+
+    /// The same in the memory of a record that is needed no more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`].
+    pub fn rebuild_for(
+        &self,
+        record: &mut Record,
+        slot: u32,
+        head: &crate::Head,
+        payload: &[&[u8]],
+    ) -> Result<(), Error> {
         let limit = self.log.record_max();
-        let record = Record::build(self.log.inner.seed, slot, head, payload);
-        record.filter(|record| record.bytes() as u64 <= limit).ok_or(Error::TooLarge { limit })
+        let length = payload.iter().map(|part| part.len()).sum();
+        if Record::size(length) as u64 > limit {
+            return Err(Error::TooLarge { limit });
+        }
+        let seed = self.log.inner.seed;
+        record.rebuild(seed, slot, head, payload).ok_or(Error::TooLarge { limit })
     }
 }
 

@@ -11,13 +11,13 @@
 //!  6    | aux32                              | CRC32C                           |
 //! ```
 //!
-//! All is little-endian. The checksum is over all of the record but word 1, begun with the
-//! log's identity: so it is computed before the record has a place. Word 1 must be the record's
-//! place, so the bytes of a recycled segment never pass for a record.
+//! All is little-endian. The checksum is over all of the record, with zeros for word 1 and for
+//! itself, begun with the log's identity: so it is computed before the record has a place. Word 1
+//! must be the record's place, so the bytes of a recycled segment never pass for a record.
 
 use core::fmt;
 
-use latchwork_disk::{crc32c, crc32c_append};
+use latchwork_disk::crc32c_append;
 
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 56;
@@ -94,10 +94,15 @@ pub struct Head {
     pub aux32: u32,
 }
 
+/// The least that is set aside with a record.
+pub const ASIDE_LEAST: u64 = 128;
+
 /// A record built by one thread, to be appended: the checksum is there, the place is not.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
-    pub(crate) words: Vec<u64>,
+    bytes: Vec<u8>,
+    /// Bytes that are set aside with it.
+    pub(crate) aside: u64,
 }
 
 /// A record as it was read.
@@ -128,11 +133,18 @@ impl Record {
 
     /// How many bytes it has in the log.
     pub fn bytes(&self) -> usize {
-        self.words.len() * 8
+        self.bytes.len()
     }
 
-    /// Builds a record. None if it is larger than [`RECORD_MAX`] or a field has too many bits.
-    pub(crate) fn build(seed: u32, slot: u32, head: &Head, payload: &[&[u8]]) -> Option<Self> {
+    /// Makes it another record, in the memory that it has. None if that would be larger than
+    /// [`RECORD_MAX`] or a field has too many bits; then it is as it was.
+    pub(crate) fn rebuild(
+        &mut self,
+        seed: u32,
+        slot: u32,
+        head: &Head,
+        payload: &[&[u8]],
+    ) -> Option<()> {
         let length = payload.iter().map(|part| part.len()).sum::<usize>();
         let fits = length <= RECORD_MAX - HEADER
             && slot < 1 << 16
@@ -142,35 +154,65 @@ impl Record {
         if !fits {
             return None;
         }
-        let mut bytes = Vec::with_capacity(Self::size(length));
+        self.bytes.clear();
+        self.aside = 0;
         let total = (HEADER + length) as u64;
-        let mut put = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
-        put(total
-            | u64::from(head.kind) << 32
-            | u64::from(head.flags.0) << 40
-            | u64::from(slot) << 48);
-        put(0);
-        put(head.prev.0);
-        put(head.page << 16 | u64::from(head.tree));
-        put(head.page_prev.0);
-        put((head.older.0 / UNIT) | u64::from(head.aux) << 48);
-        put(u64::from(head.aux32) << 32);
-        payload.iter().for_each(|part| bytes.extend_from_slice(part));
-        bytes.resize(Self::size(length), 0);
-        let crc = checksum(seed, &bytes);
-        bytes[48..52].copy_from_slice(&crc.to_le_bytes());
-        let words = bytes.chunks_exact(8).map(|chunk| word_of(chunk, 0)).collect();
-        Some(Self { words })
+        let words = [
+            total
+                | u64::from(head.kind) << 32
+                | u64::from(head.flags.0) << 40
+                | u64::from(slot) << 48,
+            0,
+            head.prev.0,
+            head.page << 16 | u64::from(head.tree),
+            head.page_prev.0,
+            (head.older.0 / UNIT) | u64::from(head.aux) << 48,
+            u64::from(head.aux32) << 32,
+        ];
+        self.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        payload.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        self.bytes.resize(Self::size(length), 0);
+        let crc = crc32c_append(seed, &self.bytes);
+        self.bytes[48..52].copy_from_slice(&crc.to_le_bytes());
+        Some(())
     }
 
-    /// The same record from another thread slot, with other links: for a record that is used
-    /// again.
+    /// Gives it its place.
+    pub(crate) fn place(&mut self, lsn: u64) {
+        self.bytes[8..16].copy_from_slice(&lsn.to_le_bytes());
+    }
+
+    /// Its words.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        self.bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
+    }
+
+    /// The slot that it names.
+    pub(crate) fn slot(&self) -> u32 {
+        (self.first() >> 48) as u32
+    }
+
+    fn first(&self) -> u64 {
+        word_of(&self.bytes, 0)
+    }
+
+    /// Sets so many bytes of the log aside with it, for the record that undoes it; at least
+    /// [`ASIDE_LEAST`](crate::ASIDE_LEAST). There is credit for both. Nothing is set aside for a
+    /// record that commits, or is [`SYSTEM`](Flags::SYSTEM).
+    pub fn set_aside(&mut self, bytes: u64) {
+        self.aside = if self.is_last() || self.is_system() || bytes == 0 {
+            0
+        } else {
+            bytes.max(ASIDE_LEAST)
+        };
+    }
+
     pub(crate) fn is_last(&self) -> bool {
-        Flags((self.words[0] >> 40) as u8).has(Flags::LAST)
+        Flags((self.first() >> 40) as u8).has(Flags::LAST)
     }
 
     pub(crate) fn is_system(&self) -> bool {
-        Flags((self.words[0] >> 40) as u8).has(Flags::SYSTEM)
+        Flags((self.first() >> 40) as u8).has(Flags::SYSTEM)
     }
 }
 
@@ -180,10 +222,10 @@ pub(crate) fn word_of(bytes: &[u8], at: usize) -> u64 {
     found.map_or(0, u64::from_le_bytes)
 }
 
-/// Over all bytes but those of the LSN and of the checksum itself.
+/// Over all bytes, those of the LSN and of the checksum itself taken for zeros.
 fn checksum(seed: u32, bytes: &[u8]) -> u32 {
-    let crc = crc32c_append(crc32c(&seed.to_le_bytes()), &bytes[..8]);
-    let crc = crc32c_append(crc, &bytes[16..48]);
+    let crc = crc32c_append(crc32c_append(seed, &bytes[..8]), &[0; 8]);
+    let crc = crc32c_append(crc32c_append(crc, &bytes[16..48]), &[0; 4]);
     crc32c_append(crc, &bytes[52..])
 }
 

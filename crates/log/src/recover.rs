@@ -117,15 +117,7 @@ fn make(
         flushed: Lsn::FIRST,
         clean: true,
     };
-    let (_, mut bytes) = control.encode();
-    bytes.resize(2 * BLOCK, 0);
-    let path = folder.join("control-new");
-    let file = disk.open(&path, Open::CREATE)?;
-    file.truncate(0)?;
-    file.write(0, &bytes)?;
-    file.sync()?;
-    disk.rename(&path, &folder.join("control"))?;
-    disk.sync_folder(folder)?;
+    control.write_new(disk, folder)?;
     // And the folder itself in the one around it.
     let around = folder.parent().filter(|around| !around.as_os_str().is_empty());
     if let Some(around) = around {

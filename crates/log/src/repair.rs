@@ -36,17 +36,22 @@ impl<M: ConstMachine> Log<M> {
             if let Ok(slot) = self.slot_of(u32::try_from(number).unwrap_or(u32::MAX)) {
                 slot.first.store(append.note_first.load(Relaxed), Relaxed);
                 slot.last.store(append.note_last.load(Relaxed), Relaxed);
-                slot.commits.store(append.note_commits.load(Relaxed), Relaxed);
+                // Release: synchronizes with the Acquire in `being_committed`: a reader that sees
+                // the commit taken back sees the transaction.
+                slot.commits.store(append.note_commits.load(Relaxed), Release);
             }
             // Release: behind the slot's words, for who repairs after this thread dies here.
             append.note_lsn.store(0, Release);
         }
         point("repair: slot");
-        let mut credit = 0_u64;
+        let (mut credit, mut aside) = (0_u64, 0_u64);
         for slot in 0..self.inner.threads {
-            credit = credit.saturating_add(self.slot_of(slot)?.credit.load(Relaxed));
+            let slot = self.slot_of(slot)?;
+            credit = credit.saturating_add(slot.credit.load(Relaxed));
+            aside = aside.saturating_add(slot.aside.load(Relaxed));
         }
         append.credit.store(credit, Relaxed);
+        append.aside.store(aside, Relaxed);
         Ok(())
     }
 }
@@ -102,10 +107,16 @@ impl<M: ConstMachine> Session<M> {
             slot.waits.store(0, Relaxed);
             let latched = self.latch()?;
             let (all, has) = (shared.append.credit.load(Relaxed), slot.credit.load(Relaxed));
+            // It may have been taken to undo something.
+            self.take_back(shared, slot);
+            point("repair: aside");
             // Release, both: a sweeper that dies between the two leaves a sum that is too high,
             // which the repair of the latch counts anew.
             slot.credit.store(0, Release);
             shared.append.credit.store(all.saturating_sub(has), Release);
+            if slot.first.load(Relaxed) == 0 {
+                self.free_aside(shared, slot);
+            }
             for pin in &shared.pins {
                 unclaim(&pin.owner, name);
             }
@@ -120,10 +131,11 @@ impl<M: ConstMachine> Session<M> {
     ///
     /// [`Error::Threads`], [`Error::Region`].
     pub fn forget(&self, slot: u32) -> Result<(), Error> {
-        let slot = self.log.slot_of(slot)?;
+        let (shared, slot) = (self.log.shared()?, self.log.slot_of(slot)?);
         let latched = self.latch()?;
         slot.first.store(0, Relaxed);
         slot.last.store(0, Relaxed);
+        self.free_aside(shared, slot);
         drop(latched);
         Ok(())
     }

@@ -44,6 +44,17 @@ impl<M: ConstMachine> Log<M> {
         Ok(view)
     }
 
+    /// How many transactions of all slots have committed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn commits(&self) -> Result<u64, Error> {
+        let slots = 0..self.slots_used();
+        // Relaxed: counts.
+        slots.map(|slot| Ok(self.slot_of(slot)?.commits.load(Relaxed))).sum()
+    }
+
     /// How many thread slots may have records: those below this number.
     pub fn slots_high(&self) -> u32 {
         self.slots_used()
@@ -65,16 +76,48 @@ impl<M: ConstMachine> Log<M> {
     /// [`Lsn::NEVER`] if it has none. A record that was in the log when this was called, and is
     /// not committed, is counted in.
     ///
+    /// While the record that commits the transaction is being appended, the first is told and the
+    /// last is not.
+    ///
     /// # Errors
     ///
     /// [`Error::Threads`], [`Error::Region`].
     pub fn open_of(&self, slot: u32) -> Result<(Lsn, Lsn), Error> {
-        let slot = self.slot_of(slot)?;
+        let words: &Slot<M> = self.slot_of(slot)?;
         // Acquire, both: synchronize with the Releases in `chain`, so that a commit that took
         // the transaction away is in the list.
-        let first = slot.first.load(Acquire);
-        let last = slot.last.load(Acquire);
-        Ok((Lsn(first), Lsn(last)))
+        let first = words.first.load(Acquire);
+        let last = words.last.load(Acquire);
+        if first != 0 {
+            return Ok((Lsn(first), Lsn(last)));
+        }
+        match self.being_committed(words)? {
+            // It looked at a count, or at an end of the log, that a thread may have stored after
+            // it had restored the slot of one that died in between. Then these are restored.
+            // Acquire, both: synchronize with the Releases in `chain`.
+            0 => Ok((Lsn(words.first.load(Acquire)), Lsn(words.last.load(Acquire)))),
+            first => Ok((Lsn(first), Lsn(last))),
+        }
+    }
+
+    /// The first record of a transaction that the list has and the log not yet: the append is at
+    /// work between the two, and may die there. 0 if there is none.
+    fn being_committed(&self, words: &Slot<M>) -> Result<u64, Error> {
+        loop {
+            // Acquire: synchronizes with the Releases in `chain` and in `repair_append`.
+            let commits = words.commits.load(Acquire);
+            let Some(newest) = commits.checked_sub(1) else { return Ok(0) };
+            let pair = &words.list[newest as usize % words.list.len()];
+            let (first, commit) = (pair[0].load(Relaxed), pair[1].load(Relaxed));
+            // Acquire: the entry before the count is looked at again.
+            M::fence(Acquire);
+            if words.commits.load(Relaxed) == commits {
+                // Acquire: synchronizes with the Release in `append`: if the commit lies below
+                // it now, it does for those who look at the list from here on.
+                let end = self.shared()?.end.0.load(Acquire);
+                return Ok(if commit < end { 0 } else { first });
+            }
+        }
     }
 
     /// Goes through the slot's last commits, the newest first, as pairs of first record and commit,

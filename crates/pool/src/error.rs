@@ -142,6 +142,30 @@ impl From<DiskError> for Error {
     }
 }
 
+impl Error {
+    /// Whether the disk may have nothing of the page because nobody has written it yet.
+    pub fn is_unwritten(&self) -> bool {
+        let short = matches!(self, Self::Disk(DiskError::ShortRead { .. }));
+        let unsound = matches!(self, Self::Checksum { .. } | Self::Misdirected { .. });
+        short || unsound || matches!(self, Self::Shrank { .. })
+    }
+
+    /// The page that it is about, if it is about one.
+    pub fn page(&self) -> Option<u64> {
+        match *self {
+            Self::OutOfRange { page, .. }
+            | Self::Checksum { page, .. }
+            | Self::Misdirected { page, .. }
+            | Self::Poisoned { page, .. }
+            | Self::Rebuild { page, .. }
+            | Self::Malformed { page, .. }
+            | Self::Freed { page, .. }
+            | Self::Shrank { page, .. } => Some(page),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -10,13 +10,14 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::path::{Path, PathBuf};
 
-use latchwork_disk::{Error as DiskError, File, Open};
+use latchwork_disk::{Buffer, Error as DiskError, File, Open};
 use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Integer, Word};
 
 use crate::layout::{
-    FILE_BROKEN, FILE_KIND, FILE_PAGES, FILE_PATH, FILE_PATH_LENGTH, FILE_SYNCED, FILE_WRITES,
-    FILES, KIND_DIRECT, KIND_TEMPORARY, Latch, PAGES_MAX, PATH_MAX, TABLE_LATCH, file_at,
+    FILE_BROKEN, FILE_KIND, FILE_PAGES, FILE_PATH, FILE_PATH_LENGTH, FILE_ROOM, FILE_SYNCED,
+    FILE_WRITES, FILES, KIND_AHEAD, KIND_DIRECT, KIND_TEMPORARY, Latch, PAGES_MAX, PATH_MAX,
+    TABLE_LATCH, file_at,
 };
 use crate::opened::{FileId, Opened};
 use crate::point::point;
@@ -106,6 +107,11 @@ impl<M: ConstMachine> Pool<M> {
         Ok(self.file_word(file, FILE_KIND)?.load(Relaxed) & KIND_TEMPORARY != 0)
     }
 
+    /// Whether the disk has room for the file's pages before they are made.
+    pub(crate) fn is_ahead(&self, file: u16) -> Result<bool, Error> {
+        Ok(self.file_word(file, FILE_KIND)?.load(Relaxed) & KIND_AHEAD != 0)
+    }
+
     /// Writes bytes to a file, and counts that for `sync`.
     pub(crate) fn write_bytes(&self, file: u16, at: u64, bytes: &[u8]) -> Result<(), Error> {
         self.opened(file)?.write(at, bytes)?;
@@ -180,6 +186,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             Ok(())
         };
         put(FILE_PAGES, pages)?;
+        put(FILE_ROOM, pages)?;
         put(FILE_PATH_LENGTH, path.len() as u64)?;
         for (word, bytes) in (0..).zip(path.as_bytes().chunks(8)) {
             let mut whole = [0; 8];
@@ -188,8 +195,10 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
         let direct = if spec.direct { KIND_DIRECT } else { 0 };
         let temporary = if spec.temporary { KIND_TEMPORARY } else { 0 };
+        let ahead = if spec.ahead { KIND_AHEAD } else { 0 };
+        let marks = direct | temporary | ahead;
         // Release: synchronizes with the Acquire in `file_id`; and last, for who dies before.
-        pool.file_word(number, FILE_KIND)?.store(u64::from(size) | direct | temporary, Release);
+        pool.file_word(number, FILE_KIND)?.store(u64::from(size) | marks, Release);
         pool.opened(number)?;
         Ok(FileId { number, words: size / 8 })
     }
@@ -208,7 +217,8 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
     }
 
-    /// Makes the file if need be; says how many bytes it has.
+    /// Makes the file if need be; says how many bytes it has, without pages at its end that were
+    /// never written: room was made for them.
     fn lengthen(&self, spec: &FileSpec) -> Result<u64, Error> {
         let disk = &self.pool().inner.disk;
         let how = if spec.create { Open::CREATE } else { Open::WRITE };
@@ -221,6 +231,16 @@ impl<M: ConstMachine> Handle<'_, M> {
                 Err(other) => return Err(other.into()),
             }
         }
-        Ok(file.length()?)
+        let (mut length, size) = (file.length()?, u64::from(spec.page_bytes));
+        let mut last = Buffer::new(spec.page_bytes as usize);
+        while spec.ahead && length >= size && length.is_multiple_of(size) {
+            file.read(length - size, &mut last)?;
+            // A page that was written has a checksum, and it is not zero everywhere.
+            if last.iter().any(|byte| *byte != 0) {
+                break;
+            }
+            length -= size;
+        }
+        Ok(length)
     }
 }

@@ -55,6 +55,8 @@ pub(crate) const FILE_WRITES: u64 = 3;
 pub(crate) const FILE_SYNCED: u64 = 4;
 pub(crate) const FILE_PATH_LENGTH: u64 = 5;
 pub(crate) const FILE_FREE: u64 = 6;
+/// How many pages the disk has room for.
+pub(crate) const FILE_ROOM: u64 = 7;
 pub(crate) const FILE_TOP: u64 = 8;
 pub(crate) const FILE_PATH: u64 = 72;
 /// The longest path, in bytes.
@@ -63,6 +65,7 @@ pub(crate) const PATH_MAX: usize = 256;
 /// Flags in a file's word 0, above the bytes of its pages.
 pub(crate) const KIND_DIRECT: u64 = 1 << 32;
 pub(crate) const KIND_TEMPORARY: u64 = 1 << 33;
+pub(crate) const KIND_AHEAD: u64 = 1 << 34;
 
 /// Where a word of a file is.
 #[inline(always)]

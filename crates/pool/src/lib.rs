@@ -66,6 +66,7 @@ mod view;
 pub use crate::counts::Stats;
 pub use crate::error::Error;
 pub use crate::handle::Handle;
+pub use crate::life::fault::sound;
 pub use crate::life::pin::Pin;
 pub use crate::life::write::{DirtyPage, Progress};
 pub use crate::opened::FileId;

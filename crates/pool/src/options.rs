@@ -77,13 +77,17 @@ pub struct FileSpec {
     pub direct: bool,
     /// Whether nobody needs it after a crash: it is not synced, and its pages have no LSNs.
     pub temporary: bool,
+    /// Whether the disk has room for a page before it is made, so that it can always be written
+    /// out: some pages ahead of the last one. Pages of zeros at the file's end do not count then
+    /// when it is opened.
+    pub ahead: bool,
 }
 
 impl FileSpec {
     /// A file at `path` with pages of 8 KiB, made if there is none.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        Self { path, page_bytes: 8192, create: true, direct: false, temporary: false }
+        Self { path, page_bytes: 8192, create: true, direct: false, temporary: false, ahead: false }
     }
 }
 

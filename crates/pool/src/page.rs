@@ -42,6 +42,8 @@ pub struct PageMut<'h, 't, M: ConstMachine = Native> {
     pub(crate) wipe: bool,
     pub(crate) begun: Option<u64>,
     pub(crate) intended: bool,
+    /// Whether readers that began before are to notice, though nothing is begun any more.
+    pub(crate) changed: bool,
 }
 
 impl<M: ConstMachine> PageMut<'_, '_, M> {
@@ -152,8 +154,24 @@ impl<M: ConstMachine> PageMut<'_, '_, M> {
         }
     }
 
+    /// Whether the page is being made: it has nothing yet, and its LSN is not its own.
+    pub fn is_new(&self) -> bool {
+        self.wipe
+    }
+
+    /// Has readers that began before begin again, as a change does: for a page to which another one
+    /// leads no more.
+    pub fn touch(&mut self) {
+        self.changed = true;
+    }
+
     /// Ends the change and lets the page go: it has the LSN that was begun with.
     pub fn commit(mut self) {
+        self.commit_and_keep();
+    }
+
+    /// Ends the change and keeps the page, for another one. Readers wait until it is dropped.
+    pub fn commit_and_keep(&mut self) {
         if let Some(lsn) = self.begun.take() {
             point("change.done");
             if let Some(word) = self.words.get(1) {
@@ -163,9 +181,9 @@ impl<M: ConstMachine> PageMut<'_, '_, M> {
             self.desc.lsn.store(lsn, Release);
             self.desc.state.store(kind::VALID | DIRTY, Release);
             self.fresh = false;
+            self.intended = false;
+            self.changed = true;
             point("change.unmarked");
-            // Counts a change and releases.
-            self.guard = None;
         }
     }
 }
@@ -187,7 +205,11 @@ impl<M: ConstMachine> Drop for PageMut<'_, '_, M> {
                 // Release: the mark goes while the latch is held.
                 self.desc.state.store(self.desc.state.load(Relaxed) & !MODIFYING, Release);
             }
-            guard.unchanged();
+            match self.changed {
+                // Counts a change.
+                true => drop(guard),
+                false => guard.unchanged(),
+            }
         }
     }
 }

@@ -198,13 +198,31 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         &self,
         file: FileId,
         page: u64,
-        mut read: impl FnMut(&PageView<'_, M>) -> Option<R>,
+        read: impl FnMut(&PageView<'_, M>) -> Option<R>,
     ) -> Result<R, Error> {
+        self.read_known(file, page, read).map(|(result, _)| result)
+    }
+
+    /// As [`read`](Self::read), with what tells later whether the page is still what was read.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn read_known<R>(
+        &self,
+        file: FileId,
+        page: u64,
+        mut read: impl FnMut(&PageView<'_, M>) -> Option<R>,
+    ) -> Result<(R, Snapshot<'_, M>), Error> {
         for _ in 0..ATTEMPTS {
             let snapshot = self.optimistic(file, page)?;
             let result = read(&snapshot.view());
             if snapshot.validate() {
-                return result.ok_or(Error::Malformed { file: file.number, page });
+                return match result {
+                    Some(result) => Ok((result, snapshot)),
+                    None => Err(Error::Malformed { file: file.number, page }),
+                };
             }
             self.count(|counts| &counts.restarts);
         }
@@ -218,7 +236,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         file: FileId,
         page: u64,
         read: &mut dyn FnMut(&PageView<'_, M>) -> Option<R>,
-    ) -> Result<R, Error> {
+    ) -> Result<(R, Snapshot<'_, M>), Error> {
         self.writes()?;
         self.count(|counts| &counts.fallbacks);
         loop {
@@ -232,7 +250,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             // A waiter that was stopped may take this share for that of the slot's last owner,
             // which is dead: then a writer came in.
             if desc.latch.validate(share.version()) {
-                return result.ok_or(Error::Malformed { file: file.number, page });
+                let result = result.ok_or(Error::Malformed { file: file.number, page })?;
+                let version = share.version();
+                return Ok((result, Snapshot { words, desc, version, file, page, frame }));
             }
         }
     }
@@ -302,9 +322,20 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             state & kind::MASK == kind::VALID && state & !(kind::MASK | DIRTY) & !MODIFYING == 0
         });
         let guard = guard.0.take();
-        let (fresh, wipe, begun, intended) = (false, false, None, false);
-        let handle = self;
-        Ok(PageMut { handle, guard, desc, words, file, page, frame, fresh, wipe, begun, intended })
+        Ok(PageMut {
+            handle: self,
+            guard,
+            desc,
+            words,
+            file,
+            page,
+            frame,
+            fresh: false,
+            wipe: false,
+            begun: None,
+            intended: false,
+            changed: false,
+        })
     }
 }
 

@@ -33,6 +33,13 @@ impl<M: ConstMachine> PageView<'_, M> {
         Some(self.words.get(index)?.load(Relaxed))
     }
 
+    /// So many words from `at` on; none beyond the end.
+    #[inline(always)]
+    pub fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>> {
+        // Relaxed: as in `word`.
+        Some(self.words.get(at..at.checked_add(count)?)?.iter().map(|word| word.load(Relaxed)))
+    }
+
     /// Copies words from `index` on; none beyond the end, `into` is then as it was.
     #[inline]
     pub fn copy(&self, index: usize, into: &mut [u64]) -> Option<()> {
@@ -52,6 +59,15 @@ impl<M: ConstMachine> PageView<'_, M> {
             return None;
         }
         let (mut at, mut rest) = (at, into);
+        if at.is_multiple_of(8) {
+            let (words, end) = rest.split_at_mut(rest.len() / 8 * 8);
+            let from = self.words.get(at / 8..)?;
+            for (place, word) in words.chunks_exact_mut(8).zip(from) {
+                // Relaxed: as in `word`.
+                place.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+            }
+            (at, rest) = (at + words.len(), end);
+        }
         while !rest.is_empty() {
             let word = self.word(at / 8)?.to_le_bytes();
             let part = &word[at % 8..];

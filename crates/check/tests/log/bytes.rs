@@ -1,10 +1,12 @@
 //! Bytes that nobody wrote: a changed log is opened, told to be damaged, or ends earlier.
 
-use latchwork_disk::{Disk, Simulated};
-use latchwork_log::{Error, Mode};
+use std::sync::Arc;
+
+use latchwork_disk::{Disk, Open, Simulated};
+use latchwork_log::{Error, LogFiles, Lsn, Mode};
 use proptest::prelude::*;
 
-use crate::stage::{Answered, begin, folder, read_back, work};
+use crate::stage::{Answered, begin, folder, operate, read_back, work};
 
 /// A disk with a log of some segments, and the number of operations in it.
 fn written() -> Simulated {
@@ -39,6 +41,47 @@ proptest! {
             Err(other) => prop_assert!(false, "{other}"),
         }
     }
+}
+
+/// The records that one who only looks finds, gaps passed over.
+fn looked_at(disk: &Simulated) -> Vec<Lsn> {
+    let files = LogFiles::open(Arc::new(disk.clone()), folder()).unwrap();
+    let mut scan = files.scan(Lsn::FIRST);
+    let mut found = Vec::new();
+    loop {
+        while let Some(entry) = scan.next_entry().unwrap() {
+            found.push(entry.lsn);
+        }
+        if scan.skip().unwrap().is_none() {
+            return found;
+        }
+    }
+}
+
+#[test]
+fn one_who_looks_passes_over_segments_that_are_missing() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    let last = (0..400).map(|n| operate(&life, n, Mode::None).unwrap()).last().unwrap();
+    life.session.flush(last).unwrap();
+    drop(life);
+    let all = looked_at(&disk);
+    let segment = crate::stage::options().segment;
+    assert!(all.last().unwrap().0 > 2 * segment, "there are some segments");
+    // Far away: names of segments between which there is nothing.
+    for name in ["0000000000ffffff", "0000ffffffffffff", "ffffffffffffffff"] {
+        disk.open(&folder().join(name), Open::CREATE).unwrap();
+        assert_eq!(looked_at(&disk), all, "{name}");
+    }
+    assert!(LogFiles::open(Arc::new(disk.clone()), folder()).unwrap().oldest().unwrap().is_some());
+    disk.remove(&folder().join(format!("{:016x}", 1))).unwrap();
+    let found = looked_at(&disk);
+    let inside = |lsn: &Lsn| (segment..2 * segment).contains(&lsn.0);
+    // But for the record that begins in the first segment and ends in the missing one.
+    let rest: Vec<_> = all.iter().filter(|lsn| !inside(lsn)).copied().collect();
+    let crossing = rest.iter().rposition(|lsn| lsn.0 < segment).unwrap();
+    let whole: Vec<_> = [&rest[..crossing], &rest[crossing + 1..]].concat();
+    assert!(found == whole || found == rest, "{} of {}", found.len(), rest.len());
 }
 
 #[test]

@@ -10,9 +10,11 @@ use crate::{Place, start};
 const FOR_EVER: u64 = 1 << 40;
 
 /// Every place at which a process can be told to die.
-const STEPS: [&str; 21] = [
+const STEPS: [&str; 24] = [
     "reserve: slot",
     "credit: slot",
+    "aside: credit",
+    "aside: taken",
     "append: latched",
     "append: slot",
     "append: copied",
@@ -31,6 +33,7 @@ const STEPS: [&str; 21] = [
     "recycle: decided",
     "recycle: one",
     "repair: slot",
+    "repair: aside",
     "repair: claims",
 ];
 

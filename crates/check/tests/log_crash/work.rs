@@ -77,9 +77,13 @@ impl Worker {
         let size = [100, 3000, 600][round as usize % 3];
         let filling = vec![round as u8; size];
         let text = text(self.life, round);
-        session.reserve(latchwork_log::Record::size(16 + size) as u64 + 128).unwrap();
+        session.reserve(latchwork_log::Record::size(16 + size) as u64 + 400).unwrap();
         let mut first = session.build(&Head::default(), &[&text, &filling]).unwrap();
+        first.set_aside(200);
         let first = session.append(&mut first).unwrap();
+        // As one that undoes, and does not need all of it.
+        session.take_aside(session.slot(), 96, 0).unwrap();
+        session.put_aside(session.slot(), 32, 0).unwrap();
         let head = Head { flags: Flags::LAST, prev: first, ..Head::default() };
         let mut last = session.build(&head, &[&text]).unwrap();
         let last = session.append(&mut last).unwrap();

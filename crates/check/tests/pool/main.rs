@@ -7,4 +7,5 @@ mod keep;
 mod pages;
 mod resize;
 mod seen;
+mod unsupported;
 mod verify;

@@ -32,11 +32,16 @@ use latchwork_disk::{Error as DiskError, crc32c, crc32c_append};
 use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{Desc, FILE_PAGES, PAGES_MAX, kind, tag, untag};
+use crate::layout::{Desc, FILE_PAGES, FILE_ROOM, PAGES_MAX, kind, tag, untag};
 use crate::life::free::is_free;
 use crate::page::PageMut;
 use crate::point::point;
 use crate::{Error, FileId, Handle, Pool};
+
+/// What is set aside beyond a new page: this part of the file, within these numbers of pages.
+const ROOM_SHARE: u64 = 64;
+const ROOM_LEAST: u64 = 8;
+const ROOM_MOST: u64 = 1024;
 
 /// What word 0 of a page says on disk: CRC32C over the page's number and all that follows, below
 /// the low half of the page's number.
@@ -57,6 +62,15 @@ pub(crate) fn verify(file: u16, page: u64, bytes: &[u8]) -> Result<(), Error> {
         return Err(Error::Misdirected { file, page, found: (first >> 32) as u32 });
     }
     Err(Error::Checksum { file, page })
+}
+
+/// Whether bytes are page `page` as a pool has written it: for a tool that reads a file past it.
+///
+/// # Errors
+///
+/// [`Error::Checksum`], [`Error::Misdirected`]; the number of the file is zero.
+pub fn sound(page: u64, bytes: &[u8]) -> Result<(), Error> {
+    verify(0, page, bytes)
 }
 
 /// A frame that is to have a page: latched, and the page's entry leads to it.
@@ -189,10 +203,19 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Err(Error::OutOfRange { file: file.number, page, pages: PAGES_MAX });
         }
         pool.extend(file, page + 1)?;
-        let Some(Published { frame, desc, guard }) = self.publish(file, page)? else {
-            let mut found = self.write(file, page)?;
-            found.wipe = true;
-            return Ok(found);
+        let Published { frame, desc, guard } = loop {
+            if let Some(published) = self.publish(file, page)? {
+                break published;
+            }
+            match self.write(file, page) {
+                Ok(mut found) => {
+                    found.wipe = true;
+                    return Ok(found);
+                }
+                // A reader that is on a way that leads here no more was reading what the disk has.
+                Err(error) if error.is_unwritten() => M::yield_now(),
+                Err(error) => return Err(error),
+            }
         };
         // Relaxed, both: the latch is held.
         desc.lsn.store(0, Relaxed);
@@ -210,6 +233,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             wipe: true,
             begun: None,
             intended: false,
+            changed: false,
         })
     }
 
@@ -220,20 +244,56 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     ///
     /// As [`create`](Self::create); [`Error::Corrupt`].
     pub fn new_page(&self, file: FileId) -> Result<PageMut<'_, 't, M>, Error> {
-        self.writes()?;
-        if let Some(page) = self.pool().pop_free(file)? {
+        if let Some(page) = self.take_freed(file)? {
             let made = self.create(file, page);
-            match &made {
-                Ok(_) => self.count(|counts| &counts.reused),
+            if made.is_err() {
                 // It is free still.
-                Err(_) => self.free_page(file, page)?,
+                self.free_page(file, page)?;
             }
             return made;
         }
-        let pages = self.pool().file_word(file.number, FILE_PAGES)?;
-        // Relaxed: a number that only one thread gets; the page's latch orders.
-        let page = latchwork_machine::Integer::fetch_add(pages, 1, Relaxed);
+        let page = self.take_next(file)?;
         self.create(file, page)
+    }
+
+    /// The number of a page that was [freed](Self::free_page), if there is one: the caller's alone,
+    /// to [create](Self::create) it or to free it again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`], [`Error::View`].
+    pub fn take_freed(&self, file: FileId) -> Result<Option<u64>, Error> {
+        self.writes()?;
+        let freed = self.pool().pop_free(file)?;
+        if freed.is_some() {
+            self.count(|counts| &counts.reused);
+        }
+        Ok(freed)
+    }
+
+    /// The number of the page that follows the last, for which there is room on the disk: the
+    /// caller's alone, to [create](Self::create) it. A thread that dies before that leaves a page
+    /// that was never written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`] beyond 2^28 pages; [`Error::Disk`] if there is no room;
+    /// [`Error::View`].
+    pub fn take_next(&self, file: FileId) -> Result<u64, Error> {
+        self.writes()?;
+        let pages = self.pool().file_word(file.number, FILE_PAGES)?;
+        let mut page = pages.load(Relaxed);
+        loop {
+            if page >= PAGES_MAX {
+                return Err(Error::OutOfRange { file: file.number, page, pages: PAGES_MAX });
+            }
+            self.pool().make_room(file, page + 1)?;
+            // Relaxed: a number that only one thread gets; the page's latch orders.
+            match pages.compare_exchange(page, page + 1, Relaxed, Relaxed) {
+                Ok(_) => return Ok(page),
+                Err(now) => page = now,
+            }
+        }
     }
 
     /// Takes a page out of the pool without writing it, poisoned or not: its number is the caller's
@@ -296,6 +356,38 @@ impl<M: ConstMachine> Pool<M> {
             // Relaxed: a count.
             match word.compare_exchange(seen, pages, Relaxed, Relaxed) {
                 Ok(_) => return Ok(()),
+                Err(now) => seen = now,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets space aside for the first `pages` pages of a file, and for some more: so a page that
+    /// was made can be written out, on a full disk, too.
+    pub(crate) fn make_room(&self, file: FileId, pages: u64) -> Result<(), Error> {
+        let word = self.file_word(file.number, FILE_ROOM)?;
+        let room = word.load(Relaxed);
+        if pages <= room || pages > PAGES_MAX || !self.is_ahead(file.number)? {
+            return Ok(());
+        }
+        let (opened, size) = (self.opened(file.number)?, u64::from(file.page_bytes()));
+        let from = room.min(pages - 1);
+        let more = (pages / ROOM_SHARE).clamp(ROOM_LEAST, ROOM_MOST);
+        let made = match opened.allocate(from * size, (pages - from + more) * size) {
+            Err(DiskError::NoSpace(_)) => {
+                opened.allocate(from * size, (pages - from) * size)?;
+                pages
+            }
+            // Nothing can be set aside here; a page that finds no room is told of when it is
+            // written.
+            Err(DiskError::Unsupported(_)) => pages + more,
+            made => made.map(|()| pages + more)?,
+        };
+        let mut seen = room;
+        while seen < made {
+            // Relaxed: a thread that sees less sets aside once more what is there.
+            match word.compare_exchange(seen, made, Relaxed, Relaxed) {
+                Ok(_) => break,
                 Err(now) => seen = now,
             }
         }

@@ -1,0 +1,183 @@
+//! A log's files, looked at by one who changes nothing: whether others have the log open, or it is
+//! damaged.
+//!
+//! A scan reads records as recovery does, by length, place and checksum. Where recovery ends, or
+//! says that the log is damaged, this one may be told to go on: at the next place where a record
+//! is. A record's checksum is begun with the log's identity and it has its own place in it, so that
+//! what passes for one at the wrong place is 1 in 2^32 of what has the right number there.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_disk::{Disk, Error as DiskError, Open};
+
+use crate::control::{BLOCK, Control};
+use crate::files::Files;
+use crate::segment::Segments;
+use crate::{Entry, Error, Lsn, UNIT};
+
+/// A log's files.
+#[derive(Debug)]
+pub struct LogFiles {
+    segments: Segments,
+    control: Control,
+    /// The first segment that is there, with all behind it up to the redo point's.
+    first: u64,
+    /// The segments that have a name, in order.
+    numbers: Vec<u64>,
+    /// Behind the last of them.
+    limit: u64,
+}
+
+impl LogFiles {
+    /// Finds the files of a log. Nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoControl`] if there is no control file; [`Error::Corrupt`], [`Error::Version`];
+    /// [`Error::Disk`].
+    pub fn open(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self, Error> {
+        let file = match disk.open(&folder.join("control"), Open::READ) {
+            Err(DiskError::NotFound(_)) => return Err(Error::NoControl),
+            other => other?,
+        };
+        let mut bytes = vec![0; 2 * BLOCK];
+        file.read(0, &mut bytes).map_err(|_| Error::Corrupt { what: "control file" })?;
+        let control = Control::decode(&bytes)?;
+        let sound = (4096..=1 << 40).contains(&control.segment) && control.redo >= Lsn::FIRST;
+        if !sound || !control.redo.0.is_multiple_of(UNIT) {
+            return Err(Error::Corrupt { what: "control file" });
+        }
+        let segments = Segments::to_read(disk, folder, control.id, control.segment);
+        let has = |number: u64| {
+            let header = segments.header(number).ok().flatten();
+            header.is_some_and(|header| header.number == number && header.id == control.id)
+        };
+        let redo = control.redo.0 / control.segment;
+        let mut first = redo;
+        while first > 0 && has(first - 1) {
+            first -= 1;
+        }
+        // A segment whose header is damaged has its records all the same. One whose bytes would
+        // have no LSN is none.
+        let mut numbers = segments.numbers()?;
+        numbers.retain(|number| *number < u64::MAX / control.segment - 1);
+        let limit = numbers.last().map_or(redo, |last| redo.max(last + 1));
+        Ok(Self { segments, control, first, numbers, limit })
+    }
+
+    /// Where recovery begins.
+    pub fn redo(&self) -> Lsn {
+        self.control.redo
+    }
+
+    /// Up to where the log was durable, as the control file says.
+    pub fn flushed(&self) -> Lsn {
+        self.control.flushed
+    }
+
+    /// The first record that is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`].
+    pub fn oldest(&self) -> Result<Option<Lsn>, Error> {
+        let from = Lsn(self.first * self.segments.size).max(Lsn::FIRST);
+        let mut scan = self.scan(from);
+        match scan.next_entry()? {
+            Some(entry) => Ok(Some(entry.lsn)),
+            None => scan.skip(),
+        }
+    }
+
+    /// Reads records from `from` on.
+    pub fn scan(&self, from: Lsn) -> FileScan<'_> {
+        let limit = self.limit * self.segments.size;
+        let at = from.0.min(limit).max(Lsn::FIRST.0).next_multiple_of(UNIT);
+        FileScan {
+            files: Files::new(&self.segments, limit),
+            at: Lsn(at),
+            numbers: &self.numbers,
+            limit,
+        }
+    }
+}
+
+/// Reads records of files in order.
+pub struct FileScan<'f> {
+    files: Files<'f>,
+    at: Lsn,
+    numbers: &'f [u64],
+    limit: u64,
+}
+
+impl FileScan<'_> {
+    /// Where the next record is looked for.
+    pub fn position(&self) -> Lsn {
+        self.at
+    }
+
+    /// The next record; none where there is no record: the log's end, or damage.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`].
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
+        let entry = match self.files.at(self.at) {
+            Err(Error::Corrupt { .. } | Error::Disk(DiskError::NotFound(_))) => None,
+            other => other?,
+        };
+        if let Some(entry) = &entry {
+            self.at = entry.next();
+        }
+        Ok(entry)
+    }
+
+    /// Whether the file of the segment here is shorter than a segment.
+    pub fn is_cut(&self) -> bool {
+        let size = self.files.segment();
+        self.at.0 < self.limit && self.files.reach(self.at) < (self.at.0 / size + 1) * size
+    }
+
+    /// Goes to the next place behind this one where a record is, and says where; none if there is
+    /// none. O(bytes).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`].
+    pub fn skip(&mut self) -> Result<Option<Lsn>, Error> {
+        let (mut at, size) = (self.at, self.files.segment());
+        let mut reach = self.files.reach(at);
+        loop {
+            let before = at.0 / size;
+            at = Lsn(at.0 + UNIT);
+            if at.0 >= self.limit {
+                return Ok(None);
+            }
+            if at.0 / size != before {
+                reach = self.files.reach(at);
+            }
+            if at.0 >= reach {
+                // The file of this segment ends before, or there is none: on to the next one.
+                let next = self.numbers.partition_point(|number| *number <= at.0 / size);
+                let Some(next) = self.numbers.get(next) else { return Ok(None) };
+                at = Lsn(next * size - UNIT);
+                continue;
+            }
+            match self.files.at(at) {
+                Ok(None) | Err(Error::Corrupt { .. } | Error::Disk(DiskError::NotFound(_))) => {}
+                Err(other) => return Err(other),
+                Ok(Some(_)) => {
+                    self.at = at;
+                    return Ok(Some(at));
+                }
+            }
+        }
+    }
+}
+
+impl core::fmt::Debug for FileScan<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "FileScan({})", self.at)
+    }
+}
