@@ -58,11 +58,32 @@ pub(crate) fn end_within(patience: Duration) {
     });
 }
 
-/// Says what came of it, and ends the process.
-pub(crate) fn done(outcome: &impl Serialize) -> ! {
+/// Ends the process when the one that started it ends.
+pub(crate) fn end_with_parent() {
+    thread::spawn(|| {
+        loop {
+            hear();
+        }
+    });
+}
+
+fn tell(outcome: &impl Serialize) {
     let text = serde_json::to_string(outcome).unwrap_or_else(|error| fail(&error));
     say(&format!("{DONE}{text}"));
+}
+
+/// Says what came of it, and ends the process.
+pub(crate) fn done(outcome: &impl Serialize) -> ! {
+    tell(outcome);
     std::process::exit(0)
+}
+
+/// Says what came of it, and waits to be killed.
+pub(crate) fn done_and_wait(outcome: &impl Serialize) -> ! {
+    tell(outcome);
+    loop {
+        hear();
+    }
 }
 
 /// A directory that is gone afterwards.
@@ -97,6 +118,16 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// Kills it, as `kill -9` does, and does not wait for its end.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     pub(crate) fn start(mut command: Command, job: &impl Serialize) -> io::Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {

@@ -125,7 +125,7 @@ impl Params {
 }
 
 /// Five digits that count: more are not true.
-fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
     }

@@ -4,13 +4,16 @@
 //! [`Overlaid`], the same over ordinary memory, for regions; and [`Scattered`], the native one with
 //! an invented topology. Nothing else in the project knows loom.
 
+pub mod adya;
 pub mod again;
 pub mod bytes;
+pub mod dump_bytes;
 pub mod early;
 pub mod explore;
 pub mod forked;
 pub mod law;
 pub mod left;
+pub mod log_bytes;
 pub mod loom_machine;
 pub mod memory_engine;
 pub mod neighbours;

@@ -3,11 +3,13 @@
 //!
 //! It can have a planted bug, which the oracle must find.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard};
 
-use latchwork_store::{Batch, Chain, Commits, Engine, Error, Found, How, Stamp, Wrote};
+use latchwork_store::{
+    Batch, Chain, Commits, Engine, Error, Header, How, Row, Stamp, Version, Wrote,
+};
 
 /// What is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,21 @@ pub enum Bug {
     NoOldVersions,
 }
 
+/// A version of a record.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    stamp: Stamp,
+    value: Option<Vec<u8>>,
+}
+
+impl Found {
+    fn give(&self, to: &mut Vec<u8>) -> Version {
+        to.clear();
+        to.extend_from_slice(self.value.as_deref().unwrap_or_default());
+        Version { stamp: self.stamp, there: self.value.is_some() }
+    }
+}
+
 /// A record of the log; its position is its index, and one, times 16.
 enum Entry {
     Write { tree: u32, key: Vec<u8>, old: Found, prev: u64 },
@@ -38,6 +55,9 @@ struct State {
     trees: HashMap<u32, BTreeMap<Vec<u8>, Found>>,
     claims: HashMap<u32, u64>,
     commits: HashMap<u16, Vec<u64>>,
+    /// Writes of each slot's transaction that were not undone; and those of all that committed.
+    writes: HashMap<u16, Vec<u64>>,
+    sealed: HashSet<u64>,
     /// The first record of each slot's transaction that is not finished.
     open: HashMap<u16, u64>,
 }
@@ -51,6 +71,8 @@ impl State {
     fn committed(&mut self, slot: u16, at: u64) {
         self.open.remove(&slot);
         self.commits.entry(slot).or_default().push(at);
+        let writes = self.writes.remove(&slot).unwrap_or_default();
+        self.sealed.extend(writes);
     }
 }
 
@@ -89,37 +111,62 @@ impl Commits for Memory {
     }
 
     fn is_finished(&self, stamp: Stamp) -> bool {
-        stamp.at() <= self.last_commit(stamp.slot(), u64::MAX)
+        stamp == Stamp::NOBODY || self.state().sealed.contains(&stamp.at())
     }
 }
 
 impl Engine for Memory {
-    fn newest(&self, tree: u32, key: &[u8]) -> Result<Found, Error> {
+    fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<Version, Error> {
         let state = self.state();
-        Ok(state.trees.get(&tree).and_then(|tree| tree.get(key)).cloned().unwrap_or_default())
+        let found = state.trees.get(&tree).and_then(|tree| tree.get(key));
+        Ok(found.cloned().unwrap_or_default().give(value))
     }
 
-    fn scan(&self, tree: u32, bound: Bound<&[u8]>, back: bool) -> Result<Batch, Error> {
+    fn scan(
+        &self,
+        tree: u32,
+        bound: Bound<&[u8]>,
+        back: bool,
+        limit: usize,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
         let state = self.state();
-        let Some(tree) = state.trees.get(&tree) else { return Ok(Batch::default()) };
+        batch.clear();
+        let Some(tree) = state.trees.get(&tree) else { return Ok(()) };
         // Two at a time, so that scans go on.
+        let limit = limit.min(2);
         let some: Vec<_> = if back {
-            tree.range::<[u8], _>((Bound::Unbounded, bound)).rev().take(2).collect()
+            tree.range::<[u8], _>((Bound::Unbounded, bound)).rev().take(limit).collect()
         } else {
-            tree.range::<[u8], _>((bound, Bound::Unbounded)).take(2).collect()
+            tree.range::<[u8], _>((bound, Bound::Unbounded)).take(limit).collect()
         };
-        let next = some.last().map(|(key, _)| Bound::Excluded((*key).clone()));
-        let rows = some.into_iter().map(|(key, found)| (key.clone(), found.clone())).collect();
-        Ok(Batch { rows, next })
+        for (key, found) in &some {
+            let value = found.value.as_deref();
+            let header = Header::from_bits(found.stamp.get());
+            let ghost = value.is_none();
+            batch.push(Row { key, value: value.unwrap_or_default(), header, ghost });
+        }
+        let next = some.last().map(|(key, _)| match back {
+            true => (*key).clone(),
+            false => [key, &[0][..]].concat(),
+        });
+        batch.set_next(next.as_deref());
+        Ok(())
     }
 
-    fn before(&self, tree: u32, key: &[u8], stamp: Stamp) -> Result<Found, Error> {
+    fn before(
+        &self,
+        tree: u32,
+        key: &[u8],
+        stamp: Stamp,
+        value: &mut Vec<u8>,
+    ) -> Result<Version, Error> {
         if self.bug == Bug::NoOldVersions {
-            return Ok(Found::default());
+            return Ok(Version::default());
         }
         match self.state().log.get((stamp.at() / 16) as usize - 1) {
             Some(Entry::Write { tree: of, key: named, old, .. }) if *of == tree && named == key => {
-                Ok(old.clone())
+                Ok(old.give(value))
             }
             _ => Err(Error::Engine("a stamp that leads to no write of its record".to_owned())),
         }
@@ -141,10 +188,12 @@ impl Engine for Memory {
         let old = state.trees.entry(tree).or_default().get(key).cloned().unwrap_or_default();
         let at = state.append(Entry::Write { tree, key: key.to_vec(), old, prev: chain.last });
         state.open.entry(chain.slot).or_insert(at);
+        state.writes.entry(chain.slot).or_default().push(at);
         chain.last = at;
         let found = Found { stamp: Stamp::new(chain.slot, at), value: value.map(<[u8]>::to_vec) };
         state.trees.entry(tree).or_default().insert(key.to_vec(), found);
         if how.last {
+            (chain.last, chain.committed) = (0, at);
             state.committed(chain.slot, at);
         }
         Ok(Wrote::Done)
@@ -163,6 +212,7 @@ impl Engine for Memory {
                 _ => *record = old,
             }
         }
+        state.writes.entry(chain.slot).or_default().retain(|write| *write != at);
         chain.last = state.append(Entry::Undone { next });
         Ok(next)
     }

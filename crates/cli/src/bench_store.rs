@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use comfy_table::{Attribute, Cell, Color, Table};
 use indicatif::{ProgressBar, ProgressStyle};
-use latchwork_bench::store::{self, Report, Row, Settings, Subject, Workload};
+use latchwork_bench::store::{self, FIGURES, Figure, Report, Row, Settings};
+use latchwork_bench::store::{Subject, Unit, Workload};
 
 use crate::{bench_store_plot, output};
 
@@ -29,9 +30,13 @@ use crate::{bench_store_plot, output};
   latchwork bench store --only get,put,durable --runs 9
   latchwork bench store --only tproc-b-1,tproc-b-10 --store berkeley-db,lmdb
   latchwork bench store --only ycsb-a --rows 4000000 --plot ycsb.svg
+  latchwork bench store --only load --rows 5000000 --runs 3
+  latchwork bench store --only held-snapshot --bytes 10GB --runs 1 --patience 3600
+  latchwork bench store --only kill-one,kill-all --kills 100
+  latchwork bench store --only crash --bytes 1GiB --store ours,berkeley-db
   latchwork bench store --json > rows.jsonl")]
 pub(crate) struct Args {
-    /// Only these workloads
+    /// Only these workloads; load, held-snapshot, kill-one, kill-all, crash run only if named
     #[arg(long, value_delimiter = ',', value_name = "WORKLOAD", value_parser = workload())]
     only: Vec<Workload>,
 
@@ -54,6 +59,14 @@ pub(crate) struct Args {
     /// Branches of tproc-b-10 [default: 10]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     scale: Option<usize>,
+
+    /// Bytes that held-snapshot writes, and of log that a crash leaves: 1GiB, 10GB [default: 64MiB]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    bytes: Option<u64>,
+
+    /// Processes that one measurement of kill-one kills [default: 20]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    kills: Option<usize>,
 
     /// MiB of each store's cache [default: 512]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
@@ -94,6 +107,26 @@ fn workload() -> impl TypedValueParser<Value = Workload> {
         .try_map(move |name| named(name).ok_or("unknown workload"))
 }
 
+/// A number of bytes, with a unit or none.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match unit {
+        "" | "B" => 1,
+        "kB" | "KB" => 1_000,
+        "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "GiB" => 1 << 30,
+        _ => return Err("a number of bytes, as 64MiB or 10GB".to_owned()),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    bytes
+        .filter(|bytes| (1 << 20..=1 << 40).contains(bytes))
+        .ok_or_else(|| "from 1MiB to 1TiB".to_owned())
+}
+
 fn subject() -> impl TypedValueParser<Value = Subject> {
     let named = |name: String| Subject::all().into_iter().find(|store| store.name() == name);
     PossibleValuesParser::new(Subject::all().into_iter().map(Subject::name))
@@ -110,6 +143,8 @@ impl Args {
             window: self.ms.map_or(default.window, Duration::from_millis),
             rows: self.rows.unwrap_or(default.rows),
             scale: self.scale.unwrap_or(default.scale),
+            bytes: self.bytes.unwrap_or(default.bytes),
+            kills: self.kills.unwrap_or(default.kills),
             cache: self.cache.map_or(default.cache, |mib| mib << 20),
             memory: self.memory.clone(),
             disk: self.disk.clone(),
@@ -173,35 +208,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What an operation of a workload is.
-fn operation(workload: Workload) -> &'static str {
-    match workload {
-        Workload::Get => "a read in a snapshot of its own; 16 and 100 bytes, uniform",
-        Workload::GetLong => "a read, 1,000 in a transaction",
-        Workload::GetRw => "a read in a transaction of its own that could write",
-        Workload::Put => "an update in a transaction of its own, no wait for the disk",
-        Workload::Batch => "an update, 1,000 in a transaction, no wait for the disk",
-        Workload::Durable => "an update in a transaction of its own, on the disk when it returns",
-        Workload::Range10 => "10 records in order from a random key",
-        Workload::Scan100 => "100 records in order from a random key",
-        Workload::ScanAll => "a record of a scan of all in order",
-        Workload::ReadWhileWriting => "a read as in get, beside one thread that writes",
-        Workload::Rrand => "a read without a transaction; keys of 4 bytes in native order",
-        Workload::Rhot => "the same, always key 0",
-        Workload::Wrand => "an update of such a record, on the disk when it returns",
-        Workload::Sepdb => "a read, each thread in a table of its own",
-        Workload::Snap => "a read in a snapshot as long as the window",
-        Workload::TprocB1 => "a transfer: 3 reads and updates, an insert; one branch",
-        Workload::TprocB10 => "the same, many branches",
-        Workload::YcsbA => "half reads, half updates of rows of 1,000 bytes; Zipf 0.99",
-        Workload::YcsbB => "95 % reads, 5 % updates",
-        Workload::YcsbC => "reads",
-        Workload::YcsbD => "95 % reads of the latest, 5 % inserts",
-        Workload::YcsbE => "95 % scans of 1 to 100 rows, 5 % inserts",
-        Workload::YcsbF => "half reads, half read-modify-write",
-    }
-}
-
 fn tables(report: &Report, rows: &[Row], colour: bool, out: &mut impl Write) -> io::Result<()> {
     let settings = &report.settings;
     for (subject, release) in &report.releases {
@@ -222,11 +228,14 @@ fn tables(report: &Report, rows: &[Row], colour: bool, out: &mut impl Write) -> 
         let of = |row: &&Row| row.params.workload == workload.name();
         let rows: Vec<&Row> = rows.iter().filter(of).collect();
         if !rows.is_empty() {
-            writeln!(out, "\n{}: {}", workload.name(), operation(workload))?;
+            writeln!(out, "\n{}: {}", workload.name(), workload.operation())?;
             writeln!(out, "{}", block(&rows, colour))?;
         }
     }
-    writeln!(out, "\nload: records in random order, 1,000 in a transaction")?;
+    if report.loads.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nloaded, with the log: in random order, 1,000 in a transaction")?;
     writeln!(out, "{}", loads(report, colour))
 }
 
@@ -237,18 +246,21 @@ fn crew(threads: usize, procs: usize) -> String {
 
 /// The rows of a workload.
 fn block(rows: &[&Row], colour: bool) -> Table {
+    let there = |figure: &&Figure| rows.iter().any(|row| row.figures.contains_key(figure.name));
+    let figures: Vec<&Figure> = FIGURES.iter().filter(there).collect();
+    if !figures.is_empty() {
+        return block_of_figures(rows, &figures, colour);
+    }
     let header = ["threads", "", "per s", "each", "spread", "speed", "p50", "p99", "", ""];
     let mut table = output::table(&header, 2..8, colour);
     for row in rows {
-        let name = Cell::new(row.subject);
-        let name = if row.rival { name } else { name.add_attribute(Attribute::Bold) };
         table.add_row([
             Cell::new(crew(row.threads, row.procs)),
-            name,
+            name(row),
             Cell::new(rate(row.ops_per_s)),
             Cell::new(output::time(row.ns_per_op as u64)),
             Cell::new(format!("{:.0} %", row.spread * 100.0)),
-            Cell::new(row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))),
+            Cell::new(speed(row)),
             Cell::new(output::time(row.p50_ns as u64)),
             Cell::new(output::time(row.p99_ns as u64)),
             Cell::new(besides(row)),
@@ -258,14 +270,51 @@ fn block(rows: &[&Row], colour: bool) -> Table {
     table
 }
 
+/// The rows of a workload that has more to say: what it says takes the place of what can be
+/// reckoned.
+fn block_of_figures(rows: &[&Row], figures: &[&Figure], colour: bool) -> Table {
+    let mut header = vec!["threads", "", "per s", "speed", "p50", "p99"];
+    header.extend(figures.iter().map(|figure| figure.label));
+    let mut table = output::table(&header, 2..header.len(), colour);
+    for row in rows {
+        let mut cells = vec![
+            Cell::new(crew(row.threads, row.procs)),
+            name(row),
+            Cell::new(rate(row.ops_per_s)),
+            if row.noisy { Cell::new("noisy").fg(Color::Yellow) } else { Cell::new(speed(row)) },
+            Cell::new(output::time(row.p50_ns as u64)),
+            Cell::new(output::time(row.p99_ns as u64)),
+        ];
+        let shown = |figure: &&Figure| row.figures.get(figure.name).map(|n| (figure.unit, *n));
+        cells.extend(figures.iter().map(|figure| Cell::new(number(shown(figure)))));
+        table.add_row(cells);
+    }
+    table
+}
+
+fn name(row: &Row) -> Cell {
+    let name = Cell::new(row.subject);
+    if row.rival { name } else { name.add_attribute(Attribute::Bold) }
+}
+
+fn speed(row: &Row) -> String {
+    row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))
+}
+
+/// A figure, in at most eight characters.
+fn number(figure: Option<(Unit, f64)>) -> String {
+    match figure {
+        None => "-".to_owned(),
+        Some((Unit::Count, number)) => output::count(number as u64),
+        Some((Unit::Time, number)) => output::time(number as u64),
+        Some((Unit::Bytes, number)) => output::bytes(number as u64),
+        Some((_, number)) if number < 99.95 => format!("{number:.2}"),
+        Some((_, number)) => format!("{number:.0}"),
+    }
+}
+
 /// What a workload has to say besides.
 fn besides(row: &Row) -> String {
-    if let Some(writes) = row.writes_per_s {
-        return format!("{} writes/s", rate(writes));
-    }
-    if let Some(syncs) = row.syncs_per_op {
-        return format!("{syncs:.2} syncs each");
-    }
     if row.again_per_op > 0.0005 {
         return format!("{:.3} run again", row.again_per_op);
     }

@@ -9,7 +9,7 @@
 //! | `bench` | measure our latches and locks beside other people's, and embedded stores |
 //! | `sim` | the same on machines that nobody here owns, simulated |
 //! | `locks` | look into a lock manager that others use, or that is left of them |
-//! | `store` | put, get and scan, and look at a store that others may have open |
+//! | `store` | put, get, scan, dump and load, and look at a store that others may have open |
 //! | `pool` | look into a pool of pages that others use, or that is left of them |
 //! | `completions`, `man` | for the shell, and for `man` |
 //!
@@ -37,6 +37,7 @@ mod signals;
 mod sim;
 mod store;
 mod symbols;
+mod terminal;
 mod watch;
 
 use std::io::Write;

@@ -69,6 +69,16 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
+/// A number of bytes, in at most nine characters.
+pub(crate) fn bytes(n: u64) -> String {
+    match n as f64 {
+        n if n < 9999.5 => format!("{n:.0} B"),
+        n if n < 999_500.0 => format!("{:.1} kB", n / 1e3),
+        n if n < 999_500_000.0 => format!("{:.1} MB", n / 1e6),
+        n => format!("{:.1} GB", n / 1e9),
+    }
+}
+
 /// The last `width` characters of a text, the first of them a mark if some are missing.
 pub(crate) fn tail(text: &str, width: usize) -> String {
     let length = text.chars().count();

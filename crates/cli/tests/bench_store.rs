@@ -59,9 +59,93 @@ fn our_store_does_each_workload() {
     }
 }
 
+/// Runs in a tiny form, and finds a row.
+fn rows(only: &str, more: &[&str]) -> Vec<serde_json::Value> {
+    let tiny = ["--quick", "--ms", "20", "--rows", "400", "--store", "ours", "--json", "--only"];
+    let output = run(&[&tiny[..], &[only], more].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn row<'r>(rows: &'r [serde_json::Value], workload: &str, subject: &str) -> &'r serde_json::Value {
+    let is = |row: &&serde_json::Value| {
+        row["params"]["workload"] == workload && row["subject"] == subject
+    };
+    rows.iter().find(is).unwrap_or_else(|| panic!("no row of {workload}: {rows:?}"))
+}
+
+fn number(row: &serde_json::Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("no {name}: {row}"))
+}
+
+#[test]
+fn durable_commits_are_told_in_rounds_of_the_device() {
+    let found = rows("durable", &[]);
+    let (ours, device) = (row(&found, "durable", "ours"), row(&found, "durable", "device"));
+    assert_eq!((number(device, "of_device"), &device["rival"]), (1.0, &false.into()));
+    let rounds = number(ours, "p99_rounds") * number(device, "p50_ns");
+    assert!((0.99..1.01).contains(&(rounds / number(ours, "p99_ns"))), "{ours}");
+    // One thread waits for a sync of its own for each commit; a sync at an edge of the window may
+    // be one of a commit outside of it.
+    let commits = 1e-9 * 20e6 * number(ours, "ops_per_s");
+    let syncs = number(ours, "syncs_per_op") * commits;
+    assert!(syncs >= 0.9 * commits - 2.0, "{ours}");
+}
+
+#[test]
+fn a_reader_beside_a_writer_is_compared_with_both_alone() {
+    let found = rows("read-while-writing", &[]);
+    let [both, reads, writes] =
+        ["read-while-writing", "get", "put"].map(|workload| row(&found, workload, "ours"));
+    let near = |one: f64, other: f64| (0.99..1.01).contains(&(one / other));
+    let kept = |of| number(both, "ops_per_s") / number(of, "ops_per_s");
+    assert!(near(number(both, "reads_kept"), kept(reads)), "{both}");
+    let kept = number(both, "writes_per_s") / number(writes, "ops_per_s");
+    assert!(near(number(both, "writes_kept"), kept), "{both}");
+    assert!(number(both, "p99_over_alone") > 0.0);
+}
+
+#[test]
+fn a_held_snapshot_keeps_a_history_and_no_more() {
+    let found = rows("held-snapshot,load", &["--bytes", "6MiB"]);
+    let held = row(&found, "held-snapshot", "ours");
+    assert_eq!(number(held, "data_growth_bytes"), 0.0, "{held}");
+    assert_eq!(number(held, "too_old"), 1.0, "more was logged than the history: {held}");
+    assert!(number(held, "held_bytes") >= 6e6 && number(held, "held_kept") > 0.0, "{held}");
+    // The history, the log between two checkpoints, and segments that are made ahead.
+    let history = number(held, "history_bytes");
+    let log = number(held, "log_bytes");
+    assert!(log <= history * 1.5 + 4e6, "{held}");
+    let load = row(&found, "load", "ours");
+    assert!(number(load, "bytes_per_record") >= 116.0 && number(load, "log_bytes") > 0.0);
+    assert!(number(load, "written_per_byte") >= 2.0, "the log and the pages: {load}");
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost_by_kills_and_crashes() {
+    let found = rows("kill-one,kill-all,crash", &["--runs", "2"]);
+    for (workload, trials) in [("kill-one", 4.0), ("kill-all", 2.0), ("crash", 2.0)] {
+        let row = row(&found, workload, "ours");
+        assert_eq!((number(row, "lost"), number(row, "trials")), (0.0, trials), "{row}");
+        assert!(number(row, "p99_ns") >= number(row, "p50_ns"), "{row}");
+    }
+    let one = row(&found, "kill-one", "ours");
+    assert_eq!((number(one, "stuck"), &one["procs"]), (0.0, &8.into()), "{one}");
+    assert!(number(one, "longest_ns") >= number(one, "p99_ns"), "{one}");
+    let crash = row(&found, "crash", "ours");
+    assert!(number(crash, "redo_bytes") >= 1e6, "{crash}");
+    assert!(number(crash, "p50_ns") > number(crash, "open_ns") * 0.9, "{crash}");
+}
+
 #[test]
 fn misuse_is_told() {
-    for args in [["--only", "fast"], ["--store", "oracle"], ["--runs", "0"], ["--rows", "1"]] {
+    for args in [
+        ["--only", "fast"],
+        ["--store", "oracle"],
+        ["--runs", "0"],
+        ["--rows", "1"],
+        ["--bytes", "1PB"],
+    ] {
         let output = run(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(text(&output.stderr).contains(args[1]) && output.stdout.is_empty());

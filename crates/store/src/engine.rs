@@ -8,16 +8,17 @@
 use core::ops::Bound;
 
 use latchwork_lockmgr::{KeyRange, RangeKind};
+use latchwork_tree::Batch;
 
 use crate::{Commits, Error, Stamp};
 
-/// The version of a record.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+/// A version of a record, whose value is where the caller said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Version {
     /// Who wrote it.
     pub stamp: Stamp,
-    /// Its value; none if it was removed, or never was.
-    pub value: Option<Vec<u8>>,
+    /// Whether it has a value: it has none if it was removed, or never was.
+    pub there: bool,
 }
 
 /// The log records of a transaction, which lead from the last to the first.
@@ -29,15 +30,6 @@ pub struct Chain {
     pub last: u64,
     /// Where it committed with its last write; 0 if it did not.
     pub committed: u64,
-}
-
-/// Some records of one moment, in the order of the scan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Batch {
-    /// Keys, and their newest versions.
-    pub rows: Vec<(Vec<u8>, Found)>,
-    /// From where to go on; none at the end of the tree.
-    pub next: Option<Bound<Vec<u8>>>,
 }
 
 /// What came of a write.
@@ -59,27 +51,50 @@ pub enum Wrote {
 ///
 /// All calls return [`Error::Engine`] where a tree or the log fails.
 pub trait Engine: Commits {
-    /// The newest version of a record, committed or not.
+    /// The newest version of a record, committed or not. Its value replaces what `value` has.
     ///
     /// # Errors
     ///
     /// See the trait.
-    fn newest(&self, tree: u32, key: &[u8]) -> Result<Found, Error>;
+    fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<Version, Error>;
 
-    /// Some records behind a bound, or before it if `back`, each with its newest version. Removed
-    /// records count.
+    /// Some records behind a bound, or before it if `back`, at most `limit`, each with its newest
+    /// version. Removed records count.
     ///
     /// # Errors
     ///
     /// See the trait.
-    fn scan(&self, tree: u32, bound: Bound<&[u8]>, back: bool) -> Result<Batch, Error>;
+    fn scan(
+        &self,
+        tree: u32,
+        bound: Bound<&[u8]>,
+        back: bool,
+        limit: usize,
+        batch: &mut Batch,
+    ) -> Result<(), Error>;
 
-    /// The version before the one with this stamp.
+    /// Memory for a scan, with no records, which is [kept](Self::keep) for the next one.
+    fn spare(&self) -> Batch {
+        Batch::default()
+    }
+
+    /// Takes it back.
+    fn keep(&self, batch: Batch) {
+        let _ = batch;
+    }
+
+    /// The version before the one with this stamp. Its value replaces what `value` has.
     ///
     /// # Errors
     ///
     /// [`Error::SnapshotTooOld`] if the log has it no more; see the trait.
-    fn before(&self, tree: u32, key: &[u8], stamp: Stamp) -> Result<Found, Error>;
+    fn before(
+        &self,
+        tree: u32,
+        key: &[u8],
+        stamp: Stamp,
+        value: &mut Vec<u8>,
+    ) -> Result<Version, Error>;
 
     /// Changes a record, and logs it; `last` commits the transaction with it. Once the record can
     /// be changed by nobody else it looks whether transactions hold ranges of the tree, unless
@@ -119,6 +134,20 @@ pub trait Engine: Commits {
     ///
     /// See the trait.
     fn ended(&self, chain: &mut Chain) -> Result<(), Error>;
+
+    /// Looks whether what the slot's transaction has written is there still: it is not when another
+    /// thread has undone it, for it was open for too long.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TransactionTooOld`]; see the trait.
+    fn still_open(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Says that a transaction of the slot could not be undone: the slot begins no other one, and
+    /// what it holds stays until the transaction is undone by a sweep.
+    fn given_up(&self) {}
 
     /// The position at which a snapshot is taken now, and the one before which all transactions are
     /// finished there. The history that it needs is kept until [`forget`](Self::forget).

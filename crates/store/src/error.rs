@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{KeyError, ValueError};
+use crate::{KeyError, Refusal, ValueError};
 
 /// Why a call of the store failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,9 @@ pub enum Error {
         /// The snapshot's position in the log.
         at: u64,
     },
+    /// The transaction was open for so long that the log would have been kept for it beyond
+    /// [`Sizes::history`](crate::Sizes::history): it was rolled back. Run it again.
+    TransactionTooOld,
     /// There is a record with this key already.
     Exists {
         /// The tree.
@@ -80,6 +83,18 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+    /// A dead transaction cannot be undone, or not yet: it keeps its locks, and is tried again by
+    /// each sweep.
+    NotUndone {
+        /// The tree of the change that is next to be undone.
+        tree: u32,
+        /// The page that stands in the way, or the one on which the change was made.
+        page: u64,
+        /// The key; empty if the log's record of it cannot be read.
+        key: Vec<u8>,
+        /// What went wrong.
+        why: Box<Error>,
+    },
     /// An option that makes no sense: which, and what it may be.
     Options(&'static str),
     /// The store at this path cannot be opened: why, and what to do.
@@ -87,7 +102,7 @@ pub enum Error {
         /// The path.
         path: std::path::PathBuf,
         /// Why.
-        why: String,
+        why: Refusal,
     },
     /// The transaction is committed, and whether a crash of the machine takes it back is not known.
     CommitUnknown {
@@ -108,16 +123,29 @@ impl Error {
             Self::Tree(Tree::KeyTooLong { .. } | Tree::RecordTooLong { .. }) => false,
             Self::Lock { .. } | Self::Locks(_) => self.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
+            Self::TransactionTooOld => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             _ => false,
         }
+    }
+
+    /// Whether the disk is full.
+    pub(crate) fn is_no_space(&self) -> bool {
+        use latchwork_disk::Error::NoSpace;
+        matches!(
+            self,
+            Self::Disk(NoSpace(_))
+                | Self::Log(latchwork_log::Error::Disk(NoSpace(_)))
+                | Self::Pool(latchwork_pool::Error::Disk(NoSpace(_)))
+                | Self::Tree(latchwork_tree::Error::Pool(latchwork_pool::Error::Disk(NoSpace(_))))
+        )
     }
 
     /// Whether the same transaction may succeed if it is run again.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
-            Self::SnapshotTooOld { .. } => true,
+            Self::SnapshotTooOld { .. } | Self::TransactionTooOld => true,
             _ => false,
         }
     }
@@ -164,6 +192,9 @@ impl fmt::Display for Error {
             Self::SnapshotTooOld { at } => {
                 write!(f, "the snapshot at {at} needs a version that is gone; begin a new one")
             }
+            Self::TransactionTooOld => f.write_str(
+                "the transaction was open for too long, and was rolled back: run it again",
+            ),
             Self::Exists { tree, key } => write!(f, "key {} of tree {tree} exists", Bytes(key)),
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
             Self::KeyTooLong { table, length } => {
@@ -179,6 +210,11 @@ impl fmt::Display for Error {
             Self::Damaged { tree, key, what } => {
                 write!(f, "key {} of tree {tree}: {what}", Bytes(key))
             }
+            Self::NotUndone { tree, page, key, why } => write!(
+                f,
+                "a dead transaction keeps its locks: key {} of tree {tree}, page {page}: {why}",
+                Bytes(key)
+            ),
             Self::CommitUnknown { why } => {
                 write!(f, "committed, but a crash may take it back: {why}")
             }
@@ -195,14 +231,21 @@ impl core::error::Error for Error {
         match self {
             Self::Lock { why, .. } | Self::Locks(why) => Some(why),
             Self::Deadline { last, .. } => Some(last.as_ref()),
+            Self::NotUndone { why, .. } => Some(why.as_ref()),
             Self::Log(why) => Some(why),
             Self::Pool(why) => Some(why),
             Self::Tree(why) => Some(why),
             Self::Region(why) => Some(why),
             Self::Disk(why) => Some(why),
             Self::Key { why, .. } => Some(why),
+            Self::Open { why, .. } => Some(why),
             Self::Value { why, .. } => Some(why),
             _ => None,
         }
     }
+}
+
+/// The error that refuses a path.
+pub(crate) fn refused(path: &std::path::Path, why: impl Into<Refusal>) -> Error {
+    Error::Open { path: path.to_owned(), why: why.into() }
 }

@@ -1,13 +1,19 @@
 //! Trees and a log in files: the engine of a store.
 
 pub(crate) mod checkpoint;
+pub(crate) mod empty;
+pub(crate) mod frontiers;
 pub(crate) mod half;
+pub(crate) mod hands;
 pub(crate) mod home;
 pub(crate) mod kinds;
 pub(crate) mod records;
 pub(crate) mod recover;
 pub(crate) mod scribe;
 pub(crate) mod shared;
+pub(crate) mod space;
 pub(crate) mod start;
+pub(crate) mod tidy;
+pub(crate) mod turn;
 pub(crate) mod undo;
 pub(crate) mod worker;

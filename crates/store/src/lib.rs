@@ -47,39 +47,67 @@
 //! | `retry` | running a closure again until it commits |
 //! | `files` | the engine on trees and a log: opening, undoing, recovery, checkpoints |
 //! | `open` | the folder: who has it open, where its shared memory lies |
+//! | `place`, `refusal` | what a folder lies on; why one is not opened |
 //! | `tables` | from the names of tables to their trees |
+//! | `sorted` | a new table of rows that come in order |
 //! | `store`, `typed` | a store; what its closures have in hand |
+//! | `idle` | a store's sessions, of threads and of objects |
+//! | `faces` | transactions and snapshots that are objects; cursors, multimaps, sequences, ends |
+//! | `tools` | what looks at a whole store, or makes one of another |
 
 #![warn(clippy::all)]
 
 mod engine;
 mod error;
+mod faces;
 mod files;
+mod idle;
 mod key;
 mod open;
+mod place;
+mod refusal;
 mod retry;
 mod seen;
 mod snapshot;
+mod sorted;
 mod stamp;
 mod store;
 mod table;
 mod tables;
+mod tools;
 mod txn;
 mod typed;
 mod value;
 
-pub use crate::engine::{Batch, Chain, Engine, Found, How, Wrote};
+pub use crate::engine::{Chain, Engine, How, Version, Wrote};
 pub use crate::error::Error;
+pub use crate::faces::by_hand::Transaction;
+pub use crate::faces::cursor::Cursor;
+pub use crate::faces::kept::KeptSnapshot;
+pub use crate::faces::multi::{Pairs, Values};
+pub use crate::faces::sequence::Sequence;
+#[doc(hidden)]
+pub use crate::files::frontiers::Frontiers;
 pub use crate::files::home::Sizes;
+#[doc(hidden)]
+pub use crate::files::turn::{State as TurnState, Turn};
 pub use crate::key::{KEY_MAX, Key, KeyError, StartsWith, Uuid};
 pub use crate::open::{Options, Place};
+pub use crate::place::{FileSystem, Kind, file_system};
+pub use crate::refusal::Refusal;
 pub use crate::retry::{Attempts, Patience};
 pub use crate::seen::Commits;
 pub use crate::snapshot::{EachRecord, Snapshot};
 pub use crate::stamp::Stamp;
 pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
+pub use crate::tools::{Activity, Copied, Copying, restore};
+pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
+pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use crate::tools::{LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::txn::{Level, Savepoint, Txn};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::value::{Value, ValueError};
+pub use latchwork_disk::{Calls, Operation};
 pub use latchwork_log::Mode;
+pub use latchwork_tree::{Batch, Header, Row};

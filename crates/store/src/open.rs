@@ -1,17 +1,19 @@
 //! A store's folder: who has it open, and where its shared memory lies.
 //!
 //! ```text
-//! identity   what this is: a format and a random number, written once
+//! identity   what this is: a format, a random number, bytes of pages and segments; written once
 //! data       pages
 //! log/       the log
-//! region     where the shared memory is, and since which start of the machine
+//! region     where the shared memory is, since which start of the machine, and of which folder
 //! live       locked by every process that has the store open, all at once
 //! opening    locked by the one that opens it or closes it
 //! ```
 //!
 //! The shared memory is a folder in `/dev/shm`, which outlives all processes and not the machine;
 //! or one beside the data where `/dev/shm` has no room. What `region` says is believed if the
-//! machine has not started again since, so a process joins what is there, or recovers the store.
+//! machine has not started again since, so a process joins what is there, or recovers the store. It
+//! says, too, which folder the memory is of: what is in it is of the files there, and a folder that
+//! was copied or moved has others.
 //!
 //! The locks are `flock(2)`'s, which the system takes back from the dead. Two containers that see
 //! one folder and not one `/dev/shm` are told apart by them: the second one finds `live` locked and
@@ -27,11 +29,19 @@ use latchwork_disk::System;
 use latchwork_machine::Shared as Machine;
 use latchwork_region::Region;
 
-use crate::Error;
+use crate::error::refused;
 use crate::files::home::{Home, Sizes};
+use crate::place::{Kind, file_system};
+use crate::{Error, Refusal};
 
-const FORMAT: &str = "latchwork store, format 1";
-const SHM: &str = "/dev/shm";
+const TITLE: &str = "latchwork store, format ";
+const FORMAT: u64 = 1;
+/// Where shared memory lies.
+pub(crate) const SHM: &str = "/dev/shm";
+/// What the folders there are named by.
+pub(crate) const PREFIX: &str = "latchwork-";
+/// The file of such a folder that says of which store it is.
+pub(crate) const OF: &str = "store";
 
 /// Where the memory lies that a store's processes share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,11 +80,14 @@ pub struct Options {
     pub place: Place,
     /// Whether a store is made where there is none.
     pub create: bool,
+    /// Whether it may lie on a network file system: the caller knows that all its processes are on
+    /// one machine, and that locks work there.
+    pub network: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { sizes: Sizes::default(), place: Place::default(), create: true }
+        Self { sizes: Sizes::default(), place: Place::default(), create: true, network: false }
     }
 }
 
@@ -82,12 +95,44 @@ impl Default for Options {
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
+    id: String,
     /// Locked, shared, for as long as the store is open.
-    live: File,
+    live: Locked,
 }
 
-fn refused(path: &Path, why: impl ToString) -> Error {
-    Error::Open { path: path.to_owned(), why: why.to_string() }
+/// A file that this process has locked, until the value goes. That lets go of the lock by a call of
+/// its own: a child that another thread forks meanwhile has the file open, too, and keeps the lock
+/// of one that is closed only.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    file: File,
+    process: u32,
+}
+
+impl Locked {
+    fn new(file: File) -> Self {
+        Self { file, process: std::process::id() }
+    }
+
+    /// Waits until the file is locked for this process alone.
+    fn alone(file: File) -> Result<Self, std::io::Error> {
+        loop {
+            match file.lock() {
+                // A signal came.
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                locked => return locked.map(|()| Self::new(file)),
+            }
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // In the child of a fork it is the parent's lock.
+        if self.process == std::process::id() {
+            let _ = self.file.unlock();
+        }
+    }
 }
 
 /// A random number, as text.
@@ -111,82 +156,180 @@ fn room() -> u64 {
 pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>, Folder), Error> {
     options.sizes.check()?;
     let path = &std::path::absolute(path).map_err(|why| refused(path, why))?;
-    if !options.create && !path.join("identity").exists() {
-        return Err(refused(path, "there is no store; `create` makes one"));
-    }
     let said = |why: std::io::Error| refused(path, why);
+    match fs::metadata(path) {
+        Ok(about) if !about.is_dir() => return Err(refused(path, Refusal::NotAFolder)),
+        Err(why) if why.kind() == ErrorKind::NotADirectory => {
+            return Err(refused(path, Refusal::NotAFolder));
+        }
+        _ => {}
+    }
+    if !options.create && !path.join("identity").exists() {
+        return Err(refused(path, Refusal::NoStore));
+    }
+    let on = file_system(path)?;
+    if on.kind == Kind::Network && !options.network {
+        return Err(refused(path, Refusal::Network { kind: on.name }));
+    }
     fs::create_dir_all(path).map_err(said)?;
-    let lock = |name: &str| {
-        let options =
-            fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
-        options.open(path.join(name)).map_err(said)
-    };
-    let opening = lock("opening")?;
-    opening.lock().map_err(said)?;
-    let id = identity(path)?;
-    let live = lock("live")?;
-    let others = match live.try_lock() {
+    // One name for all: what lies in the memory has it.
+    let path = &fs::canonicalize(path).map_err(said)?;
+    let _opening = Locked::alone(lock_file(path, "opening")?).map_err(said)?;
+    let mut options = *options;
+    let id = identity(path, &mut options.sizes)?;
+    options.sizes.check()?;
+    let options = &options;
+    let live = Locked::new(lock_file(path, "live")?);
+    let others = match live.file.try_lock() {
         Ok(()) => false,
         Err(TryLockError::WouldBlock) => true,
         Err(TryLockError::Error(why)) => return Err(said(why)),
     };
-    let at = region_of(path);
+    let at = region_of(path, &id)?;
     let home = match (at.filter(|at| at.join("region").exists()), others) {
         (Some(at), true) => Some(join(&at, path, options)?),
-        (None, true) => {
-            return Err(refused(
-                path,
-                "other processes have it open, and their shared memory is not to be seen from \
-                 here: share /dev/shm between the containers, or use one of them",
-            ));
-        }
+        (None, true) => return Err(refused(path, Refusal::OtherNamespace)),
         // All are gone: what they left is joined if it is whole.
-        (Some(at), false) => rejoin(&at, path, options),
+        (Some(at), false) => rejoin(&at, path, options)?,
         (None, false) => None,
     };
-    live.lock_shared().map_err(said)?;
+    live.file.lock_shared().map_err(said)?;
     let home = match home {
         Some(home) => home,
         None => begin(path, &id, options)?,
     };
-    Ok((home, Folder { path: path.clone(), live }))
+    Ok((home, Folder { path: path.clone(), id, live }))
 }
 
-/// The store's number; made if the folder has none.
-fn identity(path: &Path) -> Result<String, Error> {
+/// A file that is there to be locked.
+fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
+    let options =
+        fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
+    options.open(path.join(name)).map_err(|why| refused(path, why))
+}
+
+/// The store's number, and the sizes that it keeps; made if the folder has none.
+fn identity(path: &Path, sizes: &mut Sizes) -> Result<String, Error> {
     let said = |why: std::io::Error| refused(path, why);
-    match fs::read_to_string(path.join("identity")) {
-        Ok(text) => match text.split_once('\n') {
-            Some((FORMAT, id)) => Ok(id.trim().to_owned()),
-            _ => Err(refused(path, "its file `identity` is not one that this version knows")),
-        },
+    match fs::read(path.join("identity")) {
+        Ok(bytes) => read_identity(&bytes, sizes).map_err(|why| refused(path, why)),
         Err(why) if why.kind() == ErrorKind::NotFound => {
             let ours = ["opening", "live", "identity-new"];
             let other = fs::read_dir(path).map_err(said)?.filter_map(Result::ok);
-            let other = other
-                .map(|entry| entry.file_name())
-                .find(|name| !ours.contains(&name.to_string_lossy().as_ref()));
-            if let Some(other) = other {
-                let other = other.to_string_lossy().into_owned();
-                return Err(refused(path, format!("no store, and not empty: it has `{other}`")));
+            let mut other = other.map(|entry| entry.file_name());
+            match other.find(|name| !ours.contains(&name.to_string_lossy().as_ref())) {
+                Some(name) => Err(refused(path, Refusal::NotEmpty { name })),
+                None => write_identity(path, sizes),
             }
-            let id = random().map_err(said)?;
-            let fresh = path.join("identity-new");
-            let mut file = File::create(&fresh).map_err(said)?;
-            write!(file, "{FORMAT}\n{id}\n").and_then(|()| file.sync_all()).map_err(said)?;
-            fs::rename(&fresh, path.join("identity")).map_err(said)?;
-            File::open(path).and_then(|folder| folder.sync_all()).map_err(said)?;
-            Ok(id)
         }
         Err(why) => Err(said(why)),
     }
 }
 
+/// Makes a folder a store: it gets a number.
+pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error> {
+    let said = |why: std::io::Error| refused(path, why);
+    let id = random().map_err(said)?;
+    let fresh = path.join("identity-new");
+    let mut file = File::create(&fresh).map_err(said)?;
+    let Sizes { page, log_segment, .. } = sizes;
+    let text = format!("{TITLE}{FORMAT}\n{id}\npage {page}\nsegment {log_segment}\n");
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(said)?;
+    fs::rename(&fresh, path.join("identity")).map_err(said)?;
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(said)?;
+    Ok(id)
+}
+
+/// The number that an identity says, and the sizes; one that was written before it said these has
+/// what the caller says.
+pub(crate) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, Refusal> {
+    let wrong = |what| Refusal::Damaged { file: "identity", what };
+    let text = str::from_utf8(bytes).map_err(|_| wrong("it is no text"))?;
+    if !text.ends_with('\n') {
+        return Err(wrong("it is cut off"));
+    }
+    let mut lines = text.lines();
+    let format = lines.next().and_then(|line| line.strip_prefix(TITLE));
+    match format.ok_or(wrong("another program wrote it"))?.parse() {
+        Ok(FORMAT) => {}
+        Ok(format) if format > FORMAT => return Err(Refusal::Newer { format }),
+        _ => return Err(wrong("its format")),
+    }
+    let id = lines.next().unwrap_or_default();
+    if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong("no number of a store"));
+    }
+    let mut names = Vec::new();
+    for line in lines {
+        let (name, bytes) = line.split_once(' ').unwrap_or_default();
+        if names.contains(&name) {
+            return Err(wrong("a line that is there twice"));
+        }
+        names.push(name);
+        let bytes = bytes.parse::<u64>().map_err(|_| wrong("a size"))?;
+        match name {
+            "page" => sizes.page = u32::try_from(bytes).map_err(|_| wrong("a size"))?,
+            "segment" => sizes.log_segment = bytes,
+            _ => return Err(wrong("a line")),
+        }
+    }
+    // The log's buffer is no larger than a segment of it.
+    while sizes.log_buffer > sizes.log_segment {
+        sizes.log_buffer /= 2;
+    }
+    sizes.check().map_err(|_| wrong("a size"))?;
+    Ok(id.to_owned())
+}
+
+/// The folder in `/dev/shm` of the store in this folder: another of the same number, which is a
+/// copy of it, has another.
+fn memory_of(path: &Path, id: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::MetadataExt;
+
+    let inode = fs::metadata(path).map_or(0, |about| about.ino());
+    // FNV-1a, 64 bits.
+    let bytes = path.as_os_str().as_bytes().iter().copied().chain(inode.to_le_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    Path::new(SHM).join(format!("{PREFIX}{id}-{hash:016x}"))
+}
+
+/// What a folder's file `region` says.
+pub(crate) struct Told {
+    /// Whether the machine was not started again since.
+    pub(crate) now: bool,
+    /// Where the memory is.
+    pub(crate) at: PathBuf,
+    /// Of which folder.
+    pub(crate) of: PathBuf,
+}
+
+/// Reads a folder's file `region`; none if there is none.
+pub(crate) fn told(path: &Path) -> Result<Option<Told>, Error> {
+    let text = match fs::read_to_string(path.join("region")) {
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|why| refused(path, why))?,
+    };
+    let mut lines = text.lines();
+    let (Some(boot_then), Some(at), Some(of)) = (lines.next(), lines.next(), lines.next()) else {
+        return Err(refused(path, Refusal::Damaged { file: "region", what: "it is cut off" }));
+    };
+    Ok(Some(Told { now: boot_then == boot(), at: PathBuf::from(at), of: PathBuf::from(of) }))
+}
+
 /// Where the shared memory is, if it is of this start of the machine.
-fn region_of(path: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(path.join("region")).ok()?;
-    let (boot_then, at) = text.split_once('\n')?;
-    (boot_then == boot()).then(|| PathBuf::from(at.trim_end_matches('\n')))
+fn region_of(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
+    let Some(told) = told(path)?.filter(|told| told.now) else { return Ok(None) };
+    if told.of != path {
+        return Err(refused(path, Refusal::Elsewhere { path: told.of }));
+    }
+    if told.at != memory_of(path, id) && told.at != path.join("memory") {
+        let what = "it names memory that is not this store's";
+        return Err(refused(path, Refusal::Damaged { file: "region", what }));
+    }
+    Ok(Some(told.at))
 }
 
 /// Takes part in what other processes have open.
@@ -195,58 +338,203 @@ fn join(at: &Path, path: &Path, options: &Options) -> Result<Arc<Home<Machine>>,
     Home::open(&region, &(Arc::new(System::new()) as _), path, &options.sizes)
 }
 
-/// Takes over what killed processes left; none if that is not whole.
-fn rejoin(at: &Path, path: &Path, options: &Options) -> Option<Arc<Home<Machine>>> {
-    let home = join(at, path, options).ok()?;
-    let whole = !home.log.is_broken() && home.manager.region().sweep().is_ok();
-    whole.then_some(home)
+/// Takes over what killed processes left; none if that is damaged, or its log could not be written.
+/// Nothing else has the memory thrown away: it may have commits that the files do not.
+fn rejoin(at: &Path, path: &Path, options: &Options) -> Result<Option<Arc<Home<Machine>>>, Error> {
+    let home = match join(at, path, options) {
+        Err(why) if is_damage(&why) => return Ok(None),
+        joined => joined?,
+    };
+    match home.sweep() {
+        Err(why) if is_damage(&why) => return Ok(None),
+        Ok(_) | Err(Error::NotUndone { .. }) => {}
+        Err(why) => return Err(why),
+    }
+    Ok((!home.log.is_broken()).then_some(home))
+}
+
+/// Whether an error says that shared memory is not what it was when it was left.
+fn is_damage(why: &Error) -> bool {
+    use latchwork_lockmgr::Error as Locks;
+    use latchwork_log::Error as Log;
+    use latchwork_pool::Error as Pool;
+    use latchwork_region::Error as Region;
+
+    let region = match why {
+        Error::Log(Log::Corrupt { .. } | Log::Broken) | Error::Pool(Pool::Corrupt(_)) => {
+            return true;
+        }
+        Error::Region(why)
+        | Error::Log(Log::Region(why))
+        | Error::Pool(Pool::Region(why))
+        | Error::Locks(Locks::Region(why)) => why,
+        _ => return false,
+    };
+    matches!(
+        region,
+        Region::NotFound
+            | Region::Foreign
+            | Region::Truncated { .. }
+            | Region::Corrupt { .. }
+            | Region::OutOfRange(_)
+            | Region::OutOfArea(_)
+            | Region::ForeignArea
+    )
+}
+
+/// Whether there are pages and no log of them: a new log would make them older than they are.
+fn has_lost_log(path: &Path) -> bool {
+    use std::io::Read;
+
+    let is_there = fs::read_dir(path.join("log")).is_ok_and(|mut files| files.next().is_some());
+    let mut page = Vec::new();
+    let data = File::open(path.join("data"));
+    let read = data.and_then(|data| data.take(4096).read_to_end(&mut page));
+    // The file may have room for pages that were never written.
+    !is_there && read.is_ok() && page.iter().any(|byte| *byte != 0)
 }
 
 /// Makes new shared memory, and recovers the store into it.
 fn begin(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine>>, Error> {
+    if has_lost_log(path) {
+        let what = "it is not there, and pages are: `salvage` reads them";
+        return Err(refused(path, Refusal::Damaged { file: "log", what }));
+    }
     let said = |why: std::io::Error| refused(path, why);
-    let memory = Path::new(SHM).join(format!("latchwork-{id}"));
-    let beside = path.join("memory");
+    let (memory, beside) = (memory_of(path, id), path.join("memory"));
+    // What it says of memory that is gone must not lead to what is recovered now, and may die of
+    // it.
+    match fs::remove_file(path.join("region")) {
+        Err(why) if why.kind() != ErrorKind::NotFound => return Err(said(why)),
+        _ => {}
+    }
     for old in [&memory, &beside] {
         match fs::remove_dir_all(old) {
             Err(why) if why.kind() != ErrorKind::NotFound => return Err(said(why)),
             _ => {}
         }
     }
-    let in_memory = match options.place {
-        Place::Memory => true,
-        Place::Beside => false,
-        Place::Auto => room() >= options.sizes.memory() + options.sizes.memory() / 8,
-    };
-    let at = if in_memory { memory } else { beside };
+    let needed = options.sizes.memory() + options.sizes.memory() / 8;
+    let at = if is_in_memory(options.place, room(), needed) { memory } else { beside };
     fs::DirBuilder::new().mode(0o700).create(&at).map_err(said)?;
+    fs::write(at.join(OF), format!("{}\n", path.display())).map_err(said)?;
     let region = Region::create(at.join("region"), &options.sizes.region())?;
     let home = Home::open(&region, &(Arc::new(System::new()) as _), path, &options.sizes)?;
     // Only what is recovered is joined.
     let fresh = path.join("region-new");
-    fs::write(&fresh, format!("{}\n{}\n", boot(), at.display())).map_err(said)?;
+    let text = format!("{}\n{}\n{}\n", boot(), at.display(), path.display());
+    fs::write(&fresh, text).map_err(said)?;
     fs::rename(&fresh, path.join("region")).map_err(said)?;
     Ok(home)
+}
+
+/// Whether memory goes to `/dev/shm`, which has so much room, where it needs so much.
+fn is_in_memory(place: Place, room: u64, needed: u64) -> bool {
+    match place {
+        Place::Memory => true,
+        Place::Beside => false,
+        Place::Auto => room >= needed,
+    }
+}
+
+/// A store that nobody has open, and that nobody opens while this lives.
+#[derive(Debug)]
+pub(crate) struct AtRest {
+    pub(crate) path: PathBuf,
+    pub(crate) id: String,
+    /// Locked.
+    _opening: Option<Locked>,
+}
+
+/// Takes hold of a store that nobody has open, and says what sizes it keeps. Nothing is written.
+pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
+    let path = fs::canonicalize(path).map_err(|why| match why.kind() {
+        ErrorKind::NotFound => refused(path, Refusal::NoStore),
+        _ => refused(path, why),
+    })?;
+    let said = |why: std::io::Error| refused(&path, why);
+    // What was never opened, or came out of an archive, may not have the files that are locked.
+    let file = |name: &str| match File::open(path.join(name)) {
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(said),
+    };
+    let opening = file("opening")?.map(Locked::alone).transpose().map_err(said)?;
+    if let Some(live) = file("live")?.map(Locked::new) {
+        match live.file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(refused(&path, Refusal::InUse)),
+            Err(TryLockError::Error(why)) => return Err(said(why)),
+        }
+    }
+    let bytes = match fs::read(path.join("identity")) {
+        Err(why) if why.kind() == ErrorKind::NotFound => Err(refused(&path, Refusal::NoStore)),
+        other => other.map_err(said),
+    }?;
+    let id = read_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
+    Ok(AtRest { path, id, _opening: opening })
+}
+
+impl AtRest {
+    /// Where memory is that killed processes left, if this machine has it.
+    pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
+        let at = region_of(&self.path, &self.id)?;
+        Ok(at.filter(|at| at.join("region").exists()))
+    }
 }
 
 impl Folder {
     /// Closes the store: the last process that has it open makes a checkpoint, and takes the shared
     /// memory away.
     pub(crate) fn close(&self, finish: impl FnOnce() -> Result<(), Error>) {
-        let Ok(opening) = File::open(self.path.join("opening")) else { return };
-        if opening.lock().is_err() {
-            return;
-        }
+        let opening = File::open(self.path.join("opening")).and_then(Locked::alone);
+        let Ok(_opening) = opening else { return };
         // The lock becomes exclusive only if no other process has it.
-        let _ = self.live.unlock();
-        if self.live.try_lock().is_ok()
+        let _ = self.live.file.unlock();
+        if self.live.file.try_lock().is_ok()
             && finish().is_ok()
-            && let Some(at) = region_of(&self.path)
+            && let Ok(Some(at)) = region_of(&self.path, &self.id)
         {
             let _ = fs::remove_file(self.path.join("region"));
             let _ = fs::remove_dir_all(at);
         }
         // Before `opening` goes: the next process must not find it locked.
-        let _ = self.live.unlock();
+        let _ = self.live.file.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_goes_beside_the_data_where_there_is_no_room() {
+        let needed = Sizes::default().memory();
+        assert!(is_in_memory(Place::Auto, needed, needed));
+        assert!(!is_in_memory(Place::Auto, 64 << 20, needed), "as containers have it");
+        assert!(is_in_memory(Place::Memory, 0, needed));
+        assert!(!is_in_memory(Place::Beside, u64::MAX, needed));
+    }
+
+    #[test]
+    fn an_identity_that_is_anything_is_refused_or_understood() {
+        let number = "0123456789abcdef0123456789abcdef";
+        let sound = format!("{TITLE}1\n{number}\npage 4096\nsegment 4194304\n");
+        let read = |bytes: &[u8]| read_identity(bytes, &mut Sizes::default());
+        assert_eq!(read(sound.as_bytes()).as_deref(), Ok(number));
+        assert_eq!(read(format!("{TITLE}1\n{number}\n").as_bytes()).as_deref(), Ok(number));
+        let newer = sound.replace("format 1", "format 2");
+        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 2 }));
+        for length in 0..sound.len() {
+            if let Ok(id) = read(&sound.as_bytes()[..length]) {
+                assert!(sound[..length].ends_with('\n'), "{length}: {id}");
+            }
+        }
+        for wrong in ["page 0", "page 5000", "page 99999999999", "segment 1", "room 7", "page"] {
+            let text = sound.replace("page 4096", wrong);
+            assert!(matches!(read(text.as_bytes()), Err(Refusal::Damaged { .. })), "{wrong}");
+        }
+        let path = sound.replace(number, "../../../../../../../../../../../e");
+        assert!(matches!(read(path.as_bytes()), Err(Refusal::Damaged { .. })));
+        assert!(matches!(read(b"\xff\xfe\n"), Err(Refusal::Damaged { .. })));
     }
 }

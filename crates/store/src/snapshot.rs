@@ -2,15 +2,14 @@
 
 use core::ops::{Bound, RangeBounds};
 
-use crate::engine::{Engine, Found};
+use latchwork_tree::Batch;
+
+use crate::engine::{Engine, Version};
 use crate::seen::View;
-use crate::{Error, Key, Table, Value};
+use crate::{Error, Stamp};
 
 /// What a scan calls with each key and value; it goes on while that returns `true`.
 pub type EachRecord<'e> = dyn FnMut(&[u8], &[u8]) -> Result<bool, Error> + 'e;
-
-/// The same, with the newest version of each key.
-pub(crate) type EachVersion<'e> = dyn FnMut(&[u8], Found) -> Result<bool, Error> + 'e;
 
 /// The state of all tables at one position of the log, which is that between two transactions of a
 /// serial order.
@@ -31,7 +30,7 @@ impl<'e, E: Engine> Snapshot<'e, E> {
     /// [`Error::Engine`].
     pub fn new(engine: &'e E, slot: u16) -> Result<Self, Error> {
         let (at, low) = engine.remember(slot)?;
-        Ok(Self { engine, slot, view: View { at, low } })
+        Ok(Self { engine, slot, view: View::new(at, low) })
     }
 
     /// Its position in the log.
@@ -39,60 +38,74 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         self.view.at
     }
 
-    /// Reads a record's bytes. O(log n), and one read of the log for each version that is newer.
+    /// Reads a record's bytes into `value`, in place of what it has; returns whether there are any.
+    /// O(log n), and one read of the log for each version that is newer.
     ///
     /// # Errors
     ///
     /// [`Error::SnapshotTooOld`], [`Error::Engine`].
-    pub fn get_raw(&self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let newest = self.engine.newest(tree, key)?;
-        Ok(self.version(tree, key, newest)?.value)
+    #[inline]
+    pub fn get_into(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        let newest = self.engine.newest(tree, key, value)?;
+        if self.view.sees(newest.stamp, self.engine) {
+            return Ok(newest.there);
+        }
+        self.older(tree, key, newest, value)
     }
 
-    /// Reads a value. As [`get_raw`](Self::get_raw).
+    /// Reads a record's bytes. As [`get_into`](Self::get_into).
     ///
     /// # Errors
     ///
-    /// As there; [`Error::KeyTooLong`], [`Error::Value`].
-    pub fn get<K: Key, V: Value>(
+    /// As there.
+    pub fn get_raw(&self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Vec::new();
+        Ok(self.get_into(tree, key, &mut value)?.then_some(value))
+    }
+
+    /// From a version that this snapshot does not see back to one that it sees.
+    #[cold]
+    fn older(
         &self,
         tree: u32,
-        table: &Table<K, V>,
-        key: K::Of<'_>,
-    ) -> Result<Option<V::Owned>, Error> {
-        let value = self.get_raw(tree, &table.key(&key)?)?;
-        value.map(|bytes| table.value_of(&bytes)).transpose()
-    }
-
-    /// From a version back to the one that this snapshot sees.
-    fn version(&self, tree: u32, key: &[u8], newest: Found) -> Result<Found, Error> {
-        let mut version = newest;
+        key: &[u8],
+        mut version: Version,
+        value: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
         while !self.view.sees(version.stamp, self.engine) {
-            version = self.engine.before(tree, key, version.stamp)?;
+            version = self.engine.before(tree, key, version.stamp, value)?;
         }
-        Ok(version)
+        Ok(version.there)
     }
 
-    /// Some records of a range, the first ones or the last, and where to go on.
-    #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
+    /// Some records of a range as this snapshot sees them, the first ones or the last; those that
+    /// are not there for it are ghosts.
     pub(crate) fn some(
         &self,
         tree: u32,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         back: bool,
-    ) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, Option<Bound<Vec<u8>>>), Error> {
+        limit: usize,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
         let start = if back { range.1 } else { range.0 };
-        let batch = self.engine.scan(tree, start, back)?;
-        let mut rows = Vec::with_capacity(batch.rows.len());
-        for (key, newest) in batch.rows {
-            if !range.contains(&&key[..]) {
-                return Ok((rows, None));
-            }
-            if let Some(value) = self.version(tree, &key, newest)?.value {
-                rows.push((key, value));
+        if !batch.go_on(back, limit) {
+            self.engine.scan(tree, start, back, limit, batch)?;
+        }
+        cut(batch, range, back);
+        let mut value = Vec::new();
+        for index in 0..batch.len() {
+            let Some(header) = batch.header(index) else { break };
+            let stamp = Stamp::from_word(header.to_bits());
+            if !self.view.sees(stamp, self.engine)
+                && let Some(row) = batch.get(index)
+            {
+                let newest = Version { stamp, there: !row.ghost };
+                let there = self.older(tree, row.key, newest, &mut value)?;
+                batch.replace(index, there.then_some(&value[..]));
             }
         }
-        Ok((rows, batch.next))
+        Ok(())
     }
 
     /// Calls `each` for the records of a range in order, or backwards, until it returns `false`.
@@ -108,13 +121,13 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         back: bool,
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
-        walk(self.engine, tree, range, back, &mut |key, newest| match self
-            .version(tree, key, newest)?
-            .value
-        {
-            Some(value) => each(key, &value),
-            None => Ok(true),
-        })
+        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+        let mut batch = self.engine.spare();
+        let fetch: &mut Fetch<'_> =
+            &mut |range, limit, batch| self.some(tree, range, back, limit, batch);
+        let walked = walk(range, back, &mut batch, fetch, each);
+        self.engine.keep(batch);
+        walked
     }
 }
 
@@ -124,24 +137,65 @@ impl<E: Engine> Drop for Snapshot<'_, E> {
     }
 }
 
-/// Calls `each` for all records of a range, the removed ones too, until it returns `false`.
-pub(crate) fn walk<'k, E: Engine>(
-    engine: &E,
-    tree: u32,
-    range: impl RangeBounds<&'k [u8]>,
+/// How many records a scan takes from a leaf at first; then it takes all.
+pub(crate) const FEW: usize = 16;
+
+/// What a scan may still meet.
+pub(crate) type Slices<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+
+/// Fetches some records of a range, at most so many.
+pub(crate) type Fetch<'f> = dyn FnMut(Slices<'_>, usize, &mut Batch) -> Result<(), Error> + 'f;
+
+/// Calls `each` for the records of a range that are there, until it returns `false`. `batch` is
+/// memory.
+pub(crate) fn walk(
+    range: Slices<'_>,
     back: bool,
-    each: &mut EachVersion<'_>,
+    batch: &mut Batch,
+    fetch: &mut Fetch<'_>,
+    each: &mut EachRecord<'_>,
 ) -> Result<(), Error> {
-    let start = if back { range.end_bound() } else { range.start_bound() };
-    let mut next = Some(start.map(|key| key.to_vec()));
-    while let Some(bound) = next {
-        let batch = engine.scan(tree, bound.as_ref().map(Vec::as_slice), back)?;
-        for (key, found) in batch.rows {
-            if !range.contains(&&key[..]) || !each(&key, found)? {
+    let mut limit = FEW;
+    let mut next: Option<Vec<u8>> = None;
+    loop {
+        let left = match (&next, back) {
+            (None, _) => range,
+            (Some(next), false) => (Bound::Included(&next[..]), range.1),
+            (Some(next), true) => (range.0, Bound::Excluded(&next[..])),
+        };
+        fetch(left, limit, batch)?;
+        for row in batch.iter().filter(|row| !row.ghost) {
+            if !each(row.key, row.value)? {
                 return Ok(());
             }
         }
-        next = batch.next;
+        let Some(from) = batch.next() else { return Ok(()) };
+        let next = next.get_or_insert_default();
+        next.clear();
+        next.extend_from_slice(from);
+        limit = usize::MAX;
     }
-    Ok(())
+}
+
+/// Ends a batch where the range ends.
+pub(crate) fn cut(batch: &mut Batch, range: Slices<'_>, back: bool) {
+    let inside = |key: &[u8]| match back {
+        false => match range.1 {
+            Bound::Included(to) => key <= to,
+            Bound::Excluded(to) => key < to,
+            Bound::Unbounded => true,
+        },
+        true => match range.0 {
+            Bound::Included(from) => key >= from,
+            Bound::Excluded(from) => key > from,
+            Bound::Unbounded => true,
+        },
+    };
+    // They are in order: if the last one is inside, all are.
+    let Some(last) = batch.len().checked_sub(1) else { return };
+    if batch.get(last).is_some_and(|row| inside(row.key)) {
+        return;
+    }
+    let end = (0..=last).find(|index| !batch.get(*index).is_some_and(|row| inside(row.key)));
+    batch.end_at(end.unwrap_or(last));
 }

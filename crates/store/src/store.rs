@@ -1,10 +1,9 @@
 //! A store, and a thread's session in it.
 
-use core::any::Any;
 use core::cell::{Cell, RefCell};
 use core::fmt;
+use core::ptr::NonNull;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use latchwork_disk::Disk;
@@ -13,12 +12,13 @@ use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_region::Region;
 
 use crate::files::home::{Home, Sizes};
-use crate::files::scribe::Part;
+use crate::files::tidy::FEW;
 use crate::files::worker::Worker;
+use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, open};
-use crate::tables::{CATALOG, Catalog, Kept, Tables, root_of};
+use crate::tables::{Catalog, Tables, tables};
 use crate::typed::{ReadTxn, WriteTxn};
-use crate::{Attempts, Error, Patience, Snapshot};
+use crate::{Attempts, Error, Key, Patience, Snapshot, Table, Value};
 
 /// A store: tables that any number of threads and processes read and write at the same time.
 ///
@@ -46,6 +46,7 @@ struct Inner<M: ConstMachine> {
     home: Arc<Home<M>>,
     folder: Option<Folder>,
     catalog: Catalog<M>,
+    sessions: Arc<Sessions<M>>,
 }
 
 impl<M: ConstMachine> Clone for Store<M> {
@@ -55,9 +56,12 @@ impl<M: ConstMachine> Clone for Store<M> {
 }
 
 thread_local! {
-    /// This thread's sessions, each with the address of its store's `Home`.
-    static SESSIONS: RefCell<Vec<(usize, Rc<dyn Any>)>> = const { RefCell::new(Vec::new()) };
+    /// This thread's sessions, each with the address of its store's `Sessions`.
+    static SESSIONS: RefCell<Vec<(usize, Box<dyn AnyHeld>)>> = const { RefCell::new(Vec::new()) };
 }
+
+/// How many sessions of a store a thread keeps: calls in calls need one each.
+const KEPT: usize = 2;
 
 impl Store<Machine> {
     /// Opens the store in a folder: makes it if there is none, joins the processes that have it
@@ -99,8 +103,9 @@ impl Store<Machine> {
 
 impl<M: ConstMachine> Store<M> {
     pub(crate) fn of(home: Arc<Home<M>>, folder: Option<Folder>) -> Self {
-        let catalog = Catalog::new(&home);
-        Self { inner: Arc::new(Inner { home, folder, catalog }) }
+        let sessions = Arc::new(Sessions::new(home.sizes.threads));
+        let catalog = Catalog::new(&home, &sessions);
+        Self { inner: Arc::new(Inner { home, folder, catalog, sessions }) }
     }
 
     /// Opens a store whose shared memory and whose disk the caller has: of a process alone, or for
@@ -118,20 +123,69 @@ impl<M: ConstMachine> Store<M> {
         Ok(Self::of(Home::open(region, disk, folder, sizes)?, None))
     }
 
+    /// The parts, for tools.
+    pub(crate) fn home(&self) -> &Arc<Home<M>> {
+        &self.inner.home
+    }
+
+    /// From names to trees, for tools.
+    pub(crate) fn catalog(&self) -> &Catalog<M> {
+        &self.inner.catalog
+    }
+
+    /// A session of no thread, for an object.
+    pub(crate) fn lone(&self) -> Result<Lone<M>, Error> {
+        self.inner.sessions.take(&self.inner.home)
+    }
+
+    /// Takes it back from the object.
+    pub(crate) fn give_back(&self, lone: Lone<M>) {
+        self.inner.sessions.give(lone);
+    }
+
+    /// A session of this thread, for tools.
+    pub(crate) fn session(&self) -> Result<&Kept<M>, Error> {
+        self.kept(|kept| &kept.writes)
+    }
+
     /// A session of this thread that is free for `flag`.
-    fn kept(&self, flag: impl Fn(&Kept<M>) -> &Cell<bool>) -> Result<Rc<Kept<M>>, Error> {
-        let key = Arc::as_ptr(&self.inner.home).addr();
-        let free = SESSIONS.with_borrow(|all| {
-            all.iter()
-                .filter(|(of, _)| *of == key)
-                .filter_map(|(_, one)| one.clone().downcast::<Kept<M>>().ok())
-                .find(|kept| !flag(kept).get())
+    #[inline]
+    fn kept(&self, flag: impl Fn(&Kept<M>) -> &Cell<bool>) -> Result<&Kept<M>, Error> {
+        let sessions = &self.inner.sessions;
+        let key = Arc::as_ptr(sessions).addr();
+        let (mut count, mut free) = (0, None);
+        SESSIONS.with_borrow(|all| {
+            let mine = all.iter().filter(|(of, _)| *of == key);
+            for held in mine.filter_map(|(_, held)| held.any().downcast_ref::<Held<M>>()) {
+                // SAFETY: the store is there, and this thread has not dropped its hold.
+                let kept = unsafe { held.kept.as_ref() };
+                count += 1;
+                if !flag(kept).get() && !kept.worker.is_given_up() {
+                    free = Some(held.kept);
+                    break;
+                }
+            }
         });
-        if let Some(kept) = free {
-            return Ok(kept);
-        }
-        let kept = Rc::new(Kept::new(self.inner.home.worker()?));
-        SESSIONS.with_borrow_mut(|all| all.push((key, kept.clone())));
+        let kept = match free {
+            Some(kept) => kept,
+            None => self.another(key, count >= KEPT)?,
+        };
+        // SAFETY: it is the store's, which is borrowed, and stays until this thread drops its hold:
+        // at its end, or when a `Busy` ends that has said so.
+        Ok(unsafe { kept.as_ref() })
+    }
+
+    /// One more session of this thread.
+    #[cold]
+    fn another(&self, key: usize, spare: bool) -> Result<NonNull<Kept<M>>, Error> {
+        let held = self.inner.sessions.hold(&self.inner.home)?;
+        let kept = held.kept;
+        // SAFETY: as in `kept`.
+        unsafe { kept.as_ref() }.spare.set(spare);
+        SESSIONS.with_borrow_mut(|all| {
+            all.retain(|(_, held)| !held.is_over());
+            all.push((key, Box::new(held)));
+        });
         Ok(kept)
     }
 
@@ -146,9 +200,9 @@ impl<M: ConstMachine> Store<M> {
         body: impl FnOnce(&ReadTxn<'_, M>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let kept = self.kept(|kept| &kept.reads)?;
-        let _busy = Busy::new(&kept.reads);
+        let _busy = Busy::new(kept, |kept| &kept.reads);
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
-        body(&ReadTxn { snapshot, tables: Tables { catalog: &self.inner.catalog, kept: &kept } })
+        body(&ReadTxn { snapshot, tables: Tables { catalog: &self.inner.catalog, kept } })
     }
 
     /// Runs a transaction until it commits: serializable, and as durable as the store's mode says
@@ -160,12 +214,60 @@ impl<M: ConstMachine> Store<M> {
     /// # Errors
     ///
     /// What the closure returns, if that is not retryable; [`Error::Deadline`] after ten seconds;
-    /// [`Error::CommitUnknown`]; those of the parts.
+    /// [`Error::CommitUnknown`]; those of the parts, also of a checkpoint that is due before it
+    /// begins. But for `CommitUnknown` nothing was written then.
     pub fn write<R>(
         &self,
         body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         self.write_with(&Patience::default(), body).map(|done| done.value)
+    }
+
+    /// Reads a value, in a snapshot of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadTxn::get`].
+    pub fn get<K: Key, V: Value>(
+        &self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<Option<V::Owned>, Error> {
+        self.read(|tx| tx.get(table, key))
+    }
+
+    /// Writes a value, in a transaction of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write) and [`WriteTxn::put`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-put-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// store.put(&FRUIT, "pear", 3)?;
+    /// assert_eq!(store.get(&FRUIT, "pear")?, Some(3));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn put<K: Key, V: Value>(
+        &self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        value: V::Of<'_>,
+    ) -> Result<(), Error> {
+        let (key, value) = (table.key(&key)?, table.value(&value));
+        self.write(|tx| {
+            let tree = tx.tables.make(table.name())?;
+            tx.txn.write_last(tree, &key, Some(&value))
+        })
     }
 
     /// As [`write`](Self::write), with a deadline, a level, a label, a mode.
@@ -179,18 +281,26 @@ impl<M: ConstMachine> Store<M> {
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
         let kept = self.kept(|kept| &kept.writes)?;
-        let _busy = Busy::new(&kept.writes);
+        let _busy = Busy::new(kept, |kept| &kept.writes);
         let worker = &kept.worker;
-        let tables = Tables { catalog: &self.inner.catalog, kept: &kept };
+        // Before anything is done: one that fails must not look like a write that failed.
+        self.inner.home.checkpoint_if_due(worker)?;
+        let tables = Tables { catalog: &self.inner.catalog, kept };
         let done = Attempts::run(worker, worker.locks()?, worker.slot(), patience, |txn| {
             body(&mut WriteTxn { txn, tables })
-        })?;
+        });
+        let done = done?;
         self.settle(worker, done.at, patience.mode)?;
         Ok(done)
     }
 
-    /// Waits until a commit is as durable as it is to be, and makes a checkpoint if one is due.
-    fn settle(&self, worker: &Worker<M>, at: Option<u64>, mode: Option<Mode>) -> Result<(), Error> {
+    /// Waits until a commit is as durable as it is to be.
+    pub(crate) fn settle(
+        &self,
+        worker: &Worker<M>,
+        at: Option<u64>,
+        mode: Option<Mode>,
+    ) -> Result<(), Error> {
         let home = &self.inner.home;
         let mode = mode.unwrap_or(home.sizes.mode);
         let unknown = |why: latchwork_log::Error| Error::CommitUnknown { why: why.to_string() };
@@ -210,7 +320,8 @@ impl<M: ConstMachine> Store<M> {
             }
             None => {}
         }
-        home.checkpoint_if_due(worker)
+        worker.tidy(FEW);
+        Ok(())
     }
 
     /// Makes a checkpoint: all pages that are changed go to the disk, and the log before them goes.
@@ -220,6 +331,7 @@ impl<M: ConstMachine> Store<M> {
     /// Those of the parts.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let kept = self.kept(|kept| &kept.writes)?;
+        kept.worker.tidy(usize::MAX);
         self.inner.home.checkpoint(&kept.worker)
     }
 
@@ -228,9 +340,16 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
+    /// [`Error::NotUndone`] if a transaction of the dead could not be undone: all others were.
     /// Those of the parts.
     pub fn sweep(&self) -> Result<usize, Error> {
-        Ok(self.inner.home.manager.region().sweep()?)
+        self.inner.home.sweep()
+    }
+
+    /// The transactions of the dead that could not be undone when this process swept last, each as
+    /// an [`Error::NotUndone`].
+    pub fn not_undone(&self) -> Vec<Error> {
+        self.inner.home.not_undone()
     }
 
     /// The names of all tables, in order.
@@ -239,35 +358,8 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// Those of the parts.
     pub fn tables(&self) -> Result<Vec<String>, Error> {
-        let mut names = Vec::new();
-        self.read(|tx| {
-            tx.snapshot.scan_raw(CATALOG, .., false, &mut |name, _| {
-                names.push(String::from_utf8_lossy(name).into_owned());
-                Ok(true)
-            })
-        })?;
-        Ok(names)
-    }
-
-    /// Looks at every page of every table; returns how many there are. While nobody writes.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Tree`] with what is wrong; those of the parts.
-    pub fn verify(&self) -> Result<u64, Error> {
-        let kept = self.kept(|kept| &kept.writes)?;
-        let mut pages = kept.worker.with(CATALOG, Part::System, |tree| tree.verify())?;
-        let mut trees = Vec::new();
-        self.read(|tx| {
-            tx.snapshot.scan_raw(CATALOG, .., false, &mut |_, root| {
-                trees.push(root_of(root)?);
-                Ok(true)
-            })
-        })?;
-        for tree in trees {
-            pages += kept.worker.with(tree, Part::System, |tree| tree.verify())?;
-        }
-        Ok(pages)
+        let tables = self.read(|tx| tables(&tx.snapshot))?;
+        Ok(tables.into_iter().map(|table| table.0).collect())
     }
 
     /// What is going on in the store, in all processes.
@@ -292,33 +384,48 @@ impl<M: ConstMachine> Store<M> {
 }
 
 /// A flag that is up while a session is in use.
-struct Busy<'f>(&'f Cell<bool>);
+struct Busy<M: ConstMachine> {
+    kept: NonNull<Kept<M>>,
+    flag: fn(&Kept<M>) -> &Cell<bool>,
+}
 
-impl<'f> Busy<'f> {
-    fn new(flag: &'f Cell<bool>) -> Self {
-        flag.set(true);
-        Self(flag)
+impl<M: ConstMachine> Busy<M> {
+    #[inline]
+    fn new(kept: &Kept<M>, flag: fn(&Kept<M>) -> &Cell<bool>) -> Self {
+        flag(kept).set(true);
+        Self { kept: NonNull::from(kept), flag }
     }
 }
 
-impl Drop for Busy<'_> {
+impl<M: ConstMachine> Drop for Busy<M> {
+    #[inline]
     fn drop(&mut self) {
-        self.0.set(false);
+        // SAFETY: only the last `Busy` of a session drops the hold on it, and this is one.
+        let kept = unsafe { self.kept.as_ref() };
+        (self.flag)(kept).set(false);
+        let over = kept.spare.get() || kept.worker.is_given_up();
+        if over && !kept.reads.get() && !kept.writes.get() {
+            let is_it = |held: &dyn AnyHeld| {
+                held.any().downcast_ref::<Held<M>>().is_some_and(|held| held.kept == self.kept)
+            };
+            let _ = SESSIONS.try_with(|all| all.borrow_mut().retain(|(_, held)| !is_it(&**held)));
+        }
     }
 }
 
 impl<M: ConstMachine> Drop for Inner<M> {
     fn drop(&mut self) {
-        let key = Arc::as_ptr(&self.home).addr();
-        // Sessions of other threads go with their threads.
-        let _ = SESSIONS.try_with(|all| all.borrow_mut().retain(|(of, _)| *of != key));
-        let Some(folder) = &self.folder else { return };
         if self.home.manager.region().check().is_err() {
-            // The child of a fork.
+            // The child of a fork: they are the parent's.
             return;
         }
+        self.sessions.clear();
+        let Some(folder) = &self.folder else { return };
         folder.close(|| {
+            // The memory has what is not undone yet: it stays then.
+            self.home.sweep()?;
             let worker = self.home.worker()?;
+            worker.tidy(usize::MAX);
             self.home.checkpoint(&worker)
         });
     }

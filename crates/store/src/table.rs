@@ -47,7 +47,15 @@ impl<K: Key, V> Table<K, V> {
     /// [`Error::KeyTooLong`].
     pub fn key(&self, key: &K::Of<'_>) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
-        K::encode(key, &mut bytes);
+        self.key_into(key, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A key's bytes, in place of what `bytes` has.
+    #[inline]
+    pub(crate) fn key_into(&self, key: &K::Of<'_>, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        bytes.clear();
+        K::encode(key, bytes);
         checked(self.name, bytes)
     }
 
@@ -65,8 +73,15 @@ impl<K, V: Value> Table<K, V> {
     /// A value's bytes. O(length).
     pub fn value(&self, value: &V::Of<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        V::encode(value, &mut bytes);
+        self.value_into(value, &mut bytes);
         bytes
+    }
+
+    /// A value's bytes, in place of what `bytes` has.
+    #[inline]
+    pub(crate) fn value_into(&self, value: &V::Of<'_>, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        V::encode(value, bytes);
     }
 
     /// A value from its bytes. O(length).
@@ -123,6 +138,11 @@ impl<K, V> Multi<K, V> {
     pub const fn name(&self) -> &'static str {
         self.table.name
     }
+
+    /// The table of its pairs.
+    pub(crate) fn table(&self) -> &Table<(K, V), ()> {
+        &self.table
+    }
 }
 
 impl<K: Key, V: Key> Multi<K, V> {
@@ -152,7 +172,7 @@ impl<K: Key, V: Key> Multi<K, V> {
     pub fn all_of(&self, key: &K::Of<'_>) -> Result<core::ops::Range<Vec<u8>>, Error> {
         let mut from = Vec::new();
         K::append(key, false, &mut from);
-        let from = checked(self.name(), from)?;
+        checked(self.name(), &from)?;
         Ok(after(&from, from.clone()))
     }
 }
@@ -178,9 +198,10 @@ pub(crate) fn after(prefix: &[u8], from: Vec<u8>) -> core::ops::Range<Vec<u8>> {
     from..to
 }
 
-fn checked(table: &str, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+#[inline]
+fn checked(table: &str, bytes: &[u8]) -> Result<(), Error> {
     if bytes.len() > KEY_MAX {
         return Err(Error::KeyTooLong { table: table.to_owned(), length: bytes.len() });
     }
-    Ok(bytes)
+    Ok(())
 }

@@ -1,6 +1,5 @@
 //! From the names of tables to their trees: the catalog, which is a tree itself.
 
-use core::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -12,50 +11,52 @@ use crate::engine::Engine;
 use crate::files::home::Home;
 use crate::files::scribe::{Part, Scribe};
 use crate::files::worker::Worker;
-use crate::{Attempts, Commits, Error, Patience};
+use crate::idle::{Kept, Scratch, Sessions};
+use crate::{Attempts, Commits, Error, Patience, Snapshot};
 
 /// The tree that has the names of all others.
 pub(crate) const CATALOG: u32 = 0;
 
-/// A session that this thread keeps for the next call.
-pub(crate) struct Kept<M: ConstMachine> {
-    pub(crate) worker: Worker<M>,
-    pub(crate) reads: Cell<bool>,
-    pub(crate) writes: Cell<bool>,
-    /// Trees that the thread has asked for, by name.
-    trees: RefCell<Vec<(&'static str, u32)>>,
-}
+/// With this begin the records of the catalog that are no table's, but say which pages are free. No
+/// name begins so, for names are UTF-8.
+pub(crate) const MAP: &[u8] = b"\xfffree";
 
-impl<M: ConstMachine> Kept<M> {
-    pub(crate) fn new(worker: Worker<M>) -> Self {
-        let (reads, writes) = (Cell::new(false), Cell::new(false));
-        Self { worker, reads, writes, trees: RefCell::default() }
-    }
+/// All tables that a snapshot sees, and their trees.
+pub(crate) fn tables<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(String, u32)>, Error> {
+    let mut tables = Vec::new();
+    snapshot.scan_raw(CATALOG, ..MAP, false, &mut |name, root| {
+        tables.push((String::from_utf8_lossy(name).into_owned(), root_of(root)?));
+        Ok(true)
+    })?;
+    Ok(tables)
 }
 
 /// The trees of a store, by their names.
 pub(crate) struct Catalog<M: ConstMachine> {
     home: Arc<Home<M>>,
+    sessions: Arc<Sessions<M>>,
     /// As far as they were asked for.
     trees: RwLock<HashMap<String, u32>>,
 }
 
 impl<M: ConstMachine> Catalog<M> {
-    pub(crate) fn new(home: &Arc<Home<M>>) -> Self {
-        Self { home: home.clone(), trees: RwLock::default() }
+    pub(crate) fn new(home: &Arc<Home<M>>, sessions: &Arc<Sessions<M>>) -> Self {
+        Self { home: home.clone(), sessions: sessions.clone(), trees: RwLock::default() }
     }
 
     /// Finds a table's tree.
-    fn find(&self, worker: &Worker<M>, name: &str) -> Result<Option<u32>, Error> {
+    pub(crate) fn find(&self, worker: &Worker<M>, name: &str) -> Result<Option<u32>, Error> {
         let known = self.trees.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(tree) = known.get(name) {
             return Ok(Some(*tree));
         }
         drop(known);
-        let found = worker.newest(CATALOG, name.as_bytes())?;
-        let Some(root) = found.value.filter(|_| worker.is_finished(found.stamp)) else {
+        let mut root = Vec::new();
+        worker.about_to_read()?;
+        let found = worker.newest(CATALOG, name.as_bytes(), &mut root)?;
+        if !found.there || !worker.is_finished(found.stamp) {
             return Ok(None);
-        };
+        }
         let tree = root_of(&root)?;
         let mut known = self.trees.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(name.to_owned(), tree);
@@ -63,20 +64,24 @@ impl<M: ConstMachine> Catalog<M> {
     }
 
     /// Makes a table's tree, in a transaction of its own, unless another thread is faster.
-    fn make(&self, name: &str) -> Result<u32, Error> {
+    pub(crate) fn make(&self, name: &str) -> Result<u32, Error> {
         let home = &self.home;
-        let worker = home.worker()?;
+        let worker = self.sessions.worker(home)?;
         let patience = Patience { label: "new table", ..Patience::default() };
         let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &patience, |txn| {
+            // Of an attempt before.
+            worker.settle_all(worker.slot(), true)?;
             if let Some(root) = txn.get_raw_for_update(CATALOG, name.as_bytes())? {
                 return root_of(&root);
             }
-            let scribe = Scribe { worker: &worker, tree: CATALOG, part: Part::System };
+            let scribe = Scribe::new(&worker, CATALOG, Part::Root);
             let root = Tree::create(&worker.handle, home.file, &scribe)?.root();
             let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
             txn.write_raw(CATALOG, name.as_bytes(), Some(&tree.to_le_bytes()))?;
             Ok(tree)
-        })?;
+        });
+        worker.settle_all(worker.slot(), true)?;
+        let done = done?;
         if let Some(at) = done.at {
             home.shared.show(Lsn(at))?;
         }
@@ -119,6 +124,15 @@ impl<M: ConstMachine> Tables<'_, M> {
             self.kept.trees.borrow_mut().push((name, tree));
         }
         Ok(found)
+    }
+
+    /// Does something with the session's scratch memory: with some of its own, if that is in use.
+    #[inline]
+    pub(crate) fn with_scratch<R>(&self, work: impl FnOnce(&mut Scratch) -> R) -> R {
+        let mut scratch = self.kept.scratch.take();
+        let done = work(&mut scratch);
+        self.kept.scratch.set(scratch);
+        done
     }
 
     /// The table's tree, made if there is none.

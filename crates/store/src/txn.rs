@@ -5,7 +5,8 @@
 //! | read | takes S on the key's name, then reads the newest version |
 //! | read a range | claims the range; takes S on records that others have not finished |
 //! | write | takes X on the name, and a place among ranges if the tree has claims; then writes |
-//! | commit | logs the commit record; then the locks go |
+//! | last write | takes X on the name, and is done by what comes next, as a rule the commit |
+//! | commit | logs the commit record, which is the last write's if there is one; the locks go |
 //! | roll back | undoes the log's records in place, the last one first; then the locks go |
 //!
 //! Invariants: a record whose stamp names a transaction that is not finished is locked in X by it.
@@ -20,9 +21,11 @@ use latchwork_lockmgr::granular::{S, U, X};
 use latchwork_lockmgr::{Mode, Owner, Wait};
 use latchwork_machine::{ConstMachine, Native};
 
-use crate::engine::{Chain, Engine, Found, How, READER, WRITER, Wrote, scanned};
-use crate::snapshot::{EachRecord, walk};
-use crate::{Error, Key, Table, Value};
+use latchwork_tree::Batch;
+
+use crate::engine::{Chain, Engine, How, READER, WRITER, Wrote, scanned};
+use crate::snapshot::{EachRecord, Fetch, Slices, cut, walk};
+use crate::{Error, Stamp};
 
 /// Which histories a transaction that may write allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +44,15 @@ pub enum Level {
 pub struct Savepoint {
     owner: latchwork_lockmgr::OwnerId,
     last: u64,
+    /// How many the transaction had made before it.
+    number: u64,
+}
+
+/// A write whose lock is held.
+struct Pending {
+    tree: u32,
+    key: Vec<u8>,
+    value: Option<Vec<u8>>,
 }
 
 /// A transaction. Dropping it rolls it back.
@@ -52,6 +64,12 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     wait: Wait,
     /// Trees of which it holds ranges.
     claims: Vec<u32>,
+    /// The last write, which the commit does.
+    pending: Option<Pending>,
+    /// How many savepoints were made.
+    savepoints: u64,
+    /// Those that were rolled back over: between one's number and another's, in order.
+    gone: Vec<(u64, u64)>,
     /// Why it can only be rolled back.
     failed: Option<Error>,
     /// Nothing is left to undo.
@@ -82,8 +100,19 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// of a manager with the modes [`granular`](latchwork_lockmgr::granular).
     pub fn new(engine: &'t E, owner: Owner<'t, M>, slot: u16, level: Level) -> Self {
         let chain = Chain { slot, ..Chain::default() };
-        let (wait, claims) = (Wait::Detect, Vec::new());
-        Self { engine, owner, chain, level, wait, claims, failed: None, over: false }
+        Self {
+            engine,
+            owner,
+            chain,
+            level,
+            wait: Wait::Detect,
+            claims: Vec::new(),
+            pending: None,
+            savepoints: 0,
+            gone: Vec::new(),
+            failed: None,
+            over: false,
+        }
     }
 
     /// How its requests for locks wait from now on.
@@ -133,34 +162,76 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(self.owner.unlock(&bytes[..length])?)
     }
 
-    /// Reads a record's bytes. O(log n).
+    /// Reads a record's bytes into `value`, in place of what it has; returns whether there are any.
+    /// O(log n).
     ///
     /// # Errors
     ///
     /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
     /// transaction.
-    pub fn get_raw(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub fn get_into(&mut self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         self.guard(|txn| {
+            txn.catch_up()?;
             txn.lock(tree, key, S)?;
-            let found = txn.engine.newest(tree, key);
+            let found = txn.newest(tree, key, value);
             if txn.level == Level::ReadCommitted {
                 txn.unlock(tree, key)?;
             }
-            Ok(found?.value)
+            found
         })
     }
 
     /// Reads a record's bytes that this transaction means to write: others may read them until it
-    /// does. As [`get_raw`](Self::get_raw).
+    /// does. As [`get_into`](Self::get_into).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_for_update_into(
+        &mut self,
+        tree: u32,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        self.guard(|txn| {
+            txn.catch_up()?;
+            txn.lock(tree, key, U)?;
+            txn.newest(tree, key, value)
+        })
+    }
+
+    /// The newest value of a record whose lock is held, and whether there is one.
+    fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        let found = self.engine.newest(tree, key, value)?;
+        self.still_open()?;
+        Ok(found.there)
+    }
+
+    /// Comes after a read: what was written before may have been undone by another thread.
+    #[inline]
+    fn still_open(&self) -> Result<(), Error> {
+        if self.chain.last == 0 { Ok(()) } else { self.engine.still_open() }
+    }
+
+    /// Reads a record's bytes. As [`get_into`](Self::get_into).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_raw(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Vec::new();
+        Ok(self.get_into(tree, key, &mut value)?.then_some(value))
+    }
+
+    /// Reads a record's bytes that this transaction means to write. As
+    /// [`get_for_update_into`](Self::get_for_update_into).
     ///
     /// # Errors
     ///
     /// As there.
     pub fn get_raw_for_update(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.guard(|txn| {
-            txn.lock(tree, key, U)?;
-            Ok(txn.engine.newest(tree, key)?.value)
-        })
+        let mut value = Vec::new();
+        Ok(self.get_for_update_into(tree, key, &mut value)?.then_some(value))
     }
 
     /// Writes a record, or removes it. O(log n).
@@ -171,9 +242,35 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// transaction.
     pub fn write_raw(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         self.guard(|txn| {
+            txn.catch_up()?;
             txn.lock(tree, key, X)?;
             txn.change(tree, key, value, false)
         })
+    }
+
+    /// Writes a record, or removes it, as the last thing before the commit: they are one record of
+    /// the log. What is called instead of the commit does the write first. As
+    /// [`write_raw`](Self::write_raw).
+    ///
+    /// # Errors
+    ///
+    /// As there, some of them from the commit.
+    pub fn write_last(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
+        self.guard(|txn| {
+            txn.catch_up()?;
+            txn.lock(tree, key, X)?;
+            let value = value.map(<[u8]>::to_vec);
+            txn.pending = Some(Pending { tree, key: key.to_vec(), value });
+            Ok(())
+        })
+    }
+
+    /// Does the write that was put off to the commit.
+    fn catch_up(&mut self) -> Result<(), Error> {
+        match self.pending.take() {
+            Some(write) => self.change(write.tree, &write.key, write.value.as_deref(), false),
+            None => Ok(()),
+        }
     }
 
     /// Writes a record that must not be there. O(log n).
@@ -183,8 +280,9 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// [`Error::Exists`]; others as [`write_raw`](Self::write_raw).
     pub fn insert_raw(&mut self, tree: u32, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.guard(|txn| {
+            txn.catch_up()?;
             txn.lock(tree, key, X)?;
-            if txn.engine.newest(tree, key)?.value.is_some() {
+            if txn.newest(tree, key, &mut Vec::new())? {
                 return Err(Error::Exists { tree, key: key.to_vec() });
             }
             txn.change(tree, key, Some(value), false)
@@ -231,18 +329,45 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             return Ok(());
         }
         self.guard(|txn| {
+            txn.catch_up()?;
             if txn.level == Level::Serializable {
                 txn.claim(tree, from, to)?;
             }
-            let (engine, this) = (txn.engine, &*txn);
-            walk(engine, tree, (from, to), back, &mut |key, newest| match this
-                .finished(tree, key, newest)?
-                .value
-            {
-                Some(value) => each(key, &value),
-                None => Ok(true),
-            })
+            let mut batch = txn.engine.spare();
+            let fetch: &mut Fetch<'_> =
+                &mut |range, limit, batch| txn.some(tree, range, back, limit, batch);
+            let walked = walk((from, to), back, &mut batch, fetch, each);
+            txn.engine.keep(batch);
+            walked
         })
+    }
+
+    /// Some records of a range, none of which another transaction is at work on.
+    fn some(
+        &self,
+        tree: u32,
+        range: Slices<'_>,
+        back: bool,
+        limit: usize,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        self.engine.scan(tree, if back { range.1 } else { range.0 }, back, limit, batch)?;
+        cut(batch, range, back);
+        let mut value = Vec::new();
+        for index in 0..batch.len() {
+            let Some(row) = batch.get(index) else { break };
+            let stamp = Stamp::from_word(row.header.to_bits());
+            if stamp.slot() == self.chain.slot || self.engine.is_finished(stamp) {
+                continue;
+            }
+            self.lock(tree, row.key, S)?;
+            let found = self.engine.newest(tree, row.key, &mut value);
+            if self.level == Level::ReadCommitted {
+                self.unlock(tree, row.key)?;
+            }
+            batch.replace(index, found?.there.then_some(&value[..]));
+        }
+        self.still_open()
     }
 
     /// Holds a range. From then on no writer passes without asking.
@@ -265,22 +390,18 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(())
     }
 
-    /// The newest version once no other transaction is at work on the record.
-    fn finished(&self, tree: u32, key: &[u8], newest: Found) -> Result<Found, Error> {
-        if newest.stamp.slot() == self.chain.slot || self.engine.is_finished(newest.stamp) {
-            return Ok(newest);
-        }
-        self.lock(tree, key, S)?;
-        let found = self.engine.newest(tree, key);
-        if self.level == Level::ReadCommitted {
-            self.unlock(tree, key)?;
-        }
-        found
-    }
-
     /// Notes where the transaction is.
-    pub fn savepoint(&self) -> Savepoint {
-        Savepoint { owner: self.owner.id(), last: self.chain.last }
+    ///
+    /// # Errors
+    ///
+    /// As [`write_raw`](Self::write_raw).
+    pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
+        self.guard(|txn| {
+            txn.catch_up()?;
+            let number = txn.savepoints;
+            txn.savepoints += 1;
+            Ok(Savepoint { owner: txn.owner.id(), last: txn.chain.last, number })
+        })
     }
 
     /// Undoes what was written since a savepoint. Locks stay, for what was read since then may be
@@ -290,10 +411,20 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// [`Error::Savepoint`], [`Error::Engine`]; what the transaction failed with before.
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
-        if savepoint.owner != self.owner.id() || savepoint.last > self.chain.last {
+        let Savepoint { owner, last, number } = savepoint;
+        let behind = self.gone.partition_point(|(from, _)| *from < number);
+        let is_gone = behind > 0 && number < self.gone[behind - 1].1;
+        if owner != self.owner.id() || last > self.chain.last || is_gone {
             return Err(Error::Savepoint);
         }
-        self.guard(|txn| txn.undo_after(savepoint.last))
+        self.guard(|txn| {
+            txn.gone.truncate(behind);
+            if number + 1 < txn.savepoints {
+                txn.gone.push((number, txn.savepoints));
+            }
+            txn.pending = None;
+            txn.undo_after(last)
+        })
     }
 
     fn undo_after(&mut self, kept: u64) -> Result<(), Error> {
@@ -312,37 +443,30 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// What the transaction failed with before; [`Error::Engine`]. Then it was rolled back.
     pub fn commit(mut self) -> Result<Option<u64>, Error> {
-        if let Some(why) = &self.failed {
-            return Err(why.clone());
+        match self.guard(Self::commit_now) {
+            Ok(at) => {
+                self.over = true;
+                self.release(false)?;
+                Ok(at)
+            }
+            Err(why) => {
+                // What cannot be undone says so: a transaction that is kept must not be run again.
+                self.undo_all()?;
+                Err(why)
+            }
         }
-        let at = match self.chain.last {
-            0 => None,
-            _ => Some(self.engine.commit(&mut self.chain)?),
-        };
-        self.over = true;
-        self.release()?;
-        Ok(at)
     }
 
-    /// Writes a record, or removes it, and commits: one record of the log for both. As
-    /// [`write_raw`](Self::write_raw) and [`commit`](Self::commit).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn write_raw_and_commit(
-        mut self,
-        tree: u32,
-        key: &[u8],
-        value: Option<&[u8]>,
-    ) -> Result<Option<u64>, Error> {
-        self.guard(|txn| {
-            txn.lock(tree, key, X)?;
-            txn.change(tree, key, value, true)
-        })?;
-        self.over = true;
-        self.release()?;
-        Ok((self.chain.committed != 0).then_some(self.chain.committed))
+    /// Logs the commit record, or the last write as one.
+    fn commit_now(&mut self) -> Result<Option<u64>, Error> {
+        Ok(match (self.pending.take(), self.chain.last) {
+            (Some(write), _) => {
+                self.change(write.tree, &write.key, write.value.as_deref(), true)?;
+                (self.chain.committed != 0).then_some(self.chain.committed)
+            }
+            (None, 0) => None,
+            (None, _) => Some(self.engine.commit(&mut self.chain)?),
+        })
     }
 
     /// Undoes everything, and lets go of the locks. O(records written).
@@ -358,50 +482,35 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         if self.over {
             return Ok(());
         }
-        self.over = true;
+        (self.over, self.pending) = (true, None);
         if self.chain.last != 0 {
-            self.undo_after(0)?;
-            self.engine.ended(&mut self.chain)?;
+            let undone = match self.undo_after(0) {
+                // Another thread has undone it, or begun to.
+                Err(Error::TransactionTooOld) => Ok(()),
+                undone => undone,
+            };
+            let undone = undone.and_then(|()| self.engine.ended(&mut self.chain));
+            if undone.is_err() {
+                // What it has written stays locked until a sweep has undone it.
+                self.owner.keep();
+                self.claims.clear();
+                self.engine.given_up();
+                return undone;
+            }
         }
-        self.release()
+        self.release(true)
     }
 
-    fn release(&mut self) -> Result<(), Error> {
-        let released = self.owner.release_all();
+    fn release(&mut self, rolled_back: bool) -> Result<(), Error> {
+        let released = match rolled_back {
+            false => self.owner.release_all(),
+            // It may be run again, and would be first to ask for what others wait for.
+            true => self.owner.release_all_in_turn(),
+        };
         for tree in self.claims.drain(..) {
             self.engine.claims(tree, false);
         }
         Ok(released?)
-    }
-
-    /// Reads a value. As [`get_raw`](Self::get_raw).
-    ///
-    /// # Errors
-    ///
-    /// As there; [`Error::KeyTooLong`], [`Error::Value`].
-    pub fn get<K: Key, V: Value>(
-        &mut self,
-        tree: u32,
-        table: &Table<K, V>,
-        key: K::Of<'_>,
-    ) -> Result<Option<V::Owned>, Error> {
-        let value = self.get_raw(tree, &table.key(&key)?)?;
-        value.map(|bytes| table.value_of(&bytes)).transpose()
-    }
-
-    /// Writes a value. As [`write_raw`](Self::write_raw).
-    ///
-    /// # Errors
-    ///
-    /// As there; [`Error::KeyTooLong`].
-    pub fn put<K: Key, V: Value>(
-        &mut self,
-        tree: u32,
-        table: &Table<K, V>,
-        key: K::Of<'_>,
-        value: V::Of<'_>,
-    ) -> Result<(), Error> {
-        self.write_raw(tree, &table.key(&key)?, Some(&table.value(&value)))
     }
 }
 

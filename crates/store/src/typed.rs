@@ -4,19 +4,18 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Bound, RangeBounds};
-use std::vec;
 
 use latchwork_machine::ConstMachine;
+use latchwork_tree::{Batch, Header, Row};
 
 use crate::files::worker::Worker;
-use crate::snapshot::EachRecord;
+use crate::idle::Scratch;
+use crate::snapshot::{EachRecord, FEW, Slices};
 use crate::table::after;
 use crate::tables::Tables;
 use crate::{Error, Key, Savepoint, Snapshot, StartsWith, Table, Txn, Value};
 
-/// A key's and a value's bytes.
-type Pair = (Vec<u8>, Vec<u8>);
-type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// The tables at one position of the log: see [`Store::read`](crate::Store::read).
 pub struct ReadTxn<'s, M: ConstMachine> {
@@ -30,7 +29,7 @@ pub struct WriteTxn<'x, 's, M: ConstMachine> {
     pub(crate) tables: Tables<'x, M>,
 }
 
-fn bounds<'k, K: Key, V>(
+pub(crate) fn bounds<'k, K: Key, V>(
     table: &Table<K, V>,
     range: &impl RangeBounds<K::Of<'k>>,
 ) -> Result<Bounds, Error> {
@@ -51,7 +50,7 @@ fn prefixed<P: Key, K: StartsWith<P>>(prefix: &P::Of<'_>) -> Bounds {
     (Bound::Included(range.start), Bound::Excluded(range.end))
 }
 
-fn as_slices(range: &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
+pub(crate) fn as_slices(range: &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (range.0.as_ref().map(Vec::as_slice), range.1.as_ref().map(Vec::as_slice))
 }
 
@@ -66,10 +65,27 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         table: &Table<K, V>,
         key: K::Of<'_>,
     ) -> Result<Option<V::Owned>, Error> {
-        match self.tables.find(table.name())? {
-            Some(tree) => self.snapshot.get(tree, table, key),
-            None => Ok(None),
-        }
+        self.get_with(table, key, |value| table.value_of(value))?.transpose()
+    }
+
+    /// Reads a value's bytes, and returns what `with` makes of them: nothing is allocated.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    #[inline]
+    pub fn get_with<K: Key, V: Value, R>(
+        &self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        with: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, Error> {
+        let Some(tree) = self.tables.find(table.name())? else { return Ok(None) };
+        self.tables.with_scratch(|scratch| {
+            table.key_into(&key, &mut scratch.key)?;
+            let there = self.snapshot.get_into(tree, &scratch.key, &mut scratch.value)?;
+            Ok(there.then(|| with(&scratch.value)))
+        })
     }
 
     /// The records of a range, in order; `rev` of the iterator goes backwards. They are read some
@@ -105,11 +121,12 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         range: Bounds,
     ) -> Result<Rows<'_, K, V>, Error> {
         let tree = self.tables.find(table.name())?;
-        let more = move |range: &Bounds, back: bool| match tree {
-            Some(tree) => self.snapshot.some(tree, as_slices(range), back),
-            None => Ok((Vec::new(), None)),
+        let fetch = move |range: Slices<'_>, back: bool, limit: usize, batch: &mut Batch| match tree
+        {
+            Some(tree) => self.snapshot.some(tree, range, back, limit, batch),
+            None => Ok(()),
         };
-        Ok(Rows::new(*table, range, Box::new(more)))
+        Ok(Rows::new(*table, range, Box::new(fetch)))
     }
 
     /// Calls `each` for the bytes of the records of a range, until it returns `false`.
@@ -136,7 +153,23 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
     }
 }
 
-impl<M: ConstMachine> WriteTxn<'_, '_, M> {
+impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
+    /// Does something with a table's tree and a key's bytes. A table that is not there is made:
+    /// what it has not is what the transaction has read.
+    #[inline]
+    fn with_key<K: Key, V, R>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        work: impl FnOnce(&mut Txn<'s, Worker<M>, M>, u32, &mut Scratch) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let tree = self.tables.make(table.name())?;
+        self.tables.with_scratch(|scratch| {
+            table.key_into(&key, &mut scratch.key)?;
+            work(self.txn, tree, scratch)
+        })
+    }
+
     /// Reads a value, which nobody changes until the transaction ends. O(log n).
     ///
     /// # Errors
@@ -147,9 +180,10 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         table: &Table<K, V>,
         key: K::Of<'_>,
     ) -> Result<Option<V::Owned>, Error> {
-        // A table that is not there is made: what it has not is what the transaction has read.
-        let tree = self.tables.make(table.name())?;
-        self.txn.get(tree, table, key)
+        self.with_key(table, key, |txn, tree, Scratch { key, value }| {
+            let there = txn.get_into(tree, key, value)?;
+            there.then(|| table.value_of(value)).transpose()
+        })
     }
 
     /// Reads a value that the transaction means to write. As [`get`](Self::get), and no other
@@ -164,9 +198,10 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         table: &Table<K, V>,
         key: K::Of<'_>,
     ) -> Result<Option<V::Owned>, Error> {
-        let tree = self.tables.make(table.name())?;
-        let value = self.txn.get_raw_for_update(tree, &table.key(&key)?)?;
-        value.map(|bytes| table.value_of(&bytes)).transpose()
+        self.with_key(table, key, |txn, tree, Scratch { key, value }| {
+            let there = txn.get_for_update_into(tree, key, value)?;
+            there.then(|| table.value_of(value)).transpose()
+        })
     }
 
     /// Writes a value, whether there is one or not. O(log n).
@@ -180,8 +215,29 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         key: K::Of<'_>,
         value: V::Of<'_>,
     ) -> Result<(), Error> {
-        let tree = self.tables.make(table.name())?;
-        self.txn.put(tree, table, key, value)
+        self.with_key(table, key, |txn, tree, scratch| {
+            table.value_into(&value, &mut scratch.value);
+            txn.write_raw(tree, &scratch.key, Some(&scratch.value))
+        })
+    }
+
+    /// Writes a value as the last thing that the transaction does: the write and the commit are one
+    /// record of the log. What is called all the same comes behind the write. As
+    /// [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// As there, some of them from the commit.
+    pub fn put_last<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        value: V::Of<'_>,
+    ) -> Result<(), Error> {
+        self.with_key(table, key, |txn, tree, scratch| {
+            table.value_into(&value, &mut scratch.value);
+            txn.write_last(tree, &scratch.key, Some(&scratch.value))
+        })
     }
 
     /// Writes a value where there is none.
@@ -210,7 +266,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         key: K::Of<'_>,
     ) -> Result<bool, Error> {
         let (tree, key) = (self.tables.make(table.name())?, table.key(&key)?);
-        let there = self.txn.get_raw_for_update(tree, &key)?.is_some();
+        let there = self.txn.get_for_update_into(tree, &key, &mut Vec::new())?;
         if there {
             self.txn.write_raw(tree, &key, None)?;
         }
@@ -230,20 +286,12 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     ) -> Result<Rows<'static, K, V>, Error> {
         let range = bounds(table, &range)?;
         let tree = self.tables.make(table.name())?;
-        let mut all = Vec::new();
+        let mut all = Batch::default();
         self.txn.scan_raw(tree, as_slices(&range), false, &mut |key, value| {
-            all.push((key.to_vec(), value.to_vec()));
+            all.push(Row { key, value, header: Header::NONE, ghost: false });
             Ok(true)
         })?;
-        let mut all = Some(all);
-        let more = move |_: &Bounds, back: bool| {
-            let mut all = all.take().unwrap_or_default();
-            if back {
-                all.reverse();
-            }
-            Ok((all, None))
-        };
-        Ok(Rows::new(*table, range, Box::new(more)))
+        Ok(Rows::of(*table, all))
     }
 
     /// Removes all records of a range; says how many there were.
@@ -270,7 +318,11 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     }
 
     /// Notes where the transaction is.
-    pub fn savepoint(&self) -> Savepoint {
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
         self.txn.savepoint()
     }
 
@@ -284,25 +336,35 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     }
 }
 
-/// Reads some more records of a range, and says what is left of it.
-type More<'r> =
-    Box<dyn FnMut(&Bounds, bool) -> Result<(Vec<Pair>, Option<Bound<Vec<u8>>>), Error> + 'r>;
+/// Fetches some more records of a range, forwards or back, at most so many.
+type Fetch<'r> = Box<dyn FnMut(Slices<'_>, bool, usize, &mut Batch) -> Result<(), Error> + 'r>;
 
 /// The records of a range. After an error there are no more.
 pub struct Rows<'r, K: Key, V: Value> {
     table: Table<K, V>,
     range: Bounds,
     back: bool,
-    over: bool,
-    ready: vec::IntoIter<Pair>,
-    more: More<'r>,
+    /// None if all records are in the batch.
+    fetch: Option<Fetch<'r>>,
+    batch: Batch,
+    /// Which record of the batch is next.
+    index: usize,
+    limit: usize,
     of: PhantomData<fn(K, V)>,
 }
 
 impl<'r, K: Key, V: Value> Rows<'r, K, V> {
-    fn new(table: Table<K, V>, range: Bounds, more: More<'r>) -> Self {
-        let ready = Vec::new().into_iter();
-        Self { table, range, back: false, over: false, ready, more, of: PhantomData }
+    fn new(table: Table<K, V>, range: Bounds, fetch: Fetch<'r>) -> Self {
+        let mut rows = Self::of(table, Batch::default());
+        (rows.range, rows.fetch) = (range, Some(fetch));
+        rows
+    }
+
+    /// Records that were read.
+    pub(crate) fn of(table: Table<K, V>, batch: Batch) -> Self {
+        let range = (Bound::Unbounded, Bound::Unbounded);
+        let (back, fetch, index, limit) = (false, None, 0, FEW);
+        Self { table, range, back, fetch, batch, index, limit, of: PhantomData }
     }
 
     /// The same records, the last one first. To be called before any is taken.
@@ -315,18 +377,27 @@ impl<'r, K: Key, V: Value> Rows<'r, K, V> {
     #[allow(clippy::type_complexity, reason = "an item of an iterator")]
     fn take(&mut self) -> Result<Option<(K::Owned, V::Owned)>, Error> {
         loop {
-            if let Some((key, value)) = self.ready.next() {
-                return Ok(Some((self.table.key_of(&key)?, self.table.value_of(&value)?)));
+            // Without more to come, the batch is in order, and read from its end if backwards.
+            let whole = self.fetch.is_none() && self.back;
+            let index = match whole {
+                true => self.batch.len().wrapping_sub(self.index + 1),
+                false => self.index,
+            };
+            if let Some(row) = self.batch.get(index) {
+                self.index += 1;
+                if row.ghost {
+                    continue;
+                }
+                return Ok(Some((self.table.key_of(row.key)?, self.table.value_of(row.value)?)));
             }
-            if self.over {
-                return Ok(None);
-            }
-            let (rows, next) = (self.more)(&self.range, self.back)?;
-            self.ready = rows.into_iter();
-            match (next, self.back) {
-                (None, _) => self.over = true,
-                (Some(next), false) => self.range.0 = next,
-                (Some(next), true) => self.range.1 = next,
+            let Some(fetch) = &mut self.fetch else { return Ok(None) };
+            fetch(as_slices(&self.range), self.back, self.limit, &mut self.batch)?;
+            (self.index, self.limit) = (0, usize::MAX);
+            match (self.batch.next(), self.back) {
+                // The last batch is in the order of the scan already.
+                (None, _) => (self.fetch, self.back) = (None, false),
+                (Some(next), false) => self.range.0 = Bound::Included(next.to_vec()),
+                (Some(next), true) => self.range.1 = Bound::Excluded(next.to_vec()),
             }
         }
     }
@@ -337,7 +408,10 @@ impl<K: Key, V: Value> Iterator for Rows<'_, K, V> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.take();
-        self.over |= next.is_err();
+        if next.is_err() {
+            self.fetch = None;
+            self.batch.clear();
+        }
         next.transpose()
     }
 }

@@ -67,6 +67,9 @@ pub trait Value {
     ///
     /// [`ValueError`].
     fn decode(bytes: &[u8]) -> Result<Self::Owned, ValueError>;
+
+    /// A value that came back, as a caller gives it.
+    fn lend(owned: &Self::Owned) -> Self::Of<'_>;
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> Result<[u8; N], ValueError> {
@@ -86,6 +89,10 @@ macro_rules! number {
             fn decode(bytes: &[u8]) -> Result<Self, ValueError> {
                 Ok(Self::from_le_bytes(array(bytes)?))
             }
+
+            fn lend(owned: &Self) -> Self {
+                *owned
+            }
         }
     )*};
 }
@@ -103,6 +110,10 @@ macro_rules! text {
 
             fn decode(bytes: &[u8]) -> Result<Self::Owned, ValueError> {
                 $decode(bytes)
+            }
+
+            fn lend(owned: &Self::Owned) -> Self::Of<'_> {
+                owned
             }
         }
     )*};
@@ -130,6 +141,10 @@ impl<const N: usize> Value for [u8; N] {
     fn decode(bytes: &[u8]) -> Result<Self, ValueError> {
         array(bytes)
     }
+
+    fn lend(owned: &Self) -> Self {
+        *owned
+    }
 }
 
 impl Value for bool {
@@ -147,6 +162,10 @@ impl Value for bool {
             _ => Err(ValueError::Bool),
         }
     }
+
+    fn lend(owned: &Self) -> Self {
+        *owned
+    }
 }
 
 impl Value for () {
@@ -158,4 +177,6 @@ impl Value for () {
     fn decode(bytes: &[u8]) -> Result<(), ValueError> {
         array::<0>(bytes).map(|_| ())
     }
+
+    fn lend((): &()) {}
 }

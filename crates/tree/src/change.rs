@@ -15,6 +15,8 @@
 //! | `Attach` | parent, and left, which is complete then | never |
 //! | `Complete` | left: its sibling is in the parent | never |
 //! | `Grow` | root; left and right, both whole | never |
+//! | `Incomplete` | left: its sibling is about to go from the parent | never |
+//! | `Absorb` | left: it has its sibling's range | never |
 //!
 //! A change that has a page whole needs nothing that was before: a page is rebuilt from there.
 //!
@@ -25,7 +27,7 @@ use crate::Error;
 use crate::edit;
 use crate::layout::{Header, KIND, RECORD_BYTES, SLOTS, changes};
 use crate::node::Node;
-use crate::split::{cut, make_root};
+use crate::split::{absorb, cut, make_root};
 use crate::words::{Page, PageMut};
 
 /// Which of a change's pages.
@@ -93,6 +95,11 @@ pub enum Change<'b> {
         /// Its key.
         key: &'b [u8],
     },
+    /// All ghosts that were written before an LSN are taken away.
+    Clear {
+        /// The LSN.
+        before: u64,
+    },
     /// The whole page.
     Image {
         /// What [`image`](Self::image) made of it.
@@ -134,6 +141,21 @@ pub enum Change<'b> {
         left_image: &'b [u8],
         /// The right child, as an image; empty if another record has it.
         right_image: &'b [u8],
+    },
+    /// The page's right sibling is in the parent, perhaps, and not to be relied upon there.
+    Incomplete,
+    /// The page has the range of its right sibling, which is empty, and leads to that one's.
+    Absorb {
+        /// The sibling that goes.
+        gone: u64,
+        /// The right sibling from now on.
+        right: u64,
+        /// The lowest key that belongs there.
+        high: &'b [u8],
+        /// The lowest key of the sibling that goes.
+        key: &'b [u8],
+        /// The only child of that one; 0 if it is a leaf.
+        child: u64,
     },
 }
 
@@ -184,6 +206,9 @@ impl<'b> Change<'b> {
             Self::Attach { .. } => 9,
             Self::Grow { .. } => 10,
             Self::Complete => 11,
+            Self::Clear { .. } => 12,
+            Self::Incomplete => 13,
+            Self::Absorb { .. } => 14,
         }
     }
 
@@ -203,12 +228,13 @@ impl<'b> Change<'b> {
                 put_header(was, to);
                 [key, before].iter().for_each(|string| put_string(string, to));
             }
-            Self::Complete => {}
+            Self::Complete | Self::Incomplete => {}
             Self::Ghost { key, was } => {
                 put_header(was, to);
                 put_string(key, to);
             }
             Self::Purge { key } => put_string(key, to),
+            Self::Clear { before } => to.extend_from_slice(&before.to_le_bytes()),
             Self::Image { image } => put_string(image, to),
             Self::Split { right, separator, image } => {
                 to.extend_from_slice(&right.to_le_bytes());
@@ -220,6 +246,12 @@ impl<'b> Change<'b> {
                     to.extend_from_slice(&number.to_le_bytes());
                 }
                 put_string(key, to);
+            }
+            Self::Absorb { gone, right, high, key, child } => {
+                for number in [gone, right, child] {
+                    to.extend_from_slice(&number.to_le_bytes());
+                }
+                [high, key].iter().for_each(|string| put_string(string, to));
             }
             Self::Grow { level, left, right, separator, left_image, right_image } => {
                 to.push(level);
@@ -273,18 +305,26 @@ impl<'b> Change<'b> {
                 Self::Grow { level, left, right, separator, left_image, right_image }
             }
             11 => Self::Complete,
+            12 => Self::Clear { before: from.number(8)? },
+            13 => Self::Incomplete,
+            14 => {
+                let (gone, right) = (from.number(8)?, from.number(8)?);
+                let (child, high) = (from.number(8)?, from.string()?);
+                Self::Absorb { gone, right, high, key: from.string()?, child }
+            }
             _ => return None,
         })
     }
 
     /// Bytes of log that the change of a record takes, at most; none of those of other changes.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         let strings = match self {
             Self::Insert { key, value, .. } | Self::Restore { key, value, .. } => {
                 key.len() + value.len()
             }
             Self::Replace { key, before, value, .. } => key.len() + before.len() + value.len(),
             Self::Delete { key, before, .. } => key.len() + before.len(),
+            Self::Ghost { key, .. } => key.len(),
             _ => 0,
         };
         strings as u64 + RECORD_BYTES
@@ -330,6 +370,16 @@ impl<'b> Change<'b> {
         }
     }
 
+    /// Bytes of log that undoing it takes, at most, but for pages that are logged whole.
+    pub fn undo_bytes(&self) -> u64 {
+        self.undo().map_or(0, |undo| undo.bytes())
+    }
+
+    /// Whether it undoes another.
+    pub(crate) fn undoes(&self) -> bool {
+        matches!(self, Self::Ghost { .. } | Self::Restore { .. })
+    }
+
     /// Does the change to the page that has this role, and counts it there. `header` names the log
     /// record; what undoes gives the record back the header that it had.
     ///
@@ -351,6 +401,50 @@ impl<'b> Change<'b> {
         Ok(())
     }
 
+    /// Does the change of a record to its own page, where its key was searched for. As
+    /// [`apply`](Self::apply).
+    pub(crate) fn apply_at<P: PageMut + ?Sized>(
+        &self,
+        place: Result<usize, usize>,
+        page: &mut P,
+        header: Header,
+    ) -> Result<(), Error> {
+        let changes = changes(page) + 1;
+        match (*self, place) {
+            (Self::Insert { key, value, .. }, _) => {
+                edit::insert_at(page, place, key, value, header)?
+            }
+            (Self::Replace { value, .. }, Ok(index)) => {
+                edit::replace_at(page, index, value, header)?
+            }
+            (Self::Restore { value, was, .. }, Ok(index)) => {
+                edit::replace_at(page, index, value, was)?
+            }
+            (Self::Delete { .. }, Ok(index)) => edit::set_ghost_at(page, index, true, header)?,
+            (Self::Ghost { was, .. }, Ok(index)) => edit::set_ghost_at(page, index, true, was)?,
+            _ => return self.apply(Role::Own, page, header),
+        }
+        edit::set_changes(page, changes);
+        Ok(())
+    }
+
+    /// Whether the change of a record, searched for at `place`, moves nothing of the page but
+    /// slots.
+    pub(crate) fn is_easy<P: PageMut + ?Sized>(
+        &self,
+        place: Result<usize, usize>,
+        page: &P,
+    ) -> Option<bool> {
+        match *self {
+            Self::Insert { key, value, .. } => edit::fits(page, place, key, value),
+            Self::Replace { key, value, .. } | Self::Restore { key, value, .. } => {
+                Some(place.is_ok() && edit::fits(page, place, key, value)?)
+            }
+            Self::Delete { .. } | Self::Ghost { .. } => Some(place.is_ok()),
+            _ => Some(false),
+        }
+    }
+
     fn apply_uncounted<P: PageMut + ?Sized>(
         &self,
         role: Role,
@@ -366,6 +460,7 @@ impl<'b> Change<'b> {
             (Self::Delete { key, .. }, Role::Own) => edit::set_ghost(page, key, true, header),
             (Self::Ghost { key, was }, Role::Own) => edit::set_ghost(page, key, true, was),
             (Self::Purge { key }, Role::Own) => edit::remove(page, key),
+            (Self::Clear { before }, Role::Own) => edit::clear(page, before),
             (Self::Image { image }, Role::Own)
             | (Self::Split { image, .. }, Role::Right)
             | (Self::Grow { left_image: image, .. }, Role::Left)
@@ -374,6 +469,10 @@ impl<'b> Change<'b> {
             (Self::Attach { key, child, .. }, Role::Own) => edit::insert_child(page, key, child),
             (Self::Attach { .. }, Role::Left) | (Self::Complete, Role::Own) => {
                 edit::set_incomplete(page, false)
+            }
+            (Self::Incomplete, Role::Own) => edit::set_incomplete(page, true),
+            (Self::Absorb { right, high, key, child, .. }, Role::Own) => {
+                absorb(page, high, right, (key, child))
             }
             (Self::Grow { level, left, right, separator, .. }, Role::Own) => {
                 make_root(page, level, left, separator, right)

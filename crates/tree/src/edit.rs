@@ -10,12 +10,12 @@
 //! | [`replace`], longer | as a removal and an insert | yes |
 //! | [`set_ghost`] | a slot and the record's header | no |
 //! | [`remove`] | the slots behind it, two words of the header | no |
-//! | [`compact`] | all | no |
+//! | [`clear`], [`compact`] | all | no |
 
 use crate::Error;
 use crate::layout::*;
 use crate::node::{Fences, Node};
-use crate::words::{PageMut, copy_in, words_of};
+use crate::words::{Page, PageMut, copy_in, copy_out, words_of};
 
 /// A record, apart from its page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +29,19 @@ pub(crate) struct Record {
     pub(crate) capacity: usize,
 }
 
-pub(crate) const MALFORMED: Error = Error::Malformed("a number leads out of the page");
+/// Made where it is needed: one that is made for each call, just in case, is dropped by each.
+#[cold]
+pub(crate) fn malformed() -> Error {
+    Error::Malformed("a number leads out of the page")
+}
+
+#[cold]
+pub(crate) fn no_page() -> Error {
+    Error::Malformed("not a page of a tree")
+}
 
 fn node<P: PageMut + ?Sized>(page: &P, kind: Kind) -> Result<Node<'_, P>, Error> {
-    let node = Node::of(page).ok_or(Error::Malformed("not a page of a tree"))?;
+    let node = Node::of(page).ok_or_else(no_page)?;
     if node.kind() == kind { Ok(node) } else { Err(Error::Malformed("a page of another kind")) }
 }
 
@@ -99,14 +108,14 @@ pub(crate) fn set_changes<P: PageMut + ?Sized>(page: &mut P, changes: u64) {
 
 /// Sets the number of the right sibling, zero for none.
 pub fn set_right<P: PageMut + ?Sized>(page: &mut P, right: u64) -> Result<(), Error> {
-    let heap = Node::of(page).and_then(|node| node.heap()).ok_or(MALFORMED)?;
+    let heap = Node::of(page).and_then(|node| node.heap()).ok_or_else(malformed)?;
     page.set(RIGHT, right & (PAGE_NUMBERS - 1) | (heap as u64) << 48);
     Ok(())
 }
 
 /// Says whether the right sibling is still missing in the parent.
 pub fn set_incomplete<P: PageMut + ?Sized>(page: &mut P, incomplete: bool) -> Result<(), Error> {
-    let mut parts = Node::of(page).ok_or(MALFORMED)?.parts;
+    let mut parts = Node::of(page).ok_or_else(malformed)?.parts;
     parts.flags = parts.flags & !INCOMPLETE | if incomplete { INCOMPLETE } else { 0 };
     set_parts(page, parts);
     Ok(())
@@ -134,7 +143,20 @@ pub fn insert<P: PageMut + ?Sized>(
 ) -> Result<(), Error> {
     let view = node(page, Kind::Leaf)?;
     check_key(&view, key)?;
-    match view.search(key).ok_or(MALFORMED)? {
+    let place = view.search(key).ok_or_else(malformed)?;
+    insert_at(page, place, key, value, header)
+}
+
+/// The same where the key was searched for.
+pub(crate) fn insert_at<P: PageMut + ?Sized>(
+    page: &mut P,
+    place: Result<usize, usize>,
+    key: &[u8],
+    value: &[u8],
+    header: Header,
+) -> Result<(), Error> {
+    let view = node(page, Kind::Leaf)?;
+    match place {
         Ok(index) if view.is_ghost(index) == Some(true) => replace_at(page, index, value, header),
         Ok(_) => Err(Error::Exists),
         Err(index) => {
@@ -144,6 +166,27 @@ pub fn insert<P: PageMut + ?Sized>(
             put(page, index, &Record { key: key.to_vec(), ghost: false, first, value, capacity })
         }
     }
+}
+
+/// Whether a record is put in, or gets a value, without anything else being moved but slots.
+pub(crate) fn fits<P: PageMut + ?Sized>(
+    page: &P,
+    place: Result<usize, usize>,
+    key: &[u8],
+    value: &[u8],
+) -> Option<bool> {
+    let view = Node::of(page)?;
+    Some(match place {
+        Ok(index) => value.len() <= view.lengths(view.slot(index)?)?.1,
+        Err(_) => {
+            let suffix = key.len().checked_sub(view.parts.prefix)?;
+            let need = LEAF_WORDS + words_of(suffix + value.len()) + 1;
+            let room = view.heap()? - SLOTS - view.count();
+            let limits = Limits::of(page.len());
+            let short = key.len() <= limits.key && key.len() + value.len() <= limits.record;
+            short && need <= room && view.covers(key)?
+        }
+    })
 }
 
 /// Inserts a child into an inner page: `key` is the lowest that belongs to it.
@@ -158,7 +201,7 @@ pub fn insert_child<P: PageMut + ?Sized>(
 ) -> Result<(), Error> {
     let view = node(page, Kind::Inner)?;
     check_key(&view, key)?;
-    let Err(index) = view.search(key).ok_or(MALFORMED)? else { return Err(Error::Exists) };
+    let Err(index) = view.search(key).ok_or_else(malformed)? else { return Err(Error::Exists) };
     let (key, value) = (key.to_vec(), Vec::new());
     put(page, index, &Record { key, ghost: false, first: child, value, capacity: 0 })
 }
@@ -168,7 +211,7 @@ fn check_key<P: PageMut + ?Sized>(node: &Node<'_, P>, key: &[u8]) -> Result<(), 
     if key.len() > limit {
         return Err(Error::KeyTooLong { length: key.len(), limit });
     }
-    if node.covers(key).ok_or(MALFORMED)? { Ok(()) } else { Err(Error::OutOfRange) }
+    if node.covers(key).ok_or_else(malformed)? { Ok(()) } else { Err(Error::OutOfRange) }
 }
 
 /// Puts a record at `index`, with all behind it one further.
@@ -177,7 +220,7 @@ pub(crate) fn put<P: PageMut + ?Sized>(
     index: usize,
     record: &Record,
 ) -> Result<(), Error> {
-    let view = Node::of(page).ok_or(MALFORMED)?;
+    let view = Node::of(page).ok_or_else(malformed)?;
     let limit = Limits::of(page.len()).record;
     let length = record.key.len() + record.capacity;
     if length > limit {
@@ -186,33 +229,66 @@ pub(crate) fn put<P: PageMut + ?Sized>(
     let (kind, count, prefix) = (view.kind(), view.count(), view.parts.prefix);
     let suffix = record.key.get(prefix..).ok_or(Error::OutOfRange)?;
     if index > count {
-        return Err(MALFORMED);
+        return Err(malformed());
     }
     let need = kind.record_words() + words_of(suffix.len() + record.capacity);
-    let mut heap = view.heap().ok_or(MALFORMED)?;
+    let mut heap = view.heap().ok_or_else(malformed)?;
     if heap - SLOTS - count < need + 1 {
-        if view.room().ok_or(MALFORMED)? < (need + 1) * 8 {
+        if view.room().ok_or_else(malformed)? < (need + 1) * 8 {
             return Err(Error::Full);
         }
         compact(page)?;
-        heap = Node::of(page).and_then(|view| view.heap()).ok_or(MALFORMED)?;
+        heap = Node::of(page).and_then(|view| view.heap()).ok_or_else(malformed)?;
         if heap - SLOTS - count < need + 1 {
             return Err(Error::Full);
         }
     }
+    let skip = narrow(page, suffix)?;
     let at = heap - need;
     write_record(page, at, kind, suffix, record);
     for slot in (index..count).rev() {
         let word = page.word(SLOTS + slot).unwrap_or(0);
         page.set(SLOTS + slot + 1, word);
     }
-    let slot = Slot { at, suffix: suffix.len(), ghost: record.ghost, head: head(suffix) };
+    let slot = Slot { at, suffix: suffix.len(), ghost: record.ghost, head: head(&suffix[skip..]) };
     page.set(SLOTS + index, slot.word());
     set_heap(page, at);
-    let mut parts = Node::of(page).ok_or(MALFORMED)?.parts;
+    let mut parts = Node::of(page).ok_or_else(malformed)?.parts;
     parts.count += 1;
     set_parts(page, parts);
     Ok(())
+}
+
+/// Makes the skip no longer than what `suffix`, which is to be put in, has in common with the
+/// others, and all heads what is behind it. Returns the skip, which is not longer than the suffix.
+fn narrow<P: PageMut + ?Sized>(page: &mut P, suffix: &[u8]) -> Result<usize, Error> {
+    let view = Node::of(page).ok_or_else(malformed)?;
+    let (count, old) = (view.count(), view.skip().ok_or_else(malformed)?);
+    if count == 0 {
+        page.set(SKIP, suffix.len() as u64);
+        return Ok(suffix.len());
+    }
+    let mut bytes = Vec::new();
+    let mut piece = |page: &P, index: usize, from: usize, length: usize| {
+        let view = Node::of(page)?;
+        let (at, end) = view.suffix(view.slot(index)?);
+        bytes.clear();
+        copy_out(page, at, from, length.min(end.checked_sub(from)?), &mut bytes)?;
+        Some(bytes.clone())
+    };
+    let first = piece(page, 0, 0, old).ok_or_else(malformed)?;
+    let skip = first.iter().zip(suffix).take_while(|(a, b)| a == b).count();
+    if skip == old {
+        return Ok(skip);
+    }
+    let heads = (0..count).map(|index| piece(page, index, skip, 4).map(|bytes| head(&bytes)));
+    let heads = heads.collect::<Option<Vec<_>>>().ok_or_else(malformed)?;
+    for (index, head) in heads.into_iter().enumerate() {
+        let slot = Slot::of(page.word(SLOTS + index).ok_or_else(malformed)?);
+        page.set(SLOTS + index, Slot { head, ..slot }.word());
+    }
+    page.set(SKIP, skip as u64);
+    Ok(skip)
 }
 
 fn write_record<P: PageMut + ?Sized>(
@@ -243,22 +319,23 @@ pub fn replace<P: PageMut + ?Sized>(
     value: &[u8],
     header: Header,
 ) -> Result<(), Error> {
-    let found = node(page, Kind::Leaf)?.search(key).ok_or(MALFORMED)?;
+    let found = node(page, Kind::Leaf)?.search(key).ok_or_else(malformed)?;
     replace_at(page, found.map_err(|_| Error::Missing)?, value, header)
 }
 
-fn replace_at<P: PageMut + ?Sized>(
+/// The same where the key was found.
+pub(crate) fn replace_at<P: PageMut + ?Sized>(
     page: &mut P,
     index: usize,
     value: &[u8],
     header: Header,
 ) -> Result<(), Error> {
     let view = node(page, Kind::Leaf)?;
-    let slot = view.slot(index).ok_or(MALFORMED)?;
-    let (_, capacity) = view.lengths(slot).ok_or(MALFORMED)?;
-    let words = view.record_words(slot).ok_or(MALFORMED)?;
+    let slot = view.slot(index).ok_or_else(malformed)?;
+    let (_, capacity) = view.lengths(slot).ok_or_else(malformed)?;
+    let words = view.record_words(slot).ok_or_else(malformed)?;
     if slot.at < SLOTS + view.count() || slot.at + words > page.len() {
-        return Err(MALFORMED);
+        return Err(malformed());
     }
     if value.len() <= capacity {
         page.set(slot.at, header.to_bits());
@@ -267,13 +344,13 @@ fn replace_at<P: PageMut + ?Sized>(
         page.set(SLOTS + index, Slot { ghost: false, ..slot }.word());
         return Ok(());
     }
-    let key = view.key(index).ok_or(MALFORMED)?;
+    let key = view.key(index).ok_or_else(malformed)?;
     let limit = Limits::of(page.len()).record;
     if key.len() + value.len() > limit {
         return Err(Error::RecordTooLong { length: key.len() + value.len(), limit });
     }
     let need = LEAF_WORDS + words_of(slot.suffix + value.len());
-    if view.room().ok_or(MALFORMED)? / 8 + words < need {
+    if view.room().ok_or_else(malformed)? / 8 + words < need {
         return Err(Error::Full);
     }
     take_out(page, index, words)?;
@@ -292,11 +369,21 @@ pub fn set_ghost<P: PageMut + ?Sized>(
     ghost: bool,
     header: Header,
 ) -> Result<(), Error> {
+    let found = node(page, Kind::Leaf)?.search(key).ok_or_else(malformed)?;
+    set_ghost_at(page, found.map_err(|_| Error::Missing)?, ghost, header)
+}
+
+/// The same where the key was found.
+pub(crate) fn set_ghost_at<P: PageMut + ?Sized>(
+    page: &mut P,
+    index: usize,
+    ghost: bool,
+    header: Header,
+) -> Result<(), Error> {
     let view = node(page, Kind::Leaf)?;
-    let index = view.search(key).ok_or(MALFORMED)?.map_err(|_| Error::Missing)?;
-    let slot = view.slot(index).ok_or(MALFORMED)?;
+    let slot = view.slot(index).ok_or_else(malformed)?;
     if slot.at < SLOTS + view.count() {
-        return Err(MALFORMED);
+        return Err(malformed());
     }
     page.set(SLOTS + index, Slot { ghost, ..slot }.word());
     page.set(slot.at, header.to_bits());
@@ -309,17 +396,40 @@ pub fn set_ghost<P: PageMut + ?Sized>(
 ///
 /// [`Error::Missing`], [`Error::Malformed`].
 pub fn remove<P: PageMut + ?Sized>(page: &mut P, key: &[u8]) -> Result<(), Error> {
-    let view = Node::of(page).ok_or(MALFORMED)?;
-    let index = view.search(key).ok_or(MALFORMED)?.map_err(|_| Error::Missing)?;
-    let words = view.slot(index).and_then(|slot| view.record_words(slot)).ok_or(MALFORMED)?;
+    let view = Node::of(page).ok_or_else(malformed)?;
+    let index = view.search(key).ok_or_else(malformed)?.map_err(|_| Error::Missing)?;
+    let words = view.slot(index).and_then(|slot| view.record_words(slot)).ok_or_else(malformed)?;
     take_out(page, index, words)
+}
+
+/// How many words the ghosts of a leaf use that were written before an LSN.
+pub(crate) fn cleared<P: Page + ?Sized>(node: &Node<'_, P>, before: u64) -> Option<usize> {
+    let mut words = 0;
+    for index in 0..node.count() {
+        if node.is_ghost(index)? && node.header(index)?.lsn() < before {
+            words += 1 + node.record_words(node.slot(index)?)?;
+        }
+    }
+    Some(words)
+}
+
+/// Takes away all ghosts of a leaf that were written before an LSN, and packs what is left.
+///
+/// # Errors
+///
+/// [`Error::Malformed`].
+pub fn clear<P: PageMut + ?Sized>(page: &mut P, before: u64) -> Result<(), Error> {
+    node(page, Kind::Leaf)?;
+    let mut all = records(page)?;
+    all.retain(|record| !record.ghost || Header::from_bits(record.first).lsn() >= before);
+    remake(page, &all)
 }
 
 /// Takes the slot at `index` out, and counts its record's words as dead.
 fn take_out<P: PageMut + ?Sized>(page: &mut P, index: usize, words: usize) -> Result<(), Error> {
-    let mut parts = Node::of(page).ok_or(MALFORMED)?.parts;
+    let mut parts = Node::of(page).ok_or_else(malformed)?.parts;
     for slot in index + 1..parts.count {
-        let word = page.word(SLOTS + slot).ok_or(MALFORMED)?;
+        let word = page.word(SLOTS + slot).ok_or_else(malformed)?;
         page.set(SLOTS + slot - 1, word);
     }
     parts.count -= 1;
@@ -330,17 +440,17 @@ fn take_out<P: PageMut + ?Sized>(page: &mut P, index: usize, words: usize) -> Re
 
 /// All records of a page.
 pub(crate) fn records<P: PageMut + ?Sized>(page: &P) -> Result<Vec<Record>, Error> {
-    let view = Node::of(page).ok_or(MALFORMED)?;
+    let view = Node::of(page).ok_or_else(malformed)?;
     let mut all = Vec::with_capacity(view.count());
     for index in 0..view.count() {
-        let slot = view.slot(index).ok_or(MALFORMED)?;
+        let slot = view.slot(index).ok_or_else(malformed)?;
         let (mut value, mut capacity) = (Vec::new(), 0);
         if view.kind() == Kind::Leaf {
-            capacity = view.lengths(slot).ok_or(MALFORMED)?.1;
-            view.value_into(index, &mut value).ok_or(MALFORMED)?;
+            capacity = view.lengths(slot).ok_or_else(malformed)?.1;
+            view.value_into(index, &mut value).ok_or_else(malformed)?;
         }
-        let key = view.key(index).ok_or(MALFORMED)?;
-        let first = page.word(slot.at).ok_or(MALFORMED)?;
+        let key = view.key(index).ok_or_else(malformed)?;
+        let first = page.word(slot.at).ok_or_else(malformed)?;
         all.push(Record { key, ghost: slot.ghost, first, value, capacity });
     }
     Ok(all)
@@ -365,7 +475,7 @@ pub(crate) fn make<P: PageMut + ?Sized>(
         let index = Node::of(&made).map_or(0, |view| view.count());
         put(&mut made, index, record)?;
     }
-    let mut parts = Node::of(&made).ok_or(MALFORMED)?.parts;
+    let mut parts = Node::of(&made).ok_or_else(malformed)?.parts;
     parts.flags = flags;
     set_parts(&mut made, parts);
     for (index, word) in made.iter().enumerate().skip(KIND) {
@@ -383,11 +493,16 @@ pub(crate) fn make<P: PageMut + ?Sized>(
 /// [`Error::Malformed`].
 pub fn compact<P: PageMut + ?Sized>(page: &mut P) -> Result<(), Error> {
     let all = records(page)?;
-    let view = Node::of(page).ok_or(MALFORMED)?;
+    remake(page, &all)
+}
+
+/// Makes a page anew, as it is, with these records.
+fn remake<P: PageMut + ?Sized>(page: &mut P, all: &[Record]) -> Result<(), Error> {
+    let view = Node::of(page).ok_or_else(malformed)?;
     let parts = (view.kind(), view.level(), view.parts.flags);
-    let right = view.right().ok_or(MALFORMED)?.unwrap_or(0);
-    let (low, high) = (view.low().ok_or(MALFORMED)?, view.high().ok_or(MALFORMED)?);
-    let first = page.word(FIRST).ok_or(MALFORMED)?;
+    let right = view.right().ok_or_else(malformed)?.unwrap_or(0);
+    let (low, high) = (view.low().ok_or_else(malformed)?, view.high().ok_or_else(malformed)?);
+    let first = page.word(FIRST).ok_or_else(malformed)?;
     let fences = Fences { low: &low, high: high.as_deref() };
-    make(page, parts, fences, right, first, &all)
+    make(page, parts, fences, right, first, all)
 }

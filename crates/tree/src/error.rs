@@ -30,6 +30,11 @@ pub enum Error {
     Missing,
     /// The key does not belong on this page.
     OutOfRange,
+    /// A key that is loaded is not above the one before it.
+    OutOfOrder {
+        /// The key.
+        key: Vec<u8>,
+    },
     /// The page has too few records to be split.
     Unsplittable,
     /// The page does not say what a page says: what is wrong with it.
@@ -64,6 +69,9 @@ impl fmt::Display for Error {
             Self::Exists => f.write_str("the key is there already"),
             Self::Missing => f.write_str("the key is not there"),
             Self::OutOfRange => f.write_str("the key does not belong on this page"),
+            Self::OutOfOrder { key } => {
+                write!(f, "key {} is not above the one before it", key.escape_ascii())
+            }
             Self::Unsplittable => f.write_str("a page of one record cannot be split"),
             Self::Malformed(what) => write!(f, "the page is malformed: {what}"),
             Self::UnknownChange => f.write_str("the log record holds no change of a page"),

@@ -23,6 +23,10 @@ impl<M: ConstMachine> Page for PageView<'_, M> {
     fn word(&self, index: usize) -> Option<u64> {
         PageView::word(self, index)
     }
+    #[inline(always)]
+    fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>> {
+        PageView::run(self, at, count)
+    }
 }
 
 /// A page in hand whose change was begun.
@@ -34,6 +38,10 @@ impl<M: ConstMachine> Page for Held<'_, '_, '_, M> {
     }
     fn word(&self, index: usize) -> Option<u64> {
         self.0.word(index)
+    }
+    fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>> {
+        let end = at.checked_add(count).filter(|end| *end <= self.len())?;
+        Some((at..end).map_while(|index| self.word(index)))
     }
 }
 
@@ -54,11 +62,17 @@ impl<P: Page> Page for Dry<'_, P> {
     fn word(&self, index: usize) -> Option<u64> {
         self.0.word(index)
     }
+    fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>> {
+        self.0.run(at, count)
+    }
 }
 
 impl<P: Page> PageMut for Dry<'_, P> {
     fn set(&mut self, _: usize, _: u64) {}
 }
+
+/// Where a key is on a page, or would be.
+type Place = Result<usize, usize>;
 
 /// All words of a page.
 pub(crate) fn copy<M: ConstMachine>(page: &PoolPage<'_, '_, M>) -> Vec<u64> {
@@ -69,9 +83,12 @@ pub(crate) fn copy<M: ConstMachine>(page: &PoolPage<'_, '_, M>) -> Vec<u64> {
 ///
 /// A change of one record does not look at what it has written, unless the page must be compacted
 /// for it: then it is tried on a copy, as all others are.
+///
+/// `place` is where the key of a record was found on the page, if it was searched for.
 pub(crate) fn check<M: ConstMachine>(
     change: &Change<'_>,
     page: &PoolPage<'_, '_, M>,
+    place: Option<Place>,
 ) -> Result<(), Error> {
     let of_a_record = matches!(
         change,
@@ -82,6 +99,11 @@ pub(crate) fn check<M: ConstMachine>(
             | Change::Restore { .. }
     );
     if of_a_record {
+        if let Some(place) = place
+            && change.is_easy(place, &Dry(&page.view())) == Some(true)
+        {
+            return Ok(());
+        }
         match change.apply(Role::Own, &mut Dry(&page.view()), Header::NONE) {
             Err(Error::Full) => {}
             done => return done,
@@ -91,21 +113,36 @@ pub(crate) fn check<M: ConstMachine>(
 }
 
 /// Logs a change that was checked, does it, and lets the page go. Returns its LSN. There is credit
-/// for it.
+/// for it. `place` is as in [`check`].
 pub(crate) fn log_and_do<J: Journal, M: ConstMachine>(
     journal: &J,
     change: &Change<'_>,
     mut page: PoolPage<'_, '_, M>,
+    place: Option<Place>,
+) -> Result<u64, Error> {
+    log_and_keep(journal, change, &mut page, place)
+}
+
+/// The same, and keeps the page.
+pub(crate) fn log_and_keep<J: Journal, M: ConstMachine>(
+    journal: &J,
+    change: &Change<'_>,
+    page: &mut PoolPage<'_, '_, M>,
+    place: Option<Place>,
 ) -> Result<u64, Error> {
     page.intend();
-    let (lsn, whole) = append(journal, change, &page)?;
+    let (lsn, whole) = append(journal, change, page)?;
     page.begin(lsn);
     if whole {
-        edit::set_changes(&mut Held(&mut page), 0);
+        edit::set_changes(&mut Held(page), 0);
     }
     // After an error the page is dropped as it is, which poisons it: it is not what the log says.
-    change.apply(Role::Own, &mut Held(&mut page), Header::new(journal.slot(), lsn))?;
-    page.commit();
+    let header = Header::new(journal.slot(), lsn);
+    match place {
+        Some(place) => change.apply_at(place, &mut Held(page), header)?,
+        None => change.apply(Role::Own, &mut Held(page), header)?,
+    }
+    page.commit_and_keep();
     Ok(lsn)
 }
 
@@ -135,11 +172,13 @@ fn append<J: Journal, M: ConstMachine>(
     page: &PoolPage<'_, '_, M>,
 ) -> Result<(u64, bool), Error> {
     loop {
-        let (since, mut prev) = (journal.since(), page.lsn());
-        let whole = is_logged_whole(page, since);
+        // A page that is made anew has nothing, and what its number was before is over.
+        let (since, mut prev) = (journal.since(), if page.is_new() { 0 } else { page.lsn() });
+        let whole = prev != 0 && is_logged_whole(page, since, change.undoes());
         if whole {
             // The journal may have been marked since room was asked for.
-            if !journal.has(image_bytes(page.len()) + change.bytes()) {
+            let bytes = change.bytes() + change.undo_bytes();
+            if !journal.has(image_bytes(page.len()) + bytes) {
                 return Err(Error::Room);
             }
             let image = Change::image(&page.view()).ok_or(Error::Malformed("not a page"))?;
@@ -158,9 +197,14 @@ fn append<J: Journal, M: ConstMachine>(
 }
 
 /// Whether a page is logged whole before its next change: the first one `since`, or one of many.
-pub(crate) fn is_logged_whole<M: ConstMachine>(page: &PoolPage<'_, '_, M>, since: u64) -> bool {
+/// What `undoes` may have no room for more than it must.
+pub(crate) fn is_logged_whole<M: ConstMachine>(
+    page: &PoolPage<'_, '_, M>,
+    since: u64,
+    undoes: bool,
+) -> bool {
     let lsn = page.lsn();
-    lsn != 0 && (lsn < since || changes(&page.view()) >= CHANGES_MAX)
+    lsn != 0 && (lsn < since || !undoes && changes(&page.view()) >= CHANGES_MAX)
 }
 
 /// Bytes of log that a change of a record may take beside its own: the page whole, before it.

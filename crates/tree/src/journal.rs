@@ -1,5 +1,6 @@
 //! The log, as a tree sees it.
 
+use crate::Error;
 use crate::change::Change;
 
 /// Where changes are put in order.
@@ -44,6 +45,59 @@ pub trait Journal {
     fn has(&self, bytes: u64) -> bool {
         let _ = bytes;
         true
+    }
+
+    /// Makes sure that [`page`](Self::page) has so many. Called with no page in hand, so it may
+    /// wait and change other trees.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    fn reserve_pages(&self, count: usize) -> Result<(), Error> {
+        let _ = count;
+        Ok(())
+    }
+
+    /// Whether [`page`](Self::page) has so many now.
+    fn has_pages(&self, count: usize) -> bool {
+        let _ = count;
+        true
+    }
+
+    /// The number of a page that nobody uses: this thread's until it is [linked](Self::linked).
+    /// None if the tree is to ask the pool for one.
+    fn page(&self) -> Option<u64> {
+        None
+    }
+
+    /// Says that a page leads to this one now.
+    fn linked(&self, page: u64) {
+        let _ = page;
+    }
+
+    /// Asks for a page that is about to be unlinked: false if it must not be, for another thread is
+    /// at work with its number. Called with it in hand.
+    fn unlink(&self, page: u64) -> bool {
+        let _ = page;
+        true
+    }
+
+    /// Says that the thread is done with a page that it asked for: no page leads to it any more, or
+    /// nothing has become of it. Called with no page in hand. False if the tree is to give it back
+    /// to the pool.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not given back.
+    fn unlinked(&self, page: u64) -> Result<bool, Error> {
+        let _ = page;
+        Ok(false)
+    }
+
+    /// Ghosts that were written before this LSN nobody asks for any more: no transaction undoes
+    /// what made them ghosts, and no snapshot sees what they were. Asked with the leaf in hand.
+    fn forgotten(&self) -> u64 {
+        0
     }
 
     /// Whether records may be inserted, changed or deleted now. Asked with the leaf in hand;

@@ -9,12 +9,12 @@
 //!  4    │ high, bytes        │ high, word      │ low, bytes      │ low, word         │
 //!  5    │ 0                  │ 0               │ changes        │ dead words        │
 //!  6     first child of an inner page
-//!  7     0
+//!  7     skip: how many bytes all suffixes begin with alike, at least
 //!  8 ..  slots, one for each record, in the order of keys
 //!  ..    free
 //!  heap  records and fences
 //!
-//!  slot │ head: first 4 bytes of the suffix    │ ghost │ suffix, bytes │ record, word │
+//!  slot │ head: 4 bytes of suffix from skip │ ghost │ suffix, bytes │ record, word │
 //!
 //!  leaf record    header: slot 16 │ LSN 48      length 16 │ capacity 16 │ 0     suffix, value
 //!  inner record   child, 48 bits                suffix
@@ -22,8 +22,9 @@
 //!
 //! Keys of a page have the bytes that its two fences have in common at their front, so records
 //! leave them out (prefix truncation); what is left of a key is its *suffix*. A slot has the
-//! suffix's first bytes (Graefe and Larson's poor man's normalized keys, ICDE 2001), so that most
-//! steps of a search load one word.
+//! first bytes in which suffixes of the page differ (Graefe and Larson's poor man's normalized
+//! keys, ICDE 2001), so that most steps of a search load one word. The first suffix has the bytes
+//! before those.
 //!
 //! Records are packed from the end of the page downwards; one that is left behind is *dead* until
 //! the page is compacted. A value may be shorter than its capacity, so that the longer one that it
@@ -40,6 +41,7 @@ pub(crate) const RIGHT: usize = 3;
 pub(crate) const FENCES: usize = 4;
 pub(crate) const DEAD: usize = 5;
 pub(crate) const FIRST: usize = 6;
+pub(crate) const SKIP: usize = 7;
 /// Words of a record before its bytes.
 pub(crate) const LEAF_WORDS: usize = 2;
 pub(crate) const INNER_WORDS: usize = 1;

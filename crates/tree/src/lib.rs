@@ -31,26 +31,33 @@
 //! | `operate` | what is done to a key: get, insert, replace, delete, undo |
 //! | `journal` | the log, as a tree sees it |
 //! | `walk` | from the root to a page, and along the leaves in either direction |
+//! | `batch` | some records of one leaf, as they were at one moment |
 //! | `structure` | splits in two steps, which any thread finishes; a root that grows |
+//! | `unlink` | leaves that are empty go, and give their pages back |
+//! | `load` | a tree of records that come in order |
 //! | `rebuild` | a page made anew from a base and the log's records of it |
 
 #![warn(clippy::all)]
 
+mod batch;
 mod change;
 pub mod edit;
 mod error;
 mod held;
 mod journal;
 mod layout;
+mod load;
 mod node;
 mod operate;
 mod rebuild;
 mod root;
 mod split;
 mod structure;
+mod unlink;
 mod walk;
 mod words;
 
+pub use crate::batch::{Batch, Row};
 pub use crate::change::{Change, Role};
 pub use crate::error::Error;
 pub use crate::held::redo;
@@ -61,5 +68,4 @@ pub use crate::operate::{Newest, Written};
 pub use crate::rebuild::{Link, chain, rebuild};
 pub use crate::root::Tree;
 pub use crate::split::{Split, SplitAt, make_root, separator, split};
-pub use crate::walk::{Batch, Row};
 pub use crate::words::{Page, PageMut};

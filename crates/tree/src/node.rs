@@ -1,6 +1,7 @@
 //! Reading a page: every number is checked, for it may be torn or damaged.
 
 use core::cmp::Ordering;
+use core::hint::select_unpredictable;
 
 use crate::Error;
 use crate::layout::*;
@@ -86,7 +87,7 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
 
     /// Where a record's suffix begins, and how long it is.
     #[inline(always)]
-    fn suffix(&self, slot: Slot) -> (usize, usize) {
+    pub(crate) fn suffix(&self, slot: Slot) -> (usize, usize) {
         (slot.at + self.parts.kind.record_words(), slot.suffix)
     }
 
@@ -108,19 +109,59 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
                 Ordering::Greater => return Some(Err(0)),
             }
         };
-        let wanted = head(suffix);
-        let (mut low, mut high) = (0, self.parts.count);
+        let skip = self.skip()?;
+        if skip > 0 && self.parts.count > 0 {
+            let (at, length) = self.suffix(self.slot(0)?);
+            let front = &suffix[..skip.min(suffix.len())];
+            match compare(self.page, at, length.min(skip), front)? {
+                Ordering::Equal => {}
+                Ordering::Less => return Some(Err(self.parts.count)),
+                Ordering::Greater => return Some(Err(0)),
+            }
+        }
+        let wanted = head(suffix.get(skip..).unwrap_or_default());
+        // Heads alone at first. Which way it goes on is data, and no branch to be guessed: a wrong
+        // guess costs more than the look, and every second one would be wrong.
+        let (mut low, mut left) = (0, self.parts.count);
+        while left > 1 {
+            let half = left / 2;
+            let less = self.head(low + half - 1)? < wanted;
+            low = select_unpredictable(less, low + half, low);
+            left -= half;
+        }
+        if left == 1 && self.head(low)? < wanted {
+            low += 1;
+        }
+        if low == self.parts.count || self.head(low)? != wanted {
+            return Some(Err(low));
+        }
+        self.search_alike(suffix, wanted, low)
+    }
+
+    /// How many bytes all suffixes begin with alike, at least: what is behind them is in the slots.
+    #[inline(always)]
+    pub(crate) fn skip(&self) -> Option<usize> {
+        Some((self.page.word(SKIP)? & 0xffff) as usize)
+    }
+
+    /// What the slot at `index`, which is less than `count`, has of its suffix.
+    #[inline(always)]
+    fn head(&self, index: usize) -> Option<u32> {
+        Some((self.page.word(SLOTS + index)? >> 32) as u32)
+    }
+
+    /// Where the suffix is, or would be, among those from `low` on that have its head.
+    fn search_alike(&self, suffix: &[u8], wanted: u32, low: usize) -> Option<Result<usize, usize>> {
+        // They are few, as a rule: so the end is looked for in steps that double.
+        let (mut low, mut step) = (low, 1);
+        while low + step < self.parts.count && self.order(low + step, suffix, wanted)?.is_le() {
+            low += step;
+            step *= 2;
+        }
+        let mut high = self.parts.count.min(low + step);
         while low < high {
             let middle = low + (high - low) / 2;
-            let slot = Slot::of(self.page.word(SLOTS + middle)?);
-            let order = match slot.head.cmp(&wanted) {
-                Ordering::Equal => {
-                    let (at, length) = self.suffix(slot);
-                    compare(self.page, at, length, suffix)?
-                }
-                unequal => unequal,
-            };
-            match order {
+            match self.order(middle, suffix, wanted)? {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Some(Ok(middle)),
@@ -129,12 +170,31 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         Some(Err(low))
     }
 
+    /// How the suffix at `index` compares to `suffix`, which has the head `wanted`.
+    #[inline(always)]
+    fn order(&self, index: usize, suffix: &[u8], wanted: u32) -> Option<Ordering> {
+        let slot = Slot::of(self.page.word(SLOTS + index)?);
+        match slot.head.cmp(&wanted) {
+            Ordering::Equal => {
+                let (at, length) = self.suffix(slot);
+                compare(self.page, at, length, suffix)
+            }
+            unequal => Some(unequal),
+        }
+    }
+
     /// Whether `key` belongs to the right of this page: then its place is on the right sibling.
     #[inline]
     pub fn is_beyond(&self, key: &[u8]) -> Option<bool> {
+        Some(self.high_to(key)?.is_some_and(Ordering::is_le))
+    }
+
+    /// How the upper fence, if there is one, compares to `key`.
+    #[inline]
+    pub(crate) fn high_to(&self, key: &[u8]) -> Option<Option<Ordering>> {
         match fences(self.page)?.1 {
-            None => Some(false),
-            Some(high) => Some(compare(self.page, high.at, high.length, key)? != Ordering::Greater),
+            None => Some(None),
+            Some(high) => compare(self.page, high.at, high.length, key).map(Some),
         }
     }
 
@@ -143,6 +203,26 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         let (low, _) = fences(self.page)?;
         let begun = compare(self.page, low.at, low.length, key)? != Ordering::Greater;
         Some(begun && !self.is_beyond(key)?)
+    }
+
+    /// Adds the lowest key that belongs on this page to `to`.
+    pub(crate) fn low_into(&self, to: &mut Vec<u8>) -> Option<()> {
+        let (low, _) = fences(self.page)?;
+        copy_out(self.page, low.at, 0, low.length, to)
+    }
+
+    /// Adds the lowest key of the right sibling to `to`, and says whether there is one.
+    pub(crate) fn high_into(&self, to: &mut Vec<u8>) -> Option<bool> {
+        match fences(self.page)?.1 {
+            None => Some(false),
+            Some(high) => copy_out(self.page, high.at, 0, high.length, to).map(|()| true),
+        }
+    }
+
+    /// The byte at which the lower fence begins, and with it what all keys begin with.
+    pub(crate) fn low_at(&self) -> Option<usize> {
+        let (low, _) = fences(self.page)?;
+        (self.parts.prefix <= low.length).then_some(low.at * 8)
     }
 
     /// The lowest key that belongs on this page.
@@ -239,7 +319,13 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
     /// The child of an inner page to which `key` belongs.
     #[inline]
     pub fn child_of(&self, key: &[u8]) -> Option<u64> {
-        match self.search(key)? {
+        self.child_at(self.search(key)?)
+    }
+
+    /// The child of an inner page to which a key belongs that was searched for there.
+    #[inline(always)]
+    pub(crate) fn child_at(&self, place: Result<usize, usize>) -> Option<u64> {
+        match place {
             Ok(index) => self.child(index),
             Err(0) => self.first_child(),
             Err(index) => self.child(index - 1),
@@ -298,13 +384,20 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         if self.parts.prefix != between.prefix() {
             return Err(Error::Malformed("the prefix is not what the fences have in common"));
         }
-        let mut before: Option<Vec<u8>> = None;
+        let skip = self.skip().ok_or_else(wrong("the skip"))?;
+        let (mut before, mut alike): (Option<Vec<u8>>, Option<Vec<u8>>) = (None, None);
         for index in 0..self.count() {
             let slot = self.slot(index).ok_or_else(wrong("a slot"))?;
             let words = self.record_words(slot).ok_or_else(wrong("a record"))?;
             used.push((slot.at, words));
             let key = self.key(index).ok_or_else(wrong("a key"))?;
-            if head(&key[self.parts.prefix..]) != slot.head {
+            let (skipped, rest) = key[self.parts.prefix..]
+                .split_at_checked(skip)
+                .ok_or(Error::Malformed("a key is shorter than what all begin with"))?;
+            if alike.get_or_insert_with(|| skipped.to_vec()) != skipped {
+                return Err(Error::Malformed("a key does not begin as all do"));
+            }
+            if head(rest) != slot.head {
                 return Err(Error::Malformed("a slot's head is not its key's"));
             }
             if before.is_some_and(|before| before >= key) || key < low {

@@ -5,6 +5,7 @@
 //! of its change, so that any thread can undo it, in place.
 
 use latchwork_machine::ConstMachine;
+use latchwork_pool::PageMut as PoolPage;
 
 use crate::change::Change;
 use crate::edit;
@@ -14,7 +15,8 @@ use crate::layout::RECORD_BYTES;
 use crate::node::Node;
 use crate::root::Tree;
 use crate::split::SplitAt;
-use crate::walk::To;
+use crate::structure::pages_to_split;
+use crate::walk::{Missing, To};
 use crate::{Error, Header, Kind};
 
 /// What a change did.
@@ -26,16 +28,30 @@ pub struct Written {
     pub before: Option<Vec<u8>>,
     /// The header that its record had, ghost or not.
     pub was: Header,
+    /// Whether the leaf has no record any more, but ghosts.
+    pub emptied: bool,
 }
 
-/// A record as it is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl Written {
+    fn nothing(before: Option<Vec<u8>>, was: Header) -> Self {
+        Self { lsn: 0, before, was, emptied: false }
+    }
+}
+
+/// A record as it is now, but for its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
     /// Who wrote it.
     pub header: Header,
-    /// Its value; none if it is a ghost.
-    pub value: Option<Vec<u8>>,
+    /// Whether it is deleted.
+    pub ghost: bool,
 }
+
+/// The part of a page that ghosts must be for a full page to be cleared of them, and not split.
+const CLEARED_SHARE: usize = 16;
+
+/// How often a write finishes a split before it says that the page only seems to be split.
+const ROUNDS: u32 = 1 << 16;
 
 /// What is to be done to a key.
 #[derive(Clone, Copy)]
@@ -44,8 +60,15 @@ enum Operation<'v> {
     Replace(&'v [u8]),
     Put(&'v [u8]),
     Delete,
+    Alter(Made<'v>),
     Undo(Change<'v>),
 }
+
+/// A value made of what is there; none if that is to stay.
+type Made<'m> = &'m dyn Fn(Option<&[u8]>) -> Option<Vec<u8>>;
+
+/// Bytes of a value that is made of what is there.
+const MADE_BYTES: usize = 256;
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     /// Adds the value of `key` to `value`, and returns its header; none if the key is not there. A
@@ -56,37 +79,33 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     /// [`Error::Pool`], [`Error::Level`].
     pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Header>, Error> {
         let begun = value.len();
-        let (_, found) = self.walk(To::Key(key), 0, |node| {
-            value.truncate(begun);
-            match node.search(key)? {
-                Ok(index) if !node.is_ghost(index)? => {
-                    node.value_into(index, value)?;
-                    Some(Some(node.header(index)?))
-                }
-                _ => Some(None),
+        Ok(match self.newest(key, value)? {
+            Some(Newest { header, ghost: false }) => Some(header),
+            _ => {
+                value.truncate(begun);
+                None
             }
-        })?;
-        if found.is_none() {
-            value.truncate(begun);
-        }
-        Ok(found)
+        })
     }
 
-    /// The record of `key`, ghost or not: its header, and its value if it is no ghost. Stores
-    /// nothing that other threads load.
+    /// The record of `key`, ghost or not; its value is added to `value`. Stores nothing that other
+    /// threads load.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`], [`Error::Level`].
-    pub fn newest(&self, key: &[u8]) -> Result<Option<Newest>, Error> {
-        let (_, found) = self.walk(To::Key(key), 0, |node| {
-            let Ok(index) = node.search(key)? else { return Some(None) };
-            let value = match node.is_ghost(index)? {
-                true => None,
-                false => Some(node.value(index)?),
-            };
-            Some(Some(Newest { header: node.header(index)?, value }))
+    #[inline]
+    pub fn newest(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Newest>, Error> {
+        let begun = value.len();
+        let (_, found) = self.walk(To::Key(key), 0, |node, place| {
+            let Ok(index) = place else { return Some(None) };
+            value.truncate(begun);
+            node.value_into(index, value)?;
+            Some(Some(Newest { header: node.header(index)?, ghost: node.is_ghost(index)? }))
         })?;
+        if found.is_none() {
+            value.truncate(begun);
+        }
         Ok(found)
     }
 
@@ -127,6 +146,16 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         self.write(key, Operation::Delete)
     }
 
+    /// Makes the value of a key what `make` makes of it, which nobody else changes meanwhile; false
+    /// if that is none, and nothing was changed. For values of 256 bytes at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put).
+    pub fn alter(&self, key: &[u8], make: Made<'_>) -> Result<bool, Error> {
+        Ok(self.write(key, Operation::Alter(make))?.lsn != 0)
+    }
+
     /// Undoes a change of this tree, wherever its key is now: in place, so no page becomes full.
     ///
     /// # Errors
@@ -146,49 +175,65 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     fn write(&self, key: &[u8], operation: Operation<'_>) -> Result<Written, Error> {
         let undoes = matches!(operation, Operation::Undo(_));
         let (needs, mut more) = (operation.bytes(key), 0);
+        let (mut pages, mut rounds) = (0, 0);
         loop {
             self.journal.reserve(needs + more).map_err(Error::Journal)?;
-            let (met, ()) = self.walk(To::Key(key), 0, |_| Some(()))?;
-            if let Some(incomplete) = met.incomplete {
-                self.finish(incomplete)?;
+            if pages != 0 {
+                self.journal.reserve_pages(core::mem::take(&mut pages))?;
             }
-            let page = self.handle.write(self.file, met.page)?;
+            let (met, ()) = self.walk(To::Key(key), 0, |_, _| Some(()))?;
+            // What undoes changes no page's form: there may be no room for it.
+            if let Some(missing) = met.missing.as_ref().filter(|_| !undoes) {
+                self.finish_some(missing, &mut rounds)?;
+            }
+            let Some(page) = self.take(&met)? else { continue };
             let view = page.view();
-            let node = Node::of(&view).ok_or(Error::Malformed("not a page of a tree"))?;
+            let node = Node::of(&view).ok_or_else(edit::no_page)?;
             // It was split, or it is the root and has grown, since it was read.
-            let here = node.kind() == Kind::Leaf && !node.is_beyond(key).ok_or(edit::MALFORMED)?;
-            if !here || node.is_incomplete() {
+            let here =
+                node.kind() == Kind::Leaf && !node.is_beyond(key).ok_or_else(edit::malformed)?;
+            if !here || node.is_incomplete() && !undoes {
                 continue;
             }
             if !undoes && !self.journal.may_write().map_err(Error::Journal)? {
                 return Err(Error::Refused);
             }
-            let found = node.search(key).ok_or(edit::MALFORMED)?;
-            let (mut before, mut was) = (None, Header::NONE);
-            if let Ok(index) = found {
-                was = node.header(index).ok_or(edit::MALFORMED)?;
-                if !node.is_ghost(index).ok_or(edit::MALFORMED)? {
-                    before = Some(node.value(index).ok_or(edit::MALFORMED)?);
-                }
+            let found = node.search(key).ok_or_else(edit::malformed)?;
+            if found.is_err() && matches!(operation, Operation::Undo(Change::Ghost { .. })) {
+                // It was undone before, and the ghost is gone.
+                return Ok(Written::nothing(None, Header::NONE));
             }
+            let (before, was) = there(&node, found).ok_or_else(edit::malformed)?;
+            let made = operation.made(before.as_deref());
+            let operation = match (operation, &made) {
+                (Operation::Alter(_), None) => return Ok(Written::nothing(before, was)),
+                (_, Some(made)) => Operation::Put(made),
+                _ => operation,
+            };
             let change = change(key, operation, before.as_deref(), was, found.is_ok())?;
             let last = found == Err(node.count()) && node.right() == Some(None);
-            let (old, whole) =
-                (before.as_ref().map_or(0, Vec::len) as u64, image_bytes(page.len()));
-            match check(&change, &page) {
+            // The value is logged, and once more if it is undone.
+            let old = if undoes { 0 } else { 2 * before.as_ref().map_or(0, Vec::len) as u64 };
+            let whole = image_bytes(page.len());
+            match check(&change, &page, Some(found)) {
                 Ok(()) => {
-                    let first = is_logged_whole(&page, self.journal.since());
-                    let image = if first { whole } else { 0 };
-                    if !self.journal.has(needs + old + image) {
-                        more = old + image;
+                    let first = is_logged_whole(&page, self.journal.since(), undoes);
+                    let most = if first { old + whole } else { old };
+                    if !self.journal.has(needs + most) {
+                        more = most;
                         continue;
                     }
-                    match log_and_do(self.journal, &change, page) {
+                    let emptied = empties(&change, &node, found);
+                    match log_and_do(self.journal, &change, page, Some(found)) {
                         Err(Error::Room) => more = old + whole,
-                        other => return Ok(Written { lsn: other?, before, was }),
+                        other => return Ok(Written { lsn: other?, before, was, emptied }),
                     }
                 }
                 Err(Error::Full) if !self.journal.has(needs + 4 * whole) => more = 4 * whole,
+                Err(Error::Full) if let Some(clear) = self.clears(&node) => {
+                    log_and_do(self.journal, &clear, page, None)?;
+                }
+                Err(Error::Full) if let Some(missing) = self.lacks_pages(&page) => pages = missing,
                 Err(Error::Full) => {
                     let at = if last { SplitAt::End } else { SplitAt::Middle };
                     self.split(page, at)?;
@@ -199,13 +244,84 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     }
 }
 
+impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
+    /// Finishes a split, which cannot be for ever.
+    fn finish_some(&self, missing: &Missing, rounds: &mut u32) -> Result<(), Error> {
+        *rounds += 1;
+        match *rounds > ROUNDS {
+            true => Err(Error::Level { page: missing.right }),
+            false => self.finish(missing),
+        }
+    }
+
+    /// How many pages must be at hand to split this one, if they are not.
+    fn lacks_pages(&self, page: &PoolPage<'_, '_, M>) -> Option<usize> {
+        let pages = pages_to_split(self.root, page);
+        (!self.journal.has_pages(pages)).then_some(pages)
+    }
+
+    /// What makes room in a full leaf without splitting it: its ghosts go that nobody asks for, if
+    /// they are a part of it that is worth it.
+    fn clears<P: crate::Page + ?Sized>(&self, node: &Node<'_, P>) -> Option<Change<'static>> {
+        let before = self.journal.forgotten();
+        let words = edit::cleared(node, before)?;
+        (words >= node.page.len() / CLEARED_SHARE).then_some(Change::Clear { before })
+    }
+}
+
+/// The value and the header that the record has which was searched for; no value of a ghost.
+fn there<P: crate::Page + ?Sized>(
+    node: &Node<'_, P>,
+    found: Result<usize, usize>,
+) -> Option<(Option<Vec<u8>>, Header)> {
+    let Ok(index) = found else { return Some((None, Header::NONE)) };
+    let value = if node.is_ghost(index)? { None } else { Some(node.value(index)?) };
+    Some((value, node.header(index)?))
+}
+
+/// Whether a change leaves nothing in a leaf but ghosts.
+fn empties<P: crate::Page + ?Sized>(
+    change: &Change<'_>,
+    node: &Node<'_, P>,
+    found: Result<usize, usize>,
+) -> bool {
+    matches!((change, found), (Change::Delete { .. }, Ok(index))
+        if is_last(node, index) == Some(true))
+}
+
+/// Whether the record at `index` is the only one of a leaf that is no ghost.
+fn is_last<P: crate::Page + ?Sized>(node: &Node<'_, P>, index: usize) -> Option<bool> {
+    // Its neighbours first: records go from an end of the leaf, or from anywhere.
+    for near in [index.wrapping_sub(1), index + 1] {
+        if near < node.count() && !node.is_ghost(near)? {
+            return Some(false);
+        }
+    }
+    for other in (0..node.count()).filter(|other| *other != index) {
+        if !node.is_ghost(other)? {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
 impl Operation<'_> {
-    /// Bytes of log that it takes, but for the value that is there, and as many to undo it.
+    /// What an alteration makes of a value.
+    fn made(&self, before: Option<&[u8]>) -> Option<Vec<u8>> {
+        match self {
+            Self::Alter(make) => make(before),
+            _ => None,
+        }
+    }
+
+    /// Bytes of log that it takes, but for the value that is there, and as many to undo it; of what
+    /// undoes, those that were set aside for it.
     fn bytes(&self, key: &[u8]) -> u64 {
         let value = match self {
             Self::Insert(value) | Self::Replace(value) | Self::Put(value) => value.len(),
-            Self::Undo(Change::Restore { value, .. }) => value.len(),
-            Self::Delete | Self::Undo(_) => 0,
+            Self::Alter(_) => MADE_BYTES,
+            Self::Delete => 0,
+            Self::Undo(undo) => return undo.bytes(),
         };
         2 * ((key.len() + value) as u64 + RECORD_BYTES)
     }
@@ -229,6 +345,7 @@ fn change<'c>(
         }
         (Operation::Delete, Some(before)) => Change::Delete { key, before, was },
         (Operation::Replace(_) | Operation::Delete, None) => return Err(Error::Missing),
+        (Operation::Alter(_), _) => return Err(Error::Malformed("what is altered is not made")),
         (Operation::Undo(undo), _) if known => undo,
         (Operation::Undo(_), _) => return Err(Error::Malformed("what is to be undone is gone")),
     })

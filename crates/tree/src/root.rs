@@ -1,9 +1,10 @@
 //! A tree, and where it begins: the root keeps its page for as long as there is a tree.
 
+use core::cell::Cell;
 use core::fmt;
 
 use latchwork_machine::{ConstMachine, Native};
-use latchwork_pool::{FileId, Handle};
+use latchwork_pool::{FileId, Handle, PageMut};
 
 use crate::change::Change;
 use crate::edit;
@@ -18,6 +19,8 @@ pub struct Tree<'h, 't, J: Journal, M: ConstMachine = Native> {
     pub(crate) file: FileId,
     pub(crate) root: u64,
     pub(crate) journal: &'h J,
+    /// Whether pages on the way are pinned: see `walk`.
+    pub(crate) careful: Cell<bool>,
 }
 
 impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
@@ -28,24 +31,37 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
     /// [`Error::Pool`], [`Error::Journal`].
     pub fn create(handle: &'h Handle<'t, M>, file: FileId, journal: &'h J) -> Result<Self, Error> {
         journal.reserve(image_bytes(file.page_bytes() as usize / 8)).map_err(Error::Journal)?;
-        let page = handle.new_page(file)?;
+        journal.reserve_pages(1)?;
+        let page = new_page(handle, file, journal)?;
         let root = page.page();
         let mut leaf = vec![0; page.len()];
         edit::format(&mut leaf, Kind::Leaf, 0, Fences::ALL, 0)?;
-        let image = Change::image(&leaf).ok_or(edit::MALFORMED)?;
-        log_and_do(journal, &Change::Image { image: &image }, page)?;
-        Ok(Self { handle, file, root, journal })
+        let image = Change::image(&leaf).ok_or_else(edit::malformed)?;
+        log_and_do(journal, &Change::Image { image: &image }, page, None)?;
+        Ok(Self::open(handle, file, root, journal))
     }
 
     /// The tree whose root is this page.
     pub fn open(handle: &'h Handle<'t, M>, file: FileId, root: u64, journal: &'h J) -> Self {
-        Self { handle, file, root, journal }
+        Self { handle, file, root, journal, careful: Cell::new(false) }
     }
 
     /// The page number of the root, which stays as long as the tree.
     pub fn root(&self) -> u64 {
         self.root
     }
+}
+
+/// A page that nothing leads to.
+pub(crate) fn new_page<'h, 't, J: Journal, M: ConstMachine>(
+    handle: &'h Handle<'t, M>,
+    file: FileId,
+    journal: &J,
+) -> Result<PageMut<'h, 't, M>, Error> {
+    Ok(match journal.page() {
+        Some(page) => handle.create(file, page)?,
+        None => handle.new_page(file)?,
+    })
 }
 
 impl<J: Journal, M: ConstMachine> fmt::Debug for Tree<'_, '_, J, M> {

@@ -6,7 +6,7 @@
 //! second step, putting the separator into the parent, is anybody's.
 
 use crate::Error;
-use crate::edit::{self, MALFORMED, Record, make, records};
+use crate::edit::{self, Record, make, malformed, records};
 use crate::layout::{FIRST, INCOMPLETE, KIND, Kind};
 use crate::node::{Fences, Node};
 use crate::words::{PageMut, words_of};
@@ -49,10 +49,10 @@ pub fn split<L: PageMut + ?Sized, R: PageMut + ?Sized>(
     at: SplitAt,
 ) -> Result<Split, Error> {
     let mut all = records(left)?;
-    let view = Node::of(left).ok_or(MALFORMED)?;
+    let view = Node::of(left).ok_or_else(malformed)?;
     let (kind, level, flags) = (view.kind(), view.level(), view.parts.flags);
-    let sibling = view.right().ok_or(MALFORMED)?.unwrap_or(0);
-    let high = view.high().ok_or(MALFORMED)?;
+    let sibling = view.right().ok_or_else(malformed)?.unwrap_or(0);
+    let high = view.high().ok_or_else(malformed)?;
     if all.len() < 2 || right.len() != left.len() {
         return Err(Error::Unsplittable);
     }
@@ -64,7 +64,7 @@ pub fn split<L: PageMut + ?Sized, R: PageMut + ?Sized>(
     let parts = (kind, level, flags & INCOMPLETE);
     let (separator, right_first) = match kind {
         Kind::Leaf => {
-            let last = all.last().ok_or(MALFORMED)?;
+            let last = all.last().ok_or_else(malformed)?;
             (separator(&last.key, &upper[0].key).to_vec(), 0)
         }
         // The middle key moves up, and its child is the first of the right page.
@@ -92,12 +92,35 @@ pub(crate) fn cut<P: PageMut + ?Sized>(
     right: u64,
 ) -> Result<(), Error> {
     let mut all = records(page)?;
-    let view = Node::of(page).ok_or(MALFORMED)?;
+    let view = Node::of(page).ok_or_else(malformed)?;
     let parts = (view.kind(), view.level(), view.parts.flags | INCOMPLETE);
-    let low = view.low().ok_or(MALFORMED)?;
-    let first = page.word(FIRST).ok_or(MALFORMED)?;
+    let low = view.low().ok_or_else(malformed)?;
+    let first = page.word(FIRST).ok_or_else(malformed)?;
     all.retain(|record| record.key.as_slice() < separator);
     make(page, parts, Fences { low: &low, high: Some(separator) }, right, first, &all)
+}
+
+/// Gives a page the range of its right sibling, which has nothing but one child if it is an inner
+/// page: the reverse of [`cut`]. `moved` is where that range began, and the child.
+pub(crate) fn absorb<P: PageMut + ?Sized>(
+    page: &mut P,
+    high: &[u8],
+    right: u64,
+    (key, child): (&[u8], u64),
+) -> Result<(), Error> {
+    let mut all = records(page)?;
+    let view = Node::of(page).ok_or_else(malformed)?;
+    let (kind, low) = (view.kind(), view.low().ok_or_else(malformed)?);
+    let parts = (kind, view.level(), view.parts.flags & !INCOMPLETE);
+    let first = page.word(FIRST).ok_or_else(malformed)?;
+    if (kind == Kind::Inner) != (child != 0) {
+        return Err(Error::Malformed("an inner page leads to children, and a leaf does not"));
+    }
+    if child != 0 {
+        let (key, value, capacity) = (key.to_vec(), Vec::new(), 0);
+        all.push(Record { key, ghost: false, first: child, value, capacity });
+    }
+    make(page, parts, Fences { low: &low, high: Some(high) }, right, first, &all)
 }
 
 /// The index at which the records behind have about as many words as those before: 1 to n - 1.

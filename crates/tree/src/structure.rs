@@ -9,23 +9,40 @@
 //!
 //! Each record is of one page, so a death leaves at most one page to be rebuilt. Steps 3 and 4 are
 //! anybody's: a thread that comes by an incomplete page on its way to write does them. A thread
-//! holds the page that it splits and the new one, which nobody else knows; else one page at a time.
+//! holds the page that it splits and the new one, which nobody else knows; for steps 3 and 4 the
+//! parent, and then the left one. While it holds a parent, no child of it is unlinked (`unlink`):
+//! so what it finds below by way of the parent is of this tree, whatever happened since it learnt
+//! that something is missing.
 //!
 //! The root keeps its number: what it has goes to two new pages, `Image` each, and `Grow` makes it
 //! their parent.
+
+use core::cmp::Ordering;
 
 use latchwork_machine::ConstMachine;
 use latchwork_pool::PageMut as PoolPage;
 
 use crate::change::Change;
 use crate::edit;
-use crate::held::{check, copy, image_bytes, log_and_do};
+use crate::held::{check, copy, image_bytes, log_and_do, log_and_keep};
 use crate::journal::Journal;
 use crate::node::Node;
-use crate::root::Tree;
+use crate::root::{Tree, new_page};
 use crate::split::{SplitAt, split};
-use crate::walk::To;
+use crate::walk::{Missing, To};
 use crate::{Error, Kind};
+
+/// What comes of an attempt.
+enum Attempt {
+    Done,
+    /// It is to be made again, with so many pages at hand.
+    Again(usize),
+}
+
+/// How many pages a split of this page takes.
+pub(crate) fn pages_to_split<M: ConstMachine>(root: u64, page: &PoolPage<'_, '_, M>) -> usize {
+    if page.page() == root { 2 } else { 1 }
+}
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     /// Splits a page in hand, and finishes that.
@@ -35,27 +52,28 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         }
         let mut left = copy(&page);
         let mut right = vec![0; left.len()];
-        let new = self.handle.new_page(self.file)?;
+        let new = new_page(self.handle, self.file, self.journal)?;
         let number = new.page();
         let separator = split(&mut left, &mut right, number, at)?.separator;
+        let level = Node::of(&left).ok_or_else(edit::malformed)?.level();
         self.log_image(new, &right)?;
         let change = Change::Split { right: number, separator: &separator, image: &[] };
-        let left = page.page();
-        log_and_do(self.journal, &change, page)?;
-        self.finish(left)
+        log_and_do(self.journal, &change, page, None)?;
+        self.journal.linked(number);
+        self.finish(&Missing { separator, right: number, level })
     }
 
     fn log_image(&self, page: PoolPage<'_, '_, M>, words: &Vec<u64>) -> Result<(), Error> {
-        let image = Change::image(words).ok_or(edit::MALFORMED)?;
-        log_and_do(self.journal, &Change::Image { image: &image }, page).map(drop)
+        let image = Change::image(words).ok_or_else(edit::malformed)?;
+        log_and_do(self.journal, &Change::Image { image: &image }, page, None).map(drop)
     }
 
     /// Puts two pages below the root, which have what it has.
     fn grow(&self, page: PoolPage<'_, '_, M>, at: SplitAt) -> Result<(), Error> {
         let mut left = copy(&page);
         let mut right = vec![0; left.len()];
-        let lower = self.handle.new_page(self.file)?;
-        let upper = self.handle.new_page(self.file)?;
+        let lower = new_page(self.handle, self.file, self.journal)?;
+        let upper = new_page(self.handle, self.file, self.journal)?;
         let (left_number, right_number) = (lower.page(), upper.page());
         let separator = split(&mut left, &mut right, right_number, at)?.separator;
         edit::set_incomplete(&mut left, false)?;
@@ -71,67 +89,146 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
             left_image: &[],
             right_image: &[],
         };
-        log_and_do(self.journal, &change, page).map(drop)
+        log_and_do(self.journal, &change, page, None)?;
+        [left_number, right_number].into_iter().for_each(|page| self.journal.linked(page));
+        Ok(())
     }
 
-    /// Puts the right sibling of a page into the parent, if it is missing there.
-    pub(crate) fn finish(&self, left: u64) -> Result<(), Error> {
+    /// Puts a page into the parent, where it was missing when that was seen.
+    pub(crate) fn finish(&self, missing: &Missing) -> Result<(), Error> {
         let whole = image_bytes(self.file.page_bytes() as usize / 8);
+        let level = missing.level.checked_add(1).ok_or_else(edit::malformed)?;
+        let mut pages = 0;
         loop {
             // Two pages change, each of which may have to be logged whole.
             self.journal.reserve(5 * whole).map_err(Error::Journal)?;
-            let missing = self.handle.read(self.file, left, |view| {
-                let node = Node::of(view)?;
-                Some(match (node.is_incomplete(), node.high()?, node.right()?) {
-                    (true, Some(high), Some(right)) => Some((high, right, node.level())),
-                    _ => None,
-                })
-            })?;
-            let Some((separator, right, level)) = missing else { return Ok(()) };
-            if self.attach(&separator, right, level.saturating_add(1))? {
-                return self.complete(left, right);
+            if pages != 0 {
+                self.journal.reserve_pages(pages)?;
+            }
+            let (met, ()) = self.walk(To::Key(&missing.separator), level, |_, _| Some(()))?;
+            if let Some(upper) = &met.missing {
+                self.finish(upper)?;
+            }
+            let Some(parent) = self.take(&met)? else { continue };
+            match self.attach(parent, missing, level)? {
+                Attempt::Done => return Ok(()),
+                Attempt::Again(more) => pages = more,
             }
         }
     }
 
-    /// Tells the parent of a page; false if that must be tried again.
-    fn attach(&self, separator: &[u8], right: u64, level: u8) -> Result<bool, Error> {
-        let (met, ()) = self.walk(To::Key(separator), level, |_| Some(()))?;
-        if let Some(incomplete) = met.incomplete {
-            self.finish(incomplete)?;
-        }
-        let page = self.handle.write(self.file, met.page)?;
-        let view = page.view();
-        let node = Node::of(&view).ok_or(Error::Malformed("not a page of a tree"))?;
+    /// Tells the parent of a page, and then its left sibling.
+    fn attach(
+        &self,
+        mut parent: PoolPage<'_, '_, M>,
+        missing: &Missing,
+        level: u8,
+    ) -> Result<Attempt, Error> {
+        let Missing { separator, right, .. } = missing;
+        let view = parent.view();
+        let node = Node::of(&view).ok_or_else(edit::no_page)?;
         let here = node.kind() == Kind::Inner && node.level() == level;
-        if !here || node.is_beyond(separator).ok_or(edit::MALFORMED)? {
-            return Ok(false);
+        if !here || node.is_beyond(separator).ok_or_else(edit::malformed)? {
+            return Ok(Attempt::Again(0));
         }
-        let change = Change::Attach { key: separator, child: right, left: 0, left_prev: 0 };
-        match check(&change, &page) {
-            // Another thread was faster.
-            Err(Error::Exists) => Ok(true),
-            Err(Error::Full) if !self.journal.has(4 * image_bytes(page.len())) => Ok(false),
-            Err(Error::Full) => {
-                self.split(page, SplitAt::Middle)?;
-                Ok(false)
+        let place = node.search(separator).ok_or_else(edit::malformed)?;
+        if place.is_err() && node.low().as_ref() == Some(separator) {
+            // It is the first child: the parent was split there when it was known to that.
+            drop(parent);
+            return self.complete_before(missing, level);
+        }
+        let before = Err(place.unwrap_or_else(|index| index));
+        let child = node.child_at(before).ok_or_else(edit::malformed)?;
+        let known = place.ok().and_then(|index| node.child(index));
+        let Some(left) = self.left_of(child, parent.page(), missing)? else {
+            return Ok(Attempt::Done);
+        };
+        if place.is_err() {
+            let change = Change::Attach { key: separator, child: *right, left: 0, left_prev: 0 };
+            match check(&change, &parent, None) {
+                Err(Error::Full) if !self.journal.has(4 * image_bytes(parent.len())) => {
+                    return Ok(Attempt::Again(0));
+                }
+                Err(Error::Full) => {
+                    let pages = pages_to_split(self.root, &parent);
+                    if self.journal.has_pages(pages) {
+                        self.split(parent, SplitAt::Middle)?;
+                        return Ok(Attempt::Again(0));
+                    }
+                    return Ok(Attempt::Again(pages));
+                }
+                checked => checked?,
             }
-            checked => {
-                checked?;
-                log_and_do(self.journal, &change, page)?;
-                Ok(true)
+            log_and_keep(self.journal, &change, &mut parent, None)?;
+        } else if known != Some(*right) {
+            return Ok(Attempt::Done);
+        }
+        self.complete(left, missing)?;
+        Ok(Attempt::Done)
+    }
+
+    /// The page that says that `missing` is: `child` or one to the right of it. Nothing below a
+    /// parent in hand is unlinked.
+    fn left_of(&self, child: u64, parent: u64, missing: &Missing) -> Result<Option<u64>, Error> {
+        let (mut page, mut steps) = (child, 0);
+        loop {
+            // What damaged links lead to: to wait for itself would be for ever.
+            if page == parent || steps > self.handle.pool().pages(self.file)? {
+                return Err(Error::Level { page });
             }
+            let seen = self.handle.read(self.file, page, |view| {
+                let node = Node::of(view)?;
+                let order = node.high_to(&missing.separator)?;
+                let says = node.is_incomplete() && node.level() == missing.level;
+                Some((order, node.right()?, says))
+            })?;
+            match seen {
+                (Some(Ordering::Less), Some(right), _) => page = right,
+                (Some(Ordering::Equal), Some(right), true) if right == missing.right => {
+                    return Ok(Some(page));
+                }
+                _ => return Ok(None),
+            }
+            steps += 1;
         }
     }
 
-    /// Takes the mark off a page whose right sibling is in the parent.
-    fn complete(&self, left: u64, right: u64) -> Result<(), Error> {
+    /// Takes the mark off a page whose right sibling is the first child of its parent: with that
+    /// one's left sibling in hand, to which the page belongs.
+    fn complete_before(&self, missing: &Missing, level: u8) -> Result<Attempt, Error> {
+        let Missing { separator, right, .. } = missing;
+        let (met, ()) = self.walk(To::Before(separator), level, |_, _| Some(()))?;
+        if let Some(upper) = &met.missing {
+            self.finish(upper)?;
+        }
+        let Some(parent) = self.take(&met)? else { return Ok(Attempt::Again(0)) };
+        let view = parent.view();
+        let node = Node::of(&view).ok_or_else(edit::no_page)?;
+        let ends = node.high_to(separator) == Some(Some(Ordering::Equal));
+        if node.kind() != Kind::Inner || node.level() != level || !ends {
+            return Ok(Attempt::Done);
+        }
+        let next = node.right().flatten().filter(|next| *next != parent.page());
+        let next = next.ok_or(Error::Level { page: parent.page() })?;
+        let known = self.handle.read(self.file, next, |view| Node::of(view)?.first_child())?;
+        let last = node.child_at(Err(node.count())).ok_or_else(edit::malformed)?;
+        if known == *right
+            && let Some(left) = self.left_of(last, parent.page(), missing)?
+        {
+            self.complete(left, missing)?;
+        }
+        Ok(Attempt::Done)
+    }
+
+    /// Takes the mark off a page whose right sibling is in the parent, which is in hand.
+    fn complete(&self, left: u64, missing: &Missing) -> Result<(), Error> {
         let page = self.handle.write(self.file, left)?;
         let view = page.view();
-        let node = Node::of(&view).ok_or(Error::Malformed("not a page of a tree"))?;
+        let node = Node::of(&view).ok_or_else(edit::no_page)?;
         // Split again meanwhile: the mark is of another sibling.
-        if node.is_incomplete() && node.right() == Some(Some(right)) {
-            log_and_do(self.journal, &Change::Complete, page)?;
+        let same = node.high_to(&missing.separator) == Some(Some(Ordering::Equal));
+        if same && node.is_incomplete() && node.right() == Some(Some(missing.right)) {
+            log_and_do(self.journal, &Change::Complete, page, None)?;
         }
         Ok(())
     }

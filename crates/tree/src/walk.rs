@@ -1,43 +1,38 @@
 //! From the root to a page, and along the leaves in either direction.
 //!
-//! Each page is read by itself, validated, and let go before the next one. That is enough because
-//! of two rules (Lehman and Yao, 1981): what is on a page only ever moves to the right, where its
-//! upper fence and its sibling lead; and no page is given to anything else while the tree lives.
-//! The root alone becomes another page, in place.
+//! A reader stores nothing, so a page that is unlinked (`unlink`) may be given to anything else
+//! while a reader is on its way to it. Each step is therefore tied to the one before (optimistic
+//! lock coupling: Cha and others, VLDB 2001; Leis and others, 2016): the page that leads on is read
+//! and validated; the version of the next page is taken; then the page before is validated once
+//! more. If it is as it was, it led to the next page when that had this version. A page is unlinked
+//! by changes of the pages that lead to it, before it is anybody else's: so a reader either finds
+//! one of those changed, and begins again at the root, or has the version of a page of the tree,
+//! and what it reads there is validated against that. The root is never unlinked.
+//!
+//! A page that was evicted counts as one that was changed. In a pool that is small for its threads
+//! the next page may come in where the page before was, again and again; so a thread that had to
+//! begin anew pins the page before until it has the next.
+//!
+//! A writer takes the page and then validates the page that led to it (`take`): a page in hand is
+//! not unlinked, for that takes it in hand, too.
+//!
+//! To the right leads the upper fence, where the parent does not know of a page yet (Lehman and
+//! Yao, 1981).
 //!
 //! There are no links to the left. Going down, the page before a key is the one below which lies
 //! the greatest separator that is less than the key.
 
-use latchwork_machine::ConstMachine;
-use latchwork_pool::PageView;
+use core::cmp::Ordering;
 
+use latchwork_machine::ConstMachine;
+use latchwork_pool::{Error as PoolError, PageMut as PoolPage, PageView, Pin, Snapshot};
+
+use crate::batch::Batch;
+use crate::edit;
 use crate::journal::Journal;
 use crate::node::Node;
 use crate::root::Tree;
-use crate::{Error, Header, Kind};
-
-/// A record as it was at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Its key.
-    pub key: Vec<u8>,
-    /// Its value.
-    pub value: Vec<u8>,
-    /// Who wrote it.
-    pub header: Header,
-    /// Whether it is deleted.
-    pub ghost: bool,
-}
-
-/// Some records of one leaf, of one state of it. A cursor is what it takes to ask for the next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
-    /// In the order of the scan, ghosts included.
-    pub rows: Vec<Row>,
-    /// Where to go on: the first key forwards, the key before which to look backwards. None at the
-    /// end of the tree.
-    pub next: Option<Vec<u8>>,
-}
+use crate::{Error, Kind};
 
 /// Where a walk goes.
 #[derive(Clone, Copy)]
@@ -56,94 +51,160 @@ enum Step<R> {
     Down(u64),
     Here(R),
     Lost,
+    /// The page before leads here no more.
+    Stale,
 }
 
-/// A page that was met, and whether its right sibling is missing in the parent.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Met {
+/// A page that the parent did not know of when its left sibling was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Missing {
+    /// The lowest key that belongs to it.
+    pub(crate) separator: Vec<u8>,
+    /// Its number.
+    pub(crate) right: u64,
+    /// Its level.
+    pub(crate) level: u8,
+}
+
+/// A page that was met, and what was missing in a parent on the way.
+pub(crate) struct Met<'h, 't, M: ConstMachine> {
     pub(crate) page: u64,
-    pub(crate) incomplete: Option<u64>,
+    /// The page that led to it; none if it is the root.
+    via: Option<Snapshot<'h, M>>,
+    /// Keeps that one from being evicted.
+    _pin: Option<Pin<'h, 't, M>>,
+    pub(crate) missing: Option<Missing>,
 }
 
-fn is_beyond<P: crate::Page + ?Sized>(node: &Node<'_, P>, to: To<'_>) -> Option<bool> {
+fn is_stale<M: ConstMachine>(via: &Option<Snapshot<'_, M>>) -> bool {
+    via.as_ref().is_some_and(|via| !via.validate())
+}
+
+/// Where it is on a page; for [`To::Before`] and [`To::Last`], behind which child it goes down.
+type Place = Result<usize, usize>;
+
+fn missing_of<P: crate::Page + ?Sized>(node: &Node<'_, P>) -> Option<Missing> {
+    Some(Missing { separator: node.high()??, right: node.right()??, level: node.level() })
+}
+
+#[inline(always)]
+fn search<P: crate::Page + ?Sized>(node: &Node<'_, P>, to: To<'_>) -> Option<Place> {
+    match to {
+        To::Key(key) => node.search(key),
+        To::Before(key) => Some(Err(node.search(key)?.unwrap_or_else(|index| index))),
+        To::Last => Some(Err(node.count())),
+    }
+}
+
+/// Whether it lies to the right of the page. Nothing does that has a record of the page behind it.
+#[inline(always)]
+fn is_beyond<P: crate::Page + ?Sized>(
+    node: &Node<'_, P>,
+    to: To<'_>,
+    place: Place,
+) -> Option<bool> {
+    if place != Err(node.count()) {
+        return Some(false);
+    }
     match to {
         To::Key(key) => node.is_beyond(key),
-        To::Before(key) => Some(node.high()?.is_some_and(|high| high.as_slice() < key)),
+        To::Before(key) => Some(node.high_to(key)?.is_some_and(Ordering::is_lt)),
         To::Last => Some(node.right()?.is_some()),
     }
 }
 
-fn child<P: crate::Page + ?Sized>(node: &Node<'_, P>, to: To<'_>) -> Option<u64> {
-    let index = match to {
-        To::Key(key) => return node.child_of(key),
-        To::Before(key) => node.search(key)?.unwrap_or_else(|index| index),
-        To::Last => node.count(),
-    };
-    if index == 0 { node.first_child() } else { node.child(index - 1) }
-}
-
-impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
-    /// Goes to the page of `level` that `to` means, and returns what `at` makes of it, with its
-    /// number and the last page on the way that is incomplete.
+impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
+    /// Goes to the page of `level` that `to` means, and returns what `at` makes of it and of the
+    /// place there, with its number and what was missing in a parent on the way.
+    #[inline]
     pub(crate) fn walk<R>(
         &self,
         to: To<'_>,
         level: u8,
-        mut at: impl FnMut(&Node<'_, PageView<'_, M>>) -> Option<R>,
-    ) -> Result<(Met, R), Error> {
-        let (mut page, mut expected) = (self.root, None);
-        let mut met = Met::default();
-        let mut left = self.handle.pool().pages(self.file)?;
+        mut at: impl FnMut(&Node<'_, PageView<'_, M>>, Place) -> Option<R>,
+    ) -> Result<(Met<'_, 't, M>, R), Error> {
+        let (mut page, mut expected, mut via) = (self.root, None, None);
+        let (mut missing, mut steps) = (None, 0);
+        let mut pin = None;
         loop {
-            let (step, incomplete, found) = self.handle.read(self.file, page, |view| {
+            // What fails is found by the reading.
+            let next_pin = match self.careful.get() {
+                true => self.handle.pin(self.file, page).ok(),
+                false => None,
+            };
+            let read = self.handle.read_known(self.file, page, |view| {
+                // The version of this page was taken before.
+                if is_stale(&via) {
+                    return Some((Step::Stale, 0));
+                }
                 let node = Node::of(view)?;
                 let lost = expected.is_some_and(|expected| node.level() != expected);
+                let place = search(&node, to)?;
+                if node.is_incomplete() {
+                    missing = Some(missing_of(&node)?);
+                }
                 let step = if lost || node.level() < level {
                     Step::Lost
-                } else if is_beyond(&node, to)? {
+                } else if is_beyond(&node, to, place)? {
                     Step::Right(node.right()??)
                 } else if node.level() == level {
-                    Step::Here(at(&node)?)
+                    Step::Here(at(&node, place)?)
                 } else {
-                    Step::Down(child(&node, to)?)
+                    Step::Down(node.child_at(place)?)
                 };
-                Some((step, node.is_incomplete(), node.level()))
-            })?;
-            if incomplete {
-                met.incomplete = Some(page);
-            }
-            match step {
-                Step::Here(result) => return Ok((Met { page, ..met }, result)),
-                // Damaged links could lead in a circle; there are so many pages.
-                Step::Lost => return Err(Error::Level { page }),
-                Step::Right(_) if left == 0 => return Err(Error::Level { page }),
+                Some((step, node.level()))
+            });
+            let (step, found) = match read {
+                Ok(((Step::Here(result), _), _)) => {
+                    return Ok((Met { page, via, _pin: pin, missing }, result));
+                }
+                Ok(((step, found), snapshot)) if !matches!(step, Step::Stale) => {
+                    (via, pin) = (Some(snapshot), next_pin);
+                    (step, found)
+                }
+                Err(error) if !is_stale(&via) => return Err(error.into()),
+                _ => {
+                    (page, expected, via, pin) = (self.root, None, None, None);
+                    (missing, steps) = (None, 0);
+                    self.careful.set(true);
+                    continue;
+                }
+            };
+            (page, expected) = match step {
                 Step::Right(right) => {
-                    left -= 1;
-                    expected = Some(found);
-                    page = right;
+                    // Damaged links could lead in a circle; there are so many pages.
+                    steps += 1;
+                    if steps > self.handle.pool().pages(self.file)? {
+                        return Err(Error::Level { page });
+                    }
+                    (right, Some(found))
                 }
-                Step::Down(down) => {
-                    expected = found.checked_sub(1);
-                    page = down;
-                }
-            }
+                Step::Down(down) => (down, found.checked_sub(1)),
+                _ => return Err(Error::Level { page }),
+            };
         }
     }
 
-    /// The records from `from` on that the leaf of `from` has, at most `limit` of them.
+    /// Takes a page that was met, unless it is another's by now.
+    pub(crate) fn take(&self, met: &Met<'_, 't, M>) -> Result<Option<PoolPage<'_, 't, M>>, Error> {
+        match self.handle.write(self.file, met.page) {
+            _ if is_stale(&met.via) => {
+                self.careful.set(true);
+                Ok(None)
+            }
+            page => Ok(Some(page?)),
+        }
+    }
+
+    /// The records from `from` on that the leaf of `from` has, at most `limit` of them, ghosts
+    /// included. O(log n) and a copy of the leaf.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`], [`Error::Level`].
-    pub fn scan(&self, from: &[u8], limit: usize) -> Result<Batch, Error> {
-        let (_, batch) = self.walk(To::Key(from), 0, |node| {
-            let first = node.search(from)?.unwrap_or_else(|index| index);
-            let last = node.count().min(first.saturating_add(limit));
-            let rows = (first..last).map(|index| row(node, index)).collect::<Option<_>>()?;
-            let next = if last < node.count() { Some(node.key(last)?) } else { node.high()? };
-            Some(Batch { rows, next })
-        })?;
-        Ok(batch)
+    /// [`Error::Pool`], [`Error::Level`]; [`Error::Malformed`].
+    pub fn scan(&self, from: &[u8], limit: usize, batch: &mut Batch) -> Result<(), Error> {
+        let first = self.copy_leaf(To::Key(from), batch)?;
+        batch.forwards(first, limit).ok_or_else(edit::malformed)
     }
 
     /// The records below `before`, the greatest first, that one leaf has; at most `limit` of them,
@@ -152,19 +213,23 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     /// # Errors
     ///
     /// As [`scan`](Self::scan).
-    pub fn scan_back(&self, before: Option<&[u8]>, limit: usize) -> Result<Batch, Error> {
-        let to = before.map_or(To::Last, To::Before);
-        let (_, batch) = self.walk(to, 0, |node| {
-            let end = match before {
-                Some(key) => node.search(key)?.unwrap_or_else(|index| index),
-                None => node.count(),
-            };
-            let begin = end.saturating_sub(limit);
-            let rows = (begin..end).rev().map(|index| row(node, index)).collect::<Option<_>>()?;
-            let next = if begin > 0 { node.key(begin)? } else { node.low()? };
-            Some(Batch { rows, next: (!next.is_empty()).then_some(next) })
+    pub fn scan_back(
+        &self,
+        before: Option<&[u8]>,
+        limit: usize,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        let end = self.copy_leaf(before.map_or(To::Last, To::Before), batch)?;
+        batch.backwards(end, limit).ok_or_else(edit::malformed)
+    }
+
+    /// Copies the leaf that `to` means, and returns the place there.
+    fn copy_leaf(&self, to: To<'_>, batch: &mut Batch) -> Result<usize, Error> {
+        let (_, place) = self.walk(to, 0, |node, place| {
+            batch.copy(node.page)?;
+            Some(place.unwrap_or_else(|index| index))
         })?;
-        Ok(batch)
+        Ok(place)
     }
 
     /// Looks at every page that the tree leads to, and returns how many there are.
@@ -176,12 +241,25 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     ///
     /// [`Error::Malformed`] with what is wrong; [`Error::Pool`], [`Error::Level`].
     pub fn verify(&self) -> Result<u64, Error> {
+        self.verify_each(&mut |_| Ok(()))
+    }
+
+    /// As [`verify`](Self::verify), and calls `each` with the number of every page.
+    ///
+    /// # Errors
+    ///
+    /// As there; what `each` returns.
+    pub fn verify_each(
+        &self,
+        each: &mut dyn FnMut(u64) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
         let (mut first, mut pages) = (Some(self.root), 0);
         while let Some(begin) = first {
             let (mut next, mut low, mut missing) = (Some(begin), Vec::new(), false);
             first = None;
             while let Some(page) = next {
                 let seen = self.handle.read(self.file, page, |view| Some(self.look(view)))??;
+                each(page)?;
                 pages += 1;
                 if pages > self.handle.pool().pages(self.file)? {
                     return Err(Error::Malformed("the pages of a level lead in a circle"));
@@ -195,7 +273,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                     ));
                 }
                 // Where the one before was incomplete nobody need know of this page.
-                let known = self.walk(To::Key(&low), seen.level, |_| Some(()))?.0.page;
+                let known = self.walk(To::Key(&low), seen.level, |_, _| Some(()))?.0.page;
                 if known != page && !missing {
                     return Err(Error::Malformed("a page that its parent does not lead to"));
                 }
@@ -208,9 +286,37 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         Ok(pages)
     }
 
+    /// Whether the tree leads to a page.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`], [`Error::Level`] for the pages on the way; what is wrong with the page
+    /// itself says that nothing leads to it.
+    pub fn leads_to(&self, page: u64) -> Result<bool, Error> {
+        if page == self.root {
+            return Ok(true);
+        }
+        let seen = self.handle.read(self.file, page, |view| {
+            let seen = Node::of(view).map(|node| Some((node.level(), node.low()?)));
+            Some(seen.flatten())
+        });
+        let (level, low) = match seen {
+            Ok(Some(seen)) => seen,
+            Ok(None) | Err(PoolError::Freed { .. }) => return Ok(false),
+            Err(error) if error.is_unwritten() => return Ok(false),
+            Err(PoolError::OutOfRange { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let top = self.handle.read(self.file, self.root, |view| Some(Node::of(view)?.level()))?;
+        if level >= top {
+            return Ok(false);
+        }
+        Ok(self.walk(To::Key(&low), level, |_, _| Some(()))?.0.page == page)
+    }
+
     fn look(&self, view: &PageView<'_, M>) -> Result<Seen, Error> {
         let wrong = || Error::Malformed("a page whose fences cannot be read");
-        let node = Node::of(view).ok_or(Error::Malformed("not a page of a tree"))?;
+        let node = Node::of(view).ok_or_else(edit::no_page)?;
         node.verify()?;
         Ok(Seen {
             level: node.level(),
@@ -234,13 +340,4 @@ struct Seen {
     high: Option<Vec<u8>>,
     right: Option<u64>,
     first_child: Option<u64>,
-}
-
-fn row<P: crate::Page + ?Sized>(node: &Node<'_, P>, index: usize) -> Option<Row> {
-    Some(Row {
-        key: node.key(index)?,
-        value: node.value(index)?,
-        header: node.header(index)?,
-        ghost: node.is_ghost(index)?,
-    })
 }

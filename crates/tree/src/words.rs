@@ -13,6 +13,9 @@ pub trait Page {
     /// The word at `index`, none beyond the end.
     fn word(&self, index: usize) -> Option<u64>;
 
+    /// So many words from `at` on, none beyond the end.
+    fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>>;
+
     /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -34,6 +37,10 @@ impl Page for [u64] {
     fn word(&self, index: usize) -> Option<u64> {
         self.get(index).copied()
     }
+    #[inline(always)]
+    fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>> {
+        Some(self.get(at..at.checked_add(count)?)?.iter().copied())
+    }
 }
 
 impl PageMut for [u64] {
@@ -54,6 +61,10 @@ impl Page for Vec<u64> {
     fn word(&self, index: usize) -> Option<u64> {
         self.get(index).copied()
     }
+    #[inline(always)]
+    fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>> {
+        self.as_slice().run(at, count)
+    }
 }
 
 impl PageMut for Vec<u64> {
@@ -68,15 +79,27 @@ pub(crate) const fn words_of(bytes: usize) -> usize {
     bytes.div_ceil(8)
 }
 
-/// Up to eight bytes as a number that orders as they do.
+/// The first eight bytes, or fewer and zeros, as a number that orders as they do.
 #[inline(always)]
 pub(crate) fn ordered(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    match bytes.first_chunk::<8>() {
-        Some(eight) => word = *eight,
-        None => word[..bytes.len()].copy_from_slice(bytes),
+    if let Some(eight) = bytes.first_chunk() {
+        return u64::from_be_bytes(*eight);
     }
-    u64::from_be_bytes(word)
+    // Fewer: the first ones, and the last ones, which may be some of the same.
+    let behind = 64 - 8 * bytes.len() as u32;
+    match (bytes.first_chunk(), bytes.last_chunk()) {
+        (Some(first), Some(last)) => {
+            let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
+            u64::from(first) << 32 | u64::from(last) << behind
+        }
+        _ => match (bytes.first_chunk(), bytes.last_chunk()) {
+            (Some(first), Some(last)) => {
+                let (first, last) = (u16::from_be_bytes(*first), u16::from_be_bytes(*last));
+                u64::from(first) << 48 | u64::from(last) << behind
+            }
+            _ => bytes.first().map_or(0, |byte| u64::from(*byte) << 56),
+        },
+    }
 }
 
 /// How `length` bytes that begin with the word at `at` compare to `key`.
@@ -88,21 +111,27 @@ pub(crate) fn compare<P: Page + ?Sized>(
     key: &[u8],
 ) -> Option<Ordering> {
     let both = length.min(key.len());
-    let mut done = 0;
-    while done < both {
-        let here = page.word(at + done / 8)?.swap_bytes();
-        let there = ordered(&key[done..]);
-        let used = (both - done).min(8);
-        let kept = u64::MAX << (64 - 8 * used as u32);
-        match (here & kept).cmp(&(there & kept)) {
-            Ordering::Equal => done += used,
-            unequal => return Some(unequal),
+    let mut words = page.run(at, words_of(both))?;
+    let mut chunks = key[..both].chunks_exact(8);
+    for chunk in &mut chunks {
+        let (here, there) = (words.next()?.swap_bytes(), ordered(chunk));
+        if here != there {
+            return Some(here.cmp(&there));
+        }
+    }
+    let rest = chunks.remainder();
+    if !rest.is_empty() {
+        let kept = u64::MAX << (64 - 8 * rest.len() as u32);
+        let (here, there) = (words.next()?.swap_bytes() & kept, ordered(rest));
+        if here != there {
+            return Some(here.cmp(&there));
         }
     }
     Some(length.cmp(&key.len()))
 }
 
 /// Adds to `to` the `length` bytes that begin `skip` bytes after the word at `at`.
+#[inline]
 pub(crate) fn copy_out<P: Page + ?Sized>(
     page: &P,
     at: usize,
@@ -110,36 +139,72 @@ pub(crate) fn copy_out<P: Page + ?Sized>(
     length: usize,
     to: &mut Vec<u8>,
 ) -> Option<()> {
-    if at + words_of(skip + length) > page.len() {
-        return None;
+    let (first, shift) = (at + skip / 8, 8 * (skip % 8) as u32);
+    let mut words = page.run(first, words_of(skip % 8 + length))?;
+    let begun = to.len();
+    to.resize(begun + length, 0);
+    let mut chunks = to[begun..].chunks_exact_mut(8);
+    if shift == 0 {
+        for (chunk, word) in (&mut chunks).zip(&mut words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        let rest = chunks.into_remainder();
+        if !rest.is_empty() {
+            rest.copy_from_slice(&page.word(first + length / 8)?.to_le_bytes()[..rest.len()]);
+        }
+        return Some(());
     }
-    let (mut from, end) = (skip, skip + length);
-    to.reserve(length);
-    while from < end {
-        let bytes = page.word(at + from / 8)?.to_le_bytes();
-        let used = (8 - from % 8).min(end - from);
-        to.extend_from_slice(&bytes[from % 8..from % 8 + used]);
-        from += used;
+    let mut low = words.next().unwrap_or(0);
+    for (chunk, high) in (&mut chunks).zip(&mut words) {
+        chunk.copy_from_slice(&(low >> shift | high << (64 - shift)).to_le_bytes());
+        low = high;
+    }
+    let rest = chunks.into_remainder();
+    if !rest.is_empty() {
+        let high = words.next().unwrap_or(0);
+        let word = low >> shift | high << (64 - shift);
+        rest.copy_from_slice(&word.to_le_bytes()[..rest.len()]);
     }
     Some(())
 }
 
 /// Writes `bytes` from `skip` bytes after the word at `at`, and leaves the bytes around them.
+#[inline]
 pub(crate) fn copy_in<P: PageMut + ?Sized>(
     page: &mut P,
     at: usize,
     skip: usize,
     bytes: &[u8],
 ) -> Option<()> {
-    let (mut done, mut to) = (0, skip);
-    while done < bytes.len() {
-        let index = at + to / 8;
-        let mut word = page.word(index)?.to_le_bytes();
-        let used = (8 - to % 8).min(bytes.len() - done);
-        word[to % 8..to % 8 + used].copy_from_slice(&bytes[done..done + used]);
-        page.set(index, u64::from_le_bytes(word));
-        done += used;
-        to += used;
+    let (mut index, begin) = (at + skip / 8, skip % 8);
+    if at + words_of(skip + bytes.len()) > page.len() {
+        return None;
     }
+    let (front, rest) = bytes.split_at(((8 - begin) % 8).min(bytes.len()));
+    if !front.is_empty() {
+        patch(page, index, begin, front)?;
+        index += 1;
+    }
+    let mut chunks = rest.chunks_exact(8);
+    for chunk in &mut chunks {
+        page.set(index, ordered(chunk).swap_bytes());
+        index += 1;
+    }
+    match chunks.remainder() {
+        [] => Some(()),
+        end => patch(page, index, 0, end),
+    }
+}
+
+/// Writes a few bytes of a word, from its byte `begin` on.
+fn patch<P: PageMut + ?Sized>(
+    page: &mut P,
+    index: usize,
+    begin: usize,
+    bytes: &[u8],
+) -> Option<()> {
+    let (shift, kept) = (8 * begin as u32, u64::MAX >> (64 - 8 * bytes.len() as u32));
+    let word = page.word(index)? & !(kept << shift);
+    page.set(index, word | (ordered(bytes).swap_bytes() & kept) << shift);
     Some(())
 }

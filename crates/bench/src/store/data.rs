@@ -5,14 +5,21 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-use super::{keys, transfer};
+use super::ledger::Commits;
+use super::{keys, ledger, transfer};
 
-/// Bytes of a record's value.
-pub(super) const VALUE: usize = 100;
 /// Bytes of a row of YCSB.
 pub(super) const ROW: usize = 1000;
 /// Records that are loaded in a transaction.
 const LOAD: usize = 1000;
+
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Amounts {
+    pub(super) rows: usize,
+    pub(super) scale: usize,
+    pub(super) bytes: u64,
+}
 
 /// What is in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +36,19 @@ pub(crate) enum Data {
     Bank { scale: usize },
     /// Rows of 24 and 1,000 bytes.
     Ycsb { rows: usize },
+    /// As `Records`; nothing is loaded before it is measured.
+    Fresh { rows: usize },
+    /// As `Records`, in a store whose log is bounded to a part of what is written.
+    History { rows: usize, bytes: u64 },
+    /// Accounts that killed processes wrote to.
+    Ledger,
+    /// As `DurableRecords`, in a store that makes no checkpoint within so much log.
+    Crash { rows: usize, log: u64 },
 }
 
 impl Data {
     pub(super) fn is_durable(self) -> bool {
-        matches!(self, Self::DurableRecords { .. } | Self::DurableSeed { .. })
+        matches!(self, Self::DurableRecords { .. } | Self::DurableSeed { .. } | Self::Crash { .. })
     }
 
     /// How a store of this is opened.
@@ -43,8 +58,31 @@ impl Data {
             Self::Bank { .. } => transfer::TABLES,
             _ => 1,
         };
-        let snapshots = matches!(self, Self::Seed { snapshots: true, .. });
-        StoreOptions { cache, durable, tables, snapshots }
+        let snapshots = matches!(self, Self::Seed { snapshots: true, .. } | Self::History { .. });
+        let history = self.history();
+        let budget = match self {
+            Self::Crash { .. } => history,
+            // A sixteenth by default; checkpoints of little would be all that there is.
+            _ => history.map(|history| history / 4),
+        };
+        StoreOptions { cache, durable, tables, snapshots, budget, history, recover: false }
+    }
+
+    /// What processes commit that are killed.
+    pub(super) fn commits(self) -> Commits {
+        match self {
+            Self::Ledger => Commits::Transfers,
+            _ => Commits::Batches { rows: self.rows() },
+        }
+    }
+
+    /// Bytes of log that are kept for a snapshot, where it is not what a store does by itself.
+    pub(super) fn history(self) -> Option<u64> {
+        match self {
+            Self::History { bytes, .. } => Some((bytes / 4).clamp(4 << 20, 4 << 30)),
+            Self::Crash { log, .. } => Some((log * 4).max(64 << 20)),
+            _ => None,
+        }
     }
 
     /// Keys of a table.
@@ -54,8 +92,12 @@ impl Data {
             | Self::DurableRecords { rows }
             | Self::Seed { rows, .. }
             | Self::DurableSeed { rows }
+            | Self::Fresh { rows }
+            | Self::History { rows, .. }
+            | Self::Crash { rows, .. }
             | Self::Ycsb { rows } => rows.max(1) as u64,
             Self::Bank { scale } => (transfer::ACCOUNTS * scale) as u64,
+            Self::Ledger => ledger::ACCOUNTS,
         }
     }
 
@@ -73,15 +115,20 @@ impl Data {
         let mut session = store.session()?;
         let session = session.as_mut();
         match self {
-            Self::Records { .. } | Self::DurableRecords { .. } => {
-                self.put_all(session, 0, VALUE, keys::record)?;
+            Self::Records { .. }
+            | Self::DurableRecords { .. }
+            | Self::Fresh { .. }
+            | Self::History { .. }
+            | Self::Crash { .. } => {
+                self.put_all(session, 0, keys::VALUE, keys::record)?;
             }
             Self::Seed { tables, .. } => {
                 for table in 0..tables {
-                    self.put_all(session, table, VALUE, keys::seed)?;
+                    self.put_all(session, table, keys::VALUE, keys::seed)?;
                 }
             }
-            Self::DurableSeed { .. } => self.put_all(session, 0, VALUE, keys::seed)?,
+            Self::DurableSeed { .. } => self.put_all(session, 0, keys::VALUE, keys::seed)?,
+            Self::Ledger => ledger::load(session)?,
             Self::Bank { scale } => transfer::load(session, scale, LOAD)?,
             Self::Ycsb { .. } => self.put_all(session, 0, ROW, keys::user)?,
         }

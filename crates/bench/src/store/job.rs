@@ -1,5 +1,6 @@
 //! What a process that measures is told, and what it says.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,12 @@ pub(crate) enum Task {
     Measure(Workload),
     /// Add the transfers up.
     Verify,
+    /// Commit until it is killed.
+    Commit { client: u64 },
+    /// Write until so much log would be redone, and wait to be killed.
+    Log { client: u64, bytes: u64 },
+    /// Open what killed processes left, commit once, and count what is missing.
+    Reopen { client: u64 },
 }
 
 /// A process's job.
@@ -48,10 +55,17 @@ pub struct Outcome {
     pub by_worker: Vec<u64>,
     /// Transactions that had to be run once more.
     pub again: u64,
-    /// Syncs of files, where they are counted; see `latchwork_rivals::syncs`.
+    /// Syncs of files within the window, where they are counted.
     pub syncs: Option<u64>,
     /// Writes a second of the thread that writes beside the readers.
     pub writes_per_s: Option<f64>,
+    /// What is timed that is no operation of a window, one by one: pauses, times to open. The
+    /// quantiles are of those of all runs.
+    pub samples: Vec<u64>,
+    /// As many, of the same with nothing done.
+    pub controls: Vec<u64>,
+    /// Other numbers, by the names of [`FIGURES`](super::FIGURES).
+    pub figures: BTreeMap<String, f64>,
 }
 
 impl Outcome {
@@ -68,6 +82,14 @@ impl Outcome {
             sum.syncs = sum.syncs.zip(one.syncs).map(|(a, b)| a + b);
         }
         sum
+    }
+
+    /// The busiest process's operations over those of the least busy one.
+    pub(crate) fn max_over_min(&self, procs: usize) -> Option<f64> {
+        let each = self.by_worker.len() / procs;
+        let sums = self.by_worker.chunks(each.max(1)).map(|one| one.iter().sum::<u64>());
+        let most = sums.clone().max().filter(|_| procs > 1)?;
+        Some(most as f64 / sums.min()?.max(1) as f64)
     }
 
     /// Operations within the window.

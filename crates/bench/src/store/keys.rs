@@ -5,6 +5,9 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
+/// Bytes of a record's value.
+pub(super) const VALUE: usize = 100;
+
 /// A record's key: 8 zero bytes, and its number in an order that bytes have too.
 pub(super) fn record(number: u64) -> [u8; 16] {
     let mut key = [0; 16];

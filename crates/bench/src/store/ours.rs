@@ -5,10 +5,10 @@
 //! is that of the process that was first.
 
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use latchwork_rivals::{Reads, Session, Store, StoreError, StoreOptions, StoreResult, Writes};
-use latchwork_store::{Error, Mode, Options, Patience, ReadTxn, Table, WriteTxn};
+use latchwork_store::{Error, Mode, Operation, Options, Patience, ReadTxn, Table, WriteTxn};
 
 type Bytes = Table<&'static [u8], &'static [u8]>;
 type Machine = latchwork_machine::Shared;
@@ -24,6 +24,7 @@ const NAMES: [&str; 4] = ["t0", "t1", "t2", "t3"];
 
 fn failed(call: &'static str) -> impl Fn(Error) -> StoreError {
     move |why| match why {
+        Error::SnapshotTooOld { .. } => StoreError::TooOld,
         why if why.is_retryable() => StoreError::Again,
         why => StoreError::Failed(call, why.to_string()),
     }
@@ -35,11 +36,24 @@ fn through(why: &StoreError) -> Error {
 }
 
 impl Ours {
+    /// Where the store lies in a folder of the benchmark's.
+    pub(super) fn folder(folder: &Path) -> PathBuf {
+        folder.join("ours")
+    }
+
     pub(super) fn open(folder: &Path, options: &StoreOptions) -> StoreResult<Self> {
         let mut ours = Options::default();
         ours.sizes.cache = options.cache as u64;
         ours.sizes.mode = if options.durable { Mode::Full } else { Mode::None };
-        let store = latchwork_store::Store::open_with(folder.join("ours"), &ours);
+        if let Some(history) = options.history {
+            // A segment is the least of the log that can go, so there are several in the history.
+            let segment = (history / 8).clamp(1 << 20, ours.sizes.log_segment);
+            ours.sizes.history = history;
+            ours.sizes.log_budget = options.budget.unwrap_or(ours.sizes.log_budget).min(history);
+            ours.sizes.log_segment = 1 << segment.ilog2();
+            ours.sizes.log_buffer = ours.sizes.log_buffer.min(ours.sizes.log_segment);
+        }
+        let store = latchwork_store::Store::open_with(Self::folder(folder), &ours);
         let names = NAMES.get(..options.tables).ok_or(StoreError::Missing("so many tables"))?;
         let tables = names.iter().map(|name| Table::new(name)).collect();
         Ok(Self { store: store.map_err(failed("open"))?, tables })
@@ -53,6 +67,15 @@ impl Store for Ours {
 
     fn settle(&self) -> StoreResult {
         self.store.checkpoint().map_err(failed("checkpoint"))
+    }
+
+    fn syncs(&self) -> Option<u64> {
+        Some(self.store.disk_calls()[Operation::Sync])
+    }
+
+    fn to_redo(&self) -> Option<u64> {
+        let now = self.store.activity().ok()?;
+        Some(now.end - now.redo)
     }
 }
 
@@ -79,16 +102,19 @@ impl Txn<'_, '_, '_> {
     }
 }
 
-fn copy(value: Option<Vec<u8>>, to: &mut Vec<u8>) -> bool {
-    let Some(value) = value else { return false };
+fn give(value: &[u8], to: &mut Vec<u8>) {
     to.clear();
-    to.extend_from_slice(&value);
-    true
+    to.extend_from_slice(value);
+}
+
+fn copy(value: Option<Vec<u8>>, to: &mut Vec<u8>) -> bool {
+    value.map(|value| give(&value, to)).is_some()
 }
 
 impl Reads for Snapshot<'_, '_> {
     fn get(&mut self, table: usize, key: &[u8], to: &mut Vec<u8>) -> StoreResult<bool> {
-        Ok(copy(self.txn.get(&self.tables[table], key).map_err(failed("get"))?, to))
+        let found = self.txn.get_with(&self.tables[table], key, |value| give(value, to));
+        Ok(found.map_err(failed("get"))?.is_some())
     }
 
     fn scan(
@@ -147,17 +173,22 @@ impl Writes for Txn<'_, '_, '_> {
         let put = self.txn.put(&self.tables[table], key, value);
         put.map_err(|why| self.failed("put", why))
     }
+
+    fn put_last(&mut self, table: usize, key: &[u8], value: &[u8]) -> StoreResult {
+        let put = self.txn.put_last(&self.tables[table], key, value);
+        put.map_err(|why| self.failed("put", why))
+    }
 }
 
 impl Session for OurSession<'_> {
     fn get(&mut self, table: usize, key: &[u8], to: &mut Vec<u8>) -> StoreResult<bool> {
-        let value = self.0.store.read(|txn| txn.get(&self.0.tables[table], key));
-        Ok(copy(value.map_err(failed("get"))?, to))
+        let table = &self.0.tables[table];
+        let found = self.0.store.read(|txn| txn.get_with(table, key, |value| give(value, to)));
+        Ok(found.map_err(failed("get"))?.is_some())
     }
 
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> StoreResult {
-        let put = self.0.store.write(|txn| txn.put(&self.0.tables[table], key, value));
-        put.map_err(failed("put"))
+        self.0.store.put(&self.0.tables[table], key, value).map_err(failed("put"))
     }
 
     fn read(&mut self, body: &mut dyn FnMut(&mut dyn Reads) -> StoreResult) -> StoreResult {

@@ -1,15 +1,17 @@
 //! Starts the processes that load, measure and add up, and hears what they say.
 
+use core::cell::Cell;
 use core::fmt;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, io};
 
 use super::data::Data;
+use super::files::Bytes;
 use super::job::{Job, Outcome, Task};
-use super::{Cell, Settings, Subject};
+use super::{Settings, Subject, files, keys, plan};
 use crate::child::{DONE, Dir, READY, Worker};
 use crate::times::now;
 
@@ -57,24 +59,15 @@ pub(super) struct Stores<'s> {
     launch: &'s dyn Fn() -> Command,
     dir: Dir,
     loaded: HashMap<Subject, PathBuf>,
+    clients: Cell<u64>,
 }
 
 /// How long it took to load, and what it left.
 pub(super) struct Loaded {
     pub(super) records_per_s: f64,
     pub(super) bytes_per_record: f64,
-}
-
-/// Bytes of all files in a folder that are on the disk.
-fn bytes(folder: &Path) -> io::Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    let mut sum = 0;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let about = entry.metadata()?;
-        sum += if about.is_dir() { bytes(&entry.path())? } else { about.blocks() * 512 };
-    }
-    Ok(sum)
+    /// Bytes passed to the system to be written.
+    written: Option<f64>,
 }
 
 impl<'s> Stores<'s> {
@@ -86,7 +79,8 @@ impl<'s> Stores<'s> {
         let temporary = std::env::temp_dir();
         let disk = settings.disk.as_deref().unwrap_or(&temporary);
         let base = if data.is_durable() { Some(disk) } else { settings.memory.as_deref() };
-        Ok(Self { data, settings, launch, dir: Dir::new(base)?, loaded: HashMap::new() })
+        let dir = Dir::new(base)?;
+        Ok(Self { data, settings, launch, dir, loaded: HashMap::new(), clients: Cell::new(0) })
     }
 
     fn job(&self, subject: Subject, task: Task, folder: &Path) -> Job {
@@ -110,37 +104,103 @@ impl<'s> Stores<'s> {
         Ok(serde_json::from_str(&text).map_err(io::Error::from)?)
     }
 
+    /// The folder of a store that is loaded.
+    pub(super) fn folder(&self, subject: Subject) -> Result<&Path, Fault> {
+        let missing = || Fault::Failed("its data is not loaded".to_owned());
+        self.loaded.get(&subject).map(PathBuf::as_path).ok_or_else(missing)
+    }
+
+    /// What is loaded.
+    pub(super) fn data(&self) -> Data {
+        self.data
+    }
+
+    /// How many processes are killed in one measurement.
+    pub(super) fn kills(&self) -> usize {
+        self.settings.kills
+    }
+
+    /// A number that no process has had.
+    pub(super) fn next_client(&self) -> u64 {
+        self.clients.set(self.clients.get() + 1);
+        self.clients.get()
+    }
+
+    /// Starts a process that does something with a store that is loaded.
+    pub(super) fn start(&self, subject: Subject, task: Task) -> Result<Worker, Fault> {
+        let job = self.job(subject, task, self.folder(subject)?);
+        Ok(Worker::start((self.launch)(), &job)?)
+    }
+
+    /// Has a process do something with a store that is loaded, and says what came of it.
+    pub(super) fn told(&self, subject: Subject, task: Task) -> Result<Outcome, Fault> {
+        self.alone(&self.job(subject, task, self.folder(subject)?))
+    }
+
     /// Makes and fills a store.
     pub(super) fn load(&mut self, subject: Subject) -> Result<Loaded, Fault> {
         let folder = self.dir.0.join(subject.name());
-        fs::create_dir(&folder)?;
-        let began = Instant::now();
-        self.alone(&self.job(subject, Task::Load, &folder))?;
-        let seconds = began.elapsed().as_secs_f64();
-        let records = self.data.records() as f64;
-        let bytes_per_record = bytes(&folder)? as f64 / records;
+        let loaded = match self.data {
+            // Each measurement loads one.
+            Data::Fresh { .. } => {
+                Loaded { records_per_s: 0.0, bytes_per_record: 0.0, written: None }
+            }
+            _ => self.load_in(subject, &folder)?.0,
+        };
         self.loaded.insert(subject, folder);
-        Ok(Loaded { records_per_s: records / seconds, bytes_per_record })
+        Ok(loaded)
+    }
+
+    fn load_in(&self, subject: Subject, folder: &Path) -> Result<(Loaded, Bytes), Fault> {
+        fs::create_dir(folder)?;
+        let outcome = self.alone(&self.job(subject, Task::Load, folder))?;
+        let bytes = files::bytes(folder)?;
+        let loaded = Loaded {
+            records_per_s: outcome.ops_per_s,
+            bytes_per_record: bytes.all() as f64 / self.data.records() as f64,
+            written: outcome.figures.get("written_bytes").copied(),
+        };
+        Ok((loaded, bytes))
+    }
+
+    /// Loads a store of its own, and removes it.
+    pub(super) fn measure_load(&self, subject: Subject) -> Result<Outcome, Fault> {
+        let folder = self.folder(subject)?;
+        let (loaded, bytes) = self.load_in(subject, folder)?;
+        fs::remove_dir_all(folder)?;
+        let records = self.data.records() as f64;
+        let mut outcome = Outcome { ops_per_s: loaded.records_per_s, ..Outcome::default() };
+        let stored = records * (16 + keys::VALUE) as f64;
+        let mut add = |name: &str, number: f64| outcome.figures.insert(name.to_owned(), number);
+        add("bytes_per_record", bytes.data as f64 / records);
+        add("log_bytes", bytes.log as f64);
+        if let Some(written) = loaded.written {
+            add("written_per_byte", written / stored);
+        }
+        Ok(outcome)
     }
 
     /// Measures once; if some worker did nothing in the window, as on a machine that is busy with
-    /// other things, once more in a longer one.
-    pub(super) fn measure(&self, subject: Subject, cell: &Cell) -> Result<Outcome, Fault> {
+    /// other things, again in longer ones.
+    pub(super) fn measure(&self, subject: Subject, cell: &plan::Cell) -> Result<Outcome, Fault> {
         let window = self.settings.window;
-        match self.measure_for(subject, cell, window) {
-            Err(Fault::Nothing(_)) => self.measure_for(subject, cell, window * 10),
-            result => result,
+        let longest = (window * 100).min(Duration::from_secs(2)).max(window * 10);
+        let mut outcome = self.measure_for(subject, cell, window);
+        let mut last = window;
+        while last < longest && matches!(outcome, Err(Fault::Nothing(_))) {
+            last = (last * 10).min(longest);
+            outcome = self.measure_for(subject, cell, last);
         }
+        outcome
     }
 
     fn measure_for(
         &self,
         subject: Subject,
-        cell: &Cell,
+        cell: &plan::Cell,
         window: Duration,
     ) -> Result<Outcome, Fault> {
-        let missing = || Fault::Failed("its data is not loaded".to_owned());
-        let folder = self.loaded.get(&subject).ok_or_else(missing)?;
+        let folder = self.folder(subject)?;
         let threads = cell.threads / cell.procs;
         let mut workers = Vec::new();
         for number in 0..cell.procs {

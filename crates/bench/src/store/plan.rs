@@ -5,147 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use latchwork_rivals::StoreKind;
-use serde::{Deserialize, Serialize};
 
-use super::data::Data;
-
-/// What the workers do; see the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "the module describes each by its name in rows")]
-pub enum Workload {
-    Get,
-    GetLong,
-    GetRw,
-    Put,
-    Batch,
-    Durable,
-    Range10,
-    Scan100,
-    ScanAll,
-    ReadWhileWriting,
-    Rrand,
-    Rhot,
-    Wrand,
-    Sepdb,
-    Snap,
-    TprocB1,
-    TprocB10,
-    YcsbA,
-    YcsbB,
-    YcsbC,
-    YcsbD,
-    YcsbE,
-    YcsbF,
-}
-
-impl Workload {
-    /// All of them, those of one data set together.
-    pub const ALL: [Self; 23] = [
-        Self::Get,
-        Self::GetLong,
-        Self::GetRw,
-        Self::Put,
-        Self::Batch,
-        Self::Range10,
-        Self::Scan100,
-        Self::ScanAll,
-        Self::ReadWhileWriting,
-        Self::Durable,
-        Self::Rrand,
-        Self::Rhot,
-        Self::Sepdb,
-        Self::Snap,
-        Self::Wrand,
-        Self::TprocB1,
-        Self::TprocB10,
-        Self::YcsbA,
-        Self::YcsbB,
-        Self::YcsbC,
-        Self::YcsbD,
-        Self::YcsbE,
-        Self::YcsbF,
-    ];
-
-    /// Its name in rows and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::GetLong => "get-long",
-            Self::GetRw => "get-rw",
-            Self::Put => "put",
-            Self::Batch => "batch",
-            Self::Durable => "durable",
-            Self::Range10 => "range-10",
-            Self::Scan100 => "scan-100",
-            Self::ScanAll => "scan-all",
-            Self::ReadWhileWriting => "read-while-writing",
-            Self::Rrand => "rrand",
-            Self::Rhot => "rhot",
-            Self::Wrand => "wrand",
-            Self::Sepdb => "sepdb",
-            Self::Snap => "snap",
-            Self::TprocB1 => "tproc-b-1",
-            Self::TprocB10 => "tproc-b-10",
-            Self::YcsbA => "ycsb-a",
-            Self::YcsbB => "ycsb-b",
-            Self::YcsbC => "ycsb-c",
-            Self::YcsbD => "ycsb-d",
-            Self::YcsbE => "ycsb-e",
-            Self::YcsbF => "ycsb-f",
-        }
-    }
-
-    /// Whether a commit waits for the disk.
-    pub fn is_durable(self) -> bool {
-        matches!(self, Self::Durable | Self::Wrand)
-    }
-
-    /// Whether its transfers are added up in the end.
-    pub(super) fn is_transfer(self) -> bool {
-        matches!(self, Self::TprocB1 | Self::TprocB10)
-    }
-
-    /// The data that it works on.
-    pub(super) fn data(self, settings: &Settings) -> Data {
-        let rows = settings.rows;
-        match self {
-            Self::Get
-            | Self::GetLong
-            | Self::GetRw
-            | Self::Put
-            | Self::Batch
-            | Self::Range10
-            | Self::Scan100
-            | Self::ScanAll
-            | Self::ReadWhileWriting => Data::Records { rows },
-            Self::Durable => Data::DurableRecords { rows },
-            Self::Rrand | Self::Rhot => Data::Seed { rows, tables: 1, snapshots: false },
-            Self::Sepdb => Data::Seed { rows: rows / 4, tables: 2, snapshots: false },
-            Self::Snap => Data::Seed { rows, tables: 1, snapshots: true },
-            Self::Wrand => Data::DurableSeed { rows },
-            Self::TprocB1 => Data::Bank { scale: 1 },
-            Self::TprocB10 => Data::Bank { scale: settings.scale },
-            _ => Data::Ycsb { rows: rows / 4 },
-        }
-    }
-
-    /// Threads and processes that it is measured with, with few cells or with all.
-    fn crews(self, few: bool) -> &'static [(usize, usize)] {
-        match self {
-            Self::Sepdb | Self::ReadWhileWriting => &[(2, 1)],
-            Self::ScanAll | Self::Batch => &[(1, 1)],
-            Self::Durable if few => &[(1, 1), (8, 1)],
-            Self::Durable => &[(1, 1), (32, 1), (32, 4)],
-            _ if few => &[(1, 1), (2, 1)],
-            Self::Get | Self::Rrand => &[(1, 1), (2, 1), (2, 2)],
-            Self::Put => &[(1, 1), (2, 1), (2, 2), (8, 1)],
-            Self::TprocB1 | Self::TprocB10 => &[(1, 1), (2, 1), (8, 1), (8, 4)],
-            Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbF => &[(1, 1), (2, 1), (8, 1)],
-            _ => &[(1, 1), (2, 1)],
-        }
-    }
-}
+use super::Workload;
+use super::data::{Amounts, Data};
 
 /// A workload and how many do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,9 +34,13 @@ impl Cell {
     pub fn all(settings: &Settings) -> Vec<Self> {
         let mut cells = Vec::new();
         for workload in Workload::ALL {
-            if settings.only.contains(&workload) {
-                let crews = workload.crews(settings.few).iter();
-                cells.extend(crews.map(|&(threads, procs)| Self { workload, threads, procs }));
+            let asked = settings.only.contains(&workload);
+            let beside = settings.only.iter().any(|only| only.beside().contains(&workload));
+            if asked {
+                let crews = workload.crews(settings.few);
+                cells.extend(crews.map(|(threads, procs)| Self { workload, threads, procs }));
+            } else if beside {
+                cells.push(Self { workload, threads: 1, procs: 1 });
             }
         }
         cells
@@ -187,12 +53,14 @@ impl Cell {
 pub enum Subject {
     /// Ours.
     Ours,
+    /// The disk itself, with no store on it.
+    Device,
     /// Other people's.
     Rival(StoreKind),
 }
 
 impl Subject {
-    /// All of them.
+    /// All stores.
     pub fn all() -> Vec<Self> {
         [Self::Ours].into_iter().chain(StoreKind::ALL.map(Self::Rival)).collect()
     }
@@ -201,6 +69,7 @@ impl Subject {
     pub fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
+            Self::Device => "device",
             Self::Rival(kind) => kind.name(),
         }
     }
@@ -214,12 +83,21 @@ impl Subject {
     pub(super) fn is_shared(self) -> bool {
         match self {
             Self::Ours => true,
+            Self::Device => false,
             Self::Rival(kind) => kind.is_shared(),
         }
     }
 
+    /// Whether it is measured in this cell.
+    pub(super) fn fits(self, cell: &Cell) -> bool {
+        match self {
+            Self::Device => cell.workload.is_durable() && cell.threads == 1,
+            _ => cell.procs == 1 || self.is_shared(),
+        }
+    }
+
     pub(super) fn named(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|subject| subject.name() == name)
+        Self::all().into_iter().chain([Self::Device]).find(|subject| subject.name() == name)
     }
 }
 
@@ -238,6 +116,10 @@ pub struct Settings {
     pub rows: usize,
     /// Branches of the larger transfer workload.
     pub scale: usize,
+    /// Bytes of records that are written while a snapshot is held, and of log at a crash.
+    pub bytes: u64,
+    /// How many processes are killed in one measurement of `kill-one`.
+    pub kills: usize,
     /// Only few numbers of threads and processes.
     pub few: bool,
     /// Bytes of each store's cache.
@@ -254,13 +136,15 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            only: Workload::ALL.to_vec(),
+            only: Workload::ALL.into_iter().filter(|workload| !workload.is_long()).collect(),
             subjects: Subject::all(),
             runs: 5,
             window: Duration::from_millis(500),
             rows: 400_000,
             scale: 10,
             few: false,
+            bytes: 64 << 20,
+            kills: 20,
             cache: 512 << 20,
             memory: None,
             disk: None,
@@ -270,6 +154,12 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The data that a workload works on.
+    pub(super) fn data(&self, workload: Workload) -> Data {
+        let Self { rows, scale, bytes, .. } = *self;
+        workload.data(&Amounts { rows, scale, bytes })
+    }
+
     /// Enough to see that everything works, in less than two minutes; too little to compare.
     pub fn quick() -> Self {
         Self {
@@ -278,6 +168,8 @@ impl Settings {
             rows: 8000,
             scale: 2,
             few: true,
+            bytes: 1 << 20,
+            kills: 2,
             cache: 64 << 20,
             ..Self::default()
         }

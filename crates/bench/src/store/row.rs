@@ -1,10 +1,13 @@
 //! A row of the table, as programs read it.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-use super::data::{Data, ROW, VALUE};
+use serde::{Serialize, Serializer};
+
+use super::data::{Data, ROW};
+use super::keys::VALUE;
 use super::{Cell, Settings};
-use crate::row::{maybe_short, short};
+use crate::row::{maybe_short, rounded, short};
 
 /// A measured row. Numbers are medians over the runs, but for those an operation, which are of all
 /// runs.
@@ -49,9 +52,6 @@ pub struct Row {
     /// Transactions run once more, an operation.
     #[serde(serialize_with = "short")]
     pub again_per_op: f64,
-    /// Syncs of files an operation, where operations wait for the disk and syncs are counted.
-    #[serde(serialize_with = "maybe_short")]
-    pub syncs_per_op: Option<f64>,
     /// Writes a second of the thread beside the readers.
     #[serde(serialize_with = "maybe_short")]
     pub writes_per_s: Option<f64>,
@@ -64,6 +64,16 @@ pub struct Row {
     /// The upper quartile of the ratios.
     #[serde(serialize_with = "maybe_short")]
     pub ratio_high: Option<f64>,
+    /// What the workload has to say besides, by the names of [`FIGURES`](super::FIGURES).
+    #[serde(flatten, serialize_with = "all_short")]
+    pub figures: BTreeMap<&'static str, f64>,
+}
+
+fn all_short<S: Serializer>(
+    figures: &BTreeMap<&'static str, f64>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_map(figures.iter().map(|(name, number)| (name, rounded(*number))))
 }
 
 /// A row's workload.
@@ -90,7 +100,7 @@ pub struct Params {
 
 impl Params {
     pub(super) fn new(cell: &Cell, settings: &Settings) -> Self {
-        let data = cell.workload.data(settings);
+        let data = settings.data(cell.workload);
         let (value_bytes, scale) = match data {
             Data::Ycsb { .. } => (ROW, None),
             Data::Bank { scale } => (64, Some(scale)),

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use latchwork_rivals::{Store, StoreError, StoreOptions, StoreResult};
 
+use super::device::Device;
 use super::job::{Job, Outcome, Task};
 use super::ours::Ours;
-use super::{Subject, transfer, work};
+use super::{Subject, Workload, files, held, killed, transfer, work};
 use crate::child;
+use crate::times::now;
 
 /// Opens a subject's store.
 fn open(subject: Subject, folder: &Path, options: &StoreOptions) -> StoreResult<Box<dyn Store>> {
     match subject {
         Subject::Ours => Ok(Box::new(Ours::open(folder, options)?)),
+        Subject::Device => Ok(Box::new(Device::open(folder)?)),
         Subject::Rival(kind) => kind.open(folder, options),
     }
 }
@@ -31,26 +34,37 @@ pub fn serve() -> ! {
 fn run(job: &Job) -> StoreResult<Outcome> {
     let unknown = StoreError::Failed("open", format!("no store is called {}", job.subject));
     let subject = Subject::named(&job.subject).ok_or(unknown)?;
-    let measured = match job.task {
+    let durable = match job.task {
         Task::Measure(workload) => workload.is_durable(),
-        Task::Load | Task::Verify => false,
+        Task::Log { .. } => true,
+        _ => false,
     };
-    let store = open(subject, &job.folder, &job.data.options(job.cache, measured))?;
+    let options = job.data.options(job.cache, durable);
+    let options = StoreOptions { recover: matches!(job.task, Task::Reopen { .. }), ..options };
+    let begun = now();
+    let store = open(subject, &job.folder, &options)?;
     let store = store.as_ref();
     match job.task {
-        Task::Load => {
-            job.data.load(store)?;
-            Ok(Outcome::default())
-        }
-        Task::Measure(workload) => {
-            let outcome = work::measure(store, workload, job)?;
-            // Its calls of the system do not go through the C symbols that are counted.
-            let syncs = outcome.syncs.filter(|_| subject.is_rival());
-            Ok(Outcome { syncs, ..outcome })
-        }
-        Task::Verify => {
-            transfer::verify(store.session()?.as_mut())?;
-            Ok(Outcome::default())
-        }
+        Task::Load if subject == Subject::Device => store.settle()?,
+        Task::Load => return load(store, job),
+        Task::Measure(Workload::HeldSnapshot) => return held::measure(store, job),
+        Task::Measure(workload) => return work::measure(store, workload, job),
+        Task::Verify => transfer::verify(store.session()?.as_mut())?,
+        Task::Commit { client } => killed::commit(store, job, client)?,
+        Task::Log { client, bytes } => killed::log(store, job, client, bytes)?,
+        Task::Reopen { client } => return killed::reopen(store, job, client, begun),
     }
+    Ok(Outcome::default())
+}
+
+/// Puts the data in, and says what was written for it.
+fn load(store: &dyn Store, job: &Job) -> StoreResult<Outcome> {
+    let (begun, before) = (now(), files::written());
+    job.data.load(store)?;
+    let ops_per_s = job.data.records() as f64 * 1e9 / (now() - begun).max(1) as f64;
+    let mut outcome = Outcome { ops_per_s, ..Outcome::default() };
+    if let (Some(after), Some(before)) = (files::written(), before) {
+        outcome.figures.insert("written_bytes".to_owned(), (after - before) as f64);
+    }
+    Ok(outcome)
 }

@@ -4,17 +4,19 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Barrier, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use latchwork_rivals::{Reads, Session, Store, StoreResult, Writes, syncs};
+use latchwork_rivals::{Reads, Session, Store, StoreResult, Writes};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::data::{Data, VALUE};
+use super::Workload;
+use super::data::Data;
 use super::job::{Job, Outcome};
+use super::keys::{self, VALUE};
 use super::transfer::Transfers;
 use super::ycsb::Ycsb;
-use super::{Workload, keys};
 use crate::child;
 use crate::times::{histogram, now};
 
@@ -60,9 +62,10 @@ pub(super) fn measure(store: &dyn Store, workload: Workload, job: &Job) -> Store
         length: job.window_ns,
     };
     let rows = AtomicU64::new(job.data.rows());
-    let readers_done = AtomicBool::new(false);
+    // A process whose only thread writes waits for no reader.
+    let readers_done = AtomicBool::new(job.threads == 1);
     let shares = Mutex::new(Vec::new());
-    let mut before = None;
+    let mut synced = None;
     thread::scope(|threads| {
         for thread in 0..job.threads {
             let (shares, rows, readers_done) = (&shares, &rows, &readers_done);
@@ -76,10 +79,15 @@ pub(super) fn measure(store: &dyn Store, workload: Workload, job: &Job) -> Store
             });
         }
         gate.warm.wait();
-        // Relaxed: the barrier behind it orders it.
+        // Relaxed: the barrier behind it orders it; below, this thread's own store.
         gate.from.store(child::start(), Relaxed);
-        before = syncs();
         gate.go.wait();
+        // Of the window alone, as operations are.
+        let from = gate.from.load(Relaxed);
+        sleep_until(from);
+        let before = store.syncs();
+        sleep_until(from + gate.length);
+        synced = store.syncs().zip(before).map(|(after, before)| after - before);
     });
     let shares = shares.into_inner().expect("no worker panics");
     let seconds = job.window_ns as f64 / 1e9;
@@ -98,8 +106,13 @@ pub(super) fn measure(store: &dyn Store, workload: Workload, job: &Job) -> Store
     outcome.p50_ns = times.value_at_quantile(0.5) as f64;
     outcome.p99_ns = times.value_at_quantile(0.99) as f64;
     // The store's own threads sync too; all of it is what the operations cost.
-    outcome.syncs = syncs().zip(before).map(|(after, before)| after - before);
+    outcome.syncs = synced;
     Ok(outcome)
+}
+
+/// Sleeps until a time on the monotonic clock.
+fn sleep_until(at: u64) {
+    thread::sleep(Duration::from_nanos(at.saturating_sub(now())));
 }
 
 /// Does something once, passes the gate, and does it until the window is over; counts what was
@@ -157,7 +170,7 @@ impl Worker<'_> {
                 repeat(gate, 1, || Ok((1, transfers.one(session, &mut rng)?)))
             }
             (_, Data::Ycsb { .. }) => {
-                let mut ycsb = Ycsb::new(self.workload, self.rows, self.number);
+                let mut ycsb = Ycsb::new(self.workload, self.rows, self.data.rows(), self.number);
                 repeat(gate, 1, || Ok((1, ycsb.one(session, &mut rng)?)))
             }
             (Workload::Rrand | Workload::Rhot | Workload::Sepdb, _) => {

@@ -18,17 +18,25 @@ const SCAN: usize = 100;
 pub(super) struct Ycsb<'y> {
     workload: Workload,
     skewed: Skewed,
-    /// Rows that all workers of the process have put in.
+    /// Rows that are there, those counted in that workers of the process have put in.
     rows: &'y AtomicU64,
+    /// Rows that were loaded.
+    loaded: u64,
     row: Vec<u8>,
     fresh: Vec<u8>,
 }
 
 impl<'y> Ycsb<'y> {
-    pub(super) fn new(workload: Workload, rows: &'y AtomicU64, worker: usize) -> Self {
-        // Relaxed: a number that nothing else is read by.
-        let skewed = Skewed::new(rows.load(Relaxed), worker as u64);
-        Self { workload, skewed, rows, row: Vec::with_capacity(ROW), fresh: vec![0; ROW] }
+    pub(super) fn new(workload: Workload, rows: &'y AtomicU64, loaded: u64, worker: usize) -> Self {
+        let skewed = Skewed::new(loaded, worker as u64);
+        Self { workload, skewed, rows, loaded, row: Vec::with_capacity(ROW), fresh: vec![0; ROW] }
+    }
+
+    /// A row's key. One that was put in has this process in it: others put rows in, too, and those
+    /// of the runs before are there.
+    fn key(&self, number: u64) -> [u8; 24] {
+        let process = if number < self.loaded { 0 } else { u64::from(std::process::id()) };
+        keys::user(process << 40 | number)
     }
 
     /// One operation; says how often it had to be run again.
@@ -59,7 +67,8 @@ impl<'y> Ycsb<'y> {
     }
 
     fn read(&mut self, session: &mut dyn Session, number: u64) -> StoreResult<u64> {
-        session.get(0, &keys::user(number), &mut self.row)?;
+        let key = self.key(number);
+        session.get(0, &key, &mut self.row)?;
         Ok(0)
     }
 
@@ -73,7 +82,7 @@ impl<'y> Ycsb<'y> {
         keys::fill(&mut self.fresh[..100], 0, rng);
         // Relaxed: a number that nobody else gets.
         let number = self.rows.fetch_add(1, Relaxed);
-        session.put(0, &keys::user(number), &self.fresh)?;
+        session.put(0, &self.key(number), &self.fresh)?;
         Ok(0)
     }
 

@@ -16,7 +16,13 @@ use crate::stage::{Shape, TABLE, TREE, all, begin, step};
 const MODES: [Mode; 3] = [Mode::Full, Mode::Write, Mode::None];
 
 /// What transactions of some threads did, in a store; those that wrote nothing and snapshots, too.
-fn crowd(store: &Store<Native>, shape: Shape, threads: u64, each: u64, seed: u64) -> Vec<Done> {
+pub(crate) fn crowd(
+    store: &Store<Native>,
+    shape: Shape,
+    threads: u64,
+    each: u64,
+    seed: u64,
+) -> Vec<Done> {
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for thread in 0..threads {
@@ -37,7 +43,16 @@ fn crowd(store: &Store<Native>, shape: Shape, threads: u64, each: u64, seed: u64
 }
 
 fn look(store: &Store<Native>, shape: Shape, random: &mut Random) -> Done {
-    let looked = store.read(|tx| {
+    loop {
+        match look_once(store, shape, random) {
+            Err(Error::SnapshotTooOld { .. }) => {}
+            looked => return looked.unwrap(),
+        }
+    }
+}
+
+fn look_once(store: &Store<Native>, shape: Shape, random: &mut Random) -> Result<Done, Error> {
+    store.read(|tx| {
         let mut steps = Vec::new();
         for _ in 0..3 {
             let key = shape.key(random);
@@ -48,8 +63,7 @@ fn look(store: &Store<Native>, shape: Shape, random: &mut Random) -> Done {
         let found = all(tx, random.below(2) == 0)?;
         steps.push(Step::Scan(TREE, Vec::new(), vec![0xff], found));
         Ok(Done { at: tx.at(), wrote: false, steps })
-    });
-    looked.unwrap()
+    })
 }
 
 /// A transaction; none if it was rolled back on purpose.
@@ -83,7 +97,7 @@ fn change(store: &Store<Native>, shape: Shape, random: &mut Random) -> Option<Do
 }
 
 /// What is there after these transactions.
-fn model(done: &[Done]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(crate) fn model(done: &[Done]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut sorted: Vec<_> = done.iter().filter(|done| done.wrote).collect();
     sorted.sort_by_key(|done| done.at);
     let mut model = BTreeMap::new();
@@ -97,7 +111,7 @@ fn model(done: &[Done]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     model
 }
 
-fn dump(store: &Store<Native>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(crate) fn dump(store: &Store<Native>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     store.read(|tx| all(tx, false)).unwrap().into_iter().collect()
 }
 
@@ -290,4 +304,30 @@ fn what_a_write_takes_is_asked_for_once() {
         let other = || store.write(|tx| tx.put(&TABLE, &key, &value)).unwrap();
         thread::scope(|scope| scope.spawn(other).join().unwrap());
     }
+}
+
+/// Whatever fails of the disk: an error says that nothing was done, or that it is not known. One
+/// that came of something else than the write, a checkpoint, would have it done twice.
+#[test]
+fn a_write_that_fails_has_done_nothing() {
+    let key = |number: u64| number.to_be_bytes();
+    let mut failed = 0;
+    for call in 0..120 {
+        let disk = Simulated::new();
+        let store = begin(&disk, Mode::None).unwrap();
+        disk.plan(disk.calls().total() + call, Fault::Device);
+        for number in 0..400 {
+            let written = store.put(&TABLE, &key(number), &[7; 700]);
+            let found = store.get(&TABLE, &key(number));
+            match written {
+                Ok(()) => assert!(matches!(found, Ok(Some(_)) | Err(_)), "{call}: {found:?}"),
+                Err(Error::CommitUnknown { .. }) => {}
+                Err(why) => {
+                    failed += 1;
+                    assert!(matches!(found, Ok(None) | Err(_)), "{call}, {number}: {why}");
+                }
+            }
+        }
+    }
+    assert!(failed > 100, "only {failed} writes failed");
 }

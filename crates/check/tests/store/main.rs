@@ -1,7 +1,19 @@
 //! Laws of transactions and of keys.
 
+mod dialogue;
+mod faces;
 mod files;
+mod full;
+mod ghosts;
+mod histories;
+mod history;
 mod isolation;
 mod keys;
+mod load;
 mod oracle;
+mod readonly;
+mod redo;
+mod roles;
+mod space;
 mod stage;
+mod stuck;

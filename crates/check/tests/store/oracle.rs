@@ -66,7 +66,7 @@ fn step(
         }
         7 => {
             // Written, and taken back: its reads stay, its writes do not.
-            let here = txn.savepoint();
+            let here = txn.savepoint()?;
             let before = steps.len();
             step(txn, random, keys, steps)?;
             txn.roll_back_to(here)?;
@@ -77,7 +77,11 @@ fn step(
             });
         }
         _ => {
-            txn.write_raw(TREE, &key, Some(&value))?;
+            match random.below(2) {
+                0 => txn.write_raw(TREE, &key, Some(&value))?,
+                // What comes next does it, or the commit.
+                _ => txn.write_last(TREE, &key, Some(&value))?,
+            }
             steps.push(Step::Write((TREE, key), Some(value)));
         }
     }

@@ -21,14 +21,19 @@ pub(crate) fn sizes(mode: Mode) -> Sizes {
         log_buffer: 1 << 20,
         log_segment: 1 << 20,
         log_budget: 128 << 10,
+        history: 4 << 20,
         threads: 48,
+        locks: 64 << 20,
         mode,
     }
 }
 
 /// One life of a machine: new memory, and the disk as it is.
 pub(crate) fn begin(disk: &Simulated, mode: Mode) -> Result<Store<Native>, Error> {
-    let sizes = sizes(mode);
+    begin_with(disk, sizes(mode))
+}
+
+pub(crate) fn begin_with(disk: &Simulated, sizes: Sizes) -> Result<Store<Native>, Error> {
     let options = latchwork_region::Options {
         threads: sizes.threads,
         processes: 4,
@@ -113,13 +118,17 @@ pub(crate) fn step(
         }
         6 => {
             // Written, and taken back: its reads stay, its writes do not.
-            let here = txn.savepoint();
+            let here = txn.savepoint()?;
             txn.put(&TABLE, &key, &value)?;
             txn.remove(&TABLE, &shape.key(random))?;
             txn.roll_back_to(here)?;
         }
         _ => {
-            txn.put(&TABLE, &key, &value)?;
+            match random.below(2) {
+                0 => txn.put(&TABLE, &key, &value)?,
+                // What comes next does it, or the commit.
+                _ => txn.put_last(&TABLE, &key, &value)?,
+            }
             steps.push(Step::Write((TREE, key), Some(value)));
         }
     }

@@ -10,12 +10,16 @@ use crate::Place;
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 const ROWS: Table<(u64, u64), &[u8]> = Table::new("rows");
+/// What each process puts at the end and takes from the front: leaves become empty all the time.
+const QUEUE: Table<(u64, u64), &[u8]> = Table::new("queue");
 const COUNTERS: Table<u64, u64> = Table::new("counters");
 
 const COUNT: u64 = 12;
 const EACH: i64 = 1000;
 /// Rows that a process has at most.
 const ROWS_MAX: u64 = 200;
+/// How many records a process has in its queue.
+const ALIVE: u64 = 40;
 
 /// A process at work. Its counter is raised by each of its transactions, and what was answered for
 /// is told in a file, where a kill leaves it.
@@ -81,12 +85,17 @@ impl Worker {
             } else {
                 tx.put(&ROWS, (id, row), &value)?;
             }
+            tx.put(&QUEUE, (id, next), &[id as u8; 500])?;
+            tx.remove(&QUEUE, (id, next.saturating_sub(ALIVE)))?;
             if row == 0 {
                 // The sum of all, under locks.
                 let rows = tx.range(&ACCOUNTS, ..)?.collect::<Result<Vec<_>, _>>()?;
                 assert_eq!(rows.iter().map(|row| row.1).sum::<i64>(), COUNT as i64 * EACH);
             }
-            tx.put(&COUNTERS, id, next)?;
+            match row % 2 {
+                0 => tx.put(&COUNTERS, id, next)?,
+                _ => tx.put_last(&COUNTERS, id, next)?,
+            }
             if rejected { Err(Error::Rejected(String::new())) } else { Ok(()) }
         });
         match written {
@@ -97,6 +106,30 @@ impl Worker {
                 self.next += 1;
             }
         }
+    }
+
+    /// Pushes and pops until it is killed, and nothing else.
+    pub(crate) fn push_and_pop(&mut self) -> ! {
+        let (id, patience) = (self.id, Patience { mode: Some(Mode::None), ..Patience::default() });
+        loop {
+            let next = self.next;
+            let turned = self.store.write_with(&patience, |tx| {
+                tx.put(&QUEUE, (id, next), &[id as u8; 500])?;
+                tx.remove(&QUEUE, (id, next.saturating_sub(ALIVE)))?;
+                tx.put(&COUNTERS, id, next)
+            });
+            turned.unwrap();
+            self.answered.write_all_at(&next.to_le_bytes(), id * 8).unwrap();
+            self.next += 1;
+        }
+    }
+
+    /// Every page is of a table or free, but those that a thread was about to take when it died;
+    /// while nobody else writes. How many pages are free.
+    pub(crate) fn check_space(&self, deaths: u64) -> u64 {
+        let space = self.store.space().unwrap();
+        assert!(space.lost <= deaths, "{space:?}, {deaths} deaths");
+        space.free
     }
 
     /// How many transactions of a process were answered for.
@@ -132,5 +165,14 @@ impl Worker {
             })
         });
         rows.unwrap();
+        let queues = self.store.read(|tx| {
+            tx.range(&QUEUE, ..)?.try_fold((u64::MAX, 0), |(of, last), row| {
+                let ((id, number), value) = row?;
+                assert!(id != of || number == last + 1, "queue {id} has {number} behind {last}");
+                assert!(value.iter().all(|byte| u64::from(*byte) == id), "a row of two processes");
+                Ok::<_, Error>((id, number))
+            })
+        });
+        queues.unwrap();
     }
 }

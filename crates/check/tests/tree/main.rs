@@ -3,4 +3,5 @@
 mod bytes;
 mod history;
 mod page;
+mod unlink;
 mod whole;

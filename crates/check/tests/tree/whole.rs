@@ -13,11 +13,11 @@ use latchwork_disk::System;
 use latchwork_machine::Native;
 use latchwork_pool::{FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild};
 use latchwork_region::{Options as RegionOptions, Region};
-use latchwork_tree::{Change, Error, Journal, Link, Tree, chain, rebuild};
+use latchwork_tree::{Batch, Change, Error, Journal, Link, Row, Tree, chain, rebuild};
 
 /// A log in memory.
 #[derive(Default)]
-struct Log {
+pub(crate) struct Log {
     records: Mutex<BTreeMap<u64, Link>>,
     /// How many more records it takes before it refuses one; zero takes all.
     left: AtomicU64,
@@ -31,7 +31,7 @@ impl Log {
 }
 
 /// The log as one thread writes it.
-struct Scribe<'l>(&'l Log, u16);
+pub(crate) struct Scribe<'l>(&'l Log, u16);
 
 impl Journal for Scribe<'_> {
     fn append(
@@ -68,15 +68,15 @@ impl Rebuild for Log {
 }
 
 /// A pool with one file, which goes away with it.
-struct House {
+pub(crate) struct House {
     path: PathBuf,
     region: Region<Native>,
-    pool: Pool,
+    pub(crate) pool: Pool,
     log: Arc<Log>,
 }
 
 impl House {
-    fn new(name: &str, frames: u32) -> Self {
+    pub(crate) fn new(name: &str, frames: u32) -> Self {
         let path = std::env::temp_dir().join(format!("tree-{name}-{}", std::process::id()));
         let _ = fs::remove_file(&path);
         let limit = 64 << 20;
@@ -96,7 +96,11 @@ impl House {
     }
 
     /// Runs `work` as a thread of the pool does.
-    fn with<R>(&self, slot: u16, work: impl FnOnce(&Handle<'_>, FileId, &Scribe<'_>) -> R) -> R {
+    pub(crate) fn with<R>(
+        &self,
+        slot: u16,
+        work: impl FnOnce(&Handle<'_>, FileId, &Scribe<'_>) -> R,
+    ) -> R {
         let thread = self.region.thread().unwrap();
         let handle = self.pool.handle(&thread).unwrap();
         let spec = FileSpec { page_bytes: 1024, ..FileSpec::new(&self.path) };
@@ -115,23 +119,33 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The whole tree, by scans in both directions, which must agree.
 fn contents(tree: &Tree<'_, '_, Scribe<'_>>, limit: usize) -> Model {
+    let owned = |row: Row<'_>| (row.key.to_vec(), row.value.to_vec(), row.header);
     let (mut forwards, mut next) = (Vec::new(), Some(Vec::new()));
+    let mut batch = Batch::default();
     while let Some(from) = next {
-        let batch = tree.scan(&from, limit).unwrap();
-        forwards.extend(batch.rows.into_iter().filter(|row| !row.ghost));
-        next = batch.next;
+        tree.scan(&from, limit, &mut batch).unwrap();
+        assert!(batch.len() <= limit);
+        forwards.extend(batch.iter().filter(|row| !row.ghost).map(owned));
+        while batch.go_on(false, limit / 2 + 1) {
+            assert!(!batch.is_empty());
+            forwards.extend(batch.iter().filter(|row| !row.ghost).map(owned));
+        }
+        next = batch.next().map(<[u8]>::to_vec);
     }
-    let mut batch = tree.scan_back(None, limit).unwrap();
     let mut backwards = Vec::new();
+    let mut next = None::<Vec<u8>>;
     loop {
-        backwards.extend(batch.rows.into_iter().filter(|row| !row.ghost));
-        let Some(before) = batch.next else { break };
-        batch = tree.scan_back(Some(&before), limit).unwrap();
+        tree.scan_back(next.as_deref(), limit, &mut batch).unwrap();
+        backwards.extend(batch.iter().filter(|row| !row.ghost).map(owned));
+        next = batch.next().map(<[u8]>::to_vec);
+        if next.is_none() {
+            break;
+        }
     }
     backwards.reverse();
     assert_eq!(forwards, backwards);
-    assert!(forwards.is_sorted_by(|a, b| a.key < b.key));
-    forwards.into_iter().map(|row| (row.key, row.value)).collect()
+    assert!(forwards.is_sorted_by(|a, b| a.0 < b.0));
+    forwards.into_iter().map(|row| (row.0, row.1)).collect()
 }
 
 fn key(random: &mut Random, range: u64) -> Vec<u8> {
@@ -247,16 +261,16 @@ fn threads_lose_nothing() {
             .collect();
         house.with(8, |handle, file, scribe| {
             let tree = Tree::open(handle, file, root, scribe);
-            let mut scans = 0;
+            let (mut scans, mut batch) = (0, Batch::default());
             while writing.load(Relaxed) != 0 || scans == 0 {
                 let (mut next, mut last) = (Some(Vec::new()), None::<Vec<u8>>);
                 while let Some(from) = next {
-                    let batch = tree.scan(&from, 10).unwrap();
-                    for row in batch.rows {
-                        assert!(last.is_none_or(|last| last < row.key), "a scan went back");
-                        last = Some(row.key);
+                    tree.scan(&from, 10, &mut batch).unwrap();
+                    for row in batch.iter() {
+                        assert!(last.is_none_or(|last| &last[..] < row.key), "a scan went back");
+                        last = Some(row.key.to_vec());
                     }
-                    next = batch.next;
+                    next = batch.next().map(<[u8]>::to_vec);
                 }
                 scans += 1;
             }

@@ -30,8 +30,8 @@ use self::crew::Crew;
 use self::ledger::Ledger;
 use self::show::Summary;
 use self::teller::{Branch, Dice, Part, Tick};
-use crate::locks::terminal;
 use crate::output;
+use crate::terminal;
 
 /// How often all are killed at once.
 const ALL: Duration = Duration::from_secs(3);

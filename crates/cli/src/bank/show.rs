@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::crew::{Crew, Tally};
 use super::ledger::expected;
 use super::{Args, Left};
-use crate::locks::terminal::{self, Screen, Stream};
 use crate::output::{self, count, time};
+use crate::terminal::{self, Screen, Stream};
 
 /// At most so many processes are shown each by itself.
 const ROWS: usize = 16;

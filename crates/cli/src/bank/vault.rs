@@ -102,7 +102,7 @@ pub(super) fn work(
                 // The money is nowhere now. This is where others run, and where most are killed.
                 thread::yield_now();
                 let (balance, changes) = account(tx.get_for_update(&ACCOUNTS, to)?)?;
-                tx.put(&ACCOUNTS, to, &bytes(balance + amount, changes + 1))
+                tx.put_last(&ACCOUNTS, to, &bytes(balance + amount, changes + 1))
             })?;
             tick.transfers += 1;
         }

@@ -15,8 +15,8 @@ use latchwork_lockmgr::{Error, Manager, Mode, Options, OwnerOptions};
 use latchwork_machine::Shared;
 use latchwork_region::Region;
 
-use super::terminal;
 use crate::output;
+use crate::terminal;
 
 /// Make a region in which some owners hold locks and others wait, to look at for a while
 ///

@@ -12,7 +12,6 @@ mod list;
 mod scene;
 mod stat;
 mod svg;
-pub(crate) mod terminal;
 mod top;
 mod verify;
 

@@ -1,18 +1,18 @@
 //! `locks top`: the hottest objects and the longest waiters, live.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork_lockmgr::{LockInfo, Snapshot};
 use serde_json::json;
 
 use super::print_json;
 use super::scene::{Scene, clean, named, seen_by};
-use super::terminal::{self, Screen, Stream};
 use crate::output;
+use crate::terminal::Pace;
 
 /// Watch the hottest objects and the longest waiters
 ///
@@ -27,22 +27,8 @@ An object is the hotter the more owners wait for it, and then the more hold it."
 pub(crate) struct Args {
     /// The region
     file: PathBuf,
-    /// Seconds between two looks
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
-    interval: Duration,
-    /// One frame
-    #[arg(long)]
-    once: bool,
-    /// One frame as JSON lines, one object each
-    #[arg(long)]
-    json: bool,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
-    seconds
-        .filter(|time| (Duration::from_millis(20)..=Duration::from_secs(3600)).contains(time))
-        .ok_or_else(|| "must be 0.02 to 3600 seconds".to_owned())
+    #[command(flatten)]
+    pace: Pace,
 }
 
 /// What is known of an object.
@@ -74,7 +60,7 @@ fn heat(picture: &Snapshot) -> Vec<Heat<'_>> {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut scene = Scene::open(&args.file)?;
-    if args.json {
+    if args.pace.json {
         let picture = scene.look()?;
         let line = |heat: &Heat<'_>| {
             json!({
@@ -85,35 +71,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print_json(&heat(&picture).iter().map(line).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let live = !args.once && std::io::stdin().is_terminal();
-    let screen = if live { Screen::take(Stream::Out) } else { None };
-    let Some(screen) = screen else {
+    let Some(screen) = args.pace.screen() else {
         let lines = frame(&scene, &scene.look()?, 40);
         output::print(|out| {
             lines.iter().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
         })?;
         return Ok(ExitCode::SUCCESS);
     };
-    terminal::catch_signals();
-    while !terminal::over() {
+    args.pace.watch(&screen, Duration::ZERO, |rows| {
         scene.greet()?;
-        let mut lines = frame(&scene, &scene.look()?, screen.size().1.saturating_sub(1));
-        lines.push("q quits".to_owned());
-        screen.show(&lines)?;
-        let until = Instant::now() + args.interval;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || terminal::over() {
-                break;
-            }
-            match screen.key(left) {
-                Some(b'q' | b'Q' | 3) => return Ok(ExitCode::SUCCESS),
-                // Another size, perhaps.
-                None => break,
-                Some(_) => {}
-            }
-        }
-    }
+        Ok(frame(&scene, &scene.look()?, rows))
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,15 +1,15 @@
 //! `pool top`: what a pool does, live.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
 use super::{Scene, print_json};
-use crate::locks::terminal::{self, Screen, Stream};
 use crate::output;
+use crate::terminal::Pace;
 
 /// Watch what is read, evicted and written, and who holds pages
 ///
@@ -21,22 +21,8 @@ use crate::output;
 pub(crate) struct Args {
     /// The region
     file: PathBuf,
-    /// Seconds between two looks
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
-    interval: Duration,
-    /// One frame
-    #[arg(long)]
-    once: bool,
-    /// One frame as JSON lines, one object a count
-    #[arg(long)]
-    json: bool,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
-    seconds
-        .filter(|time| (Duration::from_millis(20)..=Duration::from_secs(3600)).contains(time))
-        .ok_or_else(|| "must be 0.02 to 3600 seconds".to_owned())
+    #[command(flatten)]
+    pace: Pace,
 }
 
 /// The counts of one look.
@@ -62,11 +48,10 @@ impl Look {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
     let mut before = Look::take(&scene)?;
-    let live = !args.once && !args.json && std::io::stdin().is_terminal();
-    let Some(screen) = (if live { Screen::take(Stream::Out) } else { None }) else {
-        std::thread::sleep(args.interval);
+    let Some(screen) = args.pace.screen() else {
+        std::thread::sleep(args.pace.interval);
         let rates = Look::take(&scene)?.rates(&before);
-        if args.json {
+        if args.pace.json {
             print_json(
                 rates.iter().map(
                     |(name, sum, rate)| json!({"count": name, "sum": sum, "per_second": rate}),
@@ -78,19 +63,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    terminal::catch_signals();
-    while !terminal::over() {
-        match screen.key(args.interval) {
-            Some(b'q' | b'Q' | 3) => break,
-            Some(_) => continue,
-            None => {}
-        }
+    args.pace.watch(&screen, args.pace.interval, |rows| {
         let now = Look::take(&scene)?;
-        let mut lines = frame(&scene, &now.rates(&before), screen.size().1.saturating_sub(1))?;
-        lines.push("q quits".to_owned());
-        screen.show(&lines)?;
+        let lines = frame(&scene, &now.rates(&before), rows)?;
         before = now;
-    }
+        Ok(lines)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

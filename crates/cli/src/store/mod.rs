@@ -7,15 +7,30 @@
 //! |---|---|
 //! | `rows` | `put`, `get`, `del`, `scan`: text keys of one table |
 //! | `stat` | `stat`: what is there, and who has it open |
+//! | `dump` | `dump`, `load`: tables as text |
+//! | `backup` | `backup`, `restore`: copies |
+//! | `look` | `log`, `pages`: what is in the files |
+//! | `salvage` | `salvage`, `compact`: another store of one |
+//! | `top` | `top`: what goes on, live |
+//! | `sync_test` | `sync-test`: how often a disk makes something durable |
+//! | `memory` | `forget-memory`: what killed processes left |
 
+mod backup;
+mod dump;
+mod look;
+mod memory;
 mod rows;
+mod salvage;
 mod stat;
+mod sync_test;
+mod top;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use indicatif::ProgressBar;
 use latchwork_store::{Error, Options, Store};
 
 use crate::output;
@@ -33,6 +48,17 @@ pub(crate) enum What {
     Stat(stat::Args),
     Verify(VerifyArgs),
     Checkpoint(CheckpointArgs),
+    Dump(dump::DumpArgs),
+    Load(dump::LoadArgs),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
+    Log(look::LogArgs),
+    Pages(look::PagesArgs),
+    Salvage(salvage::SalvageArgs),
+    Compact(salvage::CompactArgs),
+    Top(top::Args),
+    SyncTest(sync_test::Args),
+    ForgetMemory(memory::Args),
 }
 
 /// Look at every page of every table
@@ -75,6 +101,17 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::Stat(args) => stat::run(&args),
         What::Verify(args) => verify(&args),
         What::Checkpoint(args) => checkpoint(&args),
+        What::Dump(args) => dump::dump(&args),
+        What::Load(args) => dump::load(&args),
+        What::Backup(args) => backup::backup(&args),
+        What::Restore(args) => backup::run_restore(&args),
+        What::Log(args) => look::log(&args),
+        What::Pages(args) => look::pages(&args),
+        What::Salvage(args) => salvage::run_salvage(&args),
+        What::Compact(args) => salvage::compact(&args),
+        What::Top(args) => top::run(&args),
+        What::SyncTest(args) => sync_test::run(&args),
+        What::ForgetMemory(args) => memory::run(&args),
     };
     done.or_else(|error| {
         output::complain(&format!("{error:#}"));
@@ -84,6 +121,11 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
 
 /// Opens a store with what a command needs of memory. If others have it open, theirs is used.
 fn open(path: &Path, create: bool) -> anyhow::Result<Store> {
+    open_with(path, create, None)
+}
+
+/// The same; a store that is made has pages of so many bytes.
+fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Store> {
     if !create && !path.join("identity").exists() {
         let what = if path.exists() { "no store" } else { "there is no such store" };
         anyhow::bail!("{}: {what}; `latchwork store put` makes one", path.display());
@@ -92,7 +134,28 @@ fn open(path: &Path, create: bool) -> anyhow::Result<Store> {
     options.sizes.cache = 8 << 20;
     options.sizes.log_buffer = 4 << 20;
     options.sizes.log_segment = 16 << 20;
+    options.sizes.page = page.unwrap_or(options.sizes.page);
     Ok(Store::open_with(path, &options)?)
+}
+
+/// What is shown on a terminal while a long work is done.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new() -> Self {
+        Self(ProgressBar::new_spinner())
+    }
+
+    fn tell(&self, what: String) {
+        self.0.set_message(what);
+        self.0.tick();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }
 
 fn print_json(row: &serde_json::Value) -> std::io::Result<()> {
@@ -101,23 +164,31 @@ fn print_json(row: &serde_json::Value) -> std::io::Result<()> {
 
 fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.path, false)?;
-    let found = store.verify();
-    let (pages, why) = match &found {
-        Ok(pages) => (Some(*pages), None),
+    let found = store.space();
+    let (space, why) = match &found {
+        Ok(space) => (Some(*space), None),
         Err(why @ (Error::Tree(_) | Error::Damaged { .. } | Error::Pool(_))) => {
             (None, Some(why.to_string()))
         }
         Err(_) => (None, None),
     };
-    if pages.is_none() && why.is_none() {
+    if space.is_none() && why.is_none() {
         found?;
     }
     if args.json {
-        print_json(&serde_json::json!({"sound": why.is_none(), "pages": pages, "why": why}))?;
+        print_json(&serde_json::json!({
+            "sound": why.is_none(), "pages": space.map(|space| space.used),
+            "free": space.map(|space| space.free), "lost": space.map(|space| space.lost),
+            "why": why,
+        }))?;
     } else {
-        output::print(|out| match (&why, pages) {
+        output::print(|out| match (&why, space.unwrap_or_default()) {
             (Some(why), _) => writeln!(out, "NOT SOUND: {why}"),
-            (None, pages) => writeln!(out, "sound, {} pages", pages.unwrap_or_default()),
+            (None, space) => {
+                let (used, free, lost) = (space.used, space.free, space.lost);
+                write!(out, "sound, {used} pages, and {free} that are free")?;
+                if lost != 0 { writeln!(out, "; {lost} are lost") } else { writeln!(out) }
+            }
         })?;
     }
     Ok(if why.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

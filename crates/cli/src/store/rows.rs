@@ -189,7 +189,7 @@ fn line(key: &str, value: &[u8]) -> Value {
 }
 
 /// Text that stays in its line and column; a byte that is no text as `\xNN`.
-fn escape(bytes: &[u8]) -> String {
+pub(super) fn escape(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
         for char in chunk.valid().chars() {

@@ -36,6 +36,13 @@ struct Memory {
     processes: Vec<(u32, usize)>,
 }
 
+impl Memory {
+    /// Whether it lies in the store's folder, which has another name perhaps.
+    fn is_beside(&self, path: &Path) -> bool {
+        fs::canonicalize(path).is_ok_and(|path| self.at.starts_with(path))
+    }
+}
+
 /// Looks at the shared memory; none if the store is closed.
 fn memory(path: &Path) -> Option<Memory> {
     let text = fs::read_to_string(path.join("region")).ok()?;
@@ -76,6 +83,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "open": !processes.is_empty(), "processes": processes,
             "memory": memory.as_ref().map(|memory| &memory.at),
             "memory_bytes": memory.as_ref().map(|memory| memory.bytes),
+            "memory_beside": memory.as_ref().map(|memory| memory.is_beside(path)),
+            "file_system": latchwork_store::file_system(path)?.name,
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -87,6 +96,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => writeln!(out, "closed")?,
             Some(Memory { at, bytes, processes }) => {
                 writeln!(out, "memory     {} kB, {}", bytes / 1000, at.display())?;
+                if memory.as_ref().is_some_and(|memory| memory.is_beside(path)) {
+                    writeln!(out, "           beside the data: /dev/shm had no room")?;
+                }
                 if processes.is_empty() {
                     writeln!(out, "left by processes that were killed")?;
                 }

@@ -27,7 +27,7 @@ typedef char *(*version_fn)(int *, int *, int *);
 typedef void (*each_fn)(void *, const void *, size_t, const void *, size_t);
 
 int latchwork_bdb_store_open(env_create_fn create, version_fn version, const char *home,
-    uint64_t cache, int durable, DB_ENV **out)
+    uint64_t cache, int durable, int recover, DB_ENV **out)
 {
 	DB_ENV *env;
 	int major, minor, ret;
@@ -49,7 +49,7 @@ int latchwork_bdb_store_open(env_create_fn create, version_fn version, const cha
 	    (ret = env->log_set_config(env, DB_LOG_AUTO_REMOVE, 1)) != 0 ||
 	    (ret = env->set_flags(env, DB_TXN_NOSYNC, !durable)) != 0 ||
 	    (ret = env->open(env, home, DB_CREATE | DB_THREAD | DB_INIT_TXN | DB_INIT_LOCK |
-	         DB_INIT_LOG | DB_INIT_MPOOL, 0600)) != 0) {
+	         DB_INIT_LOG | DB_INIT_MPOOL | (recover ? DB_RECOVER : 0), 0600)) != 0) {
 		(void)env->close(env, 0);
 		return (ret);
 	}

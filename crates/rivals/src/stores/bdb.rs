@@ -34,6 +34,7 @@ unsafe extern "C" {
         home: *const c_char,
         cache: u64,
         durable: c_int,
+        recover: c_int,
         out: Out,
     ) -> c_int;
     fn latchwork_bdb_store_table(
@@ -145,10 +146,11 @@ impl Bdb {
         let home = CString::new(folder.as_os_str().as_bytes())
             .map_err(|why| StoreError::Failed("open", why.to_string()))?;
         let (cache, durable) = (options.cache as u64, c_int::from(options.durable));
-        let mut env = null_mut();
+        let (recover, mut env) = (c_int::from(options.recover), null_mut());
+        let at = home.as_ptr();
         // SAFETY: the library's functions, a path that ends in zero, a pointer to fill.
         let result = unsafe {
-            latchwork_bdb_store_open(create, version, home.as_ptr(), cache, durable, &raw mut env)
+            latchwork_bdb_store_open(create, version, at, cache, durable, recover, &raw mut env)
         };
         check("DB_ENV->open", result)?;
         let mut bdb = Self { env, tables: Vec::new(), snapshots: options.snapshots };

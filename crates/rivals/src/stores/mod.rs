@@ -159,6 +159,14 @@ pub struct StoreOptions {
     /// Whether reading transactions of Berkeley DB read a snapshot (`DB_MULTIVERSION`) and do not
     /// lock. The other stores' always do.
     pub snapshots: bool,
+    /// Bytes of log after which ours makes a checkpoint; `None` for its default. No other store of
+    /// these is told.
+    pub budget: Option<u64>,
+    /// Bytes of log that ours keeps for snapshots; `None` for its default. As above.
+    pub history: Option<u64>,
+    /// Whether the processes that had the store open were killed, all of them: what Berkeley DB's
+    /// manual has an application know (`DB_RECOVER`).
+    pub recover: bool,
 }
 
 /// Why a store did not do as asked.
@@ -169,6 +177,8 @@ pub enum StoreError {
     Missing(&'static str),
     /// The transaction was rolled back for the sake of others, and may be run again.
     Again,
+    /// The snapshot needs a version that is not kept any more.
+    TooOld,
     /// Anything else: the call, and what the store says.
     Failed(&'static str, String),
 }
@@ -185,6 +195,7 @@ impl fmt::Display for StoreError {
         match self {
             Self::Missing(why) => f.write_str(why),
             Self::Again => f.write_str("rolled back in favour of another transaction"),
+            Self::TooOld => f.write_str("the snapshot is too old"),
             Self::Failed(call, why) => write!(f, "{call}: {why}"),
         }
     }
@@ -211,6 +222,16 @@ pub trait Store: Send + Sync {
     ///
     /// [`StoreError`].
     fn settle(&self) -> StoreResult;
+
+    /// How many times this process has synced a file of the store, where that is counted.
+    fn syncs(&self) -> Option<u64> {
+        syncs()
+    }
+
+    /// Bytes of log that would be redone after a crash, where the store tells.
+    fn to_redo(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A store as one thread uses it.
@@ -284,6 +305,15 @@ pub trait Writes: Reads {
     ///
     /// [`StoreError`].
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> StoreResult;
+
+    /// Writes one value, the last thing that the transaction does.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    fn put_last(&mut self, table: usize, key: &[u8], value: &[u8]) -> StoreResult {
+        self.put(table, key, value)
+    }
 }
 
 #[cfg(test)]

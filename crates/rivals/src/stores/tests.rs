@@ -2,8 +2,15 @@
 
 use super::{StoreError, StoreKind, StoreOptions};
 
-const OPTIONS: StoreOptions =
-    StoreOptions { cache: 16 << 20, durable: false, tables: 2, snapshots: false };
+const OPTIONS: StoreOptions = StoreOptions {
+    cache: 16 << 20,
+    durable: false,
+    tables: 2,
+    snapshots: false,
+    budget: None,
+    history: None,
+    recover: false,
+};
 
 /// Does something with each store that is installed or built in; says which are not.
 fn with_each(test: &str, mut operation: impl FnMut(StoreKind, &std::path::Path)) {

@@ -1,7 +1,10 @@
 //! A store as one process has it: region, log, pool, locks, and the repairs that it registers.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
+use latchwork_disk::Disk;
 use latchwork_lockmgr::Manager;
 use latchwork_log::{Log, Mode};
 use latchwork_machine::ConstMachine;
@@ -9,6 +12,7 @@ use latchwork_pool::{FileId, Pool};
 use latchwork_region::Repair;
 
 use crate::Error;
+use crate::files::empty::EmptyLeaf;
 use crate::files::shared::Shared;
 
 /// How a store's parts are made. What exists keeps its sizes.
@@ -24,7 +28,14 @@ pub struct Sizes {
     pub log_segment: u64,
     /// A checkpoint is made when so many bytes were logged.
     pub log_budget: u64,
-    /// How many threads of all processes may use the store at a time.
+    /// Bytes of log that snapshots and open transactions may keep. Behind that the oldest snapshot
+    /// gets [`Error::SnapshotTooOld`] when it needs an old version, and an open transaction is
+    /// rolled back, which gets [`Error::TransactionTooOld`]. Not less than `log_budget`.
+    pub history: u64,
+    /// Bytes that locks may take, of 150 or so each: 64 MiB to 64 GiB. Each process sets as many
+    /// addresses aside, and no memory.
+    pub locks: u64,
+    /// How many threads of all processes may use the store at a time: 2 at least.
     pub threads: u32,
     /// When commits return that do not say otherwise.
     pub mode: Mode,
@@ -32,7 +43,8 @@ pub struct Sizes {
 
 impl Default for Sizes {
     /// 64 MiB of pages of 8 KiB, a log buffer of 16 MiB, segments of 64 MiB, a checkpoint each
-    /// 256 MiB, 512 threads, and commits that return when they are durable.
+    /// 256 MiB, 4 GiB of history, 16 GiB for locks, 512 threads, and commits that return when they
+    /// are durable.
     fn default() -> Self {
         Self {
             cache: 64 << 20,
@@ -40,6 +52,8 @@ impl Default for Sizes {
             log_buffer: 16 << 20,
             log_segment: 64 << 20,
             log_budget: 256 << 20,
+            history: 4 << 30,
+            locks: 16 << 30,
             threads: 512,
             mode: Mode::Full,
         }
@@ -53,10 +67,10 @@ impl Sizes {
             return wrong("page: a power of two from 4,096 to 65,536");
         }
         if self.cache < 1 << 20 || self.cache / u64::from(self.page) > 1 << 30 {
-            return wrong("cache: 1 MiB at least");
+            return wrong("cache: 1 MiB at least, 2^30 pages at most");
         }
         if !self.log_buffer.is_power_of_two() || !(1 << 20..=1 << 34).contains(&self.log_buffer) {
-            return wrong("log_buffer: a power of two, 1 MiB at least");
+            return wrong("log_buffer: a power of two, 1 MiB to 16 GiB");
         }
         if self.log_buffer < 32 * u64::from(self.page) {
             return wrong("log_buffer: 32 pages at least");
@@ -64,8 +78,18 @@ impl Sizes {
         if self.log_segment < self.log_buffer || !self.log_segment.is_multiple_of(4096) {
             return wrong("log_segment: a multiple of 4,096, not less than log_buffer");
         }
-        if !(1..=16_000).contains(&self.threads) {
-            return wrong("threads: 1 to 16,000");
+        if self.log_segment > 1 << 40 {
+            return wrong("log_segment: 1 TiB at most");
+        }
+        if !(64 << 20..=1 << 36).contains(&self.locks) {
+            return wrong("locks: 64 MiB to 64 GiB");
+        }
+        if self.history < self.log_budget {
+            return wrong("history: not less than log_budget");
+        }
+        // A thread that writes to a new table needs another slot to make it.
+        if !(2..=16_000).contains(&self.threads) {
+            return wrong("threads: 2 to 16,000");
         }
         Ok(())
     }
@@ -75,6 +99,7 @@ impl Sizes {
         latchwork_region::Options {
             threads: self.threads,
             waiters: self.threads.max(64),
+            limit: self.locks,
             ..latchwork_region::Options::default()
         }
     }
@@ -97,6 +122,12 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) shared: Shared<M>,
     pub(crate) file: FileId,
     pub(crate) sizes: Sizes,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) folder: PathBuf,
+    /// Why transactions of dead slots could not be undone, when it was tried last.
+    pub(crate) stuck: Mutex<BTreeMap<u32, Error>>,
+    /// Leaves that may be empty, of sessions that are over.
+    pub(crate) empty: Mutex<VecDeque<EmptyLeaf>>,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,
 }

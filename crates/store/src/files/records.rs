@@ -4,16 +4,15 @@ use core::ops::Bound;
 
 use latchwork_log::{Error as LogError, Flags, Head, Lsn};
 use latchwork_machine::ConstMachine;
-use latchwork_tree::{Change, Error as TreeError, Header, Row, Tree};
+use latchwork_tree::{Batch, Change, Error as TreeError, Header, Tree};
 
-use crate::engine::{Batch, Chain, Engine, Found, How, Wrote};
+use crate::engine::{Chain, Engine, How, Version, Wrote};
 use crate::files::kinds::COMMIT;
 use crate::files::scribe::{Part, Scribe};
+use crate::files::turn::State;
 use crate::files::worker::Worker;
+use crate::tables::CATALOG;
 use crate::{Commits, Error, Stamp};
-
-/// How many records a scan takes from a leaf at a time.
-const BATCH: usize = 64;
 
 impl<M: ConstMachine> Worker<M> {
     /// Does something with a tree, whose changes are logged so.
@@ -24,19 +23,47 @@ impl<M: ConstMachine> Worker<M> {
         part: Part,
         work: impl FnOnce(&Tree<'_, 'static, Scribe<'_, M>, M>) -> R,
     ) -> R {
-        let scribe = Scribe { worker: self, tree, part };
-        work(&Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe))
+        let scribe = Scribe::new(self, tree, part);
+        let done = work(&Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe));
+        // What is not given back is in hand, and looked at when the slot is used next.
+        let _ = scribe.give_back();
+        done
+    }
+
+    /// Undoes one record of a transaction: see [`Engine::undo`].
+    pub(crate) fn undo_one(&self, chain: &mut Chain, at: u64) -> Result<u64, Error> {
+        let entry = self.log.log().read(Lsn(at))?;
+        let next = entry.head.prev.0;
+        if entry.head.flags.has(Flags::CLR) {
+            return Ok(next);
+        }
+        let damaged = Error::Damaged { tree: entry.head.aux32, key: Vec::new(), what: "undo" };
+        let change = Change::decode(&entry.payload).ok_or(damaged)?;
+        let tree = entry.head.aux32;
+        let scribe = Scribe::new(self, tree, Part::Undo { slot: chain.slot, next });
+        let file = self.home.file;
+        let undone = Tree::open(&self.handle, file, u64::from(tree), &scribe).undo(&change);
+        scribe.undone(undone.is_ok())?;
+        let lsn = undone?.lsn;
+        if lsn != 0 {
+            chain.last = lsn;
+        }
+        Ok(next)
+    }
+
+    /// Logs a commit: see [`Engine::commit`].
+    fn commit_now(&self, chain: &mut Chain) -> Result<u64, Error> {
+        let (prev, older) = (Lsn(chain.last), Lsn(self.last_commit.get()));
+        let head = Head { kind: COMMIT, flags: Flags::LAST, prev, older, ..Head::default() };
+        let at = self.note(chain.slot, &head)?;
+        chain.last = 0;
+        self.committed(at.0)?;
+        Ok(at.0)
     }
 }
 
-/// A record that snapshots and transactions look at.
-fn found(header: Header, value: Option<Vec<u8>>) -> Found {
-    Found { stamp: Stamp::from_word(header.to_bits()), value }
-}
-
-fn row(row: Row) -> (Vec<u8>, Found) {
-    let value = (!row.ghost).then_some(row.value);
-    (row.key, found(row.header, value))
+fn stamp(header: Header) -> Stamp {
+    Stamp::from_word(header.to_bits())
 }
 
 impl<M: ConstMachine> Commits for Worker<M> {
@@ -63,11 +90,13 @@ impl<M: ConstMachine> Commits for Worker<M> {
     }
 
     fn is_finished(&self, stamp: Stamp) -> bool {
-        let at = stamp.at();
-        if self.home.shared.low().is_ok_and(|low| at < low) {
+        let (at, (low, end)) = (stamp.at(), self.read_at());
+        if at < low {
             return true;
         }
         let inside = |first: Lsn, commit: Lsn| match () {
+            // It committed since: what was read may have been taken back before.
+            () if commit.0 >= end => None,
             () if commit.0 < at => Some(false),
             () if first.0 <= at => Some(true),
             () => None,
@@ -78,12 +107,25 @@ impl<M: ConstMachine> Commits for Worker<M> {
 }
 
 impl<M: ConstMachine> Engine for Worker<M> {
-    fn newest(&self, tree: u32, key: &[u8]) -> Result<Found, Error> {
-        let newest = self.with(tree, Part::System, |tree| tree.newest(key))?;
-        Ok(newest.map_or_else(Found::default, |newest| found(newest.header, newest.value)))
+    #[inline]
+    fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<Version, Error> {
+        value.clear();
+        let newest = self.with(tree, Part::System, |tree| tree.newest(key, value))?;
+        Ok(newest.map_or_else(Version::default, |newest| Version {
+            stamp: stamp(newest.header),
+            there: !newest.ghost,
+        }))
     }
 
-    fn scan(&self, tree: u32, bound: Bound<&[u8]>, back: bool) -> Result<Batch, Error> {
+    fn scan(
+        &self,
+        tree: u32,
+        bound: Bound<&[u8]>,
+        back: bool,
+        limit: usize,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        self.about_to_read()?;
         let mut after = Vec::new();
         let key: Option<&[u8]> = match bound {
             Bound::Included(key) if !back => Some(key),
@@ -96,34 +138,54 @@ impl<M: ConstMachine> Engine for Worker<M> {
             }
             Bound::Unbounded => None,
         };
-        let batch = self.with(tree, Part::System, |tree| match back {
-            false => tree.scan(key.unwrap_or(&[]), BATCH),
-            true => tree.scan_back(key, BATCH),
+        self.with(tree, Part::System, |tree| match back {
+            false => tree.scan(key.unwrap_or(&[]), limit, batch),
+            true => tree.scan_back(key, limit, batch),
         })?;
-        let rows = batch.rows.into_iter().map(row).collect();
-        let next =
-            batch.next.map(|key| if back { Bound::Excluded(key) } else { Bound::Included(key) });
-        Ok(Batch { rows, next })
+        self.passed(tree, batch);
+        Ok(())
     }
 
-    fn before(&self, tree: u32, key: &[u8], stamp: Stamp) -> Result<Found, Error> {
+    fn spare(&self) -> Batch {
+        let mut batch = self.batch.take();
+        batch.forget();
+        batch
+    }
+
+    fn keep(&self, batch: Batch) {
+        self.batch.set(batch);
+    }
+
+    fn before(
+        &self,
+        tree: u32,
+        key: &[u8],
+        stamp: Stamp,
+        value: &mut Vec<u8>,
+    ) -> Result<Version, Error> {
+        value.clear();
         let lost = |what| Err(Error::Damaged { tree, key: key.to_vec(), what });
         let entry = match self.log.log().read(Lsn(stamp.at())) {
             Ok(entry) => entry,
             Err(LogError::Gone { .. }) => return Err(Error::SnapshotTooOld { at: stamp.at() }),
             Err(why) => return Err(why.into()),
         };
-        let (of, was, value) = match Change::decode(&entry.payload) {
+        let (of, was, there) = match Change::decode(&entry.payload) {
             Some(Change::Insert { key, was, .. }) => (key, was, None),
             Some(
                 Change::Replace { key, before, was, .. } | Change::Delete { key, before, was },
-            ) => (key, was, Some(before.to_vec())),
+            ) => (key, was, Some(before)),
             _ => return lost("its stamp leads to no write"),
         };
+        if entry.head.aux32 == CATALOG && tree != CATALOG && there.is_none() {
+            // The stamp of a table that was loaded: its name's record.
+            return Ok(Version::default());
+        }
         if entry.head.aux32 != tree || of != key {
             return lost("its stamp leads to another record's write");
         }
-        Ok(found(was, value))
+        value.extend_from_slice(there.unwrap_or_default());
+        Ok(Version { stamp: self::stamp(was), there: there.is_some() })
     }
 
     fn write(
@@ -134,6 +196,7 @@ impl<M: ConstMachine> Engine for Worker<M> {
         value: Option<&[u8]>,
         how: How,
     ) -> Result<Wrote, Error> {
+        let _work = self.enter()?;
         let part = Part::Write { prev: chain.last, last: how.last, cleared: how.cleared };
         let written = self.with(tree, part, |tree| match value {
             Some(value) => tree.put(key, value),
@@ -145,45 +208,57 @@ impl<M: ConstMachine> Engine for Worker<M> {
             Err(TreeError::Missing) if value.is_none() && !how.last => return Ok(Wrote::Done),
             Err(TreeError::Missing) if value.is_none() => {
                 if chain.last != 0 {
-                    self.commit(chain)?;
+                    chain.committed = self.commit_now(chain)?;
                 }
                 return Ok(Wrote::Done);
             }
-            other => other?,
+            Err(why) if how.last => match self.committed_since()? {
+                // It is in the log, so it is done: the page is made anew when it is met.
+                Some(lsn) => lsn,
+                None => return Err(why.into()),
+            },
+            other => {
+                let written = other?;
+                if written.emptied {
+                    self.is_empty_at(tree, key, written.lsn);
+                }
+                written.lsn
+            }
         };
-        chain.last = if how.last { 0 } else { written.lsn };
+        chain.last = if how.last { 0 } else { written };
         if how.last {
-            chain.committed = written.lsn;
-            self.committed(written.lsn)?;
+            chain.committed = written;
+            self.committed(written)?;
         }
         Ok(Wrote::Done)
     }
 
     fn undo(&self, chain: &mut Chain, at: u64) -> Result<u64, Error> {
-        let entry = self.log.log().read(Lsn(at))?;
-        let next = entry.head.prev.0;
-        if entry.head.flags.has(Flags::CLR) {
-            return Ok(next);
-        }
-        let damaged = Error::Damaged { tree: entry.head.aux32, key: Vec::new(), what: "undo" };
-        let change = Change::decode(&entry.payload).ok_or(damaged)?;
-        let part = Part::Undo { slot: chain.slot, next };
-        chain.last = self.with(entry.head.aux32, part, |tree| tree.undo(&change))?.lsn;
-        Ok(next)
+        let _work = self.enter()?;
+        self.undo_one(chain, at)
     }
 
     fn commit(&self, chain: &mut Chain) -> Result<u64, Error> {
-        let (prev, older) = (Lsn(chain.last), Lsn(self.last_commit.get()));
-        let head = Head { kind: COMMIT, flags: Flags::LAST, prev, older, ..Head::default() };
-        let at = self.note(chain.slot, &head)?;
-        chain.last = 0;
-        self.committed(at.0)?;
-        Ok(at.0)
+        let _work = self.enter()?;
+        self.commit_now(chain)
     }
 
     fn ended(&self, chain: &mut Chain) -> Result<(), Error> {
         chain.last = 0;
-        self.end(chain.slot)
+        self.end_own()
+    }
+
+    #[inline]
+    fn still_open(&self) -> Result<(), Error> {
+        // After the read: who reads what was undone finds that its turn was taken before.
+        match self.home.shared.turn(self.slot())?.now() {
+            State::Idle => Ok(()),
+            _ => Err(Error::TransactionTooOld),
+        }
+    }
+
+    fn given_up(&self) {
+        self.give_up();
     }
 
     fn remember(&self, slot: u16) -> Result<(u64, u64), Error> {

@@ -24,7 +24,9 @@ use crate::Error;
 use crate::files::home::Home;
 use crate::files::kinds::{CHANGE, END};
 use crate::files::scribe::{Part, Scribe};
+use crate::files::space::{first_of, free_of};
 use crate::files::worker::Worker;
+use crate::tables::CATALOG;
 
 /// What the log says so far.
 #[derive(Default)]
@@ -33,6 +35,8 @@ struct Analysis {
     open: BTreeMap<u16, Lsn>,
     /// Pages that cannot be read, and that no record had whole so far.
     unreadable: BTreeSet<u64>,
+    /// Pages that were made or unlinked, and that no later record leads to, with their trees.
+    in_hand: BTreeMap<u64, u32>,
 }
 
 impl Analysis {
@@ -42,6 +46,33 @@ impl Analysis {
             self.open.remove(&entry.slot);
         } else if !flags.has(Flags::SYSTEM) || flags.has(Flags::CLR) {
             self.open.insert(entry.slot, entry.lsn);
+        }
+        if entry.head.kind == CHANGE && flags.has(Flags::SYSTEM) {
+            self.note_page(entry);
+        }
+    }
+
+    /// Which pages may have been in hand.
+    fn note_page(&mut self, entry: &Entry) {
+        let (tree, page) = (entry.head.aux32, entry.head.page);
+        match Change::decode(&entry.payload) {
+            Some(Change::Image { .. }) if entry.head.page_prev == Lsn(0) => {
+                self.in_hand.insert(page, tree);
+            }
+            Some(Change::Split { right, .. }) => _ = self.in_hand.remove(&right),
+            Some(Change::Grow { left, right, .. }) => {
+                self.in_hand.remove(&left);
+                self.in_hand.remove(&right);
+            }
+            Some(Change::Absorb { gone, .. }) => _ = self.in_hand.insert(gone, tree),
+            Some(Change::Replace { key, before, value, .. }) if tree == CATALOG => {
+                let first = first_of(key).unwrap_or(0);
+                let taken = free_of(first, before).filter(|page| {
+                    first_of(key).is_some() && !free_of(first, value).any(|free| free == *page)
+                });
+                taken.for_each(|page| _ = self.in_hand.insert(page, CATALOG));
+            }
+            _ => {}
         }
     }
 }
@@ -62,12 +93,13 @@ impl<M: ConstMachine> Home<M> {
             let file = self.file.number();
             return Err(PoolError::Checksum { file, page: *page }.into());
         }
-        for (slot, last) in analysis.open {
-            worker.undo_all(slot, last)?;
+        for (slot, last) in &analysis.open {
+            worker.undo_all(*slot, *last, *last)?;
         }
         if self.pool.pages(self.file)? == 0 {
             worker.make_catalog()?;
         }
+        self.recover_space(&worker, &analysis.in_hand)?;
         self.shared.recovered(self.log.end(), self.sizes.mode)?;
         self.checkpoint(&worker)?;
         Ok(())
@@ -77,8 +109,9 @@ impl<M: ConstMachine> Home<M> {
 impl<M: ConstMachine> Worker<M> {
     /// Makes the tree that has the names of all others: its root is the first page.
     fn make_catalog(&self) -> Result<(), Error> {
-        let scribe = Scribe { worker: self, tree: 0, part: Part::System };
+        let scribe = Scribe::new(self, 0, Part::System);
         let tree = Tree::create(&self.handle, self.home.file, &scribe)?;
+        scribe.give_back()?;
         match tree.root() {
             0 => Ok(()),
             _ => Err(Error::Options("folder: it has a file `data` that is no store's")),

@@ -1,13 +1,19 @@
 //! A tree's changes as records of the log.
 
+use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering::SeqCst;
 
 use latchwork_log::{Flags, Head, Lsn};
 use latchwork_machine::ConstMachine;
-use latchwork_tree::{Change, Journal};
+use latchwork_tree::{Change, Error as TreeError, Journal};
 
+use crate::Error;
+use crate::files::hands::InHand;
 use crate::files::kinds::CHANGE;
-use crate::files::worker::Worker;
+use crate::files::worker::{SMALL, Worker};
+
+/// Bytes of the record of a whole page beside the page's.
+pub(crate) const IMAGE: u64 = 256;
 
 /// What a record is to its transaction.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +24,8 @@ pub(crate) enum Part {
     Undo { slot: u16, next: u64 },
     /// None of a transaction.
     System,
+    /// The first page of a tree whose name a transaction is about to write.
+    Root,
 }
 
 /// The log, for one change of one tree.
@@ -25,9 +33,59 @@ pub(crate) struct Scribe<'w, M: ConstMachine> {
     pub(crate) worker: &'w Worker<M>,
     pub(crate) tree: u32,
     pub(crate) part: Part,
+    /// What was taken of what is set aside, by one that undoes: for its record, and for a page that
+    /// is logged whole before it.
+    taken: Cell<(u64, u64)>,
+    /// Pages in hand, and whether the tree has asked for them.
+    pages: RefCell<Vec<(u64, bool)>>,
 }
 
-impl<M: ConstMachine> Scribe<'_, M> {
+impl<'w, M: ConstMachine> Scribe<'w, M> {
+    pub(crate) fn new(worker: &'w Worker<M>, tree: u32, part: Part) -> Self {
+        Self { worker, tree, part, taken: Cell::default(), pages: RefCell::default() }
+    }
+
+    /// Puts aside again what was not used: all of it if nothing was undone.
+    pub(crate) fn undone(&self, done: bool) -> Result<(), Error> {
+        let (Part::Undo { slot, .. }, (record, image)) = (self.part, self.taken.take()) else {
+            return Ok(());
+        };
+        let record = if done { 0 } else { record };
+        if record + image != 0 {
+            self.worker.log.put_aside(u32::from(slot), record, image)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back the pages that are in hand still: the tree did not need them, or failed.
+    #[inline]
+    pub(crate) fn give_back(&self) -> Result<(), Error> {
+        match self.pages.borrow().is_empty() || matches!(self.part, Part::Root) {
+            true => Ok(()),
+            false => self.give_back_some(),
+        }
+    }
+
+    #[cold]
+    fn give_back_some(&self) -> Result<(), Error> {
+        let pages = self.pages.take();
+        pages.into_iter().try_for_each(|(page, _)| self.worker.settle(self.slot(), self.held(page)))
+    }
+
+    fn held(&self, page: u64) -> InHand {
+        InHand { tree: self.tree, page, root: matches!(self.part, Part::Root) }
+    }
+
+    /// What is set aside with a change, for undoing it; with a transaction's first, for its end.
+    fn aside(&self, change: &Change<'_>) -> u64 {
+        match (self.part, change.undo_bytes()) {
+            (Part::Write { last: false, prev, .. }, bytes) if bytes != 0 => {
+                bytes + if prev == 0 { SMALL } else { 0 }
+            }
+            _ => 0,
+        }
+    }
+
     /// The slot that the record names, its marks, and what it leads to.
     fn head(&self, change: &Change<'_>) -> (u32, Head) {
         let own = self.worker.log.slot();
@@ -70,9 +128,15 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         let mut payload = self.worker.payload.borrow_mut();
         payload.clear();
         change.encode(&mut payload);
-        let appended = log
-            .build_for(slot, &head, &[&payload])
-            .and_then(|mut record| log.append_since(&mut record, Lsn(since)));
+        let mut record = self.worker.record.borrow_mut();
+        let built = log.rebuild_for(&mut record, slot, &head, &[&payload]);
+        let appended = built.and_then(|()| {
+            record.set_aside(self.aside(change));
+            log.append_since(&mut record, Lsn(since))
+        });
+        if matches!((change, &appended), (Change::Image { .. }, Ok(Some(_)))) {
+            self.taken.set((self.taken.get().0, 0));
+        }
         appended.map(|lsn| lsn.map(|lsn| lsn.0)).map_err(|why| why.to_string())
     }
 
@@ -85,11 +149,63 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
     }
 
     fn reserve(&self, bytes: u64) -> Result<(), String> {
+        if let (Part::Undo { slot, .. }, (0, 0)) = (self.part, self.taken.get()) {
+            let image = u64::from(self.worker.home.file.page_bytes()) + IMAGE;
+            let taken = self.worker.log.take_aside(u32::from(slot), bytes, image);
+            self.taken.set((bytes, taken.map_err(|why| why.to_string())?));
+            return Ok(());
+        }
         self.worker.log.reserve(bytes).map_err(|why| why.to_string())
     }
 
     fn has(&self, bytes: u64) -> bool {
         self.worker.log.credit() >= bytes
+    }
+
+    fn reserve_pages(&self, count: usize) -> Result<(), TreeError> {
+        while !self.has_pages(count) {
+            let root = matches!(self.part, Part::Root);
+            let page = self.worker.take_page(self.tree, root).map_err(|why| match why {
+                Error::Pool(why) => TreeError::Pool(why),
+                Error::Tree(why) => why,
+                why => TreeError::Journal(why.to_string()),
+            })?;
+            self.pages.borrow_mut().push((page, false));
+        }
+        Ok(())
+    }
+
+    fn has_pages(&self, count: usize) -> bool {
+        self.pages.borrow().iter().filter(|page| !page.1).count() >= count
+    }
+
+    fn page(&self) -> Option<u64> {
+        let mut pages = self.pages.borrow_mut();
+        let (page, asked) = pages.iter_mut().find(|page| !page.1)?;
+        *asked = true;
+        Some(*page)
+    }
+
+    fn linked(&self, page: u64) {
+        // After an error it is in hand until it is looked at again.
+        if self.worker.home.shared.let_go(self.slot(), page).is_ok() {
+            self.pages.borrow_mut().retain(|held| held.0 != page);
+        }
+    }
+
+    fn unlink(&self, page: u64) -> bool {
+        let shared = &self.worker.home.shared;
+        let held = shared.is_held(page).unwrap_or(true);
+        !held && shared.hold(self.slot(), self.held(page)).unwrap_or(false)
+    }
+
+    fn unlinked(&self, page: u64) -> Result<bool, TreeError> {
+        let settled = self.worker.settle(self.slot(), self.held(page));
+        settled.map(|()| true).map_err(|why| TreeError::Journal(why.to_string()))
+    }
+
+    fn forgotten(&self) -> u64 {
+        self.worker.home.shared.forgotten().unwrap_or(0)
     }
 
     fn may_write(&self) -> Result<bool, String> {

@@ -9,7 +9,10 @@
 //! word 32   where the last checkpoint was made
 //! word 40   from before where the log may be given up
 //! word 48   how many transactions of the dead were undone
-//! word 64   a line for each thread slot: its snapshot's `low`, plus one; or zero
+//! word 56   before where no snapshot needs old versions, as was found last; and where the log was
+//! word 64   a line for each thread slot: its snapshot's `low`, plus one, or zero; what a sweep is
+//!           to undo next of its transaction; who is at work on that; the pages that it has in
+//!           hand: `hands.rs`
 //! ```
 //!
 //! Each word has a line of its own. A snapshot is told in its slot's line, so that the history that
@@ -24,6 +27,7 @@ use latchwork_machine::{ConstMachine, Integer, Word};
 use latchwork_region::{Area, AreaOptions, Region};
 
 use crate::Error;
+use crate::files::turn::{State, Turn};
 
 const STATE: u64 = 0;
 const LOW: u64 = 8;
@@ -32,8 +36,15 @@ const CHECKPOINTER: u64 = 24;
 const CHECKPOINT_AT: u64 = 32;
 const GIVEN_UP: u64 = 40;
 const UNDONE: u64 = 48;
-const SLOTS: u64 = 64;
-const LINE: u64 = 8;
+const FORGOTTEN: u64 = 56;
+const LOOKED_AT: u64 = 57;
+pub(crate) const SLOTS: u64 = 64;
+pub(crate) const LINE: u64 = 8;
+/// How often it is looked what snapshots need, in bytes of log.
+const LOOK: u64 = 64 << 10;
+/// In a slot's line.
+const UNDO: u64 = 1;
+const TURN: u64 = 2;
 
 /// In the first word: the store can be used ...
 const RECOVERED: u64 = 1;
@@ -44,13 +55,14 @@ const DURABLE: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct Shared<M: ConstMachine> {
     area: Area<M>,
-    log: Log<M>,
-    slots: u64,
+    pub(crate) log: Log<M>,
+    pub(crate) slots: u64,
 }
 
 impl<M: ConstMachine> Shared<M> {
-    pub(crate) fn open(region: &Region<M>, log: &Log<M>, slots: u32) -> Result<Self, Error> {
-        let slots = u64::from(slots);
+    /// Of as many thread slots as the log has.
+    pub(crate) fn open(region: &Region<M>, log: &Log<M>) -> Result<Self, Error> {
+        let slots = u64::from(log.threads());
         let bytes = (SLOTS + slots * LINE) * 8;
         let options = AreaOptions { first: bytes, limit: bytes, huge: false };
         let area = region.area("store", &options)?;
@@ -58,7 +70,7 @@ impl<M: ConstMachine> Shared<M> {
     }
 
     #[inline(always)]
-    fn word(&self, at: u64) -> Result<&M::AtomicU64, Error> {
+    pub(crate) fn word(&self, at: u64) -> Result<&M::AtomicU64, Error> {
         Ok(self.area.word(at)?)
     }
 
@@ -166,6 +178,36 @@ impl<M: ConstMachine> Shared<M> {
         }
     }
 
+    /// Notes that a dead slot's transaction is undone but for the record at `next` and those before
+    /// it, so that the next sweep goes on there.
+    pub(crate) fn undone_upto(&self, slot: u16, next: u64) -> Result<(), Error> {
+        // Relaxed: the sweeper's claim on the slot orders; what is undone twice is undone.
+        self.word(SLOTS + u64::from(slot) * LINE + UNDO)?.store(next, Relaxed);
+        Ok(())
+    }
+
+    /// Where to go on with a transaction that has these first and last records: at the last, or
+    /// where a sweep has stopped. What an earlier transaction of the slot left lies before `first`.
+    pub(crate) fn undo_from(&self, slot: u16, first: u64, last: u64) -> Result<u64, Error> {
+        let next = self.word(SLOTS + u64::from(slot) * LINE + UNDO)?.load(Relaxed);
+        Ok(if (first..last).contains(&next) { next } else { last })
+    }
+
+    pub(crate) fn turn(&self, slot: u16) -> Result<Turn<'_, M>, Error> {
+        Ok(Turn { word: self.word(SLOTS + u64::from(slot) * LINE + TURN)? })
+    }
+
+    /// The slots whose transaction this thread has taken, or looks at.
+    pub(crate) fn taken_by(&self, taker: u32) -> Result<Vec<u16>, Error> {
+        let mut all = Vec::new();
+        for slot in 0..self.slots.min(1 << 15) as u16 {
+            if [State::Taken(taker), State::Looks(taker)].contains(&self.turn(slot)?.now()) {
+                all.push(slot);
+            }
+        }
+        Ok(all)
+    }
+
     /// From where on snapshots need the log, those that are taken from now on counted in.
     pub(crate) fn needed(&self) -> Result<u64, Error> {
         let mut needed = self.raise_low()?;
@@ -182,6 +224,43 @@ impl<M: ConstMachine> Shared<M> {
             }
         }
         Ok(needed)
+    }
+
+    /// How many snapshots there are, and from where on the oldest of them needs the log.
+    pub(crate) fn snapshots(&self) -> Result<(u64, Option<u64>), Error> {
+        let (mut count, mut oldest) = (0, None);
+        for slot in 0..self.slots {
+            // Relaxed: it is looked at, and nothing is done about it.
+            if let Some(low) = self.word(SLOTS + slot * LINE)?.load(Relaxed).checked_sub(1) {
+                count += 1;
+                oldest = Some(oldest.map_or(low, |oldest: u64| oldest.min(low)));
+            }
+        }
+        Ok((count, oldest))
+    }
+
+    /// What was removed before this position is removed for every snapshot, those that are taken
+    /// from now on counted in. Found anew now and then; what was found once stays true.
+    pub(crate) fn forgotten(&self) -> Result<u64, Error> {
+        let (word, looked) = (self.word(FORGOTTEN)?, self.word(LOOKED_AT)?);
+        let (end, last) = (self.log.end().0, looked.load(Relaxed));
+        if end >= last + LOOK && looked.compare_exchange(last, end, Relaxed, Relaxed).is_ok() {
+            self.look_again()?;
+        }
+        // Acquire: synchronizes with the Release in `raise`.
+        Ok(word.load(Acquire))
+    }
+
+    /// The same, as it was found last.
+    pub(crate) fn forgotten_before(&self) -> Result<u64, Error> {
+        // Acquire: as above.
+        Ok(self.word(FORGOTTEN)?.load(Acquire))
+    }
+
+    /// Finds that position anew.
+    pub(crate) fn look_again(&self) -> Result<(), Error> {
+        raise::<M>(self.word(FORGOTTEN)?, self.needed()?);
+        Ok(())
     }
 
     /// Counts a transaction of the dead that was undone.

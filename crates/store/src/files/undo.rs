@@ -3,19 +3,35 @@
 //! It comes before the lock manager lets their locks go, so that nobody sees what is not undone. A
 //! slot's chain of records leads from its last one to its first; each is undone in place by a
 //! record that leads to what is undone next. A sweep that dies on the way leaves the rest to the
-//! next one, which begins at the slot's last record again: what is undone twice is as it was
-//! before, for the transaction's locks are still held.
+//! next one: what is undone twice is as it was before, for the transaction's locks are still held.
+//!
+//! A record that cannot be undone, for its page cannot be read or there is no room, stops its own
+//! transaction only. That keeps its locks, all of them, and its slot; it is told as
+//! [`Error::NotUndone`]; and each later sweep begins again at that record, so that trying logs
+//! nothing.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use latchwork_log::Lsn;
 use latchwork_machine::ConstMachine;
 use latchwork_region::{Dead, Error as RegionError, InHand, Layer, Repair};
+use latchwork_tree::{Change, Error as TreeError};
 
 use crate::Error;
-use crate::engine::{Chain, Engine};
+use crate::engine::Chain;
 use crate::files::home::Home;
+use crate::files::turn::{State, Turn};
 use crate::files::worker::Worker;
+
+/// A call that changes the transaction of its thread.
+pub(crate) struct AtWork<'w, M: ConstMachine>(Turn<'w, M>);
+
+impl<M: ConstMachine> Drop for AtWork<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.set(State::Idle);
+    }
+}
 
 /// What a sweep does in a store. Until the store is open nobody has written.
 pub(crate) struct UndoDead<M: ConstMachine> {
@@ -30,15 +46,17 @@ impl<M: ConstMachine> Repair<M> for UndoDead<M> {
     fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), RegionError> {
         let home = self.home.get().and_then(Weak::upgrade);
         let home = home.ok_or(RegionError::NoRepair(Layer::Tree))?;
-        let mut worker = None;
+        let (mut worker, mut end) = (None, Ok(()));
         for dead in dead {
             let undone = home.undo_dead(dead.number(), &mut worker);
-            undone.map_err(|why| match why {
+            home.note_stuck(dead.number(), undone.as_ref().err());
+            // The others are undone nevertheless.
+            end = end.and(undone.map_err(|why| match why {
                 Error::Region(why) => why,
                 _ => RegionError::Repair(Layer::Tree),
-            })?;
+            }));
         }
-        Ok(())
+        end
     }
 
     fn leads_to(&self, cells: &[InHand]) -> Result<Vec<bool>, RegionError> {
@@ -48,6 +66,30 @@ impl<M: ConstMachine> Repair<M> for UndoDead<M> {
 }
 
 impl<M: ConstMachine> Home<M> {
+    /// Sweeps the region. What could not be undone is the error.
+    pub(crate) fn sweep(&self) -> Result<usize, Error> {
+        self.manager.region().sweep().map_err(|why| match why {
+            RegionError::Repair(Layer::Tree) => {
+                self.not_undone().pop().unwrap_or(Error::Region(why))
+            }
+            why => Error::Region(why),
+        })
+    }
+
+    /// What was not undone.
+    pub(crate) fn not_undone(&self) -> Vec<Error> {
+        let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        stuck.values().cloned().collect()
+    }
+
+    fn note_stuck(&self, slot: u32, why: Option<&Error>) {
+        let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why @ Error::NotUndone { .. }) => drop(stuck.insert(slot, why.clone())),
+            _ => drop(stuck.remove(&slot)),
+        }
+    }
+
     /// Undoes what a dead slot's transaction has written, and takes back what it had claimed. The
     /// worker is opened for the first slot that needs one.
     fn undo_dead(self: &Arc<Self>, slot: u32, worker: &mut Option<Worker<M>>) -> Result<(), Error> {
@@ -55,7 +97,12 @@ impl<M: ConstMachine> Home<M> {
         let Ok(number) = u16::try_from(slot) else { return Ok(()) };
         self.shared.forget(number);
         let (_, last) = self.log.open_of(slot)?;
-        if last == Lsn::NEVER {
+        let taken = self.shared.taken_by(slot)?;
+        let turn = self.shared.turn(number)?;
+        let empty = self.shared.hand(number)?.is_empty();
+        let of_others = matches!(turn.now(), State::Taken(_) | State::Looks(_));
+        if last == Lsn::NEVER && empty && taken.is_empty() && !of_others {
+            turn.set(State::Idle);
             return Ok(());
         }
         let worker = match worker {
@@ -64,19 +111,154 @@ impl<M: ConstMachine> Home<M> {
                 none.insert(Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?)
             }
         };
-        worker.undo_all(number, last)?;
-        self.shared.count_undone()
+        for other in taken {
+            worker.end_for(other, slot)?;
+        }
+        worker.undo_dead(number)?;
+        // What fails is tried again by the slot's next owner.
+        let _ = worker.settle_all(number, true);
+        Ok(())
     }
 }
 
 impl<M: ConstMachine> Worker<M> {
-    /// Undoes a slot's transaction from this record on, and ends it.
-    pub(crate) fn undo_all(&self, slot: u16, last: Lsn) -> Result<(), Error> {
-        let mut chain = Chain { slot, ..Chain::default() };
-        let mut at = last.0;
-        while at != 0 {
-            at = self.undo(&mut chain, at)?;
+    /// Undoes the transaction of a dead slot, unless a living thread does: then that is to end
+    /// first.
+    fn undo_dead(&self, slot: u16) -> Result<(), Error> {
+        let (shared, region) = (&self.home.shared, self.home.manager.region());
+        let turn = shared.turn(slot)?;
+        let lives = |by| by != self.log.slot() && !region.is_dead(by);
+        let seen = loop {
+            match turn.now() {
+                State::Looks(by) if lives(by) => M::yield_now(),
+                State::Taken(by) if lives(by) => {
+                    return Err(RegionError::Repair(Layer::Tree).into());
+                }
+                seen => break seen,
+            }
+        };
+        if !turn.pass(seen, State::Taken(self.log.slot())) {
+            return Err(RegionError::Repair(Layer::Tree).into());
         }
-        self.end(slot)
+        let (first, last) = self.home.log.open_of(u32::from(slot))?;
+        if last != Lsn::NEVER {
+            let undone = self.undo_all(slot, first, last);
+            turn.set(if undone.is_ok() { State::Idle } else { State::Left });
+            undone?;
+            return shared.count_undone();
+        }
+        turn.set(State::Idle);
+        Ok(())
+    }
+
+    /// Undoes the transaction of a living slot for its thread, if it keeps the log from before
+    /// `least` and is between two calls.
+    pub(crate) fn end_old(&self, slot: u16, least: u64) -> Result<(), Error> {
+        let is_old = || -> Result<bool, Error> {
+            Ok((1..least).contains(&self.home.log.open_of(u32::from(slot))?.0.0))
+        };
+        // Most are young, and are not disturbed.
+        if !is_old()? || !self.home.shared.turn(slot)?.take(self.log.slot(), is_old)? {
+            return Ok(());
+        }
+        self.end_taken(slot)
+    }
+
+    /// Goes on with the transaction of a living slot that a dead thread had taken.
+    fn end_for(&self, slot: u16, dead: u32) -> Result<(), Error> {
+        match self.home.shared.turn(slot)?.take_over(dead, self.log.slot()) {
+            true => self.end_taken(slot),
+            false => Ok(()),
+        }
+    }
+
+    fn end_taken(&self, slot: u16) -> Result<(), Error> {
+        let turn = self.home.shared.turn(slot)?;
+        let (first, last) = self.home.log.open_of(u32::from(slot))?;
+        // There is none if it was undone by a thread that died before it said so.
+        let undone = if last == Lsn::NEVER { Ok(()) } else { self.undo_all(slot, first, last) };
+        turn.set(if undone.is_ok() { State::Ended } else { State::Left });
+        undone
+    }
+
+    /// Ends the rollback of this thread's own transaction: that of another thread, if one has
+    /// begun it.
+    pub(crate) fn end_own(&self) -> Result<(), Error> {
+        match self.enter() {
+            Err(Error::TransactionTooOld) => {}
+            work => {
+                let _work = work?;
+                return self.end(self.slot());
+            }
+        }
+        let turn = self.home.shared.turn(self.slot())?;
+        match turn.now() {
+            State::Ended => {}
+            State::Left => {
+                let (first, last) = self.home.log.open_of(self.log.slot())?;
+                self.undo_all(self.slot(), first, last)?;
+            }
+            _ => return Err(Error::TransactionTooOld),
+        }
+        turn.set(State::Idle);
+        Ok(())
+    }
+
+    /// Begins a call that changes this thread's transaction. It ends when what is returned is
+    /// dropped. Waits for a thread that ends the transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TransactionTooOld`] if another thread has ended the transaction;
+    /// [`Error::Engine`] if the slot has one that could not be undone.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<AtWork<'_, M>, Error> {
+        if self.is_given_up() {
+            return Err(Error::Engine("a transaction before could not be undone".to_owned()));
+        }
+        let turn = self.home.shared.turn(self.slot())?;
+        match turn.enter(|by| self.wait_for(by)) {
+            true => Ok(AtWork(turn)),
+            false => Err(Error::TransactionTooOld),
+        }
+    }
+
+    /// Waits for the thread of a slot that is at work on this one's transaction.
+    #[cold]
+    fn wait_for(&self, by: u32) {
+        if self.home.manager.region().is_dead(by) {
+            // What cannot be undone is left to this thread, or told by its next rollback.
+            let _ = self.home.sweep();
+        }
+        M::yield_now();
+    }
+
+    /// Undoes a slot's transaction from its last record on, or from where a sweep has stopped, and
+    /// ends it.
+    pub(crate) fn undo_all(&self, slot: u16, first: Lsn, last: Lsn) -> Result<(), Error> {
+        let mut chain = Chain { slot, ..Chain::default() };
+        let mut at = self.home.shared.undo_from(slot, first.0, last.0)?;
+        while at != 0 {
+            self.home.shared.undone_upto(slot, at)?;
+            at = self.undo_one(&mut chain, at).map_err(|why| self.not_undone(at, why))?;
+        }
+        self.end(slot).map_err(|why| self.not_undone(first.0, why))
+    }
+
+    /// Why the record at `at` is not undone, with its names.
+    fn not_undone(&self, at: u64, why: Error) -> Error {
+        let (mut tree, mut page, mut key) = (0, 0, Vec::new());
+        if let Ok(entry) = self.log.log().read(Lsn(at)) {
+            (tree, page) = (entry.head.aux32, entry.head.page);
+            if let Some(Change::Ghost { key: of, .. } | Change::Restore { key: of, .. }) =
+                Change::decode(&entry.payload).and_then(|change| change.undo())
+            {
+                key = of.to_vec();
+            }
+        }
+        if let Error::Pool(why) | Error::Tree(TreeError::Pool(why)) = &why {
+            page = why.page().unwrap_or(page);
+        }
+        Error::NotUndone { tree, page, key, why: Box::new(why) }
     }
 }

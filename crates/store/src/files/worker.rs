@@ -2,30 +2,59 @@
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use latchwork_lockmgr::Session as Locks;
-use latchwork_log::{Flags, Head, Lsn, Session as LogSession};
+use latchwork_log::{Flags, Head, Lsn, Record, Session as LogSession};
 use latchwork_machine::ConstMachine;
 use latchwork_pool::Handle;
 use latchwork_region::Thread;
+use latchwork_tree::Batch;
 
 use crate::Error;
+use crate::files::empty::EmptyLeaf;
 use crate::files::home::Home;
 use crate::files::kinds::END;
+use crate::files::turn::State;
 
 /// Bytes of a record without a payload, and some.
-const SMALL: u64 = 128;
+pub(crate) const SMALL: u64 = 128;
 /// After how many of its commits a thread looks whether `low` can move.
 const COMMITS_A_LOOK: u32 = 16;
 
 /// Where a worker's thread slot is.
-enum Own<M: ConstMachine> {
+enum Place<M: ConstMachine> {
     /// In its session of the lock manager.
     Locks(Rc<Locks<M>>),
     /// A sweeper's, which locks nothing.
     Sweeper(Rc<Thread<M>>),
+}
+
+/// A worker's thread slot.
+struct Own<M: ConstMachine> {
+    place: Place<M>,
+    /// A transaction of it could not be undone: the slot is left to a sweep.
+    given_up: Cell<bool>,
+}
+
+impl<M: ConstMachine> Own<M> {
+    fn thread(&self) -> &Thread<M> {
+        match &self.place {
+            Place::Locks(locks) => locks.thread(),
+            Place::Sweeper(thread) => thread,
+        }
+    }
+}
+
+impl<M: ConstMachine> Drop for Own<M> {
+    /// Comes after the worker's handle and its session of the log, and before that of the locks.
+    fn drop(&mut self) {
+        if self.given_up.get() {
+            self.thread().abandon();
+        }
+    }
 }
 
 /// A thread at work. It has a thread slot of the region until it is dropped.
@@ -38,7 +67,16 @@ pub(crate) struct Worker<M: ConstMachine> {
     /// Where the slot committed last.
     pub(crate) last_commit: Cell<u64>,
     commits: Cell<u32>,
+    /// `low` and the log's end from before the thread read last: what was finished then is so in
+    /// what it read.
+    read_at: Cell<(u64, u64)>,
+    /// Memory for the next record of the log, and for what it says.
+    pub(crate) record: RefCell<Record>,
     pub(crate) payload: RefCell<Vec<u8>>,
+    /// And for the next scan.
+    pub(crate) batch: Cell<Batch>,
+    /// Leaves that may be empty.
+    pub(crate) empty: RefCell<VecDeque<EmptyLeaf>>,
 }
 
 impl<M: ConstMachine> Home<M> {
@@ -50,34 +88,46 @@ impl<M: ConstMachine> Home<M> {
 
 impl<M: ConstMachine> Worker<M> {
     pub(crate) fn new(home: Arc<Home<M>>, locks: Locks<M>) -> Result<Self, Error> {
-        Self::on(home, Own::Locks(Rc::new(locks)))
+        Self::on(home, Place::Locks(Rc::new(locks)))
     }
 
     /// A worker that undoes what others wrote.
     pub(crate) fn of_sweeper(home: Arc<Home<M>>, thread: Thread<M>) -> Result<Self, Error> {
-        Self::on(home, Own::Sweeper(Rc::new(thread)))
+        Self::on(home, Place::Sweeper(Rc::new(thread)))
     }
 
-    fn on(home: Arc<Home<M>>, own: Own<M>) -> Result<Self, Error> {
-        let thread: *const Thread<M> = match &own {
-            Own::Locks(locks) => locks.thread(),
-            Own::Sweeper(thread) => &**thread,
-        };
+    fn on(home: Arc<Home<M>>, place: Place<M>) -> Result<Self, Error> {
+        let own = Own { place, given_up: Cell::new(false) };
+        let thread: *const Thread<M> = own.thread();
         // SAFETY: the thread lies in an `Rc`, which does not move it, and lives as long as the
         // worker, which drops the handle first and lends it for its own lifetime only.
         let thread: &'static Thread<M> = unsafe { &*thread };
         let handle = home.pool.handle(thread)?;
         let log = home.log.session(thread)?;
+        if matches!(own.place, Place::Locks(_)) {
+            // Of a transaction that the slot's last owner forgot.
+            let turn = home.shared.turn(log.slot() as u16)?;
+            let _ = turn.pass(State::Ended, State::Idle) || turn.pass(State::Left, State::Idle);
+        }
         let last = home.log.commits_of(log.slot(), |_, commit| Some(commit.0))?.unwrap_or(0);
-        Ok(Self {
+        let worker = Self {
             handle,
             log,
             own,
             home,
             last_commit: Cell::new(last),
             commits: Cell::new(0),
+            read_at: Cell::new((0, 0)),
+            record: RefCell::default(),
             payload: RefCell::default(),
-        })
+            batch: Cell::default(),
+            empty: RefCell::default(),
+        };
+        if matches!(worker.own.place, Place::Locks(_)) {
+            // What the slot's last owner could not give back.
+            let _ = worker.settle_all(worker.slot(), true);
+        }
+        Ok(worker)
     }
 
     pub(crate) fn slot(&self) -> u16 {
@@ -87,10 +137,32 @@ impl<M: ConstMachine> Worker<M> {
 
     /// Its session of the lock manager.
     pub(crate) fn locks(&self) -> Result<&Locks<M>, Error> {
-        match &self.own {
-            Own::Locks(locks) => Ok(locks),
-            Own::Sweeper(_) => Err(Error::Engine("a sweeper locks nothing".to_owned())),
+        match &self.own.place {
+            Place::Locks(locks) => Ok(locks),
+            Place::Sweeper(_) => Err(Error::Engine("a sweeper locks nothing".to_owned())),
         }
+    }
+
+    /// Says that a transaction of the slot could not be undone: the worker begins no other one, and
+    /// when it is dropped its slot is left to a sweep, as that of a dead thread.
+    pub(crate) fn give_up(&self) {
+        self.own.given_up.set(true);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.own.given_up.get()
+    }
+
+    /// Says that the thread is about to read records, and will ask which of them are finished. A
+    /// transaction that is undone between the two is finished then, and what was read is not.
+    pub(crate) fn about_to_read(&self) -> Result<(), Error> {
+        let low = self.home.shared.low()?;
+        self.read_at.set((low, self.home.log.end().0));
+        Ok(())
+    }
+
+    pub(crate) fn read_at(&self) -> (u64, u64) {
+        self.read_at.get()
     }
 
     /// Whether transactions hold ranges of a tree.
@@ -101,7 +173,15 @@ impl<M: ConstMachine> Worker<M> {
     /// Logs something that is no change of a page.
     pub(crate) fn note(&self, slot: u16, head: &Head) -> Result<Lsn, Error> {
         self.log.reserve(SMALL)?;
-        Ok(self.log.append(&mut self.log.build_for(u32::from(slot), head, &[])?)?)
+        let mut record = self.record.borrow_mut();
+        self.log.rebuild_for(&mut record, u32::from(slot), head, &[])?;
+        Ok(self.log.append(&mut record)?)
+    }
+
+    /// The slot's commit, if it has made one that this worker does not know of.
+    pub(crate) fn committed_since(&self) -> Result<Option<u64>, Error> {
+        let newest = self.log.log().commits_of(self.log.slot(), |_, commit| Some(commit.0))?;
+        Ok(newest.filter(|newest| *newest != self.last_commit.get()))
     }
 
     /// Does what follows a commit, which is in the log.
@@ -117,8 +197,22 @@ impl<M: ConstMachine> Worker<M> {
 
     /// Logs that all of a slot's transaction is undone, and forgets it.
     pub(crate) fn end(&self, slot: u16) -> Result<(), Error> {
-        self.note(slot, &Head { kind: END, flags: Flags::SYSTEM, ..Head::default() })?;
-        Ok(self.log.forget(u32::from(slot))?)
+        self.log.take_aside(u32::from(slot), SMALL, 0)?;
+        let head = Head { kind: END, flags: Flags::SYSTEM, ..Head::default() };
+        let ended = self.log.build_for(u32::from(slot), &head, &[]);
+        match ended.and_then(|mut record| self.log.append(&mut record)) {
+            Ok(_) => Ok(self.log.forget(u32::from(slot))?),
+            Err(why) => {
+                self.log.put_aside(u32::from(slot), SMALL, 0)?;
+                Err(why.into())
+            }
+        }
+    }
+}
+
+impl<M: ConstMachine> Drop for Worker<M> {
+    fn drop(&mut self) {
+        self.leave_notes();
     }
 }
 

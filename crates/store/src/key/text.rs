@@ -4,7 +4,13 @@ use super::{Key, KeyError, byte, code};
 
 /// Appends bytes between a code and an end; a zero byte among them is escaped.
 fn append(bytes: &[u8], kind: u8, to: &mut Vec<u8>) {
+    to.reserve(bytes.len() + 2);
     to.push(kind);
+    if !bytes.contains(&0) {
+        to.extend_from_slice(bytes);
+        to.push(0);
+        return;
+    }
     for part in bytes.split_inclusive(|byte| *byte == 0) {
         to.extend_from_slice(part);
         if part.last() == Some(&0) {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::output;
 
@@ -37,6 +37,64 @@ pub(crate) fn over() -> bool {
 /// From now on it is.
 pub(crate) fn stop() {
     OVER.store(true, Relaxed);
+}
+
+/// How a live view goes on.
+#[derive(clap::Args)]
+pub(crate) struct Pace {
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) interval: Duration,
+    /// One frame
+    #[arg(long)]
+    once: bool,
+    /// One frame as JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds
+        .filter(|time| (Duration::from_millis(20)..=Duration::from_secs(3600)).contains(time))
+        .ok_or_else(|| "must be 0.02 to 3600 seconds".to_owned())
+}
+
+impl Pace {
+    /// The screen of a live view; none if one frame is wanted, or nobody is there to end it.
+    pub(crate) fn screen(&self) -> Option<Screen> {
+        let live = !self.once && !self.json && io::stdin().is_terminal();
+        if live { Screen::take(Stream::Out) } else { None }
+    }
+
+    /// Shows a frame, of so many lines at most, at each interval from `first` on, until somebody
+    /// presses q or Ctrl-C.
+    pub(crate) fn watch(
+        &self,
+        screen: &Screen,
+        first: Duration,
+        mut frame: impl FnMut(usize) -> anyhow::Result<Vec<String>>,
+    ) -> anyhow::Result<()> {
+        catch_signals();
+        let mut until = Instant::now() + first;
+        while !over() {
+            let left = until.saturating_duration_since(Instant::now());
+            let key = if left.is_zero() { None } else { screen.key(left) };
+            match key {
+                Some(b'q' | b'Q' | 3) => break,
+                Some(_) => continue,
+                // It is time, or the terminal has another size.
+                None => {}
+            }
+            let rows = screen.size().1.saturating_sub(1);
+            let mut lines = frame(rows)?;
+            lines.truncate(rows);
+            lines.push("q quits".to_owned());
+            screen.show(&lines)?;
+            until = Instant::now() + self.interval;
+        }
+        Ok(())
+    }
 }
 
 /// Where a screen is.

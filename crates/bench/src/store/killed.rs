@@ -1,0 +1,71 @@
+//! Processes that are killed, and those that open what is left, from within.
+
+use latchwork_rivals::{Store, StoreResult};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use super::job::{Job, Outcome};
+use super::ledger::{self, Acks, BATCH};
+use crate::child;
+use crate::times::now;
+
+/// Commits until it is killed. The first commit is before it says that it is ready.
+///
+/// # Errors
+///
+/// Those of the store: it does not return otherwise.
+pub(super) fn commit(store: &dyn Store, job: &Job, client: u64) -> StoreResult {
+    let (mut rng, mut session) = (SmallRng::seed_from_u64(client), store.session()?);
+    let mut client = Acks::of(&job.folder).client(client)?;
+    client.commit(session.as_mut(), job.data.commits(), &mut rng)?;
+    child::start();
+    child::end_with_parent();
+    let mut last = now();
+    loop {
+        client.commit(session.as_mut(), job.data.commits(), &mut rng)?;
+        let at = now();
+        client.paused(last, at)?;
+        last = at;
+    }
+}
+
+/// Writes until so many bytes of the log would be redone after a crash, and waits to be killed.
+/// Of a store that does not tell, twice the bytes of what was written count.
+///
+/// # Errors
+///
+/// Those of the store: it does not return otherwise.
+pub(super) fn log(store: &dyn Store, job: &Job, client: u64, bytes: u64) -> StoreResult {
+    let (mut rng, mut session) = (SmallRng::seed_from_u64(client), store.session()?);
+    let mut client = Acks::of(&job.folder).client(client)?;
+    let mut batches = 0;
+    let left = loop {
+        client.commit(session.as_mut(), job.data.commits(), &mut rng)?;
+        batches += 1;
+        let left = store.to_redo().unwrap_or(batches * BATCH * 2 * 116);
+        if left >= bytes {
+            break left;
+        }
+    };
+    let mut outcome = Outcome::default();
+    outcome.figures.insert("redo_bytes".to_owned(), left as f64);
+    child::done_and_wait(&outcome)
+}
+
+/// Commits once in what was opened from `begun` on, and counts what is missing.
+pub(super) fn reopen(
+    store: &dyn Store,
+    job: &Job,
+    client: u64,
+    begun: u64,
+) -> StoreResult<Outcome> {
+    let opened = now();
+    let mut session = store.session()?;
+    let session = session.as_mut();
+    ledger::touch(session, client)?;
+    let mut outcome = Outcome { samples: vec![now() - begun], ..Outcome::default() };
+    let lost = ledger::lost(session, job.data.commits(), &Acks::of(&job.folder))?;
+    outcome.figures.insert("open_ns".to_owned(), (opened - begun) as f64);
+    outcome.figures.insert("lost".to_owned(), lost as f64);
+    Ok(outcome)
+}

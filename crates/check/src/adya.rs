@@ -1,0 +1,448 @@
+//! A checker of histories that knows nothing of logs or locks: which anomalies of Adya's a history
+//! of list-append transactions has. (Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies
+//! from Experimental Observations", VLDB 2020.)
+//!
+//! Transactions append numbers to lists, and read lists. No number is appended twice, so a list
+//! that was read says which transactions wrote it, in which order. That gives edges between them:
+//!
+//! | edge | from | to |
+//! |---|---|---|
+//! | ww | the transaction that appended a number | the one that appended the next |
+//! | wr | the one that appended the last number of a list that was read | the one that read it |
+//! | rw | the one that read a list | the one that appended the first number that it lacks |
+//! | rt | a transaction that was answered | each one that began afterwards |
+//!
+//! A serializable history has no cycle of the first three; one that is serializable in the order of
+//! real time has none of all four. The rest is simpler: what was read was committed (G1a), by whole
+//! transactions (G1b), and all that was read of a list are beginnings of one list.
+//!
+//! A number says which transaction appended it, so what a transaction wrote is known if its process
+//! died before it could say how it ended.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::fmt;
+
+/// Numbers that a transaction may append.
+pub const NUMBERS: u64 = 16;
+
+/// What a transaction did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Appended a number to a list.
+    Append(u64, u64),
+    /// Read a list.
+    Read(u64, Vec<u64>),
+}
+
+/// A transaction: its number times [`NUMBERS`] and some are what it appends.
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    /// Its number.
+    pub id: u64,
+    /// When it was begun and when it was answered, on one clock of all.
+    pub time: (u64, u64),
+    /// Whether it committed.
+    pub committed: bool,
+    /// What it did, in order.
+    pub ops: Vec<Op>,
+}
+
+/// What is wrong with a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Anomaly {
+    /// Two reads of a list are not beginnings of one list.
+    Orders(u64, Vec<u64>, Vec<u64>),
+    /// A number stands twice in a list.
+    Twice(u64, u64),
+    /// A transaction read what it cannot have, after what it wrote itself.
+    Internal(u64, Op),
+    /// G1a: what was read was rolled back.
+    Aborted(u64, u64),
+    /// G1b: what was read was not the last that its transaction appended.
+    Intermediate(u64, u64),
+    /// Transactions and the edges that lead from each to the next, in a circle.
+    Cycle(&'static str, Vec<(u64, Edge)>),
+}
+
+/// Why a transaction comes before another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Edge {
+    /// It wrote before.
+    Ww,
+    /// The other read what it wrote.
+    Wr,
+    /// It read what the other wrote over.
+    Rw,
+    /// It was answered before the other began.
+    Rt,
+}
+
+impl fmt::Display for Anomaly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Orders(list, one, other) => {
+                let same = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+                let (one, other) = (&one[same..], &other[same..]);
+                write!(f, "list {list}, behind {same} numbers, was read as {one:?} and {other:?}")
+            }
+            Self::Twice(list, number) => write!(f, "list {list} has {number} twice"),
+            Self::Internal(id, op) => write!(f, "transaction {id}: {op:?} after its own appends"),
+            Self::Aborted(id, number) => {
+                write!(f, "G1a: transaction {id} read {number}, which was rolled back")
+            }
+            Self::Intermediate(id, number) => {
+                write!(f, "G1b: transaction {id} read {number}, which was not the last")
+            }
+            Self::Cycle(name, edges) => {
+                write!(f, "{name}:")?;
+                edges.iter().try_for_each(|(id, edge)| write!(f, " {id} -{edge:?}->"))
+            }
+        }
+    }
+}
+
+/// A history, and what was found out of it.
+struct Known {
+    by_id: BTreeMap<u64, Transaction>,
+    /// The longest that was read of each list.
+    lists: HashMap<u64, Vec<u64>>,
+}
+
+/// Looks for anomalies. Returns how many edges there are, not those of time.
+///
+/// # Errors
+///
+/// The first anomaly.
+pub fn check(history: Vec<Transaction>) -> Result<usize, Box<Anomaly>> {
+    let known = Known::of(history)?;
+    known.look_at_reads()?;
+    known.look_for_cycles()
+}
+
+impl Known {
+    fn of(history: Vec<Transaction>) -> Result<Self, Box<Anomaly>> {
+        let mut by_id: BTreeMap<_, _> = history.into_iter().map(|one| (one.id, one)).collect();
+        let mut lists: HashMap<u64, Vec<u64>> = HashMap::new();
+        let committed = by_id.values().filter(|one| one.committed);
+        for (list, read) in committed.flat_map(reads) {
+            let longest = lists.entry(list).or_default();
+            let common = longest.len().min(read.len());
+            if longest[..common] != read[..common] {
+                return Err(Box::new(Anomaly::Orders(list, longest.clone(), read.clone())));
+            }
+            if read.len() > longest.len() {
+                longest.clone_from(read);
+            }
+        }
+        for (list, numbers) in &lists {
+            let mut seen = BTreeSet::new();
+            for number in numbers {
+                if !seen.insert(number) {
+                    return Err(Box::new(Anomaly::Twice(*list, *number)));
+                }
+                // Of a transaction whose process died: it was committed, for it was read.
+                let unknown = || Transaction {
+                    id: number / NUMBERS,
+                    time: (0, u64::MAX),
+                    committed: true,
+                    ops: Vec::new(),
+                };
+                let of = by_id.entry(number / NUMBERS).or_insert_with(unknown);
+                let op = Op::Append(*list, *number);
+                if of.time == (0, u64::MAX) && !of.ops.contains(&op) {
+                    of.ops.push(op);
+                }
+            }
+        }
+        Ok(Self { by_id, lists })
+    }
+
+    fn committed(&self) -> impl Iterator<Item = &Transaction> {
+        self.by_id.values().filter(|one| one.committed)
+    }
+
+    /// G1a, G1b, and what a transaction reads of its own.
+    fn look_at_reads(&self) -> Result<(), Box<Anomaly>> {
+        for one in self.committed() {
+            let mut own: HashMap<u64, Vec<u64>> = HashMap::new();
+            for op in &one.ops {
+                match op {
+                    Op::Append(list, number) => own.entry(*list).or_default().push(*number),
+                    Op::Read(list, read) => {
+                        let own = own.get(list).map_or(&[][..], Vec::as_slice);
+                        let Some(others) = read.strip_suffix(own) else {
+                            return Err(Box::new(Anomaly::Internal(one.id, op.clone())));
+                        };
+                        self.look_at(one.id, *list, others)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at(&self, reader: u64, list: u64, read: &[u64]) -> Result<(), Box<Anomaly>> {
+        for number in read {
+            let of = &self.by_id[&(number / NUMBERS)];
+            if !of.committed {
+                return Err(Box::new(Anomaly::Aborted(reader, *number)));
+            }
+        }
+        let Some(last) = read.last() else { return Ok(()) };
+        let of = &self.by_id[&(last / NUMBERS)];
+        let its_last = of.ops.iter().rev().find_map(|op| match op {
+            Op::Append(to, number) if *to == list => Some(*number),
+            _ => None,
+        });
+        match its_last {
+            Some(number) if number != *last && of.id != reader => {
+                Err(Box::new(Anomaly::Intermediate(reader, *last)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The edges, those of time through nodes that stand for instants.
+    fn graph(&self) -> Graph {
+        let mut graph = Graph::default();
+        for numbers in self.lists.values() {
+            for pair in numbers.windows(2) {
+                graph.edge(pair[0] / NUMBERS, pair[1] / NUMBERS, Edge::Ww);
+            }
+        }
+        for one in self.committed() {
+            let mut own = BTreeSet::new();
+            for op in &one.ops {
+                let (list, read) = match op {
+                    Op::Append(list, _) => {
+                        own.insert(*list);
+                        continue;
+                    }
+                    // What follows its own appends says nothing more.
+                    Op::Read(list, _) if own.contains(list) => continue,
+                    Op::Read(list, read) => (list, read),
+                };
+                if let Some(last) = read.last() {
+                    graph.edge(last / NUMBERS, one.id, Edge::Wr);
+                }
+                if let Some(next) = self.lists.get(list).and_then(|all| all.get(read.len())) {
+                    graph.edge(one.id, next / NUMBERS, Edge::Rw);
+                }
+            }
+        }
+        graph
+    }
+
+    fn look_for_cycles(&self) -> Result<usize, Box<Anomaly>> {
+        let graph = self.graph();
+        // The fewer kinds of edges a cycle needs, the worse it is.
+        let tries: [(&str, &[Edge]); 3] = [
+            ("G0", &[Edge::Ww]),
+            ("G1c", &[Edge::Ww, Edge::Wr]),
+            ("G2", &[Edge::Ww, Edge::Wr, Edge::Rw]),
+        ];
+        for (name, kinds) in tries {
+            if let Some(cycle) = graph.cycle(kinds) {
+                let skews = cycle.iter().filter(|(_, edge)| *edge == Edge::Rw).count();
+                let name = if name == "G2" && skews == 1 { "G-single" } else { name };
+                return Err(Box::new(Anomaly::Cycle(name, cycle)));
+            }
+        }
+        let mut timed = graph;
+        let edges = timed.edges.values().map(Vec::len).sum();
+        self.add_time(&mut timed);
+        match timed.cycle(&[Edge::Ww, Edge::Wr, Edge::Rw, Edge::Rt]) {
+            Some(mut cycle) => {
+                cycle.retain(|(id, _)| *id < INSTANT);
+                Err(Box::new(Anomaly::Cycle("real time", cycle)))
+            }
+            None => Ok(edges),
+        }
+    }
+
+    /// One node for each answer, in the order of time: transactions lead to that of their own, and
+    /// it to those that began later.
+    fn add_time(&self, graph: &mut Graph) {
+        let mut answers: Vec<_> = self.committed().map(|one| (one.time.1, one.id)).collect();
+        answers.sort_unstable();
+        for (index, (_, id)) in answers.iter().enumerate() {
+            let node = INSTANT + index as u64;
+            graph.edge(*id, node, Edge::Rt);
+            graph.edge(node, node + 1, Edge::Rt);
+        }
+        for one in self.committed() {
+            let before = answers.partition_point(|(time, _)| *time < one.time.0);
+            if let Some(last) = before.checked_sub(1) {
+                graph.edge(INSTANT + last as u64, one.id, Edge::Rt);
+            }
+        }
+    }
+}
+
+/// Nodes from here on are instants.
+const INSTANT: u64 = 1 << 62;
+
+fn reads(one: &Transaction) -> impl Iterator<Item = (u64, &Vec<u64>)> {
+    one.ops.iter().filter_map(|op| match op {
+        Op::Read(list, read) => Some((*list, read)),
+        Op::Append(..) => None,
+    })
+}
+
+#[derive(Default)]
+struct Graph {
+    edges: BTreeMap<u64, Vec<(u64, Edge)>>,
+}
+
+impl Graph {
+    fn edge(&mut self, from: u64, to: u64, kind: Edge) {
+        if from != to {
+            self.edges.entry(from).or_default().push((to, kind));
+        }
+    }
+
+    fn after(&self, node: u64) -> &[(u64, Edge)] {
+        self.edges.get(&node).map_or(&[], Vec::as_slice)
+    }
+
+    /// A cycle of edges of these kinds, a short one; none if there is none.
+    fn cycle(&self, kinds: &[Edge]) -> Option<Vec<(u64, Edge)>> {
+        let of = |kind: &Edge| kinds.contains(kind);
+        // What is left when nodes that nothing leads to are taken away, again and again, has a
+        // cycle, and all cycles.
+        let mut before: HashMap<u64, usize> = HashMap::new();
+        for (from, edges) in &self.edges {
+            before.entry(*from).or_default();
+            for (to, _) in edges.iter().filter(|(_, kind)| of(kind)) {
+                *before.entry(*to).or_default() += 1;
+            }
+        }
+        let mut free: Vec<_> = before.iter().filter(|(_, n)| **n == 0).map(|(at, _)| *at).collect();
+        while let Some(node) = free.pop() {
+            before.remove(&node);
+            for (to, _) in self.after(node).iter().filter(|(_, kind)| of(kind)) {
+                let left = before.get_mut(to)?;
+                *left -= 1;
+                if *left == 0 {
+                    free.push(*to);
+                }
+            }
+        }
+        let shortest = before.keys().filter_map(|node| self.back_to(*node, &before, kinds));
+        shortest.take(200).min_by_key(Vec::len)
+    }
+
+    /// The shortest way from a node back to it.
+    fn back_to(
+        &self,
+        start: u64,
+        among: &HashMap<u64, usize>,
+        kinds: &[Edge],
+    ) -> Option<Vec<(u64, Edge)>> {
+        let mut came: HashMap<u64, (u64, Edge)> = HashMap::new();
+        let mut queue = VecDeque::from([start]);
+        while let Some(node) = queue.pop_front() {
+            for (to, kind) in self.after(node) {
+                if !kinds.contains(kind) || !among.contains_key(to) || came.contains_key(to) {
+                    continue;
+                }
+                came.insert(*to, (node, *kind));
+                queue.push_back(*to);
+                if *to == start {
+                    let mut way = Vec::new();
+                    let mut at = start;
+                    loop {
+                        let (from, kind) = came[&at];
+                        way.push((from, kind));
+                        at = from;
+                        if at == start {
+                            way.reverse();
+                            return Some(way);
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn txn(id: u64, ops: &[Op]) -> Transaction {
+        Transaction { id, time: (id * 10, id * 10 + 100), committed: true, ops: ops.to_vec() }
+    }
+
+    fn append(list: u64, id: u64) -> Op {
+        Op::Append(list, id * NUMBERS)
+    }
+
+    fn read(list: u64, ids: &[u64]) -> Op {
+        Op::Read(list, ids.iter().map(|id| id * NUMBERS).collect())
+    }
+
+    /// The name of what is wrong.
+    fn wrong(history: &[Transaction]) -> String {
+        let said = check(history.to_vec()).map(|edges| format!("fine, {edges} edges"));
+        said.unwrap_or_else(|anomaly| anomaly.to_string().split(':').next().unwrap().to_owned())
+    }
+
+    #[test]
+    fn each_anomaly_has_its_name() {
+        let fine = [
+            txn(1, &[append(7, 1)]),
+            txn(2, &[read(7, &[1]), append(7, 2)]),
+            txn(3, &[read(7, &[1, 2])]),
+        ];
+        assert_eq!(wrong(&fine), "fine, 3 edges");
+        let skew = [
+            txn(1, &[read(7, &[]), append(8, 1)]),
+            txn(2, &[read(8, &[]), append(7, 2)]),
+            txn(3, &[read(7, &[2]), read(8, &[1])]),
+        ];
+        assert_eq!(wrong(&skew), "G2");
+        let single = [
+            txn(1, &[append(7, 1), append(8, 1)]),
+            txn(2, &[read(7, &[1]), read(8, &[])]),
+            txn(3, &[read(8, &[1])]),
+        ];
+        assert_eq!(wrong(&single), "G-single");
+        let circle =
+            [txn(1, &[append(7, 1), read(8, &[2])]), txn(2, &[append(8, 2), read(7, &[1])])];
+        assert_eq!(wrong(&circle), "G1c");
+        let dirty = [
+            txn(1, &[append(7, 1), append(8, 1)]),
+            txn(2, &[append(7, 2), append(8, 2)]),
+            txn(3, &[read(7, &[1, 2]), read(8, &[2, 1])]),
+        ];
+        assert_eq!(wrong(&dirty), "G0");
+    }
+
+    #[test]
+    fn what_is_simpler_has_one_too() {
+        let mut aborted = txn(1, &[append(7, 1)]);
+        aborted.committed = false;
+        assert_eq!(wrong(&[aborted, txn(2, &[read(7, &[1])])]), "G1a");
+        let twice = txn(1, &[append(7, 1), Op::Append(7, NUMBERS + 1)]);
+        assert_eq!(wrong(&[twice, txn(2, &[read(7, &[1])])]), "G1b");
+        let orders = [txn(1, &[read(7, &[4, 5])]), txn(2, &[read(7, &[5])])];
+        assert_eq!(wrong(&orders), "list 7, behind 0 numbers, was read as [64, 80] and [80]");
+        assert!(wrong(&[txn(1, &[read(7, &[4, 4])])]).contains("twice"));
+        assert_eq!(wrong(&[txn(1, &[append(7, 1), read(7, &[])])]), "transaction 1");
+        // The process of transaction 4 died, and what it wrote is there.
+        assert_eq!(wrong(&[txn(1, &[read(7, &[4])]), txn(2, &[read(8, &[4])])]), "fine, 2 edges");
+    }
+
+    #[test]
+    fn what_was_answered_is_seen_afterwards() {
+        let stale = |begun| {
+            let mut reader = txn(9, &[read(7, &[])]);
+            reader.time = (begun, begun + 5);
+            [txn(1, &[append(7, 1)]), reader, txn(20, &[read(7, &[1])])]
+        };
+        assert_eq!(wrong(&stale(105)), "fine, 2 edges", "at the same time");
+        assert_eq!(wrong(&stale(111)), "real time");
+    }
+}

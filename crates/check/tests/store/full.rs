@@ -1,0 +1,117 @@
+//! A full disk: writes fail, and all that was begun is undone.
+
+use std::sync::Barrier;
+use std::thread;
+
+use latchwork_check::random::Random;
+use latchwork_disk::Simulated;
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Store};
+
+use crate::stage::{TABLE, all, begin};
+use crate::stuck::{fails, filled, key, restore, value};
+
+const THREADS: u64 = 4;
+
+/// The records of a thread.
+fn own(thread: u64, random: &mut Random) -> Vec<u8> {
+    key(thread * 500 + random.below(300))
+}
+
+/// Writes in a transaction until the disk is full, waits until all others have done so, and rolls
+/// back. Says how many records it wrote.
+fn fill(store: &Store<Native>, thread: u64, seed: u64, full: &Barrier) -> u64 {
+    let mut random = Random(seed * 100 + thread + 1);
+    let mut count = 0;
+    let ended = store.write(|tx| {
+        let why = loop {
+            let key = own(thread, &mut random);
+            let done = match random.below(4) {
+                0 => tx.remove(&TABLE, &key).map(drop),
+                _ => tx.put(&TABLE, &key, &value(random.below(9999))[..random.below(700) as usize]),
+            };
+            match done {
+                Ok(()) => count += 1,
+                Err(why) => break why,
+            }
+            if random.below(100) == 0 {
+                let _ = store.checkpoint();
+            }
+        };
+        assert!(why.to_string().contains("the file system is full"), "{why}");
+        full.wait();
+        Err::<(), _>(Error::Rejected(String::new()))
+    });
+    assert_eq!(ended, Err(Error::Rejected(String::new())), "a rollback failed");
+    count
+}
+
+/// Takes the disk's room away after some transactions; threads write until nothing is left.
+fn trial(step: u64) -> u64 {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let mut random = Random(step + 7);
+    for number in 0..step * 5 {
+        let thread = number % THREADS;
+        let put = |tx: &mut latchwork_store::WriteTxn<'_, '_, Native>| {
+            (0..10).try_for_each(|_| tx.put(&TABLE, &own(thread, &mut random), &value(number)))
+        };
+        store.write(put).unwrap();
+    }
+    if step % 2 == 1 {
+        // No page need be split any more: it is the log that becomes full.
+        for number in 0..2000 / 50 {
+            let put = |tx: &mut latchwork_store::WriteTxn<'_, '_, Native>| {
+                let mut keys = number * 50..number * 50 + 50;
+                keys.try_for_each(|number| tx.put(&TABLE, &key(number), &value(number)))
+            };
+            store.write(put).unwrap();
+        }
+    }
+    let before = store.read(|tx| all(tx, false)).unwrap();
+    disk.set_capacity(Some(0));
+    let full = Barrier::new(THREADS as usize);
+    let count = thread::scope(|scope| {
+        let (store, full) = (&store, &full);
+        let run = |thread| scope.spawn(move || fill(store, thread, step, full));
+        let threads: Vec<_> = [0, 1, 2, 3].map(run).into();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(store.sweep(), Ok(0));
+    assert!(store.not_undone().is_empty());
+    assert_eq!(store.counts().unwrap().locks, 0, "step {step}");
+    assert_eq!(store.read(|tx| all(tx, false)).unwrap(), before, "step {step}");
+    // Room was made on the disk for each page before it was used.
+    store.checkpoint().unwrap();
+    disk.set_capacity(None);
+    store.write(|tx| tx.put(&TABLE, &key(1), &value(1))).unwrap();
+    store.checkpoint().unwrap();
+    store.verify().unwrap();
+    count
+}
+
+#[test]
+fn all_that_is_open_is_rolled_back_on_a_full_disk() {
+    let count: u64 = (0..24).map(trial).sum();
+    assert!(count > 2000, "only {count} writes were undone");
+}
+
+#[test]
+fn the_dead_are_undone_on_a_full_disk() {
+    let (disk, store) = filled();
+    let damaged: Vec<_> =
+        [(10, 2500), (50, 2600), (90, 2700)].map(|(a, b)| fails(&store, &disk, a, b)).into();
+    // Nothing is left but what was set aside, and the mark has moved since.
+    store.checkpoint().unwrap();
+    disk.set_capacity(Some(0));
+    let full = Barrier::new(1);
+    assert!(fill(&store, 1, 3, &full) > 50);
+    damaged.iter().for_each(|page| restore(&disk, page));
+    assert_eq!(store.sweep(), Ok(3));
+    assert_eq!(store.counts().unwrap().locks, 0);
+    for number in [10, 2500, 50, 2600, 90, 2700] {
+        let found = store.read(|tx| tx.get(&TABLE, &key(number))).unwrap();
+        assert_eq!(found, Some(value(number)), "{number}");
+    }
+    store.verify().unwrap();
+}

@@ -1,0 +1,187 @@
+//! Tables that are loaded: like those that are written, and there as a whole or not at all.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_check::random::Random;
+use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Store, Table};
+
+use crate::stage::begin;
+
+const LOADED: Table<&[u8], &[u8]> = Table::new("loaded");
+const WRITTEN: Table<&[u8], &[u8]> = Table::new("written");
+
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Rows in order: keys that begin alike and others, some as long as they may be.
+fn rows(count: u64, seed: u64) -> Rows {
+    let mut random = Random(seed);
+    let mut all: Rows = (0..count)
+        .map(|_| {
+            let number = random.below(1 << 40);
+            let key = match random.below(20) {
+                0 => vec![number as u8; random.below(300) as usize],
+                1..5 => format!("a longer beginning that many have {number:012}").into_bytes(),
+                _ => number.to_be_bytes().to_vec(),
+            };
+            (
+                key,
+                vec![
+                    number as u8;
+                    random.below(if number.is_multiple_of(50) { 600 } else { 90 }) as usize
+                ],
+            )
+        })
+        .collect();
+    all.sort();
+    all.dedup_by(|a, b| a.0 == b.0);
+    all
+}
+
+fn load(store: &Store<Native>, rows: &Rows) -> Result<u64, Error> {
+    store.load_sorted(&LOADED, rows.iter().map(|(key, value)| (&key[..], &value[..])))
+}
+
+fn found(store: &Store<Native>) -> Rows {
+    store.read(|tx| tx.range(&LOADED, ..)?.collect::<Result<_, _>>()).unwrap()
+}
+
+fn bytes(disk: &Simulated) -> usize {
+    disk.peek(Path::new("/home/store/data")).map_or(0, |data| data.len())
+}
+
+/// The last page of a level has no upper fence: nothing that its keys begin with is left out there.
+#[test]
+fn keys_that_begin_alike_are_loaded_however_many_they_are() {
+    for count in (100..1500).step_by(7).chain([9000, 20_000]) {
+        let store = begin(&Simulated::new(), Mode::None).unwrap();
+        let key = |n: u64| format!("a beginning that all of them have, and it is long:{n:012}");
+        let rows: Rows = (0..count).map(|n| (key(n).into_bytes(), vec![7; 8])).collect();
+        assert_eq!(load(&store, &rows), Ok(count), "{count}");
+        assert!(found(&store) == rows, "{count}");
+        store.verify().unwrap();
+    }
+}
+
+#[test]
+fn what_is_loaded_is_there() {
+    for (count, seed) in [(0, 1), (1, 2), (2, 3), (3, 4), (40, 5), (300, 6), (9000, 7)] {
+        let disk = Simulated::new();
+        let store = begin(&disk, Mode::Full).unwrap();
+        let rows = rows(count, seed);
+        store
+            .read(|tx| {
+                let before = tx.at();
+                assert_eq!(load(&store, &rows), Ok(rows.len() as u64));
+                assert_eq!(before, tx.at());
+                assert_eq!(tx.range(&LOADED, ..)?.count(), 0, "seen by a snapshot from before");
+                Ok(())
+            })
+            .unwrap();
+        assert!(found(&store) == rows, "{count}");
+        store.verify().unwrap();
+        assert!(matches!(load(&store, &rows), Err(Error::Exists { .. })));
+        // It is a table like others.
+        let mut model: std::collections::BTreeMap<_, _> = rows.iter().cloned().collect();
+        let mut random = Random(seed);
+        for _ in 0..300 {
+            let key = match rows.get(random.roll(rows.len().max(1))) {
+                Some(row) if random.below(2) == 0 => row.0.clone(),
+                _ => random.below(1 << 40).to_be_bytes().to_vec(),
+            };
+            if random.below(3) == 0 {
+                store.write(|tx| tx.remove(&LOADED, &key)).unwrap();
+                model.remove(&key);
+            } else {
+                store.write(|tx| tx.put(&LOADED, &key, &[7; 200])).unwrap();
+                model.insert(key, vec![7; 200]);
+            }
+        }
+        let model: Rows = model.into_iter().collect();
+        assert!(found(&store) == model, "{count}, written");
+        store.verify().unwrap();
+        drop(store);
+        disk.crash();
+        disk.restart(seed);
+        let store = begin(&disk, Mode::Full).unwrap();
+        assert!(found(&store) == model, "{count}, after a crash");
+        store.verify().unwrap();
+    }
+}
+
+#[test]
+fn loaded_pages_are_full() {
+    let (one, other) = (Simulated::new(), Simulated::new());
+    let rows: Rows =
+        (0..20_000u64).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 100])).collect();
+    let store = begin(&one, Mode::None).unwrap();
+    load(&store, &rows).unwrap();
+    store.checkpoint().unwrap();
+    let store = begin(&other, Mode::None).unwrap();
+    for part in rows.chunks(500) {
+        let put = |row: &(Vec<u8>, Vec<u8>)| (row.0.clone(), row.1.clone());
+        let part: Vec<_> = part.iter().map(put).collect();
+        store
+            .write(|tx| part.iter().try_for_each(|(key, value)| tx.put(&WRITTEN, key, value)))
+            .unwrap();
+    }
+    store.checkpoint().unwrap();
+    println!("{} bytes loaded, {} written", bytes(&one), bytes(&other));
+    assert!(bytes(&one) < 20_000 * 150, "{} bytes a record", bytes(&one) / 20_000);
+    assert!(bytes(&one) <= bytes(&other) + 65 * 4096);
+}
+
+#[test]
+fn what_cannot_be_loaded_is_not_there() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let mut rows = rows(2000, 9);
+    rows.swap(700, 701);
+    let why = load(&store, &rows).unwrap_err();
+    assert!(why.to_string().contains("not above the one before it"), "{why}");
+    assert_eq!(store.tables().unwrap(), [""; 0]);
+    assert!(found(&store).is_empty());
+    rows.swap(700, 701);
+    rows.push((vec![0xff; 400], vec![1; 5000]));
+    let why = load(&store, &rows).unwrap_err();
+    assert!(why.to_string().contains("may have"), "{why}");
+    rows.pop();
+    assert_eq!(load(&store, &rows), Ok(rows.len() as u64));
+    assert!(found(&store) == rows);
+    store.verify().unwrap();
+}
+
+#[test]
+fn a_crash_leaves_all_of_a_load_or_nothing() {
+    let rows = rows(1500, 10);
+    let calls = |disk: &Simulated| Arc::new(disk.clone()).calls().total();
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::Full).unwrap();
+    let first = calls(&disk);
+    load(&store, &rows).unwrap();
+    store.checkpoint().unwrap();
+    let last = calls(&disk);
+    let (mut whole, mut none) = (0, 0);
+    for number in first..last {
+        let disk = Simulated::new();
+        disk.plan(number, Fault::Crash);
+        let store = begin(&disk, Mode::Full).unwrap();
+        let answered = load(&store, &rows).is_ok();
+        let _ = store.checkpoint();
+        drop(store);
+        disk.crash();
+        disk.restart(number);
+        let store = begin(&disk, Mode::Full).unwrap();
+        let there = found(&store);
+        assert!(there == rows || there.is_empty() && !answered, "call {number}");
+        *(if there.is_empty() { &mut none } else { &mut whole }) += 1;
+        if there.is_empty() {
+            load(&store, &rows).unwrap();
+        }
+        store.verify().unwrap();
+    }
+    println!("{whole} whole, {none} not at all, of {} crashes", last - first);
+    assert!(whole > 0 && none > 0);
+}

@@ -1,0 +1,235 @@
+//! Pages that become empty are used again: the file of a queue stays as large as the queue.
+
+use std::path::Path;
+use std::thread;
+
+use latchwork_check::random::Random;
+use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Store, Table};
+
+use crate::stage::begin;
+
+const QUEUE: Table<u64, &[u8]> = Table::new("queue");
+const ROWS: Table<(u64, u64), &[u8]> = Table::new("rows");
+
+fn pages(disk: &Simulated) -> usize {
+    disk.peek(Path::new("/home/store/data")).unwrap().len() / 4096
+}
+
+/// Every page is of a table or free.
+fn check(store: &Store<Native>) -> Result<(), String> {
+    let space = store.space().map_err(|why| why.to_string())?;
+    if space.lost == 0 { Ok(()) } else { Err(format!("{space:?}")) }
+}
+
+fn value(number: u64, bytes: usize) -> Vec<u8> {
+    vec![number as u8; bytes]
+}
+
+/// Puts records at the end and takes as many from the front.
+fn turn(store: &Store<Native>, next: u64, count: u64, bytes: usize) -> Result<(), Error> {
+    store.write(|tx| {
+        for number in next..next + count {
+            tx.put(&QUEUE, number, &value(number, bytes))?;
+            let taken = tx.pop_first(&QUEUE)?;
+            assert_eq!(taken.map(|row| row.0 + ALIVE), Some(number));
+        }
+        Ok(())
+    })
+}
+
+const ALIVE: u64 = 500;
+
+/// A queue through which `count` records go; how many pages the file had on the way, and at last.
+fn queue(disk: &Simulated, store: &Store<Native>, count: u64) -> (usize, usize) {
+    let filled = (0..ALIVE).collect::<Vec<_>>();
+    for some in filled.chunks(50) {
+        let put = store.write(|tx| {
+            some.iter().try_for_each(|number| tx.put(&QUEUE, *number, &value(*number, 60)))
+        });
+        put.unwrap();
+    }
+    let mut half = 0;
+    for next in (ALIVE..count).step_by(10) {
+        turn(store, next, 10, 60).unwrap();
+        if next < count / 2 {
+            half = pages(disk);
+        }
+    }
+    (half, pages(disk))
+}
+
+#[test]
+fn the_file_of_a_queue_is_bounded() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let count = std::env::var("LATCHWORK_QUEUE").ok().and_then(|n| n.parse().ok());
+    let (half, all) = queue(&disk, &store, count.unwrap_or(20_000));
+    println!("{half} pages, then {all}; {:?}", store.space());
+    // 500 records fill 15 pages or so.
+    assert!(all <= half + 2 && all < 150, "{half} pages, then {all}");
+    check(&store).unwrap();
+    let alive = store.read(|tx| tx.count(&QUEUE, ..)).unwrap();
+    assert_eq!(alive, ALIVE);
+}
+
+#[test]
+fn what_ranges_had_that_were_removed_is_used_again() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let fill = |round: u64| {
+        for some in 0..40 {
+            let rows = (0..50).map(|row| (round, some * 50 + row));
+            let put = store.write(|tx| {
+                rows.clone().try_for_each(|(of, row)| tx.put(&ROWS, (of, row), &value(of, 80)))
+            });
+            put.unwrap();
+        }
+    };
+    let (mut before, mut random) = (0, Random(3));
+    for round in 0..12 {
+        fill(round * 10 + random.below(10));
+        let gone = store.write(|tx| tx.remove_range(&ROWS, ..)).unwrap();
+        assert_eq!(gone, 2000);
+        if round == 3 {
+            store.checkpoint().unwrap();
+            before = pages(&disk);
+        }
+    }
+    store.checkpoint().unwrap();
+    let space = store.space().unwrap();
+    println!("{before} pages, then {}: {space:?}", pages(&disk));
+    assert!(pages(&disk) < before + 30, "{before} pages, then {}", pages(&disk));
+    assert!(space.used < 20, "{space:?}");
+    check(&store).unwrap();
+}
+
+/// Threads that fill and empty their own parts of one table, beside snapshots.
+fn crowd(store: &Store<Native>, seed: u64, rounds: u64) {
+    thread::scope(|scope| {
+        for id in 0..4 {
+            scope.spawn(move || {
+                let mut random = Random(seed * 10 + id + 1);
+                for round in 0..rounds {
+                    let rows = 20 + random.below(150);
+                    for row in 0..rows {
+                        let value = value(id, 20 + random.below(400) as usize);
+                        store.write(|tx| tx.put(&ROWS, (id, row), &value)).unwrap();
+                    }
+                    let kept = random.below(4) == 0;
+                    let seen = store.read(|tx| {
+                        let count = tx.count(&ROWS, (id, 0)..(id + 1, 0))?;
+                        if kept {
+                            store.write(|tx| tx.remove_range(&ROWS, (id, 0)..(id + 1, 0)))?;
+                            // The snapshot sees them still.
+                            assert_eq!(tx.count(&ROWS, (id, 0)..(id + 1, 0))?, count);
+                        }
+                        Ok(count)
+                    });
+                    assert_eq!(seen.unwrap(), rows, "round {round}");
+                    for row in (0..rows).filter(|_| !kept) {
+                        assert!(store.write(|tx| tx.remove(&ROWS, (id, row))).unwrap());
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn threads_that_unlink_and_split_meet() {
+    for seed in 0..6 {
+        let disk = Simulated::new();
+        let store = begin(&disk, Mode::None).unwrap();
+        crowd(&store, seed, 12);
+        check(&store).unwrap();
+        assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), 0);
+        let (before, unlinked) = (store.space().unwrap(), pages(&disk));
+        store.checkpoint().unwrap();
+        drop(store);
+        disk.crash();
+        disk.restart(seed);
+        let store = begin(&disk, Mode::None).unwrap();
+        println!("{before:?} {unlinked} {:?}", store.space());
+        check(&store).unwrap();
+    }
+}
+
+/// A queue of long records in small steps, until something fails.
+fn script(store: &Store<Native>, upto: u64) -> Result<(), Error> {
+    let mut next = store.read(|tx| Ok(tx.last(&QUEUE)?.map_or(0, |row| row.0 + 1)))?;
+    while next < upto {
+        store.write(|tx| {
+            (next..next + 2).try_for_each(|n| tx.put(&QUEUE, n, &value(n, 700)))?;
+            if next >= 10 {
+                (0..2).try_for_each(|_| tx.pop_first(&QUEUE).map(drop))?;
+            }
+            Ok(())
+        })?;
+        next += 2;
+        if next % 32 == 0 {
+            store.checkpoint()?;
+        }
+    }
+    Ok(())
+}
+
+/// What is there is what was there after some transaction.
+fn is_a_queue(store: &Store<Native>) -> Result<(), String> {
+    let rows = store.read(|tx| tx.range(&QUEUE, ..)?.collect::<Result<Vec<_>, _>>());
+    let rows = rows.map_err(|why| why.to_string())?;
+    let (first, last) = (rows.first().map_or(0, |row| row.0), rows.last().map_or(0, |row| row.0));
+    let sound = rows.iter().zip(first..).all(|(row, n)| *row == (n, value(n, 700)));
+    let long = rows.len() as u64 == if last < 10 { rows.len() as u64 } else { 10 };
+    if sound && long { Ok(()) } else { Err(format!("{} rows, {first} to {last}", rows.len())) }
+}
+
+const UPTO: u64 = 200;
+
+fn trial(mode: Mode, number: u64, seed: u64) -> Result<(), String> {
+    let say = |why: Error| why.to_string();
+    let disk = Simulated::new();
+    disk.plan(number, Fault::Crash);
+    if let Ok(store) = begin(&disk, mode) {
+        let _ = script(&store, UPTO);
+        disk.crash();
+    }
+    disk.crash();
+    disk.restart(seed);
+    if seed % 2 == 1 {
+        // Recovery dies, too.
+        disk.plan(disk.calls().total() + seed % 40, Fault::Crash);
+        drop(begin(&disk, mode));
+        disk.crash();
+        disk.restart(seed + 1);
+    }
+    let store = begin(&disk, mode).map_err(say)?;
+    check(&store)?;
+    is_a_queue(&store)?;
+    script(&store, UPTO + 40).map_err(say)?;
+    check(&store)?;
+    is_a_queue(&store)
+}
+
+#[test]
+fn a_crash_at_each_call_gives_each_page_back() {
+    let (mut count, mut failures) = (0, Vec::new());
+    for (mode, step) in [(Mode::Full, 5), (Mode::Write, 5), (Mode::None, 1)] {
+        let disk = Simulated::new();
+        let store = begin(&disk, mode).unwrap();
+        script(&store, UPTO).unwrap();
+        let space = store.space().unwrap();
+        assert!(space.pages < 40 && space.free > 0, "nothing was unlinked: {space:?}");
+        let calls = disk.calls().total();
+        for number in (0..calls).step_by(step) {
+            count += 1;
+            if let Err(why) = trial(mode, number, number * 7 + 1) {
+                failures.push(format!("{mode:?}, call {number}: {why}"));
+            }
+        }
+    }
+    println!("{count} crashes");
+    assert!(count > 100);
+    assert!(failures.is_empty(), "{} of {count}, the first: {}", failures.len(), failures[0]);
+}

@@ -1,0 +1,189 @@
+//! What cannot be undone: it keeps its locks, stops nobody else, and is tried again.
+
+use core::time::Duration;
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+
+use latchwork_disk::Simulated;
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Patience, Store};
+
+use crate::stage::{TABLE, begin};
+
+const PAGE: usize = 4096;
+
+pub(crate) fn key(number: u64) -> Vec<u8> {
+    format!("{number:05}").into_bytes()
+}
+
+fn data(disk: &Simulated) -> Vec<u8> {
+    disk.peek(Path::new("/home/store/data")).unwrap()
+}
+
+/// Reads so much that no page stays in the pool which nothing else reads.
+fn read_others(store: &Store<Native>, from: u64) {
+    for _ in 0..3 {
+        let rows = store.read(|tx| {
+            let rows = tx.range(&TABLE, &key(from)[..]..)?;
+            rows.collect::<Result<Vec<_>, _>>()
+        });
+        assert!(rows.unwrap().len() > 2000);
+    }
+}
+
+/// The bytes of the page that has this record, before they are damaged.
+fn damage(disk: &Simulated, of: &[u8]) -> (u64, Vec<u8>) {
+    let all = data(disk);
+    let at = all.windows(of.len()).position(|bytes| bytes == of).unwrap() / PAGE * PAGE;
+    let page = all[at..at + PAGE].to_vec();
+    assert!(disk.damage(Path::new("/home/store/data"), at as u64, &[0xee; PAGE]));
+    (at as u64, page)
+}
+
+pub(crate) fn restore(disk: &Simulated, (at, page): &(u64, Vec<u8>)) {
+    assert!(disk.damage(Path::new("/home/store/data"), *at, page));
+}
+
+/// Whether a record can be had within a moment.
+fn is_free(store: &Store<Native>, number: u64) -> bool {
+    let patience = Patience { time: Duration::from_millis(60), ..Patience::default() };
+    match store.write_with(&patience, |tx| tx.get_for_update(&TABLE, &key(number))) {
+        Ok(done) => {
+            assert_eq!(done.value.unwrap()[..9], value(number)[..9], "what was not undone is seen");
+            true
+        }
+        Err(Error::Deadline { .. } | Error::Lock { .. }) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+pub(crate) fn value(number: u64) -> Vec<u8> {
+    let mut value = format!("value{number:04}").into_bytes();
+    value.resize(700, b'v');
+    value
+}
+
+/// A thread that writes two records, one of which is on a page that it cannot read when it is to
+/// roll back. Ends when the thread has.
+pub(crate) fn fails(
+    store: &Store<Native>,
+    disk: &Simulated,
+    first: u64,
+    second: u64,
+) -> (u64, Vec<u8>) {
+    let (store, disk) = (store.clone(), disk.clone());
+    let work = move || {
+        let mut damaged = None;
+        let ended = store.write(|tx| {
+            tx.put(&TABLE, &key(second), &b"changed, the other"[..])?;
+            tx.put(&TABLE, &key(first), format!("changed, on the page {first}").as_bytes())?;
+            store.checkpoint()?;
+            read_others(&store, 200);
+            damaged = Some(damage(&disk, format!("changed, on the page {first}").as_bytes()));
+            Err::<(), _>(Error::Rejected(String::new()))
+        });
+        assert!(!matches!(ended, Err(Error::Rejected(_))), "it was rolled back");
+        damaged.unwrap()
+    };
+    thread::spawn(work).join().unwrap()
+}
+
+/// A store of 3,000 records, which its pool does not hold.
+pub(crate) fn filled() -> (Simulated, Store<Native>) {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for part in 0..30 {
+        let put = |tx: &mut latchwork_store::WriteTxn<'_, '_, Native>| {
+            (0..100).try_for_each(|n| tx.put(&TABLE, &key(part * 100 + n), &value(part * 100 + n)))
+        };
+        store.write(put).unwrap();
+    }
+    (disk, store)
+}
+
+#[test]
+fn what_cannot_be_undone_stops_nobody_and_keeps_its_locks() {
+    let (disk, store) = filled();
+    let one = fails(&store, &disk, 10, 2500);
+    let two = fails(&store, &disk, 50, 2600);
+    let three = fails(&store, &disk, 90, 2700);
+    assert_ne!(one.0, two.0);
+
+    // All of what the three had written is locked, on pages that can be read, too.
+    let told = store.sweep().unwrap_err();
+    let Error::NotUndone { tree, page, key: at, why } = &told else { panic!("{told}") };
+    assert!(*tree != 0 && [one.0, two.0, three.0].contains(&(page * PAGE as u64)), "{told}");
+    let named = [10, 50, 90].into_iter().any(|number| *at == TABLE.key(&&key(number)[..]).unwrap());
+    assert!(named, "{told}");
+    assert!(why.to_string().contains("page"), "{told}");
+    assert_eq!(store.not_undone().len(), 3);
+    for number in [10, 2500, 50, 2600, 90, 2700] {
+        assert!(!is_free(&store, number), "{number} is not locked");
+    }
+    assert!(is_free(&store, 2800));
+
+    // Trying again logs nothing.
+    let end = store.log_end();
+    (0..10).for_each(|_| drop(store.sweep().unwrap_err()));
+    assert_eq!(store.log_end(), end);
+
+    restore(&disk, &two);
+    assert!(matches!(store.sweep(), Err(Error::NotUndone { .. })));
+    assert_eq!(store.not_undone().len(), 2);
+    for number in [10, 2500, 90, 2700] {
+        assert!(!is_free(&store, number), "{number} is not locked");
+    }
+    assert!(is_free(&store, 50) && is_free(&store, 2600));
+
+    restore(&disk, &one);
+    restore(&disk, &three);
+    assert_eq!(store.sweep(), Ok(2));
+    assert!(store.not_undone().is_empty());
+    assert_eq!(store.counts().unwrap().undone, 3);
+    assert!([10, 2500, 50, 2600, 90, 2700].into_iter().all(|number| is_free(&store, number)));
+    store.verify().unwrap();
+}
+
+/// What fails to commit and cannot be undone is told as that: run again, it would be a second
+/// transaction of a slot that has the first one still.
+#[test]
+fn what_cannot_commit_nor_be_undone_is_not_run_again() {
+    let (disk, store) = filled();
+    let (held, over) = (Barrier::new(2), Barrier::new(2));
+    let damaged = thread::scope(|scope| {
+        scope.spawn(|| {
+            let rows = store.write(|tx| {
+                let rows = tx.range(&TABLE, &key(2000)[..]..)?.count();
+                held.wait();
+                over.wait();
+                Ok(rows)
+            });
+            assert_eq!(rows, Ok(1000));
+        });
+        let work = || {
+            held.wait();
+            let (mut damaged, mut runs) = (None, 0);
+            let patience = Patience { time: Duration::from_millis(300), ..Patience::default() };
+            let ended = store.write_with(&patience, |tx| {
+                runs += 1;
+                tx.put(&TABLE, &key(10), &b"changed, on the page 10"[..])?;
+                store.checkpoint()?;
+                read_others(&store, 200);
+                damaged = Some(damage(&disk, b"changed, on the page 10"));
+                // Another transaction holds a range around it, which the commit meets.
+                tx.put_last(&TABLE, &key(2500), &b"changed last"[..])
+            });
+            over.wait();
+            let why = ended.unwrap_err();
+            assert!(!why.is_retryable() && !matches!(why, Error::Deadline { .. }), "{why}");
+            assert_eq!(runs, 1);
+            damaged.unwrap()
+        };
+        scope.spawn(work).join().unwrap()
+    });
+    assert!(!is_free(&store, 10));
+    restore(&disk, &damaged);
+    assert_eq!(store.sweep(), Ok(1));
+    assert!(is_free(&store, 10) && is_free(&store, 2500));
+}

@@ -1,0 +1,234 @@
+//! Claims on ranges against a writer of a leaf: a transaction that scans twice sees no row that
+//! came in between. The transactions are the store's; the tree is one leaf, of one row.
+
+use std::ops::Bound;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use latchwork_check::overlaid::{Flaw, together};
+use latchwork_check::{Overlaid, models};
+use latchwork_latch::{Holder, HolderNumber, OptLatch};
+use latchwork_lockmgr::{Manager, Options, Session, granular};
+use latchwork_machine::{ConstMachine, Machine, Word};
+use latchwork_region::Region;
+use latchwork_store::{
+    Batch, Chain, Commits, Engine, Error, Header, How, Level, Row, Stamp, Txn, Version, Wrote,
+};
+
+/// What a thread of a model does.
+type Part<'a> = Box<dyn FnOnce() + 'a>;
+
+const TREE: u32 = 1;
+const SPACE: [u8; 4] = TREE.to_be_bytes();
+
+type Number = <Overlaid as Machine>::AtomicU64;
+
+/// A leaf with room for one row, behind its latch; and its reader's or writer's session.
+struct Leaf<'l> {
+    place: &'l Place,
+    session: &'l Session<Overlaid>,
+    number: HolderNumber,
+}
+
+/// What the threads share of the leaf.
+struct Place {
+    latch: OptLatch<Overlaid>,
+    /// The row's value, and its writer's slot; 0 if it is not there.
+    value: Number,
+    slot: Number,
+    /// Whether the writer committed.
+    committed: Number,
+}
+
+impl Holder<Overlaid> for Leaf<'_> {
+    fn number(&self) -> HolderNumber {
+        self.number
+    }
+
+    fn name(&self, _: &OptLatch<Overlaid>) -> u64 {
+        1
+    }
+
+    fn is_dead(&self, _: HolderNumber) -> bool {
+        false
+    }
+}
+
+impl Leaf<'_> {
+    /// The row's value and its writer's slot, as an optimistic reader sees them.
+    fn row(&self) -> (Option<u8>, Stamp) {
+        loop {
+            let Ok(version) = self.place.latch.read(self) else { panic!("nobody dies") };
+            // Relaxed, both: validated.
+            let (slot, value) = (self.place.slot.load(Relaxed), self.place.value.load(Relaxed));
+            if self.place.latch.validate(version) {
+                return ((value != 0).then_some(value as u8), Stamp::new(slot as u16, 16));
+            }
+        }
+    }
+}
+
+impl Commits for Leaf<'_> {
+    fn last_commit(&self, _: u16, _: u64) -> u64 {
+        0
+    }
+
+    fn is_finished(&self, stamp: Stamp) -> bool {
+        // Relaxed: it may say no of what is committed.
+        stamp.slot() == 0 || self.place.committed.load(Relaxed) != 0
+    }
+}
+
+impl Engine for Leaf<'_> {
+    fn newest(&self, _: u32, _: &[u8], to: &mut Vec<u8>) -> Result<Version, Error> {
+        let (value, stamp) = self.row();
+        to.clear();
+        to.extend(value);
+        Ok(Version { stamp, there: value.is_some() })
+    }
+
+    fn scan(
+        &self,
+        _: u32,
+        _: Bound<&[u8]>,
+        _: bool,
+        _: usize,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        let (value, stamp) = self.row();
+        let (header, ghost) = (Header::from_bits(stamp.get()), value.is_none());
+        batch.clear();
+        batch.push(Row { key: b"k", value: value.as_slice(), header, ghost });
+        Ok(())
+    }
+
+    fn before(&self, _: u32, _: &[u8], _: Stamp, _: &mut Vec<u8>) -> Result<Version, Error> {
+        Ok(Version::default())
+    }
+
+    fn write(
+        &self,
+        chain: &mut Chain,
+        _: u32,
+        _: &[u8],
+        value: Option<&[u8]>,
+        how: How,
+    ) -> Result<Wrote, Error> {
+        let Ok(latched) = self.place.latch.lock(self) else { panic!("nobody dies") };
+        if !how.cleared {
+            // As a store's engine does with a leaf in hand (`Scribe::may_write`).
+            Overlaid::fence(SeqCst);
+            if self.session.keyspace_claims(&SPACE)?.count()? != 0 {
+                latched.unchanged();
+                return Ok(Wrote::Claimed);
+            }
+        }
+        self.place.value.store(value.map_or(0, |value| u64::from(value[0])), Relaxed);
+        self.place.slot.store(chain.slot.into(), Relaxed);
+        chain.last = 16;
+        drop(latched);
+        Ok(Wrote::Done)
+    }
+
+    fn undo(&self, _: &mut Chain, _: u64) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    fn commit(&self, chain: &mut Chain) -> Result<u64, Error> {
+        self.place.committed.store(1, Relaxed);
+        chain.last = 0;
+        Ok(32)
+    }
+
+    fn ended(&self, chain: &mut Chain) -> Result<(), Error> {
+        chain.last = 0;
+        Ok(())
+    }
+
+    fn remember(&self, _: u16) -> Result<(u64, u64), Error> {
+        Ok((0, 0))
+    }
+
+    fn forget(&self, _: u16) {}
+}
+
+/// A manager at rest, and sessions of it. Executions begin with it, and do not change it.
+struct Stage {
+    sessions: Vec<Session<Overlaid>>,
+    place: Place,
+}
+
+// SAFETY: what a manager has is words, and what is in a mutex.
+unsafe impl Send for Stage {}
+// SAFETY: as above.
+unsafe impl Sync for Stage {}
+
+fn stage() -> Stage {
+    let region = Region::heap(&latchwork_region::Options {
+        processes: 1,
+        threads: 2,
+        waiters: 2,
+        limit: 4 << 20,
+        ..latchwork_region::Options::default()
+    });
+    let options = Options {
+        detect_after: std::time::Duration::from_secs(1),
+        keep_after: 0,
+        ..latchwork_check::early::early()
+    };
+    let manager = Manager::new(region.unwrap(), granular::modes(), options).unwrap();
+    let sessions: Vec<_> = (0..2).map(|_| manager.session().unwrap()).collect();
+    // Cells and the keyspace are there, so that an execution allocates little.
+    for session in &sessions {
+        let owner = session.owner().unwrap();
+        let all = latchwork_lockmgr::KeyRange::all();
+        let kind = latchwork_lockmgr::RangeKind::ReadNext;
+        owner.lock_range(&SPACE, all, kind, latchwork_lockmgr::Wait::Never).unwrap();
+    }
+    let word = || <Overlaid as ConstMachine>::U64;
+    let place =
+        Place { latch: OptLatch::default(), value: word(), slot: word(), committed: word() };
+    Stage { sessions, place }
+}
+
+/// One scans twice, the other inserts and commits.
+fn phantoms() -> impl Fn() + Send + Sync + 'static {
+    let stage = stage();
+    move || {
+        let stage = &stage;
+        let leaf = |me: usize| Leaf {
+            place: &stage.place,
+            session: &stage.sessions[me],
+            number: HolderNumber::new(me as u32 + 1).unwrap(),
+        };
+        let begin = |me: usize| stage.sessions[me].owner().unwrap();
+        let scanner: Part<'_> = Box::new(move || {
+            let leaf = leaf(0);
+            let mut txn = Txn::new(&leaf, begin(0), 1, Level::Serializable);
+            let mut rows = || {
+                let mut rows = Vec::new();
+                let all = (Bound::Unbounded, Bound::Unbounded);
+                let each = &mut |_: &[u8], value: &[u8]| {
+                    rows.push(value.to_vec());
+                    Ok(true)
+                };
+                txn.scan_raw(TREE, all, false, each).unwrap();
+                rows
+            };
+            let (first, second) = (rows(), rows());
+            assert_eq!(first, second, "a phantom");
+            txn.commit().unwrap();
+        });
+        let writer: Part<'_> = Box::new(move || {
+            let leaf = leaf(1);
+            let mut txn = Txn::new(&leaf, begin(1), 2, Level::Serializable);
+            txn.write_raw(TREE, b"k", Some(&[7])).unwrap();
+            txn.commit().unwrap();
+        });
+        together(vec![scanner, writer]);
+        assert_eq!(leaf(0).row().0, Some(7));
+    }
+}
+
+models! {
+    loom_claims, loom_claims_long, loom_claims_control: phantoms(), 2, 3, [Flaw::Unfenced, Flaw::Lax];
+}

@@ -1,0 +1,172 @@
+//! Who is at work on a transaction: its own thread between two calls, one that finds it too old,
+//! one that sweeps; and the death of either.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use latchwork_check::overlaid::{Flaw, explore, together};
+use latchwork_check::{Overlaid, models};
+use latchwork_machine::{ConstMachine, Machine, Word};
+use latchwork_store::{Turn, TurnState as State};
+use loom::cell::UnsafeCell;
+
+type Part<'a> = Box<dyn FnOnce() + 'a>;
+type Word64 = <Overlaid as Machine>::AtomicU64;
+
+/// Slots of the thread that finds it too old, and of the one that sweeps.
+const TAKER: u32 = 1;
+const SWEEPER: u32 = 2;
+/// First records: of a transaction that is too old, and of one that is not.
+const OLD: u64 = 16;
+const YOUNG: u64 = 160;
+const LEAST: u64 = 100;
+
+/// Where a taker dies.
+#[derive(Clone, Copy, PartialEq)]
+enum Dies {
+    Never,
+    Looking,
+    Taken,
+}
+
+/// Executions begin with it, and do not change it.
+struct Stage {
+    turn: Word64,
+    /// The first record of the slot's transaction, or zero.
+    first: Word64,
+    /// Not zero if the taker is dead.
+    dead: Word64,
+}
+
+/// What a transaction has written, and how often one was undone by another thread.
+#[derive(Default)]
+struct Written(UnsafeCell<u32>);
+
+impl Stage {
+    fn new() -> Self {
+        let word = || <Overlaid as ConstMachine>::U64;
+        let stage = Self { turn: word(), first: word(), dead: word() };
+        stage.first.store(OLD, Relaxed);
+        stage
+    }
+
+    fn turn(&self) -> Turn<'_, Overlaid> {
+        Turn { word: &self.turn }
+    }
+
+    /// A call of the slot's own thread, after which its transaction has this first record.
+    fn call(&self, written: &Written, first: u64) -> bool {
+        let turn = self.turn();
+        let entered = turn.enter(|by| {
+            // Acquire: synchronizes with the Release of the death.
+            if by != TAKER || self.dead.load(Acquire) == 0 {
+                // Not the machine's, which waits for the word looked at last: there are two.
+                loom::thread::yield_now();
+            } else if turn.take_over(by, SWEEPER) {
+                self.undo(written, State::Ended);
+            }
+        });
+        if entered {
+            // SAFETY: nobody else is at work, or loom panics.
+            written.0.with_mut(|_| {});
+            self.first.store(first, Relaxed);
+            turn.set(State::Idle);
+        }
+        entered
+    }
+
+    /// Undoes the transaction, by the thread that has taken it.
+    fn undo(&self, written: &Written, then: State) {
+        if self.first.load(Relaxed) != 0 {
+            // SAFETY: as above.
+            written.0.with_mut(|count| unsafe { *count += 1 });
+            self.first.store(0, Relaxed);
+        }
+        self.turn().set(then);
+    }
+
+    /// As a checkpoint does.
+    fn end_old(&self, written: &Written, dies: Dies) {
+        let is_old = || (1..LEAST).contains(&self.first.load(Relaxed));
+        if !is_old() {
+            return;
+        }
+        let die = || self.dead.store(1, Release);
+        if dies == Dies::Looking {
+            self.turn().pass(State::Idle, State::Looks(TAKER));
+            return die();
+        }
+        if self.turn().take(TAKER, || Ok::<_, ()>(is_old())) == Ok(true) {
+            match dies {
+                Dies::Taken => die(),
+                _ => self.undo(written, State::Ended),
+            }
+        }
+    }
+
+    /// As a sweep does, of a dead slot.
+    fn sweep(&self, written: &Written) {
+        loop {
+            match self.turn().now() {
+                State::Looks(_) => Overlaid::yield_now(),
+                State::Taken(_) => return,
+                seen if self.turn().pass(seen, State::Taken(SWEEPER)) => {
+                    return self.undo(written, State::Idle);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A thread commits its old transaction, begins another, and commits that; another thread finds
+/// the old one.
+fn commits(dies: Dies) -> impl Fn() + Send + Sync + 'static {
+    let stage = Stage::new();
+    move || {
+        let (stage, written) = (&stage, &Written::default());
+        let own: Part<'_> = Box::new(move || {
+            if !stage.call(written, 0) {
+                assert!(dies != Dies::Looking, "it was only looked at");
+                assert_eq!(stage.turn().now(), State::Ended);
+                stage.turn().set(State::Idle);
+            }
+            for first in [YOUNG, 0] {
+                assert!(stage.call(written, first), "a young transaction was ended");
+            }
+        });
+        let taker: Part<'_> = Box::new(move || stage.end_old(written, dies));
+        together(vec![own, taker]);
+        assert_eq!(stage.first.load(Relaxed), 0);
+    }
+}
+
+/// The thread is dead: it is undone once, by the thread that sweeps or by the other.
+fn owner_dies() -> impl Fn() + Send + Sync + 'static {
+    let stage = Stage::new();
+    move || {
+        let (stage, written) = (&stage, &Written::default());
+        let sweeper: Part<'_> = Box::new(move || stage.sweep(written));
+        let taker: Part<'_> = Box::new(move || stage.end_old(written, Dies::Never));
+        together(vec![sweeper, taker]);
+        // The next sweep, if that one was too early.
+        stage.sweep(written);
+        assert_eq!((stage.first.load(Relaxed), stage.turn().now()), (0, State::Idle));
+        // SAFETY: all others have ended.
+        assert_eq!(written.0.with(|count| unsafe { *count }), 1);
+    }
+}
+
+models! {
+    loom_commits, loom_commits_long, loom_commits_control:
+        commits(Dies::Never), 3, 5, [Flaw::Lax, Flaw::Torn];
+    loom_taker_dies, loom_taker_dies_long, loom_taker_dies_control:
+        commits(Dies::Taken), 3, 5, [Flaw::Lax, Flaw::Torn];
+    loom_owner_dies, loom_owner_dies_long, loom_owner_dies_control:
+        owner_dies(), 3, 5, [Flaw::Lax];
+}
+
+/// What was only looked at is as it was, so no order of what is written can go wrong.
+#[test]
+fn loom_looker_dies() {
+    explore("loom_looker_dies", 3, commits(Dies::Looking));
+}

@@ -1,0 +1,301 @@
+//! Copies of stores that others write, and stores of copies.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use latchwork_check::random::Random;
+use latchwork_disk::{Disk, Error as DiskError, Fault, Open, Simulated};
+use latchwork_machine::Native;
+use latchwork_region::Region;
+use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, restore};
+
+use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum, transfer};
+
+fn why(error: Error) -> Refusal {
+    match error {
+        Error::Open { why, .. } => why,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_copy_is_a_store_of_its_own() {
+    let place = Place::new("copy");
+    let store = open(place.at("one"));
+    fill(&store, 2000);
+    let before = all(&store);
+    let mut told = 0;
+    let copied = store.backup(place.at("copy"), &mut |_| told += 1).unwrap();
+    assert!(copied.pages > 50 && copied.end > 0 && told > 1, "{copied:?}");
+    store.write(|tx| tx.remove_range(&ROWS, ..)).unwrap();
+    // It stays as it is for any number of stores of it.
+    for name in ["two", "three"] {
+        restore(place.at("copy"), place.at(name), &mut |_| {}).unwrap();
+        let again = open(place.at(name));
+        assert_eq!(all(&again), before);
+        again.verify().unwrap();
+        transfer(&again, 1, 2);
+    }
+    // And it opens itself, beside the one that it is of, and beside the others.
+    let itself = open(place.at("copy"));
+    assert_eq!(all(&itself), before);
+    assert_eq!(why(store.backup(place.at("copy"), &mut |_| {}).unwrap_err()), Refusal::Taken);
+    let open_one = restore(place.at("copy"), place.at("four"), &mut |_| {}).unwrap_err();
+    assert_eq!(why(open_one), Refusal::InUse);
+    let none = restore(place.at("nothing"), place.at("four"), &mut |_| {}).unwrap_err();
+    assert_eq!(why(none), Refusal::NoStore);
+    let taken = restore(place.at("copy"), place.at("two"), &mut |_| {}).unwrap_err();
+    assert!(matches!(why(taken), Refusal::Taken | Refusal::InUse));
+    assert!(!place.at("four").exists() && !place.at("four.new").exists());
+}
+
+/// Several threads write all the while, checkpoints are made, and each copy has a sum that is right
+/// and all that was answered for when it was begun.
+#[test]
+fn a_copy_made_while_others_write_is_whole() {
+    let place = Place::new("while");
+    let mut small = options();
+    small.sizes.cache = 1 << 20;
+    small.sizes.log_budget = 256 << 10;
+    let store = Store::open_with(place.at("one"), &small).unwrap();
+    fill(&store, 3000);
+    let (over, answered) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
+    std::thread::scope(|scope| {
+        for (writer, answered) in (0..).zip(&answered) {
+            let (store, over) = (&store, &over);
+            scope.spawn(move || {
+                let mut random = Random(writer + 1);
+                while !over.load(Relaxed) {
+                    transfer(store, random.below(COUNT), random.below(COUNT));
+                    let next = answered.load(Relaxed) + 1;
+                    let (row, length) = (random.below(3000), random.below(900) as usize);
+                    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+                    store
+                        .write_with(&patience, |tx| {
+                            tx.put(&ROWS, row, &vec![7; length])?;
+                            tx.put(&ROWS, 1_000_000 + writer, &next.to_le_bytes())
+                        })
+                        .unwrap();
+                    answered.store(next, Relaxed);
+                }
+            });
+        }
+        for round in 0..8 {
+            let before = answered.each_ref().map(|answered| answered.load(Relaxed));
+            let copy = place.at(&format!("copy-{round}"));
+            store.backup(&copy, &mut |_| {}).unwrap();
+            let again = place.at(&format!("again-{round}"));
+            restore(&copy, &again, &mut |_| {}).unwrap();
+            let again = open(again);
+            again.verify().unwrap();
+            assert_eq!(sum(&again), COUNT as i64 * EACH);
+            for (writer, before) in (0..).zip(before) {
+                let there = again.read(|tx| tx.get(&ROWS, 1_000_000 + writer)).unwrap();
+                let there = there.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()));
+                assert!(there >= before, "writer {writer}: {before} answered for, {there} there");
+            }
+        }
+        over.store(true, Relaxed);
+    });
+}
+
+/// What a process does that is killed as it copies.
+#[test]
+fn copies_until_it_is_killed() {
+    let Some(place) = Place::told() else { return };
+    let store = open(place.at("one"));
+    let slowly = |_: &_| std::thread::sleep(Duration::from_micros(300));
+    for round in 0.. {
+        let copy = place.at(&format!("copy-{round}"));
+        store.backup(&copy, &mut { slowly }).unwrap();
+        restore(&copy, place.at(&format!("again-{round}")), &mut { slowly }).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_that_is_killed_is_none() {
+    let place = Place::new("killed");
+    let store = open(place.at("one"));
+    fill(&store, 3000);
+    let records = all(&store);
+    let mut random = Random(17);
+    let (mut halves, mut whole) = (0, 0);
+    for _ in 0..24 {
+        let mut child = place.start("backup::copies_until_it_is_killed");
+        std::thread::sleep(Duration::from_micros(random.below(250_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        store.sweep().unwrap();
+        transfer(&store, 1, 1);
+        for entry in fs::read_dir(&place.path).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if name == "one" {
+                continue;
+            }
+            let mut only = options();
+            only.create = false;
+            if name.ends_with(".new") {
+                halves += 1;
+                // It may be whole already, and without its name; else it is no store.
+                match Store::open_with(&path, &only) {
+                    Ok(store) => assert_eq!(all(&store), records),
+                    Err(error) => assert_eq!(why(error), Refusal::NoStore, "{name}"),
+                }
+                // The next of that name takes it away.
+                let to = path.with_extension("");
+                store.backup(&to, &mut |_| {}).unwrap();
+            } else {
+                whole += 1;
+                assert_eq!(all(&open(path.clone())), records, "{name}");
+            }
+            let _ = fs::remove_dir_all(path.with_extension(""));
+            assert!(!path.exists());
+        }
+    }
+    println!("{halves} halves, {whole} whole copies");
+    assert!(halves > 0 && whole > 0);
+    // No pin of the dead keeps the log.
+    store.sweep().unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(all(&store), records);
+}
+
+fn flip(path: &Path, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+}
+
+#[test]
+fn a_damaged_page_or_copy_is_told() {
+    let place = Place::new("damaged");
+    let store = open(place.at("one"));
+    fill(&store, 1000);
+    // Something is written meanwhile, so that the copy has a log.
+    let mut once = true;
+    let copied = store.backup(place.at("copy"), &mut |_| {
+        if core::mem::take(&mut once) {
+            std::thread::scope(|scope| _ = scope.spawn(|| transfer(&store, 1, 2)).join());
+        }
+    });
+    assert!(copied.unwrap().log_bytes > 0);
+    store.checkpoint().unwrap();
+    let length = fs::metadata(place.at("one/data")).unwrap().len();
+    flip(&place.at("one/data"), length / 2);
+    let refused = store.backup(place.at("other"), &mut |_| {}).unwrap_err();
+    assert!(matches!(refused, Error::Pool(_)), "{refused}");
+    assert!(!place.at("other").exists() && !place.at("other.new").exists());
+    // The copy, whose log is cut off, or whose page is another.
+    let segment = fs::read_dir(place.at("copy/log")).unwrap().map(|entry| entry.unwrap().path());
+    let mut segments: Vec<PathBuf> = segment.filter(|path| !path.ends_with("control")).collect();
+    segments.sort();
+    let log = fs::read(segments.last().unwrap()).unwrap();
+    let end = log.iter().rposition(|byte| *byte != 0).unwrap() as u64;
+    flip(segments.last().unwrap(), end - 40);
+    let refused = restore(place.at("copy"), place.at("two"), &mut |_| {}).unwrap_err();
+    assert!(matches!(refused, Error::Log(latchwork_log::Error::LogDamaged { .. })), "{refused}");
+    flip(segments.last().unwrap(), end - 40);
+    flip(&place.at("copy/data"), length / 2);
+    let refused = restore(place.at("copy"), place.at("two"), &mut |_| {}).unwrap_err();
+    assert!(matches!(refused, Error::Pool(_) | Error::Tree(_)), "{refused}");
+    assert!(!place.at("two").exists() && !place.at("two.new").exists());
+}
+
+fn sizes() -> Sizes {
+    Sizes {
+        cache: 1 << 20,
+        page: 4096,
+        log_buffer: 1 << 20,
+        log_segment: 1 << 20,
+        log_budget: 128 << 10,
+        history: 64 << 20,
+        threads: 16,
+        locks: 64 << 20,
+        mode: Mode::Full,
+    }
+}
+
+fn life(disk: &Simulated, folder: &str) -> Result<Store<Native>, Error> {
+    let options = latchwork_region::Options {
+        threads: 16,
+        processes: 4,
+        waiters: 64,
+        limit: 64 << 20,
+        ..latchwork_region::Options::default()
+    };
+    let region = Region::private(&options).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    disk.make_folder(Path::new(folder))?;
+    disk.sync_folder(Path::new("/"))?;
+    Store::in_region(&region, &disk, Path::new(folder), &sizes())
+}
+
+fn some(store: &Store<Native>, seed: u64) {
+    let mut random = Random(seed);
+    for _ in 0..40 {
+        let (row, length) = (random.below(200), random.below(900) as usize);
+        store.write(|tx| tx.put(&ROWS, row, &vec![seed as u8; length])).unwrap();
+    }
+    store.write(|tx| tx.put(&ACCOUNTS, 0, 1)).unwrap();
+}
+
+/// The disk is full, or a write or a sync fails, or the machine stops, at each call in turn: the
+/// copy is whole or no store, and the one that it is of goes on.
+#[test]
+fn a_disk_that_fails_at_any_call_leaves_no_half_copy() {
+    let copy_on = |from: &Store<Native>, disk: &Simulated| {
+        disk.make_folder(Path::new("/copy"))?;
+        disk.sync_folder(Path::new("/"))?;
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        from.backup_on(&shared, Path::new("/copy"), &mut |_| {})
+    };
+    let home = Simulated::new();
+    let store = life(&home, "/home").unwrap();
+    (1..4).for_each(|seed| some(&store, seed));
+    let sound = Simulated::new();
+    copy_on(&store, &sound).unwrap();
+    let calls = sound.calls().total();
+    let expected = all_of(&life(&sound, "/copy").unwrap());
+    assert_eq!(expected, all_of(&store));
+    let (mut full, mut lost, mut crashed) = (0, 0, 0);
+    for (fault, call) in [Fault::NoSpace, Fault::Device, Fault::Crash]
+        .into_iter()
+        .flat_map(|fault| (0..calls).map(move |call| (fault, call)))
+    {
+        let disk = Simulated::new();
+        disk.plan(call, fault);
+        match copy_on(&store, &disk).map_err(|error| match error {
+            Error::Log(latchwork_log::Error::Disk(why)) => Error::Disk(why),
+            other => other,
+        }) {
+            Err(Error::Disk(DiskError::NoSpace(_))) => full += 1,
+            Err(Error::Disk(DiskError::Device(_))) => lost += 1,
+            Err(Error::Disk(DiskError::Crashed(_))) => crashed += 1,
+            Err(other) => panic!("{fault:?} at {call}: {other}"),
+            Ok(_) => assert_eq!(disk.fired(), 0, "{fault:?} at {call} was not told"),
+        }
+        if fault == Fault::Crash {
+            disk.restart(call);
+        }
+        // Without its last file it is no log, and is not opened as the store that it is not.
+        if disk.open(Path::new("/copy/log/control"), Open::READ).is_ok() {
+            let there = life(&disk, "/copy").unwrap();
+            assert_eq!(all_of(&there), expected, "{fault:?} at {call}");
+        }
+    }
+    println!("of {calls} calls {full} full, {lost} failed, {crashed} crashed");
+    assert!(full > 5 && lost > 5 && crashed > 5);
+    some(&store, 9);
+    store.verify().unwrap();
+}
+
+fn all_of(store: &Store<Native>) -> latchwork_check::dump_bytes::Tables {
+    let (text, _) = store.dump(Vec::new(), None, &mut |_| {}).unwrap();
+    latchwork_check::dump_bytes::read(&text).unwrap().0
+}

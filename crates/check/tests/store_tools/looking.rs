@@ -1,0 +1,137 @@
+//! Looking at logs and pages.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use latchwork_check::random::Random;
+use latchwork_store::{Error, Mode, Patience, Store, read_log};
+
+use crate::stage::{ACCOUNTS, COUNT, Place, ROWS, fill, open, options, transfer};
+
+#[test]
+fn a_log_has_what_transactions_did() {
+    let place = Place::new("log");
+    let store = open(place.at("one"));
+    fill(&store, 50);
+    let from = store.log_end();
+    store.write(|tx| tx.put(&ACCOUNTS, 1, 5)).unwrap();
+    let rejected = store.write(|tx| {
+        tx.put(&ACCOUNTS, 2, 5)?;
+        tx.put(&ACCOUNTS, 500, 5)?;
+        Err::<(), _>(Error::Rejected(String::new()))
+    });
+    assert!(rejected.is_err());
+    store.write(|tx| tx.remove(&ACCOUNTS, 3)).unwrap();
+    let mut seen = Vec::new();
+    let read = read_log(place.at("one"), from, &mut |record| {
+        seen.push(record.clone());
+        true
+    });
+    let read = read.unwrap();
+    assert_eq!((read.end, &read.gaps[..]), (store.log_end(), &[][..]));
+    let kinds: Vec<_> = seen.iter().map(|record| record.kind).collect();
+    let of = |kind: &str| kinds.iter().filter(|known| **known == kind).count();
+    assert_eq!((of("replace"), of("insert"), of("delete")), (2, 1, 1), "{kinds:?}");
+    assert_eq!((of("restore"), of("ghost")), (1, 1), "what undoes them: {kinds:?}");
+    assert_eq!(seen.iter().filter(|record| record.commits).count(), 2);
+    let first = &seen[0];
+    assert_eq!((first.at, first.kind), (from, "replace"));
+    assert_eq!(first.key, Some(ACCOUNTS.key(&1).unwrap()));
+    assert_eq!(first.before.as_deref(), Some(&1000i64.to_le_bytes()[..]));
+    assert_eq!(first.after.as_deref(), Some(&5i64.to_le_bytes()[..]));
+    assert!(seen.windows(2).all(|pair| pair[0].next == pair[1].at));
+    // From a position in the middle of a record it begins with the next one; and it ends when told.
+    let mut next = Vec::new();
+    read_log(place.at("one"), first.at + 16, &mut |record| {
+        next.push(record.at);
+        next.len() < 2
+    })
+    .unwrap();
+    assert_eq!(next, [seen[1].at, seen[2].at]);
+    // The tables that were made.
+    let all = read_log(place.at("one"), 0, &mut |_| true).unwrap();
+    assert!(all.tables.values().any(|name| name == "accounts"), "{all:?}");
+}
+
+#[test]
+fn a_damaged_log_is_read_around_the_damage() {
+    let place = Place::new("damage");
+    let store = open(place.at("one"));
+    fill(&store, 50);
+    let mut seen = Vec::new();
+    let mut all = |path| {
+        seen.clear();
+        let read = read_log(path, 0, &mut |record| {
+            seen.push(record.at);
+            true
+        });
+        (read.unwrap(), seen.clone())
+    };
+    (0..40).for_each(|n| transfer(&store, n % COUNT, (n + 1) % COUNT));
+    let (_, before) = all(place.at("one"));
+    let mut segments: Vec<_> = fs::read_dir(place.at("one/log")).unwrap().collect();
+    segments.retain(|file| file.as_ref().unwrap().file_name().len() == 16);
+    let segment = fs::File::options().write(true).open(segments[0].as_ref().unwrap().path());
+    let lost = before[before.len() / 2];
+    // Behind a header of 4,096 bytes lies the log from the segment's number on: here the first.
+    segment.unwrap().write_all_at(b"rubbish", 4096 + lost + 20).unwrap();
+    // What is below the durable end is a gap; the control file says that of a checkpoint.
+    store.checkpoint().unwrap();
+    let (read, after) = all(place.at("one"));
+    assert_eq!(read.gaps.len(), 1, "{read:?}");
+    assert_eq!(read.gaps[0].0, lost);
+    let left: Vec<_> = before.iter().filter(|at| **at != lost).collect();
+    assert!(left.iter().all(|at| after.contains(at)), "all but one record are still read");
+    drop(store);
+    assert!(read_log(place.at("none"), 0, &mut |_| true).is_err());
+}
+
+#[test]
+fn pages_are_counted() {
+    let place = Place::new("pages");
+    let mut small = options();
+    small.sizes.page = 4096;
+    let store = Store::open_with(place.at("one"), &small).unwrap();
+    fill(&store, 2000);
+    let tables = store.pages().unwrap();
+    let names: Vec<_> = tables.iter().map(|table| &table.name[..]).collect();
+    assert_eq!(names, ["", "accounts", "rows"]);
+    let rows = &tables[2];
+    assert_eq!((rows.records, rows.value_bytes), (2000, 2000 * 300));
+    assert!(rows.depth >= 2 && rows.inner >= 1 && rows.leaves > 150, "{rows:?}");
+    assert_eq!(rows.bytes, (rows.inner + rows.leaves) * 4096);
+    assert!(rows.bytes - rows.free > rows.key_bytes + rows.value_bytes);
+    assert_eq!((tables[0].records, tables[1].records), (2, COUNT));
+    let counted: u64 = tables.iter().map(|table| table.inner + table.leaves).sum();
+    assert_eq!(counted, store.verify().unwrap());
+    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+    store.write_with(&patience, |tx| tx.remove_range(&ROWS, 0..1000)).unwrap();
+    assert_eq!(store.pages().unwrap()[2].records, 1000);
+}
+
+/// The smoke run of the fuzz target `log_files`.
+#[test]
+fn files_that_are_anything_are_a_log_or_none() {
+    let sound = latchwork_check::log_bytes::sound();
+    let records = latchwork_check::log_bytes::exercise(&sound);
+    assert_eq!(records, 40);
+    let mut random = Random(31);
+    let mut fewer = 0;
+    for _ in 0..60 {
+        let mut files = sound.clone();
+        for _ in 0..=random.below(5) {
+            let file = &mut files[random.roll(2)];
+            // Where records and control blocks are; the rest is zeros.
+            let at = random.below((file.len() as u64).min(4096 + 5000)) as usize;
+            file[at] = random.below(256) as u8;
+            if random.below(10) == 0 {
+                file.truncate(at);
+                file.resize(at + random.below(64) as usize + 1, 0);
+            }
+        }
+        let found = latchwork_check::log_bytes::exercise(&files);
+        assert!(found <= records);
+        fewer += u32::from(found < records);
+    }
+    assert!(fewer > 10, "{fewer}");
+}

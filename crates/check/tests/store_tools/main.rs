@@ -1,0 +1,10 @@
+//! Tools that look at whole stores, or make one of another: what they read is never believed, and a
+//! process that is killed in the middle leaves nothing that passes for whole.
+
+mod backup;
+mod dump;
+mod looking;
+mod open;
+mod salvage;
+mod stage;
+mod text;

@@ -1,0 +1,386 @@
+//! Folders that are opened as stores.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchwork_store::{
+    Error, Mode, Options, Patience, Refusal, Store, forget_abandoned, forget_memory, left_memory,
+    restore,
+};
+
+use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum, transfer};
+
+#[test]
+fn a_store_keeps_the_sizes_of_its_pages_and_segments() {
+    let place = Place::new("page");
+    let mut small = options();
+    small.sizes.page = 4096;
+    let store = Store::open_with(place.at("one"), &small).unwrap();
+    fill(&store, 300);
+    let records = all(&store);
+    // Others that have it open, and those that open it when it is closed, need not know.
+    let other = Store::open_with(place.at("one"), &options()).unwrap();
+    assert_eq!(all(&other), records);
+    drop((store, other));
+    let store = Store::open_with(place.at("one"), &Options::default()).unwrap();
+    assert_eq!(all(&store), records);
+    let (_, summary) = store.dump(Vec::new(), None, &mut |_| {}).unwrap();
+    assert_eq!(summary.page, 4096);
+}
+
+fn why(error: Error) -> Refusal {
+    match error {
+        Error::Open { why, .. } => why,
+        other => panic!("{other}"),
+    }
+}
+
+fn refused(path: impl AsRef<Path>) -> Refusal {
+    why(Store::open_with(path, &options()).map(drop).unwrap_err())
+}
+
+/// A symbolic link to a store, or to a folder around it, is another name of the same store.
+#[test]
+fn a_store_has_one_name() {
+    let place = Place::new("link");
+    std::os::unix::fs::symlink(&place.path, place.at("link")).unwrap();
+    let one = open(place.at("one"));
+    fill(&one, 200);
+    let other = open(place.at("link/one"));
+    assert_eq!(all(&other), all(&one));
+    for round in 0..100 {
+        transfer(if round % 2 == 0 { &one } else { &other }, round % COUNT, (round + 5) % COUNT);
+    }
+    assert_eq!((sum(&one), sum(&other)), (COUNT as i64 * EACH, COUNT as i64 * EACH));
+    drop((one, other));
+    assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
+}
+
+#[test]
+fn what_is_no_folder_of_a_store_is_refused() {
+    let place = Place::new("foreign");
+    fs::write(place.at("file"), "a diary").unwrap();
+    assert_eq!(refused(place.at("file")), Refusal::NotAFolder);
+    assert_eq!(refused(place.at("file/below")), Refusal::NotAFolder);
+    fs::create_dir(place.at("full")).unwrap();
+    fs::write(place.at("full/diary"), "kept").unwrap();
+    assert_eq!(refused(place.at("full")), Refusal::NotEmpty { name: "diary".into() });
+    assert_eq!(fs::read_dir(place.at("full")).unwrap().count(), 2, "`opening` alone is new");
+    let mut only = options();
+    only.create = false;
+    let none = Store::open_with(place.at("none"), &only).map(drop).unwrap_err();
+    assert_eq!(why(none), Refusal::NoStore);
+    assert!(!place.at("none").exists());
+    // An identity that another program wrote, a newer one, one that is cut off.
+    drop(open(place.at("one")));
+    let identity = fs::read_to_string(place.at("one/identity")).unwrap();
+    let with = |text: &str| {
+        fs::write(place.at("one/identity"), text).unwrap();
+        refused(place.at("one"))
+    };
+    assert!(matches!(with("another program's\n"), Refusal::Damaged { file: "identity", .. }));
+    assert!(matches!(with(""), Refusal::Damaged { file: "identity", .. }));
+    let newer = identity.replace("format 1", "format 7");
+    assert_eq!(with(&newer), Refusal::Newer { format: 7 });
+    for length in [10, 30, 60] {
+        let cut = with(&identity[..length]);
+        assert!(matches!(cut, Refusal::Damaged { file: "identity", .. }), "{length}: {cut:?}");
+    }
+    fs::write(place.at("one/identity"), identity).unwrap();
+    open(place.at("one")).verify().unwrap();
+}
+
+/// What a process does that leaves its memory.
+#[test]
+fn writes_until_it_is_killed() {
+    let Some(place) = Place::told() else { return };
+    let store = open(place.at("one"));
+    fill(&store, 100);
+    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+    store.write_with(&patience, |tx| tx.put(&ROWS, 77_777, b"not on the disk")).unwrap();
+    fs::write(place.at("ready"), "").unwrap();
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn killed(place: &Place) {
+    let mut child = place.start("open::writes_until_it_is_killed");
+    while !place.at("ready").exists() {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fs::remove_file(place.at("ready")).unwrap();
+}
+
+/// What killed processes left is joined, and not made anew from the files, whatever options the one
+/// has that opens it next: it has commits that the files do not.
+#[test]
+fn memory_is_joined_with_any_options() {
+    for threads in [16, 64, 2000] {
+        let place = Place::new("options");
+        killed(&place);
+        let mut other = options();
+        other.sizes.threads = threads;
+        other.sizes.cache *= 2;
+        other.sizes.log_buffer *= 2;
+        other.sizes.log_segment *= 2;
+        let store = Store::open_with(place.at("one"), &other).unwrap();
+        let late = store.read(|tx| tx.get(&ROWS, 77_777)).unwrap();
+        assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]), "{threads}");
+        // And beside one that is alive.
+        let beside = Store::open_with(place.at("one"), &options()).unwrap();
+        for store in [&store, &beside] {
+            store.put(&ROWS, 1, b"again").unwrap();
+            store.checkpoint().unwrap();
+            assert_eq!(store.sweep().unwrap(), 0);
+        }
+    }
+}
+
+/// What a process does that has too few addresses for the store.
+#[test]
+fn cannot_join_what_was_left() {
+    let Some(place) = Place::told() else { return };
+    let joined = Store::open_with(place.at("one"), &options()).map(drop);
+    assert!(matches!(joined, Err(Error::Region(_))), "{joined:?}");
+    fs::write(place.at("refused"), "").unwrap();
+}
+
+/// It stays where it cannot be joined for a reason that has nothing to do with it.
+#[test]
+fn memory_is_not_thrown_away_because_it_cannot_be_joined_now() {
+    let place = Place::new("limit");
+    killed(&place);
+    let bounded =
+        place.start_by("ulimit -v 2000000; exec \"$0\" \"$@\"", "open::cannot_join_what_was_left");
+    assert!(bounded.wait_with_output().unwrap().status.success());
+    assert!(place.at("refused").exists());
+    let late = open(place.at("one")).read(|tx| tx.get(&ROWS, 77_777)).unwrap();
+    assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// Memory of killed processes is of the folder that they had open: a copy of it by `cp`, and one
+/// that was moved, has other files, or another name for them.
+#[test]
+fn a_copy_of_a_folder_does_not_take_the_memory_of_the_other() {
+    let place = Place::new("copied");
+    killed(&place);
+    copy(&place.at("one"), &place.at("two"));
+    let one = fs::canonicalize(place.at("one")).unwrap();
+    assert_eq!(refused(place.at("two")), Refusal::Elsewhere { path: one.clone() });
+    fs::rename(place.at("one"), place.at("three")).unwrap();
+    assert_eq!(refused(place.at("three")), Refusal::Elsewhere { path: one });
+    let left = restore(place.at("three"), place.at("four"), &mut |_| {}).unwrap_err();
+    assert!(matches!(why(left), Refusal::Elsewhere { .. }));
+    fs::rename(place.at("three"), place.at("one")).unwrap();
+    let left = restore(place.at("one"), place.at("four"), &mut |_| {}).unwrap_err();
+    assert_eq!(why(left), Refusal::LeftOpen);
+    let store = open(place.at("one"));
+    let there = store.read(|tx| tx.get(&ROWS, 77_777)).unwrap();
+    assert_eq!(there.as_deref(), Some(&b"not on the disk"[..]), "it was in the memory alone");
+    // A copy of a closed store is one of its own, while the other is open.
+    drop(store);
+    copy(&place.at("one"), &place.at("five"));
+    let (store, other) = (open(place.at("one")), open(place.at("five")));
+    store.write(|tx| tx.put(&ACCOUNTS, 50, 1)).unwrap();
+    other.write(|tx| tx.put(&ACCOUNTS, 50, 2)).unwrap();
+    assert_eq!(store.read(|tx| tx.get(&ACCOUNTS, 50)).unwrap(), Some(1));
+    drop(store);
+    assert_eq!(other.read(|tx| tx.get(&ACCOUNTS, 50)).unwrap(), Some(2));
+}
+
+/// Memory whose recovery failed is not joined by what an older file says of that place.
+#[test]
+fn memory_that_was_not_recovered_is_not_joined() {
+    let place = Place::new("unrecovered");
+    killed(&place);
+    let said = fs::read_to_string(place.at("one/region")).unwrap();
+    let memory = Path::new(said.lines().nth(1).unwrap()).to_owned();
+    fs::remove_dir_all(&memory).unwrap();
+    let control = fs::read(place.at("one/log/control")).unwrap();
+    fs::write(place.at("one/log/control"), vec![0; control.len()]).unwrap();
+    let damaged = Store::open_with(place.at("one"), &options()).map(drop).unwrap_err();
+    assert!(matches!(damaged, Error::Log(latchwork_log::Error::Corrupt { .. })), "{damaged}");
+    assert!(!place.at("one/region").exists());
+    fs::write(place.at("one/log/control"), control).unwrap();
+    assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
+    let _ = fs::remove_dir_all(memory);
+}
+
+/// Memory of a store that is gone is found and taken away; that which somebody needs is not.
+#[test]
+fn memory_that_nobody_needs_is_taken_away() {
+    let place = Place::new("left");
+    killed(&place);
+    let of = |path: &Path| left_memory().into_iter().find(|m| m.store.as_deref() == Some(path));
+    let one = fs::canonicalize(place.at("one")).unwrap();
+    let left = of(&one).unwrap();
+    assert!(left.needed && left.processes.is_empty() && left.bytes > 1 << 20, "{left:?}");
+    forget_abandoned();
+    assert!(of(&one).is_some(), "its store needs it");
+    // While it is open nobody takes it.
+    let store = open(place.at("one"));
+    assert_eq!(of(&one).unwrap().processes, [std::process::id()]);
+    assert_eq!(why(forget_memory(&one).unwrap_err()), Refusal::InUse);
+    drop(store);
+    assert_eq!(of(&one), None, "it was closed");
+    // Its files alone count: what was in the memory alone is lost.
+    killed(&place);
+    assert!(forget_memory(&one).unwrap() > 1 << 20);
+    assert_eq!((of(&one), forget_memory(&one)), (None, Ok(0)));
+    let store = open(place.at("one"));
+    assert_eq!(sum(&store), COUNT as i64 * EACH);
+    drop(store);
+    // A folder that is removed with its memory left; and a copy that was given none.
+    killed(&place);
+    copy(&one, &place.at("two"));
+    fs::remove_dir_all(&one).unwrap();
+    assert_eq!(forget_memory(place.at("two")), Ok(0), "it is not this folder's");
+    assert!(of(&one).is_some());
+    assert_eq!(sum(&open(place.at("two"))), COUNT as i64 * EACH);
+    let gone = forget_abandoned();
+    assert!(gone.iter().any(|memory| memory.store.as_ref() == Some(&one)));
+    assert_eq!(of(&one), None);
+}
+
+#[test]
+fn what_goes_on_is_counted() {
+    let place = Place::new("activity");
+    let store = open(place.at("one"));
+    fill(&store, 100);
+    let before = store.activity().unwrap();
+    (0..10).for_each(|_| transfer(&store, 1, 2));
+    let after = store.activity().unwrap();
+    assert_eq!(after.commits, before.commits + 10);
+    assert!(after.end > before.end && after.flushed == after.end, "{after:?}");
+    assert_eq!((after.snapshots, after.writing, &after.pins[..]), (0, 0, &[][..]));
+    store
+        .read(|_| {
+            std::thread::scope(|scope| {
+                let look = || {
+                    let held = store.write(|tx| {
+                        tx.put(&ACCOUNTS, 1, 1)?;
+                        store.activity()
+                    });
+                    let held = held.unwrap();
+                    assert_eq!((held.snapshots, held.writing), (1, 1), "{held:?}");
+                    assert!(held.oldest_snapshot.is_some() && held.oldest_write >= Some(after.end));
+                    assert!(held.locks >= 1 && held.transactions >= 1, "{held:?}");
+                };
+                scope.spawn(look).join().unwrap();
+            });
+            Ok(())
+        })
+        .unwrap();
+    store
+        .backup(place.at("copy"), &mut |_| {
+            assert_eq!(store.activity().unwrap().pins[0].0, "backup");
+        })
+        .unwrap();
+    assert_eq!(store.activity().unwrap().pins, []);
+}
+
+/// A thread that goes on keeps nothing of a store that has ended.
+#[test]
+fn threads_live_longer_than_stores() {
+    let place = Place::new("longer");
+    let (give, take) = mpsc::channel::<Store>();
+    let (done, wait) = mpsc::channel();
+    let other = thread::spawn(move || {
+        for store in take {
+            store.put(&ROWS, 1, b"other").unwrap();
+            drop((store.snapshot().unwrap(), store));
+            done.send(()).unwrap();
+        }
+    });
+    let mappings = || fs::read_to_string("/proc/self/maps").unwrap().matches("longer").count();
+    for round in 0..40 {
+        let mut beside = options();
+        beside.place = latchwork_store::Place::Beside;
+        let store = Store::open_with(place.at("one"), &beside).unwrap();
+        store.put(&ROWS, 2, b"this").unwrap();
+        give.send(store.clone()).unwrap();
+        wait.recv().unwrap();
+        drop(store);
+        assert_eq!(mappings(), 0, "round {round}");
+        assert!(!place.at("one/region").exists(), "it was closed");
+    }
+    drop(give);
+    other.join().unwrap();
+}
+
+/// The child of a fork has its parent's files, too, and keeps no lock of them.
+#[test]
+fn children_keep_no_store_locked() {
+    let place = Place::new("children");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let forks = scope.spawn(|| {
+            let mut children = Vec::new();
+            while !stop.load(Relaxed) && children.len() < 500 {
+                // SAFETY: the child calls functions only that may be called there.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: as above.
+                    unsafe { libc::sleep(60) };
+                    // SAFETY: as above.
+                    unsafe { libc::_exit(0) };
+                }
+                children.push(child);
+                thread::sleep(Duration::from_millis(2));
+            }
+            children
+        });
+        let begun = Instant::now();
+        for _ in 0..30 {
+            drop(open(place.at("one")));
+        }
+        let took = begun.elapsed();
+        stop.store(true, Relaxed);
+        for child in forks.join().unwrap() {
+            // SAFETY: it is this process's child, and not yet waited for.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            // SAFETY: it takes no pointer but null.
+            unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
+        }
+        assert!(took < Duration::from_secs(50), "{took:?}");
+    });
+}
+
+#[test]
+fn options_that_make_no_sense_leave_no_folder() {
+    let place = Place::new("senseless");
+    let with = |change: fn(&mut Options)| {
+        let mut options = options();
+        change(&mut options);
+        let refused = Store::open_with(place.at("one"), &options).map(drop);
+        assert!(matches!(refused, Err(Error::Options(_))), "{refused:?}");
+        assert!(!place.at("one").exists());
+    };
+    with(|options| options.sizes.threads = 1);
+    with(|options| options.sizes.threads = 16_001);
+    with(|options| options.sizes.log_segment = 1 << 50);
+    with(|options| options.sizes.cache = u64::MAX);
+    let mut least = options();
+    least.sizes.threads = 2;
+    fill(&Store::open_with(place.at("one"), &least).unwrap(), 10);
+}

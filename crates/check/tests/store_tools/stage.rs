@@ -1,0 +1,124 @@
+//! Stores in folders, and this test program again as a process that is killed.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use latchwork_store::{Options, Store, Table};
+
+pub(crate) const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+pub(crate) const ROWS: Table<u64, &[u8]> = Table::new("rows");
+pub(crate) const COUNT: u64 = 12;
+pub(crate) const EACH: i64 = 1000;
+
+/// A folder, removed with the value by the process that made it, with the shared memory of the
+/// stores in it that processes were killed in.
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    mine: bool,
+}
+
+impl Place {
+    pub(crate) fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        let name = format!("latchwork-tools-{}-{number}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self { path, mine: true }
+    }
+
+    /// The place that this process was told to work at; none in the program that tests.
+    pub(crate) fn told() -> Option<Self> {
+        let path = std::env::var_os("LATCHWORK_TOOLS_PLACE")?;
+        Some(Self { path: path.into(), mine: false })
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// This test program again, in the test of this name, to be killed.
+    pub(crate) fn start(&self, test: &str) -> Child {
+        self.start_by("exec \"$0\" \"$@\"", test)
+    }
+
+    /// As [`start`](Self::start), by a line of the shell.
+    pub(crate) fn start_by(&self, line: &str, test: &str) -> Child {
+        Command::new("sh")
+            .args(["-c", line])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--test-threads=1", "--nocapture"])
+            .env("LATCHWORK_TOOLS_PLACE", &self.path)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.mine {
+            return;
+        }
+        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let region = std::fs::read_to_string(entry.path().join("region"));
+            if let Some(memory) = region.unwrap_or_default().lines().nth(1) {
+                let _ = std::fs::remove_dir_all(memory);
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+pub(crate) fn options() -> Options {
+    let mut options = Options::default();
+    options.sizes.cache = 2 << 20;
+    options.sizes.log_buffer = 1 << 20;
+    options.sizes.log_segment = 1 << 20;
+    options.sizes.log_budget = 2 << 20;
+    options.sizes.threads = 64;
+    options
+}
+
+pub(crate) fn open(path: PathBuf) -> Store {
+    Store::open_with(path, &options()).unwrap()
+}
+
+/// Accounts with a sum, and rows.
+pub(crate) fn fill(store: &Store, rows: u64) {
+    store.write(|tx| (0..COUNT).try_for_each(|account| tx.put(&ACCOUNTS, account, EACH))).unwrap();
+    for from in (0..rows).step_by(100) {
+        let some = from..rows.min(from + 100);
+        store
+            .write(|tx| some.clone().try_for_each(|row| tx.put(&ROWS, row, &vec![row as u8; 300])))
+            .unwrap();
+    }
+}
+
+/// Moves money between two accounts.
+pub(crate) fn transfer(store: &Store, from: u64, to: u64) {
+    store
+        .write(|tx| {
+            let has = tx.get_for_update(&ACCOUNTS, from)?.unwrap();
+            tx.put(&ACCOUNTS, from, has - 1)?;
+            let has = tx.get_for_update(&ACCOUNTS, to)?.unwrap();
+            tx.put(&ACCOUNTS, to, has + 1)
+        })
+        .unwrap();
+}
+
+pub(crate) fn sum(store: &Store) -> i64 {
+    let sum = store.read(|tx| {
+        tx.range(&ACCOUNTS, ..)?
+            .try_fold(0, |sum, row| Ok::<_, latchwork_store::Error>(sum + row?.1))
+    });
+    sum.unwrap()
+}
+
+/// All of a store, as a dump has it, but for its first lines and its last.
+pub(crate) fn all(store: &Store) -> latchwork_check::dump_bytes::Tables {
+    let (text, _) = store.dump(Vec::new(), None, &mut |_| {}).unwrap();
+    latchwork_check::dump_bytes::read(&text).unwrap().0
+}

@@ -1,0 +1,83 @@
+//! `store backup`, `restore`: copies of stores.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use latchwork_store::{Copied, restore};
+use serde_json::json;
+
+use super::{Progress, open, print_json};
+use crate::output;
+
+/// Copy a store while others write it
+///
+/// The copy has all that was committed when this began, and is a store of its own.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork store backup /tmp/shop /tmp/shop-monday
+  latchwork store backup /tmp/shop /tmp/shop-monday --json
+
+It is made beside its place, as NAME.new, and gets its name when all of it is on the disk: if this
+is killed there is no copy, and the next one of that name clears it away. Exits with 0 if it is
+made, 2 if not.")]
+pub(crate) struct BackupArgs {
+    /// The store's folder
+    path: PathBuf,
+    /// Where the copy goes: a folder that is not there
+    to: PathBuf,
+    /// Say what was copied in a JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make a store of a copy, and look at all of it
+///
+/// The copy stays as it is. It may be any store that nobody has open.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  latchwork store restore /tmp/shop-monday /tmp/shop
+
+The store is made beside its place, as NAME.new: its log is done again and each page is looked at
+before it gets its name. Exits with 0 if it is made, 2 if not: then there is nothing at that place.")]
+pub(crate) struct RestoreArgs {
+    /// The copy
+    from: PathBuf,
+    /// Where the store goes: a folder that is not there
+    to: PathBuf,
+    /// Say what was copied in a JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.path, false)?;
+    let progress = Progress::new();
+    let copied = store.backup(&args.to, &mut |copied| progress.tell(sentence(copied)))?;
+    drop(progress);
+    say(&copied, args.json, "copied")
+}
+
+pub(super) fn run_restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
+    let progress = Progress::new();
+    let copied = restore(&args.from, &args.to, &mut |copied| progress.tell(sentence(copied)))?;
+    drop(progress);
+    say(&copied, args.json, "copied, and sound")
+}
+
+fn sentence(copied: &Copied) -> String {
+    let (pages, log) = (copied.page_bytes / 1000, copied.log_bytes / 1000);
+    format!("{} pages ({pages} kB) and {log} kB of log", output::count(copied.pages))
+}
+
+fn say(copied: &Copied, as_json: bool, what: &str) -> anyhow::Result<ExitCode> {
+    if as_json {
+        print_json(&json!({
+            "pages": copied.pages, "page_bytes": copied.page_bytes,
+            "log_bytes": copied.log_bytes, "end": copied.end,
+        }))?;
+    } else {
+        output::print(|out| writeln!(out, "{} {what}", sentence(copied)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,165 @@
+//! `store dump`, `load`: tables as text.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use latchwork_store::{DumpError, DumpReader, DumpSummary, Load, Store};
+use serde_json::{Value, json};
+
+use super::{Progress, open, open_with, print_json};
+use crate::output;
+
+/// Write the tables as text, as they are at one instant
+///
+/// Others may write meanwhile. The text is what `load` reads; its last line has a checksum.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork store dump /tmp/shop > shop.dump
+  latchwork store dump /tmp/shop default --to fruit.dump
+  latchwork store dump /tmp/shop | zstd > shop.dump.zst
+
+A line for each record: key, a tab, value, as the store has their bytes; what is not printable, and
+the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written, 2 if not.")]
+pub(crate) struct DumpArgs {
+    /// The store's folder
+    path: PathBuf,
+    /// This table alone
+    table: Option<String>,
+    /// Into this file instead of stdout: it is there when it is whole, or not at all
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// Say what the dump has in a JSON line, when it is in its file
+    #[arg(long, requires = "to")]
+    json: bool,
+}
+
+/// Write the records of a dump into a store
+///
+/// The store is made if there is none.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork store load /tmp/copy shop.dump
+  latchwork store dump /tmp/shop | latchwork store load /tmp/copy
+  latchwork store load /tmp/copy shop.dump --merge    # also: go on after a kill
+
+A dump in a file is read twice: nothing is loaded of one that is damaged. One in a pipe is read
+once: what comes before the damage is loaded. When it returns all is on the disk; if it is
+killed a beginning of the dump is there. Exits with 0 if all is loaded, 2 if not.")]
+pub(crate) struct LoadArgs {
+    /// The store's folder
+    path: PathBuf,
+    /// The dump; stdin if none is given
+    file: Option<PathBuf>,
+    /// Into tables that have records, too: those with the same keys are written over
+    #[arg(long)]
+    merge: bool,
+    /// Say what was loaded in a JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+fn row(summary: &DumpSummary) -> Value {
+    json!({
+        "at": summary.at, "page": summary.page, "tables": summary.tables,
+        "records": summary.records, "bytes": summary.bytes,
+        "crc32c": format!("{:08x}", summary.checksum),
+    })
+}
+
+fn told<'p>(progress: &'p Progress, what: &'p str) -> impl FnMut(&DumpSummary) + use<'p> {
+    move |summary| {
+        let (records, megabytes) = (output::count(summary.records), summary.bytes / 1_000_000);
+        progress.tell(format!("{records} records {what}, {megabytes} MB"));
+    }
+}
+
+pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.path, false)?;
+    let progress = Progress::new();
+    let (only, mut told) = (args.table.as_deref(), told(&progress, "written"));
+    let Some(to) = &args.to else {
+        match store.dump(BufWriter::new(io::stdout().lock()), only, &mut told) {
+            // A reader that closed the pipe has seen enough.
+            Err(DumpError::Io { kind: io::ErrorKind::BrokenPipe, .. }) => {}
+            other => drop(other?),
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let summary = into_file(&store, to, only, &mut told)
+        .map_err(|why| anyhow::anyhow!("{}: {why}", to.display()))?;
+    if args.json {
+        print_json(&row(&summary))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a dump beside its place, and names it when it is durable.
+fn into_file(
+    store: &Store,
+    to: &Path,
+    only: Option<&str>,
+    told: &mut latchwork_store::Told<'_>,
+) -> Result<DumpSummary, DumpError> {
+    let mut fresh = to.as_os_str().to_owned();
+    fresh.push(format!(".new-{}", std::process::id()));
+    let fresh = PathBuf::from(fresh);
+    let mut write = || {
+        let file = File::create_new(&fresh)?;
+        let (to_file, summary) = store.dump(BufWriter::new(file), only, told)?;
+        to_file.get_ref().sync_all()?;
+        fs::rename(&fresh, to)?;
+        Ok(summary)
+    };
+    let written = write();
+    if written.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
+    let summary = match &args.file {
+        Some(path) => {
+            let name = |why: DumpError| anyhow::anyhow!("{}: {why}", path.display());
+            let mut file = File::open(path).map_err(|why| name(why.into()))?;
+            let progress = Progress::new();
+            progress.tell("reading".to_owned());
+            DumpReader::new(BufReader::new(&file)).and_then(DumpReader::check).map_err(name)?;
+            drop(progress);
+            file.rewind()?;
+            read_into(args, BufReader::new(file))?
+        }
+        None if io::stdin().is_terminal() => {
+            anyhow::bail!("a dump is read from stdin, which is a terminal; name a file")
+        }
+        None => read_into(args, io::stdin().lock())?,
+    };
+    if args.json {
+        print_json(&row(&summary))?;
+    } else {
+        output::print(|out| {
+            writeln!(out, "{} records in {} tables loaded", summary.records, summary.tables)
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_into<R: BufRead>(args: &LoadArgs, from: R) -> anyhow::Result<DumpSummary> {
+    let dump = DumpReader::new(from)?;
+    let store = open_with(&args.path, true, Some(dump.summary().page))?;
+    let mut options = Load::default();
+    options.merge = args.merge;
+    let progress = Progress::new();
+    let mut told = told(&progress, "loaded");
+    let mut so_far = 0;
+    let loaded = store.load(dump, &options, &mut |summary| {
+        so_far = summary.records;
+        told(summary);
+    });
+    loaded.map_err(|why| match so_far {
+        0 => anyhow::anyhow!("{why}"),
+        _ => anyhow::anyhow!("{why}; about {so_far} records before that are loaded"),
+    })
+}

@@ -1,0 +1,112 @@
+//! `store salvage`, `compact`: another store of one.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use latchwork_store::salvage;
+use serde_json::json;
+
+use super::{Progress, open, print_json};
+use crate::output;
+
+/// Read what can be read of a store that cannot be opened, into a new one
+///
+/// Nothing is written to the old one. What could not be read is told.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  latchwork store salvage /tmp/shop /tmp/shop-again
+
+Pages that are sound are read, with what the log has of them; leaves whose parents are lost go to
+their table if the log says which that is, or to one named salvaged-... What has no commit in the
+log is taken back. Exits with 0 if nothing is missing, 1 if something is, 2 if no store was made.")]
+pub(crate) struct SalvageArgs {
+    /// The store's folder
+    from: PathBuf,
+    /// Where the new store goes: a folder that is not there
+    to: PathBuf,
+    /// A JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Write a store into a new one, whose pages are full
+///
+/// Of one instant; others may write meanwhile, and the new store has nothing of that.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  latchwork store compact /tmp/shop /tmp/shop-small
+
+When nobody has the old one open, and it is not needed any more, the new one can be given its name.")]
+pub(crate) struct CompactArgs {
+    /// The store's folder
+    path: PathBuf,
+    /// Where the new store goes: a folder that is not there
+    to: PathBuf,
+    /// A JSON line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
+    let progress = Progress::new();
+    progress.tell("reading".to_owned());
+    let found = salvage(&args.from, &args.to)?;
+    drop(progress);
+    let whole = found.is_whole();
+    if args.json {
+        let tables = found.tables.iter();
+        let tables: Vec<_> =
+            tables.map(|(name, records)| json!({"table": name, "records": records})).collect();
+        print_json(&json!({
+            "whole": whole, "tables": tables, "pages": found.pages, "lost": found.lost,
+            "old": found.old, "orphans": found.orphans, "undone": found.undone,
+            "gaps": found.gaps, "no_log": found.no_log,
+        }))?;
+    } else {
+        output::print(|out| {
+            for (table, records) in &found.tables {
+                writeln!(out, "table      {table}, {records} records")?;
+            }
+            writeln!(out, "pages      {}, {} cannot be read", found.pages, found.lost.len())?;
+            if !found.old.is_empty() {
+                writeln!(out, "older      {} pages, than the log says", found.old.len())?;
+            }
+            if found.orphans > 0 {
+                writeln!(out, "orphans    {} leaves, whose parents are lost", found.orphans)?;
+            }
+            if found.undone > 0 {
+                writeln!(out, "undone     {} records, not committed", found.undone)?;
+            }
+            for (from, to) in &found.gaps {
+                writeln!(out, "log        cannot be read from {from} to {to}")?;
+            }
+            match &found.no_log {
+                Some(why) => writeln!(out, "log        {why}"),
+                None => Ok(()),
+            }
+        })?;
+    }
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(super) fn compact(args: &CompactArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.path, false)?;
+    let progress = Progress::new();
+    let records = store.compact_into(&args.to, &mut |records| {
+        progress.tell(format!("{} records", output::count(records)));
+    })?;
+    drop(progress);
+    let bytes =
+        |path: &PathBuf| std::fs::metadata(path.join("data")).map_or(0, |about| about.len());
+    let (before, after) = (bytes(&args.path), bytes(&args.to));
+    if args.json {
+        print_json(&json!({"records": records, "before": before, "after": after}))?;
+    } else {
+        let (before, after) = (before / 1000, after / 1000);
+        output::print(|out| {
+            writeln!(out, "{records} records, {before} kB before, {after} kB now")
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

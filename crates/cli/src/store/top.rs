@@ -1,0 +1,113 @@
+//! `store top`: what goes on in a store, live.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use latchwork_store::{Activity, Store};
+use serde_json::{Value, json};
+
+use super::{open, print_json};
+use crate::output;
+use crate::terminal::Pace;
+
+/// Watch commits, the log, snapshots and locks
+///
+/// Ends on q and Ctrl-C. If it is not on a terminal it prints one frame, after one interval.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork store top /tmp/shop
+  latchwork store top /tmp/shop --interval 0.2 --once
+  latchwork store top /tmp/shop --json
+
+The oldest snapshot and the oldest write say how much of the log is kept for them, in bytes.")]
+pub(crate) struct Args {
+    /// The store's folder
+    path: PathBuf,
+    #[command(flatten)]
+    pace: Pace,
+}
+
+/// One look.
+struct Look {
+    at: Instant,
+    now: Activity,
+}
+
+impl Look {
+    fn take(store: &Store) -> anyhow::Result<Self> {
+        Ok(Self { at: Instant::now(), now: store.activity()? })
+    }
+
+    /// Commits and bytes of log a second since `before`.
+    fn rates(&self, before: &Self) -> (f64, f64) {
+        let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-3);
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        (rate(self.now.commits, before.now.commits), rate(self.now.end, before.now.end))
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let store = open(&args.path, false)?;
+    let mut before = Look::take(&store)?;
+    let Some(screen) = args.pace.screen() else {
+        std::thread::sleep(args.pace.interval);
+        let look = Look::take(&store)?;
+        let rates = look.rates(&before);
+        if args.pace.json {
+            print_json(&row(&look.now, rates))?;
+        } else {
+            let lines = frame(&look.now, rates);
+            output::print(|out| lines.iter().try_for_each(|line| writeln!(out, "{line}")))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    args.pace.watch(&screen, args.pace.interval, |_| {
+        let look = Look::take(&store)?;
+        let lines = frame(&look.now, look.rates(&before));
+        before = look;
+        Ok(lines)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(now: &Activity, (commits, bytes): (f64, f64)) -> Value {
+    let pins: Vec<_> =
+        now.pins.iter().map(|(name, from)| json!({"name": name, "from": from})).collect();
+    json!({
+        "commits_per_s": commits, "log_bytes_per_s": bytes, "commits": now.commits,
+        "log_end": now.end, "log_written": now.written, "log_flushed": now.flushed,
+        "redo": now.redo, "log_oldest": now.oldest, "writing": now.writing,
+        "oldest_write": now.oldest_write, "snapshots": now.snapshots,
+        "oldest_snapshot": now.oldest_snapshot, "locks": now.locks,
+        "transactions": now.transactions, "undone": now.undone, "pins": pins,
+    })
+}
+
+fn frame(now: &Activity, (commits, bytes): (f64, f64)) -> Vec<String> {
+    let behind = |from: Option<u64>| {
+        from.map_or(String::new(), |from| {
+            format!(", the oldest {} kB ago", now.end.saturating_sub(from) / 1000)
+        })
+    };
+    let mut lines = vec![
+        format!("commits    {} a second", output::count(commits.round() as u64)),
+        format!("log        {:.0} kB a second, ends at {}", bytes / 1000.0, now.end),
+        format!(
+            "durable    to {}, {} kB to go",
+            now.flushed,
+            (now.end - now.flushed.min(now.end)) / 1000
+        ),
+        format!("redo       {} kB after a crash", now.end.saturating_sub(now.redo) / 1000),
+        format!("kept       {} kB of log", now.end.saturating_sub(now.oldest) / 1000),
+        format!("writing    {} transactions{}", now.writing, behind(now.oldest_write)),
+        format!("snapshots  {}{}", now.snapshots, behind(now.oldest_snapshot)),
+        format!("locks      {} of {} transactions", now.locks, now.transactions),
+        format!("undone     {} transactions of the dead", now.undone),
+    ];
+    for (name, from) in &now.pins {
+        lines.push(format!("pin        {name}{}", behind(Some(*from))));
+    }
+    lines
+}

@@ -1,0 +1,219 @@
+//! `store`'s tools: each command a process of its own.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::{env, fs};
+
+use serde_json::Value;
+
+/// A folder for stores, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("latchwork-tools-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn store(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_latchwork")).arg("store").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn done(args: &[&str]) -> String {
+    let output = store(args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn row(args: &[&str]) -> Value {
+    serde_json::from_str(&done(args)).unwrap()
+}
+
+fn refused(args: &[&str], why: &str) {
+    let output = store(args);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    assert!(output.stdout.is_empty() && stderr.contains(why), "{args:?}: {stderr}");
+}
+
+fn filled(folder: &Folder) -> String {
+    let s = folder.at("shop");
+    done(&["put", &s, "pear", "3"]);
+    done(&["put", &s, "a\tb\n", "\\"]);
+    done(&["put", &s, "--table", "cities", "Bergen", "wet"]);
+    s
+}
+
+#[test]
+fn a_dump_is_loaded_into_another_store() {
+    let folder = Folder::new("dump");
+    let (s, other, file) = (&filled(&folder), &folder.at("copy"), &folder.at("shop.dump"));
+    let dump = done(&["dump", s]);
+    assert!(dump.starts_with("latchwork dump 1\npage 8192\nat "), "{dump}");
+    assert!(dump.contains("\ntable cities\n\\x02Bergen\\x00\twet\nrecords 1\n"), "{dump}");
+    assert!(dump.contains("\n\\x02a\\x09b\\x0a\\x00\t\\\\\n"), "{dump}");
+    let said = row(&["dump", s, "--to", file, "--json"]);
+    assert_eq!((&said["tables"], &said["records"]), (&2.into(), &3.into()), "{said}");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2, "nothing is left beside it");
+    assert_eq!(row(&["load", other, file, "--json"])["records"], 3);
+    assert_eq!(done(&["scan", other]), done(&["scan", s]));
+    refused(&["load", other, file], "merge");
+    assert_eq!(done(&["load", other, file, "--merge"]), "3 records in 2 tables loaded\n");
+    // Through a pipe.
+    let piped = &folder.at("piped");
+    let mut load = Command::new(env!("CARGO_BIN_EXE_latchwork"))
+        .args(["store", "load", piped])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    load.stdin.take().unwrap().write_all(dump.as_bytes()).unwrap();
+    assert!(load.wait().unwrap().success());
+    assert_eq!(done(&["scan", piped, "--table", "cities"]), "Bergen\twet\n");
+    // One table.
+    let one = done(&["dump", s, "cities"]);
+    assert!(one.contains("\nend 1 1 crc32c "), "{one}");
+    refused(&["dump", s, "rivers"], "rivers");
+}
+
+#[test]
+fn a_damaged_dump_makes_no_store() {
+    let folder = Folder::new("damaged");
+    let (s, other, file) = (&filled(&folder), &folder.at("copy"), &folder.at("shop.dump"));
+    let dump = done(&["dump", s]);
+    let with = |bytes: String, why: &str| {
+        fs::write(file, bytes).unwrap();
+        refused(&["load", other, file], why);
+        assert!(!fs::exists(other).unwrap(), "{why}: a store was made");
+    };
+    with(dump.replace("\twet", "\tdry"), "checksum");
+    with(dump[..dump.len() - 1].to_owned(), "cut off");
+    with(dump.replace("records 1", "records 2"), "line 6");
+    with(dump.replace("dump 1", "dump 9"), "format 9");
+    with("pear\t3\n".to_owned(), "no dump");
+    with(dump.replace("page 8192", "page 1"), "checksum");
+    refused(&["load", other, &folder.at("none")], "none");
+    refused(&["dump", &folder.at("none")], "there is no such store");
+    refused(&["dump", s, "--to", &folder.at("no/folder")], "folder");
+    refused(&["dump", s, "--json"], "--to");
+}
+
+#[test]
+fn a_copy_is_restored() {
+    let folder = Folder::new("backup");
+    let (s, copy, again) = (&filled(&folder), &folder.at("copy"), &folder.at("again"));
+    assert!(row(&["backup", s, copy, "--json"])["pages"].as_u64() > Some(2));
+    done(&["put", s, "pear", "4"]);
+    assert!(done(&["restore", copy, again]).ends_with(" copied, and sound\n"));
+    assert_eq!(done(&["get", again, "pear"]), "3\n");
+    refused(&["backup", s, copy], "choose another");
+    refused(&["restore", copy, again], "choose another");
+    refused(&["restore", &folder.at("none"), &folder.at("x")], "no store");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 3);
+}
+
+fn rows(args: &[&str]) -> Vec<Value> {
+    done(args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_log_and_pages_are_shown() {
+    let folder = Folder::new("log");
+    let s = &filled(&folder);
+    let inserts = rows(&["log", s, "--kind", "insert", "--json"]);
+    assert!(inserts.iter().any(|row| row["after_hex"] == "33"), "{inserts:?}");
+    assert!(inserts.iter().all(|row| row["kind"] == "insert"));
+    let first = inserts[0]["at"].to_string();
+    assert_eq!(rows(&["log", s, "--from", &first, "--limit", "1", "--json"])[0], inserts[0]);
+    assert_eq!(done(&["log", s, "--from", &first, "--to", &first]), "");
+    let cities = rows(&["log", s, "--table", "cities", "--kind", "insert", "--json"]);
+    assert_eq!((cities.len(), &cities[0]["after_hex"]), (1, &"776574".into()));
+    assert!(done(&["log", s]).contains(" commit ") || done(&["log", s]).contains("C.. "));
+    refused(&["log", s, "--table", "rivers"], "rivers");
+    let mut pages = rows(&["pages", s, "--json"]);
+    let last = pages.pop().unwrap();
+    assert_eq!((&last["file_pages"], &last["free_pages"]), (&3.into(), &0.into()));
+    assert!(done(&["pages", s]).contains("0 of 3 pages are free"));
+    let names: Vec<_> = pages.iter().map(|row| row["table"].clone()).collect();
+    assert_eq!(names, ["", "cities", "default"]);
+    assert_eq!((&pages[2]["records"], &pages[2]["depth"]), (&2.into(), &1.into()));
+    assert!(done(&["pages", s]).contains("(catalog)"));
+    // A store that cannot be opened.
+    let control = folder.at("shop/log/control");
+    fs::write(&control, vec![0; 8192]).unwrap();
+    refused(&["stat", s], "corrupt");
+    refused(&["log", s], "corrupt");
+    let again = &folder.at("again");
+    let salvaged = store(&["salvage", s, again]);
+    assert_eq!(salvaged.status.code(), Some(1), "{}", text(&salvaged.stderr));
+    assert!(text(&salvaged.stdout).contains("corrupt"));
+    assert_eq!(done(&["get", again, "pear"]), "3\n");
+    assert_eq!(row(&["compact", again, &folder.at("small"), "--json"])["records"], 3);
+    assert_eq!(done(&["scan", &folder.at("small")]), done(&["scan", again]));
+}
+
+#[test]
+fn what_goes_on_is_shown_once() {
+    let folder = Folder::new("top");
+    let s = &filled(&folder);
+    let top = row(&["top", s, "--interval", "0.02", "--json"]);
+    assert_eq!((&top["snapshots"], &top["writing"]), (&0.into(), &0.into()), "{top}");
+    assert!(done(&["top", s, "--interval", "0.02", "--once"]).starts_with("commits "));
+    let sync = store(&["sync-test", folder.0.to_str().unwrap(), "--ms", "20", "--json"]);
+    assert!(matches!(sync.status.code(), Some(0 | 1)), "{}", text(&sync.stderr));
+    let first: Value = serde_json::from_str(text(&sync.stdout).lines().next().unwrap()).unwrap();
+    assert_eq!((&first["way"], &first["bytes"]), (&"fdatasync".into(), &4096.into()));
+    refused(&["sync-test", &folder.at("none")], "none");
+    let shm = store(&["sync-test", "/dev/shm", "--ms", "5"]);
+    assert_eq!(shm.status.code(), Some(1));
+    assert!(text(&shm.stdout).contains("it is memory"));
+    assert_eq!(row(&["forget-memory", s, "--json"])["bytes"], 0);
+    done(&["forget-memory", "--list"]);
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+}
+
+#[test]
+fn stat_says_where_the_memory_is() {
+    let folder = Folder::new("beside");
+    let mut options = latchwork_store::Options::default();
+    options.sizes.cache = 1 << 20;
+    for (place, beside) in
+        [(latchwork_store::Place::Beside, true), (latchwork_store::Place::Memory, false)]
+    {
+        let s = &folder.at(if beside { "one" } else { "two" });
+        options.place = place;
+        let store = latchwork_store::Store::open_with(s, &options).unwrap();
+        assert_eq!(row(&["stat", s, "--json"])["memory_beside"], beside);
+        assert_eq!(done(&["stat", s]).contains("beside the data"), beside);
+        drop(store);
+    }
+}
+
+#[test]
+fn help_has_examples() {
+    let words = ["dump", "load", "backup", "restore", "log", "pages", "salvage", "compact", "top"];
+    for word in words.into_iter().chain(["sync-test", "forget-memory"]) {
+        let help = done(&[word, "--help"]);
+        assert!(help.contains("Example"), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Calls of a store, for counting their instructions: `measured` has the calls alone.
+//!
+//! ```sh
+//! cargo build --release -p latchwork-store --example calls
+//! valgrind --tool=callgrind --toggle-collect='*measured*' target/release/examples/calls get 5000
+//! ```
+//!
+//! The number that callgrind collects, divided by the calls. The store has 20,000 records of 16 and
+//! 100 bytes, and does not wait for the disk.
+
+use std::process::ExitCode;
+
+use latchwork_store::{Error, Mode, Options, Store, Table};
+
+const ROWS: Table<&[u8], &[u8]> = Table::new("rows");
+const HISTORY: Table<&[u8], &[u8]> = Table::new("history");
+const COUNT: u64 = 20_000;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{number:016}").into_bytes()
+}
+
+/// One call of a kind, with a key.
+fn call(store: &Store, kind: &str, key: &[u8]) -> Result<bool, Error> {
+    match kind {
+        "get" => store.read(|tx| tx.get_with(&ROWS, key, <[u8]>::is_empty)).map(|it| it.is_some()),
+        "get-rw" => store.write(|tx| tx.get(&ROWS, key)).map(|it| it.is_some()),
+        "put" => store.put(&ROWS, key, &[8; 100]).map(|()| true),
+        "scan-100" => {
+            let mut left = 100;
+            store.read(|tx| {
+                tx.scan(&ROWS, key.., &mut |_, _| {
+                    left -= 1;
+                    Ok(left > 0)
+                })
+            })?;
+            Ok(left < 100)
+        }
+        // As TPC-B's: an account, a teller, the branch, and a line of the history.
+        "transfer" => store.write(|tx| {
+            for row in [key, &key[..14], b"branch"] {
+                let old = tx.get_for_update(&ROWS, row)?.unwrap_or_default();
+                tx.put(&ROWS, row, &[old.first().copied().unwrap_or(7); 64])?;
+            }
+            tx.put_last(&HISTORY, key, &[9; 16]).map(|()| true)
+        }),
+        _ => Err(Error::Options("a call: get, get-rw, put, scan-100, transfer")),
+    }
+}
+
+/// The calls, under a name that a profiler finds.
+#[inline(never)]
+fn measured(work: &mut dyn FnMut()) {
+    work();
+}
+
+fn run(path: &std::path::Path, kind: &str, calls: u64) -> Result<(), Error> {
+    let mut options = Options::default();
+    options.sizes.mode = Mode::None;
+    let store = Store::open_with(path, &options)?;
+    store.write(|tx| (0..COUNT).try_for_each(|row| tx.put(&ROWS, &key(row), &[7; 100])))?;
+    // Every key is as likely, and no two runs differ.
+    let keys: Vec<_> = (0..calls).map(|at| key(at.wrapping_mul(7_919) % COUNT)).collect();
+    let all = || keys.iter().try_for_each(|key| call(&store, kind, key).map(|it| assert!(it)));
+    all()?;
+    let mut done = Ok(());
+    measured(&mut || done = all());
+    done
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [kind, calls] = &arguments[..] else {
+        eprintln!("usage: calls get|get-rw|put|scan-100|transfer CALLS");
+        return ExitCode::from(2);
+    };
+    let path = std::env::temp_dir().join(format!("latchwork-calls-{}", std::process::id()));
+    let ended = run(&path, kind, calls.parse().unwrap_or(1000));
+    let _ = std::fs::remove_dir_all(&path);
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("calls: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What a store can do beside running closures, and what its closures can do beside reading and
+//! writing records.
+
+pub(crate) mod by_hand;
+pub(crate) mod cursor;
+pub(crate) mod ends;
+pub(crate) mod kept;
+pub(crate) mod multi;
+pub(crate) mod sequence;

@@ -1,0 +1,327 @@
+//! Transactions that are objects: begun, used and ended by calls, for servers and for other
+//! languages.
+
+use core::fmt;
+use core::ops::RangeBounds;
+
+use latchwork_lockmgr::{OwnerOptions, Wait};
+use latchwork_machine::{ConstMachine, Deadline, Shared as Machine};
+
+use crate::files::worker::Worker;
+use crate::idle::Lone;
+use crate::tables::Tables;
+use crate::typed::{Rows, WriteTxn};
+use crate::{Error, Key, Level, Patience, Savepoint, Store, Table, Txn, Value};
+
+/// A transaction that is an object: see [`Store::begin`]. Dropping it rolls it back.
+///
+/// It may be moved, also to another thread, between any two calls. Nobody runs it again: after an
+/// error that [is retryable](Error::is_retryable) its holder rolls it back, or calls
+/// [`restart`](Self::restart) and does all of it again.
+pub struct Transaction<M: ConstMachine = Machine> {
+    /// It borrows the session, and is dropped before that. None if it could not be begun again.
+    txn: Option<Txn<'static, Worker<M>, M>>,
+    /// None at the end alone.
+    session: Option<Lone<M>>,
+    store: Store<M>,
+    options: Patience,
+    /// Whether it waits for locks as long as there is no deadlock.
+    patient: bool,
+}
+
+// SAFETY: the transaction refers to the session, which may be sent and goes with it, and to what
+// all threads share. The object is not `Sync`.
+unsafe impl<M: ConstMachine> Send for Transaction<M> {}
+
+impl<M: ConstMachine> Store<M> {
+    /// A transaction that the caller ends: serializable, and it waits for locks until it has them
+    /// or is the victim of a deadlock.
+    ///
+    /// It has a thread slot of its own. A server has one transaction for each client that is at
+    /// work, and [`write`](Self::write) where a closure will do.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts; of the region if all thread slots are in use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-begin-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// let mut transaction = store.begin()?;
+    /// transaction.put(&ACCOUNTS, 7, 100)?;
+    /// // It goes on in another thread.
+    /// let ended = std::thread::spawn(move || {
+    ///     transaction.put(&ACCOUNTS, 8, 50)?;
+    ///     transaction.commit()
+    /// });
+    /// assert!(ended.join().unwrap()?.is_some());
+    ///
+    /// let mut transaction = store.begin()?;
+    /// transaction.remove(&ACCOUNTS, 7)?;
+    /// drop(transaction); // rolled back
+    /// assert_eq!(store.read(|tx| tx.get(&ACCOUNTS, 7))?, Some(100));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn begin(&self) -> Result<Transaction<M>, Error> {
+        self.begin_by_hand(&Patience::default(), true)
+    }
+
+    /// As [`begin`](Self::begin), with a level, a label, a mode, and a time after which it waits
+    /// for no lock any more: then a lock that is not free is [`Error::Lock`] at once.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use latchwork_store::{Level, Mode, Patience, Store, Table};
+    ///
+    /// const SEEN: Table<&str, u64> = Table::new("seen");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-with-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// let mut first = store.begin()?;
+    /// first.put(&SEEN, "ann", 1)?;
+    /// let options = Patience {
+    ///     time: Duration::ZERO,
+    ///     level: Level::ReadCommitted,
+    ///     mode: Some(Mode::None),
+    ///     label: "import",
+    /// };
+    /// let mut second = store.begin_with(&options)?;
+    /// assert!(second.put(&SEEN, "ann", 2).is_err_and(|why| why.is_retryable()));
+    /// first.commit()?;
+    /// second.restart()?;
+    /// second.put(&SEEN, "ann", 2)?;
+    /// second.commit()?;
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn begin_with(&self, options: &Patience) -> Result<Transaction<M>, Error> {
+        self.begin_by_hand(options, false)
+    }
+
+    fn begin_by_hand(&self, options: &Patience, patient: bool) -> Result<Transaction<M>, Error> {
+        let session = self.lone()?;
+        self.home().checkpoint_if_due(&session.get().worker)?;
+        let txn = begin(&session, options, patient, None)?;
+        let (txn, session, store) = (Some(txn), Some(session), self.clone());
+        Ok(Transaction { txn, session, store, options: *options, patient })
+    }
+}
+
+/// Begins a transaction of a session, which is to live as long.
+fn begin<M: ConstMachine>(
+    session: &Lone<M>,
+    options: &Patience,
+    patient: bool,
+    age: Option<u64>,
+) -> Result<Txn<'static, Worker<M>, M>, Error> {
+    // SAFETY: the `Transaction` drops what borrows it before it gives the session away.
+    let worker = &unsafe { session.forever() }.worker;
+    let owner = OwnerOptions { label: options.label, age, ..OwnerOptions::default() };
+    let owner = worker.locks()?.owner_with(&owner)?;
+    let mut txn = Txn::new(worker, owner, worker.slot(), options.level);
+    if !patient {
+        txn.set_wait(Wait::Until(Deadline::after::<M>(options.time)));
+    }
+    Ok(txn)
+}
+
+impl<M: ConstMachine> Transaction<M> {
+    /// Does something with the transaction as a closure of [`Store::write`] has it in hand: all
+    /// that can be done there.
+    ///
+    /// # Errors
+    ///
+    /// What the closure returns. The transaction goes on, unless the error has ended it.
+    pub fn with<R>(
+        &mut self,
+        work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let (Some(txn), Some(session)) = (&mut self.txn, &self.session) else {
+            return Err(over());
+        };
+        let tables = Tables { catalog: self.store.catalog(), kept: session.get() };
+        work(&mut WriteTxn { txn, tables })
+    }
+
+    /// As [`WriteTxn::get`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<Option<V::Owned>, Error> {
+        self.with(|tx| tx.get(table, key))
+    }
+
+    /// As [`WriteTxn::get_for_update`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_for_update<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<Option<V::Owned>, Error> {
+        self.with(|tx| tx.get_for_update(table, key))
+    }
+
+    /// As [`WriteTxn::put`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn put<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        value: V::Of<'_>,
+    ) -> Result<(), Error> {
+        self.with(|tx| tx.put(table, key, value))
+    }
+
+    /// As [`WriteTxn::insert`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn insert<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        value: V::Of<'_>,
+    ) -> Result<(), Error> {
+        self.with(|tx| tx.insert(table, key, value))
+    }
+
+    /// As [`WriteTxn::remove`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn remove<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<bool, Error> {
+        self.with(|tx| tx.remove(table, key))
+    }
+
+    /// As [`WriteTxn::range`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn range<'k, K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K::Of<'k>>,
+    ) -> Result<Rows<'static, K, V>, Error> {
+        self.with(|tx| tx.range(table, range))
+    }
+
+    /// As [`WriteTxn::savepoint`].
+    ///
+    /// # Errors
+    ///
+    /// If it could not be begun again.
+    pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
+        self.with(|tx| tx.savepoint())
+    }
+
+    /// As [`WriteTxn::roll_back_to`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
+        self.with(|tx| tx.roll_back_to(savepoint))
+    }
+
+    /// The level that it runs at.
+    pub fn level(&self) -> Level {
+        self.options.level
+    }
+
+    /// Commits: as durable as the mode says when this returns. Returns the position of the commit
+    /// in the log; none if nothing was written.
+    ///
+    /// # Errors
+    ///
+    /// What the transaction failed with before; [`Error::Lock`], for its last write may be made
+    /// only now, and meet a range that another one holds; those of the parts. Then it is rolled
+    /// back, but for [`Error::CommitUnknown`].
+    pub fn commit(mut self) -> Result<Option<u64>, Error> {
+        let at = self.txn.take().ok_or_else(over)?.commit()?;
+        let session = self.session.as_ref().ok_or_else(over)?;
+        self.store.settle(&session.get().worker, at, self.options.mode)?;
+        Ok(at)
+    }
+
+    /// Undoes all that it has written, and lets go of its locks.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts: then its locks stay until a sweep has undone it.
+    pub fn roll_back(mut self) -> Result<(), Error> {
+        self.txn.take().map_or(Ok(()), Txn::roll_back)
+    }
+
+    /// Rolls it back, and begins it anew: as old as it was, so that it is not the victim of each
+    /// deadlock, and with all its time again.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts. Then it can only be dropped.
+    pub fn restart(&mut self) -> Result<(), Error> {
+        // The next one is of the same slot, and that has one at a time.
+        let old = self.txn.take().ok_or_else(over)?;
+        let age = old.age()?;
+        old.roll_back()?;
+        let session = self.session.as_ref().ok_or_else(over)?;
+        self.txn = Some(begin(session, &self.options, self.patient, Some(age))?);
+        Ok(())
+    }
+}
+
+/// What a transaction says that could not be begun again.
+fn over() -> Error {
+    Error::Engine("the transaction is over: it could not be begun again".to_owned())
+}
+
+impl<M: ConstMachine> Drop for Transaction<M> {
+    fn drop(&mut self) {
+        // What borrows the session goes before it.
+        drop(self.txn.take());
+        if let Some(session) = self.session.take() {
+            self.store.give_back(session);
+        }
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for Transaction<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction")
+            .field("level", &self.options.level)
+            .field("label", &self.options.label)
+            .finish()
+    }
+}

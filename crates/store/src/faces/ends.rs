@@ -1,0 +1,295 @@
+//! What transactions do with one record by a closure, with the ends of a table, and with the number
+//! of its records.
+
+use core::ops::{Bound, RangeBounds};
+
+use latchwork_machine::ConstMachine;
+use latchwork_tree::Batch;
+
+use crate::engine::Engine;
+use crate::snapshot::FEW;
+use crate::typed::{ReadTxn, WriteTxn, as_slices, bounds};
+use crate::{Error, Key, Table, Value};
+
+/// A record as it comes back.
+type Record<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
+type Bytes = (Vec<u8>, Vec<u8>);
+
+impl<M: ConstMachine> ReadTxn<'_, M> {
+    /// The first record of a table. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const JOBS: Table<u64, &str> = Table::new("jobs");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-ends-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// store.write(|tx| {
+    ///     let jobs = ["one", "two", "three"].iter().zip(1..);
+    ///     jobs.into_iter().try_for_each(|(job, number)| tx.put(&JOBS, number, job))
+    /// })?;
+    /// assert_eq!(store.read(|tx| tx.last(&JOBS))?, Some((3, "three".to_owned())));
+    /// let job = store.write(|tx| tx.pop_first(&JOBS))?;
+    /// assert_eq!(job, Some((1, "one".to_owned())));
+    /// assert_eq!(store.read(|tx| tx.count(&JOBS, ..))?, 2);
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn first<K: Key, V: Value>(
+        &self,
+        table: &Table<K, V>,
+    ) -> Result<Option<Record<K, V>>, Error> {
+        self.range(table, ..)?.next().transpose()
+    }
+
+    /// The last record of a table. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub fn last<K: Key, V: Value>(
+        &self,
+        table: &Table<K, V>,
+    ) -> Result<Option<Record<K, V>>, Error> {
+        self.range(table, ..)?.rev().next().transpose()
+    }
+
+    /// Whether there is a record with this key. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub fn contains<K: Key, V: Value>(
+        &self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<bool, Error> {
+        Ok(self.get_with(table, key, |_| ())?.is_some())
+    }
+
+    /// How many records a range has. It reads them all: O(records), for no number of them is kept,
+    /// which every writer would have to change.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`range`](Self::range).
+    pub fn count<'k, K: Key, V: Value>(
+        &self,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K::Of<'k>>,
+    ) -> Result<u64, Error> {
+        let mut count = 0;
+        self.scan(table, range, &mut |_, _| {
+            count += 1;
+            Ok(true)
+        })?;
+        Ok(count)
+    }
+}
+
+impl<M: ConstMachine> WriteTxn<'_, '_, M> {
+    /// Reads a value, and writes what the closure makes of it; none is no record. Returns what is
+    /// there then. No other transaction reads it [for update](Self::get_for_update) meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get_for_update`](Self::get_for_update) and [`put`](Self::put).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const VISITS: Table<&str, u64> = Table::new("visits");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-update-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// for _ in 0..3 {
+    ///     store.write(|tx| tx.update(&VISITS, "ann", |old| Some(old.unwrap_or(0) + 1)))?;
+    /// }
+    /// assert_eq!(store.read(|tx| tx.get(&VISITS, "ann"))?, Some(3));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn update<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        change: impl FnOnce(Option<V::Owned>) -> Option<V::Owned>,
+    ) -> Result<Option<V::Owned>, Error> {
+        let (tree, key) = (self.tables.make(table.name())?, table.key(&key)?);
+        let old = self.txn.get_raw_for_update(tree, &key)?;
+        let was = old.is_some();
+        let new = change(old.map(|old| table.value_of(&old)).transpose()?);
+        match &new {
+            Some(value) => {
+                let value = table.value(&V::lend(value));
+                self.txn.write_raw(tree, &key, Some(&value))?;
+            }
+            None if was => self.txn.write_raw(tree, &key, None)?,
+            None => {}
+        }
+        Ok(new)
+    }
+
+    /// Whether there is a record with this key. It stays so until the transaction ends.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub fn contains<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<bool, Error> {
+        let (tree, key) = (self.tables.make(table.name())?, table.key(&key)?);
+        self.txn.get_into(tree, &key, &mut Vec::new())
+    }
+
+    /// How many records a range has; it stays so until the transaction ends. O(records).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`range`](Self::range).
+    pub fn count<'k, K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K::Of<'k>>,
+    ) -> Result<u64, Error> {
+        let (range, tree) = (bounds(table, &range)?, self.tables.make(table.name())?);
+        let mut count = 0;
+        self.txn.scan_raw(tree, as_slices(&range), false, &mut |_, _| {
+            count += 1;
+            Ok(true)
+        })?;
+        Ok(count)
+    }
+
+    /// The first record of a table. It stays the first until the transaction ends: only the range
+    /// up to it is held, so others may write behind it. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`range`](Self::range).
+    pub fn first<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+    ) -> Result<Option<Record<K, V>>, Error> {
+        self.end(table, false, false)
+    }
+
+    /// The last record of a table. As [`first`](Self::first).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn last<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+    ) -> Result<Option<Record<K, V>>, Error> {
+        self.end(table, true, false)
+    }
+
+    /// Removes the first record of a table, and returns it. Transactions that do so at the same
+    /// time wait for each other, and each gets another record. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`range`](Self::range) and [`remove`](Self::remove).
+    pub fn pop_first<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+    ) -> Result<Option<Record<K, V>>, Error> {
+        self.end(table, false, true)
+    }
+
+    /// Removes the last record of a table, and returns it. As [`pop_first`](Self::pop_first).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn pop_last<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+    ) -> Result<Option<Record<K, V>>, Error> {
+        self.end(table, true, true)
+    }
+
+    fn end<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        back: bool,
+        take: bool,
+    ) -> Result<Option<Record<K, V>>, Error> {
+        let tree = self.tables.make(table.name())?;
+        // What it wrote itself is to be in the tree.
+        self.txn.savepoint()?;
+        let Some((key, value)) = self.end_raw(tree, back, take)? else { return Ok(None) };
+        if take {
+            self.txn.write_raw(tree, &key, None)?;
+        }
+        Ok(Some((table.key_of(&key)?, table.value_of(&value)?)))
+    }
+
+    /// The first record or the last, of which the transaction holds the range up to there; for
+    /// one who takes it, it is locked first, so that two who take do not both hold the range.
+    fn end_raw(&mut self, tree: u32, back: bool, take: bool) -> Result<Option<Bytes>, Error> {
+        loop {
+            let candidate = self.candidate(tree, back)?;
+            if let (Some(key), true) = (&candidate, take)
+                && self.txn.get_raw_for_update(tree, key)?.is_none()
+            {
+                // Another one took it.
+                continue;
+            }
+            let upto = candidate.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
+            let range = if back { (upto, Bound::Unbounded) } else { (Bound::Unbounded, upto) };
+            let mut found = None;
+            self.txn.scan_raw(tree, range, back, &mut |key, value| {
+                found = Some((key.to_vec(), value.to_vec()));
+                Ok(false)
+            })?;
+            match (&found, &candidate) {
+                // A record came before it: that is locked, too, where it is to be taken.
+                (Some((key, _)), Some(candidate)) if take && key != candidate => {
+                    if self.txn.get_raw_for_update(tree, key)?.is_some() {
+                        return Ok(found);
+                    }
+                }
+                // Its removal was not finished, or it is removed now: the next one.
+                (None, Some(_)) => {}
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// The first key or the last that has a newest version, whosever it is.
+    fn candidate(&self, tree: u32, back: bool) -> Result<Option<Vec<u8>>, Error> {
+        let (mut batch, mut next, mut limit) = (Batch::default(), None::<Vec<u8>>, FEW);
+        loop {
+            let from = match (&next, back) {
+                (None, _) => Bound::Unbounded,
+                (Some(next), false) => Bound::Included(&next[..]),
+                (Some(next), true) => Bound::Excluded(&next[..]),
+            };
+            self.tables.kept.worker.scan(tree, from, back, limit, &mut batch)?;
+            limit = usize::MAX;
+            if let Some(row) = batch.iter().find(|row| !row.ghost) {
+                return Ok(Some(row.key.to_vec()));
+            }
+            match batch.next() {
+                Some(more) => next = Some(more.to_vec()),
+                None => return Ok(None),
+            }
+        }
+    }
+}

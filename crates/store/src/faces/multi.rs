@@ -1,0 +1,221 @@
+//! Tables whose keys have several values: what transactions do with a [`Multi`].
+//!
+//! A pair of key and value is one record, whose key is both. So pairs are locked one by one, a scan
+//! of a key's values is a scan of neighbours, and values are in the order of their bytes.
+
+use core::fmt;
+use core::ops::Bound;
+
+use latchwork_machine::ConstMachine;
+use latchwork_tree::{Batch, Header, Row};
+
+use crate::typed::{ReadTxn, Rows, WriteTxn};
+use crate::{Error, Key, Multi};
+
+/// The values of a key, in order; `rev` goes backwards. After an error there are no more.
+pub struct Values<'r, K: Key, V: Key>(Rows<'r, (K, V), ()>);
+
+/// The pairs of a table, in order; `rev` goes backwards. After an error there are no more.
+pub struct Pairs<'r, K: Key, V: Key>(Rows<'r, (K, V), ()>);
+
+impl<M: ConstMachine> ReadTxn<'_, M> {
+    /// The values of a key, in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`]; the iterator gives those of [`get`](Self::get).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Multi, Store};
+    ///
+    /// const TAGS: Multi<&str, u64> = Multi::new("tags");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-multi-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// store.write(|tx| {
+    ///     for page in [9, 7, 8] {
+    ///         tx.insert_value(&TAGS, "red", page)?;
+    ///     }
+    ///     assert!(!tx.insert_value(&TAGS, "red", 7)?, "it is there");
+    ///     tx.insert_value(&TAGS, "blue", 7).map(|_| ())
+    /// })?;
+    /// let red = store.read(|tx| tx.values(&TAGS, "red")?.collect::<Result<Vec<_>, _>>())?;
+    /// assert_eq!(red, [7, 8, 9]);
+    /// store.write(|tx| {
+    ///     assert!(tx.remove_value(&TAGS, "red", 8)?);
+    ///     assert_eq!(tx.remove_values(&TAGS, "red")?, 2);
+    ///     Ok(())
+    /// })?;
+    /// let all = store.read(|tx| tx.pairs(&TAGS)?.collect::<Result<Vec<_>, _>>())?;
+    /// assert_eq!(all, [("blue".to_owned(), 7)]);
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn values<K: Key, V: Key>(
+        &self,
+        table: &Multi<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<Values<'_, K, V>, Error> {
+        Ok(Values(self.prefix::<K, (K, V), ()>(table.table(), key)?))
+    }
+
+    /// All pairs of a table, in order of keys and then of values.
+    ///
+    /// # Errors
+    ///
+    /// As [`values`](Self::values).
+    pub fn pairs<K: Key, V: Key>(&self, table: &Multi<K, V>) -> Result<Pairs<'_, K, V>, Error> {
+        Ok(Pairs(self.range(table.table(), ..)?))
+    }
+
+    /// Whether a key has a value. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub fn has_value<'p, K: Key, V: Key>(
+        &self,
+        table: &Multi<K, V>,
+        key: K::Of<'p>,
+        value: V::Of<'p>,
+    ) -> Result<bool, Error> {
+        Ok(self.get(table.table(), (key, value))?.is_some())
+    }
+}
+
+impl<M: ConstMachine> WriteTxn<'_, '_, M> {
+    /// The values of a key, in order, all of them read now. Until the transaction ends nobody
+    /// gives the key others, or takes these away. See [`ReadTxn::values`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub fn values<K: Key, V: Key>(
+        &mut self,
+        table: &Multi<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<Values<'static, K, V>, Error> {
+        let (range, tree) = (table.all_of(&key)?, self.tables.make(table.name())?);
+        let bounds = (Bound::Included(&range.start[..]), Bound::Excluded(&range.end[..]));
+        let mut all = Batch::default();
+        self.txn.scan_raw(tree, bounds, false, &mut |key, value| {
+            all.push(Row { key, value, header: Header::NONE, ghost: false });
+            Ok(true)
+        })?;
+        Ok(Values(Rows::of(*table.table(), all)))
+    }
+
+    /// Whether a key has a value. It stays so until the transaction ends.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub fn has_value<'p, K: Key, V: Key>(
+        &mut self,
+        table: &Multi<K, V>,
+        key: K::Of<'p>,
+        value: V::Of<'p>,
+    ) -> Result<bool, Error> {
+        Ok(self.get(table.table(), (key, value))?.is_some())
+    }
+
+    /// Gives a key one more value; returns false if the key has it. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`put`](Self::put).
+    pub fn insert_value<'p, K: Key, V: Key>(
+        &mut self,
+        table: &Multi<K, V>,
+        key: K::Of<'p>,
+        value: V::Of<'p>,
+    ) -> Result<bool, Error> {
+        match self.insert(table.table(), (key, value), ()) {
+            Ok(()) => Ok(true),
+            Err(Error::Exists { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a value from a key; returns whether it had it. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`remove`](Self::remove).
+    pub fn remove_value<'p, K: Key, V: Key>(
+        &mut self,
+        table: &Multi<K, V>,
+        key: K::Of<'p>,
+        value: V::Of<'p>,
+    ) -> Result<bool, Error> {
+        self.remove(table.table(), (key, value))
+    }
+
+    /// Takes all values from a key; returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`remove`](Self::remove).
+    pub fn remove_values<K: Key, V: Key>(
+        &mut self,
+        table: &Multi<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<u64, Error> {
+        let (range, tree) = (table.all_of(&key)?, self.tables.make(table.name())?);
+        let bounds = (Bound::Included(&range.start[..]), Bound::Excluded(&range.end[..]));
+        let mut pairs = Vec::new();
+        self.txn.scan_raw(tree, bounds, false, &mut |pair, _| {
+            pairs.push(pair.to_vec());
+            Ok(true)
+        })?;
+        pairs.iter().try_for_each(|pair| self.txn.write_raw(tree, pair, None))?;
+        Ok(pairs.len() as u64)
+    }
+}
+
+impl<K: Key, V: Key> Values<'_, K, V> {
+    /// The same values, the last one first. To be called before any is taken.
+    #[must_use]
+    pub fn rev(self) -> Self {
+        Self(self.0.rev())
+    }
+}
+
+impl<K: Key, V: Key> Iterator for Values<'_, K, V> {
+    type Item = Result<V::Owned, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.next()?.map(|((_, value), ())| value))
+    }
+}
+
+impl<K: Key, V: Key> Pairs<'_, K, V> {
+    /// The same pairs, the last one first. To be called before any is taken.
+    #[must_use]
+    pub fn rev(self) -> Self {
+        Self(self.0.rev())
+    }
+}
+
+impl<K: Key, V: Key> Iterator for Pairs<'_, K, V> {
+    type Item = Result<(K::Owned, V::Owned), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.next()?.map(|(pair, ())| pair))
+    }
+}
+
+impl<K: Key, V: Key> fmt::Debug for Values<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Values").field(&self.0).finish()
+    }
+}
+
+impl<K: Key, V: Key> fmt::Debug for Pairs<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pairs").field(&self.0).finish()
+    }
+}

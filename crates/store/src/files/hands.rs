@@ -1,0 +1,125 @@
+//! Pages in hand: which pages a thread has that no page of a tree leads to, by its slot.
+//!
+//! A thread that makes a page, or unlinks one, says so in its slot's line before the log has
+//! anything of it, and takes it back when a page leads there, or the page is free. What a thread
+//! that dies leaves in its line is looked at by the sweep: a page to which its tree does not lead
+//! is given back. Nothing else happens to a page meanwhile: what is in a hand is not unlinked, so
+//! what the tree says stays so until the line is cleared.
+//!
+//! After a crash of the machine the lines are gone, and the log says which pages were in hand: a
+//! checkpoint keeps it from before the first record that is about one.
+//!
+//! ```text
+//! in a slot's line   word 3 .. 6   a page: tree 32 │ root 1 │ page 30 │ 1, or zero
+//!                    word 7        where the log was before the first of them, or zero
+//! ```
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::Error;
+use crate::files::shared::{LINE, SLOTS, Shared};
+
+const HANDS: u64 = 3;
+const SINCE: u64 = 7;
+/// How many pages a thread has in hand at most.
+const COUNT: u64 = SINCE - HANDS;
+
+/// A page in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InHand {
+    /// The tree that it is to be of, or was.
+    pub(crate) tree: u32,
+    pub(crate) page: u64,
+    /// Whether it is the root of a tree whose table is being made.
+    pub(crate) root: bool,
+}
+
+impl InHand {
+    fn word(self) -> u64 {
+        u64::from(self.tree) << 32 | u64::from(self.root) << 31 | self.page << 1 & 0x7fff_ffff | 1
+    }
+
+    fn of(word: u64) -> Option<Self> {
+        let (tree, page) = ((word >> 32) as u32, (word & 0x7fff_ffff) >> 1);
+        (word & 1 != 0).then_some(Self { tree, page, root: word & 1 << 31 != 0 })
+    }
+}
+
+impl<M: ConstMachine> Shared<M> {
+    /// Takes a page in hand. False if the slot has no room for another.
+    pub(crate) fn hold(&self, slot: u16, held: InHand) -> Result<bool, Error> {
+        let line = SLOTS + u64::from(slot) * LINE;
+        let since = self.word(line + SINCE)?;
+        // Relaxed: the slot's own.
+        if since.load(Relaxed) == 0 {
+            // Release: synchronizes with the Acquire in `held_since`. What the log gets of the page
+            // comes behind it, under the log's latch.
+            since.store(self.log.end().0, Release);
+        }
+        for word in 0..COUNT {
+            let word = self.word(line + HANDS + word)?;
+            if word.load(Relaxed) == 0 {
+                // Release: synchronizes with the Acquire in `hand` and `is_held`.
+                word.store(held.word(), Release);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Lets go of a page that is in hand.
+    pub(crate) fn let_go(&self, slot: u16, page: u64) -> Result<(), Error> {
+        let line = SLOTS + u64::from(slot) * LINE;
+        let mut left = false;
+        for word in 0..COUNT {
+            let word = self.word(line + HANDS + word)?;
+            match InHand::of(word.load(Relaxed)) {
+                // Release: synchronizes with the Acquire in `is_held`: a page leads there.
+                Some(held) if held.page == page => word.store(0, Release),
+                Some(_) => left = true,
+                None => {}
+            }
+        }
+        if !left {
+            self.word(line + SINCE)?.store(0, Release);
+        }
+        Ok(())
+    }
+
+    /// What a slot has in hand.
+    pub(crate) fn hand(&self, slot: u16) -> Result<Vec<InHand>, Error> {
+        let line = SLOTS + u64::from(slot) * LINE;
+        // Relaxed: the slot's own, or the region has claimed it.
+        if self.word(line + SINCE)?.load(Relaxed) == 0 {
+            return Ok(Vec::new());
+        }
+        let mut held = Vec::new();
+        for word in 0..COUNT {
+            // Acquire: synchronizes with the Release in `hold`.
+            held.extend(InHand::of(self.word(line + HANDS + word)?.load(Acquire)));
+        }
+        Ok(held)
+    }
+
+    /// From where on the log is about pages that a slot has in hand.
+    pub(crate) fn held_since(&self, slot: u32) -> Result<Option<u64>, Error> {
+        if u64::from(slot) >= self.slots {
+            return Ok(None);
+        }
+        // Acquire: synchronizes with the Release in `hold`.
+        let since = self.word(SLOTS + u64::from(slot) * LINE + SINCE)?.load(Acquire);
+        Ok((since != 0).then_some(since))
+    }
+
+    /// Whether a slot has this page in hand.
+    pub(crate) fn is_held(&self, page: u64) -> Result<bool, Error> {
+        for slot in 0..self.slots.min(1 << 15) as u16 {
+            if self.hand(slot)?.iter().any(|held| held.page == page) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,189 @@
+//! Which pages of the file are nobody's.
+//!
+//! The catalog says it, in records beside those of the tables: of each 512 pages 64 bytes, a bit
+//! that is set where a page is free. They are changed by the thread that gives a page back or takes
+//! it, not by a transaction, so nothing undoes them; and the log, a backup, a repair treat them as
+//! any record. A group of which no page was ever free has no record.
+//!
+//! The pool has the list from which pages are taken; it is made anew, of the records, when the
+//! memory is. The record comes first in each case:
+//!
+//! | step | what | a thread that dies after it left |
+//! |---|---|---|
+//! | give 1 | the slot has the page in hand, and nothing leads to it | given back by the sweep |
+//! | give 2 | its bit is set | the same |
+//! | give 3 | the slot lets go of it | a free page in no list, until the memory is made anew |
+//! | give 4 | the pool's list | |
+//! | take 1 | the pool's list | as after give 3 |
+//! | take 2 | the slot has it in hand | given back by the sweep |
+//! | take 3 | its bit is cleared | the same |
+//! | take 4 | a page leads to it, and the slot lets go | |
+//!
+//! A page that follows the last one of the file has no record, and is in hand from take 2 on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use latchwork_machine::ConstMachine;
+use latchwork_tree::Tree;
+
+use crate::Error;
+use crate::engine::Engine;
+use crate::files::hands::InHand;
+use crate::files::home::Home;
+use crate::files::scribe::{Part, Scribe};
+use crate::files::worker::Worker;
+use crate::tables::{CATALOG, MAP, root_of};
+
+/// Pages that one record is about.
+const GROUP: u64 = 512;
+
+/// The record's key.
+fn key_of(page: u64) -> Vec<u8> {
+    let mut key = MAP.to_vec();
+    key.extend_from_slice(&((page / GROUP) as u32).to_be_bytes());
+    key
+}
+
+/// The first page that a record is about, by its key.
+pub(crate) fn first_of(key: &[u8]) -> Option<u64> {
+    let group = key.strip_prefix(MAP)?.first_chunk::<4>()?;
+    Some(u64::from(u32::from_be_bytes(*group)) * GROUP)
+}
+
+/// The free pages that a record tells of.
+pub(crate) fn free_of<'b>(first: u64, bits: &'b [u8]) -> impl Iterator<Item = u64> + 'b {
+    let set = move |at: &u64| bits.get((at / 8) as usize).is_some_and(|b| b >> (at % 8) & 1 != 0);
+    (0..GROUP).filter(set).map(move |at| first + at)
+}
+
+impl<M: ConstMachine> Worker<M> {
+    /// Says in the catalog that a page is free, or is not. False if it said so before.
+    fn mark(&self, page: u64, free: bool) -> Result<bool, Error> {
+        let (byte, bit) = ((page % GROUP / 8) as usize, 1 << (page % 8));
+        let changed = self.with(CATALOG, Part::System, |tree| {
+            tree.alter(&key_of(page), &|bits| {
+                let mut bits = bits.map_or_else(Vec::new, <[u8]>::to_vec);
+                bits.resize((GROUP / 8) as usize, 0);
+                let was = bits[byte] & bit != 0;
+                bits[byte] = if free { bits[byte] | bit } else { bits[byte] & !bit };
+                (was != free).then_some(bits)
+            })
+        })?;
+        Ok(changed)
+    }
+
+    /// Takes a page in hand that nobody uses.
+    pub(crate) fn take_page(&self, tree: u32, root: bool) -> Result<u64, Error> {
+        let (shared, file, slot) = (&self.home.shared, self.home.file, self.slot());
+        while let Some(page) = self.handle.take_freed(file)? {
+            if !shared.hold(slot, InHand { tree, page, root })? {
+                self.handle.free_page(file, page)?;
+                return Err(Error::Options("four pages in hand"));
+            }
+            match self.mark(page, false) {
+                Ok(true) => return Ok(page),
+                // The list is of memory that anybody writes: the catalog decides.
+                Ok(false) => shared.let_go(slot, page)?,
+                Err(why) => {
+                    let _ = self.settle(slot, InHand { tree, page, root });
+                    return Err(why);
+                }
+            }
+        }
+        let page = self.handle.take_next(file)?;
+        match shared.hold(slot, InHand { tree, page, root })? {
+            true => Ok(page),
+            false => Err(Error::Options("four pages in hand")),
+        }
+    }
+
+    /// Decides about a page in hand: if nothing leads to it, it is given back.
+    pub(crate) fn settle(&self, slot: u16, held: InHand) -> Result<(), Error> {
+        let (page, shared) = (held.page, &self.home.shared);
+        if self.is_linked(held.tree, page)? {
+            return shared.let_go(slot, page);
+        }
+        let freed = self.mark(page, true)?;
+        shared.let_go(slot, page)?;
+        if freed {
+            self.handle.free_page(self.home.file, page)?;
+        }
+        Ok(())
+    }
+
+    /// Decides about all pages that a slot has in hand; but for roots whose transaction goes on, if
+    /// not `all`.
+    pub(crate) fn settle_all(&self, slot: u16, all: bool) -> Result<(), Error> {
+        for held in self.home.shared.hand(slot)? {
+            if all || !held.root {
+                self.settle(slot, held)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a tree leads to a page, or the page is a tree.
+    fn is_linked(&self, tree: u32, page: u64) -> Result<bool, Error> {
+        let scribe = Scribe::new(self, tree, Part::System);
+        let of = Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe);
+        if of.leads_to(page)? {
+            return Ok(true);
+        }
+        let mut found = false;
+        if tree == CATALOG {
+            self.each_newest(&mut |key, value| {
+                found |= !key.starts_with(MAP) && root_of(value).is_ok_and(|r| u64::from(r) == page)
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// The newest versions of all records of the catalog.
+    pub(crate) fn each_newest(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Error> {
+        let (mut batch, mut next) = (latchwork_tree::Batch::default(), Vec::new());
+        loop {
+            let from = core::ops::Bound::Included(&next[..]);
+            self.scan(CATALOG, from, false, usize::MAX, &mut batch)?;
+            batch.iter().filter(|row| !row.ghost).for_each(|row| each(row.key, row.value));
+            match batch.next() {
+                Some(more) => next = more.to_vec(),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// All pages that the catalog says are free.
+    pub(crate) fn free_pages(&self) -> Result<Vec<u64>, Error> {
+        let mut free = Vec::new();
+        self.each_newest(&mut |key, bits| {
+            free.extend(first_of(key).into_iter().flat_map(|first| free_of(first, bits)));
+        })?;
+        Ok(free)
+    }
+}
+
+impl<M: ConstMachine> Home<M> {
+    /// Gives back what was in hand when the machine crashed, of these pages and their trees, and
+    /// makes the pool's list.
+    pub(crate) fn recover_space(
+        &self,
+        worker: &Worker<M>,
+        in_hand: &BTreeMap<u64, u32>,
+    ) -> Result<(), Error> {
+        let (pages, mut trees) = (self.pool.pages(self.file)?, BTreeSet::from([CATALOG]));
+        worker.each_newest(&mut |key, root| {
+            trees.extend(root_of(root).ok().filter(|_| !key.starts_with(MAP)));
+        })?;
+        for (page, tree) in in_hand.iter().filter(|(page, _)| **page < pages) {
+            // The pages of a table that was being made go with it.
+            if !trees.contains(tree) || !worker.is_linked(*tree, *page)? {
+                worker.mark(*page, true)?;
+            }
+        }
+        for page in worker.free_pages()? {
+            self.pool.extend(self.file, page + 1)?;
+            worker.handle.free_page(self.file, page)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! Leaves that have become empty are unlinked, by the threads that emptied them or came by.
+//!
+//! A record that was removed stays as a ghost while a snapshot may see it, so the thread that
+//! removes the last one of a leaf cannot unlink it yet. It notes the leaf's key in its own memory,
+//! and looks again after later commits, when everybody sees that the ghost is one. A thread that
+//! scans over a leaf of old ghosts notes it, too: so the leaves that a thread had noted which is
+//! dead or has ended are found by the next that comes by.
+//!
+//! Nothing depends on it: a note that is lost, or wrong, costs a page or a look.
+
+use std::sync::PoisonError;
+
+use latchwork_machine::ConstMachine;
+use latchwork_tree::{Batch, Row};
+
+use crate::files::empty::EmptyLeaf;
+use crate::files::scribe::Part;
+use crate::files::worker::Worker;
+
+/// How many leaves a thread notes at most.
+const NOTES: usize = 1 << 14;
+/// How many leaves are looked at after a commit.
+pub(crate) const FEW: usize = 4;
+
+impl<M: ConstMachine> Worker<M> {
+    /// Notes that a leaf has no record any more.
+    pub(crate) fn is_empty_at(&self, tree: u32, key: &[u8], at: u64) {
+        let mut empty = self.empty.borrow_mut();
+        if empty.len() < NOTES {
+            empty.push_back(EmptyLeaf { tree, key: key.to_vec(), at });
+        }
+    }
+
+    /// Notes a leaf that a scan came by, if it had nothing but ghosts.
+    #[inline]
+    pub(crate) fn passed(&self, tree: u32, batch: &Batch) {
+        // Nearly always the first record says no.
+        if batch.get(0).is_none_or(|row| row.ghost) {
+            self.passed_ghosts(tree, batch);
+        }
+    }
+
+    #[cold]
+    fn passed_ghosts(&self, tree: u32, batch: &Batch) {
+        let forgotten = self.home.shared.forgotten_before().unwrap_or(0);
+        let young = |row: Row<'_>| !row.ghost || row.header.lsn() >= forgotten;
+        if !batch.is_to_the_end() || batch.iter().any(young) {
+            return;
+        }
+        let Some(row) = batch.iter().last() else { return };
+        let mut empty = self.empty.borrow_mut();
+        let known = empty.iter().take(FEW * 4).any(|leaf| leaf.tree == tree && leaf.key == row.key);
+        if !known && empty.len() < NOTES {
+            empty.push_front(EmptyLeaf { tree, key: row.key.to_vec(), at: 0 });
+        }
+    }
+
+    /// Looks at some of the leaves that were noted, and unlinks those that are empty. Called with
+    /// no page in hand and no lock that others wait for.
+    #[inline]
+    pub(crate) fn tidy(&self, count: usize) {
+        if count == usize::MAX {
+            let mut left = self.home.empty.lock().unwrap_or_else(PoisonError::into_inner);
+            self.empty.borrow_mut().append(&mut left);
+            drop(left);
+            let _ = self.home.shared.look_again();
+        }
+        if !self.empty.borrow().is_empty() {
+            self.tidy_some(count);
+        }
+    }
+
+    #[cold]
+    fn tidy_some(&self, count: usize) {
+        // What fails here concerns nobody: the leaf is as it was.
+        let Ok(forgotten) = self.home.shared.forgotten() else { return };
+        let mut left = self.empty.borrow().len().min(count);
+        while left > 0 {
+            let next = self.empty.borrow_mut().pop_front_if(|leaf| leaf.at < forgotten);
+            let Some(leaf) = next else { return };
+            let _ = self.with(leaf.tree, Part::System, |tree| tree.unlink(&leaf.key));
+            left -= 1;
+        }
+    }
+
+    /// Leaves what was noted to the process.
+    pub(crate) fn leave_notes(&self) {
+        let mut left = self.home.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.len() < NOTES {
+            left.append(&mut self.empty.borrow_mut());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Who is at work on a slot's transaction: its own thread, or another that ends it.
+//!
+//! A transaction that stays open keeps the log from its first record on. One that keeps too much
+//! is undone by the thread that makes a checkpoint. Its locks stay until its own thread goes on,
+//! learns of it, and lets them go.
+//!
+//! ```text
+//!                     own thread                     another thread
+//!            enter ─────────────▶ BUSY       look ──────────────────▶ LOOKS: slot n
+//!   IDLE ────┤                     │          ▲                        │          │
+//!            ◀──────── leave ──────┘          │◀──────── it is young ──┘          │it is old
+//!    ▲                                        │                                   ▼
+//!    │                                        │                           TAKEN by slot n
+//!    │                                        │              all undone│          │not all
+//!    │   own thread: rolls back               │                        ▼          ▼
+//!    └────────────────────────────────────────┼────────────────────── ENDED     LEFT
+//!                                            IDLE; of a dead owner, any
+//!                                            of a dead slot n: LOOKS to IDLE, TAKEN to TAKEN
+//! ```
+//!
+//! Each call of the engine that changes a transaction is one entry, so another thread finds it
+//! between two of them: its chain of records is whole. In `LEFT` its own thread undoes the rest.
+//!
+//! Whether a transaction is old is found in `LOOKS`, when its own thread can neither end it nor
+//! begin another. That thread waits meanwhile: a young transaction is none the worse for the look.
+//!
+//! Memory order: a thread looks, takes or enters by an exchange with Acquire, and leaves with
+//! Release: what one of them has stored the next one sees.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Word};
+
+const IDLE: u64 = 0;
+const BUSY: u64 = 1;
+const ENDED: u64 = 2;
+const LEFT: u64 = 3;
+const TAKEN: u64 = 4;
+const LOOKS: u64 = 5;
+
+/// What a slot's word says.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nobody is at work.
+    Idle,
+    /// Its own thread is.
+    Busy,
+    /// Another thread has undone it.
+    Ended,
+    /// Another thread has undone a part of it.
+    Left,
+    /// The thread of this slot undoes it.
+    Taken(u32),
+    /// The thread of this slot looks whether it is to be undone.
+    Looks(u32),
+}
+
+impl State {
+    const fn of(word: u64) -> Self {
+        match word & 7 {
+            IDLE => Self::Idle,
+            BUSY => Self::Busy,
+            ENDED => Self::Ended,
+            TAKEN => Self::Taken((word >> 8) as u32),
+            LOOKS => Self::Looks((word >> 8) as u32),
+            _ => Self::Left,
+        }
+    }
+
+    const fn word(self) -> u64 {
+        match self {
+            Self::Idle => IDLE,
+            Self::Busy => BUSY,
+            Self::Ended => ENDED,
+            Self::Left => LEFT,
+            Self::Taken(slot) => (slot as u64) << 8 | TAKEN,
+            Self::Looks(slot) => (slot as u64) << 8 | LOOKS,
+        }
+    }
+}
+
+/// The word of one slot. Public for models of it.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Turn<'s, M: ConstMachine> {
+    /// It.
+    pub word: &'s M::AtomicU64,
+}
+
+impl<M: ConstMachine> Turn<'_, M> {
+    /// What the word says.
+    pub fn now(&self) -> State {
+        // Acquire: synchronizes with the Release in `set`.
+        State::of(self.word.load(Acquire))
+    }
+
+    /// From one state to another, if it is still that one.
+    #[inline]
+    pub fn pass(&self, from: State, to: State) -> bool {
+        // AcqRel: synchronizes with itself and with the Release in `set`.
+        self.word.compare_exchange(from.word(), to.word(), AcqRel, Relaxed).is_ok()
+    }
+
+    /// The next state, by the thread whose turn it is.
+    #[inline]
+    pub fn set(&self, to: State) {
+        // Release: synchronizes with the AcqRel in `pass`.
+        self.word.store(to.word(), Release);
+    }
+
+    /// Makes it its own thread's turn: false if another has ended the transaction, in whole or in
+    /// part. Calls `waits` with the slot of the thread that looks at it or ends it, for as long.
+    #[inline]
+    pub fn enter(&self, mut waits: impl FnMut(u32)) -> bool {
+        loop {
+            if self.pass(State::Idle, State::Busy) {
+                return true;
+            }
+            match self.now() {
+                State::Looks(by) | State::Taken(by) => waits(by),
+                State::Idle => {}
+                State::Busy | State::Ended | State::Left => return false,
+            }
+        }
+    }
+
+    /// Takes a living slot's transaction for the thread of the slot `by`, if its own thread is
+    /// between two calls and `is_old` says so then.
+    ///
+    /// # Errors
+    ///
+    /// Those of `is_old`: then it is not taken.
+    pub fn take<E>(&self, by: u32, is_old: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
+        if !self.pass(State::Idle, State::Looks(by)) {
+            return Ok(false);
+        }
+        let old = is_old();
+        let next = if matches!(old, Ok(true)) { State::Taken(by) } else { State::Idle };
+        Ok(self.pass(State::Looks(by), next) && old?)
+    }
+
+    /// Takes for the slot `by` what the dead thread of another had taken. What that one only
+    /// looked at is let go.
+    pub fn take_over(&self, dead: u32, by: u32) -> bool {
+        let _ = self.pass(State::Looks(dead), State::Idle);
+        self.pass(State::Taken(dead), State::Taken(by))
+    }
+}

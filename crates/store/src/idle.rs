@@ -1,0 +1,186 @@
+//! A store's sessions: those of no thread, for transactions and snapshots that are objects, which
+//! any thread may use, one after the other; and those of threads. All belong to the store, and end
+//! with it: a thread that lives longer keeps nothing of it.
+
+use core::any::Any;
+use core::cell::{Cell, RefCell};
+use core::ptr::NonNull;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use latchwork_lockmgr::Error as LocksError;
+use latchwork_machine::ConstMachine;
+use latchwork_region::Error as RegionError;
+
+use crate::Error;
+use crate::files::home::Home;
+use crate::files::worker::Worker;
+
+/// How many sessions wait for the next object at most; an eighth of all, if that is less.
+const MOST: usize = 64;
+
+/// A session, which a thread or an object keeps for the next call.
+pub(crate) struct Kept<M: ConstMachine> {
+    pub(crate) worker: Worker<M>,
+    pub(crate) reads: Cell<bool>,
+    pub(crate) writes: Cell<bool>,
+    /// The thread has others, and gives this one back when it has used it.
+    pub(crate) spare: Cell<bool>,
+    /// Trees that it was asked for, by name.
+    pub(crate) trees: RefCell<Vec<(&'static str, u32)>>,
+    pub(crate) scratch: Cell<Scratch>,
+}
+
+/// Memory for the bytes of a key and of a value, which calls use one after the other.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+impl<M: ConstMachine> Kept<M> {
+    pub(crate) fn new(worker: Worker<M>) -> Self {
+        let (reads, writes, spare) = (Cell::new(false), Cell::new(false), Cell::new(false));
+        let (trees, scratch) = (RefCell::default(), Cell::default());
+        Self { worker, reads, writes, spare, trees, scratch }
+    }
+}
+
+/// A session with a place of its own on the heap: what borrows it moves with it.
+pub(crate) struct Lone<M: ConstMachine>(NonNull<Kept<M>>);
+
+// SAFETY: a session is made of parts that refer to each other and to what all threads share; no
+// other part of the program has a reference to it, and it is not `Sync`.
+unsafe impl<M: ConstMachine> Send for Lone<M> {}
+
+impl<M: ConstMachine> Lone<M> {
+    pub(crate) fn new(kept: Kept<M>) -> Self {
+        Self(NonNull::from(Box::leak(Box::new(kept))))
+    }
+
+    pub(crate) fn get(&self) -> &Kept<M> {
+        // SAFETY: it was leaked in `new`, and is freed when this is dropped.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The session, for longer than this is borrowed.
+    ///
+    /// # Safety
+    ///
+    /// The caller uses it no longer than this lives.
+    pub(crate) unsafe fn forever(&self) -> &'static Kept<M> {
+        // SAFETY: as in `get`; the caller sees to the end.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<M: ConstMachine> Drop for Lone<M> {
+    fn drop(&mut self) {
+        // SAFETY: it was leaked in `new`, and what borrowed it is gone.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// All sessions of a store in this process, but for those that objects have.
+pub(crate) struct Sessions<M: ConstMachine> {
+    /// Those that wait for the next object, or the next thread.
+    idle: Mutex<Vec<Lone<M>>>,
+    /// How many of them wait at most.
+    most: usize,
+    /// Those that threads have, by their addresses: until the thread or the store ends.
+    threads: Mutex<BTreeMap<usize, Lone<M>>>,
+    process: u32,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<M: ConstMachine> Sessions<M> {
+    /// Those of a store that so many threads of all processes use at a time.
+    pub(crate) fn new(threads: u32) -> Self {
+        let most = (threads as usize / 8).clamp(1, MOST);
+        let process = std::process::id();
+        Self { idle: Mutex::default(), most, threads: Mutex::default(), process }
+    }
+
+    /// One for the next object.
+    pub(crate) fn take(&self, home: &Arc<Home<M>>) -> Result<Lone<M>, Error> {
+        let waiting = locked(&self.idle).pop();
+        match waiting {
+            Some(lone) => Ok(lone),
+            None => Ok(Lone::new(Kept::new(self.worker(home)?))),
+        }
+    }
+
+    /// A new worker, in place of one that waits or is dead where no thread slot is left.
+    pub(crate) fn worker(&self, home: &Arc<Home<M>>) -> Result<Worker<M>, Error> {
+        match home.worker() {
+            Err(Error::Locks(LocksError::Region(RegionError::Threads(_)))) => {
+                locked(&self.idle).clear();
+                // What cannot be undone keeps its slot; others may be free.
+                let _ = home.sweep();
+                home.worker()
+            }
+            other => other,
+        }
+    }
+
+    /// Keeps a session for the next object, unless it can be used no more.
+    pub(crate) fn give(&self, lone: Lone<M>) {
+        let mut idle = locked(&self.idle);
+        if idle.len() < self.most && !lone.get().worker.is_given_up() {
+            idle.push(lone);
+        }
+    }
+
+    /// One for the calling thread.
+    pub(crate) fn hold(self: &Arc<Self>, home: &Arc<Home<M>>) -> Result<Held<M>, Error> {
+        let lone = self.take(home)?;
+        let kept = lone.0;
+        locked(&self.threads).insert(kept.addr().get(), lone);
+        Ok(Held { of: Arc::downgrade(self), kept })
+    }
+
+    /// Gives up all of them: nobody uses the store any more.
+    pub(crate) fn clear(&self) {
+        locked(&self.idle).clear();
+        locked(&self.threads).clear();
+    }
+}
+
+/// A thread's hold on a session, which goes when this is dropped or the store ends.
+pub(crate) struct Held<M: ConstMachine> {
+    of: Weak<Sessions<M>>,
+    /// Alive for as long as the store is and this is.
+    pub(crate) kept: NonNull<Kept<M>>,
+}
+
+impl<M: ConstMachine> Drop for Held<M> {
+    fn drop(&mut self) {
+        let Some(of) = self.of.upgrade() else { return };
+        // In the child of a fork the session is the parent's, and a thread that is not there may
+        // have the mutex.
+        if of.process == std::process::id() {
+            // With the mutex held: the store that ends meanwhile waits.
+            locked(&of.threads).remove(&self.kept.addr().get());
+        }
+    }
+}
+
+/// A hold on a session of a store of any machine.
+pub(crate) trait AnyHeld {
+    fn any(&self) -> &dyn Any;
+    /// Whether its store has ended.
+    fn is_over(&self) -> bool;
+}
+
+impl<M: ConstMachine> AnyHeld for Held<M> {
+    fn any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_over(&self) -> bool {
+        self.of.strong_count() == 0
+    }
+}

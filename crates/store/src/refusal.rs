@@ -1,0 +1,137 @@
+//! Why a folder is not opened as a store, or not made one; and what to do about it.
+
+use core::fmt;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a path was refused. Its text says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no store, and none was to be made.
+    NoStore,
+    /// It is a file, or lies below one.
+    NotAFolder,
+    /// The folder has files and is no store.
+    NotEmpty {
+        /// One of them.
+        name: OsString,
+    },
+    /// There is something at a path where a store is to be made.
+    Taken,
+    /// Another process is making a store there.
+    BeingMade,
+    /// The store has a format that is not known here: a newer program made it.
+    Newer {
+        /// Its format.
+        format: u64,
+    },
+    /// A file of the folder is not what it should be.
+    Damaged {
+        /// Which.
+        file: &'static str,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The file system is read-only.
+    ReadOnly,
+    /// The system does not permit it.
+    Permission,
+    /// The file system, or the user's share of it, is full.
+    NoSpace,
+    /// The folder is on a file system that other machines write, too.
+    Network {
+        /// Its name.
+        kind: &'static str,
+    },
+    /// Other processes have it open, and their shared memory is not to be seen from here.
+    OtherNamespace,
+    /// Its shared memory is that of a store at another path: it was moved or copied while it was
+    /// open, or after its processes were killed.
+    Elsewhere {
+        /// Where that store is.
+        path: PathBuf,
+    },
+    /// Processes have it open.
+    InUse,
+    /// Its processes were killed: their memory has what its files do not have yet.
+    LeftOpen,
+    /// The system said no in another way.
+    System {
+        /// The kind.
+        kind: io::ErrorKind,
+        /// What it said.
+        why: String,
+    },
+}
+
+impl From<io::Error> for Refusal {
+    fn from(why: io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        match why.kind() {
+            Kind::NotADirectory => Self::NotAFolder,
+            Kind::ReadOnlyFilesystem => Self::ReadOnly,
+            Kind::PermissionDenied => Self::Permission,
+            Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => Self::NoSpace,
+            kind => Self::System { kind, why: why.to_string() },
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoStore => "there is no store; `create` makes one",
+            Self::NotAFolder => "it is no folder: a store is one",
+            Self::NotEmpty { name } => {
+                return write!(f, "no store, and not empty: it has `{}`", name.display());
+            }
+            Self::Taken => "there is something of that name; choose another",
+            Self::BeingMade => "another process makes it just now",
+            Self::Newer { format } => {
+                return write!(
+                    f,
+                    "its file `identity` has format {format}, which this version does not know: \
+                     a newer one made it"
+                );
+            }
+            Self::Damaged { file, what } => {
+                return write!(f, "its file `{file}` is not one that this version knows: {what}");
+            }
+            Self::ReadOnly => {
+                "the file system is read-only: a store that is opened is written to; copy it"
+            }
+            Self::Permission => "this user may not write there",
+            Self::NoSpace => "the file system is full: make room, nothing is lost",
+            Self::Network { kind } => {
+                return write!(
+                    f,
+                    "it is on {kind}, a file system of other machines, whose locks and memory a \
+                     store's processes cannot share: put it on a disk of this one"
+                );
+            }
+            Self::OtherNamespace => {
+                "other processes have it open, and their shared memory is not to be seen from \
+                 here: share /dev/shm between the containers, or use one of them"
+            }
+            Self::Elsewhere { path } => {
+                return write!(
+                    f,
+                    "its shared memory is that of the store at {}: it was moved or copied while \
+                     that was open. Move it back, or copy a store with `backup`; `forget-memory` \
+                     has the files alone count",
+                    path.display()
+                );
+            }
+            Self::InUse => "processes have it open: close it, or use `backup`",
+            Self::LeftOpen => {
+                "its processes were killed, and their memory has what its files have not: open \
+                 it once and close it"
+            }
+            Self::System { why, .. } => return f.write_str(why),
+        })
+    }
+}
+
+impl core::error::Error for Refusal {}

@@ -1,0 +1,35 @@
+//! Tools that look at a whole store, or make one of another.
+//!
+//! | file | what |
+//! |---|---|
+//! | `text` | a dump as text: what is written, and what of it is believed |
+//! | `dump` | a store to a dump, and a dump into a store |
+//! | `backup` | a copy of a store that others write, and a store of a copy |
+//! | `compact` | a store whose pages are full, of one whose pages are not |
+//! | `records` | what records there are in a log |
+//! | `pages` | how the pages of a table are filled |
+//! | `space` | how the pages of the file are used, and whether it is so |
+//! | `salvage` | what can be read of a store that cannot be opened |
+//! | `activity` | what goes on in a store |
+//! | `memory` | shared memory that killed processes left |
+
+mod activity;
+mod backup;
+mod compact;
+mod dump;
+mod memory;
+mod pages;
+mod records;
+mod salvage;
+mod space;
+mod text;
+
+pub use activity::Activity;
+pub use backup::{Copied, Copying, restore};
+pub use dump::{Load, Told};
+pub use memory::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use pages::TablePages;
+pub use records::{LogRead, LogRecord, read_log};
+pub use salvage::{Salvaged, salvage};
+pub use space::Space;
+pub use text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};

@@ -1,0 +1,99 @@
+//! What goes on in a store.
+
+use latchwork_disk::Calls;
+use latchwork_log::Lsn;
+use latchwork_machine::ConstMachine;
+
+use crate::{Error, Store};
+
+/// What goes on in a store, of one moment: counts since its memory was made, and what there is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Activity {
+    /// Transactions that committed, and wrote something.
+    pub commits: u64,
+    /// The log's end: bytes since the store was made.
+    pub end: u64,
+    /// Up to where the log is in its files.
+    pub written: u64,
+    /// Up to where it is durable.
+    pub flushed: u64,
+    /// Where redo would begin after a crash.
+    pub redo: u64,
+    /// Where the log begins.
+    pub oldest: u64,
+    /// Thread slots whose transactions have written something and have no end.
+    pub writing: u64,
+    /// The oldest record of these.
+    pub oldest_write: Option<u64>,
+    /// Snapshots.
+    pub snapshots: u64,
+    /// From where on the oldest of them needs the log.
+    pub oldest_snapshot: Option<u64>,
+    /// Locks that are held or waited for.
+    pub locks: u64,
+    /// Transactions that hold them.
+    pub transactions: u64,
+    /// Transactions of the dead that were undone.
+    pub undone: u64,
+    /// What else the log is kept for: names, and from where on.
+    pub pins: Vec<(String, u64)>,
+}
+
+impl<M: ConstMachine> Store<M> {
+    /// What goes on in the store, in all processes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    pub fn activity(&self) -> Result<Activity, Error> {
+        let (home, counts) = (self.home(), self.counts()?);
+        let mut found = Activity {
+            commits: home.log.commits()?,
+            end: home.log.end().0,
+            written: home.log.written().0,
+            flushed: home.log.flushed().0,
+            redo: home.log.redo().0,
+            oldest: home.log.oldest().0,
+            locks: counts.locks,
+            transactions: counts.transactions,
+            undone: counts.undone,
+            ..Activity::default()
+        };
+        for slot in 0..home.log.slots_high() {
+            let (first, _) = home.log.open_of(slot)?;
+            if first != Lsn::NEVER {
+                found.writing += 1;
+                found.oldest_write =
+                    Some(found.oldest_write.map_or(first.0, |least| least.min(first.0)));
+            }
+        }
+        (found.snapshots, found.oldest_snapshot) = home.shared.snapshots()?;
+        found.pins = home.log.pins().into_iter().map(|pin| (pin.name, pin.lsn.0)).collect();
+        Ok(found)
+    }
+
+    /// What this process has asked of the disk since it opened the store: how often it synced, and
+    /// how many bytes it wrote. What it writes into shared memory is not in it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Operation, Store, Table};
+    ///
+    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-calls-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// store.put(&FRUIT, "pear", 3)?; // makes the table, too
+    /// let before = store.disk_calls();
+    /// store.put(&FRUIT, "pear", 4)?;
+    /// assert_eq!((store.disk_calls() - before)[Operation::Sync], 1);
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn disk_calls(&self) -> Calls {
+        self.home().disk.calls()
+    }
+}

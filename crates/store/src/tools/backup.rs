@@ -1,0 +1,363 @@
+//! A copy of a store that others write meanwhile, and a store of a copy.
+//!
+//! | step | what | so that |
+//! |---|---|---|
+//! | 1 | a checkpoint; the log is pinned from its redo point on | later changes stay in the log |
+//! | 2 | the pages are copied, each looked at by its checksum | none is older than step 1 |
+//! | 3 | the log is flushed, and copied from there to its end | it has all that a page has |
+//!
+//! So the copy is what a crash of the machine would have left after step 3, and opens as after one.
+//! A page that is read while it is written fails its checksum, and is read again.
+//!
+//! A copy is made in a folder beside, `NAME.new`, and gets its name when all of it is durable. What
+//! a process that is killed leaves there has no identity, so it is no store, and the next copy of
+//! that name takes it away.
+
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_disk::{Buffer, Disk, Open, System};
+use latchwork_log::{Error as LogError, Lsn};
+use latchwork_machine::{ConstMachine, Deadline, Native, Shared as Machine};
+use latchwork_region::Region;
+
+use crate::error::refused;
+use crate::files::home::Sizes;
+use crate::files::worker::Worker;
+use crate::open::{at_rest, write_identity};
+use crate::{Error, Refusal, Store};
+
+/// Pages that are read in one call.
+const CHUNK: u64 = 64;
+/// How long a page that is not sound is read again: a write of it ends before.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What was copied, so far or in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Copied {
+    /// Pages.
+    pub pages: u64,
+    /// Bytes of pages.
+    pub page_bytes: u64,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+    /// The position of the log that the copy is of; zero until it is known.
+    pub end: u64,
+}
+
+/// What is called now and then with what is copied so far.
+pub type Copying<'t> = dyn FnMut(&Copied) + 't;
+
+impl Store<Machine> {
+    /// Copies the store into a folder that is not there yet, while others write. The copy has all
+    /// that was committed when this was called, and what was committed until its log was copied. It
+    /// is a store of its own, and opens as one does after a crash.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] if there is something at `to`; [`Error::Pool`] for a page that cannot be
+    /// read; those of the parts. Nothing is at `to` then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table, restore};
+    ///
+    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
+    /// # let path = std::env::temp_dir().join(format!("store-backup-{}", std::process::id()));
+    /// # std::fs::create_dir(&path).unwrap();
+    /// let store = Store::open(path.join("shop"))?;
+    /// store.write(|tx| tx.put(&FRUIT, "pear", 3))?;
+    /// store.backup(path.join("copy"), &mut |_| {})?;
+    /// store.write(|tx| tx.put(&FRUIT, "pear", 0))?;
+    ///
+    /// restore(path.join("copy"), path.join("again"), &mut |_| {})?;
+    /// let again = Store::open(path.join("again"))?;
+    /// assert_eq!(again.read(|tx| tx.get(&FRUIT, "pear"))?, Some(3));
+    /// # drop((store, again));
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn backup(&self, to: impl AsRef<Path>, told: &mut Copying<'_>) -> Result<Copied, Error> {
+        let beside = Beside::new(to.as_ref())?;
+        let disk: Arc<dyn Disk> = Arc::new(System::new());
+        let copied = self.backup_on(&disk, &beside.fresh, told)?;
+        beside.name(&self.home().sizes)?;
+        Ok(copied)
+    }
+}
+
+impl<M: ConstMachine> Store<M> {
+    /// Writes the files of a copy into a folder that is there and empty, all of them durable: what
+    /// [`backup`](Store::backup) does, on any disk. It gives the copy no identity.
+    ///
+    /// # Errors
+    ///
+    /// As there. What is in the folder then is no store.
+    pub fn backup_on(
+        &self,
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        told: &mut Copying<'_>,
+    ) -> Result<Copied, Error> {
+        let session = self.session()?;
+        let worker = &session.worker;
+        let pin = pin(worker)?;
+        let copied = self.copy_pinned(worker, pin, disk, folder, told);
+        let unpinned = worker.log.unpin(pin);
+        let copied = copied?;
+        unpinned?;
+        Ok(copied)
+    }
+
+    fn copy_pinned(
+        &self,
+        worker: &Worker<M>,
+        pin: u32,
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        told: &mut Copying<'_>,
+    ) -> Result<Copied, Error> {
+        let home = self.home();
+        home.checkpoint(worker)?;
+        let redo = home.log.redo();
+        worker.log.move_pin(pin, redo)?;
+        let mut copied = Copied::default();
+        let from = home.disk.open(&home.folder.join("data"), Open::READ)?;
+        let to = disk.open(&folder.join("data"), Open::FRESH)?;
+        let size = u64::from(home.file.page_bytes());
+        let pages = from.length()? / size;
+        let mut bytes = Buffer::new((CHUNK * size) as usize);
+        while copied.pages < pages {
+            let count = (pages - copied.pages).min(CHUNK);
+            let chunk = &mut bytes[..(count * size) as usize];
+            from.read(copied.pages * size, chunk)?;
+            for (number, page) in (copied.pages..).zip(chunk.chunks_exact_mut(size as usize)) {
+                look::<M>(&*from, number, page)?;
+            }
+            to.write(copied.pages * size, chunk)?;
+            copied.pages += count;
+            copied.page_bytes += count * size;
+            told(&copied);
+        }
+        to.sync()?;
+        // What the pages have is in the log, and flushed before they were written.
+        let end = home.log.end();
+        worker.log.flush(Lsn(end.0.saturating_sub(1)))?;
+        let log = folder.join("log");
+        disk.make_folder(&log)?;
+        disk.sync_folder(folder)?;
+        let end = worker.log.copy_to(disk, &log, redo, &mut |count| {
+            copied.log_bytes += count;
+            told(&copied);
+        })?;
+        copied.end = end.0;
+        Ok(copied)
+    }
+}
+
+/// Keeps all of the log that there is.
+fn pin<M: ConstMachine>(worker: &Worker<M>) -> Result<u32, Error> {
+    loop {
+        match worker.log.pin("backup", worker.log.log().oldest()) {
+            // It was recycled just now.
+            Err(LogError::Gone { .. }) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// Reads a page again until it is sound. One that was never written is zeros, and made by the log.
+fn look<M: ConstMachine>(
+    from: &dyn latchwork_disk::File,
+    number: u64,
+    page: &mut [u8],
+) -> Result<(), Error> {
+    let deadline = Deadline::after::<M>(PATIENCE);
+    while let Err(why) = latchwork_pool::sound(number, page) {
+        if page.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        if deadline.passed::<M>() {
+            return Err(why.into());
+        }
+        M::yield_now();
+        from.read(number * page.len() as u64, page)?;
+    }
+    Ok(())
+}
+
+/// Makes a store of a copy, in a folder that is not there yet: the files are copied, recovered and
+/// looked at, and get their name when all is well. The copy stays as it is. It may be any store
+/// that nobody has open.
+///
+/// # Errors
+///
+/// [`Error::Open`] if there is something at `to`, or `from` is no store or in use; what is wrong
+/// with the copy. Nothing is at `to` then.
+///
+/// # Examples
+///
+/// See [`Store::backup`].
+pub fn restore(
+    from: impl AsRef<Path>,
+    to: impl AsRef<Path>,
+    told: &mut Copying<'_>,
+) -> Result<Copied, Error> {
+    let mut sizes = Sizes::default();
+    let from = at_rest(from.as_ref(), &mut sizes)?;
+    if from.left()?.is_some() {
+        return Err(refused(&from.path, Refusal::LeftOpen));
+    }
+    let beside = Beside::new(to.as_ref())?;
+    let mut copied = Copied::default();
+    copy_file(&from.path.join("data"), &beside.fresh.join("data"), &mut |bytes| {
+        copied.page_bytes += bytes;
+        copied.pages = copied.page_bytes / u64::from(sizes.page);
+        told(&copied);
+    })?;
+    let (log, into) = (from.path.join("log"), beside.fresh.join("log"));
+    fs::create_dir(&into).map_err(|why| refused(&into, why))?;
+    for entry in fs::read_dir(&log).map_err(|why| refused(&log, why))? {
+        let name = entry.map_err(|why| refused(&log, why))?.file_name();
+        copy_file(&log.join(&name), &into.join(&name), &mut |bytes| {
+            copied.log_bytes += bytes;
+            told(&copied);
+        })?;
+    }
+    copied.end = beside.recover(&sizes)?;
+    beside.name(&sizes)?;
+    Ok(copied)
+}
+
+/// Copies a file and makes it durable.
+fn copy_file(from: &Path, to: &Path, told: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    let disk = System::new();
+    let (from, to) = (disk.open(from, Open::READ)?, disk.open(to, Open::FRESH)?);
+    let (mut at, length) = (0, from.length()?);
+    let mut bytes = vec![0; 1 << 20];
+    while at < length {
+        let count = (length - at).min(bytes.len() as u64);
+        let chunk = &mut bytes[..count as usize];
+        from.read(at, chunk)?;
+        to.write(at, chunk)?;
+        told(count);
+        at += count;
+    }
+    Ok(to.sync()?)
+}
+
+/// A folder that is made beside its place.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(crate) fresh: PathBuf,
+    to: PathBuf,
+    /// Locked by the process that makes it.
+    mark: File,
+    named: bool,
+}
+
+impl Beside {
+    /// Makes the folder, unless there is something at its place. What a dead process left of one is
+    /// taken away.
+    pub(crate) fn new(to: &Path) -> Result<Self, Error> {
+        let to = std::path::absolute(to).map_err(|why| refused(to, why))?;
+        let name = to.file_name().ok_or_else(|| refused(&to, Refusal::Taken))?;
+        if fs::symlink_metadata(&to).is_ok() {
+            return Err(refused(&to, Refusal::Taken));
+        }
+        let mut name = name.to_owned();
+        name.push(".new");
+        let fresh = to.with_file_name(name);
+        let said = |why: std::io::Error| refused(&fresh, why);
+        loop {
+            match fs::create_dir(&fresh) {
+                Ok(()) => break,
+                Err(why) if why.kind() == ErrorKind::AlreadyExists => clear(&fresh)?,
+                Err(why) => return Err(said(why)),
+            }
+        }
+        let mark = File::create_new(fresh.join(MARK)).map_err(said)?;
+        mark.lock().map_err(said)?;
+        Ok(Self { fresh, to, mark, named: false })
+    }
+
+    /// Makes a store there, has it filled, and looks at all of it.
+    pub(crate) fn fill(
+        &self,
+        sizes: &Sizes,
+        fill: impl FnOnce(&Store<Native>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let store = self.open(sizes)?;
+        fill(&store)?;
+        store.checkpoint()?;
+        store.verify()?;
+        Ok(())
+    }
+
+    /// A store of this process alone: nobody else opens what has no identity.
+    fn open(&self, sizes: &Sizes) -> Result<Store<Native>, Error> {
+        let region = Region::private(&sizes.region())?;
+        let disk: Arc<dyn Disk> = Arc::new(System::new());
+        Store::in_region(&region, &disk, &self.fresh, sizes)
+    }
+
+    /// Recovers what lies there, looks at all of it, and closes it; returns where its log ends. It
+    /// is nobody else's: its memory is this process's alone.
+    pub(crate) fn recover(&self, sizes: &Sizes) -> Result<u64, Error> {
+        let store = self.open(sizes)?;
+        store.verify()?;
+        store.checkpoint()?;
+        Ok(store.log_end())
+    }
+
+    /// Gives it an identity and its name: from now on it is a store.
+    pub(crate) fn name(mut self, sizes: &Sizes) -> Result<(), Error> {
+        let said = |path: &Path, why: std::io::Error| refused(path, why);
+        write_identity(&self.fresh, sizes)?;
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        let cwd = rustix::fs::CWD;
+        match rustix::fs::renameat_with(cwd, &self.fresh, cwd, &self.to, flags) {
+            // A file system that knows no such rename.
+            Err(rustix::io::Errno::INVAL) if !self.to.exists() => {
+                fs::rename(&self.fresh, &self.to).map_err(|why| said(&self.to, why))?;
+            }
+            other => other.map_err(|why| said(&self.to, why.into()))?,
+        }
+        self.named = true;
+        let _ = fs::remove_file(self.to.join(MARK));
+        let around = self.to.parent().unwrap_or(Path::new("/"));
+        let synced = File::open(around).and_then(|folder| folder.sync_all());
+        synced.map_err(|why| said(around, why))
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if !self.named {
+            let _ = fs::remove_dir_all(&self.fresh);
+        }
+        let _ = self.mark.unlock();
+    }
+}
+
+/// The file of a folder that is being made.
+pub(crate) const MARK: &str = "being-made";
+
+/// Takes away what a dead process left of a folder that it made.
+fn clear(fresh: &Path) -> Result<(), Error> {
+    let mark = match File::open(fresh.join(MARK)) {
+        Ok(mark) => mark,
+        Err(_) if fs::remove_dir(fresh).is_ok() => return Ok(()),
+        Err(_) => return Err(refused(fresh, Refusal::Taken)),
+    };
+    match mark.try_lock() {
+        Ok(()) => fs::remove_dir_all(fresh).map_err(|why| refused(fresh, why)),
+        Err(TryLockError::WouldBlock) => Err(refused(fresh, Refusal::BeingMade)),
+        Err(TryLockError::Error(why)) => Err(refused(fresh, why)),
+    }
+}

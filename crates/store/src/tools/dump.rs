@@ -1,0 +1,193 @@
+//! A store to a dump, and a dump into a store.
+//!
+//! A dump is one snapshot: others write meanwhile, and the log is kept from there on until it is
+//! done. Loading is a transaction for some records at a time, in the order of the dump, and waits
+//! for the disk once, at the end: a process that is killed has loaded a beginning of the dump.
+
+use std::io::{BufRead, Write};
+
+use latchwork_log::Mode;
+use latchwork_machine::ConstMachine;
+
+use crate::tables::tables;
+use crate::tools::text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};
+use crate::{Error, Patience, ReadTxn, Store};
+
+/// After how many records a caller is told how far it is.
+const TELL: u64 = 4096;
+
+/// What is called now and then with what is done so far.
+pub type Told<'t> = dyn FnMut(&DumpSummary) + 't;
+
+/// How a dump is loaded.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_store::{DumpReader, Load, Store, Table};
+///
+/// const FRUIT: Table<&str, u64> = Table::new("fruit");
+/// # let path = std::env::temp_dir().join(format!("store-load-{}", std::process::id()));
+/// # let other = std::env::temp_dir().join(format!("store-loaded-{}", std::process::id()));
+/// let store = Store::open(&path)?;
+/// store.write(|tx| tx.put(&FRUIT, "pear", 3))?;
+/// let (text, written) = store.dump(Vec::new(), None, &mut |_| {})?;
+///
+/// let copy = Store::open(&other)?;
+/// let loaded = copy.load(DumpReader::new(&text[..])?, &Load::default(), &mut |_| {})?;
+/// assert_eq!(loaded, written);
+/// assert_eq!(copy.read(|tx| tx.get(&FRUIT, "pear"))?, Some(3));
+/// # drop((store, copy));
+/// # std::fs::remove_dir_all(&path).unwrap();
+/// # std::fs::remove_dir_all(&other).unwrap();
+/// # Ok::<(), latchwork_store::DumpError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Load {
+    /// Whether tables may have records already. Those with keys of the dump are written over.
+    pub merge: bool,
+    /// How many records a transaction has at most.
+    pub records: usize,
+    /// How many bytes of keys and values a transaction has, about.
+    pub bytes: usize,
+}
+
+impl Default for Load {
+    /// Into tables that are empty or not there, 1,000 records or 256 KiB at a time.
+    fn default() -> Self {
+        Self { merge: false, records: 1000, bytes: 256 << 10 }
+    }
+}
+
+impl<M: ConstMachine> Store<M> {
+    /// Writes all tables, or one, as they are at one position of the log. Returns what was written
+    /// to, flushed, and what the dump has.
+    ///
+    /// # Errors
+    ///
+    /// [`DumpError::NoTable`]; [`DumpError::Io`], [`DumpError::Store`]: then the dump has no last
+    /// line, and nothing that reads it takes it for a whole one.
+    pub fn dump<W: Write>(
+        &self,
+        to: W,
+        only: Option<&str>,
+        told: &mut Told<'_>,
+    ) -> Result<(W, DumpSummary), DumpError> {
+        let page = self.home().file.page_bytes();
+        // What is no error of the store comes out beside it.
+        let (mut to, mut dump) = (Some(to), None);
+        let read = self.read(|tx| {
+            dump = to.take().map(|to| dump_all(tx, to, page, only, told));
+            Ok(())
+        });
+        read?;
+        dump.unwrap_or(Err(DumpError::Store(Error::Options("dump"))))
+    }
+
+    /// Writes the records of a dump into their tables, and waits until all are durable. Tables that
+    /// are not there are made.
+    ///
+    /// The dump is read once: what is wrong with it may be found when some of it is loaded, so
+    /// [check](DumpReader::check) it before if it can be read twice.
+    ///
+    /// # Errors
+    ///
+    /// [`DumpError::NotEmpty`]; those of [`DumpReader::next_item`]; [`DumpError::Store`]. What was
+    /// loaded before stays.
+    pub fn load<R: BufRead>(
+        &self,
+        mut from: DumpReader<R>,
+        options: &Load,
+        told: &mut Told<'_>,
+    ) -> Result<DumpSummary, DumpError> {
+        let mut into = None;
+        let (mut batch, mut bytes, mut next) = (Vec::new(), 0, TELL);
+        loop {
+            let item = from.next_item()?;
+            let full = batch.len() >= options.records.max(1) || bytes >= options.bytes.max(1);
+            let ends = !matches!(item, Some(DumpItem::Record { .. }));
+            if let Some(tree) = into.filter(|_| full || ends) {
+                self.put_all(tree, &batch)?;
+                batch.clear();
+                bytes = 0;
+            }
+            match item {
+                Some(DumpItem::Table(name)) => into = Some(self.table_to_load(&name, options)?),
+                Some(DumpItem::Record { key, value }) => {
+                    bytes += key.len() + value.len();
+                    batch.push((key, value));
+                }
+                None => break,
+            }
+            if from.summary().records >= next {
+                told(&from.summary());
+                next += TELL;
+            }
+        }
+        // A transaction that writes nothing waits for those before it.
+        let patience = Patience { mode: Some(Mode::Full), label: "load", ..Patience::default() };
+        self.write_with(&patience, |_| Ok(()))?;
+        Ok(from.summary())
+    }
+
+    /// The tree of a table that is loaded into.
+    fn table_to_load(&self, name: &str, options: &Load) -> Result<u32, DumpError> {
+        let session = self.session()?;
+        let tree = match self.catalog().find(&session.worker, name)? {
+            Some(tree) => tree,
+            None => return Ok(self.catalog().make(name)?),
+        };
+        let mut empty = true;
+        self.read(|tx| {
+            tx.snapshot.scan_raw(tree, .., false, &mut |_, _| {
+                empty = false;
+                Ok(false)
+            })
+        })?;
+        match empty || options.merge {
+            true => Ok(tree),
+            false => Err(DumpError::NotEmpty { table: name.to_owned() }),
+        }
+    }
+
+    /// Writes records in one transaction, which does not wait for the disk.
+    pub(crate) fn put_all(&self, tree: u32, records: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Error> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let patience = Patience { mode: Some(Mode::None), label: "load", ..Patience::default() };
+        self.write_with(&patience, |tx| {
+            records.iter().try_for_each(|(key, value)| tx.txn.write_raw(tree, key, Some(value)))
+        })?;
+        Ok(())
+    }
+}
+
+fn dump_all<W: Write, M: ConstMachine>(
+    tx: &ReadTxn<'_, M>,
+    to: W,
+    page: u32,
+    only: Option<&str>,
+    told: &mut Told<'_>,
+) -> Result<(W, DumpSummary), DumpError> {
+    let mut tables = tables(&tx.snapshot)?;
+    tables.retain(|table| only.is_none_or(|only| only == table.0));
+    if let Some(only) = only.filter(|_| tables.is_empty()) {
+        return Err(DumpError::NoTable { table: only.to_owned() });
+    }
+    let mut dump = DumpWriter::new(to, page, tx.at())?;
+    for (name, tree) in tables {
+        dump.table(&name)?;
+        let mut failed = None;
+        tx.snapshot.scan_raw(tree, .., false, &mut |key, value| {
+            failed = dump.record(key, value).err();
+            if dump.summary().records.is_multiple_of(TELL) {
+                told(&dump.summary());
+            }
+            Ok(failed.is_none())
+        })?;
+        failed.map_or(Ok(()), Err)?;
+    }
+    dump.finish()
+}

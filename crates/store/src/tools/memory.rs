@@ -1,0 +1,110 @@
+//! Shared memory that killed processes left.
+//!
+//! The memory of a store outlives its processes, so that what they had committed is there when it
+//! is opened again. Where it never is, because its folder is gone, the memory stays until the
+//! machine stops; these find it, and take it away where nobody needs it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use latchwork_machine::Shared as Machine;
+use latchwork_region::{Options, Region};
+
+use crate::error::refused;
+use crate::files::home::Sizes;
+use crate::open::{OF, PREFIX, SHM, at_rest, told};
+use crate::{Error, Refusal};
+
+/// A store's memory in `/dev/shm`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftMemory {
+    /// The folder.
+    pub at: PathBuf,
+    /// The store that it is of, if that can be read.
+    pub store: Option<PathBuf>,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Processes that are alive and have it open.
+    pub processes: Vec<u32>,
+    /// Whether that store is there and names this memory: when it is opened it goes on with it.
+    pub needed: bool,
+}
+
+/// What there is in `/dev/shm` of stores, in the order of its names. What belongs to other users is
+/// passed over where it cannot be read.
+pub fn left_memory() -> Vec<LeftMemory> {
+    let entries = fs::read_dir(SHM).into_iter().flatten().filter_map(Result::ok);
+    let folders = entries.filter(|entry| {
+        entry.file_name().to_string_lossy().starts_with(PREFIX) && entry.path().is_dir()
+    });
+    let mut found: Vec<_> = folders.filter_map(|entry| look(&entry.path())).collect();
+    found.sort_by(|one, other| one.at.cmp(&other.at));
+    found
+}
+
+/// What a folder of memory is; none if it cannot be read.
+fn look(at: &Path) -> Option<LeftMemory> {
+    let files = fs::read_dir(at).ok()?.filter_map(Result::ok);
+    let bytes = files.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum();
+    let store = fs::read_to_string(at.join(OF)).ok();
+    let store = store.map(|text| PathBuf::from(text.trim_end_matches('\n')));
+    let options = Options { mode: 0o777, ..Options::default() };
+    let region = Region::<Machine>::view(at.join("region"), &options);
+    let alive = region.map(|region| region.processes()).unwrap_or_default();
+    let processes = alive.iter().filter(|process| process.alive).map(|process| process.pid);
+    let processes = processes.collect();
+    let named = store.as_ref().and_then(|store| told(store).ok().flatten());
+    let needed = named.is_some_and(|told| told.now && told.at == at);
+    Some(LeftMemory { at: at.to_owned(), store, bytes, processes, needed })
+}
+
+/// Takes away the memory that killed processes left of the store in a folder, and has its files
+/// alone count: what was committed and is not in them is lost, as in a crash of the machine. Where
+/// a folder was copied or moved with its memory, the memory stays and the folder forgets it.
+/// Returns how many bytes of memory were taken away.
+///
+/// # Errors
+///
+/// [`Error::Open`]: [`Refusal::InUse`] if processes have it open.
+pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
+    let held = at_rest(path.as_ref(), &mut Sizes::default())?;
+    let said = |why: std::io::Error| refused(&held.path, why);
+    let bytes = match held.left() {
+        Ok(Some(at)) => {
+            let bytes = look(&at).map_or(0, |found| found.bytes);
+            fs::remove_dir_all(&at).map_err(said)?;
+            bytes
+        }
+        // The memory is not this folder's.
+        Ok(None)
+        | Err(Error::Open { why: Refusal::Elsewhere { .. } | Refusal::Damaged { .. }, .. }) => 0,
+        Err(other) => return Err(other),
+    };
+    match fs::remove_file(held.path.join("region")) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(said(why)),
+        _ => Ok(bytes),
+    }
+}
+
+/// Takes away memory of stores that are not there any more, or do not know of it, and that no
+/// living process has open. Returns what was taken away.
+pub fn forget_abandoned() -> Vec<LeftMemory> {
+    let mut gone = Vec::new();
+    for found in left_memory() {
+        let Some(store) = found.store.clone() else { continue };
+        // Nobody opens the store while this is looked at again.
+        let held = match at_rest(&store, &mut Sizes::default()) {
+            Ok(held) => Some(held),
+            Err(Error::Open { why: Refusal::NoStore, .. }) => None,
+            Err(_) => continue,
+        };
+        let again = look(&found.at);
+        let idle = again.is_some_and(|found| !found.needed && found.processes.is_empty());
+        if idle && fs::remove_dir_all(&found.at).is_ok() {
+            gone.push(found);
+        }
+        drop(held);
+    }
+    gone
+}

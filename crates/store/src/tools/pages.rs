@@ -1,0 +1,124 @@
+//! How the pages of a table are filled.
+
+use latchwork_machine::ConstMachine;
+use latchwork_pool::Error as PoolError;
+use latchwork_tree::{Kind as PageKind, Node};
+
+use crate::files::worker::Worker;
+use crate::tables::{CATALOG, tables};
+use crate::{Error, Store};
+
+/// The pages of a table, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TablePages {
+    /// Its name; empty for the catalog, which has the names of all others.
+    pub name: String,
+    /// The page of its root.
+    pub root: u32,
+    /// Levels, the leaves counted.
+    pub depth: u32,
+    /// Pages that lead to others.
+    pub inner: u64,
+    /// Pages with records.
+    pub leaves: u64,
+    /// Pages whose right sibling is not in the parent yet.
+    pub incomplete: u64,
+    /// Records.
+    pub records: u64,
+    /// Removed records that are still there.
+    pub ghosts: u64,
+    /// Bytes of the records' keys.
+    pub key_bytes: u64,
+    /// Bytes of the records' values.
+    pub value_bytes: u64,
+    /// Bytes of the pages.
+    pub bytes: u64,
+    /// Bytes of the pages that records may take yet.
+    pub free: u64,
+}
+
+impl<M: ConstMachine> Store<M> {
+    /// Counts the pages of all tables, the catalog first. While others write it is about right.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tree`], [`Error::Pool`] for a page that cannot be read; those of the parts.
+    pub fn pages(&self) -> Result<Vec<TablePages>, Error> {
+        let session = self.session()?;
+        let mut found = vec![self.count(&session.worker, String::new(), CATALOG)?];
+        for (name, root) in self.read(|tx| tables(&tx.snapshot))? {
+            found.push(self.count(&session.worker, name, root)?);
+        }
+        Ok(found)
+    }
+
+    fn count(&self, worker: &Worker<M>, name: String, root: u32) -> Result<TablePages, Error> {
+        let home = self.home();
+        let mut found = TablePages { name, root, ..TablePages::default() };
+        let mut first = Some(u64::from(root));
+        // Damaged links could lead in a circle.
+        let mut left = home.pool.pages(home.file)?.saturating_mul(2) + 1000;
+        while let Some(begin) = first.take() {
+            let mut next = Some(begin);
+            found.depth += 1;
+            while let Some(page) = next {
+                left = left.checked_sub(1).ok_or(latchwork_tree::Error::Level { page })?;
+                let read = match worker.handle.read(home.file, page, |view| {
+                    let node = Node::of(view)?;
+                    let child = match node.kind() {
+                        PageKind::Inner => Some(node.first_child()?),
+                        _ => None,
+                    };
+                    Some((of_page(&node)?, node.right()?, child))
+                }) {
+                    // It was unlinked just now, and what is behind it is not counted.
+                    Err(PoolError::Freed { .. }) => break,
+                    read => read?,
+                };
+                add(&mut found, &read.0);
+                (next, first) = (read.1, first.or(read.2));
+            }
+        }
+        found.bytes = (found.inner + found.leaves) * u64::from(home.file.page_bytes());
+        Ok(found)
+    }
+}
+
+/// What one page has.
+fn of_page<P: latchwork_tree::Page + ?Sized>(node: &Node<'_, P>) -> Option<TablePages> {
+    let incomplete = u64::from(node.is_incomplete());
+    let free = node.room()? as u64;
+    let mut found = TablePages { incomplete, free, ..TablePages::default() };
+    if node.kind() == PageKind::Inner {
+        found.inner = 1;
+        return Some(found);
+    }
+    found.leaves = 1;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for index in 0..node.count() {
+        if node.is_ghost(index)? {
+            found.ghosts += 1;
+            continue;
+        }
+        key.clear();
+        value.clear();
+        node.key_into(index, &mut key)?;
+        node.value_into(index, &mut value)?;
+        found.records += 1;
+        found.key_bytes += key.len() as u64;
+        found.value_bytes += value.len() as u64;
+    }
+    Some(found)
+}
+
+fn add(sum: &mut TablePages, one: &TablePages) {
+    sum.inner += one.inner;
+    sum.leaves += one.leaves;
+    sum.incomplete += one.incomplete;
+    sum.records += one.records;
+    sum.ghosts += one.ghosts;
+    sum.key_bytes += one.key_bytes;
+    sum.value_bytes += one.value_bytes;
+    sum.free += one.free;
+}

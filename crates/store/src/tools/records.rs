@@ -1,0 +1,208 @@
+//! What records there are in a store's log.
+//!
+//! The files are read, and nothing is written: so it is the same for a store that others write and
+//! for one that cannot be opened any more. What is not in the files yet is not shown.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_disk::{Disk, System};
+use latchwork_log::{Entry, Flags, LogFiles};
+use latchwork_tree::Change;
+
+use crate::Error;
+use crate::files::kinds::{CHANGE, COMMIT, END};
+use crate::tables::{CATALOG, root_of};
+
+/// A record of a store's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogRecord {
+    /// Its position.
+    pub at: u64,
+    /// Where the next one is.
+    pub next: u64,
+    /// The thread slot that wrote it.
+    pub slot: u16,
+    /// What it is: `insert`, `replace`, `delete`, `ghost`, `restore`, `purge`, `image`, `split`,
+    /// `attach`, `complete`, `grow`, `clear`, `incomplete`, `absorb`, `commit`, `end`, `other`.
+    pub kind: &'static str,
+    /// The tree that it changes: the page of its root.
+    pub tree: Option<u32>,
+    /// The page that it changes.
+    pub page: Option<u64>,
+    /// Whether its transaction commits with it.
+    pub commits: bool,
+    /// Whether it undoes another record.
+    pub undoes: bool,
+    /// Whether it belongs to no transaction.
+    pub system: bool,
+    /// The record of its transaction before, or what is undone next; 0 if there is none.
+    pub prev: u64,
+    /// The position that the page had.
+    pub page_prev: u64,
+    /// The key, for what changes one record.
+    pub key: Option<Vec<u8>>,
+    /// The value before.
+    pub before: Option<Vec<u8>>,
+    /// The value after.
+    pub after: Option<Vec<u8>>,
+}
+
+impl LogRecord {
+    fn of(entry: &Entry) -> Self {
+        let (head, change) = (entry.head, Change::decode(&entry.payload));
+        let changes = head.kind == CHANGE;
+        let (kind, key, before, after) = match (head.kind, change) {
+            (COMMIT, _) => ("commit", None, None, None),
+            (END, _) => ("end", None, None, None),
+            (CHANGE, Some(change)) => parts(change),
+            _ => ("other", None, None, None),
+        };
+        let own = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
+        Self {
+            at: entry.lsn.0,
+            next: entry.next().0,
+            slot: entry.slot,
+            kind,
+            tree: changes.then_some(head.aux32),
+            page: changes.then_some(head.page),
+            commits: head.flags.has(Flags::LAST),
+            undoes: head.flags.has(Flags::CLR),
+            system: head.flags.has(Flags::SYSTEM),
+            prev: head.prev.0,
+            page_prev: head.page_prev.0,
+            key: own(key),
+            before: own(before),
+            after: own(after),
+        }
+    }
+}
+
+type Parts<'b> = (&'static str, Option<&'b [u8]>, Option<&'b [u8]>, Option<&'b [u8]>);
+
+/// A change's name, key, and values before and after.
+fn parts(change: Change<'_>) -> Parts<'_> {
+    match change {
+        Change::Insert { key, value, .. } => ("insert", Some(key), None, Some(value)),
+        Change::Replace { key, before, value, .. } => {
+            ("replace", Some(key), Some(before), Some(value))
+        }
+        Change::Delete { key, before, .. } => ("delete", Some(key), Some(before), None),
+        Change::Ghost { key, .. } => ("ghost", Some(key), None, None),
+        Change::Restore { key, value, .. } => ("restore", Some(key), None, Some(value)),
+        Change::Purge { key } => ("purge", Some(key), None, None),
+        Change::Image { .. } => ("image", None, None, None),
+        Change::Split { separator, .. } => ("split", Some(separator), None, None),
+        Change::Attach { key, .. } => ("attach", Some(key), None, None),
+        Change::Complete => ("complete", None, None, None),
+        Change::Clear { .. } => ("clear", None, None, None),
+        Change::Incomplete => ("incomplete", None, None, None),
+        Change::Absorb { key, .. } => ("absorb", Some(key), None, None),
+        Change::Grow { separator, .. } => ("grow", Some(separator), None, None),
+        _ => ("other", None, None, None),
+    }
+}
+
+/// What a store's log has in its files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogRead {
+    /// The first record that is there.
+    pub oldest: Option<u64>,
+    /// Where recovery would begin.
+    pub redo: u64,
+    /// Up to where it was durable, as its control file says.
+    pub flushed: u64,
+    /// Behind the last record.
+    pub end: u64,
+    /// What could not be read, from and to, below what was durable or before later records.
+    pub gaps: Vec<(u64, u64)>,
+    /// The tables that records name, by their trees: those that were made in this part of the log.
+    pub tables: BTreeMap<u32, String>,
+}
+
+/// Calls `each` for the records of the log of the store in a folder, from a position on, until it
+/// returns `false`. The store may be open, closed, or damaged: nothing is written.
+///
+/// # Errors
+///
+/// [`Error::Log`] if there is no control file that can be read; [`Error::Disk`].
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_store::{Store, Table, read_log};
+///
+/// const FRUIT: Table<&str, u64> = Table::new("fruit");
+/// # let path = std::env::temp_dir().join(format!("store-log-{}", std::process::id()));
+/// let store = Store::open(&path)?;
+/// store.write(|tx| tx.put(&FRUIT, "pear", 3))?;
+/// let mut inserts = 0;
+/// read_log(&path, 0, &mut |record| {
+///     inserts += u32::from(record.kind == "insert");
+///     true
+/// })?;
+/// assert!(inserts >= 2, "the table in the catalog, and the pear");
+/// # drop(store);
+/// # std::fs::remove_dir_all(&path).unwrap();
+/// # Ok::<(), latchwork_store::Error>(())
+/// ```
+pub fn read_log(
+    folder: impl AsRef<Path>,
+    from: u64,
+    each: &mut dyn FnMut(&LogRecord) -> bool,
+) -> Result<LogRead, Error> {
+    let disk: Arc<dyn Disk> = Arc::new(System::new());
+    let files = LogFiles::open(disk, &folder.as_ref().join("log"))?;
+    let (redo, flushed) = (files.redo().0, files.flushed().0);
+    let mut read = LogRead { redo, flushed, ..LogRead::default() };
+    entries(&files, from, &mut read, &mut |entry| {
+        let record = LogRecord::of(entry);
+        if let (Some(CATALOG), Some(name), Some(root)) = (record.tree, &record.key, &record.after)
+            && let Ok(root) = root_of(root)
+        {
+            return (Some((root, String::from_utf8_lossy(name).into_owned())), each(&record));
+        }
+        (None, each(&record))
+    })?;
+    Ok(read)
+}
+
+/// A table that a record names, and whether to go on.
+type Noted = (Option<(u32, String)>, bool);
+
+/// Goes through the records from a position on, over what is damaged.
+pub(crate) fn entries(
+    files: &LogFiles,
+    from: u64,
+    read: &mut LogRead,
+    each: &mut dyn FnMut(&Entry) -> Noted,
+) -> Result<(), Error> {
+    read.oldest = files.oldest()?.map(|lsn| lsn.0);
+    let mut scan = files.scan(latchwork_log::Lsn(from.max(read.oldest.unwrap_or(0))));
+    // The position may be in the middle of a record.
+    let mut first = from != 0 && Some(from) != read.oldest;
+    loop {
+        while let Some(entry) = scan.next_entry()? {
+            first = false;
+            let (table, more) = each(&entry);
+            read.tables.extend(table);
+            read.end = entry.next().0;
+            if !more {
+                return Ok(());
+            }
+        }
+        let (stopped, cut) = (scan.position().0, scan.is_cut());
+        match scan.skip()? {
+            Some(_) if core::mem::take(&mut first) => {}
+            Some(next) => read.gaps.push((stopped, next.0)),
+            _ if (stopped < read.flushed || cut) && !first => {
+                read.gaps.push((stopped, read.flushed.max(stopped)));
+                return Ok(());
+            }
+            _ => return Ok(()),
+        }
+    }
+}

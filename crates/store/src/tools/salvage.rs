@@ -1,0 +1,376 @@
+//! What can be read of a store that cannot be opened, in a new one.
+//!
+//! | step | what |
+//! |---|---|
+//! | log | what can be read from the redo point on is done again, in memory, where it fits |
+//! | pages | each that is sound; from each table's root to its leaves, as far as they lead |
+//! | orphans | leaves whose parent is lost: of the tree that the log says, or of the torn one |
+//! | records | of transactions that have no commit in the log: their values before |
+//!
+//! Nothing is written to the damaged store. All rows of a table are in memory at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_disk::{Disk, File, Open, System};
+use latchwork_log::{Entry, Flags, LogFiles};
+use latchwork_tree::{Change, Header, Kind as PageKind, Node, Role};
+
+use crate::error::refused;
+use crate::files::home::Sizes;
+use crate::files::kinds::{CHANGE, END};
+use crate::files::space::{first_of, free_of};
+use crate::open::at_rest;
+use crate::tables::{CATALOG, MAP, root_of};
+use crate::tools::backup::Beside;
+use crate::tools::records::{LogRead, entries};
+use crate::{Error, Refusal};
+
+/// What was salvaged, and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Salvaged {
+    /// Tables and how many records each has in the new store.
+    pub tables: Vec<(String, u64)>,
+    /// Pages that there were.
+    pub pages: u64,
+    /// Pages that cannot be read, and that the log does not have whole.
+    pub lost: Vec<u64>,
+    /// Pages of which the log has later changes that could not be done: older than they should be.
+    pub old: Vec<u64>,
+    /// Leaves to which no page leads any more, which were read all the same.
+    pub orphans: u64,
+    /// Records that were taken back, for their transactions have no commit.
+    pub undone: u64,
+    /// What of the log cannot be read, from and to.
+    pub gaps: Vec<(u64, u64)>,
+    /// Why none of the log could be read.
+    pub no_log: Option<String>,
+}
+
+impl Salvaged {
+    /// Whether all that there should be is there.
+    pub fn is_whole(&self) -> bool {
+        let log = self.gaps.is_empty() && self.no_log.is_none();
+        log && self.lost.is_empty() && self.old.is_empty()
+    }
+}
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A value before a write, and its header.
+type Before = (Option<Vec<u8>>, Header);
+
+/// A damaged store in this process's memory, as far as the log changes it.
+struct Ruin {
+    data: Box<dyn File>,
+    page: usize,
+    pages: u64,
+    changed: BTreeMap<u64, Vec<u64>>,
+    /// The tree of a page, as the log says.
+    tree: BTreeMap<u64, u32>,
+    /// The writes of each slot's transaction that has no end so far.
+    open: BTreeMap<u16, Vec<(u64, Before)>>,
+    old: BTreeSet<u64>,
+}
+
+/// Reads what can be read of a store, which may be damaged in any way, into a new one.
+///
+/// # Errors
+///
+/// [`Error::Open`] if there is something at `to`, or processes have the store open; [`Error::Disk`]
+/// if there is no file of pages. What is damaged is no error, and told by what is returned.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_store::{Store, Table, salvage};
+///
+/// const FRUIT: Table<&str, u64> = Table::new("fruit");
+/// # let path = std::env::temp_dir().join(format!("store-salvage-{}", std::process::id()));
+/// # std::fs::create_dir(&path).unwrap();
+/// let store = Store::open(path.join("shop"))?;
+/// store.write(|tx| tx.put(&FRUIT, "pear", 3))?;
+/// drop(store);
+/// let log = std::fs::read_dir(path.join("shop/log")).unwrap();
+/// log.for_each(|file| std::fs::remove_file(file.unwrap().path()).unwrap());
+/// assert!(Store::open(path.join("shop")).is_err());
+///
+/// let found = salvage(path.join("shop"), path.join("again"))?;
+/// assert!(found.no_log.is_some() && found.lost.is_empty());
+/// let again = Store::open(path.join("again"))?;
+/// assert_eq!(again.read(|tx| tx.get(&FRUIT, "pear"))?, Some(3));
+/// # drop(again);
+/// # std::fs::remove_dir_all(&path).unwrap();
+/// # Ok::<(), latchwork_store::Error>(())
+/// ```
+pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged, Error> {
+    let (from, mut sizes) = (from.as_ref(), Sizes::default());
+    // A store without an identity, or with another's, may have its pages all the same.
+    let held = match at_rest(from, &mut sizes) {
+        Ok(held) if held.left().is_ok_and(|left| left.is_some()) => {
+            return Err(refused(from, Refusal::LeftOpen));
+        }
+        Ok(held) => Some(held),
+        Err(Error::Open { why: Refusal::Damaged { .. } | Refusal::NoStore, .. }) => None,
+        Err(other) => return Err(other),
+    };
+    let disk: Arc<dyn Disk> = Arc::new(System::new());
+    let data = disk.open(&from.join("data"), Open::READ)?;
+    if held.is_none() {
+        sizes.page = guess(&*data)?;
+    }
+    let beside = Beside::new(to.as_ref())?;
+    let page = sizes.page as usize;
+    let pages = data.length()? / page as u64;
+    let mut ruin = Ruin {
+        data,
+        page,
+        pages,
+        changed: BTreeMap::new(),
+        tree: BTreeMap::new(),
+        open: BTreeMap::new(),
+        old: BTreeSet::new(),
+    };
+    let mut found = Salvaged::default();
+    let mut read = LogRead::default();
+    let log = LogFiles::open(disk, &from.join("log")).map_err(Error::from).and_then(|files| {
+        read.flushed = files.flushed().0;
+        entries(&files, files.redo().0, &mut read, &mut |entry| {
+            ruin.redo(entry);
+            (None, true)
+        })
+    });
+    found.no_log = log.err().map(|why| why.to_string());
+    found.gaps = read.gaps;
+    let tables = ruin.tables(&mut found);
+    found.pages = ruin.pages;
+    found.old = ruin.old.iter().copied().filter(|page| !found.lost.contains(page)).collect();
+    beside.fill(&sizes, |store| {
+        for (name, rows) in &tables {
+            let tree = store.catalog().make(name)?;
+            let rows: Vec<_> = rows.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+            rows.chunks(500).try_for_each(|some| store.put_all(tree, some))?;
+            found.tables.push((name.clone(), rows.len() as u64));
+        }
+        Ok(())
+    })?;
+    beside.name(&sizes)?;
+    Ok(found)
+}
+
+/// How large pages are, by how many of the first are sound at each size.
+fn guess(data: &dyn File) -> Result<u32, Error> {
+    let length = data.length()?;
+    let sound = |size: u32| {
+        let mut page = vec![0; size as usize];
+        let all = (0..64.min(length / u64::from(size))).filter(|number| {
+            let read = data.read(number * u64::from(size), &mut page);
+            read.is_ok() && latchwork_pool::sound(*number, &page).is_ok()
+        });
+        all.count()
+    };
+    let sizes = [65_536, 32_768, 16_384, 8192, 4096];
+    Ok(sizes.into_iter().max_by_key(|size| sound(*size)).unwrap_or(8192))
+}
+
+impl Ruin {
+    /// The words of a page; none if it cannot be read.
+    fn words(&self, number: u64) -> Option<Vec<u64>> {
+        if let Some(words) = self.changed.get(&number) {
+            return Some(words.clone());
+        }
+        let mut bytes = vec![0; self.page];
+        self.data.read(number.checked_mul(self.page as u64)?, &mut bytes).ok()?;
+        latchwork_pool::sound(number, &bytes).ok()?;
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        Some(bytes.chunks_exact(8).map(word).collect())
+    }
+
+    /// Whether nothing was ever written to a page: the file has room before it is needed.
+    fn is_blank(&self, number: u64) -> bool {
+        let mut bytes = vec![0; self.page];
+        let at = number.saturating_mul(self.page as u64);
+        self.data.read(at, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
+    }
+
+    /// Does a record again, if its page is as the record says it was.
+    fn redo(&mut self, entry: &Entry) {
+        let (head, number) = (entry.head, entry.head.page);
+        if head.flags.has(Flags::LAST) || head.kind == END {
+            self.open.remove(&entry.slot);
+        }
+        let Some(change) = Change::decode(&entry.payload).filter(|_| head.kind == CHANGE) else {
+            return;
+        };
+        if !head.flags.has(Flags::SYSTEM) && !head.flags.has(Flags::LAST) {
+            let before = match change {
+                Change::Insert { was, .. } => Some((None, was)),
+                Change::Replace { before, was, .. } | Change::Delete { before, was, .. } => {
+                    Some((Some(before.to_vec()), was))
+                }
+                _ => None,
+            };
+            let open = self.open.entry(entry.slot).or_default();
+            open.extend(before.map(|before| (entry.lsn.0, before)));
+        }
+        self.pages = self.pages.max(number + 1);
+        self.tree.insert(number, head.aux32);
+        let whole = change.before(Role::Own, head.page_prev.0).is_none();
+        let there = self.words(number);
+        let mut words = there.unwrap_or_else(|| vec![0; self.page / 8]);
+        if words[1] >= entry.lsn.0 {
+            return;
+        }
+        let header = Header::new(entry.slot, entry.lsn.0);
+        let fits = whole || words[1] == head.page_prev.0;
+        if !fits || change.apply(Role::Own, &mut words[..], header).is_err() {
+            self.old.insert(number);
+            return;
+        }
+        words[1] = entry.lsn.0;
+        self.old.remove(&number);
+        self.changed.insert(number, words);
+    }
+
+    /// The rows of all tables, by name.
+    fn tables(&self, found: &mut Salvaged) -> BTreeMap<String, Rows> {
+        let undone: BTreeMap<u64, &Before> =
+            self.open.values().flatten().map(|(at, before)| (*at, before)).collect();
+        let mut seen = BTreeSet::new();
+        let mut tables = BTreeMap::new();
+        let mut whole = true;
+        let names = self.walk(CATALOG, &mut seen, &undone, &mut whole, found);
+        let roots: BTreeMap<u32, String> = names
+            .iter()
+            .filter(|(name, _)| !name.starts_with(MAP))
+            .filter_map(|(name, root)| Some((root_of(root).ok()?, text(name))))
+            .collect();
+        let mut torn = BTreeSet::new();
+        for (root, name) in &roots {
+            let mut whole = true;
+            let rows = self.walk(*root, &mut seen, &undone, &mut whole, found);
+            tables.insert(name.clone(), rows);
+            if !whole {
+                torn.insert(*root);
+            }
+        }
+        if !whole || !torn.is_empty() {
+            // What a free page has was moved or removed long ago.
+            seen.extend(
+                names
+                    .iter()
+                    .filter_map(|(key, bits)| Some((first_of(key)?, bits)))
+                    .flat_map(|(first, bits)| free_of(first, bits)),
+            );
+            self.adopt(&roots, &torn, &seen, &undone, &mut tables, found);
+        }
+        found.lost.sort_unstable();
+        found.lost.dedup();
+        tables
+    }
+
+    /// The rows below a root, as far as pages lead.
+    fn walk(
+        &self,
+        root: u32,
+        seen: &mut BTreeSet<u64>,
+        undone: &BTreeMap<u64, &Before>,
+        whole: &mut bool,
+        found: &mut Salvaged,
+    ) -> Rows {
+        let (mut rows, mut next) = (Rows::new(), vec![u64::from(root)]);
+        while let Some(number) = next.pop() {
+            if !seen.insert(number) {
+                continue;
+            }
+            let words = self.words(number);
+            let node = words.as_ref().and_then(|words| Node::of(&words[..]));
+            let Some(node) = node.filter(|node| node.verify().is_ok()) else {
+                *whole = false;
+                found.lost.push(number);
+                continue;
+            };
+            next.extend(node.right().flatten());
+            match node.kind() {
+                PageKind::Inner => {
+                    next.extend((0..node.count()).filter_map(|index| node.child(index)));
+                    next.extend(node.first_child());
+                }
+                _ => take(&node, undone, &mut rows, found),
+            }
+        }
+        rows
+    }
+
+    /// Leaves to which nothing leads: each to its table, or to one of its own.
+    fn adopt(
+        &self,
+        roots: &BTreeMap<u32, String>,
+        torn: &BTreeSet<u32>,
+        seen: &BTreeSet<u64>,
+        undone: &BTreeMap<u64, &Before>,
+        tables: &mut BTreeMap<String, Rows>,
+        found: &mut Salvaged,
+    ) {
+        let only = torn.first().filter(|_| torn.len() == 1).and_then(|root| roots.get(root));
+        for number in (0..self.pages).filter(|number| !seen.contains(number)) {
+            let words = self.words(number);
+            let node = words.as_ref().and_then(|words| Node::of(&words[..]));
+            let Some(node) = node.filter(|node| node.verify().is_ok()) else {
+                let lost = words.is_none() && !self.is_blank(number);
+                found.lost.extend(lost.then_some(number));
+                continue;
+            };
+            if node.kind() != PageKind::Leaf || node.count() == 0 {
+                continue;
+            }
+            let by_log = self.tree.get(&number);
+            let name = match by_log {
+                Some(tree) => roots.get(tree).cloned().or(Some(format!("salvaged-tree-{tree}"))),
+                None => only.cloned(),
+            };
+            let name = name.unwrap_or_else(|| format!("salvaged-page-{number}"));
+            let mut rows = Rows::new();
+            take(&node, undone, &mut rows, found);
+            let table = tables.entry(name).or_default();
+            // What a page leads to is newer than what none leads to.
+            rows.into_iter().for_each(|(key, value)| _ = table.entry(key).or_insert(value));
+            found.orphans += 1;
+        }
+    }
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Takes the records of a leaf, as they were before transactions that have no commit.
+fn take(
+    node: &Node<'_, [u64]>,
+    undone: &BTreeMap<u64, &Before>,
+    rows: &mut Rows,
+    found: &mut Salvaged,
+) {
+    for index in 0..node.count() {
+        let (Some(key), Some(ghost), Some(mut header)) =
+            (node.key(index), node.is_ghost(index), node.header(index))
+        else {
+            continue;
+        };
+        let mut value = if ghost { None } else { node.value(index) };
+        let mut undo = false;
+        while let Some((before, was)) = undone.get(&header.lsn()) {
+            // A record leads to an older one, or to none.
+            if was.lsn() >= header.lsn() {
+                break;
+            }
+            (value, header, undo) = (before.clone(), *was, true);
+        }
+        found.undone += u64::from(undo);
+        if let Some(value) = value {
+            rows.insert(key, value);
+        }
+    }
+}
