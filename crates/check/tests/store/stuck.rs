@@ -23,7 +23,7 @@ fn data(disk: &Simulated) -> Vec<u8> {
 
 /// Reads so much that no page stays in the pool which nothing else reads.
 fn read_others(store: &Store<Native>, from: u64) {
-    for _ in 0..3 {
+    for _ in 0..6 {
         let rows = store.read(|tx| {
             let rows = tx.range(&TABLE, &key(from)[..]..)?;
             rows.collect::<Result<Vec<_>, _>>()
@@ -64,8 +64,8 @@ pub(crate) fn value(number: u64) -> Vec<u8> {
     value
 }
 
-/// A thread that writes two records, one of which is on a page that it cannot read when it is to
-/// roll back. Ends when the thread has.
+/// A thread that writes three records, the second of which is on a page that it cannot read when it
+/// is to roll back. Ends when the thread has.
 pub(crate) fn fails(
     store: &Store<Native>,
     disk: &Simulated,
@@ -78,6 +78,7 @@ pub(crate) fn fails(
         let ended = store.write(|tx| {
             tx.put(&TABLE, &key(second), &b"changed, the other"[..])?;
             tx.put(&TABLE, &key(first), format!("changed, on the page {first}").as_bytes())?;
+            tx.put(&TABLE, &key(second + 1), &b"changed last"[..])?;
             store.checkpoint()?;
             read_others(&store, 200);
             damaged = Some(damage(&disk, format!("changed, on the page {first}").as_bytes()));
@@ -118,12 +119,12 @@ fn what_cannot_be_undone_stops_nobody_and_keeps_its_locks() {
     assert!(named, "{told}");
     assert!(why.to_string().contains("page"), "{told}");
     assert_eq!(store.not_undone().len(), 3);
-    for number in [10, 2500, 50, 2600, 90, 2700] {
+    for number in [10, 2500, 2501, 50, 2600, 2601, 90, 2700, 2701] {
         assert!(!is_free(&store, number), "{number} is not locked");
     }
     assert!(is_free(&store, 2800));
 
-    // Trying again logs nothing.
+    // Trying again logs nothing: what was written last is undone, and is not undone again.
     let end = store.log_end();
     (0..10).for_each(|_| drop(store.sweep().unwrap_err()));
     assert_eq!(store.log_end(), end);
@@ -142,6 +143,25 @@ fn what_cannot_be_undone_stops_nobody_and_keeps_its_locks() {
     assert!(store.not_undone().is_empty());
     assert_eq!(store.counts().unwrap().undone, 3);
     assert!([10, 2500, 50, 2600, 90, 2700].into_iter().all(|number| is_free(&store, number)));
+    store.verify().unwrap();
+}
+
+/// A sweep goes on behind what one before has undone, and does not log that once more.
+#[test]
+fn a_sweep_goes_on_where_one_has_failed() {
+    let (disk, store) = filled();
+    let one = fails(&store, &disk, 10, 150);
+    store.checkpoint().unwrap();
+    read_others(&store, 200);
+    let two = damage(&disk, b"changed, the other");
+    restore(&disk, &one);
+    assert!(matches!(store.sweep(), Err(Error::NotUndone { .. })));
+    let end = store.log_end();
+    (0..10).for_each(|_| drop(store.sweep().unwrap_err()));
+    assert_eq!(store.log_end(), end);
+    restore(&disk, &two);
+    assert_eq!(store.sweep(), Ok(1));
+    assert!([10, 150, 151].into_iter().all(|number| is_free(&store, number)));
     store.verify().unwrap();
 }
 
