@@ -27,9 +27,12 @@ impl<M: ConstMachine> Log<M> {
     ///
     /// [`Error::NotARecord`], [`Error::Gone`], [`Error::Disk`].
     pub fn read(&self, lsn: Lsn) -> Result<Entry, Error> {
+        self.read_below(lsn, self.end().0)
+    }
+
+    /// The same, of a log that ends at `end`, or did.
+    fn read_below(&self, lsn: Lsn, end: u64) -> Result<Entry, Error> {
         let shared = self.shared()?;
-        // Acquire: synchronizes with the Release in `append`.
-        let end = shared.end.0.load(Acquire);
         if lsn < Lsn::FIRST || lsn.0 >= end || !lsn.0.is_multiple_of(crate::UNIT) {
             return Err(Error::NotARecord(lsn));
         }
@@ -100,10 +103,11 @@ impl<M: ConstMachine> Scan<M> {
     ///
     /// As [`Log::read`].
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
-        if self.at >= self.log.end() {
+        let end = self.log.end();
+        if self.at >= end {
             return Ok(None);
         }
-        let entry = self.log.read(self.at)?;
+        let entry = self.log.read_below(self.at, end.0)?;
         self.at = entry.next();
         Ok(Some(entry))
     }

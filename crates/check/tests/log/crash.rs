@@ -7,7 +7,7 @@ use std::time::Duration;
 use latchwork_disk::{Error as DiskError, Fault, Operation, Simulated};
 use latchwork_log::{Error, Mode};
 
-use crate::stage::{Answered, Life, begin, read_back, work};
+use crate::stage::{Answered, Life, begin, folder, operate, read_back, work};
 
 const OPERATIONS: u64 = 130;
 
@@ -119,6 +119,42 @@ fn a_full_disk_at_each_call_is_told_and_may_pass() {
     holds(Fault::NoSpace, seeds(), |at| {
         matches!(at, Operation::Write | Operation::Open | Operation::Rename | Operation::Truncate)
     });
+}
+
+/// A crash may keep a record without the one before it. Once the one before is written again, the
+/// next life must not find the old one behind it.
+#[test]
+fn what_lies_behind_the_end_never_comes_back() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    let places: Vec<_> = (0..10).map(|n| operate(&life, n, Mode::Write).unwrap()).collect();
+    drop(life);
+    let file = folder().join(format!("{:016x}", 0));
+    assert!(disk.damage(&file, 4096 + places[5].0, &[0; 8]));
+    let life = begin(&disk).unwrap();
+    assert_eq!(read_back(&life), Ok((0, 5)));
+    assert_eq!(operate(&life, 5, Mode::Write), Ok(places[5]));
+    drop(life);
+    assert_eq!(read_back(&begin(&disk).unwrap()), Ok((0, 6)));
+}
+
+/// A process dies with what it had written not synced: what the next one finds counts as durable,
+/// and survives a crash of the machine.
+#[test]
+fn what_a_new_life_has_found_is_durable() {
+    for seed in 0..20 {
+        let disk = Simulated::new();
+        let life = begin(&disk).unwrap();
+        for number in 0..10 {
+            operate(&life, number, Mode::Write).unwrap();
+        }
+        drop(life);
+        let life = begin(&disk).unwrap();
+        assert_eq!(read_back(&life), Ok((0, 10)));
+        drop(life);
+        disk.restart(seed);
+        assert_eq!(read_back(&begin(&disk).unwrap()), Ok((0, 10)), "seed {seed}");
+    }
 }
 
 /// The control: a disk that skips one sync must be caught.
