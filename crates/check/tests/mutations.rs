@@ -101,7 +101,7 @@ const NEEDED: [&str; 3] = ["machine", "latch", "check"];
 
 const STORE: [&str; 7] = ["region", "lockmgr", "disk", "log", "pool", "tree", "store"];
 
-/// By a test program's first word, what it needs beside those. Others would be built anew each time.
+/// By a test program's first word, what it needs beside those. Others would be built each time.
 const KINDS: [(&str, &[&str]); 7] = [
     ("latch", &[]),
     ("region", &["region"]),
