@@ -1,11 +1,13 @@
-//! Where redo begins: behind no transaction whose end is not durable.
+//! Where redo begins: behind no transaction whose end is not durable; and what it finds there.
 
 use std::cell::RefCell;
+use std::path::Path;
 
 use latchwork_disk::Simulated;
-use latchwork_store::Mode;
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Sizes, Store, Table};
 
-use crate::stage::{TABLE, begin};
+use crate::stage::{TABLE, begin, begin_with, sizes};
 use crate::stuck::{key, value};
 
 thread_local! {
@@ -53,4 +55,85 @@ fn a_commit_while_a_checkpoint_is_made_is_whole_after_a_crash() {
         assert!(found == new || found == old, "seed {seed}: a part of a transaction");
         store.verify().unwrap();
     }
+}
+
+const OTHER: Table<u64, u64> = Table::new("other");
+const ROWS: u64 = 600;
+
+/// A store whose pages are on disk, and each of its leaves has a record of another.
+fn filled(disk: &Simulated) -> Store<Native> {
+    // No checkpoint is made but those that are asked for.
+    let calm = Sizes { log_budget: 16 << 20, history: 64 << 20, ..sizes(Mode::None) };
+    let store = begin_with(disk, calm).unwrap();
+    store.put(&OTHER, 0, 0).unwrap();
+    store.write(|tx| (0..ROWS).try_for_each(|n| tx.put(&TABLE, &key(n), &value(n)))).unwrap();
+    store.checkpoint().unwrap();
+    store
+}
+
+/// The store after a crash.
+fn crashed(disk: &Simulated, store: Store<Native>, seed: u64) -> Result<Store<Native>, Error> {
+    disk.crash();
+    drop(store);
+    disk.restart(seed);
+    begin(disk, Mode::None)
+}
+
+/// Leaves are logged whole before the first record of an open transaction, from which redo begins,
+/// are changed behind it, and are nobody's when the checkpoint writes pages: on disk they are as
+/// they were before.
+#[test]
+fn a_page_that_is_nobodys_may_be_older_than_redo_expects() {
+    for (seed, written) in (0..8).zip([false, true].into_iter().cycle()) {
+        let disk = Simulated::new();
+        let store = filled(&disk);
+        let open = store.read(|_| {
+            // The snapshot keeps the leaves linked until the other transaction has written.
+            store.write(|tx| {
+                let middle = (ROWS / 6..ROWS - ROWS / 6).rev();
+                middle.map(|n| tx.remove(&TABLE, &key(n))).try_for_each(|gone| gone.map(drop))
+            })?;
+            let mut open = store.begin()?;
+            open.put(&OTHER, 1, 1)?;
+            Ok(open)
+        });
+        let before = store.space().unwrap();
+        store.checkpoint().unwrap();
+        let after = store.space().unwrap();
+        assert!(after.free > before.free + 5, "nothing was unlinked: {before:?}, {after:?}");
+        if written {
+            // And some of them are used again.
+            let again = (ROWS..ROWS + 40).try_for_each(|n| store.put(&TABLE, &key(n), &value(n)));
+            again.unwrap();
+        }
+        drop(open.unwrap().commit());
+        let store = crashed(&disk, store, seed).unwrap();
+        let space = store.space().unwrap();
+        assert_eq!(space.lost, 0, "{space:?}");
+        let rows = store.read(|tx| tx.count(&TABLE, ..)).unwrap();
+        assert!((ROWS / 3..=ROWS / 3 + 40).contains(&rows), "{rows}");
+    }
+}
+
+/// A disk that has lost the write of a page which is linked is found out.
+#[test]
+fn a_lost_write_of_a_linked_page_is_told() {
+    let disk = Simulated::new();
+    let store = filled(&disk);
+    let data = || disk.peek(Path::new("/home/store/data")).unwrap();
+    let (old, of) = (data(), value(ROWS / 2));
+    let at = old.windows(of.len()).position(|bytes| bytes == of).unwrap() / 4096 * 4096;
+    store.put(&TABLE, &key(ROWS / 2), &value(1)).unwrap();
+    let mut open = store.begin().unwrap();
+    open.put(&OTHER, 1, 1).unwrap();
+    store.put(&TABLE, &key(ROWS / 2), &value(2)).unwrap();
+    store.checkpoint().unwrap();
+    assert!(data()[at..at + 4096] != old[at..at + 4096], "the page was written");
+    drop(open.commit());
+    disk.crash();
+    drop(store);
+    disk.restart(1);
+    assert!(disk.damage(Path::new("/home/store/data"), at as u64, &old[at..at + 4096]));
+    let refused = begin(&disk, Mode::None).map(drop);
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
 }

@@ -9,6 +9,13 @@
 //!
 //! A page that cannot be read, because a write of it was torn, is made by the first record that has
 //! it whole: there is one, for each page is logged whole when it changes first after a checkpoint.
+//!
+//! That one may lie before the redo point, if an open transaction or a page in hand keeps that from
+//! before the mark. Such a page was written by the checkpoint, but for one that was unlinked or
+//! freed before: nobody writes that again, and on disk it is as old as it may be, or was never
+//! there. So what is wrong with a page is told at the end only, if no later record has it whole or
+//! says that it is nobody's.
+//!
 //! A crash on the way leaves log and pages as any other does. A region whose recovery died is not
 //! used again.
 
@@ -28,13 +35,21 @@ use crate::files::space::{first_of, free_of};
 use crate::files::worker::Worker;
 use crate::tables::CATALOG;
 
+/// Why a page is not as the log left it.
+enum Stale {
+    Unreadable,
+    /// A write of it was lost: of this tree.
+    Older(u32),
+}
+
 /// What the log says so far.
 #[derive(Default)]
 struct Analysis {
     /// The last record of each slot whose transaction has no end.
     open: BTreeMap<u16, Lsn>,
-    /// Pages that cannot be read, and that no record had whole so far.
-    unreadable: BTreeSet<u64>,
+    /// Pages that are not as the log left them, and that no record had whole or set free so far;
+    /// and whether they can be read.
+    stale: BTreeMap<u64, Stale>,
     /// Pages that were made or unlinked, and that no later record leads to, with their trees.
     in_hand: BTreeMap<u64, u32>,
 }
@@ -64,17 +79,45 @@ impl Analysis {
                 self.in_hand.remove(&left);
                 self.in_hand.remove(&right);
             }
-            Some(Change::Absorb { gone, .. }) => _ = self.in_hand.insert(gone, tree),
+            Some(Change::Absorb { gone, .. }) => {
+                self.in_hand.insert(gone, tree);
+                self.stale.remove(&gone);
+            }
+            Some(Change::Insert { key, value, .. }) if tree == CATALOG => {
+                self.note_map(key, &[], value);
+            }
             Some(Change::Replace { key, before, value, .. }) if tree == CATALOG => {
-                let first = first_of(key).unwrap_or(0);
-                let taken = free_of(first, before).filter(|page| {
-                    first_of(key).is_some() && !free_of(first, value).any(|free| free == *page)
-                });
-                taken.for_each(|page| _ = self.in_hand.insert(page, CATALOG));
+                self.note_map(key, before, value);
             }
             _ => {}
         }
     }
+
+    /// Which pages were taken, and which became free.
+    fn note_map(&mut self, key: &[u8], before: &[u8], value: &[u8]) {
+        let Some(first) = first_of(key) else { return };
+        let free = free_of(first, value).collect::<BTreeSet<_>>();
+        let taken = free_of(first, before).filter(|page| !free.contains(page));
+        taken.for_each(|page| _ = self.in_hand.insert(page, CATALOG));
+        self.stale.retain(|page, _| !free.contains(page));
+    }
+
+    /// The first page that is not as the log left it, at its end.
+    fn is_sound(&self, file: u16) -> Result<(), Error> {
+        match self.stale.first_key_value() {
+            None => Ok(()),
+            Some((page, Stale::Unreadable)) => {
+                Err(PoolError::Checksum { file, page: *page }.into())
+            }
+            Some((_, Stale::Older(tree))) => {
+                Err(wrong(*tree, "a page is not as the log left it: a write of it was lost"))
+            }
+        }
+    }
+}
+
+fn wrong(tree: u32, what: &'static str) -> Error {
+    Error::Damaged { tree, key: Vec::new(), what }
 }
 
 impl<M: ConstMachine> Home<M> {
@@ -86,13 +129,10 @@ impl<M: ConstMachine> Home<M> {
             let entry = entry?;
             analysis.note(&entry);
             if entry.head.kind == CHANGE {
-                worker.redo(&entry, &mut analysis.unreadable)?;
+                worker.redo(&entry, &mut analysis.stale)?;
             }
         }
-        if let Some(page) = analysis.unreadable.first() {
-            let file = self.file.number();
-            return Err(PoolError::Checksum { file, page: *page }.into());
-        }
+        analysis.is_sound(self.file.number())?;
         for (slot, last) in &analysis.open {
             worker.undo_all(*slot, *last, *last)?;
         }
@@ -119,10 +159,10 @@ impl<M: ConstMachine> Worker<M> {
     }
 
     /// Does a change again, unless its page has it.
-    fn redo(&self, entry: &Entry, unreadable: &mut BTreeSet<u64>) -> Result<(), Error> {
-        let (file, number) = (self.home.file, entry.head.page);
-        let wrong = |what| Error::Damaged { tree: entry.head.aux32, key: Vec::new(), what };
-        let change = Change::decode(&entry.payload).ok_or(wrong("a record of an unknown kind"))?;
+    fn redo(&self, entry: &Entry, stale: &mut BTreeMap<u64, Stale>) -> Result<(), Error> {
+        let (file, number, tree) = (self.home.file, entry.head.page, entry.head.aux32);
+        let change =
+            Change::decode(&entry.payload).ok_or(wrong(tree, "a record of an unknown kind"))?;
         let whole = change.before(Role::Own, entry.head.page_prev.0).is_none();
         let page = match self.handle.write(file, number) {
             Ok(page) => page,
@@ -130,13 +170,8 @@ impl<M: ConstMachine> Worker<M> {
                 self.handle.discard(file, number)?;
                 self.handle.create(file, number)?
             }
-            Err(
-                PoolError::Checksum { .. }
-                | PoolError::Misdirected { .. }
-                | PoolError::OutOfRange { .. }
-                | PoolError::Disk(latchwork_disk::Error::ShortRead { .. }),
-            ) => {
-                unreadable.insert(number);
+            Err(why) if why.is_unwritten() || matches!(why, PoolError::OutOfRange { .. }) => {
+                stale.insert(number, Stale::Unreadable);
                 return Ok(());
             }
             Err(other) => return Err(other.into()),
@@ -145,10 +180,11 @@ impl<M: ConstMachine> Worker<M> {
             return Ok(());
         }
         if !whole && page.lsn() != entry.head.page_prev.0 {
-            return Err(wrong("a page is not as the log left it: a write of it was lost"));
+            stale.insert(number, Stale::Older(tree));
+            return Ok(());
         }
         redo(&change, page, entry.slot, entry.lsn.0)?;
-        unreadable.remove(&number);
+        stale.remove(&number);
         Ok(())
     }
 }
