@@ -40,6 +40,8 @@ pub enum Wrote {
     /// Nothing was changed: transactions hold ranges of this tree, and the writer's must be asked
     /// for before it writes.
     Claimed,
+    /// Nothing was changed: the record has a long value, whose pieces must go first.
+    Long,
 }
 
 /// Trees and a log.
@@ -98,7 +100,8 @@ pub trait Engine: Commits {
 
     /// Changes a record, and logs it; `last` commits the transaction with it. Once the record can
     /// be changed by nobody else it looks whether transactions hold ranges of the tree, unless
-    /// `cleared`. Removing a record that is not there logs nothing.
+    /// `cleared`, and whether the record has a long value, unless `over`. Removing a record that is
+    /// not there logs nothing.
     ///
     /// # Errors
     ///
@@ -166,6 +169,17 @@ pub trait Engine: Commits {
         let _ = (tree, more);
     }
 
+    /// How many bytes key and value of a record may have together. A record that has as many has a
+    /// long value, of which it is the beginning.
+    fn record_max(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Where the log ends, about: not before what this thread has written.
+    fn position(&self) -> u64 {
+        0
+    }
+
     /// The lock manager's keyspace of a tree.
     fn keyspace(&self, tree: u32) -> [u8; 4] {
         tree.to_be_bytes()
@@ -179,6 +193,13 @@ pub struct How {
     pub last: bool,
     /// The writer has asked for its place among ranges that others hold.
     pub cleared: bool,
+    /// The writer has removed the pieces of the value that the record has.
+    pub over: bool,
+}
+
+impl How {
+    /// A piece of a long value: nobody else names its key.
+    pub(crate) const PIECE: Self = Self { last: false, cleared: true, over: true };
 }
 
 /// The range that a scan holds.

@@ -50,6 +50,11 @@ pub enum Error {
         /// Its bytes.
         length: usize,
     },
+    /// A value is longer than [`VALUE_MAX`](crate::VALUE_MAX).
+    ValueTooLong {
+        /// Its bytes.
+        length: usize,
+    },
     /// Bytes that are no key of the table's type.
     Key {
         /// The table.
@@ -199,6 +204,9 @@ impl fmt::Display for Error {
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
             Self::KeyTooLong { table, length } => {
                 write!(f, "a key of {length} bytes in {table}: may have {}", crate::KEY_MAX)
+            }
+            Self::ValueTooLong { length } => {
+                write!(f, "a value of {length} bytes: may have {}", crate::value::VALUE_MAX)
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),

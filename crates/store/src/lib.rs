@@ -42,6 +42,7 @@
 //! | `error` | why a call failed, and whether to try again |
 //! | `engine` | what transactions need of trees and of a log |
 //! | `stamp`, `seen` | who wrote a record last; which version a snapshot sees |
+//! | `long` | values in pieces |
 //! | `snapshot` | reading at a position of the log |
 //! | `txn` | reading and writing under locks; savepoints; rolling back |
 //! | `retry` | running a closure again until it commits |
@@ -63,6 +64,7 @@ mod faces;
 mod files;
 mod idle;
 mod key;
+mod long;
 mod open;
 mod place;
 mod refusal;
@@ -107,7 +109,7 @@ pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory}
 pub use crate::tools::{LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::txn::{Level, Savepoint, Txn};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
-pub use crate::value::{Value, ValueError};
+pub use crate::value::{VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
 pub use latchwork_log::Mode;
 pub use latchwork_tree::{Batch, Header, Row};

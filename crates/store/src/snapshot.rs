@@ -5,6 +5,7 @@ use core::ops::{Bound, RangeBounds};
 use latchwork_tree::Batch;
 
 use crate::engine::{Engine, Version};
+use crate::long::{PIECES, whole};
 use crate::seen::View;
 use crate::{Error, Stamp};
 
@@ -46,11 +47,28 @@ impl<'e, E: Engine> Snapshot<'e, E> {
     /// [`Error::SnapshotTooOld`], [`Error::Engine`].
     #[inline]
     pub fn get_into(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        let newest = self.engine.newest(tree, key, value)?;
-        if self.view.sees(newest.stamp, self.engine) {
-            return Ok(newest.there);
+        let there = self.record(tree, key, value)?;
+        if there {
+            self.whole(tree, key, value)?;
         }
-        self.older(tree, key, newest, value)
+        Ok(there)
+    }
+
+    /// Reads a record as it lies in the tree, or lay there.
+    #[inline]
+    fn record(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        let newest = self.engine.newest(tree, key, value)?;
+        match self.view.sees(newest.stamp, self.engine) {
+            true => Ok(newest.there),
+            false => self.older(tree, key, newest, value),
+        }
+    }
+
+    /// Makes a record's bytes its value, if that is a long one.
+    #[inline]
+    fn whole(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<(), Error> {
+        let max = self.engine.record_max();
+        whole(max, (tree, key), value, &mut |key, piece| self.record(PIECES, key, piece))
     }
 
     /// Reads a record's bytes. As [`get_into`](Self::get_into).
@@ -97,11 +115,22 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         for index in 0..batch.len() {
             let Some(header) = batch.header(index) else { break };
             let stamp = Stamp::from_word(header.to_bits());
-            if !self.view.sees(stamp, self.engine)
+            let seen = self.view.sees(stamp, self.engine);
+            let long = batch.is_as_long(index, self.engine.record_max());
+            if (!seen || long)
                 && let Some(row) = batch.get(index)
             {
-                let newest = Version { stamp, there: !row.ghost };
-                let there = self.older(tree, row.key, newest, &mut value)?;
+                let mut there = !row.ghost;
+                match seen {
+                    true => row.value.clone_into(&mut value),
+                    false => {
+                        let newest = Version { stamp, there };
+                        there = self.older(tree, row.key, newest, &mut value)?;
+                    }
+                }
+                if there {
+                    self.whole(tree, row.key, &mut value)?;
+                }
                 batch.replace(index, there.then_some(&value[..]));
             }
         }

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use latchwork_machine::ConstMachine;
-use latchwork_tree::{Header, Tree};
+use latchwork_tree::{Error as TreeError, Header, Tree};
 
 use crate::engine::Engine;
 use crate::files::scribe::{Part, Scribe};
@@ -25,7 +25,9 @@ impl<M: ConstMachine> Store<M> {
     /// # Errors
     ///
     /// [`Error::Exists`] if there is a table of this name; [`Error::Tree`] with
-    /// [`OutOfOrder`](latchwork_tree::Error::OutOfOrder) or a record that is too long;
+    /// [`OutOfOrder`](latchwork_tree::Error::OutOfOrder), or with
+    /// [`RecordTooLong`](latchwork_tree::Error::RecordTooLong) for a long value, which only
+    /// [`put`](crate::WriteTxn::put) takes;
     /// [`Error::KeyTooLong`]; those of the parts. Then there is no such table.
     ///
     /// # Examples
@@ -48,9 +50,15 @@ impl<M: ConstMachine> Store<M> {
         table: &Table<K, V>,
         rows: impl IntoIterator<Item = (K::Of<'r>, V::Of<'r>)>,
     ) -> Result<u64, Error> {
-        let encoded = rows
-            .into_iter()
-            .map(|(key, value)| Ok::<_, Error>((table.key(&key)?, table.value(&value))));
+        // A record of the greatest length would be taken for that of a long value.
+        let limit = self.home().record_max - 1;
+        let encoded = rows.into_iter().map(|(key, value)| {
+            let (key, value) = (table.key(&key)?, table.value(&value));
+            match key.len() + value.len() {
+                length if length > limit => Err(TreeError::RecordTooLong { length, limit }.into()),
+                _ => Ok::<_, Error>((key, value)),
+            }
+        });
         let once = Cell::new(Some(encoded));
         let name = table.name().as_bytes();
         let patience = Patience { label: "load", ..Patience::default() };

@@ -21,6 +21,9 @@ pub(crate) const CATALOG: u32 = 0;
 /// name begins so, for names are UTF-8.
 pub(crate) const MAP: &[u8] = b"\xfffree";
 
+/// How much memory a session keeps of what values took: one that is longer gives it back.
+pub(crate) const KEPT_BYTES: usize = 1 << 20;
+
 /// All tables that a snapshot sees, and their trees.
 pub(crate) fn tables<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(String, u32)>, Error> {
     let mut tables = Vec::new();
@@ -131,6 +134,9 @@ impl<M: ConstMachine> Tables<'_, M> {
     pub(crate) fn with_scratch<R>(&self, work: impl FnOnce(&mut Scratch) -> R) -> R {
         let mut scratch = self.kept.scratch.take();
         let done = work(&mut scratch);
+        if scratch.value.capacity() > KEPT_BYTES {
+            scratch.value = Vec::new();
+        }
         self.kept.scratch.set(scratch);
         done
     }

@@ -24,6 +24,7 @@ use latchwork_machine::{ConstMachine, Native};
 use latchwork_tree::Batch;
 
 use crate::engine::{Chain, Engine, How, READER, WRITER, Wrote, scanned};
+use crate::long::{Long, PIECES, is_long, whole};
 use crate::snapshot::{EachRecord, Fetch, Slices, cut, walk};
 use crate::{Error, Stamp};
 
@@ -202,9 +203,23 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
 
     /// The newest value of a record whose lock is held, and whether there is one.
     fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        let found = self.engine.newest(tree, key, value)?;
+        let there = self.engine.newest(tree, key, value)?.there;
+        if there {
+            self.whole(tree, key, value)?;
+        }
         self.still_open()?;
-        Ok(found.there)
+        Ok(there)
+    }
+
+    /// Makes the bytes of a record that nobody changes its value, if that is a long one.
+    #[inline]
+    fn whole(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<(), Error> {
+        // One by one: a scan would forget from when on what it has read counts as finished.
+        let whole = whole(self.engine.record_max(), (tree, key), value, &mut |key, piece| {
+            Ok(self.engine.newest(PIECES, key, piece)?.there)
+        });
+        // Pieces are missing if another thread undoes the transaction.
+        whole.or_else(|why| self.still_open().and(Err(why)))
     }
 
     /// Comes after a read: what was written before may have been undone by another thread.
@@ -282,7 +297,9 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         self.guard(|txn| {
             txn.catch_up()?;
             txn.lock(tree, key, X)?;
-            if txn.newest(tree, key, &mut Vec::new())? {
+            let there = txn.engine.newest(tree, key, &mut Vec::new())?.there;
+            txn.still_open()?;
+            if there {
                 return Err(Error::Exists { tree, key: key.to_vec() });
             }
             txn.change(tree, key, Some(value), false)
@@ -297,16 +314,72 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         value: Option<&[u8]>,
         last: bool,
     ) -> Result<(), Error> {
+        let before = self.chain.last;
+        let changed = match value.filter(|value| is_long(self.engine.record_max(), key, value)) {
+            Some(value) => {
+                let record = self.write_pieces(key, value);
+                record.and_then(|record| self.change_record(tree, key, Some(&record), last))
+            }
+            None => self.change_record(tree, key, value, last),
+        };
+        if changed.is_err() && self.chain.last != before {
+            // A part of a long value is no change that a transaction may commit.
+            self.undo_after(before)?;
+        }
+        changed
+    }
+
+    fn change_record(
+        &mut self,
+        tree: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+        last: bool,
+    ) -> Result<(), Error> {
         let mut how = How { last, ..How::default() };
-        while self.engine.write(&mut self.chain, tree, key, value, how)? == Wrote::Claimed {
-            let space = self.engine.keyspace(tree);
-            let place = latchwork_lockmgr::KeyRange::key(key);
-            self.owner.lock_range(&space, place, WRITER, self.wait).map_err(|why| Error::Lock {
-                tree,
-                key: key.to_vec(),
-                why,
-            })?;
+        loop {
+            match self.engine.write(&mut self.chain, tree, key, value, how)? {
+                Wrote::Done => return Ok(()),
+                Wrote::Claimed => self.take_place(tree, key)?,
+                Wrote::Long => {
+                    // A reader that holds a range may read the value until the record is changed.
+                    if !how.cleared {
+                        self.take_place(tree, key)?;
+                    }
+                    self.remove_pieces(tree, key)?;
+                    how.over = true;
+                }
+            }
             how.cleared = true;
+        }
+    }
+
+    /// Takes a writer's place among the ranges that others hold.
+    fn take_place(&self, tree: u32, key: &[u8]) -> Result<(), Error> {
+        let (space, place) = (self.engine.keyspace(tree), latchwork_lockmgr::KeyRange::key(key));
+        let taken = self.owner.lock_range(&space, place, WRITER, self.wait);
+        taken.map_err(|why| Error::Lock { tree, key: key.to_vec(), why })
+    }
+
+    /// Writes the pieces of a long value; returns what its record is to have.
+    #[cold]
+    fn write_pieces(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, Error> {
+        let (max, at) = (self.engine.record_max(), self.engine.position());
+        let long = Long::new(max, key, value, self.chain.slot, at)?;
+        for (piece, bytes) in long.pieces(max, value) {
+            self.engine.write(&mut self.chain, PIECES, &piece, Some(bytes), How::PIECE)?;
+        }
+        Ok(long.record(value))
+    }
+
+    /// Removes the pieces of the long value that a record has.
+    #[cold]
+    fn remove_pieces(&mut self, tree: u32, key: &[u8]) -> Result<(), Error> {
+        let (max, mut record) = (self.engine.record_max(), Vec::new());
+        self.engine.newest(tree, key, &mut record)?;
+        let Some(long) = Long::of(max, tree, key, &record)? else { return Ok(()) };
+        for piece in long.keys(max) {
+            self.engine.write(&mut self.chain, PIECES, &piece, None, How::PIECE)?;
         }
         Ok(())
     }
@@ -358,14 +431,24 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let Some(row) = batch.get(index) else { break };
             let stamp = Stamp::from_word(row.header.to_bits());
             if stamp.slot() == self.chain.slot || self.engine.is_finished(stamp) {
-                continue;
+                match self.level {
+                    _ if !batch.is_as_long(index, self.engine.record_max()) => continue,
+                    // Its pieces may go at any time, unless it is locked.
+                    Level::ReadCommitted => {}
+                    Level::Serializable => {
+                        row.value.clone_into(&mut value);
+                        self.whole(tree, row.key, &mut value)?;
+                        batch.replace(index, Some(&value));
+                        continue;
+                    }
+                }
             }
             self.lock(tree, row.key, S)?;
-            let found = self.engine.newest(tree, row.key, &mut value);
+            let found = self.newest(tree, row.key, &mut value);
             if self.level == Level::ReadCommitted {
                 self.unlock(tree, row.key)?;
             }
-            batch.replace(index, found?.there.then_some(&value[..]));
+            batch.replace(index, found?.then_some(&value[..]));
         }
         self.still_open()
     }

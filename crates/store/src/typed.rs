@@ -204,11 +204,13 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Writes a value, whether there is one or not. O(log n).
+    /// Writes a value, whether there is one or not. O(log n); a value that is too long for a
+    /// quarter of a page is written in pieces, O(length).
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get); [`Error::Tree`] for a record that is too long for a page.
+    /// As [`get`](Self::get); [`Error::ValueTooLong`]; [`Error::Tree`] for a key that is too long
+    /// for a page.
     pub fn put<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,

@@ -5,6 +5,9 @@
 
 use core::fmt;
 
+/// How many bytes a value may have: 1 GiB.
+pub const VALUE_MAX: usize = 1 << 30;
+
 /// Bytes that are no value of the type that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -104,6 +104,18 @@ impl Batch {
         Some(self.rows.get(index)?.header)
     }
 
+    /// How many bytes of memory its records take, and may take again.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Whether the record at `index` is no ghost, and key and value have so many bytes together.
+    #[inline]
+    pub fn is_as_long(&self, index: usize, bytes: usize) -> bool {
+        let at = self.rows.get(index);
+        at.is_some_and(|at| at.key.len() + at.value.len() == bytes && !at.ghost)
+    }
+
     #[inline(always)]
     fn slice(&self, range: &Range<usize>) -> Option<&[u8]> {
         self.bytes.get(range.clone())

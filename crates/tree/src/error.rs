@@ -45,6 +45,8 @@ pub enum Error {
     Pool(PoolError),
     /// The journal says that records may not be changed now; nothing was changed.
     Refused,
+    /// The journal says that a record with this value may not be changed now; nothing was changed.
+    Kept,
     /// The journal has less room than the change takes; nothing was changed.
     Room,
     /// The journal did not take the change, for this reason.
@@ -77,6 +79,7 @@ impl fmt::Display for Error {
             Self::UnknownChange => f.write_str("the log record holds no change of a page"),
             Self::Pool(error) => error.fmt(f),
             Self::Refused => f.write_str("records may not be changed now"),
+            Self::Kept => f.write_str("a record with this value may not be changed now"),
             Self::Room => f.write_str("the journal has less room than was asked for"),
             Self::Journal(why) => write!(f, "the change could not be logged: {why}"),
             Self::Level { page } => write!(f, "page {page} is not on the level of its neighbours"),

@@ -109,4 +109,11 @@ pub trait Journal {
     fn may_write(&self) -> Result<bool, String> {
         Ok(true)
     }
+
+    /// Whether a record that has this value may be changed or deleted now. Asked as
+    /// [`may_write`](Self::may_write) is, and behind it.
+    fn may_replace(&self, key: &[u8], before: &[u8]) -> bool {
+        let _ = (key, before);
+        true
+    }
 }

@@ -113,8 +113,8 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`]; [`Error::KeyTooLong`], [`Error::RecordTooLong`]; [`Error::Refused`];
-    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`].
+    /// [`Error::Exists`]; [`Error::KeyTooLong`], [`Error::RecordTooLong`]; [`Error::Refused`],
+    /// [`Error::Kept`]; [`Error::Pool`], [`Error::Journal`], [`Error::Level`].
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<Written, Error> {
         self.write(key, Operation::Insert(value))
     }
@@ -195,15 +195,15 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
             if !here || node.is_incomplete() && !undoes {
                 continue;
             }
-            if !undoes && !self.journal.may_write().map_err(Error::Journal)? {
-                return Err(Error::Refused);
-            }
             let found = node.search(key).ok_or_else(edit::malformed)?;
             if found.is_err() && matches!(operation, Operation::Undo(Change::Ghost { .. })) {
                 // It was undone before, and the ghost is gone.
                 return Ok(Written::nothing(None, Header::NONE));
             }
             let (before, was) = there(&node, found).ok_or_else(edit::malformed)?;
+            if !undoes {
+                self.ask(key, before.as_deref())?;
+            }
             let made = operation.made(before.as_deref());
             let operation = match (operation, &made) {
                 (Operation::Alter(_), None) => return Ok(Written::nothing(before, was)),
@@ -251,6 +251,17 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         match *rounds > ROUNDS {
             true => Err(Error::Level { page: missing.right }),
             false => self.finish(missing),
+        }
+    }
+
+    /// Asks whether a record may be changed that has this value.
+    fn ask(&self, key: &[u8], before: Option<&[u8]>) -> Result<(), Error> {
+        if !self.journal.may_write().map_err(Error::Journal)? {
+            return Err(Error::Refused);
+        }
+        match before.is_none_or(|before| self.journal.may_replace(key, before)) {
+            true => Ok(()),
+            false => Err(Error::Kept),
         }
     }
 

@@ -10,6 +10,7 @@ mod history;
 mod isolation;
 mod keys;
 mod load;
+mod long;
 mod oracle;
 mod readonly;
 mod redo;

@@ -7,7 +7,7 @@ use std::thread;
 
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Store};
+use latchwork_store::{Error, Mode, Patience, ReadTxn, Store};
 
 use crate::stage::{TABLE, begin};
 
@@ -21,15 +21,16 @@ fn data(disk: &Simulated) -> Vec<u8> {
     disk.peek(Path::new("/home/store/data")).unwrap()
 }
 
-/// Reads so much that no page stays in the pool which nothing else reads.
-fn read_others(store: &Store<Native>, from: u64) {
-    for _ in 0..6 {
-        let rows = store.read(|tx| {
-            let rows = tx.range(&TABLE, &key(from)[..]..)?;
-            rows.collect::<Result<Vec<_>, _>>()
-        });
-        assert!(rows.unwrap().len() > 2000);
+/// Reads others until the damaged page of this record is in the pool no more.
+fn read_others(store: &Store<Native>, number: u64) {
+    let others = |tx: &ReadTxn<'_, Native>| Ok(tx.range(&TABLE, &key(200)[..]..)?.count());
+    for _ in 0..100 {
+        assert!(store.read(others).unwrap() > 2000);
+        if store.read(|tx| tx.get(&TABLE, &key(number))).is_err() {
+            return;
+        }
     }
+    panic!("the page of {number} stays in the pool");
 }
 
 /// The bytes of the page that has this record, before they are damaged.
@@ -80,8 +81,8 @@ pub(crate) fn fails(
             tx.put(&TABLE, &key(first), format!("changed, on the page {first}").as_bytes())?;
             tx.put(&TABLE, &key(second + 1), &b"changed last"[..])?;
             store.checkpoint()?;
-            read_others(&store, 200);
             damaged = Some(damage(&disk, format!("changed, on the page {first}").as_bytes()));
+            read_others(&store, first);
             Err::<(), _>(Error::Rejected(String::new()))
         });
         assert!(!matches!(ended, Err(Error::Rejected(_))), "it was rolled back");
@@ -152,8 +153,8 @@ fn a_sweep_goes_on_where_one_has_failed() {
     let (disk, store) = filled();
     let one = fails(&store, &disk, 10, 150);
     store.checkpoint().unwrap();
-    read_others(&store, 200);
     let two = damage(&disk, b"changed, the other");
+    read_others(&store, 150);
     restore(&disk, &one);
     assert!(matches!(store.sweep(), Err(Error::NotUndone { .. })));
     let end = store.log_end();
@@ -189,8 +190,8 @@ fn what_cannot_commit_nor_be_undone_is_not_run_again() {
                 runs += 1;
                 tx.put(&TABLE, &key(10), &b"changed, on the page 10"[..])?;
                 store.checkpoint()?;
-                read_others(&store, 200);
                 damaged = Some(damage(&disk, b"changed, on the page 10"));
+                read_others(&store, 10);
                 // Another transaction holds a range around it, which the commit meets.
                 tx.put_last(&TABLE, &key(2500), &b"changed last"[..])
             });

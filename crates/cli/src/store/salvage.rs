@@ -60,7 +60,7 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
             tables.map(|(name, records)| json!({"table": name, "records": records})).collect();
         print_json(&json!({
             "whole": whole, "tables": tables, "pages": found.pages, "lost": found.lost,
-            "old": found.old, "orphans": found.orphans, "undone": found.undone,
+            "old": found.old, "orphans": found.orphans, "undone": found.undone, "cut": found.cut,
             "gaps": found.gaps, "no_log": found.no_log,
         }))?;
     } else {
@@ -77,6 +77,9 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
             }
             if found.undone > 0 {
                 writeln!(out, "undone     {} records, not committed", found.undone)?;
+            }
+            if found.cut > 0 {
+                writeln!(out, "cut        {} long values, left out", found.cut)?;
             }
             for (from, to) in &found.gaps {
                 writeln!(out, "log        cannot be read from {from} to {to}")?;

@@ -44,6 +44,7 @@ impl<M: ConstMachine> Home<M> {
         if !self.shared.claim_checkpoint(slot)? {
             return Ok(());
         }
+        worker.look_at_pieces();
         let made = self.make_checkpoint(worker);
         self.shared.checkpoint_over(slot)?;
         made

@@ -121,6 +121,8 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) pool: Pool<M>,
     pub(crate) shared: Shared<M>,
     pub(crate) file: FileId,
+    /// Bytes of key and value together that a record may have.
+    pub(crate) record_max: usize,
     pub(crate) sizes: Sizes,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) folder: PathBuf,
@@ -128,6 +130,8 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) stuck: Mutex<BTreeMap<u32, Error>>,
     /// Leaves that may be empty, of sessions that are over.
     pub(crate) empty: Mutex<VecDeque<EmptyLeaf>>,
+    /// Where the next look at the leaves of long values begins.
+    pub(crate) looked: Mutex<Vec<u8>>,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,
 }

@@ -11,7 +11,7 @@ use crate::files::kinds::COMMIT;
 use crate::files::scribe::{Part, Scribe};
 use crate::files::turn::State;
 use crate::files::worker::Worker;
-use crate::tables::CATALOG;
+use crate::tables::{CATALOG, KEPT_BYTES};
 use crate::{Commits, Error, Stamp};
 
 impl<M: ConstMachine> Worker<M> {
@@ -153,7 +153,9 @@ impl<M: ConstMachine> Engine for Worker<M> {
     }
 
     fn keep(&self, batch: Batch) {
-        self.batch.set(batch);
+        if batch.memory() <= KEPT_BYTES {
+            self.batch.set(batch);
+        }
     }
 
     fn before(
@@ -197,13 +199,14 @@ impl<M: ConstMachine> Engine for Worker<M> {
         how: How,
     ) -> Result<Wrote, Error> {
         let _work = self.enter()?;
-        let part = Part::Write { prev: chain.last, last: how.last, cleared: how.cleared };
+        let part = Part::Write { prev: chain.last, how };
         let written = self.with(tree, part, |tree| match value {
             Some(value) => tree.put(key, value),
             None => tree.delete(key),
         });
         let written = match written {
             Err(TreeError::Refused) => return Ok(Wrote::Claimed),
+            Err(TreeError::Kept) => return Ok(Wrote::Long),
             // A key that is not there needs no record of its own to be removed.
             Err(TreeError::Missing) if value.is_none() && !how.last => return Ok(Wrote::Done),
             Err(TreeError::Missing) if value.is_none() => {
@@ -259,6 +262,15 @@ impl<M: ConstMachine> Engine for Worker<M> {
 
     fn given_up(&self) {
         self.give_up();
+    }
+
+    #[inline]
+    fn record_max(&self) -> usize {
+        self.home.record_max
+    }
+
+    fn position(&self) -> u64 {
+        self.home.log.end().0
     }
 
     fn remember(&self, slot: u16) -> Result<(u64, u64), Error> {

@@ -33,6 +33,7 @@ use crate::files::kinds::{CHANGE, END};
 use crate::files::scribe::{Part, Scribe};
 use crate::files::space::{first_of, free_of};
 use crate::files::worker::Worker;
+use crate::long::PIECES;
 use crate::tables::CATALOG;
 
 /// Why a page is not as the log left it.
@@ -136,8 +137,10 @@ impl<M: ConstMachine> Home<M> {
         for (slot, last) in &analysis.open {
             worker.undo_all(*slot, *last, *last)?;
         }
-        if self.pool.pages(self.file)? == 0 {
-            worker.make_catalog()?;
+        for tree in [CATALOG, PIECES] {
+            if self.pool.pages(self.file)? <= u64::from(tree) {
+                worker.make_tree(tree)?;
+            }
         }
         self.recover_space(&worker, &analysis.in_hand)?;
         self.shared.recovered(self.log.end(), self.sizes.mode)?;
@@ -147,14 +150,14 @@ impl<M: ConstMachine> Home<M> {
 }
 
 impl<M: ConstMachine> Worker<M> {
-    /// Makes the tree that has the names of all others: its root is the first page.
-    fn make_catalog(&self) -> Result<(), Error> {
-        let scribe = Scribe::new(self, 0, Part::System);
+    /// Makes one of the trees that have no name: its root is the next page.
+    fn make_tree(&self, number: u32) -> Result<(), Error> {
+        let scribe = Scribe::new(self, number, Part::System);
         let tree = Tree::create(&self.handle, self.home.file, &scribe)?;
         scribe.give_back()?;
-        match tree.root() {
-            0 => Ok(()),
-            _ => Err(Error::Options("folder: it has a file `data` that is no store's")),
+        match tree.root() == u64::from(number) {
+            true => Ok(()),
+            false => Err(Error::Options("folder: it has a file `data` that is no store's")),
         }
     }
 

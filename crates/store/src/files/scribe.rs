@@ -8,6 +8,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_tree::{Change, Error as TreeError, Journal};
 
 use crate::Error;
+use crate::engine::How;
 use crate::files::hands::InHand;
 use crate::files::kinds::CHANGE;
 use crate::files::worker::{SMALL, Worker};
@@ -19,7 +20,7 @@ pub(crate) const IMAGE: u64 = 256;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
     /// A write: behind the record `prev`, the last of the transaction perhaps.
-    Write { prev: u64, last: bool, cleared: bool },
+    Write { prev: u64, how: How },
     /// It undoes a write of the transaction of `slot`; `next` is undone next.
     Undo { slot: u16, next: u64 },
     /// None of a transaction.
@@ -79,7 +80,7 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
     /// What is set aside with a change, for undoing it; with a transaction's first, for its end.
     fn aside(&self, change: &Change<'_>) -> u64 {
         match (self.part, change.undo_bytes()) {
-            (Part::Write { last: false, prev, .. }, bytes) if bytes != 0 => {
+            (Part::Write { prev, how: How { last: false, .. } }, bytes) if bytes != 0 => {
                 bytes + if prev == 0 { SMALL } else { 0 }
             }
             _ => 0,
@@ -93,11 +94,11 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
             Head { kind: CHANGE, flags: Flags::SYSTEM, aux32: self.tree, ..Head::default() };
         match (self.part, change) {
             (
-                Part::Write { prev, last, .. },
+                Part::Write { prev, how },
                 Change::Insert { .. } | Change::Replace { .. } | Change::Delete { .. },
             ) => {
                 (head.flags, head.prev) = (Flags(0), Lsn(prev));
-                if last {
+                if how.last {
                     head.flags = Flags::LAST;
                     head.older = Lsn(self.worker.last_commit.get());
                 }
@@ -209,12 +210,17 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
     }
 
     fn may_write(&self) -> Result<bool, String> {
-        if !matches!(self.part, Part::Write { cleared: false, .. }) {
+        if !matches!(self.part, Part::Write { how: How { cleared: false, .. }, .. }) {
             return Ok(true);
         }
         // SeqCst: the leaf's latch before the claims; the other one is in `Txn::claim`: a scan
         // that made its claim later finds the leaf latched, or its change.
         M::fence(SeqCst);
         self.worker.has_claims(self.tree).map(|any| !any).map_err(|why| why.to_string())
+    }
+
+    fn may_replace(&self, key: &[u8], before: &[u8]) -> bool {
+        let asks = matches!(self.part, Part::Write { how: How { over: false, .. }, .. });
+        !asks || key.len() + before.len() != self.worker.home.record_max
     }
 }

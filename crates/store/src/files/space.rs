@@ -32,6 +32,7 @@ use crate::files::hands::InHand;
 use crate::files::home::Home;
 use crate::files::scribe::{Part, Scribe};
 use crate::files::worker::Worker;
+use crate::long::PIECES;
 use crate::tables::{CATALOG, MAP, root_of};
 
 /// Pages that one record is about.
@@ -170,7 +171,7 @@ impl<M: ConstMachine> Home<M> {
         worker: &Worker<M>,
         in_hand: &BTreeMap<u64, u32>,
     ) -> Result<(), Error> {
-        let (pages, mut trees) = (self.pool.pages(self.file)?, BTreeSet::from([CATALOG]));
+        let (pages, mut trees) = (self.pool.pages(self.file)?, BTreeSet::from([CATALOG, PIECES]));
         worker.each_newest(&mut |key, root| {
             trees.extend(root_of(root).ok().filter(|_| !key.starts_with(MAP)));
         })?;

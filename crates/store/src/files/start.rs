@@ -10,6 +10,7 @@ use latchwork_log::Log;
 use latchwork_machine::ConstMachine;
 use latchwork_pool::{Error as PoolError, FileSpec, Pool};
 use latchwork_region::{Region, Repair};
+use latchwork_tree::Limits;
 
 use crate::Error;
 use crate::files::half::{Ahead, Halves};
@@ -78,11 +79,13 @@ impl<M: ConstMachine> Home<M> {
             pool,
             shared,
             file,
+            record_max: Limits::of(file.page_bytes() as usize / 8).record,
             sizes,
             disk,
             folder,
             stuck,
             empty: Mutex::default(),
+            looked: Mutex::default(),
             _undo: undo,
         });
         let _ = known.set(Arc::downgrade(&home));

@@ -8,17 +8,22 @@
 //!
 //! Nothing depends on it: a note that is lost, or wrong, costs a page or a look.
 
+use core::ops::Bound;
 use std::sync::PoisonError;
 
 use latchwork_machine::ConstMachine;
 use latchwork_tree::{Batch, Row};
 
+use crate::engine::Engine;
 use crate::files::empty::EmptyLeaf;
 use crate::files::scribe::Part;
 use crate::files::worker::Worker;
+use crate::long::PIECES;
 
 /// How many leaves a thread notes at most.
 const NOTES: usize = 1 << 14;
+/// How many leaves of pieces are scanned in a checkpoint.
+const LOOKS: usize = 256;
 /// How many leaves are looked at after a commit.
 pub(crate) const FEW: usize = 4;
 
@@ -81,6 +86,22 @@ impl<M: ConstMachine> Worker<M> {
             let _ = self.with(leaf.tree, Part::System, |tree| tree.unlink(&leaf.key));
             left -= 1;
         }
+    }
+
+    /// Scans some leaves of the tree of pieces, so that those are noted which a thread emptied that
+    /// died: nobody else scans there. Called now and then.
+    pub(crate) fn look_at_pieces(&self) {
+        let mut from = self.home.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = self.spare();
+        for _ in 0..LOOKS {
+            let scanned = self.scan(PIECES, Bound::Included(&from), false, usize::MAX, &mut batch);
+            from.clear();
+            match (scanned, batch.next()) {
+                (Ok(()), Some(next)) => from.extend_from_slice(next),
+                _ => break,
+            }
+        }
+        self.keep(batch);
     }
 
     /// Leaves what was noted to the process.

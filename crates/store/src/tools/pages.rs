@@ -5,6 +5,7 @@ use latchwork_pool::Error as PoolError;
 use latchwork_tree::{Kind as PageKind, Node};
 
 use crate::files::worker::Worker;
+use crate::long::PIECES;
 use crate::tables::{CATALOG, tables};
 use crate::{Error, Store};
 
@@ -12,7 +13,8 @@ use crate::{Error, Store};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TablePages {
-    /// Its name; empty for the catalog, which has the names of all others.
+    /// Its name; empty for the catalog, which has the names of all others, and `(long values)` for
+    /// their pieces.
     pub name: String,
     /// The page of its root.
     pub root: u32,
@@ -39,7 +41,8 @@ pub struct TablePages {
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// Counts the pages of all tables, the catalog first. While others write it is about right.
+    /// Counts the pages of all tables: first the catalog, then the pieces of long values. While
+    /// others write it is about right.
     ///
     /// # Errors
     ///
@@ -47,6 +50,7 @@ impl<M: ConstMachine> Store<M> {
     pub fn pages(&self) -> Result<Vec<TablePages>, Error> {
         let session = self.session()?;
         let mut found = vec![self.count(&session.worker, String::new(), CATALOG)?];
+        found.push(self.count(&session.worker, "(long values)".to_owned(), PIECES)?);
         for (name, root) in self.read(|tx| tables(&tx.snapshot))? {
             found.push(self.count(&session.worker, name, root)?);
         }

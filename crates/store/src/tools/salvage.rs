@@ -6,6 +6,7 @@
 //! | pages | each that is sound; from each table's root to its leaves, as far as they lead |
 //! | orphans | leaves whose parent is lost: of the tree that the log says, or of the torn one |
 //! | records | of transactions that have no commit in the log: their values before |
+//! | long values | whole, or left out |
 //!
 //! Nothing is written to the damaged store. All rows of a table are in memory at a time.
 
@@ -15,12 +16,13 @@ use std::sync::Arc;
 
 use latchwork_disk::{Disk, File, Open, System};
 use latchwork_log::{Entry, Flags, LogFiles};
-use latchwork_tree::{Change, Header, Kind as PageKind, Node, Role};
+use latchwork_tree::{Change, Header, Kind as PageKind, Limits, Node, Role};
 
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::files::kinds::{CHANGE, END};
 use crate::files::space::{first_of, free_of};
+use crate::long::{Fetch, PIECES, whole};
 use crate::open::at_rest;
 use crate::tables::{CATALOG, MAP, root_of};
 use crate::tools::backup::Beside;
@@ -43,6 +45,8 @@ pub struct Salvaged {
     pub orphans: u64,
     /// Records that were taken back, for their transactions have no commit.
     pub undone: u64,
+    /// Records that were left out, for pieces of their long values are lost.
+    pub cut: u64,
     /// What of the log cannot be read, from and to.
     pub gaps: Vec<(u64, u64)>,
     /// Why none of the log could be read.
@@ -53,9 +57,12 @@ impl Salvaged {
     /// Whether all that there should be is there.
     pub fn is_whole(&self) -> bool {
         let log = self.gaps.is_empty() && self.no_log.is_none();
-        log && self.lost.is_empty() && self.old.is_empty()
+        log && self.lost.is_empty() && self.old.is_empty() && self.cut == 0
     }
 }
+
+/// The name of the tree of pieces, while it is a table among others.
+const LONG: &str = "\0long values";
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -242,11 +249,12 @@ impl Ruin {
         let mut tables = BTreeMap::new();
         let mut whole = true;
         let names = self.walk(CATALOG, &mut seen, &undone, &mut whole, found);
-        let roots: BTreeMap<u32, String> = names
+        let mut roots: BTreeMap<u32, String> = names
             .iter()
             .filter(|(name, _)| !name.starts_with(MAP))
             .filter_map(|(name, root)| Some((root_of(root).ok()?, text(name))))
             .collect();
+        roots.insert(PIECES, LONG.to_owned());
         let mut torn = BTreeSet::new();
         for (root, name) in &roots {
             let mut whole = true;
@@ -268,7 +276,23 @@ impl Ruin {
         }
         found.lost.sort_unstable();
         found.lost.dedup();
+        let pieces = tables.remove(LONG).unwrap_or_default();
+        tables.values_mut().for_each(|rows| found.cut += self.make_whole(rows, &pieces));
         tables
+    }
+
+    /// Gives records their long values; says how many it left out, for pieces are missing.
+    fn make_whole(&self, rows: &mut Rows, pieces: &Rows) -> u64 {
+        let (max, before) = (Limits::of(self.page / 8).record, rows.len());
+        rows.retain(|key, value| {
+            let fetch: &mut Fetch<'_> = &mut |key, to| {
+                let piece = pieces.get(key);
+                piece.map_or(&[][..], Vec::as_slice).clone_into(to);
+                Ok(piece.is_some())
+            };
+            whole(max, (0, key), value, fetch).is_ok()
+        });
+        (before - rows.len()) as u64
     }
 
     /// The rows below a root, as far as pages lead.

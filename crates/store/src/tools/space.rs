@@ -6,6 +6,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_tree::Error as TreeError;
 
 use crate::files::scribe::Part;
+use crate::long::PIECES;
 use crate::tables::{CATALOG, tables};
 use crate::{Error, Store};
 
@@ -15,7 +16,7 @@ use crate::{Error, Store};
 pub struct Space {
     /// All of them.
     pub pages: u64,
-    /// Those of tables, and of the catalog.
+    /// Those of tables, of the catalog, and of long values.
     pub used: u64,
     /// Those that are taken next when a table needs one.
     pub free: u64,
@@ -63,7 +64,7 @@ impl<M: ConstMachine> Store<M> {
     /// let store = Store::open(&path)?;
     /// store.put(&FRUIT, "pear", 3)?;
     /// let space = store.space()?;
-    /// assert_eq!((space.pages, space.used), (2, 2), "the catalog, and a leaf");
+    /// assert_eq!((space.pages, space.used), (3, 3), "the catalog, long values, and a leaf");
     /// # drop(store);
     /// # std::fs::remove_dir_all(&path).unwrap();
     /// # Ok::<(), latchwork_store::Error>(())
@@ -71,7 +72,7 @@ impl<M: ConstMachine> Store<M> {
     pub fn space(&self) -> Result<Space, Error> {
         let (session, home) = (self.session()?, self.home());
         let worker = &session.worker;
-        let mut trees = vec![CATALOG];
+        let mut trees = vec![CATALOG, PIECES];
         trees.extend(self.read(|tx| tables(&tx.snapshot))?.into_iter().map(|table| table.1));
         let mut used = BTreeSet::new();
         for tree in trees {

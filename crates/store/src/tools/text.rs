@@ -25,13 +25,15 @@ use std::io::{self, BufRead, Read, Write};
 
 use latchwork_disk::crc32c_append;
 
-use crate::{Error, KEY_MAX};
+use crate::{Error, KEY_MAX, VALUE_MAX};
 
 /// The format that is written, and the only one that is read.
 const FORMAT: u64 = 1;
 const TITLE: &str = "latchwork dump ";
-/// The longest line, in bytes: a record of the largest page, each byte of it escaped, has less.
-const LINE_MAX: usize = 1 << 19;
+/// The longest line that is no record's, and the longest key, in bytes, and more.
+const SHORT_MAX: usize = 1 << 19;
+/// The longest line: the longest key and value, each byte of them escaped, a tab, an end.
+const LINE_MAX: usize = 4 * (KEY_MAX + VALUE_MAX) + 2;
 
 /// Why a dump was not written, or not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -382,11 +384,16 @@ impl<R: BufRead> DumpReader<R> {
     /// The next line, without its end.
     fn next_line(&mut self) -> Result<&[u8], DumpError> {
         self.line.clear();
-        let mut bounded = Read::take(&mut self.from, LINE_MAX as u64);
-        bounded.read_until(b'\n', &mut self.line)?;
+        let mut most = SHORT_MAX;
+        Read::take(&mut self.from, most as u64).read_until(b'\n', &mut self.line)?;
+        if self.line.len() == most && self.line.contains(&b'\t') {
+            most = LINE_MAX;
+            let rest = (most - self.line.len()) as u64;
+            Read::take(&mut self.from, rest).read_until(b'\n', &mut self.line)?;
+        }
         if self.line.last() == Some(&b'\n') {
             self.lines += 1;
-        } else if self.line.len() == LINE_MAX {
+        } else if self.line.len() == most {
             self.lines += 1;
             return Err(self.wrong("it is longer than any line of a dump"));
         } else {
