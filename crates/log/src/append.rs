@@ -12,7 +12,9 @@
 //!
 //! so an append with credit finds room and never waits for the disk. Credit is given in
 //! portions, so that most reservations are one comparison; all unused portions together are a
-//! quarter of the buffer.
+//! quarter of the buffer. A thread that has more, because it reserved more than it used, gives that
+//! back (`give_back`) before it turns to anything else: no thread takes credit from one that does
+//! nothing, so what those have is kept from all that write, who would wait for ever for it.
 //!
 //! The append, under the latch:
 //!
@@ -66,7 +68,7 @@ impl<M: ConstMachine> Session<M> {
         if bytes > limit {
             return Err(Error::TooLarge { limit });
         }
-        let portion = bytes.max(inner.buffer / 4 / u64::from(inner.threads));
+        let portion = bytes.max(self.log.portion());
         loop {
             self.check_broken(shared)?;
             let latched = self.latch()?;
@@ -111,7 +113,8 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// Gives back what credit this thread has beyond `keep` bytes: for one that reserved much
-    /// and used little. Dropping the session gives back all.
+    /// and used little. [`Log::portion`](crate::Log::portion) is what all may keep. Dropping the
+    /// session gives back all.
     ///
     /// # Errors
     ///

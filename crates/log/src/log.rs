@@ -114,6 +114,11 @@ impl<M: ConstMachine> Log<M> {
         self.inner.threads
     }
 
+    /// Bytes of credit that a thread is given at least; all threads may keep as much at a time.
+    pub fn portion(&self) -> u64 {
+        self.inner.buffer / 4 / u64::from(self.inner.threads)
+    }
+
     /// Takes part in a log that is open.
     fn join(
         area: Area<M>,

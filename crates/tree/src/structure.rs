@@ -100,11 +100,12 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         let level = missing.level.checked_add(1).ok_or_else(edit::malformed)?;
         let mut pages = 0;
         loop {
-            // Two pages change, each of which may have to be logged whole.
-            self.journal.reserve(5 * whole).map_err(Error::Journal)?;
+            // Before the log's room, which a journal that gets pages may not have any more.
             if pages != 0 {
                 self.journal.reserve_pages(pages)?;
             }
+            // Two pages change, each of which may have to be logged whole.
+            self.journal.reserve(5 * whole).map_err(Error::Journal)?;
             let (met, ()) = self.walk(To::Key(&missing.separator), level, |_, _| Some(()))?;
             if let Some(upper) = &met.missing {
                 self.finish(upper)?;

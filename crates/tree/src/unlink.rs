@@ -85,8 +85,6 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
 
     fn unlink_at(&self, key: &[u8], level: u8) -> Result<Outcome, Error> {
         loop {
-            let whole = image_bytes(self.file.page_bytes() as usize / 8);
-            self.journal.reserve(8 * whole).map_err(Error::Journal)?;
             let (met, low) = self.walk(To::Key(key), level, |node, _| {
                 Some(if self.is_empty(node)? { node.low()? } else { Vec::new() })
             })?;
@@ -98,6 +96,11 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
             if met.page == self.root || low.is_empty() {
                 return Ok(Outcome::Stays);
             }
+            // Nothing for a leaf that stays. Three records, whose three keys are of a quarter of a
+            // page at most, and before each of them the page whole; if the journal is marked
+            // meanwhile, one of these twice.
+            let whole = image_bytes(self.file.page_bytes() as usize / 8);
+            self.journal.reserve(6 * whole).map_err(Error::Journal)?;
             let above = level.checked_add(1).ok_or_else(edit::malformed)?;
             let (met, ()) = self.walk(To::Key(&low), above, |_, _| Some(()))?;
             if let Some(missing) = &met.missing {

@@ -1,5 +1,6 @@
 //! Laws of transactions and of keys.
 
+mod credit;
 mod dialogue;
 mod faces;
 mod files;

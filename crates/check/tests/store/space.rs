@@ -6,9 +6,9 @@ use std::thread;
 use latchwork_check::random::Random;
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Store, Table};
+use latchwork_store::{Error, Mode, Sizes, Store, Table};
 
-use crate::stage::begin;
+use crate::stage::{begin, begin_with, sizes};
 
 const QUEUE: Table<u64, &[u8]> = Table::new("queue");
 const ROWS: Table<(u64, u64), &[u8]> = Table::new("rows");
@@ -72,6 +72,19 @@ fn the_file_of_a_queue_is_bounded() {
     check(&store).unwrap();
     let alive = store.read(|tx| tx.count(&QUEUE, ..)).unwrap();
     assert_eq!(alive, ALIVE);
+}
+
+/// The longest pages that a buffer of the log is large enough for.
+#[test]
+fn the_file_of_a_queue_is_bounded_where_pages_are_long() {
+    let disk = Simulated::new();
+    let sizes = Sizes { page: 32_768, ..sizes(Mode::None) };
+    let store = begin_with(&disk, sizes).unwrap();
+    queue(&disk, &store, 20_000);
+    let space = store.space().unwrap();
+    // 20,000 records fill 60 pages or so.
+    assert!(space.pages < 30, "{space:?}");
+    check(&store).unwrap();
 }
 
 #[test]

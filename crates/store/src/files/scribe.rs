@@ -39,11 +39,14 @@ pub(crate) struct Scribe<'w, M: ConstMachine> {
     taken: Cell<(u64, u64)>,
     /// Pages in hand, and whether the tree has asked for them.
     pages: RefCell<Vec<(u64, bool)>>,
+    /// Whether more credit was asked for than the thread is to keep.
+    much: Cell<bool>,
 }
 
 impl<'w, M: ConstMachine> Scribe<'w, M> {
     pub(crate) fn new(worker: &'w Worker<M>, tree: u32, part: Part) -> Self {
-        Self { worker, tree, part, taken: Cell::default(), pages: RefCell::default() }
+        let (taken, pages, much) = (Cell::default(), RefCell::default(), Cell::default());
+        Self { worker, tree, part, taken, pages, much }
     }
 
     /// Puts aside again what was not used: all of it if nothing was undone.
@@ -58,9 +61,14 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
         Ok(())
     }
 
-    /// Gives back the pages that are in hand still: the tree did not need them, or failed.
+    /// Gives back the pages that are in hand still: the tree did not need them, or failed. And the
+    /// credit for whole pages that were not logged: a thread that does nothing would keep it from
+    /// all others.
     #[inline]
     pub(crate) fn give_back(&self) -> Result<(), Error> {
+        if self.much.get() {
+            let _ = self.worker.log.give_back(self.worker.keep);
+        }
         match self.pages.borrow().is_empty() || matches!(self.part, Part::Root) {
             true => Ok(()),
             false => self.give_back_some(),
@@ -156,6 +164,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
             self.taken.set((bytes, taken.map_err(|why| why.to_string())?));
             return Ok(());
         }
+        self.much.set(self.much.get() || bytes > self.worker.keep);
         self.worker.log.reserve(bytes).map_err(|why| why.to_string())
     }
 

@@ -62,6 +62,8 @@ pub(crate) struct Worker<M: ConstMachine> {
     /// Of the slot that `own` has: dropped before that.
     pub(crate) handle: Handle<'static, M>,
     pub(crate) log: LogSession<M>,
+    /// Bytes of the log's credit that it keeps when it does nothing.
+    pub(crate) keep: u64,
     own: Own<M>,
     pub(crate) home: Arc<Home<M>>,
     /// Where the slot committed last.
@@ -112,6 +114,7 @@ impl<M: ConstMachine> Worker<M> {
         let last = home.log.commits_of(log.slot(), |_, commit| Some(commit.0))?.unwrap_or(0);
         let worker = Self {
             handle,
+            keep: log.log().portion(),
             log,
             own,
             home,

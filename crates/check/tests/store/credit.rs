@@ -1,0 +1,69 @@
+//! What idle threads have of the log's buffer is not kept from the others.
+
+use core::time::Duration;
+use std::sync::Barrier;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use latchwork_disk::Simulated;
+use latchwork_machine::Native;
+use latchwork_store::{Mode, Sizes, Store, Table};
+
+use crate::stage::{begin_with, sizes};
+
+const ROWS: Table<(u64, u64), &[u8]> = Table::new("rows");
+
+const THREADS: u64 = 40;
+
+/// Writes in one transaction what must be there.
+fn put(store: &Store<Native>, id: u64, rows: core::ops::Range<u64>) {
+    let value = [7; 300];
+    store.write(|tx| rows.clone().try_for_each(|row| tx.put(&ROWS, (id, row), &value))).unwrap();
+}
+
+/// Threads that do `work` and then nothing, and one that writes beside them.
+fn idle(sizes: Sizes, work: fn(&Store<Native>, u64)) {
+    let (over, is_over) = channel();
+    thread::spawn(move || {
+        let disk = Simulated::new();
+        let store = begin_with(&disk, sizes).unwrap();
+        put(&store, 0, 0..1);
+        let (done, end) = (Barrier::new(THREADS as usize + 1), Barrier::new(THREADS as usize + 1));
+        thread::scope(|scope| {
+            for id in 1..=THREADS {
+                let (store, done, end) = (&store, &done, &end);
+                scope.spawn(move || {
+                    work(store, id);
+                    done.wait();
+                    end.wait();
+                });
+            }
+            done.wait();
+            (0..60).for_each(|row| put(&store, 0, row * 5..row * 5 + 5));
+            end.wait();
+        });
+        store.verify().unwrap();
+        over.send(()).unwrap();
+    });
+    // A thread that spins for ever ends with the program.
+    is_over.recv_timeout(Duration::from_secs(120)).expect("the threads wait for ever");
+}
+
+/// Leaves of whose notes nothing comes: they have a record again when they are looked at.
+#[test]
+fn what_was_reserved_for_a_leaf_that_stays() {
+    idle(sizes(Mode::None), |store, id| {
+        put(store, id, 0..40);
+        store.write(|tx| tx.remove_range(&ROWS, (id, 0)..(id, 40))).unwrap();
+        put(store, id, 10..11);
+        // Until everybody sees that the ghosts are some, and the notes are looked at.
+        (0..60).for_each(|_| put(store, id, 10..11));
+    });
+}
+
+/// Splits, which reserve room for more whole pages than they log.
+#[test]
+fn what_was_reserved_for_splits() {
+    let sizes = Sizes { page: 8192, ..sizes(Mode::None) };
+    idle(sizes, |store, id| (0..20).for_each(|some| put(store, id, some * 5..some * 5 + 5)));
+}
