@@ -350,9 +350,13 @@ impl<M: ConstMachine> Holder<M> for Session<M> {
         self.number
     }
 
-    fn name(&self, _: &OptLatch<M>) -> u64 {
-        // Frames of a pool have names from 1 on.
-        u64::MAX - 1
+    fn name(&self, latch: &OptLatch<M>) -> u64 {
+        match self.log.inner.area.region().has_file() {
+            // Each process has the latch at another address. Frames of a pool have other names.
+            true => u64::MAX - 1,
+            // Logs of this process alone have one table of waiters between them.
+            false => (&raw const *latch).addr() as u64,
+        }
     }
 
     fn nap(&self) -> Option<Duration> {

@@ -86,9 +86,13 @@ impl<M: ConstMachine> Holder<M> for Handle<'_, M> {
         self.number
     }
 
-    /// The distance from the start of the descriptors: the same in every process.
+    /// The distance from the start of the descriptors: the same in every process. The address where
+    /// there is one process: all its pools have one table of waiters between them.
     fn name(&self, latch: &OptLatch<M>) -> u64 {
         let at = (&raw const *latch).addr() as u64;
+        if !self.pool.inner.region.has_file() {
+            return at;
+        }
         let base =
             |word: Result<&M::AtomicU64, _>| word.map_or(0, |w| (&raw const *w).addr() as u64);
         let inner = &self.pool.inner;

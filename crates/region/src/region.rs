@@ -434,6 +434,11 @@ impl<M: ConstMachine> Region<M> {
         self.inner.header.creation
     }
 
+    /// Whether it lies in a file, where other processes may have it, too.
+    pub fn has_file(&self) -> bool {
+        self.inner.path.is_some()
+    }
+
     /// The region's bytes as they are at this moment, torn where others write: to be looked at, or
     /// opened by [`from_image`](Self::from_image).
     pub fn image(&self) -> Result<Vec<u8>, Error> {

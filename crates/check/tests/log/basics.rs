@@ -3,7 +3,9 @@
 use latchwork_disk::{Disk, Error as DiskError, Operation, Simulated};
 use latchwork_log::{COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, RECORD_MAX, Record};
 
-use crate::stage::{Answered, begin, begin_in, folder, head, operate, options, payload, work};
+use crate::stage::{
+    Answered, Life, begin, begin_in, folder, head, operate, options, payload, work,
+};
 
 #[test]
 fn what_is_appended_is_read() {
@@ -52,6 +54,31 @@ fn a_slot_knows_its_transactions() {
     session.forget(session.slot()).unwrap();
     assert_eq!(log.slot(session, session.slot()).unwrap().last, Lsn::NEVER);
     assert!(matches!(log.slot(session, 8), Err(Error::Threads(8))));
+}
+
+/// Logs of one process whose memory is its own share the table in which threads wait: a log's latch
+/// must not be handed to a thread that waits for that of another.
+#[test]
+fn logs_of_one_process_do_not_call_each_others_waiters() {
+    let lives: Vec<_> = (0..3).map(|_| begin(&Simulated::new()).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for Life { region, log, .. } in &lives {
+            for _ in 0..7 {
+                scope.spawn(move || {
+                    let thread = region.thread().unwrap();
+                    let session = log.session(&thread).unwrap();
+                    for _ in 0..20_000 {
+                        let mut record = session.build(&Head::default(), &[&[1; 8]]).unwrap();
+                        session.reserve(record.bytes() as u64).unwrap();
+                        session.append(&mut record).unwrap();
+                    }
+                });
+            }
+        }
+    });
+    for life in &lives {
+        assert_eq!(life.log.scan(Lsn::FIRST).count(), 140_000);
+    }
 }
 
 #[test]

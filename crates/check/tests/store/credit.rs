@@ -13,7 +13,7 @@ use crate::stage::{begin_with, sizes};
 
 const ROWS: Table<(u64, u64), &[u8]> = Table::new("rows");
 
-const THREADS: u64 = 40;
+const THREADS: u64 = 32;
 
 /// Writes in one transaction what must be there.
 fn put(store: &Store<Native>, id: u64, rows: core::ops::Range<u64>) {
