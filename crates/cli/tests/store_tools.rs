@@ -151,11 +151,11 @@ fn a_log_and_pages_are_shown() {
     refused(&["log", s, "--table", "rivers"], "rivers");
     let mut pages = rows(&["pages", s, "--json"]);
     let last = pages.pop().unwrap();
-    assert_eq!((&last["file_pages"], &last["free_pages"]), (&3.into(), &0.into()));
-    assert!(done(&["pages", s]).contains("0 of 3 pages are free"));
+    assert_eq!((&last["file_pages"], &last["free_pages"]), (&4.into(), &0.into()));
+    assert!(done(&["pages", s]).contains("0 of 4 pages are free"));
     let names: Vec<_> = pages.iter().map(|row| row["table"].clone()).collect();
-    assert_eq!(names, ["", "cities", "default"]);
-    assert_eq!((&pages[2]["records"], &pages[2]["depth"]), (&2.into(), &1.into()));
+    assert_eq!(names, ["", "(long values)", "cities", "default"]);
+    assert_eq!((&pages[3]["records"], &pages[3]["depth"]), (&2.into(), &1.into()));
     assert!(done(&["pages", s]).contains("(catalog)"));
     // A store that cannot be opened.
     let control = folder.at("shop/log/control");
