@@ -118,6 +118,31 @@ fn what_ranges_had_that_were_removed_is_used_again() {
     check(&store).unwrap();
 }
 
+/// Names so long that the catalog's pages hold four: it is split all the time, while each page that
+/// it takes is one that it says to be free.
+#[test]
+fn the_catalog_grows_by_pages_that_were_used() {
+    for seed in 0..6 {
+        let (disk, mut random) = (Simulated::new(), Random(seed + 1));
+        let store = begin(&disk, Mode::None).unwrap();
+        for row in 0..600 {
+            store.put(&ROWS, (0, row), &value(1, 700)).unwrap();
+        }
+        store.write(|tx| tx.remove_range(&ROWS, ..)).unwrap();
+        store.checkpoint().unwrap();
+        let (free, _) = store.free_pages().unwrap();
+        assert!(free > 80, "only {free} pages are free");
+        for number in 0..60 {
+            let order = if seed % 2 == 0 { number } else { random.below(1 << 20) };
+            let name = format!("{}{order:08}", "n".repeat(850));
+            let table: Table<u64, u64> = Table::new(name.leak());
+            store.put(&table, 1, number).unwrap_or_else(|why| panic!("{seed}, {number}: {why}"));
+        }
+        assert!(store.free_pages().unwrap().0 < free, "those pages were taken");
+        check(&store).unwrap();
+    }
+}
+
 /// Threads that fill and empty their own parts of one table, beside snapshots.
 fn crowd(store: &Store<Native>, seed: u64, rounds: u64) {
     thread::scope(|scope| {

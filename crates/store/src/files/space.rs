@@ -76,7 +76,10 @@ impl<M: ConstMachine> Worker<M> {
     /// Takes a page in hand that nobody uses.
     pub(crate) fn take_page(&self, tree: u32, root: bool) -> Result<u64, Error> {
         let (shared, file, slot) = (&self.home.shared, self.home.file, self.slot());
-        while let Some(page) = self.handle.take_freed(file)? {
+        // The catalog says of a page that it is no longer free. It may have to grow for that first,
+        // and must not ask for such a page again.
+        let from_list = tree != CATALOG || root;
+        while from_list && let Some(page) = self.handle.take_freed(file)? {
             if !shared.hold(slot, InHand { tree, page, root })? {
                 self.handle.free_page(file, page)?;
                 return Err(Error::Options("four pages in hand"));
