@@ -253,14 +253,14 @@ fn trial(mode: Mode, number: u64, seed: u64) -> Result<(), String> {
 #[test]
 fn a_crash_at_each_call_gives_each_page_back() {
     let (mut count, mut failures) = (0, Vec::new());
-    for (mode, step) in [(Mode::Full, 5), (Mode::Write, 5), (Mode::None, 1)] {
+    for mode in [Mode::Full, Mode::Write, Mode::None] {
         let disk = Simulated::new();
         let store = begin(&disk, mode).unwrap();
         script(&store, UPTO).unwrap();
         let space = store.space().unwrap();
         assert!(space.pages < 40 && space.free > 0, "nothing was unlinked: {space:?}");
         let calls = disk.calls().total();
-        for number in (0..calls).step_by(step) {
+        for number in 0..calls {
             count += 1;
             if let Err(why) = trial(mode, number, number * 7 + 1) {
                 failures.push(format!("{mode:?}, call {number}: {why}"));
