@@ -14,19 +14,15 @@
 //! commits later in the log, and the log's order is the order of conflicts. Undoing takes no lock:
 //! the transaction holds them.
 
-use core::ops::Bound;
-use core::sync::atomic::Ordering::SeqCst;
+mod reads;
 
-use latchwork_lockmgr::granular::{S, U, X};
+use latchwork_lockmgr::granular::X;
 use latchwork_lockmgr::{Mode, Owner, Wait};
 use latchwork_machine::{ConstMachine, Native};
 
-use latchwork_tree::Batch;
-
-use crate::engine::{Chain, Engine, How, READER, WRITER, Wrote, scanned};
-use crate::long::{Long, PIECES, is_long, whole};
-use crate::snapshot::{EachRecord, Fetch, Slices, cut, walk};
-use crate::{Error, Stamp};
+use crate::Error;
+use crate::engine::{Chain, Engine, How, WRITER, Wrote};
+use crate::long::{Long, PIECES, is_long};
 
 /// Which histories a transaction that may write allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,90 +159,10 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(self.owner.unlock(&bytes[..length])?)
     }
 
-    /// Reads a record's bytes into `value`, in place of what it has; returns whether there are any.
-    /// O(log n).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
-    /// transaction.
-    pub fn get_into(&mut self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        self.guard(|txn| {
-            txn.catch_up()?;
-            txn.lock(tree, key, S)?;
-            let found = txn.newest(tree, key, value);
-            if txn.level == Level::ReadCommitted {
-                txn.unlock(tree, key)?;
-            }
-            found
-        })
-    }
-
-    /// Reads a record's bytes that this transaction means to write: others may read them until it
-    /// does. As [`get_into`](Self::get_into).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn get_for_update_into(
-        &mut self,
-        tree: u32,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
-        self.guard(|txn| {
-            txn.catch_up()?;
-            txn.lock(tree, key, U)?;
-            txn.newest(tree, key, value)
-        })
-    }
-
-    /// The newest value of a record whose lock is held, and whether there is one.
-    fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        let there = self.engine.newest(tree, key, value)?.there;
-        if there {
-            self.whole(tree, key, value)?;
-        }
-        self.still_open()?;
-        Ok(there)
-    }
-
-    /// Makes the bytes of a record that nobody changes its value, if that is a long one.
-    #[inline]
-    fn whole(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<(), Error> {
-        // One by one: a scan would forget from when on what it has read counts as finished.
-        let whole = whole(self.engine.record_max(), (tree, key), value, &mut |key, piece| {
-            Ok(self.engine.newest(PIECES, key, piece)?.there)
-        });
-        // Pieces are missing if another thread undoes the transaction.
-        whole.or_else(|why| self.still_open().and(Err(why)))
-    }
-
     /// Comes after a read: what was written before may have been undone by another thread.
     #[inline]
     fn still_open(&self) -> Result<(), Error> {
         if self.chain.last == 0 { Ok(()) } else { self.engine.still_open() }
-    }
-
-    /// Reads a record's bytes. As [`get_into`](Self::get_into).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn get_raw(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let mut value = Vec::new();
-        Ok(self.get_into(tree, key, &mut value)?.then_some(value))
-    }
-
-    /// Reads a record's bytes that this transaction means to write. As
-    /// [`get_for_update_into`](Self::get_for_update_into).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn get_raw_for_update(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let mut value = Vec::new();
-        Ok(self.get_for_update_into(tree, key, &mut value)?.then_some(value))
     }
 
     /// Writes a record, or removes it. O(log n).
@@ -384,95 +300,6 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(())
     }
 
-    /// Calls `each` for the records of a range in order, or backwards, until it returns `false`.
-    /// O(log n) for each record.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
-    /// transaction; what `each` returns.
-    pub fn scan_raw(
-        &mut self,
-        tree: u32,
-        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
-        back: bool,
-        each: &mut EachRecord<'_>,
-    ) -> Result<(), Error> {
-        if is_empty(from, to) {
-            return Ok(());
-        }
-        self.guard(|txn| {
-            txn.catch_up()?;
-            if txn.level == Level::Serializable {
-                txn.claim(tree, from, to)?;
-            }
-            let mut batch = txn.engine.spare();
-            let fetch: &mut Fetch<'_> =
-                &mut |range, limit, batch| txn.some(tree, range, back, limit, batch);
-            let walked = walk((from, to), back, &mut batch, fetch, each);
-            txn.engine.keep(batch);
-            walked
-        })
-    }
-
-    /// Some records of a range, none of which another transaction is at work on.
-    fn some(
-        &self,
-        tree: u32,
-        range: Slices<'_>,
-        back: bool,
-        limit: usize,
-        batch: &mut Batch,
-    ) -> Result<(), Error> {
-        self.engine.scan(tree, if back { range.1 } else { range.0 }, back, limit, batch)?;
-        cut(batch, range, back);
-        let mut value = Vec::new();
-        for index in 0..batch.len() {
-            let Some(row) = batch.get(index) else { break };
-            let stamp = Stamp::from_word(row.header.to_bits());
-            if stamp.slot() == self.chain.slot || self.engine.is_finished(stamp) {
-                match self.level {
-                    _ if !batch.is_as_long(index, self.engine.record_max()) => continue,
-                    // Its pieces may go at any time, unless it is locked.
-                    Level::ReadCommitted => {}
-                    Level::Serializable => {
-                        row.value.clone_into(&mut value);
-                        self.whole(tree, row.key, &mut value)?;
-                        batch.replace(index, Some(&value));
-                        continue;
-                    }
-                }
-            }
-            self.lock(tree, row.key, S)?;
-            let found = self.newest(tree, row.key, &mut value);
-            if self.level == Level::ReadCommitted {
-                self.unlock(tree, row.key)?;
-            }
-            batch.replace(index, found?.then_some(&value[..]));
-        }
-        self.still_open()
-    }
-
-    /// Holds a range. From then on no writer passes without asking.
-    fn claim(&mut self, tree: u32, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<(), Error> {
-        if !self.claims.contains(&tree) {
-            self.claims.push(tree);
-            self.engine.claims(tree, true);
-        }
-        let space = self.engine.keyspace(tree);
-        let key = match from {
-            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
-            Bound::Unbounded => Vec::new(),
-        };
-        self.owner
-            .lock_range(&space, scanned(from, to), READER, self.wait)
-            .map_err(|why| Error::Lock { tree, key, why })?;
-        // SeqCst: the claim before the reads; the other one is where an engine looks for claims,
-        // with the record in hand: one of the two sees the other.
-        M::fence(SeqCst);
-        Ok(())
-    }
-
     /// Notes where the transaction is.
     ///
     /// # Errors
@@ -604,16 +431,6 @@ impl<E: Engine, M: ConstMachine> Drop for Txn<'_, E, M> {
     }
 }
 
-/// Whether no key lies between the bounds.
-fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
-    match (from, to) {
-        (Bound::Included(from), Bound::Included(to)) => from > to,
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to))
-        | (Bound::Excluded(from), Bound::Included(to)) => from >= to,
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -629,14 +446,5 @@ mod tests {
         assert_ne!(of(7, b"ab"), of(8, b"ab"));
         let (long, other) = ([1; 40], [[1; 39].as_slice(), &[2]].concat());
         assert!(of(7, &long).len() <= 20 && of(7, &long) != of(7, &other));
-    }
-
-    #[test]
-    fn empty_ranges_are_known() {
-        use Bound::{Excluded, Included, Unbounded};
-        let (a, b) = (&b"a"[..], &b"b"[..]);
-        assert!(is_empty(Included(b), Included(a)) && is_empty(Included(a), Excluded(a)));
-        assert!(!is_empty(Included(a), Included(a)) && !is_empty(Unbounded, Excluded(a)));
-        assert!(!is_empty(Excluded(a), Excluded(b)) && !is_empty(Included(a), Unbounded));
     }
 }

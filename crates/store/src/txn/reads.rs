@@ -1,0 +1,209 @@
+//! Reading in a transaction that may write: under locks, and ranges that are held.
+
+use core::ops::Bound;
+use core::sync::atomic::Ordering::SeqCst;
+
+use latchwork_lockmgr::granular::{S, U};
+use latchwork_machine::ConstMachine;
+use latchwork_tree::Batch;
+
+use super::{Level, Txn};
+use crate::engine::{Engine, READER, scanned};
+use crate::long::{PIECES, whole};
+use crate::snapshot::{EachRecord, Fetch, Slices, cut, walk};
+use crate::{Error, Stamp};
+
+impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
+    /// Reads a record's bytes into `value`, in place of what it has; returns whether there are any.
+    /// O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
+    /// transaction.
+    pub fn get_into(&mut self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        self.guard(|txn| {
+            txn.catch_up()?;
+            txn.lock(tree, key, S)?;
+            let found = txn.newest(tree, key, value);
+            if txn.level == Level::ReadCommitted {
+                txn.unlock(tree, key)?;
+            }
+            found
+        })
+    }
+
+    /// Reads a record's bytes that this transaction means to write: others may read them until it
+    /// does. As [`get_into`](Self::get_into).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_for_update_into(
+        &mut self,
+        tree: u32,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        self.guard(|txn| {
+            txn.catch_up()?;
+            txn.lock(tree, key, U)?;
+            txn.newest(tree, key, value)
+        })
+    }
+
+    /// The newest value of a record whose lock is held, and whether there is one.
+    fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        let there = self.engine.newest(tree, key, value)?.there;
+        if there {
+            self.whole(tree, key, value)?;
+        }
+        self.still_open()?;
+        Ok(there)
+    }
+
+    /// Makes the bytes of a record that nobody changes its value, if that is a long one.
+    #[inline]
+    fn whole(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<(), Error> {
+        // One by one: a scan would forget from when on what it has read counts as finished.
+        let whole = whole(self.engine.record_max(), (tree, key), value, &mut |key, piece| {
+            Ok(self.engine.newest(PIECES, key, piece)?.there)
+        });
+        // Pieces are missing if another thread undoes the transaction.
+        whole.or_else(|why| self.still_open().and(Err(why)))
+    }
+
+    /// Reads a record's bytes. As [`get_into`](Self::get_into).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_raw(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Vec::new();
+        Ok(self.get_into(tree, key, &mut value)?.then_some(value))
+    }
+
+    /// Reads a record's bytes that this transaction means to write. As
+    /// [`get_for_update_into`](Self::get_for_update_into).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_raw_for_update(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Vec::new();
+        Ok(self.get_for_update_into(tree, key, &mut value)?.then_some(value))
+    }
+
+    /// Calls `each` for the records of a range in order, or backwards, until it returns `false`.
+    /// O(log n) for each record.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
+    /// transaction; what `each` returns.
+    pub fn scan_raw(
+        &mut self,
+        tree: u32,
+        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
+        back: bool,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), Error> {
+        if is_empty(from, to) {
+            return Ok(());
+        }
+        self.guard(|txn| {
+            txn.catch_up()?;
+            if txn.level == Level::Serializable {
+                txn.claim(tree, from, to)?;
+            }
+            let mut batch = txn.engine.spare();
+            let fetch: &mut Fetch<'_> =
+                &mut |range, limit, batch| txn.some(tree, range, back, limit, batch);
+            let walked = walk((from, to), back, &mut batch, fetch, each);
+            txn.engine.keep(batch);
+            walked
+        })
+    }
+
+    /// Some records of a range, none of which another transaction is at work on.
+    fn some(
+        &self,
+        tree: u32,
+        range: Slices<'_>,
+        back: bool,
+        limit: usize,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        self.engine.scan(tree, if back { range.1 } else { range.0 }, back, limit, batch)?;
+        cut(batch, range, back);
+        let mut value = Vec::new();
+        for index in 0..batch.len() {
+            let Some(row) = batch.get(index) else { break };
+            let stamp = Stamp::from_word(row.header.to_bits());
+            if stamp.slot() == self.chain.slot || self.engine.is_finished(stamp) {
+                match self.level {
+                    _ if !batch.is_as_long(index, self.engine.record_max()) => continue,
+                    // Its pieces may go at any time, unless it is locked.
+                    Level::ReadCommitted => {}
+                    Level::Serializable => {
+                        row.value.clone_into(&mut value);
+                        self.whole(tree, row.key, &mut value)?;
+                        batch.replace(index, Some(&value));
+                        continue;
+                    }
+                }
+            }
+            self.lock(tree, row.key, S)?;
+            let found = self.newest(tree, row.key, &mut value);
+            if self.level == Level::ReadCommitted {
+                self.unlock(tree, row.key)?;
+            }
+            batch.replace(index, found?.then_some(&value[..]));
+        }
+        self.still_open()
+    }
+
+    /// Holds a range. From then on no writer passes without asking.
+    fn claim(&mut self, tree: u32, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<(), Error> {
+        if !self.claims.contains(&tree) {
+            self.claims.push(tree);
+            self.engine.claims(tree, true);
+        }
+        let space = self.engine.keyspace(tree);
+        let key = match from {
+            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
+            Bound::Unbounded => Vec::new(),
+        };
+        self.owner
+            .lock_range(&space, scanned(from, to), READER, self.wait)
+            .map_err(|why| Error::Lock { tree, key, why })?;
+        // SeqCst: the claim before the reads; the other one is where an engine looks for claims,
+        // with the record in hand: one of the two sees the other.
+        M::fence(SeqCst);
+        Ok(())
+    }
+}
+
+/// Whether no key lies between the bounds.
+fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
+    match (from, to) {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to))
+        | (Bound::Excluded(from), Bound::Included(to)) => from >= to,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_ranges_are_known() {
+        use Bound::{Excluded, Included, Unbounded};
+        let (a, b) = (&b"a"[..], &b"b"[..]);
+        assert!(is_empty(Included(b), Included(a)) && is_empty(Included(a), Excluded(a)));
+        assert!(!is_empty(Included(a), Included(a)) && !is_empty(Unbounded, Excluded(a)));
+        assert!(!is_empty(Excluded(a), Excluded(b)) && !is_empty(Included(a), Unbounded));
+    }
+}
