@@ -1,14 +1,18 @@
 //! Pages that become empty are used again: the file of a queue stays as large as the queue.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use latchwork_check::random::Random;
 use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_log::LogFiles;
 use latchwork_machine::Native;
+use latchwork_region::AreaOptions;
 use latchwork_store::{Error, Mode, Sizes, Store, Table};
 
-use crate::stage::{begin, begin_with, sizes};
+use crate::stage::{begin, begin_in, begin_with, sizes};
 
 const QUEUE: Table<u64, &[u8]> = Table::new("queue");
 const ROWS: Table<(u64, u64), &[u8]> = Table::new("rows");
@@ -115,6 +119,47 @@ fn what_ranges_had_that_were_removed_is_used_again() {
     println!("{before} pages, then {}: {space:?}", pages(&disk));
     assert!(pages(&disk) < before + 30, "{before} pages, then {}", pages(&disk));
     assert!(space.used < 20, "{space:?}");
+    check(&store).unwrap();
+}
+
+/// The words of a slot's line that say what it has in hand, and since when: `files/hands.rs`.
+const HANDS: u64 = 3;
+const SINCE: u64 = 7;
+
+/// A thread whose slot says that it has pages in hand, or that it had some, though it does nothing:
+/// as one that could not give them back, or died on the way, leaves it. It keeps the log.
+#[test]
+fn what_is_left_in_hand_is_given_back_later() {
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    for row in 0..100 {
+        store.put(&ROWS, (0, row), &value(1, 700)).unwrap();
+    }
+    store.write(|tx| tx.remove_range(&ROWS, ..)).unwrap();
+    store.checkpoint().unwrap();
+    let slots = u64::from(sizes(Mode::None).threads) + 16;
+    let bytes = (64 + slots * 8) * 8;
+    let options = AreaOptions { first: bytes, limit: bytes, huge: false };
+    let area = region.area("store", &options).unwrap();
+    let word = |slot: u64, word: u64| area.word(64 + slot * 8 + word).unwrap();
+    // The slot of this thread: the one that has a snapshot while it reads.
+    let mine = store.read(|_| Ok((0..slots).find(|slot| word(*slot, 0).load(Relaxed) != 0)));
+    let mine = mine.unwrap().unwrap();
+    let redo =
+        || LogFiles::open(Arc::new(disk.clone()), Path::new("/home/store/log")).unwrap().redo();
+    // No page, or the root of the pieces, of which it is to find that a tree leads there.
+    for in_hand in [0, 1 << 32 | 1 << 1 | 1] {
+        let before = store.log_end();
+        word(mine, SINCE).store(before, Relaxed);
+        word(mine, HANDS).store(in_hand, Relaxed);
+        store.checkpoint().unwrap();
+        // So few that no page is split.
+        (0..3).for_each(|row| store.put(&ROWS, (1, row), &value(1, 70)).unwrap());
+        let end = store.log_end();
+        store.checkpoint().unwrap();
+        assert_eq!((word(mine, HANDS).load(Relaxed), word(mine, SINCE).load(Relaxed)), (0, 0));
+        assert!(redo().0 >= end, "{in_hand:x}: the log is kept from {} on, not {end}", redo().0);
+    }
     check(&store).unwrap();
 }
 

@@ -34,6 +34,14 @@ pub(crate) fn begin(disk: &Simulated, mode: Mode) -> Result<Store<Native>, Error
 }
 
 pub(crate) fn begin_with(disk: &Simulated, sizes: Sizes) -> Result<Store<Native>, Error> {
+    Ok(begin_in(disk, sizes)?.1)
+}
+
+/// The memory, too.
+pub(crate) fn begin_in(
+    disk: &Simulated,
+    sizes: Sizes,
+) -> Result<(Region<Native>, Store<Native>), Error> {
     let options = latchwork_region::Options {
         threads: sizes.threads,
         processes: 4,
@@ -47,7 +55,7 @@ pub(crate) fn begin_with(disk: &Simulated, sizes: Sizes) -> Result<Store<Native>
     disk.sync_folder(Path::new("/"))?;
     let store = Store::in_region(&region, &disk, Path::new("/home/store"), &sizes)?;
     disk.sync_folder(Path::new("/home"))?;
-    Ok(store)
+    Ok((region, store))
 }
 
 /// How keys and values are chosen.

@@ -88,6 +88,16 @@ impl<M: ConstMachine> Shared<M> {
         Ok(())
     }
 
+    /// Keeps the log no longer for a slot that has nothing in hand: its thread died between taking
+    /// a page and saying since when, or the other way round.
+    pub(crate) fn if_empty_handed(&self, slot: u16) -> Result<(), Error> {
+        match self.hand(slot)?.is_empty() {
+            // No page has this number.
+            true => self.let_go(slot, u64::MAX),
+            false => Ok(()),
+        }
+    }
+
     /// What a slot has in hand.
     pub(crate) fn hand(&self, slot: u16) -> Result<Vec<InHand>, Error> {
         let line = SLOTS + u64::from(slot) * LINE;

@@ -123,7 +123,7 @@ impl<M: ConstMachine> Worker<M> {
                 self.settle(slot, held)?;
             }
         }
-        Ok(())
+        self.home.shared.if_empty_handed(slot)
     }
 
     /// Whether a tree leads to a page, or the page is a tree.

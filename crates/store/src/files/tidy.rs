@@ -73,6 +73,10 @@ impl<M: ConstMachine> Worker<M> {
         if !self.empty.borrow().is_empty() {
             self.tidy_some(count);
         }
+        // A page that could not be given back: it keeps the log, and a slot has four at most.
+        if let Ok(Some(_)) = self.home.shared.held_since(u32::from(self.slot())) {
+            let _ = self.settle_all(self.slot(), false);
+        }
     }
 
     #[cold]

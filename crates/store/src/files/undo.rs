@@ -103,7 +103,7 @@ impl<M: ConstMachine> Home<M> {
         let of_others = matches!(turn.now(), State::Taken(_) | State::Looks(_));
         if last == Lsn::NEVER && empty && taken.is_empty() && !of_others {
             turn.set(State::Idle);
-            return Ok(());
+            return self.shared.if_empty_handed(number);
         }
         let worker = match worker {
             Some(worker) => worker,
