@@ -55,9 +55,35 @@ impl<M: ConstMachine> Manager<M> {
             manager: self.clone(),
         })
     }
+
+    /// A session on a thread slot that the caller has claimed: of that number, or one that was
+    /// [retained](Thread::retain). A thread that [keeps](crate::Owner::keep) its owners and retains
+    /// its slot leaves them there with all their locks; they stay as they are until the session
+    /// [releases](Session::release_left) them.
+    pub fn session_on(&self, thread: Thread<M>) -> Session<M> {
+        let memory = Memory::new(&self.inner, thread, Memory::sweep_sometimes);
+        // What cannot be taken over is a cell that is lost.
+        let _ = memory.take_spare();
+        Session { memory, manager: self.clone() }
+    }
 }
 
 impl<M: ConstMachine> Session<M> {
+    /// Releases what owners hold that the last session of this thread slot left there: see
+    /// [`Manager::session_on`]. The session has made no owner of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`]: then what is left is released by a sweep, if the slot is
+    /// [given up](Thread::abandon).
+    ///
+    /// # Death
+    ///
+    /// A sweep goes on with it.
+    pub fn release_left(&self) -> Result<(), Error> {
+        self.memory.release_left()
+    }
+
     /// The manager that it works in.
     pub fn manager(&self) -> &Manager<M> {
         &self.manager

@@ -12,6 +12,7 @@
 //! | `flush.rs` | leader and followers; [`Mode`] |
 //! | `slots.rs` | what thread slots have in the log: transactions, commits |
 //! | `repair.rs` | what a dead thread left |
+//! | `restore.rs` | what thread slots had, made again in a new region |
 //! | `files.rs` | records in files, one or all in order |
 //! | `options.rs` | how a log is made, and what was found |
 //! | `read.rs` | one record by its LSN; a scan |
@@ -55,6 +56,7 @@ mod read;
 mod record;
 mod recover;
 mod repair;
+mod restore;
 mod segment;
 mod slots;
 

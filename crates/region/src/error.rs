@@ -103,6 +103,8 @@ pub enum Error {
     NoRepair(Layer),
     /// This layer could not put right what a dead thread left.
     Repair(Layer),
+    /// What a layer's repair says of a dead thread whose slot is to be retained.
+    Retained,
     /// The table of waiter slots is not one.
     Waiters(AttachError),
     /// The system said no in a way that has no name here.
@@ -186,6 +188,7 @@ impl fmt::Display for Error {
                 write!(f, "the region has a {layer}, which this process does not know to repair")
             }
             Self::Repair(layer) => write!(f, "the {layer} could not repair what a death left"),
+            Self::Retained => f.write_str("the slot of the dead thread is to be retained"),
             Self::Waiters(error) => write!(f, "waiter slots: {error}"),
             Self::System { call, errno } => write!(f, "{call} failed with errno {errno}"),
         }

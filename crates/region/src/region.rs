@@ -397,13 +397,14 @@ impl<M: ConstMachine> Region<M> {
             // Relaxed: a picture, which may be out of date at once.
             let (process_generation, process, state) = owned(thread.owner.load(Relaxed));
             let generation = thread.generation.load(Relaxed);
-            let swept = state == slots::SWEPT;
+            let (swept, retained) = (state == slots::SWEPT, state == slots::RETAINED);
             (state != slots::FREE).then_some(ThreadInfo {
                 slot,
                 generation,
                 process,
                 process_generation,
                 swept,
+                retained,
             })
         })
     }

@@ -54,7 +54,9 @@ pub trait Repair<M: ConstMachine = Native>: Send + Sync {
     /// # Errors
     ///
     /// Then the slots stay the dead ones', for the next sweep. [`Error::Repair`] says whose repair
-    /// it was, if no other error fits.
+    /// it was, if no other error fits. [`Error::Retained`] is no failure: the slot is left as it
+    /// is, to be [claimed](Region::claim_retained) by its number. Later layers do nothing for it,
+    /// so the dead thread must have been at rest in those.
     fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error>;
 
     /// For each of these cells, which a dead thread had taken and not yet published, whether the
@@ -253,6 +255,7 @@ impl<M: ConstMachine> Region<M> {
                         });
                         failed = failed.or(end.err());
                     }
+                    Err(Error::Retained) => dead.retain(),
                     Err(error) => {
                         failed = failed.or(Some(error));
                         stuck.push(dead);

@@ -4,11 +4,24 @@
 //!
 //! ```text
 //!  63            32 31       16 15      0
-//! | process generation | process | state |      0 free   1 held   2 being swept
+//! | process generation | process | state |      0 free   1 held   2 being swept   3 retained
 //! ```
 //!
 //! A process generation is never used twice, so an owner that has died stays recognisable even
 //! when its process slot has a new owner. Generation 0 never lives.
+//!
+//! A *retained* slot is no thread's, and no sweep touches it: what its last owner has in the layers
+//! stays as it is, until a thread claims the slot by its number ([`Region::claim_retained`]).
+//!
+//! ```text
+//!         thread                 retain                claim_retained
+//!  free ──────────▶ held ────────────────▶ retained ──────────────────▶ held
+//!                    │ its process dies       ▲
+//!                    ▼         a layer says   │
+//!                 being swept ────────────────┘
+//! ```
+//!
+//! [`Region::claim_retained`]: crate::Region::claim_retained
 
 use latchwork_machine::{ConstMachine, Machine};
 
@@ -26,6 +39,7 @@ pub(crate) const TAKING: usize = 7;
 pub(crate) const FREE: u64 = 0;
 pub(crate) const HELD: u64 = 1;
 pub(crate) const SWEPT: u64 = 2;
+pub(crate) const RETAINED: u64 = 3;
 
 /// Two 32-bit halves in a word.
 #[inline(always)]
@@ -151,4 +165,6 @@ pub struct ThreadInfo {
     pub process_generation: u32,
     /// Whether somebody is putting right what its owner left.
     pub swept: bool,
+    /// Whether it is no thread's, and kept as it is.
+    pub retained: bool,
 }

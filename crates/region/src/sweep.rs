@@ -12,7 +12,9 @@ use latchwork_machine::{ConstMachine, Native, Word};
 
 use crate::header::CLASSES;
 use crate::slab::{BLOCK_UNITS, FIRST, USED, corrupt, end_of, give, is_cell};
-use crate::slots::{FREE, HELD, INTENT_WORDS, SWEPT, ThreadSlot, owned, owner, pack, unpack};
+use crate::slots::{
+    FREE, HELD, INTENT_WORDS, RETAINED, SWEPT, ThreadSlot, owned, owner, pack, unpack,
+};
 use crate::{Error, Offset, Region};
 
 /// A cell that the dead thread had taken and not yet published.
@@ -72,7 +74,7 @@ impl<M: ConstMachine> Region<M> {
             // Acquire: synchronizes with the exchanges that wrote it.
             let seen = slot.owner.load(Acquire);
             let (generation, process, state) = owned(seen);
-            if state == FREE {
+            if matches!(state, FREE | RETAINED) {
                 return None;
             }
             let lives = match asked {
@@ -105,7 +107,7 @@ impl<M: ConstMachine> Region<M> {
         // Acquire: as in `dead_threads`.
         let seen = self.thread_slot(number).owner.load(Acquire);
         let (generation, process, state) = owned(seen);
-        if state == FREE || self.alive(process, generation) {
+        if matches!(state, FREE | RETAINED) || self.alive(process, generation) {
             return Ok(None);
         }
         self.claim_dead(number, seen)
@@ -163,7 +165,8 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// Whether nobody alive is at work in a thread slot: its owner died, or there is none, or no
-    /// such slot. Who finds it named in a latch sweeps, and looks at the latch once more.
+    /// such slot. Who finds it named in a latch sweeps, and looks at the latch once more. A slot
+    /// that is retained is not dead: no sweep changes what it has.
     ///
     /// Costs a system call where there is a file.
     pub fn is_dead(&self, thread: u32) -> bool {
@@ -172,7 +175,7 @@ impl<M: ConstMachine> Region<M> {
         }
         // Acquire: as in `dead_threads`.
         let (generation, process, state) = owned(self.thread_slot(thread).owner.load(Acquire));
-        state != HELD || !self.alive(process, generation)
+        state != RETAINED && (state != HELD || !self.alive(process, generation))
     }
 }
 
@@ -243,6 +246,13 @@ impl<M: ConstMachine> Dead<'_, M> {
             Some(layer) => Err(Error::NoRepair(layer)),
             None => self.release(fate),
         }
+    }
+
+    /// Leaves the slot as it is, for a thread that claims it.
+    pub(crate) fn retain(self) {
+        // Release: synchronizes with the AcqRel in `claim_one`. What drops this does nothing then.
+        let to = owner(0, 0, RETAINED);
+        let _ = self.slot().owner.compare_exchange(self.mine, to, Release, Relaxed);
     }
 
     pub(crate) fn release(self, mut fate: impl FnMut(InHand) -> Fate) -> Result<(), Error> {

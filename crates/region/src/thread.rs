@@ -2,14 +2,14 @@
 
 use core::cell::Cell as LocalCell;
 use core::fmt;
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Integer, Native, Word};
 
 use core::ops::Range;
 
 use crate::header::{CLASSES, SWEEPERS};
-use crate::slots::{FREE, HELD, INTENT_WORDS, ThreadSlot, owner};
+use crate::slots::{FREE, HELD, INTENT_WORDS, RETAINED, ThreadSlot, owned, owner};
 use crate::{Error, Region};
 
 /// A thread at work in a region: a claimed slot, given back when this is dropped.
@@ -20,7 +20,8 @@ pub struct Thread<M: ConstMachine = Native> {
     pub(crate) region: Region<M>,
     pub(crate) number: u32,
     slot: *const ThreadSlot<M>,
-    /// The slot was [given up](Self::abandon): it may be another thread's of this process by now.
+    /// The slot was [given up](Self::abandon), or is [retained](Self::retain): it may be another
+    /// thread's of this process by now.
     abandoned: LocalCell<bool>,
     /// Which entries for cells in hand are unused.
     pub(crate) entries: LocalCell<u8>,
@@ -66,26 +67,72 @@ impl<M: ConstMachine> Region<M> {
         range: Range<u32>,
         high: &M::AtomicU32,
     ) -> Result<Option<Thread<M>>, Error> {
-        let (process, generation) = self.process()?;
-        let mine = owner(generation, process, HELD);
+        self.process()?;
         for number in range.clone() {
-            let slot = self.thread_slot(number);
-            // AcqRel: synchronizes with the Release of the last owner, so that its lists are seen as
-            // it left them; and with the Acquire in `dead_threads`: who sees our name there sees
-            // that our process lives, and does not take it for the last one in its slot.
-            if slot.owner.load(Relaxed) == FREE
-                && slot.owner.compare_exchange(FREE, mine, AcqRel, Relaxed).is_ok()
+            if self.thread_slot(number).owner.load(Relaxed) == FREE
+                && let Some(thread) = self.claim_one(number, FREE)?
             {
                 raise_high::<M>(high, number - range.start + 1);
-                slot.generation.fetch_add(1, Relaxed);
-                let entries = LocalCell::new(0x7f);
-                let freed_in = [const { LocalCell::new(u32::MAX) }; CLASSES];
-                let region = self.clone();
-                let abandoned = LocalCell::new(false);
-                return Ok(Some(Thread { region, number, slot, abandoned, entries, freed_in }));
+                return Ok(Some(thread));
             }
         }
         Ok(None)
+    }
+
+    /// Claims this slot, if its owner is `from`.
+    fn claim_one(&self, number: u32, from: u64) -> Result<Option<Thread<M>>, Error> {
+        let (process, generation) = self.process()?;
+        let (slot, mine) = (self.thread_slot(number), owner(generation, process, HELD));
+        // AcqRel: synchronizes with the Release of the last owner, so that its lists are seen as
+        // it left them; and with the Acquire in `dead_threads`: who sees our name there sees
+        // that our process lives, and does not take it for the last one in its slot.
+        if slot.owner.compare_exchange(from, mine, AcqRel, Relaxed).is_err() {
+            return Ok(None);
+        }
+        slot.generation.fetch_add(1, Relaxed);
+        let entries = LocalCell::new(0x7f);
+        let freed_in = [const { LocalCell::new(u32::MAX) }; CLASSES];
+        let (region, abandoned) = (self.clone(), LocalCell::new(false));
+        Ok(Some(Thread { region, number, slot, abandoned, entries, freed_in }))
+    }
+
+    /// Claims the thread slot of this number; none if it is not free. For a layer that makes again
+    /// what a slot had in another region.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Threads`] if no thread may have a slot of this number; [`Error::Forked`],
+    /// [`Error::View`].
+    pub fn thread_at(&self, number: u32) -> Result<Option<Thread<M>>, Error> {
+        let threads = self.header().threads;
+        if number >= threads {
+            return Err(Error::Threads(threads));
+        }
+        let thread = self.claim_one(number, FREE)?;
+        if thread.is_some() {
+            raise_high::<M>(&self.live().high, number + 1);
+        }
+        Ok(thread)
+    }
+
+    /// Claims a [retained](Thread::retain) slot, with all that its last owner had; none if it is
+    /// not retained. Dropping what is returned frees the slot as any other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], [`Error::View`].
+    pub fn claim_retained(&self, number: u32) -> Result<Option<Thread<M>>, Error> {
+        match self.is_slot(number) {
+            true => self.claim_one(number, owner(0, 0, RETAINED)),
+            false => Ok(None),
+        }
+    }
+
+    /// Whether a slot is [retained](Thread::retain).
+    pub fn is_retained(&self, number: u32) -> bool {
+        // Acquire: synchronizes with the Release in `leave`: what its last owner did is seen.
+        let state = || owned(self.thread_slot(number).owner.load(Acquire)).2;
+        self.is_slot(number) && state() == RETAINED
     }
 }
 
@@ -146,15 +193,28 @@ impl<M: ConstMachine> Thread<M> {
     /// next sweep, of any process, and the slot is free when all of it is. For a thread that
     /// cannot undo what it has begun. It does nothing more with the slot; dropping it leaves it so.
     pub fn abandon(&self) {
+        // Generation 0 never lives.
+        self.leave(owner(0, 0, HELD));
+    }
+
+    /// Leaves the slot as it is, for a thread that claims it by its number
+    /// ([`Region::claim_retained`]): no sweep touches it, and what it holds in any layer it holds
+    /// until then. For a thread at rest, which has begun nothing in any layer that is not finished.
+    /// It does nothing more with the slot.
+    pub fn retain(&self) {
+        self.leave(owner(0, 0, RETAINED));
+    }
+
+    fn leave(&self, to: u64) {
         let Ok((process, generation)) = self.region.process() else { return };
         let Ok(slot) = self.slot() else { return };
         if self.abandoned.replace(true) {
             return;
         }
         let mine = owner(generation, process, HELD);
-        // Release: synchronizes with the Acquire in `dead_threads`: who sweeps sees what this
-        // thread has done. Generation 0 never lives.
-        let _ = slot.owner.compare_exchange(mine, owner(0, 0, HELD), Release, Relaxed);
+        // Release: synchronizes with the Acquire in `dead_threads` and the AcqRel in `claim_one`:
+        // who sweeps, or has the slot next, sees what this thread has done.
+        let _ = slot.owner.compare_exchange(mine, to, Release, Relaxed);
     }
 
     /// Whether the slot is this process's: not [given up](Self::abandon), nor of a fork's parent.

@@ -10,7 +10,7 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{Request, put};
+use crate::memory::cells::{Request, get, put};
 
 /// A request: generation, offset.
 pub(crate) const REQUEST: usize = 0;
@@ -62,6 +62,14 @@ impl<M: ConstMachine> Memory<M> {
             0 => Ok(()),
             spare => Ok(self.thread.free(Offset::<Request<M>>::from_raw(spare))?),
         }
+    }
+
+    /// Takes over the request that the slot's last session kept for its next lock, and noted.
+    pub(crate) fn take_spare(&self) -> Result<(), Error> {
+        if let Some(at) = self.noted(get(&self.thread.intent()?[REQUEST]))? {
+            self.spare.set(at);
+        }
+        Ok(())
     }
 
     /// Notes that an object is about to leave its chain.

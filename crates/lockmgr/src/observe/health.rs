@@ -48,7 +48,7 @@ impl<M: ConstMachine> Inner<M> {
         let mut dead = Vec::new();
         for thread in region.threads() {
             health.threads += 1;
-            if !region.alive(thread.process, thread.process_generation) {
+            if !thread.retained && !region.alive(thread.process, thread.process_generation) {
                 dead.push(thread.slot);
             }
         }

@@ -37,6 +37,15 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// [`Error::Region`].
     pub fn locks(&self) -> Result<Vec<HeldLock>, Error> {
+        let mut locks = self.named_locks()?;
+        for lock in &mut locks {
+            lock.object = told(self.memory.region(), core::mem::take(&mut lock.object));
+        }
+        Ok(locks)
+    }
+
+    /// The same; ranges by the names of their tickets.
+    pub(crate) fn named_locks(&self) -> Result<Vec<HeldLock>, Error> {
         let memory = self.memory;
         let mut found: Vec<(u32, HeldLock)> = Vec::new();
         if let Some(page) = self.weak_page()? {
@@ -79,9 +88,6 @@ impl<M: ConstMachine> Owner<'_, M> {
             first.mode = memory.modes().convert(first.mode, lock.mode);
             first.count = first.count.saturating_add(lock.count);
             first.weak &= lock.weak;
-        }
-        for lock in &mut locks {
-            lock.object = told(memory.region(), core::mem::take(&mut lock.object));
         }
         Ok(locks)
     }

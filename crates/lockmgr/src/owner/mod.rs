@@ -3,6 +3,7 @@
 pub(crate) mod adopted;
 pub(crate) mod batch;
 pub(crate) mod handle;
+pub(crate) mod holdings;
 pub(crate) mod locks;
 pub(crate) mod nested;
 pub(crate) mod range_change;

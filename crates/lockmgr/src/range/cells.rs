@@ -228,6 +228,15 @@ pub(crate) fn keys_of<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Ke
     Ok((Key { words: a, length: from }, Key { words: b, length: to }))
 }
 
+/// Where the range of a claim begins, and before which key it ends: none if it has no end.
+pub(crate) fn bounds_of<M: ConstMachine>(
+    region: &Region<M>,
+    at: u32,
+) -> Result<(Vec<u8>, Option<Vec<u8>>), Error> {
+    let (from, to) = keys_of(region, at)?;
+    Ok((from.bytes(), (to.length != SUPREMUM).then(|| to.bytes())))
+}
+
 /// Bytes of a ticket's name.
 pub(crate) const TICKET: usize = 24;
 

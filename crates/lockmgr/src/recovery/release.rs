@@ -68,6 +68,26 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
+    /// Releases what owners hold that the last session of this thread's slot left there.
+    pub(crate) fn release_left(&self) -> Result<(), Error> {
+        let thread = self.thread.number() + 1;
+        for place in 0..PAGES as u32 {
+            let Some(page) = self.page(place)? else { break };
+            if get(&page.thread) != thread {
+                continue;
+            }
+            for (at, cell) in page.owners.iter().enumerate() {
+                if get(&cell.state) == LIVE {
+                    self.withdraw_of(cell)?;
+                    self.release_cell(place * OWNERS + at as u32, cell)?;
+                    self.point("left owner released");
+                }
+            }
+            self.free_page(place, page)?;
+        }
+        Ok(())
+    }
+
     /// Whether it holds anything in the table.
     fn has_strong(&self, cell: &OwnerCell<M>) -> Result<bool, Error> {
         for at in self.own_list(cell)? {

@@ -110,14 +110,15 @@ impl<M: ConstMachine> View<M> {
         Ok(())
     }
 
-    /// The thread slots of processes that live.
+    /// The thread slots of processes that live, and those that are retained.
     fn living(&self) -> HashSet<u32> {
         let processes = self.region.processes();
         let lives = |process: u32, generation: u32| {
             processes.iter().any(|p| p.slot == process && p.generation == generation && p.alive)
         };
         let threads = self.region.threads();
-        threads.filter(|t| lives(t.process, t.process_generation)).map(|t| t.slot).collect()
+        let at_work = threads.filter(|t| t.retained || lives(t.process, t.process_generation));
+        at_work.map(|t| t.slot).collect()
     }
 
     fn verify_partition(
