@@ -7,7 +7,7 @@
 
 use core::ops::Bound;
 
-use latchwork_lockmgr::{KeyRange, RangeKind};
+use latchwork_lockmgr::{Held, KeyRange, RangeKind};
 use latchwork_tree::Batch;
 
 use crate::{Commits, Error, Stamp};
@@ -130,6 +130,18 @@ pub trait Engine: Commits {
     ///
     /// See the trait. Then it is not committed.
     fn commit(&self, chain: &mut Chain) -> Result<u64, Error>;
+
+    /// Logs that the transaction is prepared under this id, and what it holds: from then on it is
+    /// neither committed nor undone, over any death, until some thread decides. Returns where. The
+    /// slot begins no other transaction.
+    ///
+    /// # Errors
+    ///
+    /// See the trait. Then it is not prepared.
+    fn prepare(&self, chain: &mut Chain, gid: &[u8], held: &Held) -> Result<u64, Error> {
+        let _ = (chain, gid, held);
+        Err(Error::Engine("this engine prepares no transactions".to_owned()))
+    }
 
     /// Logs that all of the transaction is undone. Its slot may begin another one.
     ///

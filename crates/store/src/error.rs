@@ -4,6 +4,9 @@ use core::fmt;
 
 use crate::{KeyError, Refusal, ValueError};
 
+/// The longest id of a prepared transaction, in bytes.
+pub const GID_MAX: usize = 128;
+
 /// Why a call of the store failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -113,6 +116,28 @@ pub enum Error {
     CommitUnknown {
         /// Why.
         why: String,
+    },
+    /// The transaction is prepared, and whether a crash of the machine takes it back is not known.
+    PrepareUnknown {
+        /// Its id.
+        gid: Vec<u8>,
+        /// Why.
+        why: String,
+    },
+    /// A transaction is prepared under this id, and not decided.
+    Prepared {
+        /// The id.
+        gid: Vec<u8>,
+    },
+    /// No transaction is prepared under this id: there never was one, or it is decided.
+    NotPrepared {
+        /// The id.
+        gid: Vec<u8>,
+    },
+    /// The id of a prepared transaction has no byte, or more than 128.
+    Gid {
+        /// Its bytes.
+        length: usize,
     },
     /// The trees or the log failed: what they said.
     Engine(String),
@@ -225,6 +250,20 @@ impl fmt::Display for Error {
             ),
             Self::CommitUnknown { why } => {
                 write!(f, "committed, but a crash may take it back: {why}")
+            }
+            Self::PrepareUnknown { gid, why } => {
+                write!(
+                    f,
+                    "transaction {} is prepared, but a crash may take it back: {why}",
+                    Bytes(gid)
+                )
+            }
+            Self::Prepared { gid } => {
+                write!(f, "transaction {} is prepared, and not decided", Bytes(gid))
+            }
+            Self::NotPrepared { gid } => write!(f, "no transaction {} is prepared", Bytes(gid)),
+            Self::Gid { length } => {
+                write!(f, "an id of {length} bytes for a transaction: 1 to {GID_MAX}")
             }
             Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
             Self::Open { path, why } => write!(f, "{}: {why}", path.display()),

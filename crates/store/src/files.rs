@@ -1,12 +1,15 @@
 //! Trees and a log in files: the engine of a store.
 
+pub(crate) mod again;
 pub(crate) mod checkpoint;
+pub(crate) mod decide;
 pub(crate) mod empty;
 pub(crate) mod frontiers;
 pub(crate) mod half;
 pub(crate) mod hands;
 pub(crate) mod home;
 pub(crate) mod kinds;
+pub(crate) mod prepare;
 pub(crate) mod records;
 pub(crate) mod recover;
 pub(crate) mod scribe;

@@ -129,7 +129,7 @@ impl<M: ConstMachine> Sessions<M> {
     /// Keeps a session for the next object, unless it can be used no more.
     pub(crate) fn give(&self, lone: Lone<M>) {
         let mut idle = locked(&self.idle);
-        if idle.len() < self.most && !lone.get().worker.is_given_up() {
+        if idle.len() < self.most && lone.get().worker.is_free() {
             idle.push(lone);
         }
     }

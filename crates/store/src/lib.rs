@@ -53,6 +53,7 @@
 //! | `sorted` | a new table of rows that come in order |
 //! | `store`, `typed` | a store; what its closures have in hand |
 //! | `idle` | a store's sessions, of threads and of objects |
+//! | `prepared` | transactions in two phases |
 //! | `faces` | transactions and snapshots that are objects; cursors, multimaps, sequences, ends |
 //! | `tools` | what looks at a whole store, or makes one of another |
 
@@ -67,6 +68,7 @@ mod key;
 mod long;
 mod open;
 mod place;
+mod prepared;
 mod refusal;
 mod retry;
 mod seen;
@@ -82,7 +84,7 @@ mod typed;
 mod value;
 
 pub use crate::engine::{Chain, Engine, How, Version, Wrote};
-pub use crate::error::Error;
+pub use crate::error::{Error, GID_MAX};
 pub use crate::faces::by_hand::Transaction;
 pub use crate::faces::cursor::Cursor;
 pub use crate::faces::kept::KeptSnapshot;
@@ -96,6 +98,7 @@ pub use crate::files::turn::{State as TurnState, Turn};
 pub use crate::key::{KEY_MAX, Key, KeyError, StartsWith, Uuid};
 pub use crate::open::{Options, Place};
 pub use crate::place::{FileSystem, Kind, file_system};
+pub use crate::prepared::Prepared;
 pub use crate::refusal::Refusal;
 pub use crate::retry::{Attempts, Patience};
 pub use crate::seen::Commits;

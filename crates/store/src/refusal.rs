@@ -57,6 +57,12 @@ pub enum Refusal {
     InUse,
     /// Its processes were killed: their memory has what its files do not have yet.
     LeftOpen,
+    /// It has prepared transactions, or commits beside them, of thread slots that there would not
+    /// be.
+    Threads {
+        /// How many threads it is to be opened for, at least.
+        needed: u32,
+    },
     /// The system said no in another way.
     System {
         /// The kind.
@@ -128,6 +134,13 @@ impl fmt::Display for Refusal {
             Self::LeftOpen => {
                 "its processes were killed, and their memory has what its files have not: open \
                  it once and close it"
+            }
+            Self::Threads { needed } => {
+                return write!(
+                    f,
+                    "it has prepared transactions: open it for {needed} threads at least, until \
+                     they are decided"
+                );
             }
             Self::System { why, .. } => return f.write_str(why),
         })

@@ -7,6 +7,7 @@
 //! | write | takes X on the name, and a place among ranges if the tree has claims; then writes |
 //! | last write | takes X on the name, and is done by what comes next, as a rule the commit |
 //! | commit | logs the commit record, which is the last write's if there is one; the locks go |
+//! | prepare | logs the locks and the id; all stays as it is until somebody decides |
 //! | roll back | undoes the log's records in place, the last one first; then the locks go |
 //!
 //! Invariants: a record whose stamp names a transaction that is not finished is locked in X by it.
@@ -14,6 +15,7 @@
 //! commits later in the log, and the log's order is the order of conflicts. Undoing takes no lock:
 //! the transaction holds them.
 
+mod prepare;
 mod reads;
 
 use latchwork_lockmgr::granular::X;

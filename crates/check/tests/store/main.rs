@@ -13,6 +13,7 @@ mod keys;
 mod load;
 mod long;
 mod oracle;
+mod prepared;
 mod readonly;
 mod redo;
 mod roles;

@@ -5,6 +5,7 @@ mod backup;
 mod dump;
 mod looking;
 mod open;
+mod prepared;
 mod salvage;
 mod stage;
 mod text;

@@ -5,6 +5,7 @@ use core::fmt;
 use core::ops::RangeBounds;
 
 use latchwork_lockmgr::{OwnerOptions, Wait};
+use latchwork_log::Lsn;
 use latchwork_machine::{ConstMachine, Deadline, Shared as Machine};
 
 use crate::files::worker::Worker;
@@ -274,6 +275,37 @@ impl<M: ConstMachine> Transaction<M> {
         let session = self.session.as_ref().ok_or_else(over)?;
         self.store.settle(&session.get().worker, at, self.options.mode)?;
         Ok(at)
+    }
+
+    /// Prepares it: the first of two phases. As durable as the mode says when this returns. From
+    /// then on it is neither committed nor rolled back, and holds its locks, over any death and a
+    /// crash of the machine, until some thread decides by [`Store::commit_prepared`] or
+    /// [`Store::roll_back_prepared`]. Snapshots do not see it. The id has 1 to 128 bytes, and no
+    /// other undecided one has it. One that has written nothing is prepared as any other.
+    ///
+    /// It keeps its thread slot and the log from its first record on, beyond
+    /// [`Sizes::history`](crate::Sizes::history): one that is forgotten costs as much as a
+    /// transaction that never ends. [`Store::prepared`] lists all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gid`]; [`Error::Prepared`] if another has the id; what the transaction failed with
+    /// before; those of the parts. Then it is rolled back, but for [`Error::PrepareUnknown`].
+    ///
+    /// # Death
+    ///
+    /// A thread that is killed in the call has prepared it, or a sweep rolls it back.
+    pub fn prepare(mut self, gid: &[u8]) -> Result<(), Error> {
+        let at = self.txn.take().ok_or_else(over)?.prepare(gid)?;
+        let session = self.session.as_ref().ok_or_else(over)?;
+        let mode = self.options.mode.unwrap_or(self.store.home().sizes.mode);
+        let settled = session.get().worker.log.commit(Lsn(at), mode);
+        let unknown = |why: latchwork_log::Error| Error::PrepareUnknown {
+            gid: gid.to_vec(),
+            why: why.to_string(),
+        };
+        // The session is dropped with this, and leaves its slot to the thread that decides.
+        settled.map(drop).map_err(unknown)
     }
 
     /// Undoes all that it has written, and lets go of its locks.

@@ -20,7 +20,7 @@ impl<M: ConstMachine> Frontiers<M> {
     /// [`Error::Region`], [`Error::Log`].
     pub fn new(region: &Region<M>, log: &Log<M>, mode: Mode) -> Result<Self, Error> {
         let shared = Shared::open(region, log)?;
-        shared.recovered(log.end(), mode)?;
+        shared.recovered(log.end(), log.end(), mode)?;
         Ok(Self(shared))
     }
 

@@ -7,6 +7,8 @@
 //! | a change of a page's form | `CHANGE` | `SYSTEM` | none |
 //! | a commit | `COMMIT` | `LAST` | the transaction's record before |
 //! | the end of what was undone | `END` | `SYSTEM` | none |
+//! | locks of one that is prepared | `LOCKS` | | the transaction's record before |
+//! | a transaction is prepared | `PREPARE` | | the transaction's record before |
 //!
 //! `aux32` is the tree. What commits leads by `older` to the slot's commit before.
 
@@ -16,3 +18,7 @@ pub(crate) const CHANGE: u8 = 1;
 pub(crate) const COMMIT: u8 = 2;
 /// All of a transaction is undone.
 pub(crate) const END: u8 = 3;
+/// A transaction is prepared: it is neither committed nor undone until it is decided.
+pub(crate) const PREPARE: u8 = 4;
+/// What a transaction has locked that is about to be prepared.
+pub(crate) const LOCKS: u8 = 5;

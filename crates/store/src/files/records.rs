@@ -2,15 +2,16 @@
 
 use core::ops::Bound;
 
+use latchwork_lockmgr::Held;
 use latchwork_log::{Error as LogError, Flags, Head, Lsn};
 use latchwork_machine::ConstMachine;
 use latchwork_tree::{Batch, Change, Error as TreeError, Header, Tree};
 
 use crate::engine::{Chain, Engine, How, Version, Wrote};
-use crate::files::kinds::COMMIT;
+use crate::files::kinds::{CHANGE, COMMIT};
 use crate::files::scribe::{Part, Scribe};
 use crate::files::turn::State;
-use crate::files::worker::Worker;
+use crate::files::worker::{Leave, Worker};
 use crate::tables::{CATALOG, KEPT_BYTES};
 use crate::{Commits, Error, Stamp};
 
@@ -34,7 +35,8 @@ impl<M: ConstMachine> Worker<M> {
     pub(crate) fn undo_one(&self, chain: &mut Chain, at: u64) -> Result<u64, Error> {
         let entry = self.log.log().read(Lsn(at))?;
         let next = entry.head.prev.0;
-        if entry.head.flags.has(Flags::CLR) {
+        // What says that a transaction was prepared changes nothing.
+        if entry.head.flags.has(Flags::CLR) || entry.head.kind != CHANGE {
             return Ok(next);
         }
         let damaged = Error::Damaged { tree: entry.head.aux32, key: Vec::new(), what: "undo" };
@@ -244,6 +246,13 @@ impl<M: ConstMachine> Engine for Worker<M> {
     fn commit(&self, chain: &mut Chain) -> Result<u64, Error> {
         let _work = self.enter()?;
         self.commit_now(chain)
+    }
+
+    fn prepare(&self, chain: &mut Chain, gid: &[u8], held: &Held) -> Result<u64, Error> {
+        let _work = self.enter()?;
+        let at = self.prepare_now(chain, gid, held)?;
+        self.leave(Leave::Retained);
+        Ok(at)
     }
 
     fn ended(&self, chain: &mut Chain) -> Result<(), Error> {

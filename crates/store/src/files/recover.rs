@@ -4,6 +4,7 @@
 //! |---|---|
 //! | read | the log from the redo point on, once |
 //! | redo | each change of a page that the page does not have; nothing is read but pages |
+//! | again | the slots of transactions that are prepared: `again.rs` |
 //! | undo | the transactions that have no commit, as those of the dead |
 //! | checkpoint | so that it is not done again |
 //!
@@ -28,8 +29,9 @@ use latchwork_pool::Error as PoolError;
 use latchwork_tree::{Change, Role, Tree, redo};
 
 use crate::Error;
+use crate::files::again::Slots;
 use crate::files::home::Home;
-use crate::files::kinds::{CHANGE, END};
+use crate::files::kinds::CHANGE;
 use crate::files::scribe::{Part, Scribe};
 use crate::files::space::{first_of, free_of};
 use crate::files::worker::Worker;
@@ -46,8 +48,8 @@ enum Stale {
 /// What the log says so far.
 #[derive(Default)]
 struct Analysis {
-    /// The last record of each slot whose transaction has no end.
-    open: BTreeMap<u16, Lsn>,
+    /// The transactions of each slot.
+    slots: Slots,
     /// Pages that are not as the log left them, and that no record had whole or set free so far;
     /// and whether they can be read.
     stale: BTreeMap<u64, Stale>,
@@ -58,11 +60,7 @@ struct Analysis {
 impl Analysis {
     fn note(&mut self, entry: &Entry) {
         let flags = entry.head.flags;
-        if flags.has(Flags::LAST) || entry.head.kind == END {
-            self.open.remove(&entry.slot);
-        } else if !flags.has(Flags::SYSTEM) || flags.has(Flags::CLR) {
-            self.open.insert(entry.slot, entry.lsn);
-        }
+        self.slots.note(entry);
         if entry.head.kind == CHANGE && flags.has(Flags::SYSTEM) {
             self.note_page(entry);
         }
@@ -124,7 +122,8 @@ fn wrong(tree: u32, what: &'static str) -> Error {
 impl<M: ConstMachine> Home<M> {
     /// Makes the store what its log says, and says that it can be used.
     pub(crate) fn recover(self: &Arc<Self>) -> Result<(), Error> {
-        let worker = self.worker()?;
+        // One of a sweeper's: the others may be those of prepared transactions.
+        let worker = Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?;
         let mut analysis = Analysis::default();
         for entry in self.log.scan(self.log.recovered().redo) {
             let entry = entry?;
@@ -134,8 +133,9 @@ impl<M: ConstMachine> Home<M> {
             }
         }
         analysis.is_sound(self.file.number())?;
-        for (slot, last) in &analysis.open {
-            worker.undo_all(*slot, *last, *last)?;
+        let low = self.restore_prepared(&worker, &mut analysis.slots)?;
+        for (slot, open) in &analysis.slots.open {
+            worker.undo_all(*slot, open.last, open.last)?;
         }
         for tree in [CATALOG, PIECES] {
             if self.pool.pages(self.file)? <= u64::from(tree) {
@@ -143,7 +143,8 @@ impl<M: ConstMachine> Home<M> {
             }
         }
         self.recover_space(&worker, &analysis.in_hand)?;
-        self.shared.recovered(self.log.end(), self.sizes.mode)?;
+        let end = self.log.end();
+        self.shared.recovered(low.unwrap_or(end), end, self.sizes.mode)?;
         self.checkpoint(&worker)?;
         Ok(())
     }

@@ -86,12 +86,13 @@ impl<M: ConstMachine> Shared<M> {
         Ok(self.word(STATE)?.load(Relaxed) & DURABLE != 0)
     }
 
-    /// Says that the store is recovered, and that all that was written before `low` is finished.
-    pub(crate) fn recovered(&self, low: Lsn, mode: Mode) -> Result<(), Error> {
+    /// Says that the store is recovered, with a log that ends at `end`, and that all that was
+    /// written before `low` is finished.
+    pub(crate) fn recovered(&self, low: Lsn, end: Lsn, mode: Mode) -> Result<(), Error> {
         let durable = if mode == Mode::Full { DURABLE } else { 0 };
         self.word(LOW)?.store(low.0, Relaxed);
-        self.word(VISIBLE)?.store(low.0, Relaxed);
-        self.word(CHECKPOINT_AT)?.store(low.0, Relaxed);
+        self.word(VISIBLE)?.store(end.0, Relaxed);
+        self.word(CHECKPOINT_AT)?.store(end.0, Relaxed);
         // Release: synchronizes with the Acquire in `is_recovered`.
         self.word(STATE)?.store(RECOVERED | durable, Release);
         Ok(())

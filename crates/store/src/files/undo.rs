@@ -114,17 +114,17 @@ impl<M: ConstMachine> Home<M> {
         for other in taken {
             worker.end_for(other, slot)?;
         }
-        worker.undo_dead(number)?;
+        let prepared = worker.undo_dead(number)?;
         // What fails is tried again by the slot's next owner.
         let _ = worker.settle_all(number, true);
-        Ok(())
+        if prepared { Err(RegionError::Retained.into()) } else { Ok(()) }
     }
 }
 
 impl<M: ConstMachine> Worker<M> {
     /// Undoes the transaction of a dead slot, unless a living thread does: then that is to end
-    /// first.
-    fn undo_dead(&self, slot: u16) -> Result<(), Error> {
+    /// first. Says whether the transaction is prepared: then it is not undone.
+    fn undo_dead(&self, slot: u16) -> Result<bool, Error> {
         let (shared, region) = (&self.home.shared, self.home.manager.region());
         let turn = shared.turn(slot)?;
         let lives = |by| by != self.log.slot() && !region.is_dead(by);
@@ -141,21 +141,26 @@ impl<M: ConstMachine> Worker<M> {
             return Err(RegionError::Repair(Layer::Tree).into());
         }
         let (first, last) = self.home.log.open_of(u32::from(slot))?;
-        if last != Lsn::NEVER {
+        let prepared = self.home.prepared_in(u32::from(slot)).map(|found| found.is_some());
+        if last != Lsn::NEVER && matches!(prepared, Ok(false)) {
             let undone = self.undo_all(slot, first, last);
             turn.set(if undone.is_ok() { State::Idle } else { State::Left });
             undone?;
-            return shared.count_undone();
+            shared.count_undone()?;
+            return Ok(false);
         }
         turn.set(State::Idle);
-        Ok(())
+        prepared
     }
 
     /// Undoes the transaction of a living slot for its thread, if it keeps the log from before
     /// `least` and is between two calls.
     pub(crate) fn end_old(&self, slot: u16, least: u64) -> Result<(), Error> {
         let is_old = || -> Result<bool, Error> {
-            Ok((1..least).contains(&self.home.log.open_of(u32::from(slot))?.0.0))
+            let slot = u32::from(slot);
+            let old = (1..least).contains(&self.home.log.open_of(slot)?.0.0);
+            // One that is prepared keeps the log for as long as it takes.
+            Ok(old && self.home.prepared_in(slot)?.is_none())
         };
         // Most are young, and are not disturbed.
         if !is_old()? || !self.home.shared.turn(slot)?.take(self.log.slot(), is_old)? {
@@ -246,7 +251,7 @@ impl<M: ConstMachine> Worker<M> {
     }
 
     /// Why the record at `at` is not undone, with its names.
-    fn not_undone(&self, at: u64, why: Error) -> Error {
+    pub(crate) fn not_undone(&self, at: u64, why: Error) -> Error {
         let (mut tree, mut page, mut key) = (0, 0, Vec::new());
         if let Ok(entry) = self.log.log().read(Lsn(at)) {
             (tree, page) = (entry.head.aux32, entry.head.page);

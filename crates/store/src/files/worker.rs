@@ -32,11 +32,21 @@ enum Place<M: ConstMachine> {
     Sweeper(Rc<Thread<M>>),
 }
 
+/// What becomes of a worker's slot at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// The next thread has it.
+    Free,
+    /// A transaction of it could not be undone: the slot is left to a sweep.
+    Abandoned,
+    /// A transaction of it is prepared: the slot is left to the thread that decides.
+    Retained,
+}
+
 /// A worker's thread slot.
 struct Own<M: ConstMachine> {
     place: Place<M>,
-    /// A transaction of it could not be undone: the slot is left to a sweep.
-    given_up: Cell<bool>,
+    leave: Cell<Leave>,
 }
 
 impl<M: ConstMachine> Own<M> {
@@ -51,8 +61,10 @@ impl<M: ConstMachine> Own<M> {
 impl<M: ConstMachine> Drop for Own<M> {
     /// Comes after the worker's handle and its session of the log, and before that of the locks.
     fn drop(&mut self) {
-        if self.given_up.get() {
-            self.thread().abandon();
+        match self.leave.get() {
+            Leave::Free => {}
+            Leave::Abandoned => self.thread().abandon(),
+            Leave::Retained => self.thread().retain(),
         }
     }
 }
@@ -90,16 +102,23 @@ impl<M: ConstMachine> Home<M> {
 
 impl<M: ConstMachine> Worker<M> {
     pub(crate) fn new(home: Arc<Home<M>>, locks: Locks<M>) -> Result<Self, Error> {
-        Self::on(home, Place::Locks(Rc::new(locks)))
+        Self::on(home, Place::Locks(Rc::new(locks)), Leave::Free)
+    }
+
+    /// A worker on the slot of a prepared transaction, which is left as it is when the worker is
+    /// dropped, unless that is [told](Self::leave) otherwise.
+    pub(crate) fn of_retained(home: Arc<Home<M>>, thread: Thread<M>) -> Result<Self, Error> {
+        let locks = home.manager.session_on(thread);
+        Self::on(home, Place::Locks(Rc::new(locks)), Leave::Retained)
     }
 
     /// A worker that undoes what others wrote.
     pub(crate) fn of_sweeper(home: Arc<Home<M>>, thread: Thread<M>) -> Result<Self, Error> {
-        Self::on(home, Place::Sweeper(Rc::new(thread)))
+        Self::on(home, Place::Sweeper(Rc::new(thread)), Leave::Free)
     }
 
-    fn on(home: Arc<Home<M>>, place: Place<M>) -> Result<Self, Error> {
-        let own = Own { place, given_up: Cell::new(false) };
+    fn on(home: Arc<Home<M>>, place: Place<M>, leave: Leave) -> Result<Self, Error> {
+        let own = Own { place, leave: Cell::new(leave) };
         let thread: *const Thread<M> = own.thread();
         // SAFETY: the thread lies in an `Rc`, which does not move it, and lives as long as the
         // worker, which drops the handle first and lends it for its own lifetime only.
@@ -149,11 +168,21 @@ impl<M: ConstMachine> Worker<M> {
     /// Says that a transaction of the slot could not be undone: the worker begins no other one, and
     /// when it is dropped its slot is left to a sweep, as that of a dead thread.
     pub(crate) fn give_up(&self) {
-        self.own.given_up.set(true);
+        self.leave(Leave::Abandoned);
     }
 
     pub(crate) fn is_given_up(&self) -> bool {
-        self.own.given_up.get()
+        self.own.leave.get() == Leave::Abandoned
+    }
+
+    /// Says what becomes of the slot.
+    pub(crate) fn leave(&self, leave: Leave) {
+        self.own.leave.set(leave);
+    }
+
+    /// Whether the slot is the next thread's when the worker is dropped.
+    pub(crate) fn is_free(&self) -> bool {
+        self.own.leave.get() == Leave::Free
     }
 
     /// Says that the thread is about to read records, and will ask which of them are finished. A

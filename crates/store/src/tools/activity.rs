@@ -26,6 +26,10 @@ pub struct Activity {
     pub writing: u64,
     /// The oldest record of these.
     pub oldest_write: Option<u64>,
+    /// Those of them that are prepared and not decided.
+    pub prepared: u64,
+    /// The oldest record of these.
+    pub oldest_prepared: Option<u64>,
     /// Snapshots.
     pub snapshots: u64,
     /// From where on the oldest of them needs the log.
@@ -68,6 +72,9 @@ impl<M: ConstMachine> Store<M> {
                     Some(found.oldest_write.map_or(first.0, |least| least.min(first.0)));
             }
         }
+        let prepared = home.all_prepared()?;
+        found.prepared = prepared.len() as u64;
+        found.oldest_prepared = prepared.iter().map(|found| found.first).min();
         (found.snapshots, found.oldest_snapshot) = home.shared.snapshots()?;
         found.pins = home.log.pins().into_iter().map(|pin| (pin.name, pin.lsn.0)).collect();
         Ok(found)

@@ -20,7 +20,9 @@ impl Store<Machine> {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] if there is something at `to`; those of the parts. Nothing is at `to` then.
+    /// [`Error::Open`] if there is something at `to`; [`Error::Prepared`] if a transaction waits
+    /// for its decision, for the new store would not have it; those of the parts. Nothing is at
+    /// `to` then.
     ///
     /// # Examples
     ///
@@ -42,6 +44,9 @@ impl Store<Machine> {
         to: impl AsRef<Path>,
         told: &mut dyn FnMut(u64),
     ) -> Result<u64, Error> {
+        if let Some(first) = self.prepared()?.into_iter().next() {
+            return Err(Error::Prepared { gid: first.gid });
+        }
         let beside = Beside::new(to.as_ref())?;
         let mut sizes = self.home().sizes;
         sizes.page = self.home().file.page_bytes();

@@ -12,7 +12,7 @@ use latchwork_log::{Entry, Flags, LogFiles};
 use latchwork_tree::Change;
 
 use crate::Error;
-use crate::files::kinds::{CHANGE, COMMIT, END};
+use crate::files::kinds::{CHANGE, COMMIT, END, LOCKS, PREPARE};
 use crate::tables::{CATALOG, root_of};
 
 /// A record of a store's log.
@@ -26,7 +26,8 @@ pub struct LogRecord {
     /// The thread slot that wrote it.
     pub slot: u16,
     /// What it is: `insert`, `replace`, `delete`, `ghost`, `restore`, `purge`, `image`, `split`,
-    /// `attach`, `complete`, `grow`, `clear`, `incomplete`, `absorb`, `commit`, `end`, `other`.
+    /// `attach`, `complete`, `grow`, `clear`, `incomplete`, `absorb`, `commit`, `end`,
+    /// `prepare`, `locks`, `other`.
     pub kind: &'static str,
     /// The tree that it changes: the page of its root.
     pub tree: Option<u32>,
@@ -57,6 +58,8 @@ impl LogRecord {
         let (kind, key, before, after) = match (head.kind, change) {
             (COMMIT, _) => ("commit", None, None, None),
             (END, _) => ("end", None, None, None),
+            (PREPARE, _) => ("prepare", None, None, None),
+            (LOCKS, _) => ("locks", None, None, None),
             (CHANGE, Some(change)) => parts(change),
             _ => ("other", None, None, None),
         };

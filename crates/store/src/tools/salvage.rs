@@ -21,6 +21,7 @@ use latchwork_tree::{Change, Header, Kind as PageKind, Limits, Node, Role};
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::files::kinds::{CHANGE, END};
+use crate::files::prepare::Found;
 use crate::files::space::{first_of, free_of};
 use crate::long::{Fetch, PIECES, whole};
 use crate::open::at_rest;
@@ -45,6 +46,8 @@ pub struct Salvaged {
     pub orphans: u64,
     /// Records that were taken back, for their transactions have no commit.
     pub undone: u64,
+    /// The ids of transactions that were prepared and not decided: theirs are among these.
+    pub prepared: Vec<Vec<u8>>,
     /// Records that were left out, for pieces of their long values are lost.
     pub cut: u64,
     /// What of the log cannot be read, from and to.
@@ -56,7 +59,7 @@ pub struct Salvaged {
 impl Salvaged {
     /// Whether all that there should be is there.
     pub fn is_whole(&self) -> bool {
-        let log = self.gaps.is_empty() && self.no_log.is_none();
+        let log = self.gaps.is_empty() && self.no_log.is_none() && self.prepared.is_empty();
         log && self.lost.is_empty() && self.old.is_empty() && self.cut == 0
     }
 }
@@ -79,6 +82,8 @@ struct Ruin {
     tree: BTreeMap<u64, u32>,
     /// The writes of each slot's transaction that has no end so far.
     open: BTreeMap<u16, Vec<(u64, Before)>>,
+    /// The ids of those that are prepared so far.
+    prepared: BTreeMap<u16, Vec<u8>>,
     old: BTreeSet<u64>,
 }
 
@@ -138,6 +143,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
         changed: BTreeMap::new(),
         tree: BTreeMap::new(),
         open: BTreeMap::new(),
+        prepared: BTreeMap::new(),
         old: BTreeSet::new(),
     };
     let mut found = Salvaged::default();
@@ -153,6 +159,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     found.gaps = read.gaps;
     let tables = ruin.tables(&mut found);
     found.pages = ruin.pages;
+    found.prepared = ruin.prepared.values().cloned().collect();
     found.old = ruin.old.iter().copied().filter(|page| !found.lost.contains(page)).collect();
     beside.fill(&sizes, |store| {
         for (name, rows) in &tables {
@@ -205,6 +212,11 @@ impl Ruin {
     /// Does a record again, if its page is as the record says it was.
     fn redo(&mut self, entry: &Entry) {
         let (head, number) = (entry.head, entry.head.page);
+        let goes_on = !head.flags.has(Flags::SYSTEM) || head.flags.has(Flags::CLR);
+        if goes_on || head.kind == END {
+            self.prepared.remove(&entry.slot);
+        }
+        self.prepared.extend(Found::of(entry.lsn, entry).map(|found| (found.slot, found.gid)));
         if head.flags.has(Flags::LAST) || head.kind == END {
             self.open.remove(&entry.slot);
         }

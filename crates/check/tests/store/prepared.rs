@@ -1,0 +1,421 @@
+//! Prepared transactions: they wait for their decision, over the end of threads and a crash at
+//! each call of the disk.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Transaction};
+
+use crate::stage::{TABLE, begin, begin_with, sizes};
+
+const MODES: [Mode; 3] = [Mode::Full, Mode::Write, Mode::None];
+
+fn get(store: &Store<Native>, key: &str) -> Option<Vec<u8>> {
+    store.read(|tx| tx.get(&TABLE, key.as_bytes())).unwrap()
+}
+
+fn put(tx: &mut Transaction<Native>, key: &str, value: &[u8]) {
+    tx.put(&TABLE, key.as_bytes(), value).unwrap();
+}
+
+fn gids(store: &Store<Native>) -> Vec<String> {
+    let all = store.prepared().unwrap().into_iter();
+    all.map(|one| String::from_utf8(one.gid).unwrap()).collect()
+}
+
+/// Whether another transaction can write a record within a moment.
+fn is_free(store: &Store<Native>, key: &str) -> bool {
+    let patience = Patience { time: Duration::from_millis(20), ..Patience::default() };
+    let mut tx = store.begin_with(&patience).unwrap();
+    match tx.put(&TABLE, key.as_bytes(), b"another's") {
+        Ok(()) => tx.roll_back().map(|()| true).unwrap(),
+        Err(Error::Lock { .. }) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// The same store after a crash of the machine, or in the same life.
+fn crashed(disk: &Simulated, store: Store<Native>, mode: Mode) -> Store<Native> {
+    disk.crash();
+    drop(store);
+    disk.restart(7);
+    begin(disk, mode).unwrap()
+}
+
+/// A store with three records, and two prepared transactions: what they have written, one of them
+/// a long value, is not seen.
+fn two_prepared(disk: &Simulated, mode: Mode) -> Store<Native> {
+    let store = begin(disk, mode).unwrap();
+    for key in ["a", "b", "c"] {
+        store.put(&TABLE, key.as_bytes(), b"old").unwrap();
+    }
+    let (mut one, mut two) = (store.begin().unwrap(), store.begin().unwrap());
+    put(&mut one, "a", b"of one");
+    let here = one.savepoint().unwrap();
+    put(&mut one, "taken back", b"of one");
+    one.roll_back_to(here).unwrap();
+    put(&mut one, "long", &[7; 30_000]);
+    one.prepare(b"one").unwrap();
+    two.remove(&TABLE, b"b").unwrap();
+    assert_eq!(two.get(&TABLE, b"c").unwrap(), Some(b"old".to_vec()));
+    two.with(|tx| tx.put_last(&TABLE, b"two", b"of two")).unwrap();
+    two.prepare(b"two").unwrap();
+    store
+}
+
+#[test]
+fn prepared_ones_are_not_seen_and_hold_their_locks_until_they_are_decided() {
+    for crash in [false, true] {
+        let disk = Simulated::new();
+        let mut store = two_prepared(&disk, Mode::Full);
+        if crash {
+            store = crashed(&disk, store, Mode::Full);
+        }
+        assert_eq!(gids(&store), ["one", "two"]);
+        let all = store.prepared().unwrap();
+        assert!(all[0].since < all[0].at && all[0].at < all[1].at);
+        let activity = store.activity().unwrap();
+        assert_eq!((activity.prepared, activity.oldest_prepared), (2, Some(all[0].since)));
+        for (key, old) in [("a", true), ("b", true), ("long", false), ("two", false)] {
+            assert_eq!(get(&store, key), old.then(|| b"old".to_vec()), "{key}");
+            assert!(!is_free(&store, key), "{key} is not locked");
+        }
+        // What it has read, and what it had taken back.
+        assert!(!is_free(&store, "c") && !is_free(&store, "taken back") && is_free(&store, "d"));
+        assert_eq!(store.sweep(), Ok(0));
+
+        // Any thread decides. Commits of others lie between.
+        for number in 0..100_u64 {
+            store.put(&TABLE, &number.to_be_bytes(), b"more").unwrap();
+        }
+        let (before, other) = (store.snapshot().unwrap(), store.clone());
+        thread::spawn(move || other.commit_prepared(b"one").unwrap()).join().unwrap();
+        store.roll_back_prepared(b"two").unwrap();
+        assert_eq!(before.get(&TABLE, b"a").unwrap(), Some(b"old".to_vec()));
+        assert_eq!(before.get(&TABLE, &5_u64.to_be_bytes()).unwrap(), Some(b"more".to_vec()));
+        assert_eq!(get(&store, "a"), Some(b"of one".to_vec()));
+        assert_eq!(get(&store, "long"), Some(vec![7; 30_000]));
+        assert_eq!((get(&store, "b"), get(&store, "two")), (Some(b"old".to_vec()), None));
+        assert!(["a", "b", "c", "long", "two"].into_iter().all(|key| is_free(&store, key)));
+        assert!(gids(&store).is_empty());
+        let counts = store.counts().unwrap();
+        assert_eq!((counts.locks, counts.transactions), (0, 0));
+        store.verify().unwrap();
+
+        let over = crashed(&disk, store, Mode::Full);
+        assert!(gids(&over).is_empty());
+        assert_eq!(get(&over, "a"), Some(b"of one".to_vec()));
+        assert_eq!((get(&over, "b"), get(&over, "two")), (Some(b"old".to_vec()), None));
+    }
+}
+
+/// A range that was read stays as it was read.
+#[test]
+fn a_range_is_held_over_a_crash() {
+    for crash in [false, true] {
+        let disk = Simulated::new();
+        let mut store = begin(&disk, Mode::Full).unwrap();
+        store.put(&TABLE, b"b", b"old").unwrap();
+        let mut tx = store.begin().unwrap();
+        let rows = tx.with(|tx| Ok(tx.range(&TABLE, &b"b"[..]..&b"d"[..])?.count())).unwrap();
+        assert_eq!(rows, 1);
+        put(&mut tx, "x", b"sum");
+        tx.prepare(b"reader").unwrap();
+        if crash {
+            store = crashed(&disk, store, Mode::Full);
+        }
+        assert!(!is_free(&store, "c") && !is_free(&store, "b") && !is_free(&store, "x"));
+        assert!(is_free(&store, "e") && is_free(&store, "a"));
+        store.commit_prepared(b"reader").unwrap();
+        assert!(is_free(&store, "c") && is_free(&store, "b") && is_free(&store, "x"));
+    }
+}
+
+#[test]
+fn an_id_is_of_one_and_is_decided_once() {
+    let disk = Simulated::new();
+    let mut store = two_prepared(&disk, Mode::Full);
+    for _ in 0..2 {
+        let mut again = store.begin().unwrap();
+        put(&mut again, "z", b"again");
+        let twice = again.prepare(b"one");
+        assert_eq!(twice, Err(Error::Prepared { gid: b"one".to_vec() }));
+        assert!(get(&store, "z").is_none() && is_free(&store, "z"));
+        store = crashed(&disk, store, Mode::Full);
+    }
+    for length in [0, 129] {
+        let refused = store.begin().unwrap().prepare(&vec![b'g'; length]);
+        assert_eq!(refused, Err(Error::Gid { length }));
+    }
+    let unknown = Err(Error::NotPrepared { gid: b"three".to_vec() });
+    assert_eq!(store.commit_prepared(b"three"), unknown.clone());
+    assert_eq!(store.roll_back_prepared(b"three"), unknown.map(drop));
+    store.commit_prepared(b"one").unwrap();
+    assert!(matches!(store.commit_prepared(b"one"), Err(Error::NotPrepared { .. })));
+    assert!(matches!(store.roll_back_prepared(b"one"), Err(Error::NotPrepared { .. })));
+    // The id is free again, and one that wrote nothing has it, too.
+    let longest = [b'1'; 128];
+    store.begin().unwrap().prepare(b"one").unwrap();
+    store.begin().unwrap().prepare(&longest).unwrap();
+    let mut store = crashed(&disk, store, Mode::Full);
+    assert_eq!(store.prepared().unwrap().len(), 3);
+    store.roll_back_prepared(b"one").unwrap();
+    store.commit_prepared(&longest).unwrap();
+    store = crashed(&disk, store, Mode::Full);
+    assert_eq!(gids(&store), ["two"]);
+}
+
+#[test]
+fn of_two_that_decide_one_does() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    store.put(&TABLE, b"k", b"old").unwrap();
+    let mut commits = 0;
+    for round in 0..300_u32 {
+        let value = round.to_be_bytes();
+        let mut tx = store.begin().unwrap();
+        put(&mut tx, "k", &value);
+        tx.prepare(b"both").unwrap();
+        let decided = AtomicU32::new(0);
+        let done = thread::scope(|scope| {
+            let commit = scope.spawn(|| store.commit_prepared(b"both").map(drop));
+            let undo = scope.spawn(|| store.roll_back_prepared(b"both"));
+            let ends = [commit.join().unwrap(), undo.join().unwrap()];
+            for end in &ends {
+                match end {
+                    Ok(()) => _ = decided.fetch_add(1, Relaxed),
+                    Err(Error::NotPrepared { .. }) => {}
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            ends[0].is_ok()
+        });
+        assert_eq!(decided.load(Relaxed), 1);
+        assert_eq!(get(&store, "k") == Some(value.to_vec()), done);
+        assert!(is_free(&store, "k"));
+        commits += u32::from(done);
+    }
+    assert!(commits > 0);
+    assert_eq!(store.counts().unwrap().transactions, 0);
+}
+
+/// All thread slots but one are of prepared ones, then all: that is an error, and no end.
+#[test]
+fn a_hundred_are_prepared_and_slots_run_out() {
+    let disk = Simulated::new();
+    let many = Sizes { threads: 100, ..sizes(Mode::None) };
+    let store = begin_with(&disk, many).unwrap();
+    store.put(&TABLE, b"k", b"old").unwrap();
+    let mut count = 0_u32;
+    let full = loop {
+        let mut tx = match store.begin() {
+            Ok(tx) => tx,
+            Err(why) => break why,
+        };
+        put(&mut tx, &format!("key {count}"), &count.to_be_bytes());
+        tx.prepare(&count.to_be_bytes()).unwrap();
+        count += 1;
+    };
+    assert!(full.to_string().contains("thread slots"), "{full}");
+    assert!((96..=100).contains(&count), "{count}");
+    assert_eq!(store.prepared().unwrap().len() as u32, count);
+    // A life with fewer threads is refused; one with as many has them all, and all slots are taken.
+    let end = store.log_end();
+    store.commit_prepared(&0_u32.to_be_bytes()).unwrap();
+    assert!(store.log_end() > end);
+    let full = Patience { mode: Some(Mode::Full), ..Patience::default() };
+    store.write_with(&full, |tx| tx.put(&TABLE, b"k", b"new")).unwrap();
+    disk.crash();
+    drop(store);
+    disk.restart(3);
+    let few = begin_with(&disk, sizes(Mode::None)).map(drop).unwrap_err();
+    let Error::Open { why: Refusal::Threads { needed }, .. } = few else { panic!("{few}") };
+    assert!((96..=100).contains(&needed), "{needed}");
+    let store = begin_with(&disk, many).unwrap();
+    assert_eq!(store.prepared().unwrap().len() as u32, count - 1);
+    for number in 1..count {
+        match number % 2 {
+            0 => drop(store.commit_prepared(&number.to_be_bytes()).unwrap()),
+            _ => store.roll_back_prepared(&number.to_be_bytes()).unwrap(),
+        }
+    }
+    for number in 0..count {
+        let there = get(&store, &format!("key {number}"));
+        assert_eq!(there.is_some(), number % 2 == 0, "{number}");
+    }
+    assert_eq!(get(&store, "k"), Some(b"new".to_vec()));
+    store.verify().unwrap();
+}
+
+/// It keeps the log beyond the bound on history, and is not undone for that.
+#[test]
+fn one_that_waits_for_long_is_not_too_old() {
+    let disk = Simulated::new();
+    let small = Sizes { history: 1 << 20, ..sizes(Mode::None) };
+    let store = begin_with(&disk, small).unwrap();
+    let mut tx = store.begin().unwrap();
+    put(&mut tx, "a", b"waits");
+    tx.prepare(b"one").unwrap();
+    let since = store.prepared().unwrap()[0].since;
+    for number in 0..6000_u64 {
+        store.put(&TABLE, &(number % 500).to_be_bytes(), &[1; 700]).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let activity = store.activity().unwrap();
+    assert!(activity.end > since + (4 << 20), "too little was logged");
+    assert!(activity.oldest <= since && activity.redo <= since, "{activity:?}");
+    assert_eq!(gids(&store), ["one"]);
+    let store = crashed(&disk, store, Mode::None);
+    assert_eq!(gids(&store), ["one"]);
+    assert!(!is_free(&store, "a"));
+    assert_eq!(store.read(|tx| tx.count(&TABLE, ..)).unwrap(), 500);
+    store.commit_prepared(b"one").unwrap();
+    assert_eq!(get(&store, "a"), Some(b"waits".to_vec()));
+    store.checkpoint().unwrap();
+    store.put(&TABLE, b"last", b"1").unwrap();
+    store.checkpoint().unwrap();
+    assert!(store.activity().unwrap().redo > since + (4 << 20));
+}
+
+/// On a full disk both decisions can be made, before a crash and after it.
+#[test]
+fn a_full_disk_stops_no_decision() {
+    for crash in [false, true] {
+        let disk = Simulated::new();
+        let mut store = two_prepared(&disk, Mode::Full);
+        if crash {
+            store = crashed(&disk, store, Mode::Full);
+        }
+        disk.set_capacity(Some(0));
+        // Until the log has no room for the least.
+        let mut written = 0;
+        while store.put(&TABLE, b"base", b"").is_ok() {
+            written += 1;
+        }
+        store.commit_prepared(b"one").unwrap();
+        store.roll_back_prepared(b"two").unwrap();
+        assert_eq!(get(&store, "a"), Some(b"of one".to_vec()));
+        assert_eq!((get(&store, "b"), get(&store, "two")), (Some(b"old".to_vec()), None));
+        disk.set_capacity(None);
+        assert!(written > 1000, "{written}");
+        assert!(is_free(&store, "a") && is_free(&store, "b"));
+        store.verify().unwrap();
+    }
+}
+
+/// What an attempt at the script has answered for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Answered {
+    prepared: [bool; 2],
+    decided: [bool; 2],
+    asked: [bool; 2],
+}
+
+const SCRIPT: [(&str, &str, bool); 2] = [("one", "a", true), ("two", "b", false)];
+
+/// Two are prepared, others commit, one is committed and one is rolled back.
+fn script(disk: &Simulated, mode: Mode, answered: &mut Answered) -> Result<(), Error> {
+    let store = begin(disk, mode)?;
+    if get_or(&store, "base")?.is_none() {
+        store.put(&TABLE, b"base", b"old")?;
+    }
+    for (index, (gid, key, _)) in SCRIPT.into_iter().enumerate() {
+        let mut tx = store.begin()?;
+        tx.put(&TABLE, key.as_bytes(), &[9; 900])?;
+        tx.put(&TABLE, format!("{key} 2").as_bytes(), &[8; 3000])?;
+        tx.prepare(gid.as_bytes())?;
+        answered.prepared[index] = true;
+        store.put(&TABLE, b"base", gid.as_bytes())?;
+    }
+    store.checkpoint()?;
+    for (index, (gid, _, commits)) in SCRIPT.into_iter().enumerate() {
+        answered.asked[index] = true;
+        match commits {
+            true => drop(store.commit_prepared(gid.as_bytes())?),
+            false => store.roll_back_prepared(gid.as_bytes())?,
+        }
+        answered.decided[index] = true;
+        store.put(&TABLE, b"base", gid.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn get_or(store: &Store<Native>, key: &str) -> Result<Option<Vec<u8>>, Error> {
+    store.read(|tx| tx.get(&TABLE, key.as_bytes()))
+}
+
+/// What is there of one of the two after a crash, and whether that may be.
+fn judge(
+    store: &Store<Native>,
+    index: usize,
+    answered: Answered,
+    full: bool,
+) -> Result<(), String> {
+    let (gid, key, commits) = SCRIPT[index];
+    let listed = gids(store).iter().any(|one| one == gid);
+    let (first, second) = (get(store, key), get(store, &format!("{key} 2")));
+    let seen = first.is_some();
+    let told = format!("{gid}: listed {listed}, seen {seen}, {answered:?}");
+    if seen != second.is_some() || (seen && listed) || (seen && !commits) {
+        return Err(told);
+    }
+    if listed == is_free(store, key) {
+        return Err(format!("{told}: locks"));
+    }
+    let (prepared, decided) = (answered.prepared[index], answered.decided[index]);
+    if full && prepared && !answered.asked[index] && !listed {
+        return Err(format!("{told}: lost"));
+    }
+    if full && decided && (listed || seen != commits) {
+        return Err(format!("{told}: the decision is lost"));
+    }
+    // One that was to be committed is there, or waits.
+    if full && prepared && commits && !listed && !seen {
+        return Err(format!("{told}: undone"));
+    }
+    if listed {
+        store.commit_prepared(gid.as_bytes()).map_err(|why| why.to_string())?;
+        if get(store, key) != Some(vec![9; 900]) {
+            return Err(format!("{told}: committed, and not there"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_crash_at_each_call_loses_none_that_is_prepared() {
+    let mut listed = 0;
+    for mode in MODES {
+        let calm = Simulated::new();
+        script(&calm, mode, &mut Answered::default()).unwrap();
+        let calls = calm.calls().total();
+        for number in 0..calls {
+            let disk = Simulated::new();
+            disk.plan(number, Fault::Crash);
+            let mut answered = Answered::default();
+            let ended = script(&disk, mode, &mut answered);
+            assert!(ended.is_err() || disk.is_down() || number + 40 > calls, "{number}");
+            disk.crash();
+            disk.restart(number);
+            if number % 2 == 0 {
+                // And again, in recovery.
+                disk.plan(disk.calls().total() + number % 40, Fault::Crash);
+                drop(begin(&disk, mode));
+                disk.crash();
+                disk.restart(number + 1);
+            }
+            disk.heal();
+            let store = begin(&disk, mode).unwrap();
+            listed += gids(&store).len();
+            for index in 0..2 {
+                let judged = judge(&store, index, answered, mode == Mode::Full);
+                judged.unwrap_or_else(|why| panic!("{mode:?}, call {number} of {calls}: {why}"));
+            }
+            store.verify().unwrap();
+        }
+    }
+    assert!(listed > 20, "{listed}");
+}

@@ -1,0 +1,212 @@
+//! Prepared transactions in folders: of processes that are killed at each step of preparing and of
+//! deciding, of processes that end, in copies.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use latchwork_store::{Error, Patience, Store, restore, salvage};
+
+use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum};
+
+/// The steps that this process may pass before it is killed; none at first.
+static LEFT: AtomicU32 = AtomicU32::new(0);
+
+fn at_step(_: &'static str) {
+    let left = LEFT.load(Relaxed);
+    if left != 0 && LEFT.fetch_sub(1, Relaxed) == 1 {
+        // SAFETY: signals this very process.
+        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    }
+}
+
+/// A number that the process was told by its environment.
+fn told(name: &str) -> u32 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn prepare(store: &Store, gid: &[u8]) {
+    let mut tx = store.begin().unwrap();
+    let from = tx.get_for_update(&ACCOUNTS, 0).unwrap().unwrap();
+    tx.put(&ACCOUNTS, 0, from - 10).unwrap();
+    let to = tx.get(&ACCOUNTS, 1).unwrap().unwrap();
+    tx.put(&ACCOUNTS, 1, to + 10).unwrap();
+    tx.put(&ROWS, 1 << 20, &[5; 9000]).unwrap();
+    tx.with(|tx| Ok(tx.range(&ROWS, 5..10)?.count())).unwrap();
+    tx.prepare(gid).unwrap();
+}
+
+fn decide(store: &Store, commits: bool) -> Result<(), Error> {
+    match commits {
+        true => store.commit_prepared(b"one").map(drop),
+        false => store.roll_back_prepared(b"one"),
+    }
+}
+
+/// A process that prepares and decides, and is killed on the way.
+#[test]
+fn preparer() {
+    let Some(place) = Place::told() else { return };
+    latchwork_log::set_point_hook(at_step);
+    latchwork_lockmgr::set_point_hook(at_step);
+    latchwork_pool::set_point_hook(at_step);
+    let store = open(place.at("one"));
+    if !fs::exists(place.at("prepared")).unwrap() {
+        if told("PREPARES") != 0 {
+            LEFT.store(told("STEP"), Relaxed);
+        }
+        prepare(&store, b"one");
+        fs::write(place.at("prepared"), "").unwrap();
+    }
+    LEFT.store(told("STEP"), Relaxed);
+    decide(&store, told("COMMITS") != 0).unwrap();
+    LEFT.store(0, Relaxed);
+    // It does not close the store: that is the other's.
+    std::process::exit(0);
+}
+
+fn is_free(store: &Store, account: u64) -> bool {
+    let patience = Patience { time: Duration::from_millis(30), ..Patience::default() };
+    let mut tx = store.begin_with(&patience).unwrap();
+    match tx.put(&ACCOUNTS, account, -1) {
+        Ok(()) => true,
+        Err(Error::Lock { .. }) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Whether the transfer is seen, whole.
+fn is_seen(store: &Store) -> bool {
+    assert_eq!(sum(store), COUNT as i64 * EACH);
+    let moved = store.get(&ACCOUNTS, 1).unwrap() != Some(EACH);
+    assert_eq!(store.get(&ROWS, 1 << 20).unwrap().is_some(), moved, "a part of it");
+    moved
+}
+
+/// Kills processes at each step of the log, the pool and the lock manager; how many there were.
+fn killed_at_each_step(prepares: bool, commits: bool, alone: bool) -> u32 {
+    let mut step = 0;
+    loop {
+        step += 1;
+        let place = Place::new("prepared");
+        let mut store = Some(open(place.at("one")));
+        fill(store.as_ref().unwrap(), 20);
+        if alone {
+            store = None;
+        }
+        let line = format!(
+            "PREPARES={} COMMITS={} STEP={step} exec \"$0\" \"$@\"",
+            u32::from(prepares),
+            u32::from(commits)
+        );
+        let ended = place.start_by(&line, "prepared::preparer").wait().unwrap();
+        let prepared = fs::exists(place.at("prepared")).unwrap();
+        let store = store.unwrap_or_else(|| open(place.at("one")));
+        let case = format!("prepares {prepares}, commits {commits}, alone {alone}, step {step}");
+        assert!(ended.success() || ended.signal() == Some(libc::SIGKILL), "{case}: {ended}");
+        let listed = store.prepared().unwrap();
+        assert_eq!(store.sweep(), Ok(0), "{case}");
+        // A commit that is not durable yet is not seen, and the dead did not wait for the disk.
+        store.checkpoint().unwrap();
+        if let Some(one) = listed.first() {
+            assert_eq!(one.gid, b"one");
+            assert!(!ended.success() && !is_seen(&store), "{case}");
+            assert!(!is_free(&store, 0) && !is_free(&store, 1) && is_free(&store, 2), "{case}");
+            decide(&store, commits).unwrap();
+            assert_eq!(is_seen(&store), commits, "{case}");
+        } else {
+            assert!(!prepared || is_seen(&store) == commits, "{case}");
+            assert!(!ended.success() || is_seen(&store) == commits, "{case}");
+        }
+        assert!(matches!(decide(&store, commits), Err(Error::NotPrepared { .. })), "{case}");
+        assert!((0..COUNT).all(|account| is_free(&store, account)), "{case}");
+        let counts = store.counts().unwrap();
+        assert_eq!((counts.locks, counts.transactions), (0, 0), "{case}");
+        store.verify().unwrap();
+        if ended.success() {
+            return step - 1;
+        }
+    }
+}
+
+#[test]
+fn a_death_at_each_step_of_preparing_leaves_it_prepared_or_undone() {
+    let steps = killed_at_each_step(true, true, false);
+    assert!(steps > 20, "{steps}");
+}
+
+#[test]
+fn a_death_at_each_step_of_deciding_is_decided_or_not() {
+    for commits in [true, false] {
+        for alone in [true, false] {
+            let steps = killed_at_each_step(false, commits, alone);
+            assert!(steps > 10, "{steps}");
+        }
+    }
+}
+
+/// All processes end, or are killed and their memory goes.
+#[test]
+fn one_waits_while_nobody_has_the_store_open() {
+    let place = Place::new("waits");
+    let store = open(place.at("one"));
+    fill(&store, 300);
+    prepare(&store, b"one");
+    drop(store);
+    assert!(!place.at("one").join("region").exists(), "the memory stays");
+    let store = open(place.at("one"));
+    let before = all(&store);
+    assert_eq!(store.prepared().unwrap().len(), 1);
+    assert!(!is_seen(&store) && !is_free(&store, 0) && !is_free(&store, 1));
+
+    // A copy has it, and so has a store of the copy; each is decided for itself.
+    store.backup(place.at("copy"), &mut |_| {}).unwrap();
+    restore(place.at("copy"), place.at("two"), &mut |_| {}).unwrap();
+    let two = open(place.at("two"));
+    assert_eq!(all(&two), before);
+    assert!(!is_free(&two, 0));
+    two.commit_prepared(b"one").unwrap();
+    assert!(is_seen(&two) && is_free(&two, 0) && !is_seen(&store));
+
+    // What has no prepared transactions is not made of one that has.
+    let refused = store.compact_into(place.at("small"), &mut |_| {});
+    assert_eq!(refused, Err(Error::Prepared { gid: b"one".to_vec() }));
+    assert!(!place.at("small").exists());
+    store.verify().unwrap();
+    drop(store);
+    let salvaged = salvage(place.at("one"), place.at("saved")).unwrap();
+    assert_eq!(salvaged.prepared, [b"one".to_vec()]);
+    assert_eq!(all(&open(place.at("saved"))), before);
+    let store = open(place.at("one"));
+    store.roll_back_prepared(b"one").unwrap();
+    assert!(!is_seen(&store) && is_free(&store, 0));
+    assert!(store.compact_into(place.at("small"), &mut |_| {}).unwrap() > 300);
+}
+
+/// The child of a fork can do nothing with what its parent has, and changes nothing.
+#[test]
+fn the_child_of_a_fork_decides_nothing() {
+    let place = Place::new("forked");
+    let store = Store::open_with(place.at("one"), &options()).unwrap();
+    fill(&store, 10);
+    prepare(&store, b"one");
+    let mut open = store.begin().unwrap();
+    open.put(&ACCOUNTS, 5, 0).unwrap();
+    // SAFETY: the child calls what fails at once, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = open.prepare(b"two").is_err() && store.commit_prepared(b"one").is_err();
+        // SAFETY: nothing of the parent's runs in the child.
+        unsafe { libc::_exit(i32::from(!refused)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child above.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
+    assert_eq!(store.prepared().unwrap().len(), 1);
+    open.prepare(b"two").unwrap();
+    store.commit_prepared(b"one").unwrap();
+    store.roll_back_prepared(b"two").unwrap();
+    assert!(is_seen(&store) && (0..COUNT).all(|account| is_free(&store, account)));
+}

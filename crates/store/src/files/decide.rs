@@ -1,0 +1,106 @@
+//! Deciding about a prepared transaction, by any thread.
+//!
+//! The thread claims the retained slot, and is then the transaction's own: it logs the commit, or
+//! undoes the records, and lets the locks go.
+//!
+//! | step | who is killed after it leaves |
+//! |---|---|
+//! | claim the slot | a dead thread's slot, which the sweep retains again |
+//! | log the commit | a committed owner: the sweep lets the locks go |
+//! | or log the first record that undoes | a transaction that the sweep undoes |
+//! | let the locks go, free the slot | nothing |
+
+use std::sync::Arc;
+
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::engine::{Chain, Engine};
+use crate::files::home::Home;
+use crate::files::worker::{Leave, SMALL, Worker};
+
+impl<M: ConstMachine> Home<M> {
+    /// Takes a prepared transaction to decide about it. Waits for a thread that is preparing or
+    /// deciding it. If what is returned is dropped, it is prepared still.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPrepared`]; those of the parts.
+    pub(crate) fn take_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<Worker<M>, Error> {
+        let region = self.manager.region();
+        loop {
+            let mut of = None;
+            for slot in 0..self.log.slots_high() {
+                if self.prepared_in(slot)?.is_some_and(|found| found.gid == gid) {
+                    of = Some(slot);
+                    break;
+                }
+            }
+            let slot = of.ok_or_else(|| Error::NotPrepared { gid: gid.to_vec() })?;
+            if let Some(thread) = region.claim_retained(slot)? {
+                let worker = Worker::of_retained(self.clone(), thread)?;
+                // It may have been decided since, and the slot be another's.
+                if self.prepared_in(slot)?.is_some_and(|found| found.gid == gid) {
+                    return Ok(worker);
+                }
+            } else if region.is_dead(slot) {
+                // What cannot be undone is no matter here.
+                let _ = self.sweep();
+            }
+            M::yield_now();
+        }
+    }
+}
+
+impl<M: ConstMachine> Worker<M> {
+    /// Commits the prepared transaction of the slot; returns the position of the commit record.
+    pub(crate) fn commit_prepared(&self) -> Result<u64, Error> {
+        self.decided(self.log_commit())
+    }
+
+    /// Undoes the prepared transaction of the slot; returns where the log ends then.
+    pub(crate) fn roll_back_prepared(&self) -> Result<u64, Error> {
+        self.decided(self.undo_prepared())
+    }
+
+    fn log_commit(&self) -> Result<u64, Error> {
+        let last = self.home.log.open_of(self.log.slot())?.1;
+        let mut chain = Chain { slot: self.slot(), last: last.0, committed: 0 };
+        self.log.take_aside(self.log.slot(), SMALL, 0)?;
+        let committed = self.commit(&mut chain);
+        if committed.is_err() {
+            self.log.put_aside(self.log.slot(), SMALL, 0)?;
+        }
+        committed
+    }
+
+    fn undo_prepared(&self) -> Result<u64, Error> {
+        let mut at = self.home.log.open_of(self.log.slot())?.1.0;
+        let mut chain = Chain { slot: self.slot(), last: at, committed: 0 };
+        while at != 0 {
+            at = match self.undo(&mut chain, at) {
+                // Another thread undoes it from here on: it keeps too much of the log.
+                Err(Error::TransactionTooOld) => 0,
+                undone => undone.map_err(|why| self.not_undone(at, why))?,
+            };
+        }
+        self.ended(&mut chain)?;
+        Ok(self.home.log.end().0 - 1)
+    }
+
+    /// Does what follows: the locks go, or the transaction is prepared still, or the slot is left
+    /// to a sweep, which does the rest.
+    fn decided(&self, end: Result<u64, Error>) -> Result<u64, Error> {
+        let undecided = self.home.prepared_in(self.log.slot());
+        let released = match (&end, undecided) {
+            (_, Ok(Some(_)) | Err(_)) => return end,
+            (Ok(_), Ok(None)) => self.locks()?.release_left(),
+            (Err(_), Ok(None)) => {
+                self.leave(Leave::Abandoned);
+                return end;
+            }
+        };
+        self.leave(if released.is_ok() { Leave::Free } else { Leave::Abandoned });
+        end
+    }
+}

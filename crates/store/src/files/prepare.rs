@@ -1,0 +1,223 @@
+//! Prepared transactions: those that are neither committed nor undone until somebody decides.
+//!
+//! ```text
+//!            PREPARE in the log                       COMMIT in the log
+//!   open ───────────────────────▶ prepared ──┬───────────────────────────▶ committed
+//!     │                                      │ first CLR, or END
+//!     │ any other end, any death             ▼
+//!     └───────────────────────────────▶ undone
+//! ```
+//!
+//! The log alone says it: a transaction is prepared as long as its last record is a `PREPARE`. So
+//! a thread that dies while it prepares or decides leaves one state or the next, and so does a
+//! crash. Its thread slot is *retained* with all that is in it: log records, locks, what is set
+//! aside for its end. A sweep that finds the slot of a dead thread in this state retains it again.
+//!
+//! | record | payload |
+//! |---|---|
+//! | `LOCKS`, as many as it takes | 0; of each lock its mode (1), length (2), name |
+//! | | of each range its kind and 128 (1), then keyspace, first key, and the key behind, each as |
+//! | | length (2), which is 65,535 for none, and bytes |
+//! | `PREPARE` | 0; when, in milliseconds since 1970 (8); the id |
+//!
+//! All locks are written, not those of its records alone: what it has read must not change before
+//! it commits, for a snapshot between the two would be the state of no serial order. The id itself
+//! is locked, as a key of no tree: so no two have the same.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use latchwork_lockmgr::granular::{IS, IX, S, SIX, U, X};
+use latchwork_lockmgr::{Held, HeldRange, Mode, RangeKind};
+use latchwork_log::{Entry, Head, Lsn};
+use latchwork_machine::ConstMachine;
+
+use crate::Error;
+use crate::engine::Chain;
+use crate::files::home::Home;
+use crate::files::kinds::{LOCKS, PREPARE};
+use crate::files::worker::{SMALL, Worker};
+
+/// Bytes of one record of locks, about.
+const PART: usize = 16 << 10;
+/// Marks a range, and a key that is none.
+const RANGE: u8 = 128;
+const NONE: u16 = u16::MAX;
+const MODES: [Mode; 6] = [IS, IX, S, SIX, U, X];
+
+/// A prepared transaction, as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) slot: u16,
+    pub(crate) gid: Vec<u8>,
+    /// Milliseconds since 1970.
+    pub(crate) when: u64,
+    /// Its first record, and the one that says that it is prepared.
+    pub(crate) first: u64,
+    pub(crate) at: u64,
+}
+
+impl Found {
+    /// None if the record is another.
+    pub(crate) fn of(first: Lsn, entry: &Entry) -> Option<Self> {
+        let (when, gid) = entry.payload.get(1..)?.split_first_chunk()?;
+        let (when, gid) = (u64::from_le_bytes(*when), gid.to_vec());
+        let found = Self { slot: entry.slot, gid, when, first: first.0, at: entry.lsn.0 };
+        (entry.head.kind == PREPARE).then_some(found)
+    }
+}
+
+fn put(to: &mut Vec<u8>, bytes: &[u8]) {
+    // Names and keys are shorter: the lock manager has bounds.
+    to.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+    to.extend_from_slice(bytes);
+}
+
+/// What is locked, as payloads of records.
+fn parts(held: &Held) -> Vec<Vec<u8>> {
+    let mut parts = vec![vec![0]];
+    let mut part = |write: &dyn Fn(&mut Vec<u8>)| {
+        if parts.last().is_none_or(|part| part.len() > PART) {
+            parts.push(vec![0]);
+        }
+        parts.last_mut().into_iter().for_each(write);
+    };
+    for (name, mode) in &held.locks {
+        part(&|to| {
+            to.push(mode.number());
+            put(to, name);
+        });
+    }
+    for range in &held.ranges {
+        part(&|to| {
+            to.push(RANGE | range.kind as u8);
+            put(to, &range.keyspace);
+            put(to, &range.from);
+            match &range.to {
+                Some(key) => put(to, key),
+                None => to.extend_from_slice(&NONE.to_le_bytes()),
+            }
+        });
+    }
+    parts.retain(|part| part.len() > 1);
+    parts
+}
+
+/// Takes bytes from the front; none where there is no key.
+fn take(from: &mut &[u8]) -> Option<Option<Vec<u8>>> {
+    let (length, rest) = from.split_first_chunk()?;
+    let length = u16::from_le_bytes(*length);
+    let bytes = match length {
+        NONE => Some(&rest[..0]),
+        _ => rest.get(..usize::from(length)),
+    };
+    let bytes = bytes?;
+    *from = &rest[bytes.len()..];
+    Some((length != NONE).then(|| bytes.to_vec()))
+}
+
+/// What one record says is locked; none if it is damaged.
+pub(crate) fn locks_of(payload: &[u8], held: &mut Held) -> Option<()> {
+    let mut from = payload.get(1..)?;
+    while let Some((what, rest)) = from.split_first() {
+        from = rest;
+        let name = take(&mut from)??;
+        if what & RANGE == 0 {
+            held.locks.push((name, *MODES.get(usize::from(*what))?));
+            continue;
+        }
+        let kind = *RangeKind::ALL.get(usize::from(what & !RANGE))?;
+        let (from, to) = (take(&mut from)??, take(&mut from)?);
+        held.ranges.push(HeldRange { keyspace: name, from, to, kind });
+    }
+    Some(())
+}
+
+impl<M: ConstMachine> Worker<M> {
+    /// Logs that the slot's transaction is prepared: see `Engine::prepare`.
+    pub(crate) fn prepare_now(
+        &self,
+        chain: &mut Chain,
+        gid: &[u8],
+        held: &Held,
+    ) -> Result<u64, Error> {
+        let empty = chain.last == 0;
+        for part in parts(held) {
+            chain.last = self.append_part(chain, LOCKS, &part, 0)?;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut payload = vec![0];
+        payload.extend_from_slice(&(now.as_millis() as u64).to_le_bytes());
+        payload.extend_from_slice(gid);
+        // For its commit, which must not fail for want of space; and its end.
+        let aside = if empty { 2 * SMALL } else { SMALL };
+        chain.last = self.append_part(chain, PREPARE, &payload, aside)?;
+        Ok(chain.last)
+    }
+
+    fn append_part(
+        &self,
+        chain: &Chain,
+        kind: u8,
+        payload: &[u8],
+        aside: u64,
+    ) -> Result<u64, Error> {
+        self.log.reserve(payload.len() as u64 + SMALL + aside)?;
+        let head = Head { kind, prev: Lsn(chain.last), ..Head::default() };
+        let mut record = self.log.build(&head, &[payload])?;
+        record.set_aside(aside);
+        Ok(self.log.append(&mut record)?.0)
+    }
+}
+
+impl<M: ConstMachine> Home<M> {
+    /// The prepared transaction of a slot; none if its transaction is not prepared.
+    pub(crate) fn prepared_in(&self, slot: u32) -> Result<Option<Found>, Error> {
+        let (first, last) = self.log.open_of(slot)?;
+        if last == Lsn::NEVER {
+            return Ok(None);
+        }
+        match self.log.read(last) {
+            Ok(entry) => Ok(Found::of(first, &entry)),
+            // It has ended meanwhile.
+            Err(_) if self.log.open_of(slot)?.1 != last => Ok(None),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// All prepared transactions but those that a thread is just preparing or deciding, in the
+    /// order in which they were prepared.
+    pub(crate) fn all_prepared(&self) -> Result<Vec<Found>, Error> {
+        let mut all = Vec::new();
+        for slot in 0..self.log.slots_high() {
+            if self.manager.region().is_retained(slot) {
+                all.extend(self.prepared_in(slot)?);
+            }
+        }
+        all.sort_by_key(|found| found.at);
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_read_as_they_were_written() {
+        let mut held = Held::default();
+        for number in 0..5000_u32 {
+            let mode = MODES[number as usize % MODES.len()];
+            held.locks.push((number.to_be_bytes().repeat(1 + number as usize % 8), mode));
+        }
+        for (number, kind) in RangeKind::ALL.into_iter().enumerate() {
+            let to = (number % 2 == 0).then(|| vec![9; number]);
+            held.ranges.push(HeldRange { keyspace: vec![1], from: vec![2; number], to, kind });
+        }
+        let parts = parts(&held);
+        assert!(parts.len() > 3 && parts.iter().all(|part| part.len() < 2 * PART));
+        let mut read = Held::default();
+        parts.iter().for_each(|part| locks_of(part, &mut read).unwrap());
+        assert_eq!(read, held);
+        assert!(super::parts(&Held::default()).is_empty());
+    }
+}
