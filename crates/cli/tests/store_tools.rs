@@ -191,6 +191,40 @@ fn what_goes_on_is_shown_once() {
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
 }
 
+/// One process prepares, others list and decide.
+#[test]
+fn prepared_ones_are_listed_and_decided() {
+    use latchwork_store::{Store, Table};
+
+    const FRUIT: Table<&str, u64> = Table::new("fruit");
+    let folder = Folder::new("prepared");
+    let s = folder.at("shop");
+    let other = Store::open(&s).unwrap();
+    for (gid, key) in [(&b"to the\nmoon"[..], "pear"), (b"back", "plum")] {
+        let mut tx = other.begin().unwrap();
+        tx.put(&FRUIT, key, 3).unwrap();
+        tx.prepare(gid).unwrap();
+    }
+    drop(other);
+    let all = rows(&["prepared", &s, "--json"]);
+    assert_eq!(
+        (all.len(), &all[0]["gid"], &all[1]["gid"]),
+        (2, &"to the\\nmoon".into(), &"back".into())
+    );
+    assert!(all[0]["keeps"].as_u64() > all[1]["keeps"].as_u64() && all[1]["age_s"].is_u64());
+    assert!(done(&["prepared", &s]).starts_with("to the\\nmoon\t"));
+    let stat = row(&["stat", &s, "--json"]);
+    assert_eq!((&stat["prepared"], &stat["prepared_since"]), (&2.into(), &all[0]["since"]));
+    assert!(done(&["stat", &s]).contains("prepared   2, which keep the log from"));
+    refused(&["compact", &s, &folder.at("small")], "is prepared, and not decided");
+    assert_eq!(store(&["prepared", &s, "--commit", "moon"]).status.code(), Some(1));
+    assert_eq!(done(&["prepared", &s, "--commit", "to the\\nmoon"]), "to the\\nmoon\tcommitted\n");
+    assert_eq!(row(&["prepared", &s, "--roll-back", "back", "--json"])["end"], "rolled back");
+    assert!(rows(&["prepared", &s, "--json"]).is_empty());
+    let store = Store::open(&s).unwrap();
+    assert_eq!((store.get(&FRUIT, "pear"), store.get(&FRUIT, "plum")), (Ok(Some(3)), Ok(None)));
+}
+
 #[test]
 fn stat_says_where_the_memory_is() {
     let folder = Folder::new("beside");
@@ -211,7 +245,7 @@ fn stat_says_where_the_memory_is() {
 #[test]
 fn help_has_examples() {
     let words = ["dump", "load", "backup", "restore", "log", "pages", "salvage", "compact", "top"];
-    for word in words.into_iter().chain(["sync-test", "forget-memory"]) {
+    for word in words.into_iter().chain(["sync-test", "forget-memory", "prepared"]) {
         let help = done(&[word, "--help"]);
         assert!(help.contains("Example"), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");

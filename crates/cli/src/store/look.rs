@@ -25,7 +25,8 @@ const DAMAGED: ExitCode = ExitCode::FAILURE;
 
 A line each: position, thread slot, kind, tree, page, marks, key. Marks: C commits, U undoes, S of
 no transaction. Kinds: insert, replace, delete, ghost, restore, purge, image, split, attach,
-complete, grow, clear, incomplete, absorb, commit, end. What is not in the files yet is not shown.
+complete, grow, clear, incomplete, absorb, commit, end, prepare, locks. What is not in the files yet
+is not shown.
 Exits with 0, 1 if a part cannot be read that was there, 2 if there is no log.")]
 pub(crate) struct LogArgs {
     /// The store's folder

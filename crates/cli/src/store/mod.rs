@@ -11,6 +11,7 @@
 //! | `backup` | `backup`, `restore`: copies |
 //! | `look` | `log`, `pages`: what is in the files |
 //! | `salvage` | `salvage`, `compact`: another store of one |
+//! | `prepared` | `prepared`: transactions that wait for their decision |
 //! | `top` | `top`: what goes on, live |
 //! | `sync_test` | `sync-test`: how often a disk makes something durable |
 //! | `memory` | `forget-memory`: what killed processes left |
@@ -19,6 +20,7 @@ mod backup;
 mod dump;
 mod look;
 mod memory;
+mod prepared;
 mod rows;
 mod salvage;
 mod stat;
@@ -56,6 +58,7 @@ pub(crate) enum What {
     Pages(look::PagesArgs),
     Salvage(salvage::SalvageArgs),
     Compact(salvage::CompactArgs),
+    Prepared(prepared::Args),
     Top(top::Args),
     SyncTest(sync_test::Args),
     ForgetMemory(memory::Args),
@@ -109,6 +112,7 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::Pages(args) => look::pages(&args),
         What::Salvage(args) => salvage::run_salvage(&args),
         What::Compact(args) => salvage::compact(&args),
+        What::Prepared(args) => prepared::run(&args),
         What::Top(args) => top::run(&args),
         What::SyncTest(args) => sync_test::run(&args),
         What::ForgetMemory(args) => memory::run(&args),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use latchwork_store::salvage;
 use serde_json::json;
 
+use super::rows::escape;
 use super::{Progress, open, print_json};
 use crate::output;
 
@@ -61,6 +62,7 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
         print_json(&json!({
             "whole": whole, "tables": tables, "pages": found.pages, "lost": found.lost,
             "old": found.old, "orphans": found.orphans, "undone": found.undone, "cut": found.cut,
+            "prepared": found.prepared.iter().map(|gid| escape(gid)).collect::<Vec<_>>(),
             "gaps": found.gaps, "no_log": found.no_log,
         }))?;
     } else {
@@ -77,6 +79,9 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
             }
             if found.undone > 0 {
                 writeln!(out, "undone     {} records, not committed", found.undone)?;
+            }
+            for gid in &found.prepared {
+                writeln!(out, "prepared   {}, not decided, left out", escape(gid))?;
             }
             if found.cut > 0 {
                 writeln!(out, "cut        {} long values, left out", found.cut)?;

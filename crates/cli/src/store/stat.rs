@@ -71,7 +71,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let memory = memory(path);
     let store = open(path, false)?;
     let tables = store.tables()?;
-    let end = store.log_end();
+    let (end, prepared) = (store.log_end(), store.prepared()?);
+    let kept_from = prepared.iter().map(|one| one.since).min();
     let data = fs::metadata(path.join("data")).map_or(0, |about| about.len());
     let log = bytes_in(&path.join("log"));
     if args.json {
@@ -84,6 +85,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "memory": memory.as_ref().map(|memory| &memory.at),
             "memory_bytes": memory.as_ref().map(|memory| memory.bytes),
             "memory_beside": memory.as_ref().map(|memory| memory.is_beside(path)),
+            "prepared": prepared.len(), "prepared_since": kept_from,
             "file_system": latchwork_store::file_system(path)?.name,
         }))?;
         return Ok(ExitCode::SUCCESS);
@@ -92,6 +94,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "tables     {}", tables.len())?;
         writeln!(out, "data       {} kB", data / 1000)?;
         writeln!(out, "log        {} kB, its end at {end}", log / 1000)?;
+        if let Some(from) = kept_from {
+            writeln!(out, "prepared   {}, which keep the log from {from} on", prepared.len())?;
+        }
         match &memory {
             None => writeln!(out, "closed")?,
             Some(Memory { at, bytes, processes }) => {

@@ -79,7 +79,8 @@ fn row(now: &Activity, (commits, bytes): (f64, f64)) -> Value {
         "commits_per_s": commits, "log_bytes_per_s": bytes, "commits": now.commits,
         "log_end": now.end, "log_written": now.written, "log_flushed": now.flushed,
         "redo": now.redo, "log_oldest": now.oldest, "writing": now.writing,
-        "oldest_write": now.oldest_write, "snapshots": now.snapshots,
+        "oldest_write": now.oldest_write, "prepared": now.prepared,
+        "oldest_prepared": now.oldest_prepared, "snapshots": now.snapshots,
         "oldest_snapshot": now.oldest_snapshot, "locks": now.locks,
         "transactions": now.transactions, "undone": now.undone, "pins": pins,
     })
@@ -106,6 +107,9 @@ fn frame(now: &Activity, (commits, bytes): (f64, f64)) -> Vec<String> {
         format!("locks      {} of {} transactions", now.locks, now.transactions),
         format!("undone     {} transactions of the dead", now.undone),
     ];
+    if now.prepared != 0 {
+        lines.push(format!("prepared   {} of them{}", now.prepared, behind(now.oldest_prepared)));
+    }
     for (name, from) in &now.pins {
         lines.push(format!("pin        {name}{}", behind(Some(*from))));
     }

@@ -1,0 +1,89 @@
+//! `store prepared`: transactions that wait for their decision.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use latchwork_store::{Options, Prepared, Store};
+use serde_json::json;
+
+use super::print_json;
+use super::rows::escape;
+use crate::output;
+
+/// List transactions that are prepared and not decided, or decide
+///
+/// Each holds its locks, a thread slot, and the log from its first record on, until it is decided.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  latchwork store prepared /tmp/shop
+  latchwork store prepared /tmp/shop --commit 'transfer 1'
+  latchwork store prepared /tmp/shop --roll-back 'transfer 1'
+
+A line each: the id, for how many seconds it is prepared, from where on it keeps the log, how many
+bytes that is. An id is given as it is, or as it is shown here. Who has coordinated it knows how it
+is to be decided.
+Exits with 0, 1 if there is no such id, 2 if it could not be done.")]
+pub(crate) struct Args {
+    /// The store's folder
+    path: PathBuf,
+    /// Commit this one
+    #[arg(long, value_name = "ID", conflicts_with = "roll_back")]
+    commit: Option<String>,
+    /// Roll this one back
+    #[arg(long, value_name = "ID")]
+    roll_back: Option<String>,
+    /// For so many threads at least, if nobody has it open
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+    /// JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut options = Options { create: false, ..Options::default() };
+    options.sizes.cache = 8 << 20;
+    options.sizes.log_buffer = 4 << 20;
+    options.sizes.log_segment = 16 << 20;
+    options.sizes.threads = args.threads.unwrap_or(options.sizes.threads);
+    let store = Store::open_with(&args.path, &options)?;
+    let all = store.prepared()?;
+    let (id, commits) = match (&args.commit, &args.roll_back) {
+        (Some(id), _) => (id, true),
+        (None, Some(id)) => (id, false),
+        (None, None) => return list(&store, &all, args.json),
+    };
+    let is_it = |one: &&Prepared| one.gid == id.as_bytes() || escape(&one.gid) == *id;
+    let Some(one) = all.iter().find(is_it) else {
+        output::complain(&format!("no transaction {id} is prepared"));
+        return Ok(ExitCode::FAILURE);
+    };
+    match commits {
+        true => drop(store.commit_prepared(&one.gid)?),
+        false => store.roll_back_prepared(&one.gid)?,
+    }
+    let end = if commits { "committed" } else { "rolled back" };
+    match args.json {
+        true => print_json(&json!({"gid": escape(&one.gid), "end": end}))?,
+        false => output::print(|out| writeln!(out, "{}\t{end}", escape(&one.gid)))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(store: &Store, all: &[Prepared], json: bool) -> anyhow::Result<ExitCode> {
+    let (now, end) = (SystemTime::now(), store.log_end());
+    for one in all {
+        // The clock may have been set back.
+        let age = now.duration_since(one.when).unwrap_or_default().as_secs();
+        let (gid, since, bytes) = (escape(&one.gid), one.since, end.saturating_sub(one.since));
+        match json {
+            true => print_json(&json!({
+                "gid": gid, "age_s": age, "since": since, "prepared_at": one.at, "keeps": bytes,
+            }))?,
+            false => output::print(|out| writeln!(out, "{gid}\t{age} s\t{since}\t{bytes}"))?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
