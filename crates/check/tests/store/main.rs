@@ -6,6 +6,7 @@ mod faces;
 mod files;
 mod full;
 mod ghosts;
+mod hands;
 mod histories;
 mod history;
 mod isolation;

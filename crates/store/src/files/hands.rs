@@ -48,6 +48,18 @@ impl InHand {
 }
 
 impl<M: ConstMachine> Shared<M> {
+    /// Whether a slot has room for another page in hand.
+    pub(crate) fn has_hand(&self, slot: u16) -> Result<bool, Error> {
+        let line = SLOTS + u64::from(slot) * LINE + HANDS;
+        for word in 0..COUNT {
+            // Relaxed: the slot's own.
+            if self.word(line + word)?.load(Relaxed) == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Takes a page in hand. False if the slot has no room for another.
     pub(crate) fn hold(&self, slot: u16, held: InHand) -> Result<bool, Error> {
         let line = SLOTS + u64::from(slot) * LINE;

@@ -77,8 +77,9 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
 
     #[cold]
     fn give_back_some(&self) -> Result<(), Error> {
-        let pages = self.pages.take();
-        pages.into_iter().try_for_each(|(page, _)| self.worker.settle(self.slot(), self.held(page)))
+        let settle = |page| self.worker.settle(self.slot(), self.held(page));
+        // Each, though one before it fails.
+        self.pages.take().into_iter().map(|(page, _)| settle(page)).fold(Ok(()), Result::and)
     }
 
     fn held(&self, page: u64) -> InHand {

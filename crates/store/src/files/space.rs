@@ -24,6 +24,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use latchwork_machine::ConstMachine;
+use latchwork_pool::Error as PoolError;
 use latchwork_tree::Tree;
 
 use crate::Error;
@@ -76,14 +77,15 @@ impl<M: ConstMachine> Worker<M> {
     /// Takes a page in hand that nobody uses.
     pub(crate) fn take_page(&self, tree: u32, root: bool) -> Result<u64, Error> {
         let (shared, file, slot) = (&self.home.shared, self.home.file, self.slot());
+        // Before a number is taken: nobody else fills the slot's hands.
+        if !shared.has_hand(slot)? {
+            return Err(Error::Options("four pages in hand"));
+        }
         // The catalog says of a page that it is no longer free. It may have to grow for that first,
         // and must not ask for such a page again.
         let from_list = tree != CATALOG || root;
         while from_list && let Some(page) = self.handle.take_freed(file)? {
-            if !shared.hold(slot, InHand { tree, page, root })? {
-                self.handle.free_page(file, page)?;
-                return Err(Error::Options("four pages in hand"));
-            }
+            shared.hold(slot, InHand { tree, page, root })?;
             match self.mark(page, false) {
                 Ok(true) => return Ok(page),
                 // The list is of memory that anybody writes: the catalog decides.
@@ -95,10 +97,8 @@ impl<M: ConstMachine> Worker<M> {
             }
         }
         let page = self.handle.take_next(file)?;
-        match shared.hold(slot, InHand { tree, page, root })? {
-            true => Ok(page),
-            false => Err(Error::Options("four pages in hand")),
-        }
+        shared.hold(slot, InHand { tree, page, root })?;
+        Ok(page)
     }
 
     /// Decides about a page in hand: if nothing leads to it, it is given back.
@@ -107,12 +107,14 @@ impl<M: ConstMachine> Worker<M> {
         if self.is_linked(held.tree, page)? {
             return shared.let_go(slot, page);
         }
-        let freed = self.mark(page, true)?;
+        // The bit may be set already: it was when the page was taken from the list. What is in a
+        // hand is in no list, so nobody else has it before it is put there, once.
+        self.mark(page, true)?;
         shared.let_go(slot, page)?;
-        if freed {
-            self.handle.free_page(self.home.file, page)?;
+        match self.handle.free_page(self.home.file, page) {
+            Err(PoolError::Freed { .. }) => Ok(()),
+            freed => Ok(freed?),
         }
-        Ok(())
     }
 
     /// Decides about all pages that a slot has in hand; but for roots whose transaction goes on, if

@@ -1,0 +1,105 @@
+//! What a thread has in hand that died, or could not go on.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use latchwork_disk::{Disk, Simulated};
+use latchwork_machine::Native;
+use latchwork_pool::{FileId, FileSpec, Handle, Options, Pool};
+use latchwork_region::{Area, AreaOptions, Region};
+use latchwork_store::{Mode, Sizes, Store, Table};
+
+use crate::stage::{begin_in, sizes};
+
+const ROWS: Table<u64, &[u8]> = Table::new("rows");
+
+/// The words of a slot's line that say what it has in hand, and since when: `files/hands.rs`.
+const HANDS: u64 = 3;
+const SINCE: u64 = 7;
+
+/// The slots' lines, and which of them is this thread's: it has a snapshot while it reads.
+struct Lines {
+    area: Area<Native>,
+    mine: u64,
+}
+
+impl Lines {
+    fn of(region: &Region<Native>, store: &Store<Native>) -> Self {
+        let slots = u64::from(sizes(Mode::None).threads) + 16;
+        let bytes = (64 + slots * 8) * 8;
+        let options = AreaOptions { first: bytes, limit: bytes, huge: false };
+        let area = region.area("store", &options).unwrap();
+        let word = |slot: u64| area.word(64 + slot * 8).unwrap().load(Relaxed);
+        let mine = store.read(|_| Ok((0..slots).find(|slot| word(*slot) != 0))).unwrap();
+        Self { mine: mine.unwrap(), area }
+    }
+
+    fn word(&self, word: u64) -> &AtomicU64 {
+        self.area.word(64 + self.mine * 8 + word).unwrap()
+    }
+}
+
+/// Does something with the store's pool behind its back.
+fn in_pool<R>(
+    region: &Region<Native>,
+    disk: &Simulated,
+    sizes: &Sizes,
+    work: impl FnOnce(&Pool<Native>, &Handle<'_, Native>, FileId) -> R,
+) -> R {
+    let frames = (sizes.cache / 4096) as u32;
+    let options = Options { frames, frames_max: frames, frame_bytes: 4096, ..Options::default() };
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let pool = Pool::open(region, disk, &options).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let spec = FileSpec { page_bytes: 4096, ahead: true, ..FileSpec::new("/home/store/data") };
+    let file = handle.file(&spec).unwrap();
+    work(&pool, &handle, file)
+}
+
+fn emptied(disk: &Simulated) -> (Region<Native>, Store<Native>) {
+    let (region, store) = begin_in(disk, sizes(Mode::None)).unwrap();
+    (0..100).try_for_each(|row| store.put(&ROWS, row, &[1; 700])).unwrap();
+    store.write(|tx| tx.remove_range(&ROWS, ..)).unwrap();
+    store.checkpoint().unwrap();
+    (region, store)
+}
+
+/// A thread that dies with a page of the list in hand leaves one that the catalog says is free.
+#[test]
+fn a_page_that_was_taken_from_the_list_goes_back_there() {
+    let disk = Simulated::new();
+    let (region, store) = emptied(&disk);
+    let lines = Lines::of(&region, &store);
+    in_pool(&region, &disk, &sizes(Mode::None), |pool, handle, file| {
+        let (free, _) = store.free_pages().unwrap();
+        assert!(free > 5 && pool.free_pages(file).unwrap() == free, "{free} pages are free");
+        let page = handle.take_freed(file).unwrap().unwrap();
+        lines.word(SINCE).store(store.log_end(), Relaxed);
+        lines.word(HANDS).store(page << 1 | 1, Relaxed);
+        store.put(&ROWS, 1, &[1; 7]).unwrap();
+        assert_eq!(lines.word(HANDS).load(Relaxed), 0, "it was given back");
+        assert_eq!(pool.free_pages(file).unwrap(), store.free_pages().unwrap().0);
+        store.verify().unwrap();
+    });
+}
+
+/// A thread that has four pages in hand takes no number for a fifth.
+#[test]
+fn full_hands_take_no_page() {
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    (0..20).try_for_each(|row| store.put(&ROWS, row, &[1; 700])).unwrap();
+    let lines = Lines::of(&region, &store);
+    lines.word(SINCE).store(store.log_end(), Relaxed);
+    // Roots of tables that are being made stay in hand while their transaction goes on.
+    (0..4).for_each(|hand| lines.word(HANDS + hand).store(1 << 31 | 1 << 1 | 1, Relaxed));
+    let (_, before) = store.free_pages().unwrap();
+    let failed = (100..120).filter(|row| store.put(&ROWS, *row, &[1; 700]).is_err()).count();
+    assert!(failed > 10, "{failed} writes failed");
+    assert_eq!(store.free_pages().unwrap().1, before, "the file has grown");
+    (0..4).for_each(|hand| lines.word(HANDS + hand).store(0, Relaxed));
+    (100..120).try_for_each(|row| store.put(&ROWS, row, &[1; 700])).unwrap();
+    assert_eq!(store.space().unwrap().lost, 0);
+}
