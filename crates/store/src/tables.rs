@@ -1,5 +1,6 @@
 //! From the names of tables to their trees: the catalog, which is a tree itself.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -70,9 +71,11 @@ impl<M: ConstMachine> Catalog<M> {
     pub(crate) fn make(&self, name: &str) -> Result<u32, Error> {
         let home = &self.home;
         let worker = self.sessions.worker(home)?;
+        let made = Cell::new(None);
         let patience = Patience { label: "new table", ..Patience::default() };
         let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &patience, |txn| {
             // Of an attempt before.
+            made.set(None);
             worker.settle_all(worker.slot(), true)?;
             if let Some(root) = txn.get_raw_for_update(CATALOG, name.as_bytes())? {
                 return root_of(&root);
@@ -81,8 +84,13 @@ impl<M: ConstMachine> Catalog<M> {
             let root = Tree::create(&worker.handle, home.file, &scribe)?.root();
             let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
             txn.write_raw(CATALOG, name.as_bytes(), Some(&tree.to_le_bytes()))?;
+            made.set(Some(root));
             Ok(tree)
         });
+        // To ask the catalog whether it has a root means to read it all.
+        if let (Ok(_), Some(root)) = (&done, made.get()) {
+            home.shared.let_go(worker.slot(), root)?;
+        }
         worker.settle_all(worker.slot(), true)?;
         let done = done?;
         if let Some(at) = done.at {

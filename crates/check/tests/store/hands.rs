@@ -1,4 +1,5 @@
-//! What a thread has in hand that died, or could not go on.
+//! What a thread has in hand that died, or could not go on; and
+//! what it costs to make many tables.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -101,5 +102,36 @@ fn full_hands_take_no_page() {
     assert_eq!(store.free_pages().unwrap().1, before, "the file has grown");
     (0..4).for_each(|hand| lines.word(HANDS + hand).store(0, Relaxed));
     (100..120).try_for_each(|row| store.put(&ROWS, row, &[1; 700])).unwrap();
+    assert_eq!(store.space().unwrap().lost, 0);
+}
+
+/// Calm: no checkpoint is made, and the history is long enough for all that a snapshot keeps.
+fn calm() -> Sizes {
+    Sizes { cache: 16 << 20, log_budget: 64 << 20, history: 256 << 20, ..sizes(Mode::None) }
+}
+
+/// The catalog is searched for a new table, not read from end to end.
+#[test]
+fn the_cost_of_a_table_does_not_grow_with_their_count() {
+    let disk = Simulated::new();
+    let wide = Sizes { cache: 64 << 20, ..calm() };
+    let (region, store) = begin_in(&disk, wide).unwrap();
+    in_pool(&region, &disk, &wide, |pool, _, _| {
+        let reads = || pool.stats().unwrap().reads;
+        let quarters = (0..4).map(|quarter| {
+            let before = reads();
+            for number in quarter * 2500..(quarter + 1) * 2500 {
+                let name = format!("table {number:06}");
+                let table: Table<u64, u64> = Table::new(name.leak());
+                store.put(&table, 1, number).unwrap();
+            }
+            reads() - before
+        });
+        let reads = quarters.collect::<Vec<_>>();
+        println!("{reads:?} reads of pages, for 2,500 tables each");
+        // Handles store their counts now and then.
+        let all: u64 = reads.iter().sum();
+        assert!((1..200_000).contains(&all) && reads[3] <= reads[0] + (1 << 15), "{reads:?}");
+    });
     assert_eq!(store.space().unwrap().lost, 0);
 }

@@ -137,7 +137,8 @@ impl<M: ConstMachine> Shared<M> {
 
     /// Whether a slot has this page in hand.
     pub(crate) fn is_held(&self, page: u64) -> Result<bool, Error> {
-        for slot in 0..self.slots.min(1 << 15) as u16 {
+        // A thread that made a page had its slot before the page was linked.
+        for slot in 0..self.log.slots_high().min(1 << 15) as u16 {
             if self.hand(slot)?.iter().any(|held| held.page == page) {
                 return Ok(true);
             }

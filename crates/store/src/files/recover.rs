@@ -20,7 +20,7 @@
 //! A crash on the way leaves log and pages as any other does. A region whose recovery died is not
 //! used again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use latchwork_log::{Entry, Flags, Lsn};
@@ -95,10 +95,18 @@ impl Analysis {
     /// Which pages were taken, and which became free.
     fn note_map(&mut self, key: &[u8], before: &[u8], value: &[u8]) {
         let Some(first) = first_of(key) else { return };
-        let free = free_of(first, value).collect::<BTreeSet<_>>();
-        let taken = free_of(first, before).filter(|page| !free.contains(page));
-        taken.for_each(|page| _ = self.in_hand.insert(page, CATALOG));
-        self.stale.retain(|page, _| !free.contains(page));
+        // Of those that are free nearly all were before: they are compared in order, and no more
+        // is looked at than the record is about.
+        let mut free = free_of(first, value).peekable();
+        for page in free_of(first, before) {
+            while free.next_if(|next| *next < page).is_some() {}
+            if free.peek() != Some(&page) {
+                self.in_hand.insert(page, CATALOG);
+            }
+        }
+        if !self.stale.is_empty() {
+            free_of(first, value).for_each(|page| _ = self.stale.remove(&page));
+        }
     }
 
     /// The first page that is not as the log left it, at its end.

@@ -104,7 +104,7 @@ impl<M: ConstMachine> Worker<M> {
     /// Decides about a page in hand: if nothing leads to it, it is given back.
     pub(crate) fn settle(&self, slot: u16, held: InHand) -> Result<(), Error> {
         let (page, shared) = (held.page, &self.home.shared);
-        if self.is_linked(held.tree, page)? {
+        if self.is_linked(held)? {
             return shared.let_go(slot, page);
         }
         // The bit may be set already: it was when the page was taken from the list. What is in a
@@ -128,20 +128,26 @@ impl<M: ConstMachine> Worker<M> {
         self.home.shared.if_empty_handed(slot)
     }
 
-    /// Whether a tree leads to a page, or the page is a tree.
-    fn is_linked(&self, tree: u32, page: u64) -> Result<bool, Error> {
-        let scribe = Scribe::new(self, tree, Part::System);
-        let of = Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe);
-        if of.leads_to(page)? {
+    /// Whether its tree leads to a page, or the page is a tree.
+    fn is_linked(&self, held: InHand) -> Result<bool, Error> {
+        if self.leads_to(held.tree, held.page)? {
             return Ok(true);
         }
         let mut found = false;
-        if tree == CATALOG {
+        // The whole catalog is read for what a dead thread or a failed one leaves, and no more.
+        if held.root {
             self.each_newest(&mut |key, value| {
-                found |= !key.starts_with(MAP) && root_of(value).is_ok_and(|r| u64::from(r) == page)
+                let root = root_of(value).ok().map(u64::from);
+                found |= !key.starts_with(MAP) && root == Some(held.page);
             })?;
         }
         Ok(found)
+    }
+
+    fn leads_to(&self, tree: u32, page: u64) -> Result<bool, Error> {
+        let scribe = Scribe::new(self, tree, Part::System);
+        let of = Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe);
+        Ok(of.leads_to(page)?)
     }
 
     /// The newest versions of all records of the catalog.
@@ -180,9 +186,10 @@ impl<M: ConstMachine> Home<M> {
         worker.each_newest(&mut |key, root| {
             trees.extend(root_of(root).ok().filter(|_| !key.starts_with(MAP)));
         })?;
-        for (page, tree) in in_hand.iter().filter(|(page, _)| **page < pages) {
+        let is_root = |page: &u64| u32::try_from(*page).is_ok_and(|page| trees.contains(&page));
+        for (page, tree) in in_hand.iter().filter(|(page, _)| **page < pages && !is_root(page)) {
             // The pages of a table that was being made go with it.
-            if !trees.contains(tree) || !worker.is_linked(*tree, *page)? {
+            if !trees.contains(tree) || !worker.leads_to(*tree, *page)? {
                 worker.mark(*page, true)?;
             }
         }
