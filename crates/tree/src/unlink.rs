@@ -65,22 +65,24 @@ struct Rest {
 
 impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
     /// Unlinks the leaf to which `key` belongs, if it is empty, and what of the pages above it has
-    /// become empty with that. Returns how many pages there were. O(log n), of pages that are
-    /// changed four for each.
+    /// become empty with that, and the empty leaves to its left: `most` pages at most. Returns how
+    /// many there were; if as many as `most`, there may be more. O(log n) for each, and four pages
+    /// are changed.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`], [`Error::Room`]. The tree is whole
     /// then, and has what it had.
-    pub fn unlink(&self, key: &[u8]) -> Result<u64, Error> {
+    pub fn unlink(&self, key: &[u8], most: u64) -> Result<u64, Error> {
         let (mut level, mut unlinked) = (0, 0);
-        loop {
+        while unlinked < most {
             match self.unlink_at(key, level)? {
                 Outcome::Unlinked => (level, unlinked) = (0, unlinked + 1),
                 Outcome::First => level += 1,
-                Outcome::Stays => return Ok(unlinked),
+                Outcome::Stays => break,
             }
         }
+        Ok(unlinked)
     }
 
     fn unlink_at(&self, key: &[u8], level: u8) -> Result<Outcome, Error> {

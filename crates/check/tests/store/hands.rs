@@ -1,4 +1,4 @@
-//! What a thread has in hand that died, or could not go on; and
+//! What a thread has in hand that died, or could not go on; what one commit gives back at most; and
 //! what it costs to make many tables.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use latchwork_pool::{FileId, FileSpec, Handle, Options, Pool};
 use latchwork_region::{Area, AreaOptions, Region};
 use latchwork_store::{Mode, Sizes, Store, Table};
 
-use crate::stage::{begin_in, sizes};
+use crate::stage::{begin_in, begin_with, sizes};
 
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 
@@ -108,6 +108,39 @@ fn full_hands_take_no_page() {
 /// Calm: no checkpoint is made, and the history is long enough for all that a snapshot keeps.
 fn calm() -> Sizes {
     Sizes { cache: 16 << 20, log_budget: 64 << 20, history: 256 << 20, ..sizes(Mode::None) }
+}
+
+/// Leaves become empty from the right while a snapshot keeps them linked. Then each of the commits
+/// that follow gives some back, and none of them all.
+#[test]
+fn a_commit_unlinks_few_pages() {
+    const COUNT: u64 = 100_000;
+    let disk = Simulated::new();
+    let store = begin_with(&disk, calm()).unwrap();
+    for from in (0..COUNT).step_by(500) {
+        let rows = from..from + 500;
+        store.write(|tx| rows.clone().try_for_each(|row| tx.put(&ROWS, row, &[1; 40]))).unwrap();
+    }
+    store
+        .read(|_| {
+            (0..COUNT).rev().try_for_each(|row| store.write(|tx| tx.remove(&ROWS, row)).map(drop))
+        })
+        .unwrap();
+    let (mut pages, mut bytes, mut commits) = (0, 0, 0);
+    let (mut free, mut end) = (store.free_pages().unwrap().0, store.log_end());
+    let first = free;
+    for row in 0..2000 {
+        store.put(&ROWS, COUNT + row % 10, &[1; 40]).unwrap();
+        let (now, then) = (store.free_pages().unwrap().0, store.log_end());
+        commits += u64::from(now > free);
+        pages = pages.max(now.saturating_sub(free));
+        bytes = bytes.max(then - end);
+        (free, end) = (now, then);
+    }
+    println!("{} pages in {commits} commits; {pages}, {bytes} bytes at most", free - first);
+    assert!(free - first > 1000, "only {} pages were unlinked", free - first);
+    assert!(pages <= 4 && bytes < 128 << 10, "{pages} pages, {bytes} bytes in one commit");
+    assert_eq!(store.space().unwrap().lost, 0);
 }
 
 /// The catalog is searched for a new table, not read from end to end.

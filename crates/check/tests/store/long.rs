@@ -165,7 +165,9 @@ fn values_of_every_length_are_written_read_and_removed() {
     store.checkpoint().unwrap();
     store.checkpoint().unwrap();
     let space = store.space().unwrap();
-    assert!(space.used < 10, "the pages of what is gone are used again: {space:?}");
+    // Of the pieces, whose tree has three levels, three leaves stay: the first child of each of two
+    // inner pages, and the last one.
+    assert!(space.used <= 10, "the pages of what is gone are used again: {space:?}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn a_tree_that_gives_pages_back_is_a_map() {
                     tree.put(&key, &value).unwrap();
                     model.insert(key, value);
                 } else if model.remove(&key).is_some() && tree.delete(&key).unwrap().emptied {
-                    unlinked += tree.unlink(&key).unwrap();
+                    unlinked += tree.unlink(&key, u64::MAX).unwrap();
                 }
             }
             let used = tree.verify().unwrap();
@@ -126,7 +126,7 @@ fn a_reader_on_its_way_does_not_read_another_tree() {
                 })
             });
             is_there.recv().unwrap();
-            let unlinked = tree.unlink(&key).unwrap();
+            let unlinked = tree.unlink(&key, u64::MAX).unwrap();
             let mut others = (0..unlinked).map(|_| Tree::create(handle, file, &journal).unwrap());
             let other = others.find(|other| other.root() == leaf);
             let other = other.expect("the page is used again");

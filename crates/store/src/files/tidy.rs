@@ -24,7 +24,7 @@ use crate::long::PIECES;
 const NOTES: usize = 1 << 14;
 /// How many leaves of pieces are scanned in a checkpoint.
 const LOOKS: usize = 256;
-/// How many leaves are looked at after a commit.
+/// How many leaves are looked at after a commit, and how many pages unlinked.
 pub(crate) const FEW: usize = 4;
 
 impl<M: ConstMachine> Worker<M> {
@@ -83,12 +83,19 @@ impl<M: ConstMachine> Worker<M> {
     fn tidy_some(&self, count: usize) {
         // What fails here concerns nobody: the leaf is as it was.
         let Ok(forgotten) = self.home.shared.forgotten() else { return };
-        let mut left = self.empty.borrow().len().min(count);
+        let mut left = count as u64;
         while left > 0 {
             let next = self.empty.borrow_mut().pop_front_if(|leaf| leaf.at < forgotten);
             let Some(leaf) = next else { return };
-            let _ = self.with(leaf.tree, Part::System, |tree| tree.unlink(&leaf.key));
-            left -= 1;
+            let unlinked = self
+                .with(leaf.tree, Part::System, |tree| tree.unlink(&leaf.key, left))
+                .unwrap_or(0);
+            left = left.saturating_sub(unlinked.max(1));
+            // One look may go on to the left without an end where all is empty: the next commit
+            // takes it up there.
+            if left == 0 && unlinked > 0 {
+                self.empty.borrow_mut().push_front(leaf);
+            }
         }
     }
 
