@@ -124,24 +124,23 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         mut at: impl FnMut(&Node<'_, PageView<'_, M>>, Place) -> Option<R>,
     ) -> Result<(Met<'_, 't, M>, R), Error> {
         let (mut page, mut expected, mut via) = (self.root, None, None);
-        let (mut missing, mut steps) = (None, 0);
+        let (mut missing, mut says, mut steps) = (None, None, 0);
         let mut pin = None;
         loop {
             // What fails is found by the reading.
-            let next_pin = match self.careful.get() {
-                true => self.handle.pin(self.file, page).ok(),
-                false => None,
-            };
+            let pinned = self.careful.get().then(|| self.handle.pin(self.file, page).ok());
             let read = self.handle.read_known(self.file, page, |view| {
                 // The version of this page was taken before.
                 if is_stale(&via) {
                     return Some((Step::Stale, 0));
                 }
+                // What a look said that was torn is not so.
+                says = None;
                 let node = Node::of(view)?;
                 let lost = expected.is_some_and(|expected| node.level() != expected);
                 let place = search(&node, to)?;
                 if node.is_incomplete() {
-                    missing = Some(missing_of(&node)?);
+                    says = Some(missing_of(&node)?);
                 }
                 let step = if lost || node.level() < level {
                     Step::Lost
@@ -154,12 +153,15 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
                 };
                 Some((step, node.level()))
             });
+            if says.is_some() {
+                missing = says.take();
+            }
             let (step, found) = match read {
                 Ok(((Step::Here(result), _), _)) => {
                     return Ok((Met { page, via, _pin: pin, missing }, result));
                 }
                 Ok(((step, found), snapshot)) if !matches!(step, Step::Stale) => {
-                    (via, pin) = (Some(snapshot), next_pin);
+                    (via, pin) = (Some(snapshot), pinned.flatten());
                     (step, found)
                 }
                 Err(error) if !is_stale(&via) => return Err(error.into()),

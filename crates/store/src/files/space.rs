@@ -182,12 +182,13 @@ impl<M: ConstMachine> Home<M> {
         worker: &Worker<M>,
         in_hand: &BTreeMap<u64, u32>,
     ) -> Result<(), Error> {
-        let (pages, mut trees) = (self.pool.pages(self.file)?, BTreeSet::from([CATALOG, PIECES]));
+        let mut trees = BTreeSet::from([CATALOG, PIECES]);
         worker.each_newest(&mut |key, root| {
             trees.extend(root_of(root).ok().filter(|_| !key.starts_with(MAP)));
         })?;
         let is_root = |page: &u64| u32::try_from(*page).is_ok_and(|page| trees.contains(&page));
-        for (page, tree) in in_hand.iter().filter(|(page, _)| **page < pages && !is_root(page)) {
+        // One may lie behind the file's end: it was taken, and nothing was written there.
+        for (page, tree) in in_hand.iter().filter(|(page, _)| !is_root(page)) {
             // The pages of a table that was being made go with it.
             if !trees.contains(tree) || !worker.leads_to(*tree, *page)? {
                 worker.mark(*page, true)?;

@@ -78,6 +78,8 @@ impl<M: ConstMachine> Store<M> {
                 }) {
                     // It was unlinked just now, and what is behind it is not counted.
                     Err(PoolError::Freed { .. }) => break,
+                    // And its page was taken by a thread that has not written it yet.
+                    Err(why) if why.is_unwritten() => break,
                     read => read?,
                 };
                 add(&mut found, &read.0);
