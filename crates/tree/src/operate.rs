@@ -181,21 +181,19 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
             if pages != 0 {
                 self.journal.reserve_pages(core::mem::take(&mut pages))?;
             }
-            let (met, ()) = self.walk(To::Key(key), 0, |_, _| Some(()))?;
+            let (met, place) = self.walk(To::Key(key), 0, |_, place| Some(place))?;
             // What undoes changes no page's form: there may be no room for it.
             if let Some(missing) = met.missing.as_ref().filter(|_| !undoes) {
                 self.finish_some(missing, &mut rounds)?;
             }
-            let Some(page) = self.take(&met)? else { continue };
+            let Some((page, as_read)) = self.take(&met)? else { continue };
             let view = page.view();
             let node = Node::of(&view).ok_or_else(edit::no_page)?;
-            // It was split, or it is the root and has grown, since it was read.
-            let here =
-                node.kind() == Kind::Leaf && !node.is_beyond(key).ok_or_else(edit::malformed)?;
-            if !here || node.is_incomplete() && !undoes {
+            let place = as_read.then_some(place);
+            let Some(found) = found_on(&node, key, place)? else { continue };
+            if node.is_incomplete() && !undoes {
                 continue;
             }
-            let found = node.search(key).ok_or_else(edit::malformed)?;
             if found.is_err() && matches!(operation, Operation::Undo(Change::Ghost { .. })) {
                 // It was undone before, and the ghost is gone.
                 return Ok(Written::nothing(None, Header::NONE));
@@ -278,6 +276,22 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         let words = edit::cleared(node, before)?;
         (words >= node.page.len() / CLEARED_SHARE).then_some(Change::Clear { before })
     }
+}
+
+/// Where a key is on a page in hand: where it was, if the page is as it was read. None if the page
+/// was split since, or is the root and has grown.
+fn found_on<P: crate::Page + ?Sized>(
+    node: &Node<'_, P>,
+    key: &[u8],
+    place: Option<Result<usize, usize>>,
+) -> Result<Option<Result<usize, usize>>, Error> {
+    if let Some(place) = place {
+        return Ok(Some(place));
+    }
+    if node.kind() != Kind::Leaf || node.is_beyond(key).ok_or_else(edit::malformed)? {
+        return Ok(None);
+    }
+    node.search(key).ok_or_else(edit::malformed).map(Some)
 }
 
 /// The value and the header that the record has which was searched for; no value of a ghost.

@@ -110,7 +110,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
             if let Some(upper) = &met.missing {
                 self.finish(upper)?;
             }
-            let Some(parent) = self.take(&met)? else { continue };
+            let Some((parent, _)) = self.take(&met)? else { continue };
             match self.attach(parent, missing, level)? {
                 Attempt::Done => return Ok(()),
                 Attempt::Again(more) => pages = more,
@@ -202,7 +202,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         if let Some(upper) = &met.missing {
             self.finish(upper)?;
         }
-        let Some(parent) = self.take(&met)? else { return Ok(Attempt::Again(0)) };
+        let Some((parent, _)) = self.take(&met)? else { return Ok(Attempt::Again(0)) };
         let view = parent.view();
         let node = Node::of(&view).ok_or_else(edit::no_page)?;
         let ends = node.high_to(separator) == Some(Some(Ordering::Equal));

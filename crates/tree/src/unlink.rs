@@ -109,7 +109,7 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
                 self.finish(missing)?;
                 continue;
             }
-            let Some(parent) = self.take(&met)? else { continue };
+            let Some((parent, _)) = self.take(&met)? else { continue };
             let view = parent.view();
             let node = Node::of(&view).ok_or_else(edit::no_page)?;
             if node.kind() != Kind::Inner || node.level() != above {

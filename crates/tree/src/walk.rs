@@ -69,6 +69,8 @@ pub(crate) struct Missing {
 /// A page that was met, and what was missing in a parent on the way.
 pub(crate) struct Met<'h, 't, M: ConstMachine> {
     pub(crate) page: u64,
+    /// The page as it was read.
+    seen: Snapshot<'h, M>,
     /// The page that led to it; none if it is the root.
     via: Option<Snapshot<'h, M>>,
     /// Keeps that one from being evicted.
@@ -157,8 +159,8 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
                 missing = says.take();
             }
             let (step, found) = match read {
-                Ok(((Step::Here(result), _), _)) => {
-                    return Ok((Met { page, via, _pin: pin, missing }, result));
+                Ok(((Step::Here(result), _), seen)) => {
+                    return Ok((Met { page, seen, via, _pin: pin, missing }, result));
                 }
                 Ok(((step, found), snapshot)) if !matches!(step, Step::Stale) => {
                     (via, pin) = (Some(snapshot), pinned.flatten());
@@ -187,15 +189,22 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         }
     }
 
-    /// Takes a page that was met, unless it is another's by now.
-    pub(crate) fn take(&self, met: &Met<'_, 't, M>) -> Result<Option<PoolPage<'_, 't, M>>, Error> {
-        match self.handle.write(self.file, met.page) {
-            _ if is_stale(&met.via) => {
-                self.careful.set(true);
-                Ok(None)
-            }
-            page => Ok(Some(page?)),
+    /// Takes a page that was met, unless it is another's by now. Says whether it is as it was read:
+    /// as a rule it is, and what was found there need not be looked for again.
+    pub(crate) fn take<'a>(
+        &'a self,
+        met: &Met<'a, 't, M>,
+    ) -> Result<Option<(PoolPage<'a, 't, M>, bool)>, Error> {
+        let as_read = self.handle.upgrade(&met.seen)?;
+        let taken = match as_read {
+            Some(page) => Ok((page, true)),
+            None => self.handle.write(self.file, met.page).map(|page| (page, false)),
+        };
+        if is_stale(&met.via) {
+            self.careful.set(true);
+            return Ok(None);
         }
+        Ok(Some(taken?))
     }
 
     /// The records from `from` on that the leaf of `from` has, at most `limit` of them, ghosts
