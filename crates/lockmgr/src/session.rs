@@ -190,7 +190,7 @@ impl<M: ConstMachine> Session<M> {
     /// # Errors
     ///
     /// [`Error::Keyspace`], [`Error::Region`].
-    pub fn keyspace_claims(&self, keyspace: &[u8]) -> Result<Claims<'_, M>, Error> {
+    pub fn keyspace_claims<'s>(&'s self, keyspace: &'s [u8]) -> Result<Claims<'s, M>, Error> {
         self.memory.keyspace_claims(keyspace)
     }
 

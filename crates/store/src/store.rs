@@ -263,10 +263,13 @@ impl<M: ConstMachine> Store<M> {
         key: K::Of<'_>,
         value: V::Of<'_>,
     ) -> Result<(), Error> {
-        let (key, value) = (table.key(&key)?, table.value(&value));
         self.write(|tx| {
             let tree = tx.tables.make(table.name())?;
-            tx.txn.write_last(tree, &key, Some(&value))
+            tx.tables.with_scratch(|scratch| {
+                table.key_into(&key, &mut scratch.key)?;
+                table.value_into(&value, &mut scratch.value);
+                tx.txn.write_and_commit(tree, &scratch.key, Some(&scratch.value))
+            })
         })
     }
 

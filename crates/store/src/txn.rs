@@ -198,6 +198,25 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
+    /// Writes a record, or removes it, and commits at once: nothing but [`commit`](Self::commit)
+    /// comes behind it.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_raw`](Self::write_raw).
+    pub(crate) fn write_and_commit(
+        &mut self,
+        tree: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), Error> {
+        self.guard(|txn| {
+            txn.catch_up()?;
+            txn.lock(tree, key, X)?;
+            txn.change(tree, key, value, true)
+        })
+    }
+
     /// Does the write that was put off to the commit.
     fn catch_up(&mut self) -> Result<(), Error> {
         match self.pending.take() {
@@ -376,7 +395,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
                 self.change(write.tree, &write.key, write.value.as_deref(), true)?;
                 (self.chain.committed != 0).then_some(self.chain.committed)
             }
-            (None, 0) => None,
+            // Its last write has committed it, or there was none.
+            (None, 0) => (self.chain.committed != 0).then_some(self.chain.committed),
             (None, _) => Some(self.engine.commit(&mut self.chain)?),
         })
     }

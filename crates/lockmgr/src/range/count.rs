@@ -12,7 +12,7 @@ use crate::memory::cells::{Spot, get};
 /// A keyspace, for a thread that asks again and again whether anybody has claims in it.
 pub struct Claims<'s, M: ConstMachine> {
     memory: &'s Memory<M>,
-    name: Vec<u8>,
+    name: &'s [u8],
     partition: u32,
     heads: &'s [M::AtomicU32],
 }
@@ -25,10 +25,13 @@ impl<M: ConstMachine> fmt::Debug for Claims<'_, M> {
 
 impl<M: ConstMachine> Memory<M> {
     /// A look at a keyspace's claims, which need not be there yet.
-    pub(crate) fn keyspace_claims(&self, keyspace: &[u8]) -> Result<Claims<'_, M>, Error> {
+    pub(crate) fn keyspace_claims<'s>(
+        &'s self,
+        keyspace: &'s [u8],
+    ) -> Result<Claims<'s, M>, Error> {
         let partition = Spot::of(self.keyspace_named(keyspace)?.hash).partition;
         let heads = &self.keyspaces_or_new()?.heads[..];
-        Ok(Claims { memory: self, name: keyspace.to_vec(), partition, heads })
+        Ok(Claims { memory: self, name: keyspace, partition, heads })
     }
 }
 
@@ -60,7 +63,7 @@ impl<M: ConstMachine> Claims<'_, M> {
             return Ok(get(&only.claims));
         }
         let latched = memory.latch(self.partition)?;
-        match latched.find_keyspace(&memory.named(&self.name)?)? {
+        match latched.find_keyspace(&memory.named(self.name)?)? {
             0 => Ok(0),
             space => Ok(get(&memory.keyspace(space)?.claims)),
         }
