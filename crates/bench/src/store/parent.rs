@@ -15,6 +15,9 @@ use super::{Settings, Subject, files, keys, plan};
 use crate::child::{DONE, Dir, READY, Worker};
 use crate::times::now;
 
+/// How long a store warms up at least, if what is measured is as long: a third of that otherwise.
+const WARM: Duration = Duration::from_millis(150);
+
 /// Why a measurement failed.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -215,8 +218,10 @@ impl<'s> Stores<'s> {
             worker.hear(READY).map_err(Fault::Failed)?;
             workers.push(worker);
         }
-        // A third of the window to warm up, and time to get going.
-        let at = now() + window.as_nanos() as u64 / 3 + 10_000_000;
+        // To warm up, and time to get going: a store that was opened anew has pages to read and
+        // memory to map, and one with a log may log each page whole at its first change.
+        let warm = (window / 3).max(WARM.min(window)).as_nanos() as u64;
+        let at = now() + warm + 10_000_000;
         for worker in &mut workers {
             worker.begin(at)?;
         }
