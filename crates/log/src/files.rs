@@ -3,9 +3,9 @@
 use latchwork_disk::Error as DiskError;
 
 use crate::control::BLOCK;
-use crate::record::{decode, extent};
+use crate::record::{decode, decode_view, extent};
 use crate::segment::Segments;
-use crate::{Entry, Error, Lsn};
+use crate::{Entry, EntryView, Error, Lsn};
 
 /// Bytes that are read in one call.
 const CHUNK: usize = 256 << 10;
@@ -57,12 +57,12 @@ impl<'s> Files<'s> {
     }
 
     /// The record at `at`; none if there is none, or it cannot be read.
-    pub(crate) fn at(&mut self, at: Lsn) -> Result<Option<Entry>, Error> {
+    pub(crate) fn at(&mut self, at: Lsn) -> Result<Option<EntryView<'_>>, Error> {
         let Some(first) = self.bytes(at.0, 8)? else { return Ok(None) };
         let first: [u8; 8] = first.try_into().unwrap_or_default();
         let Some(count) = extent(u64::from_le_bytes(first)) else { return Ok(None) };
         let seed = self.seed;
-        Ok(self.bytes(at.0, count)?.and_then(|bytes| decode(seed, at, bytes)))
+        Ok(self.bytes(at.0, count)?.and_then(|bytes| decode_view(seed, at, bytes)))
     }
 
     /// So many bytes from `at` on; none beyond the files.

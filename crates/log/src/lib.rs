@@ -16,6 +16,7 @@
 //! | `files.rs` | records in files, one or all in order |
 //! | `options.rs` | how a log is made, and what was found |
 //! | `read.rs` | one record by its LSN; a scan |
+//! | `pieces.rs` | all records in order, in large pieces, for redo |
 //! | `pins.rs` | what is kept: pins, checkpoints, recycling |
 //! | `copy.rs` | the files copied while others append |
 //! | `look.rs` | the files looked at by one who changes nothing |
@@ -50,6 +51,7 @@ mod layout;
 mod log;
 mod look;
 mod options;
+mod pieces;
 mod pins;
 mod point;
 mod read;
@@ -66,8 +68,11 @@ pub use crate::layout::{COMMITS, SlotView};
 pub use crate::log::{Log, Session};
 pub use crate::look::{FileScan, LogFiles};
 pub use crate::options::{Options, Recovered};
+pub use crate::pieces::{Piece, Pieces};
 pub use crate::pins::{Checkpoint, PinInfo};
 #[cfg(feature = "points")]
 pub use crate::point::hook::set_point_hook;
 pub use crate::read::Scan;
-pub use crate::record::{ASIDE_LEAST, Entry, Flags, Head, Lsn, RECORD_MAX, Record, UNIT};
+pub use crate::record::{
+    ASIDE_LEAST, Entry, EntryView, Flags, Head, Lsn, RECORD_MAX, Record, UNIT,
+};

@@ -14,7 +14,7 @@ use latchwork_disk::{Disk, Error as DiskError, Open};
 use crate::control::{BLOCK, Control};
 use crate::files::Files;
 use crate::segment::Segments;
-use crate::{Entry, Error, Lsn, UNIT};
+use crate::{Entry, EntryView, Error, Lsn, UNIT};
 
 /// A log's files.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl FileScan<'_> {
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
         let entry = match self.files.at(self.at) {
             Err(Error::Corrupt { .. } | Error::Disk(DiskError::NotFound(_))) => None,
-            other => other?,
+            other => other?.map(EntryView::to_entry),
         };
         if let Some(entry) = &entry {
             self.at = entry.next();

@@ -125,6 +125,32 @@ impl Entry {
     }
 }
 
+/// A record as it lies in memory that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryView<'b> {
+    /// Its place.
+    pub lsn: Lsn,
+    /// The thread slot that appended it.
+    pub slot: u16,
+    /// What its header says.
+    pub head: Head,
+    /// Its payload.
+    pub payload: &'b [u8],
+}
+
+impl EntryView<'_> {
+    /// Where the record after it begins.
+    pub(crate) fn next(&self) -> Lsn {
+        Lsn(self.lsn.0 + Record::size(self.payload.len()) as u64)
+    }
+
+    /// The record by itself.
+    pub(crate) fn to_entry(self) -> Entry {
+        let Self { lsn, slot, head, payload } = self;
+        Entry { lsn, slot, head, payload: payload.to_vec() }
+    }
+}
+
 impl Record {
     /// How many bytes a record with so much payload has in the log.
     pub const fn size(payload: usize) -> usize {
@@ -224,9 +250,12 @@ pub(crate) fn word_of(bytes: &[u8], at: usize) -> u64 {
 
 /// Over all bytes, those of the LSN and of the checksum itself taken for zeros.
 fn checksum(seed: u32, bytes: &[u8]) -> u32 {
-    let crc = crc32c_append(crc32c_append(seed, &bytes[..8]), &[0; 8]);
-    let crc = crc32c_append(crc32c_append(crc, &bytes[16..48]), &[0; 4]);
-    crc32c_append(crc, &bytes[52..])
+    let (header, payload) = bytes.split_at(HEADER);
+    let mut summed = [0; HEADER];
+    summed.copy_from_slice(header);
+    summed[8..16].fill(0);
+    summed[48..52].fill(0);
+    crc32c_append(crc32c_append(seed, &summed), payload)
 }
 
 /// How many bytes of the log a record takes, by its first word; none if no record begins so.
@@ -237,16 +266,24 @@ pub(crate) fn extent(first: u64) -> Option<usize> {
 
 /// The record that begins at `lsn` and has exactly these bytes; none if they are not one.
 pub(crate) fn decode(seed: u32, lsn: Lsn, bytes: &[u8]) -> Option<Entry> {
+    decode_view(seed, lsn, bytes).map(EntryView::to_entry)
+}
+
+/// The same, where it lies.
+pub(crate) fn decode_view(seed: u32, lsn: Lsn, bytes: &[u8]) -> Option<EntryView<'_>> {
+    let view = decode_unsummed(lsn, bytes)?;
+    (word_of(bytes, 48) as u32 == checksum(seed, bytes)).then_some(view)
+}
+
+/// The record that these bytes are by length and place; they may be damaged.
+pub(crate) fn decode_unsummed(lsn: Lsn, bytes: &[u8]) -> Option<EntryView<'_>> {
     let first = word_of(bytes, 0);
     if extent(first)? != bytes.len() || word_of(bytes, 8) != lsn.0 {
         return None;
     }
-    if word_of(bytes, 48) as u32 != checksum(seed, bytes) {
-        return None;
-    }
     let (place, old) = (word_of(bytes, 24), word_of(bytes, 40));
     let total = (first & 0xffff_ffff) as usize;
-    Some(Entry {
+    Some(EntryView {
         lsn,
         slot: (first >> 48) as u16,
         head: Head {
@@ -260,6 +297,6 @@ pub(crate) fn decode(seed: u32, lsn: Lsn, bytes: &[u8]) -> Option<Entry> {
             aux: (old >> 48) as u16,
             aux32: (word_of(bytes, 48) >> 32) as u32,
         },
-        payload: bytes[HEADER..total].to_vec(),
+        payload: &bytes[HEADER..total],
     })
 }

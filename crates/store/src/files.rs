@@ -1,6 +1,7 @@
 //! Trees and a log in files: the engine of a store.
 
 pub(crate) mod again;
+pub(crate) mod analysis;
 pub(crate) mod checkpoint;
 pub(crate) mod decide;
 pub(crate) mod empty;
@@ -12,6 +13,7 @@ pub(crate) mod kinds;
 pub(crate) mod prepare;
 pub(crate) mod records;
 pub(crate) mod recover;
+pub(crate) mod redo;
 pub(crate) mod scribe;
 pub(crate) mod shared;
 pub(crate) mod space;

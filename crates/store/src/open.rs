@@ -25,12 +25,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use latchwork_disk::System;
+use latchwork_disk::{Disk, System};
 use latchwork_machine::Shared as Machine;
 use latchwork_region::Region;
 
 use crate::error::refused;
 use crate::files::home::{Home, Sizes};
+use crate::files::redo::lanes;
 use crate::place::{Kind, file_system};
 use crate::{Error, Refusal};
 
@@ -335,7 +336,7 @@ fn region_of(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
 /// Takes part in what other processes have open.
 fn join(at: &Path, path: &Path, options: &Options) -> Result<Arc<Home<Machine>>, Error> {
     let region = Region::open(at.join("region"), &options.sizes.region())?;
-    Home::open(&region, &(Arc::new(System::new()) as _), path, &options.sizes)
+    Home::open(&region, &(Arc::new(System::new()) as _), path, &options.sizes, lanes())
 }
 
 /// Takes over what killed processes left; none if that is damaged, or its log could not be written.
@@ -419,7 +420,8 @@ fn begin(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine>>,
     fs::DirBuilder::new().mode(0o700).create(&at).map_err(said)?;
     fs::write(at.join(OF), format!("{}\n", path.display())).map_err(said)?;
     let region = Region::create(at.join("region"), &options.sizes.region())?;
-    let home = Home::open(&region, &(Arc::new(System::new()) as _), path, &options.sizes)?;
+    let disk: Arc<dyn Disk> = Arc::new(System::new());
+    let home = Home::open(&region, &disk, path, &options.sizes, lanes())?;
     // Only what is recovered is joined.
     let fresh = path.join("region-new");
     let text = format!("{}\n{}\n{}\n", boot(), at.display(), path.display());

@@ -120,7 +120,23 @@ impl<M: ConstMachine> Store<M> {
         folder: &Path,
         sizes: &Sizes,
     ) -> Result<Self, Error> {
-        Ok(Self::of(Home::open(region, disk, folder, sizes)?, None))
+        Self::in_region_with(region, disk, folder, sizes, 1)
+    }
+
+    /// The same, and so many threads redo the log, if it is to be redone: in no certain order.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(hidden)]
+    pub fn in_region_with(
+        region: &Region<M>,
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        sizes: &Sizes,
+        lanes: usize,
+    ) -> Result<Self, Error> {
+        Ok(Self::of(Home::open(region, disk, folder, sizes, lanes)?, None))
     }
 
     /// The parts, for tools.

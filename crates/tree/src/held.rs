@@ -146,21 +146,21 @@ pub(crate) fn log_and_keep<J: Journal, M: ConstMachine>(
     Ok(lsn)
 }
 
-/// Does a change of the log again to the page that its record names, which this thread has in hand:
-/// for recovery. `slot` and `lsn` are the record's.
+/// Does a change of the log again to the page that its record names, which this thread has in hand
+/// and keeps: for recovery. `slot` and `lsn` are the record's.
 ///
 /// # Errors
 ///
-/// What the change gives. Then the page is poisoned.
+/// What the change gives. Then the page is poisoned when it is dropped.
 pub fn redo<M: ConstMachine>(
     change: &Change<'_>,
-    mut page: PoolPage<'_, '_, M>,
+    page: &mut PoolPage<'_, '_, M>,
     slot: u16,
     lsn: u64,
 ) -> Result<(), Error> {
     page.begin(lsn);
-    change.apply(Role::Own, &mut Held(&mut page), Header::new(slot, lsn))?;
-    page.commit();
+    change.apply(Role::Own, &mut Held(page), Header::new(slot, lsn))?;
+    page.commit_and_keep();
     Ok(())
 }
 

@@ -1,13 +1,15 @@
 //! Where redo begins: behind no transaction whose end is not durable; and what it finds there.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use latchwork_check::random::Random;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Sizes, Store, Table};
 
-use crate::stage::{TABLE, begin, begin_with, sizes};
+use crate::stage::{LANES, TABLE, begin, begin_with, sizes};
 use crate::stuck::{key, value};
 
 thread_local! {
@@ -107,6 +109,7 @@ fn a_page_that_is_nobodys_may_be_older_than_redo_expects() {
             again.unwrap();
         }
         drop(open.unwrap().commit());
+        LANES.set(1 + seed as usize % 4);
         let store = crashed(&disk, store, seed).unwrap();
         let space = store.space().unwrap();
         assert_eq!(space.lost, 0, "{space:?}");
@@ -134,6 +137,44 @@ fn a_lost_write_of_a_linked_page_is_told() {
     drop(store);
     disk.restart(1);
     assert!(disk.damage(Path::new("/home/store/data"), at as u64, &old[at..at + 4096]));
+    LANES.set(3);
     let refused = begin(&disk, Mode::None).map(drop);
     assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+}
+
+/// Pages are redone apart from each other: several threads make of the log what one makes.
+#[test]
+fn several_threads_redo_all_that_was_committed() {
+    for lanes in [1, 2, 5, 8] {
+        let disk = Simulated::new();
+        let calm = Sizes { log_budget: 16 << 20, history: 64 << 20, ..sizes(Mode::Full) };
+        let store = begin_with(&disk, calm).unwrap();
+        let (mut random, mut rows) = (Random(lanes as u64), BTreeMap::new());
+        for round in 0..300 {
+            if round == 100 {
+                store.checkpoint().unwrap();
+            }
+            let numbers: Vec<_> = (0..30).map(|_| random.below(3 * ROWS)).collect();
+            let written = store.write(|tx| {
+                // Some rounds empty what others filled.
+                numbers.iter().try_for_each(|number| match round / 20 % 3 {
+                    2 => tx.remove(&TABLE, &key(*number)).map(drop),
+                    _ => tx.put(&TABLE, &key(*number), &value(round)),
+                })
+            });
+            written.unwrap();
+            for number in numbers {
+                match round / 20 % 3 {
+                    2 => drop(rows.remove(&key(number))),
+                    _ => drop(rows.insert(key(number), value(round))),
+                }
+            }
+        }
+        LANES.set(lanes);
+        let store = crashed(&disk, store, 1).unwrap();
+        let found = store.read(|tx| tx.range(&TABLE, ..)?.collect::<Result<Vec<_>, _>>());
+        assert_eq!(found.unwrap(), rows.into_iter().collect::<Vec<_>>(), "{lanes} threads");
+        store.verify().unwrap();
+        assert_eq!(store.space().unwrap().lost, 0);
+    }
 }

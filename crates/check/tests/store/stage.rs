@@ -1,5 +1,6 @@
 //! A store on a simulated disk, in ordinary memory, and what transactions do in it.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,6 +29,11 @@ pub(crate) fn sizes(mode: Mode) -> Sizes {
     }
 }
 
+thread_local! {
+    /// How many threads redo the log in lives that this thread begins.
+    pub(crate) static LANES: Cell<usize> = const { Cell::new(1) };
+}
+
 /// One life of a machine: new memory, and the disk as it is.
 pub(crate) fn begin(disk: &Simulated, mode: Mode) -> Result<Store<Native>, Error> {
     begin_with(disk, sizes(mode))
@@ -53,7 +59,8 @@ pub(crate) fn begin_in(
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     disk.make_folder(Path::new("/home"))?;
     disk.sync_folder(Path::new("/"))?;
-    let store = Store::in_region(&region, &disk, Path::new("/home/store"), &sizes)?;
+    let folder = Path::new("/home/store");
+    let store = Store::in_region_with(&region, &disk, folder, &sizes, LANES.get())?;
     disk.sync_folder(Path::new("/home"))?;
     Ok((region, store))
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use latchwork_lockmgr::{Held, OwnerOptions};
-use latchwork_log::{ASIDE_LEAST, COMMITS, Entry, Flags, Lsn};
+use latchwork_log::{ASIDE_LEAST, COMMITS, EntryView, Flags, Lsn};
 use latchwork_machine::ConstMachine;
 use latchwork_tree::Change;
 
@@ -38,7 +38,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn note(&mut self, entry: &Entry) {
+    pub(crate) fn note(&mut self, entry: &EntryView<'_>) {
         let (flags, lsn) = (entry.head.flags, entry.lsn);
         if flags.has(Flags::LAST) || entry.head.kind == END {
             let open = self.open.remove(&entry.slot);

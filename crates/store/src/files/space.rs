@@ -37,7 +37,7 @@ use crate::long::PIECES;
 use crate::tables::{CATALOG, MAP, root_of};
 
 /// Pages that one record is about.
-const GROUP: u64 = 512;
+pub(crate) const GROUP: u64 = 512;
 
 /// The record's key.
 fn key_of(page: u64) -> Vec<u8> {

@@ -22,13 +22,14 @@ use crate::files::undo::UndoDead;
 const SWEEPERS: u32 = 16;
 
 impl<M: ConstMachine> Home<M> {
-    /// Opens the parts of the store in `folder`, and recovers it if its region is new. Of all
-    /// processes one at a time is in this call.
+    /// Opens the parts of the store in `folder`, and recovers it if its region is new, with so many
+    /// threads that redo. Of all processes one at a time is in this call.
     pub(crate) fn open(
         region: &Region<M>,
         disk: &Arc<dyn Disk>,
         folder: &Path,
         sizes: &Sizes,
+        lanes: usize,
     ) -> Result<Arc<Self>, Error> {
         sizes.check()?;
         let thread = region.sweeper()?;
@@ -41,22 +42,7 @@ impl<M: ConstMachine> Home<M> {
             ..latchwork_log::Options::default()
         };
         let log = Log::open(region, disk.clone(), &folder.join("log"), &options, &thread)?;
-        let options = latchwork_pool::Options {
-            frames: sizes.frames(),
-            frames_max: sizes.frames(),
-            frame_bytes: sizes.page,
-            huge: false,
-            write_ahead: Some(Arc::new(Ahead::new(&log, region))),
-            rebuild: Some(Arc::new(Halves::new(&log))),
-        };
-        let pool = match Pool::open(region, disk.clone(), &options) {
-            // A pool that is there keeps its size.
-            Err(PoolError::Different { frame_bytes, frames }) if frame_bytes == sizes.page => {
-                let options = latchwork_pool::Options { frames, frames_max: frames, ..options };
-                Pool::open(region, disk.clone(), &options)?
-            }
-            other => other?,
-        };
+        let pool = open_pool(region, disk, sizes, &log)?;
         let shared = Shared::open(region, &log)?;
         let known: Arc<OnceLock<Weak<Self>>> = Arc::default();
         let undo: Arc<dyn Repair<M>> = Arc::new(UndoDead { home: known.clone() });
@@ -90,10 +76,35 @@ impl<M: ConstMachine> Home<M> {
         });
         let _ = known.set(Arc::downgrade(&home));
         if !home.shared.is_recovered()? {
-            home.recover()?;
+            home.recover(lanes)?;
         }
         Ok(home)
     }
+}
+
+/// The pool, which writes no page before the log is, and has half-changed pages made anew.
+fn open_pool<M: ConstMachine>(
+    region: &Region<M>,
+    disk: &Arc<dyn Disk>,
+    sizes: &Sizes,
+    log: &Log<M>,
+) -> Result<Pool<M>, Error> {
+    let options = latchwork_pool::Options {
+        frames: sizes.frames(),
+        frames_max: sizes.frames(),
+        frame_bytes: sizes.page,
+        huge: false,
+        write_ahead: Some(Arc::new(Ahead::new(log, region))),
+        rebuild: Some(Arc::new(Halves::new(log))),
+    };
+    Ok(match Pool::open(region, disk.clone(), &options) {
+        // A pool that is there keeps its size.
+        Err(PoolError::Different { frame_bytes, frames }) if frame_bytes == sizes.page => {
+            let options = latchwork_pool::Options { frames, frames_max: frames, ..options };
+            Pool::open(region, disk.clone(), &options)?
+        }
+        other => other?,
+    })
 }
 
 /// The file of pages, by a path that means the same in every process.

@@ -1,0 +1,116 @@
+//! All records from one on, read from the files in large pieces: for redo, which reads much.
+//!
+//! A piece is some megabytes of whole records. It is cut by their lengths and places alone, and a
+//! record's checksum is looked at when the record is: so threads that share a piece share that
+//! work, too.
+
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{ConstMachine, Word};
+
+use crate::record::{RECORD_MAX, decode_unsummed, decode_view, extent, word_of};
+use crate::{EntryView, Error, Log, Lsn};
+
+/// Bytes that are read in one call. With so many a page has several records in a piece, unless the
+/// log is of many more pages; and threads that share the work wait for each other seldom.
+const PIECE: usize = 4 << 20;
+
+const _: () = assert!(PIECE >= RECORD_MAX, "a piece has room for any record");
+
+/// Reads the files in order, a piece at a time.
+#[derive(Debug)]
+pub struct Pieces<M: ConstMachine> {
+    log: Log<M>,
+    at: Lsn,
+    end: u64,
+}
+
+/// Whole records, one behind the other, as they lie in the files.
+#[derive(Debug, Default)]
+pub struct Piece {
+    from: Lsn,
+    seed: u32,
+    bytes: Vec<u8>,
+    /// How many of the bytes are whole records.
+    length: usize,
+}
+
+impl<M: ConstMachine> Log<M> {
+    /// All records from `from` on, where one must begin, that are in the files now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn pieces(&self, from: Lsn) -> Result<Pieces<M>, Error> {
+        // Acquire: synchronizes with the Release in `lead`: so much is in the files.
+        let end = self.shared()?.written.0.load(Acquire);
+        Ok(Pieces { log: self.clone(), at: from.max(Lsn::FIRST), end })
+    }
+}
+
+impl<M: ConstMachine> Pieces<M> {
+    /// The next piece, in the memory of one that is not needed any more; none at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotARecord`], [`Error::Disk`].
+    pub fn next_piece(&mut self, old: Piece) -> Result<Option<Piece>, Error> {
+        let left = self.end.saturating_sub(self.at.0).min(PIECE as u64) as usize;
+        if left == 0 {
+            return Ok(None);
+        }
+        let inner = &self.log.inner;
+        let mut piece = Piece { from: self.at, seed: inner.seed, ..old };
+        piece.bytes.resize(left, 0);
+        inner.segments.read(self.at.0, &mut piece.bytes)?;
+        piece.length = 0;
+        while piece.length < left {
+            let rest = &piece.bytes[piece.length..];
+            let here = Lsn(piece.from.0 + piece.length as u64);
+            let record = extent(word_of(rest, 0)).filter(|_| word_of(rest, 8) == here.0);
+            match record {
+                Some(bytes) if bytes <= rest.len() => piece.length += bytes,
+                // The rest of it is in the next piece.
+                Some(_) if left == PIECE => break,
+                _ => return Err(Error::NotARecord(here)),
+            }
+        }
+        self.at = piece.next();
+        Ok(Some(piece))
+    }
+}
+
+impl Piece {
+    /// Where the records behind it begin.
+    fn next(&self) -> Lsn {
+        Lsn(self.from.0 + self.length as u64)
+    }
+
+    /// The records with their places in the piece, in order. Their checksums are not looked at:
+    /// [`entry`](Self::entry) does that.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, EntryView<'_>)> {
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            let bytes = self.record(at)?;
+            let found = (at as u32, decode_unsummed(Lsn(self.from.0 + at as u64), bytes)?);
+            at += bytes.len();
+            Some(found)
+        })
+    }
+
+    /// The record at a place in the piece.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotARecord`] if it is damaged.
+    pub fn entry(&self, place: u32) -> Result<EntryView<'_>, Error> {
+        let lsn = Lsn(self.from.0 + u64::from(place));
+        let bytes = self.record(place as usize);
+        bytes.and_then(|bytes| decode_view(self.seed, lsn, bytes)).ok_or(Error::NotARecord(lsn))
+    }
+
+    fn record(&self, at: usize) -> Option<&[u8]> {
+        let rest = self.bytes[..self.length].get(at..).filter(|rest| !rest.is_empty())?;
+        rest.get(..extent(word_of(rest, 0))?)
+    }
+}

@@ -1,0 +1,111 @@
+//! What recovery learns from the log as it reads it: which transactions have no end, which pages
+//! may have been in hand, and which are nobody's.
+
+use std::collections::BTreeMap;
+
+use latchwork_log::{EntryView, Flags, Lsn};
+use latchwork_pool::Error as PoolError;
+use latchwork_tree::Change;
+
+use crate::Error;
+use crate::files::again::Slots;
+use crate::files::kinds::CHANGE;
+use crate::files::space::{GROUP, first_of, free_of};
+use crate::tables::CATALOG;
+
+/// A page that is not as the log left it before a record that changes it.
+pub(crate) struct Stale {
+    /// The record.
+    pub(crate) at: Lsn,
+    /// The tree whose page it is, if it can be read, and is older; none if it cannot be read.
+    pub(crate) of: Option<u32>,
+}
+
+/// What the log says so far.
+#[derive(Default)]
+pub(crate) struct Analysis {
+    /// The transactions of each slot.
+    pub(crate) slots: Slots,
+    /// Of each group of pages by which record a page was last said to be nobody's.
+    freed: BTreeMap<u64, Box<[Lsn]>>,
+    /// Pages that were made or unlinked, and that no later record leads to, with their trees.
+    pub(crate) in_hand: BTreeMap<u64, u32>,
+}
+
+impl Analysis {
+    /// Takes a record in, whose bytes may be damaged: then that is found when it is redone.
+    pub(crate) fn note(&mut self, entry: &EntryView<'_>) {
+        let flags = entry.head.flags;
+        self.slots.note(entry);
+        if entry.head.kind == CHANGE && flags.has(Flags::SYSTEM) {
+            self.note_page(entry);
+        }
+    }
+
+    /// Which pages may have been in hand.
+    fn note_page(&mut self, entry: &EntryView<'_>) {
+        let (tree, page) = (entry.head.aux32, entry.head.page);
+        match Change::decode(entry.payload) {
+            Some(Change::Image { .. }) if entry.head.page_prev == Lsn(0) => {
+                self.in_hand.insert(page, tree);
+            }
+            Some(Change::Split { right, .. }) => _ = self.in_hand.remove(&right),
+            Some(Change::Grow { left, right, .. }) => {
+                self.in_hand.remove(&left);
+                self.in_hand.remove(&right);
+            }
+            Some(Change::Absorb { gone, .. }) => {
+                self.in_hand.insert(gone, tree);
+                self.note_freed(gone, entry.lsn);
+            }
+            Some(Change::Insert { key, value, .. }) if tree == CATALOG => {
+                self.note_map(key, &[], value, entry.lsn);
+            }
+            Some(Change::Replace { key, before, value, .. }) if tree == CATALOG => {
+                self.note_map(key, before, value, entry.lsn);
+            }
+            _ => {}
+        }
+    }
+
+    /// Which pages were taken, and which are free.
+    fn note_map(&mut self, key: &[u8], before: &[u8], value: &[u8], lsn: Lsn) {
+        let Some(first) = first_of(key) else { return };
+        // Of those that are free nearly all were before: they are compared in order, and no more
+        // is looked at than the record is about.
+        let mut free = free_of(first, value).peekable();
+        for page in free_of(first, before) {
+            while free.next_if(|next| *next < page).is_some() {}
+            if free.peek() != Some(&page) {
+                self.in_hand.insert(page, CATALOG);
+            }
+        }
+        free_of(first, value).for_each(|page| self.note_freed(page, lsn));
+    }
+
+    fn note_freed(&mut self, page: u64, lsn: Lsn) {
+        let none = || vec![Lsn::NEVER; GROUP as usize].into_boxed_slice();
+        let group = self.freed.entry(page / GROUP).or_insert_with(none);
+        group[(page % GROUP) as usize] = lsn;
+    }
+
+    /// The first page that is not as the log left it, at its end.
+    pub(crate) fn is_sound(&self, stale: &BTreeMap<u64, Stale>, file: u16) -> Result<(), Error> {
+        let freed =
+            |page: u64| self.freed.get(&(page / GROUP)).map(|of| of[(page % GROUP) as usize]);
+        let is_somebodys = |(page, stale): &(&u64, &Stale)| freed(**page) < Some(stale.at);
+        match stale.iter().find(is_somebodys) {
+            None => Ok(()),
+            Some((page, Stale { of: None, .. })) => {
+                Err(PoolError::Checksum { file, page: *page }.into())
+            }
+            Some((_, Stale { of: Some(tree), .. })) => {
+                Err(wrong(*tree, "a page is not as the log left it: a write of it was lost"))
+            }
+        }
+    }
+}
+
+pub(crate) fn wrong(tree: u32, what: &'static str) -> Error {
+    Error::Damaged { tree, key: Vec::new(), what }
+}
