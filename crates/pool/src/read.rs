@@ -41,13 +41,19 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// page is not there.
     #[inline]
     pub fn optimistic(&self, file: FileId, page: u64) -> Result<Snapshot<'_, M>, Error> {
-        match self.peek(file, page) {
-            Some(snapshot) => {
-                self.note(snapshot.frame);
-                Ok(snapshot)
-            }
+        match self.try_optimistic(file, page) {
+            Some(snapshot) => Ok(snapshot),
             None => self.optimistic_slow(file, page),
         }
+    }
+
+    /// As [`optimistic`](Self::optimistic), if the page is in the pool and nobody changes it; none
+    /// if there is more to be done than to read it.
+    #[inline(always)]
+    pub fn try_optimistic(&self, file: FileId, page: u64) -> Option<Snapshot<'_, M>> {
+        let snapshot = self.peek(file, page)?;
+        self.note(snapshot.frame);
+        Some(snapshot)
     }
 
     /// The page, if it is there and nobody changes it.

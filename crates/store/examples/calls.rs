@@ -26,15 +26,16 @@ fn call(store: &Store, kind: &str, key: &[u8]) -> Result<bool, Error> {
         "get" => store.read(|tx| tx.get_with(&ROWS, key, <[u8]>::is_empty)).map(|it| it.is_some()),
         "get-rw" => store.write(|tx| tx.get(&ROWS, key)).map(|it| it.is_some()),
         "put" => store.put(&ROWS, key, &[8; 100]).map(|()| true),
-        "scan-100" => {
-            let mut left = 100;
+        "range-10" | "scan-100" => {
+            let wanted = if kind == "range-10" { 10 } else { 100 };
+            let mut left = wanted;
             store.read(|tx| {
                 tx.scan(&ROWS, key.., &mut |_, _| {
                     left -= 1;
                     Ok(left > 0)
                 })
             })?;
-            Ok(left < 100)
+            Ok(left < wanted)
         }
         // As TPC-B's: an account, a teller, the branch, and a line of the history.
         "transfer" => store.write(|tx| {
@@ -44,7 +45,7 @@ fn call(store: &Store, kind: &str, key: &[u8]) -> Result<bool, Error> {
             }
             tx.put_last(&HISTORY, key, &[9; 16]).map(|()| true)
         }),
-        _ => Err(Error::Options("a call: get, get-rw, put, scan-100, transfer")),
+        _ => Err(Error::Options("a call: get, get-rw, put, range-10, scan-100, transfer")),
     }
 }
 
@@ -71,7 +72,7 @@ fn run(path: &std::path::Path, kind: &str, calls: u64) -> Result<(), Error> {
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [kind, calls] = &arguments[..] else {
-        eprintln!("usage: calls get|get-rw|put|scan-100|transfer CALLS");
+        eprintln!("usage: calls get|get-rw|put|range-10|scan-100|transfer CALLS");
         return ExitCode::from(2);
     };
     let path = std::env::temp_dir().join(format!("latchwork-calls-{}", std::process::id()));

@@ -2,7 +2,7 @@
 
 use core::ops::{Bound, RangeBounds};
 
-use latchwork_tree::Batch;
+use latchwork_tree::{Batch, Header};
 
 use crate::engine::{Engine, Version};
 use crate::long::{PIECES, whole};
@@ -111,29 +111,39 @@ impl<'e, E: Engine> Snapshot<'e, E> {
             self.engine.scan(tree, start, back, limit, batch)?;
         }
         cut(batch, range, back);
-        let mut value = Vec::new();
-        for index in 0..batch.len() {
-            let Some(header) = batch.header(index) else { break };
-            let stamp = Stamp::from_word(header.to_bits());
-            let seen = self.view.sees(stamp, self.engine);
-            let long = batch.is_as_long(index, self.engine.record_max());
-            if (!seen || long)
-                && let Some(row) = batch.get(index)
-            {
-                let mut there = !row.ghost;
-                match seen {
-                    true => row.value.clone_into(&mut value),
-                    false => {
-                        let newest = Version { stamp, there };
-                        there = self.older(tree, row.key, newest, &mut value)?;
-                    }
-                }
-                if there {
-                    self.whole(tree, row.key, &mut value)?;
-                }
-                batch.replace(index, there.then_some(&value[..]));
-            }
+        let (max, mut from, mut value) = (self.engine.record_max(), 0, Vec::new());
+        // As a rule there is none that is not seen, or is a long value.
+        while let Some(index) = batch.position(from, |header, bytes| {
+            !self.view.sees(stamp(header), self.engine) || bytes == max
+        }) {
+            self.see(tree, index, &mut value, batch)?;
+            from = index + 1;
         }
+        Ok(())
+    }
+
+    /// Makes a record of a batch what this snapshot sees of it.
+    #[cold]
+    fn see(
+        &self,
+        tree: u32,
+        index: usize,
+        value: &mut Vec<u8>,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        let Some(row) = batch.get(index) else { return Ok(()) };
+        let newest = Version { stamp: stamp(row.header), there: !row.ghost };
+        let there = match self.view.sees(newest.stamp, self.engine) {
+            true => {
+                row.value.clone_into(value);
+                newest.there
+            }
+            false => self.older(tree, row.key, newest, value)?,
+        };
+        if there {
+            self.whole(tree, row.key, value)?;
+        }
+        batch.replace(index, there.then_some(&value[..]));
         Ok(())
     }
 
@@ -160,13 +170,17 @@ impl<'e, E: Engine> Snapshot<'e, E> {
     }
 }
 
+fn stamp(header: Header) -> Stamp {
+    Stamp::from_word(header.to_bits())
+}
+
 impl<E: Engine> Drop for Snapshot<'_, E> {
     fn drop(&mut self) {
         self.engine.forget(self.slot);
     }
 }
 
-/// How many records a scan takes from a leaf at first; then it takes all.
+/// How many records a scan takes from a leaf at first; then it takes more.
 pub(crate) const FEW: usize = 16;
 
 /// What a scan may still meet.
@@ -184,7 +198,7 @@ pub(crate) fn walk(
     fetch: &mut Fetch<'_>,
     each: &mut EachRecord<'_>,
 ) -> Result<(), Error> {
-    let mut limit = FEW;
+    let mut passed = 0;
     let mut next: Option<Vec<u8>> = None;
     loop {
         let left = match (&next, back) {
@@ -192,17 +206,21 @@ pub(crate) fn walk(
             (Some(next), false) => (Bound::Included(&next[..]), range.1),
             (Some(next), true) => (range.0, Bound::Excluded(&next[..])),
         };
-        fetch(left, limit, batch)?;
-        for row in batch.iter().filter(|row| !row.ghost) {
-            if !each(row.key, row.value)? {
-                return Ok(());
+        let wanted = batch.wanted(passed);
+        fetch(left, wanted, batch)?;
+        let mut goes_on = true;
+        for row in batch.iter() {
+            passed += 1;
+            if !row.ghost && !each(row.key, row.value)? {
+                goes_on = false;
+                break;
             }
         }
-        let Some(from) = batch.next() else { return Ok(()) };
+        batch.set_passed(passed);
+        let Some(from) = batch.next().filter(|_| goes_on) else { return Ok(()) };
         let next = next.get_or_insert_default();
         next.clear();
         next.extend_from_slice(from);
-        limit = usize::MAX;
     }
 }
 

@@ -394,7 +394,7 @@ impl<'r, K: Key, V: Value> Rows<'r, K, V> {
             }
             let Some(fetch) = &mut self.fetch else { return Ok(None) };
             fetch(as_slices(&self.range), self.back, self.limit, &mut self.batch)?;
-            (self.index, self.limit) = (0, usize::MAX);
+            (self.index, self.limit) = (0, self.limit.saturating_mul(4));
             match (self.batch.next(), self.back) {
                 // The last batch is in the order of the scan already.
                 (None, _) => (self.fetch, self.back) = (None, false),

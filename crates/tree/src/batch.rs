@@ -1,8 +1,10 @@
 //! Some records of one leaf, copied as they were at one moment.
 //!
-//! The used words of the page are copied first, which is quick, and taken apart only when they are
-//! known to be of one state: so a scan costs a copy of each leaf and a few loads for each record,
-//! and no allocation once the batch has grown to the size of a page.
+//! The words are copied first, which is quick, and taken apart only when they are known to be of
+//! one state: so a scan costs a copy and a few loads for each record, and no allocation once the
+//! batch has grown to the size of a page. A scan that wants a few records has those alone copied,
+//! each to where it lies on the page. A batch remembers how many the scan before passed, for the
+//! next one will want as many.
 
 use core::fmt;
 use core::ops::Range;
@@ -10,9 +12,9 @@ use core::ops::Range;
 use latchwork_machine::ConstMachine;
 use latchwork_pool::PageView;
 
-use crate::layout::{LEAF_WORDS, SLOTS, Slot};
+use crate::layout::{LEAF_WORDS, SLOTS, Slot, fences};
 use crate::node::Node;
-use crate::words::Page;
+use crate::words::{Page, words_of};
 use crate::{Header, Kind};
 
 /// A record, as a [`Batch`] has it.
@@ -53,7 +55,18 @@ pub struct Batch {
     more: bool,
     /// Whether it has all records from where it begins to the end of the leaf.
     whole: bool,
+    /// Whether the page is there with all its records, and not only some.
+    all: bool,
+    /// How many records this scan has passed, and the one before; none if that is not known.
+    passed: usize,
+    before: usize,
 }
+
+/// How many records a scan is taken to want of which nothing is known.
+const FEW: usize = 16;
+
+/// More than a leaf has, as a rule.
+const MANY: usize = 256;
 
 impl Batch {
     /// Forgets its records, and their bytes.
@@ -69,11 +82,24 @@ impl Batch {
         self.rows.clear();
         self.rest = 0..0;
         self.more = false;
+        (self.before, self.passed) = (self.passed, 0);
     }
 
     /// Whether the leaf has no record behind these, in the direction of the scan.
     pub fn is_to_the_end(&self) -> bool {
         self.whole
+    }
+
+    /// How many records a scan does well to ask for that has passed so many: those that the scan
+    /// before passed and this one has not yet, or twice as many if it goes on behind them.
+    pub fn wanted(&self, passed: usize) -> usize {
+        let before = if self.before == 0 { FEW } else { self.before };
+        before.checked_sub(passed).filter(|left| *left > 0).unwrap_or(passed.saturating_mul(2))
+    }
+
+    /// Says that a scan has passed so many records in all. The next one is taken to want as many.
+    pub fn set_passed(&mut self, passed: usize) {
+        self.passed = passed.min(MANY);
     }
 
     /// How many records it has.
@@ -102,6 +128,15 @@ impl Batch {
     #[inline]
     pub fn header(&self, index: usize) -> Option<Header> {
         Some(self.rows.get(index)?.header)
+    }
+
+    /// The first record from `index` on of whose header, and of the bytes of key and value, `is`
+    /// says so.
+    #[inline]
+    pub fn position(&self, index: usize, is: impl Fn(Header, usize) -> bool) -> Option<usize> {
+        let rows = self.rows.get(index..)?;
+        let found = rows.iter().position(|at| is(at.header, at.key.len() + at.value.len()))?;
+        Some(index + found)
     }
 
     /// How many bytes of memory its records take, and may take again.
@@ -168,16 +203,56 @@ impl Batch {
         self.more = false;
     }
 
-    /// Copies a page of an optimistic reader; what lies where nothing is used may be of an earlier
-    /// page.
-    pub(crate) fn copy<M: ConstMachine>(&mut self, view: &PageView<'_, M>) -> Option<()> {
+    /// Copies a page of an optimistic reader, or what a scan of `limit` records from `place` needs
+    /// of it; what lies elsewhere may be of an earlier page.
+    pub(crate) fn copy<M: ConstMachine>(
+        &mut self,
+        view: &PageView<'_, M>,
+        place: usize,
+        limit: usize,
+        back: bool,
+    ) -> Option<()> {
         let node = Node::of(view)?;
-        let (slots, heap) = (8 * (SLOTS + node.count()), 8 * node.heap()?);
         self.rows.clear();
         (self.page, self.rest, self.more) = (view.len() * 8, 0..0, false);
         self.bytes.resize(self.page, 0);
-        view.bytes(0, self.bytes.get_mut(..slots)?)?;
-        view.bytes(heap, self.bytes.get_mut(heap..)?)
+        let wanted = match back {
+            // And the one behind them, where the scan goes on.
+            false => place..place.saturating_add(limit).saturating_add(1).min(node.count()),
+            true => place.saturating_sub(limit)..place,
+        };
+        self.all = 4 * wanted.len() > 3 * node.count();
+        if self.all {
+            let (slots, heap) = (8 * (SLOTS + node.count()), 8 * node.heap()?);
+            view.bytes(0, self.bytes.get_mut(..slots)?)?;
+            return view.bytes(heap, self.bytes.get_mut(heap..)?);
+        }
+        self.copy_words(view, 0, SLOTS)?;
+        let (low, high) = fences(view)?;
+        for fence in [Some(low), high].into_iter().flatten() {
+            self.copy_words(view, fence.at, words_of(fence.length))?;
+        }
+        self.copy_words(view, SLOTS + wanted.start, wanted.len())?;
+        for index in wanted {
+            let slot = node.slot(index)?;
+            let (value, _) = node.lengths(slot)?;
+            self.copy_words(view, slot.at, LEAF_WORDS + words_of(slot.suffix + value))?;
+        }
+        Some(())
+    }
+
+    #[inline(always)]
+    fn copy_words<M: ConstMachine>(
+        &mut self,
+        view: &PageView<'_, M>,
+        at: usize,
+        count: usize,
+    ) -> Option<()> {
+        let place = self.bytes.get_mut(8 * at..8 * (at + count))?;
+        for (place, word) in place.as_chunks_mut().0.iter_mut().zip(view.run(at, count)?) {
+            *place = word.to_le_bytes();
+        }
+        Some(())
     }
 
     /// Takes the records of the copied page apart from `first` on. None if it is malformed.
@@ -191,7 +266,7 @@ impl Batch {
             true => node.key_into(last, &mut self.next).map(|()| true)?,
             false => node.high_into(&mut self.next)?,
         };
-        (self.rest, self.back) = (last..count, false);
+        (self.rest, self.back) = (if self.all { last..count } else { 0..0 }, false);
         self.take(first..last, false)
     }
 
@@ -206,7 +281,7 @@ impl Batch {
             false => node.low_into(&mut self.next)?,
         }
         self.more = !self.next.is_empty();
-        (self.rest, self.back) = (0..begin, true);
+        (self.rest, self.back) = (0..if self.all { begin } else { 0 }, true);
         self.take(begin..end, true)
     }
 
@@ -236,28 +311,33 @@ impl Batch {
         if parts.kind != Kind::Leaf {
             return None;
         }
+        let in_place = if prefix <= HEADER { prefix } else { 0 };
+        let page = self.bytes.get_mut(..self.page)?;
         self.rows.reserve(records.len());
         for step in 0..records.len() {
             let index = if back { records.end - 1 - step } else { records.start + step };
-            let page = self.bytes.get(..self.page)?;
             let slot = Slot::of(page.word(SLOTS + index)?);
-            let [header, lengths] = [page.word(slot.at)?, page.word(slot.at + 1)?];
-            let (suffix, header) = (8 * slot.at + HEADER, Header::from_bits(header));
-            let value = suffix + slot.suffix;
-            let value = value..value + (lengths & 0xffff) as usize;
-            if value.end > self.page {
+            let (head, rest) = page.get_mut(8 * slot.at..)?.split_first_chunk_mut::<HEADER>()?;
+            let header = Header::from_bits(head.as_slice().word(0)?);
+            let length = (head.as_slice().word(1)? & 0xffff) as usize;
+            if slot.suffix + length > rest.len() {
                 return None;
             }
-            let key = if prefix <= HEADER {
-                *self.bytes.get_mut(..suffix)?.last_chunk_mut()? = short;
-                suffix - prefix..value.start
-            } else {
+            if prefix <= HEADER {
+                *head = short;
+            }
+            let suffix = 8 * slot.at + HEADER;
+            let value = suffix + slot.suffix;
+            let (key, value) = (suffix - in_place..value, value..value + length);
+            self.rows.push(At { key, value, header, ghost: slot.ghost });
+        }
+        if prefix > HEADER {
+            for at in &mut self.rows {
                 let key = self.bytes.len();
                 self.bytes.extend_from_within(beginning.clone());
-                self.bytes.extend_from_within(suffix..value.start);
-                key..self.bytes.len()
-            };
-            self.rows.push(At { key, value, header, ghost: slot.ghost });
+                self.bytes.extend_from_within(at.key.clone());
+                at.key = key..self.bytes.len();
+            }
         }
         Some(())
     }
@@ -287,5 +367,27 @@ impl fmt::Debug for Batch {
             .field("rows", &self.iter().count())
             .field("more", &self.more)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_asks_for_what_the_one_before_passed() {
+        let mut batch = Batch::default();
+        assert_eq!((batch.wanted(0), batch.wanted(FEW), batch.wanted(60)), (FEW, 2 * FEW, 120));
+        batch.set_passed(10);
+        assert_eq!(batch.wanted(0), FEW, "this scan does not know its own end");
+        batch.forget();
+        assert_eq!((batch.wanted(0), batch.wanted(7), batch.wanted(10)), (10, 3, 20));
+        // A scan of all does not have the next one take a leaf for the whole table.
+        batch.set_passed(1 << 20);
+        batch.forget();
+        assert_eq!((batch.wanted(0), batch.wanted(usize::MAX)), (MANY, usize::MAX));
+        // One that passed nothing says nothing.
+        batch.forget();
+        assert_eq!(batch.wanted(0), FEW);
     }
 }

@@ -109,6 +109,19 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
                 Ordering::Greater => return Some(Err(0)),
             }
         };
+        self.search_suffix(suffix)
+    }
+
+    /// Where `key` is, or would be, if it is known to belong on this page: then it begins as all
+    /// keys do, and that need not be looked at.
+    #[inline(always)]
+    pub(crate) fn search_inside(&self, key: &[u8]) -> Option<Result<usize, usize>> {
+        self.search_suffix(key.get(self.parts.prefix..)?)
+    }
+
+    /// Where the key with this suffix is, or would be.
+    #[inline]
+    fn search_suffix(&self, suffix: &[u8]) -> Option<Result<usize, usize>> {
         let skip = self.skip()?;
         if skip > 0 && self.parts.count > 0 {
             let (at, length) = self.suffix(self.slot(0)?);
@@ -286,6 +299,16 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         let slot = self.slot(index)?;
         let (length, _) = self.lengths(slot)?;
         copy_out(self.page, slot.at + LEAF_WORDS, slot.suffix, length, to)
+    }
+
+    /// Adds the value at `index` of a leaf to `to`; returns who wrote it last, and whether it is
+    /// deleted.
+    #[inline(always)]
+    pub(crate) fn record_into(&self, index: usize, to: &mut Vec<u8>) -> Option<(Header, bool)> {
+        let slot = self.slot(index)?;
+        let (length, _) = self.lengths(slot)?;
+        copy_out(self.page, slot.at + LEAF_WORDS, slot.suffix, length, to)?;
+        Some((Header::from_bits(self.page.word(slot.at)?), slot.ghost))
     }
 
     /// Bytes of a value, and bytes that there are for it.

@@ -189,6 +189,41 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         }
     }
 
+    /// Goes straight down to the leaf of `key`, and returns what `at` makes of it and of the place
+    /// there. None if there is anything on the way that [`walk`](Self::walk) is made for: a page
+    /// that is not in the pool, or that somebody changes; a split that is not finished.
+    ///
+    /// Where no split is unfinished, what leads to a page says what belongs on it, and has just
+    /// been seen to: so the key is not compared with the page's fences.
+    #[inline(always)]
+    pub(crate) fn descend<R>(
+        &self,
+        key: &[u8],
+        at: impl FnOnce(&Node<'_, PageView<'_, M>>, Place) -> Option<R>,
+    ) -> Option<R> {
+        let (mut page, mut expected, mut via) = (self.root, None, None);
+        loop {
+            let seen = self.handle.try_optimistic(self.file, page)?;
+            if is_stale(&via) {
+                return None;
+            }
+            let view = seen.view();
+            let node = Node::of(&view)?;
+            let level = node.level();
+            if node.is_incomplete() || expected.is_some_and(|expected| level != expected) {
+                return None;
+            }
+            let place = node.search_inside(key)?;
+            if level == 0 {
+                let result = at(&node, place)?;
+                return seen.validate().then_some(result);
+            }
+            // What was read here is validated when the version of the next page is taken.
+            page = node.child_at(place)?;
+            (expected, via) = (Some(level - 1), Some(seen));
+        }
+    }
+
     /// Takes a page that was met, unless it is another's by now. Says whether it is as it was read:
     /// as a rule it is, and what was found there need not be looked for again.
     pub(crate) fn take<'a>(
@@ -214,7 +249,7 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
     ///
     /// [`Error::Pool`], [`Error::Level`]; [`Error::Malformed`].
     pub fn scan(&self, from: &[u8], limit: usize, batch: &mut Batch) -> Result<(), Error> {
-        let first = self.copy_leaf(To::Key(from), batch)?;
+        let first = self.copy_leaf(To::Key(from), (limit, false), batch)?;
         batch.forwards(first, limit).ok_or_else(edit::malformed)
     }
 
@@ -230,17 +265,29 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         limit: usize,
         batch: &mut Batch,
     ) -> Result<(), Error> {
-        let end = self.copy_leaf(before.map_or(To::Last, To::Before), batch)?;
+        let end = self.copy_leaf(before.map_or(To::Last, To::Before), (limit, true), batch)?;
         batch.backwards(end, limit).ok_or_else(edit::malformed)
     }
 
-    /// Copies the leaf that `to` means, and returns the place there.
-    fn copy_leaf(&self, to: To<'_>, batch: &mut Batch) -> Result<usize, Error> {
-        let (_, place) = self.walk(to, 0, |node, place| {
-            batch.copy(node.page)?;
-            Some(place.unwrap_or_else(|index| index))
-        })?;
-        Ok(place)
+    /// Copies the leaf that `to` means, or as many records as are wanted in a direction, and
+    /// returns the place there.
+    fn copy_leaf(
+        &self,
+        to: To<'_>,
+        (limit, back): (usize, bool),
+        batch: &mut Batch,
+    ) -> Result<usize, Error> {
+        let mut copy = |node: &Node<'_, PageView<'_, M>>, place: Place| {
+            let place = place.unwrap_or_else(|index| index);
+            batch.copy(node.page, place, limit, back)?;
+            Some(place)
+        };
+        if let To::Key(key) = to
+            && let Some(place) = self.descend(key, &mut copy)
+        {
+            return Ok(place);
+        }
+        Ok(self.walk(to, 0, copy)?.1)
     }
 
     /// Looks at every page that the tree leads to, and returns how many there are.

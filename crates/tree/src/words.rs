@@ -139,32 +139,19 @@ pub(crate) fn copy_out<P: Page + ?Sized>(
     length: usize,
     to: &mut Vec<u8>,
 ) -> Option<()> {
-    let (first, shift) = (at + skip / 8, 8 * (skip % 8) as u32);
-    let mut words = page.run(first, words_of(skip % 8 + length))?;
+    // Whole words, with what lies around the bytes in the first and the last one: that goes away
+    // again, which costs less than to take words apart.
+    let (first, before) = (at + skip / 8, skip % 8);
+    let words = page.run(first, words_of(before + length))?;
     let begun = to.len();
-    to.resize(begun + length, 0);
-    let mut chunks = to[begun..].chunks_exact_mut(8);
-    if shift == 0 {
-        for (chunk, word) in (&mut chunks).zip(&mut words) {
-            chunk.copy_from_slice(&word.to_le_bytes());
-        }
-        let rest = chunks.into_remainder();
-        if !rest.is_empty() {
-            rest.copy_from_slice(&page.word(first + length / 8)?.to_le_bytes()[..rest.len()]);
-        }
-        return Some(());
+    to.resize(begun + 8 * words_of(before + length), 0);
+    for (chunk, word) in to[begun..].as_chunks_mut().0.iter_mut().zip(words) {
+        *chunk = word.to_le_bytes();
     }
-    let mut low = words.next().unwrap_or(0);
-    for (chunk, high) in (&mut chunks).zip(&mut words) {
-        chunk.copy_from_slice(&(low >> shift | high << (64 - shift)).to_le_bytes());
-        low = high;
+    if before != 0 {
+        to.copy_within(begun + before..begun + before + length, begun);
     }
-    let rest = chunks.into_remainder();
-    if !rest.is_empty() {
-        let high = words.next().unwrap_or(0);
-        let word = low >> shift | high << (64 - shift);
-        rest.copy_from_slice(&word.to_le_bytes()[..rest.len()]);
-    }
+    to.truncate(begun + length);
     Some(())
 }
 

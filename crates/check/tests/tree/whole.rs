@@ -307,6 +307,12 @@ fn a_split_that_stops_between_its_steps_is_finished() {
                         stopped += 1;
                         unfinished += u64::from(incomplete(handle, file));
                         tree.verify().unwrap();
+                        // A reader finds what lies on a page that the parent does not know of.
+                        for (key, value) in &model {
+                            let mut read = Vec::new();
+                            assert!(tree.get(key, &mut read).unwrap().is_some(), "{key:?}");
+                            assert_eq!(&read, value);
+                        }
                     }
                     Err(error) => panic!("{error}"),
                 }
