@@ -78,6 +78,12 @@ pub(super) fn fill(value: &mut [u8], number: u64, rng: &mut SmallRng) {
     value[..length].copy_from_slice(&number.to_le_bytes()[..length]);
 }
 
+/// Reads a value that a scan gives, a byte of each line: a get copies its value in all stores, and
+/// a scan of those that map their file gives a place whose bytes nobody has read yet.
+pub(super) fn read(value: &[u8]) -> u64 {
+    value.iter().step_by(64).map(|byte| u64::from(*byte)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

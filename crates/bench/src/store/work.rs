@@ -328,7 +328,7 @@ impl Worker<'_> {
             let from = keys::record(if all { 0 } else { self.any(rng) });
             let (mut bytes, mut count) = (0, 0);
             session.read(&mut |txn: &mut dyn Reads| {
-                count = txn.scan(0, &from, limit, &mut |_, value| bytes += value.len())?;
+                count = txn.scan(0, &from, limit, &mut |_, value| bytes += keys::read(value))?;
                 Ok(())
             })?;
             core::hint::black_box(bytes);

@@ -101,7 +101,7 @@ impl<'y> Ycsb<'y> {
         let (from, limit) = (keys::user(self.skewed.rank()), rng.random_range(1..=SCAN));
         let mut bytes = 0;
         session.read(&mut |txn: &mut dyn Reads| {
-            txn.scan(0, &from, limit, &mut |_, row| bytes += row.len())?;
+            txn.scan(0, &from, limit, &mut |_, row| bytes += keys::read(row))?;
             Ok(())
         })?;
         core::hint::black_box(bytes);
