@@ -5,7 +5,7 @@
 //! of its change, so that any thread can undo it, in place.
 
 use latchwork_machine::ConstMachine;
-use latchwork_pool::{PageMut as PoolPage, PageView};
+use latchwork_pool::PageMut as PoolPage;
 
 use crate::change::Change;
 use crate::edit;
@@ -97,16 +97,12 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     #[inline]
     pub fn newest(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Newest>, Error> {
         let begun = value.len();
-        let mut read = |node: &Node<'_, PageView<'_, M>>, place| {
+        let (_, found) = self.walk(To::Key(key), 0, |node, place| {
             value.truncate(begun);
             let Ok(index) = place else { return Some(None) };
             let (header, ghost) = node.record_into(index, value)?;
             Some(Some(Newest { header, ghost }))
-        };
-        let found = match self.descend(key, &mut read) {
-            Some(found) => found,
-            None => self.walk(To::Key(key), 0, &mut read)?.1,
-        };
+        })?;
         if found.is_none() {
             value.truncate(begun);
         }

@@ -125,6 +125,21 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         level: u8,
         mut at: impl FnMut(&Node<'_, PageView<'_, M>>, Place) -> Option<R>,
     ) -> Result<(Met<'_, 't, M>, R), Error> {
+        if let To::Key(key) = to
+            && let Some(found) = self.descend(key, level, &mut at)
+        {
+            return Ok(found);
+        }
+        self.walk_by_steps(to, level, &mut at)
+    }
+
+    /// As [`walk`](Self::walk), whatever is in the way.
+    fn walk_by_steps<R>(
+        &self,
+        to: To<'_>,
+        level: u8,
+        at: &mut impl FnMut(&Node<'_, PageView<'_, M>>, Place) -> Option<R>,
+    ) -> Result<(Met<'_, 't, M>, R), Error> {
         let (mut page, mut expected, mut via) = (self.root, None, None);
         let (mut missing, mut says, mut steps) = (None, None, 0);
         let mut pin = None;
@@ -189,18 +204,19 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         }
     }
 
-    /// Goes straight down to the leaf of `key`, and returns what `at` makes of it and of the place
-    /// there. None if there is anything on the way that [`walk`](Self::walk) is made for: a page
-    /// that is not in the pool, or that somebody changes; a split that is not finished.
+    /// Goes straight down to the page of `level` to which `key` belongs. None if there is anything
+    /// on the way that [`walk_by_steps`](Self::walk_by_steps) is made for: a page that is not in
+    /// the pool, or that somebody changes; a split that is not finished.
     ///
     /// Where no split is unfinished, what leads to a page says what belongs on it, and has just
     /// been seen to: so the key is not compared with the page's fences.
     #[inline(always)]
-    pub(crate) fn descend<R>(
+    fn descend<R>(
         &self,
         key: &[u8],
+        level: u8,
         at: impl FnOnce(&Node<'_, PageView<'_, M>>, Place) -> Option<R>,
-    ) -> Option<R> {
+    ) -> Option<(Met<'_, 't, M>, R)> {
         let (mut page, mut expected, mut via) = (self.root, None, None);
         loop {
             let seen = self.handle.try_optimistic(self.file, page)?;
@@ -209,18 +225,18 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
             }
             let view = seen.view();
             let node = Node::of(&view)?;
-            let level = node.level();
-            if node.is_incomplete() || expected.is_some_and(|expected| level != expected) {
+            let found = node.level();
+            if node.is_incomplete() || expected.is_some_and(|expected| found != expected) {
                 return None;
             }
             let place = node.search_inside(key)?;
-            if level == 0 {
-                let result = at(&node, place)?;
-                return seen.validate().then_some(result);
+            if found <= level {
+                let result = at(&node, place).filter(|_| found == level && seen.validate())?;
+                return Some((Met { page, seen, via, _pin: None, missing: None }, result));
             }
             // What was read here is validated when the version of the next page is taken.
             page = node.child_at(place)?;
-            (expected, via) = (Some(level - 1), Some(seen));
+            (expected, via) = (Some(found - 1), Some(seen));
         }
     }
 
@@ -277,17 +293,12 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         (limit, back): (usize, bool),
         batch: &mut Batch,
     ) -> Result<usize, Error> {
-        let mut copy = |node: &Node<'_, PageView<'_, M>>, place: Place| {
+        let (_, place) = self.walk(to, 0, |node, place| {
             let place = place.unwrap_or_else(|index| index);
             batch.copy(node.page, place, limit, back)?;
             Some(place)
-        };
-        if let To::Key(key) = to
-            && let Some(place) = self.descend(key, &mut copy)
-        {
-            return Ok(place);
-        }
-        Ok(self.walk(to, 0, copy)?.1)
+        })?;
+        Ok(place)
     }
 
     /// Looks at every page that the tree leads to, and returns how many there are.
