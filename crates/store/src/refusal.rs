@@ -57,8 +57,8 @@ pub enum Refusal {
     InUse,
     /// Its processes were killed: their memory has what its files do not have yet.
     LeftOpen,
-    /// It has prepared transactions, or commits beside them, of thread slots that there would not
-    /// be.
+    /// It has transactions that are prepared or that a crash left open, or commits beside prepared
+    /// ones, of thread slots that there would not be.
     Threads {
         /// How many threads it is to be opened for, at least.
         needed: u32,
@@ -138,8 +138,9 @@ impl fmt::Display for Refusal {
             Self::Threads { needed } => {
                 return write!(
                     f,
-                    "it has prepared transactions: open it for {needed} threads at least, until \
-                     they are decided"
+                    "it has transactions of more threads, which are prepared or which a crash \
+                     left open: open it for {needed} threads at least, until those are decided \
+                     and these undone"
                 );
             }
             Self::System { why, .. } => return f.write_str(why),

@@ -1,15 +1,17 @@
 //! Prepared transactions: they wait for their decision, over the end of threads and a crash at
 //! each call of the disk.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use latchwork_check::random::Random;
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Transaction};
 
-use crate::stage::{TABLE, begin, begin_with, sizes};
+use crate::stage::{LANES, TABLE, begin, begin_with, sizes};
 
 const MODES: [Mode; 3] = [Mode::Full, Mode::Write, Mode::None];
 
@@ -418,4 +420,182 @@ fn a_crash_at_each_call_loses_none_that_is_prepared() {
         }
     }
     assert!(listed > 20, "{listed}");
+}
+
+/// A transaction that only reads takes locks, and the log is full when it is prepared: it is rolled
+/// back, and nothing of it is left. How many of these had logged some of their locks.
+fn refused_on_a_full_disk(names: u64) -> u32 {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    store.write(|tx| (0..60_u64).try_for_each(|n| tx.put(&TABLE, &n.to_be_bytes(), b"v"))).unwrap();
+    disk.set_capacity(Some(0));
+    // By a thread that leaves what it has reserved of the log to others.
+    let fill = || while store.put(&TABLE, &0_u64.to_be_bytes(), b"").is_ok() {};
+    thread::scope(|scope| scope.spawn(fill).join().unwrap());
+    let (mut logged, mut refused, mut round) = (0, 0, 0_u64);
+    while refused < 3 {
+        round += 1;
+        let mut tx = store.begin().unwrap();
+        for number in 0..names {
+            tx.get(&TABLE, &number.to_be_bytes()).unwrap();
+        }
+        let end = store.log_end();
+        match tx.prepare(&round.to_be_bytes()) {
+            Ok(_) => store.roll_back_prepared(&round.to_be_bytes()).unwrap(),
+            Err(why) => {
+                let full = why.to_string().contains("the file system is full");
+                assert!(full, "{names} names: {why}");
+                refused += 1;
+                logged += u32::from(store.log_end() > end);
+            }
+        }
+        let counts = store.counts().unwrap();
+        let left = (counts.locks, counts.transactions);
+        assert_eq!(left, (0, 0), "{names} names, try {round}");
+    }
+    logged
+}
+
+#[test]
+fn one_that_cannot_be_prepared_leaves_nothing_on_a_full_disk() {
+    let logged = (0..50).map(refused_on_a_full_disk).sum::<u32>();
+    assert!(logged > 4, "{logged}");
+}
+
+/// Some are prepared with savepoints behind them, some are decided, and the machine crashes.
+#[test]
+fn what_is_prepared_is_decided_right_in_a_random_life() {
+    let mut recovered = 0;
+    for seed in 1..40 {
+        recovered += random_life(seed);
+    }
+    assert!(recovered > 50, "{recovered}");
+}
+
+/// The records of a prepared transaction by their keys: none is one that was removed.
+type Wrote = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// What a transaction has written, some of it rolled back to savepoints; none if a lock that it
+/// needs is one of those that wait for a decision.
+fn writes(tx: &mut Transaction<Native>, random: &mut Random, round: u8) -> Option<Wrote> {
+    let mut wrote = Wrote::new();
+    for _ in 0..1 + random.below(5) {
+        let (here, before) = (tx.savepoint().unwrap(), wrote.clone());
+        for _ in 0..1 + random.below(4) {
+            let key = random.below(4000).to_be_bytes().to_vec();
+            let long = if random.below(12) == 0 { 20_000 } else { 600 };
+            let value = vec![round; random.below(long) as usize];
+            let value = (random.below(3) != 0).then_some(value);
+            let done = match &value {
+                Some(value) if random.below(2) == 0 => tx.put(&TABLE, &key, value),
+                Some(value) => tx.with(|tx| tx.put_last(&TABLE, &key, value)),
+                None => tx.remove(&TABLE, &key).map(drop),
+            };
+            done.ok()?;
+            wrote.insert(key, value);
+        }
+        if random.below(3) == 0 {
+            tx.roll_back_to(here).unwrap();
+            wrote = before;
+        }
+    }
+    Some(wrote)
+}
+
+/// Whether a store has these rows, and keeps those locked that wait for a decision.
+fn agrees(
+    store: &Store<Native>,
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    waiting: &BTreeMap<Vec<u8>, Wrote>,
+) -> Result<(), String> {
+    let found = store.read(|tx| tx.range(&TABLE, ..)?.collect::<Result<Vec<_>, _>>());
+    let rows: Vec<_> = rows.clone().into_iter().collect();
+    if found.unwrap() != rows {
+        return Err("other rows".to_owned());
+    }
+    let soon = Patience { time: Duration::from_millis(1), ..Patience::default() };
+    for key in waiting.values().flat_map(BTreeMap::keys) {
+        let mut tx = store.begin_with(&soon).unwrap();
+        match tx.put(&TABLE, key, b"another's") {
+            Err(Error::Lock { .. }) => {}
+            other => return Err(format!("{key:?} is not locked: {other:?}")),
+        }
+    }
+    Ok(())
+}
+
+fn random_life(seed: u64) -> usize {
+    let (disk, mut random, mut recovered) = (Simulated::new(), Random(seed), 0);
+    let mut store = begin(&disk, Mode::Full).unwrap();
+    let mut rows = BTreeMap::new();
+    let mut waiting: BTreeMap<Vec<u8>, Wrote> = BTreeMap::new();
+    let soon = Patience { time: Duration::from_millis(1), ..Patience::default() };
+    for round in 0..120_u64 {
+        let mut tx = store.begin_with(&soon).unwrap();
+        let wrote = writes(&mut tx, &mut random, round as u8);
+        let gid = round.to_be_bytes().to_vec();
+        let Some(wrote) = wrote else { continue };
+        match random.below(4) {
+            0 if waiting.len() < 12 => {
+                tx.prepare(&gid).unwrap();
+                waiting.insert(gid, wrote);
+            }
+            1 => tx.roll_back().unwrap(),
+            _ => {
+                tx.commit().unwrap();
+                take(&mut rows, wrote);
+            }
+        }
+        if random.below(6) == 0
+            && let Some((gid, wrote)) = waiting.pop_first()
+        {
+            match random.below(2) {
+                0 => store.roll_back_prepared(&gid).unwrap(),
+                _ => {
+                    store.commit_prepared(&gid).unwrap();
+                    take(&mut rows, wrote);
+                }
+            }
+        }
+        match random.below(24) {
+            0 => store.checkpoint().unwrap(),
+            1 => {
+                LANES.set(1 + random.roll(4));
+                let mut open = store.begin_with(&soon).unwrap();
+                for _ in 0..20 {
+                    let _ = open.put(&TABLE, &random.below(4000).to_be_bytes(), b"undone");
+                }
+                disk.crash();
+                drop(open);
+                drop(store);
+                disk.restart(seed * 1000 + round);
+                store = begin(&disk, Mode::Full).unwrap();
+                recovered += waiting.len();
+                let all = store.prepared().unwrap().into_iter().map(|one| one.gid);
+                assert!(all.eq(waiting.keys().cloned()), "seed {seed}, round {round}");
+                assert_eq!(store.space().unwrap().lost, 0, "seed {seed}, round {round}");
+            }
+            _ => continue,
+        }
+        agrees(&store, &rows, &waiting)
+            .unwrap_or_else(|why| panic!("seed {seed}, round {round}: {why}"));
+    }
+    for (gid, wrote) in waiting {
+        store.commit_prepared(&gid).unwrap();
+        take(&mut rows, wrote);
+    }
+    let found = store.read(|tx| tx.range(&TABLE, ..)?.collect::<Result<Vec<_>, _>>());
+    assert!(found.unwrap() == rows.into_iter().collect::<Vec<_>>(), "seed {seed}");
+    store.verify().unwrap();
+    assert_eq!(store.counts().unwrap().locks, 0);
+    recovered
+}
+
+fn take(rows: &mut BTreeMap<Vec<u8>, Vec<u8>>, wrote: Wrote) {
+    for (key, value) in wrote {
+        match value {
+            Some(value) => _ = rows.insert(key, value),
+            None => _ = rows.remove(&key),
+        }
+    }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use latchwork_check::random::Random;
-use latchwork_disk::Simulated;
+use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Sizes, Store, Table};
+use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Table, WriteTxn};
 
 use crate::stage::{LANES, TABLE, begin, begin_with, sizes};
 use crate::stuck::{key, value};
@@ -177,4 +177,99 @@ fn several_threads_redo_all_that_was_committed() {
         store.verify().unwrap();
         assert_eq!(store.space().unwrap().lost, 0);
     }
+}
+
+/// Transactions of thread slots that the next life would not have: it is refused by its number of
+/// threads, and one with enough of them undoes what was open.
+#[test]
+fn a_life_with_too_few_threads_for_what_was_open_is_refused() {
+    let disk = Simulated::new();
+    let with = |threads| begin_with(&disk, Sizes { threads, ..sizes(Mode::Full) });
+    let store = with(200).unwrap();
+    store.put(&TABLE, &key(0), &value(0)).unwrap();
+    let all: Vec<_> = (0..150)
+        .map(|number| {
+            let mut open = store.begin().unwrap();
+            open.put(&TABLE, &key(1 + number), &value(number)).unwrap();
+            open
+        })
+        .collect();
+    // The records of all of them are in the log's files.
+    store.put(&OTHER, 0, 0).unwrap();
+    disk.crash();
+    drop((all, store));
+    for (life, threads) in [4, 60, 100].into_iter().enumerate() {
+        disk.restart(life as u64);
+        LANES.set(1 + life);
+        let Error::Open { why: Refusal::Threads { needed }, .. } = with(threads).unwrap_err()
+        else {
+            panic!("{threads} threads")
+        };
+        assert!((150..=152).contains(&needed), "{needed}");
+        disk.crash();
+    }
+    disk.restart(9);
+    let store = with(152).unwrap();
+    assert_eq!(store.read(|tx| tx.count(&TABLE, ..)).unwrap(), 1);
+    store.verify().unwrap();
+    drop(store);
+    disk.crash();
+    // They have their end.
+    disk.restart(10);
+    assert_eq!(with(4).unwrap().read(|tx| tx.count(&TABLE, ..)).unwrap(), 1);
+}
+
+/// More log than one piece, more pages than the cache has, and a disk that fails at some call of
+/// recovery: that is an error, and the next attempt makes of the log what it says.
+#[test]
+fn redo_by_several_threads_that_fails_is_told_and_begun_again() {
+    // Of one thread, to know how many calls there are.
+    let disk = written_and_crashed();
+    let before = disk.calls().total();
+    LANES.set(1);
+    drop(begin(&disk, Mode::None).unwrap());
+    let calls = disk.calls().total() - before;
+
+    let (mut random, mut failed) = (Random(5), 0);
+    for trial in 0..12 {
+        let disk = written_and_crashed();
+        LANES.set(1 + trial % 8);
+        for attempt in 0..3 {
+            let fault = [Fault::Crash, Fault::Device, Fault::ShortRead][(trial + attempt) % 3];
+            disk.plan(disk.calls().total() + random.below(calls / 2), fault);
+            failed += u32::from(begin(&disk, Mode::None).is_err());
+            disk.crash();
+            disk.heal();
+            disk.restart(trial as u64);
+        }
+        let store = begin(&disk, Mode::None).unwrap();
+        let rows = store.read(|tx| tx.range(&TABLE, ..)?.collect::<Result<Vec<_>, _>>());
+        assert!(rows.unwrap().into_iter().eq((0..COUNT).map(|n| (key(n), value(4)))), "{trial}");
+        store.verify().unwrap();
+    }
+    assert!(failed > 5, "{failed} of attempts with {calls} calls");
+}
+
+const COUNT: u64 = 2400;
+
+/// A disk with three pieces of log that its pages do not have.
+fn written_and_crashed() -> Simulated {
+    let disk = Simulated::new();
+    let calm = Sizes { log_budget: 64 << 20, history: 64 << 20, ..sizes(Mode::None) };
+    let store = begin_with(&disk, calm).unwrap();
+    for round in 0..5 {
+        for first in (0..COUNT).step_by(40) {
+            let write = |tx: &mut WriteTxn<'_, '_, Native>| {
+                (first..first + 40).try_for_each(|n| tx.put(&TABLE, &key(n), &value(round)))
+            };
+            store.write(write).unwrap();
+        }
+    }
+    assert!(store.log_end() > 12 << 20, "{}", store.log_end());
+    let full = Patience { mode: Some(Mode::Full), ..Patience::default() };
+    store.write_with(&full, |tx| tx.put(&OTHER, 0, 0)).unwrap();
+    disk.crash();
+    drop(store);
+    disk.restart(1);
+    disk
 }

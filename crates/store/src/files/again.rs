@@ -75,6 +75,11 @@ impl<M: ConstMachine> Home<M> {
         slots: &mut Slots,
     ) -> Result<Option<Lsn>, Error> {
         let prepared = slots.take_prepared();
+        // One that is only undone may be of a slot that is a sweeper's now.
+        let undone = slots.open.keys().next_back().map_or(0, |slot| u32::from(*slot) + 1);
+        if undone > self.log.threads() {
+            return Err(refused(&self.folder, Refusal::Threads { needed: undone }));
+        }
         let Some(low) = prepared.iter().map(|(_, open)| open.first).min() else { return Ok(None) };
         slots.commits.retain(|_, list| list.back().is_some_and(|(_, commit)| *commit >= low));
         let numbers = prepared.iter().map(|(slot, _)| slot).chain(slots.commits.keys());

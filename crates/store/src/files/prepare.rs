@@ -140,17 +140,19 @@ impl<M: ConstMachine> Worker<M> {
         gid: &[u8],
         held: &Held,
     ) -> Result<u64, Error> {
-        let empty = chain.last == 0;
         for part in parts(held) {
-            chain.last = self.append_part(chain, LOCKS, &part, 0)?;
+            // With the first record of one that has written nothing, for its end: it may come to be
+            // rolled back where the next record has no room.
+            let aside = if chain.last == 0 { SMALL } else { 0 };
+            chain.last = self.append_part(chain, LOCKS, &part, aside)?;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut payload = vec![0];
         payload.extend_from_slice(&(now.as_millis() as u64).to_le_bytes());
         payload.extend_from_slice(gid);
-        // For its commit, which must not fail for want of space; and its end.
-        let aside = if empty { 2 * SMALL } else { SMALL };
-        chain.last = self.append_part(chain, PREPARE, &payload, aside)?;
+        // For its commit, which must not fail for want of space. Its id is locked, so this is not
+        // its first record.
+        chain.last = self.append_part(chain, PREPARE, &payload, SMALL)?;
         Ok(chain.last)
     }
 
