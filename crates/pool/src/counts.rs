@@ -18,7 +18,7 @@ macro_rules! counts {
             /// All counts, each taken and set to zero.
             pub(crate) fn take(&self) -> Vec<u64> { vec![$(self.$name.take()),*] }
             /// All counts.
-            pub(crate) fn look(&self) -> Stats { Stats { $($name: self.$name.get()),* } }
+            pub(crate) fn look(&self) -> Vec<u64> { vec![$(self.$name.get()),*] }
         }
 
         impl Stats {

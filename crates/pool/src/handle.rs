@@ -10,7 +10,7 @@ use latchwork_latch::{Holder, HolderNumber, OptLatch};
 use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::Thread;
 
-use crate::counts::Counts;
+use crate::counts::{Counts, Stats};
 use crate::layout::{THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
 use crate::{Error, Pool};
 
@@ -26,6 +26,8 @@ pub struct Handle<'t, M: ConstMachine = Native> {
     pub(crate) ticks: Cell<u32>,
     pub(crate) scanning: Cell<bool>,
     pub(crate) counts: Counts,
+    /// What it has counted and stored in its slot.
+    pub(crate) stored: Cell<Stats>,
     pub(crate) buffer: RefCell<Buffer>,
     /// What is left of the stride that the clock gave: from and to.
     pub(crate) stride: Cell<(u32, u32)>,
@@ -73,6 +75,7 @@ impl<M: ConstMachine> Pool<M> {
             ticks: Cell::new(0),
             scanning: Cell::new(false),
             counts: Counts::default(),
+            stored: Cell::default(),
             buffer: RefCell::new(Buffer::new(self.frame_bytes() as usize)),
             stride: Cell::new((0, 0)),
             turns: Cell::new(0),

@@ -37,6 +37,7 @@ impl<M: ConstMachine> Handle<'_, M> {
     /// Adds this handle's counts to those of its thread slot, where [`Pool::stats`] finds them.
     pub fn store_counts(&self) {
         let Some(slot) = self.slot() else { return };
+        self.stored.set(self.counted());
         for (word, count) in (0..).zip(self.counts.take()) {
             if let Ok(place) = self.pool().inner.head.word(thread_at(slot, word)) {
                 // Relaxed: counts; the slot is this thread's.
@@ -45,9 +46,12 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
     }
 
-    /// What this handle has done since it stored its counts.
+    /// What this handle has done since it was made, stored or not.
     pub fn counted(&self) -> Stats {
-        self.counts.look()
+        let mut counted = self.stored.get();
+        let counts = self.counts.look();
+        counted.add(|word| counts.get(word as usize).copied().unwrap_or(0));
+        counted
     }
 }
 

@@ -161,8 +161,8 @@ pub fn run(settings: Settings, progress: &mut dyn FnMut(Step)) -> Result<Report,
 
 /// Whether the optimistic path was never taken, although it could have been.
 ///
-/// Reads that found their page are counted in steps of 32 by each thread, and a window on a slow
-/// device may have none but faults: so few reads as may lie in the steps say nothing.
+/// Reads that found their page are counted in steps of 32 by each thread: so few reads as may lie
+/// in the steps say nothing, and a short window on a slow device may have no more.
 fn never_optimistic(done: &Done, settings: &Settings, threads: usize) -> bool {
     let unseen = 32 * threads as u64 * settings.runs as u64;
     done.optimistic == 0 && done.operations > done.faults + unseen
