@@ -1,8 +1,10 @@
 //! Prepared transactions: they wait for their decision, over the end of threads and a crash at
 //! each call of the disk.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -202,6 +204,62 @@ fn of_two_that_decide_one_does() {
     }
     assert!(commits > 0);
     assert_eq!(store.counts().unwrap().transactions, 0);
+}
+
+type Stop = (Sender<()>, Receiver<()>);
+
+thread_local! {
+    /// Where this thread says that it has stopped in an append, and is told to go on.
+    static STOP: Cell<Option<Stop>> = const { Cell::new(None) };
+}
+
+fn stop_in_append(step: &'static str) {
+    if step == "append: copied"
+        && let Some((stopped, go_on)) = STOP.take()
+    {
+        stopped.send(()).unwrap();
+        go_on.recv().unwrap();
+    }
+}
+
+/// A thread that decides stops where its slot names a record that is not in the log yet: another
+/// that would decide waits for it, and one that asks what is prepared does not.
+#[test]
+fn one_that_is_just_being_decided_is_waited_for() {
+    latchwork_log::set_point_hook(stop_in_append);
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for commits in [true, false] {
+        store.put(&TABLE, b"k", b"old").unwrap();
+        let mut tx = store.begin().unwrap();
+        put(&mut tx, "k", b"new");
+        tx.prepare(b"one").unwrap();
+        let (stopped, has_stopped) = channel();
+        thread::scope(|scope| {
+            // Dropped here if the test fails: the thread must not wait for ever.
+            let (go_on, goes_on) = channel();
+            let (store, goes_on) = (&store, goes_on);
+            let first = scope.spawn(move || {
+                STOP.set(Some((stopped, goes_on)));
+                match commits {
+                    true => store.commit_prepared(b"one").map(drop),
+                    false => store.roll_back_prepared(b"one"),
+                }
+            });
+            has_stopped.recv().unwrap();
+            assert_eq!(store.prepared().unwrap(), []);
+            let second = scope.spawn(|| store.commit_prepared(b"one"));
+            thread::sleep(Duration::from_millis(30));
+            assert!(!second.is_finished());
+            go_on.send(()).unwrap();
+            assert_eq!(first.join().unwrap(), Ok(()));
+            let ended = second.join().unwrap();
+            assert_eq!(ended, Err(Error::NotPrepared { gid: b"one".to_vec() }));
+        });
+        let expected: &[u8] = if commits { b"new" } else { b"old" };
+        assert_eq!(get(&store, "k").unwrap(), expected);
+        assert!(is_free(&store, "k"));
+    }
 }
 
 /// All thread slots but one are of prepared ones, then all: that is an error, and no end.

@@ -17,6 +17,7 @@ use latchwork_machine::ConstMachine;
 use crate::Error;
 use crate::engine::{Chain, Engine};
 use crate::files::home::Home;
+use crate::files::prepare::Look;
 use crate::files::worker::{Leave, SMALL, Worker};
 
 impl<M: ConstMachine> Home<M> {
@@ -29,26 +30,47 @@ impl<M: ConstMachine> Home<M> {
     pub(crate) fn take_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<Worker<M>, Error> {
         let region = self.manager.region();
         loop {
-            let mut of = None;
-            for slot in 0..self.log.slots_high() {
-                if self.prepared_in(slot)?.is_some_and(|found| found.gid == gid) {
-                    of = Some(slot);
-                    break;
-                }
-            }
-            let slot = of.ok_or_else(|| Error::NotPrepared { gid: gid.to_vec() })?;
+            let slot =
+                self.slot_of(gid)?.ok_or_else(|| Error::NotPrepared { gid: gid.to_vec() })?;
             if let Some(thread) = region.claim_retained(slot)? {
                 let worker = Worker::of_retained(self.clone(), thread)?;
                 // It may have been decided since, and the slot be another's.
                 if self.prepared_in(slot)?.is_some_and(|found| found.gid == gid) {
                     return Ok(worker);
                 }
-            } else if region.is_dead(slot) {
-                // What cannot be undone is no matter here.
-                let _ = self.sweep();
+            } else {
+                self.wait_for(slot)?;
             }
-            M::yield_now();
         }
+    }
+
+    /// The slot whose transaction is prepared under this id. Waits for a thread that just appends
+    /// to a slot's: it may be deciding this one, and die before it has.
+    fn slot_of(&self, gid: &[u8]) -> Result<Option<u32>, Error> {
+        for slot in 0..self.log.slots_high() {
+            loop {
+                match self.look_at(slot)? {
+                    Look::Prepared(found) if found.gid == gid => return Ok(Some(slot)),
+                    Look::Prepared(_) | Look::Other => break,
+                    Look::Appending => self.wait_for(slot)?,
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits a moment for the thread of a slot, and sweeps it if it is dead.
+    fn wait_for(&self, slot: u32) -> Result<(), Error> {
+        let is_dead = || self.manager.region().is_dead(slot);
+        if is_dead() {
+            let swept = self.sweep();
+            // What cannot be undone of others is no matter here.
+            if is_dead() {
+                swept?;
+            }
+        }
+        M::yield_now();
+        Ok(())
     }
 }
 

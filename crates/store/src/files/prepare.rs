@@ -56,6 +56,16 @@ pub(crate) struct Found {
     pub(crate) at: u64,
 }
 
+/// What the last record of a slot's transaction says.
+#[derive(Debug)]
+pub(crate) enum Look {
+    Prepared(Found),
+    /// It is being appended, and is in the log or not if its thread dies now.
+    Appending,
+    /// There is none, or it is another.
+    Other,
+}
+
 impl Found {
     /// None if the record is another.
     pub(crate) fn of(first: Lsn, entry: &Entry) -> Option<Self> {
@@ -172,16 +182,30 @@ impl<M: ConstMachine> Worker<M> {
 }
 
 impl<M: ConstMachine> Home<M> {
-    /// The prepared transaction of a slot; none if its transaction is not prepared.
+    /// The prepared transaction of a slot; none if its transaction is not prepared, or is just being
+    /// decided.
     pub(crate) fn prepared_in(&self, slot: u32) -> Result<Option<Found>, Error> {
+        Ok(match self.look_at(slot)? {
+            Look::Prepared(found) => Some(found),
+            Look::Appending | Look::Other => None,
+        })
+    }
+
+    /// What the last record of a slot's transaction says.
+    pub(crate) fn look_at(&self, slot: u32) -> Result<Look, Error> {
         let (first, last) = self.log.open_of(slot)?;
+        // The slot says so before the log's end does.
+        let commits = first != Lsn::NEVER && last == Lsn::NEVER;
+        if commits || last >= self.log.end() {
+            return Ok(Look::Appending);
+        }
         if last == Lsn::NEVER {
-            return Ok(None);
+            return Ok(Look::Other);
         }
         match self.log.read(last) {
-            Ok(entry) => Ok(Found::of(first, &entry)),
+            Ok(entry) => Ok(Found::of(first, &entry).map_or(Look::Other, Look::Prepared)),
             // It has ended meanwhile.
-            Err(_) if self.log.open_of(slot)?.1 != last => Ok(None),
+            Err(_) if self.log.open_of(slot)?.1 != last => Ok(Look::Other),
             Err(why) => Err(why.into()),
         }
     }
