@@ -7,3 +7,4 @@ pub(crate) mod ends;
 pub(crate) mod kept;
 pub(crate) mod multi;
 pub(crate) mod sequence;
+pub(crate) mod tasks;

@@ -53,12 +53,16 @@
 //! | `sorted` | a new table of rows that come in order |
 //! | `store`, `typed` | a store; what its closures have in hand |
 //! | `idle` | a store's sessions, of threads and of objects |
+//! | `turns` | tasks' turns at thread slots |
+//! | `background` | threads that flush and make checkpoints for tasks |
 //! | `prepared` | transactions in two phases |
-//! | `faces` | transactions and snapshots that are objects; cursors, multimaps, sequences, ends |
+//! | `faces` | transactions and snapshots that are objects; those of tasks; cursors, multimaps, |
+//! | | sequences, ends |
 //! | `tools` | what looks at a whole store, or makes one of another |
 
 #![warn(clippy::all)]
 
+mod background;
 mod engine;
 mod error;
 mod faces;
@@ -79,6 +83,7 @@ mod store;
 mod table;
 mod tables;
 mod tools;
+mod turns;
 mod txn;
 mod typed;
 mod value;
@@ -90,6 +95,7 @@ pub use crate::faces::cursor::Cursor;
 pub use crate::faces::kept::KeptSnapshot;
 pub use crate::faces::multi::{Pairs, Values};
 pub use crate::faces::sequence::Sequence;
+pub use crate::faces::tasks::AsyncTransaction;
 #[doc(hidden)]
 pub use crate::files::frontiers::Frontiers;
 pub use crate::files::home::Sizes;

@@ -11,12 +11,14 @@ use latchwork_log::{Lsn, Mode};
 use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_region::Region;
 
+use crate::background::Background;
 use crate::files::home::{Home, Sizes};
 use crate::files::tidy::FEW;
 use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, open};
 use crate::tables::{Catalog, Tables, tables};
+use crate::turns::Turns;
 use crate::typed::{ReadTxn, WriteTxn};
 use crate::{Attempts, Error, Key, Patience, Snapshot, Table, Value};
 
@@ -47,6 +49,8 @@ struct Inner<M: ConstMachine> {
     folder: Option<Folder>,
     catalog: Catalog<M>,
     sessions: Arc<Sessions<M>>,
+    turns: Arc<Turns>,
+    background: Background<M>,
 }
 
 impl<M: ConstMachine> Clone for Store<M> {
@@ -105,7 +109,9 @@ impl<M: ConstMachine> Store<M> {
     pub(crate) fn of(home: Arc<Home<M>>, folder: Option<Folder>) -> Self {
         let sessions = Arc::new(Sessions::new(home.sizes.threads));
         let catalog = Catalog::new(&home, &sessions);
-        Self { inner: Arc::new(Inner { home, folder, catalog, sessions }) }
+        let turns = Arc::new(Turns::new((home.sizes.threads as usize / 4).max(1)));
+        let background = Background::new(&home, &sessions);
+        Self { inner: Arc::new(Inner { home, folder, catalog, sessions, turns, background }) }
     }
 
     /// Opens a store whose shared memory and whose disk the caller has: of a process alone, or for
@@ -147,6 +153,16 @@ impl<M: ConstMachine> Store<M> {
     /// From names to trees, for tools.
     pub(crate) fn catalog(&self) -> &Catalog<M> {
         &self.inner.catalog
+    }
+
+    /// The turns of tasks.
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.inner.turns
+    }
+
+    /// The threads that work for tasks.
+    pub(crate) fn background(&self) -> &Background<M> {
+        &self.inner.background
     }
 
     /// A session of no thread, for an object.
@@ -320,27 +336,33 @@ impl<M: ConstMachine> Store<M> {
         at: Option<u64>,
         mode: Option<Mode>,
     ) -> Result<(), Error> {
-        let home = &self.inner.home;
-        let mode = mode.unwrap_or(home.sizes.mode);
+        let mode = mode.unwrap_or(self.inner.home.sizes.mode);
         let unknown = |why: latchwork_log::Error| Error::CommitUnknown { why: why.to_string() };
+        if let Some(at) = self.settles(at, mode)? {
+            worker.log.commit(at, mode).map_err(unknown)?;
+        }
+        worker.tidy(FEW);
+        Ok(())
+    }
+
+    /// Shows a commit, unless it is to be durable first. Returns as far as what the log has is to
+    /// be as durable as the mode says.
+    pub(crate) fn settles(&self, at: Option<u64>, mode: Mode) -> Result<Option<Lsn>, Error> {
+        let home = &self.inner.home;
         match at {
             Some(at) => {
                 if mode != Mode::Full {
                     home.shared.show(Lsn(at))?;
                 }
-                worker.log.commit(Lsn(at), mode).map_err(unknown)?;
+                Ok(Some(Lsn(at)))
             }
             // It may have read what is committed and not yet durable.
             None if mode == Mode::Full => {
                 let end = home.log.end();
-                if home.log.flushed() < end {
-                    worker.log.flush(Lsn(end.0 - 1)).map_err(unknown)?;
-                }
+                Ok((home.log.flushed() < end).then(|| Lsn(end.0 - 1)))
             }
-            None => {}
+            None => Ok(None),
         }
-        worker.tidy(FEW);
-        Ok(())
     }
 
     /// Makes a checkpoint: all pages that are changed go to the disk, and the log before them goes.
@@ -438,6 +460,7 @@ impl<M: ConstMachine> Drop for Inner<M> {
             // The child of a fork: they are the parent's.
             return;
         }
+        self.background.end();
         self.sessions.clear();
         let Some(folder) = &self.folder else { return };
         folder.close(|| {

@@ -17,14 +17,19 @@
 
 mod prepare;
 mod reads;
+pub(crate) mod steps;
+
+use core::cell::Cell;
+use core::ops::Bound;
 
 use latchwork_lockmgr::granular::X;
-use latchwork_lockmgr::{Mode, Owner, Wait};
+use latchwork_lockmgr::{KeyRange, Mode, Owner, RangeKind, Wait};
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
 use crate::engine::{Chain, Engine, How, WRITER, Wrote};
 use crate::long::{Long, PIECES, is_long};
+use crate::txn::steps::Awaited;
 
 /// Which histories a transaction that may write allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +78,10 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     failed: Option<Error>,
     /// Nothing is left to undo.
     over: bool,
+    /// It is done in steps: its caller waits for locks, see `steps.rs`.
+    in_steps: bool,
+    /// The lock that the last step did not get.
+    awaited: Cell<Option<Box<Awaited>>>,
 }
 
 /// The name of a key's lock: the tree and the key, or the tree, the key's beginning and a hash of
@@ -94,6 +103,14 @@ fn name(tree: u32, key: &[u8], to: &mut [u8; 20]) -> usize {
     20
 }
 
+/// The key at which a range begins.
+fn first_of(range: &KeyRange<'_>) -> Vec<u8> {
+    match range.from {
+        Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
+        Bound::Unbounded => Vec::new(),
+    }
+}
+
 impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// A transaction of the thread that has this slot, which has no other. Its locks are `owner`'s,
     /// of a manager with the modes [`granular`](latchwork_lockmgr::granular).
@@ -111,6 +128,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             gone: Vec::new(),
             failed: None,
             over: false,
+            in_steps: false,
+            awaited: Cell::new(None),
         }
     }
 
@@ -138,6 +157,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
         let result = operation(self);
         if let Err(error) = &result
+            && !self.awaits(error)
             && error.ends_transaction()
         {
             self.failed = Some(error.clone());
@@ -148,10 +168,17 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     fn lock(&self, tree: u32, key: &[u8], mode: Mode) -> Result<(), Error> {
         let mut bytes = [0; 20];
         let length = name(tree, key, &mut bytes);
-        self.owner.lock_with(&bytes[..length], mode, self.wait).map_err(|why| Error::Lock {
-            tree,
-            key: key.to_vec(),
-            why,
+        self.owner.lock_with(&bytes[..length], mode, self.wait).map_err(|why| {
+            self.note_key(&why, tree, key, mode);
+            Error::Lock { tree, key: key.to_vec(), why }
+        })
+    }
+
+    fn lock_range(&self, tree: u32, range: KeyRange<'_>, kind: RangeKind) -> Result<(), Error> {
+        let space = self.engine.keyspace(tree);
+        self.owner.lock_range(&space, range, kind, self.wait).map_err(|why| {
+            self.note_range(&why, tree, range, kind);
+            Error::Lock { tree, key: first_of(&range), why }
         })
     }
 
@@ -219,10 +246,17 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
 
     /// Does the write that was put off to the commit.
     fn catch_up(&mut self) -> Result<(), Error> {
-        match self.pending.take() {
-            Some(write) => self.change(write.tree, &write.key, write.value.as_deref(), false),
-            None => Ok(()),
+        self.write_pending(false).map(drop)
+    }
+
+    /// The same, as the commit if it is the `last`; says whether there was one.
+    fn write_pending(&mut self, last: bool) -> Result<bool, Error> {
+        let Some(write) = self.pending.take() else { return Ok(false) };
+        let changed = self.change(write.tree, &write.key, write.value.as_deref(), last);
+        if changed.as_ref().is_err_and(|why| self.awaits(why)) {
+            self.pending = Some(write);
         }
+        changed.map(|()| true)
     }
 
     /// Writes a record that must not be there. O(log n).
@@ -293,9 +327,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
 
     /// Takes a writer's place among the ranges that others hold.
     fn take_place(&self, tree: u32, key: &[u8]) -> Result<(), Error> {
-        let (space, place) = (self.engine.keyspace(tree), latchwork_lockmgr::KeyRange::key(key));
-        let taken = self.owner.lock_range(&space, place, WRITER, self.wait);
-        taken.map_err(|why| Error::Lock { tree, key: key.to_vec(), why })
+        self.lock_range(tree, KeyRange::key(key), WRITER)
     }
 
     /// Writes the pieces of a long value; returns what its record is to have.
@@ -374,12 +406,18 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// What the transaction failed with before; [`Error::Engine`]. Then it was rolled back.
     pub fn commit(mut self) -> Result<Option<u64>, Error> {
+        self.end()
+    }
+
+    /// The same. One that is done in steps goes on if a lock was not free.
+    pub(crate) fn end(&mut self) -> Result<Option<u64>, Error> {
         match self.guard(Self::commit_now) {
             Ok(at) => {
                 self.over = true;
                 self.release(false)?;
                 Ok(at)
             }
+            Err(why) if self.awaits(&why) => Err(why),
             Err(why) => {
                 // What cannot be undone says so: a transaction that is kept must not be run again.
                 self.undo_all()?;
@@ -390,15 +428,11 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
 
     /// Logs the commit record, or the last write as one.
     fn commit_now(&mut self) -> Result<Option<u64>, Error> {
-        Ok(match (self.pending.take(), self.chain.last) {
-            (Some(write), _) => {
-                self.change(write.tree, &write.key, write.value.as_deref(), true)?;
-                (self.chain.committed != 0).then_some(self.chain.committed)
-            }
-            // Its last write has committed it, or there was none.
-            (None, 0) => (self.chain.committed != 0).then_some(self.chain.committed),
-            (None, _) => Some(self.engine.commit(&mut self.chain)?),
-        })
+        if !self.write_pending(true)? && self.chain.last != 0 {
+            return self.engine.commit(&mut self.chain).map(Some);
+        }
+        // Its last write has committed it, or there was none.
+        Ok((self.chain.committed != 0).then_some(self.chain.committed))
     }
 
     /// Undoes everything, and lets go of the locks. O(records written).

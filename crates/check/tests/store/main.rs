@@ -21,3 +21,4 @@ mod roles;
 mod space;
 mod stage;
 mod stuck;
+mod tasks;

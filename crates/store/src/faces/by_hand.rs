@@ -5,14 +5,18 @@ use core::fmt;
 use core::ops::RangeBounds;
 
 use latchwork_lockmgr::{OwnerOptions, Wait};
-use latchwork_log::Lsn;
+use latchwork_log::{Lsn, Mode};
 use latchwork_machine::{ConstMachine, Deadline, Shared as Machine};
 
 use crate::files::worker::Worker;
 use crate::idle::Lone;
 use crate::tables::Tables;
+use crate::txn::steps::Step;
 use crate::typed::{Rows, WriteTxn};
 use crate::{Error, Key, Level, Patience, Savepoint, Store, Table, Txn, Value};
+
+/// The transaction of a session that goes with it.
+pub(crate) type Own<M> = Txn<'static, Worker<M>, M>;
 
 /// A transaction that is an object: see [`Store::begin`]. Dropping it rolls it back.
 ///
@@ -21,13 +25,15 @@ use crate::{Error, Key, Level, Patience, Savepoint, Store, Table, Txn, Value};
 /// [`restart`](Self::restart) and does all of it again.
 pub struct Transaction<M: ConstMachine = Machine> {
     /// It borrows the session, and is dropped before that. None if it could not be begun again.
-    txn: Option<Txn<'static, Worker<M>, M>>,
+    txn: Option<Own<M>>,
     /// None at the end alone.
     session: Option<Lone<M>>,
     store: Store<M>,
     options: Patience,
     /// Whether it waits for locks as long as there is no deadlock.
     patient: bool,
+    /// It is a task's: see `tasks.rs`.
+    in_steps: bool,
 }
 
 // SAFETY: the transaction refers to the session, which may be sent and goes with it, and to what
@@ -117,31 +123,87 @@ impl<M: ConstMachine> Store<M> {
     fn begin_by_hand(&self, options: &Patience, patient: bool) -> Result<Transaction<M>, Error> {
         let session = self.lone()?;
         self.home().checkpoint_if_due(&session.get().worker)?;
-        let txn = begin(&session, options, patient, None)?;
-        let (txn, session, store) = (Some(txn), Some(session), self.clone());
-        Ok(Transaction { txn, session, store, options: *options, patient })
+        self.begin_on(session, options, patient, false)
     }
-}
 
-/// Begins a transaction of a session, which is to live as long.
-fn begin<M: ConstMachine>(
-    session: &Lone<M>,
-    options: &Patience,
-    patient: bool,
-    age: Option<u64>,
-) -> Result<Txn<'static, Worker<M>, M>, Error> {
-    // SAFETY: the `Transaction` drops what borrows it before it gives the session away.
-    let worker = &unsafe { session.forever() }.worker;
-    let owner = OwnerOptions { label: options.label, age, ..OwnerOptions::default() };
-    let owner = worker.locks()?.owner_with(&owner)?;
-    let mut txn = Txn::new(worker, owner, worker.slot(), options.level);
-    if !patient {
-        txn.set_wait(Wait::Until(Deadline::after::<M>(options.time)));
+    /// A transaction that is done in steps.
+    pub(crate) fn begin_in_steps(
+        &self,
+        options: &Patience,
+        patient: bool,
+    ) -> Result<Transaction<M>, Error> {
+        self.begin_on(self.lone()?, options, patient, true)
     }
-    Ok(txn)
+
+    fn begin_on(
+        &self,
+        session: Lone<M>,
+        options: &Patience,
+        patient: bool,
+        in_steps: bool,
+    ) -> Result<Transaction<M>, Error> {
+        let (session, store) = (Some(session), self.clone());
+        let txn = None;
+        let mut begun = Transaction { txn, session, store, options: *options, patient, in_steps };
+        begun.begin(None)?;
+        Ok(begun)
+    }
 }
 
 impl<M: ConstMachine> Transaction<M> {
+    /// Begins it, as old as it was.
+    fn begin(&mut self, age: Option<u64>) -> Result<(), Error> {
+        let session = self.session.as_ref().ok_or_else(over)?;
+        // SAFETY: what borrows the session is dropped before that is given away.
+        let worker = &unsafe { session.forever() }.worker;
+        let owner = OwnerOptions { label: self.options.label, age, ..OwnerOptions::default() };
+        let owner = worker.locks()?.owner_with(&owner)?;
+        let mut txn = Txn::new(worker, owner, worker.slot(), self.options.level);
+        txn.set_wait(self.wait());
+        self.txn = Some(if self.in_steps { txn.in_steps() } else { txn });
+        Ok(())
+    }
+
+    /// How one that begins now waits for locks.
+    pub(crate) fn wait(&self) -> Wait {
+        match self.patient {
+            true => Wait::Detect,
+            false => Wait::Until(Deadline::after::<M>(self.options.time)),
+        }
+    }
+
+    /// The transaction, and where its tables are.
+    fn parts(&mut self) -> Result<(&mut Own<M>, Tables<'_, M>), Error> {
+        let (Some(txn), Some(session)) = (&mut self.txn, &self.session) else {
+            return Err(over());
+        };
+        Ok((txn, Tables { catalog: self.store.catalog(), kept: session.get() }))
+    }
+
+    pub(crate) fn txn(&mut self) -> Result<&mut Own<M>, Error> {
+        Ok(self.parts()?.0)
+    }
+
+    /// The tree of a table, which is made if it is not there.
+    pub(crate) fn tree(&mut self, table: &'static str) -> Result<u32, Error> {
+        self.parts()?.1.make(table)
+    }
+
+    /// When a commit returns.
+    pub(crate) fn mode(&self) -> Mode {
+        self.options.mode.unwrap_or(self.store.home().sizes.mode)
+    }
+
+    pub(crate) fn store(&self) -> &Store<M> {
+        &self.store
+    }
+
+    /// Its session, when it has ended.
+    pub(crate) fn ended(&mut self) -> Result<&Worker<M>, Error> {
+        self.txn = None;
+        Ok(&self.session.as_ref().ok_or_else(over)?.get().worker)
+    }
+
     /// Does something with the transaction as a closure of [`Store::write`] has it in hand: all
     /// that can be done there.
     ///
@@ -152,11 +214,17 @@ impl<M: ConstMachine> Transaction<M> {
         &mut self,
         work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let (Some(txn), Some(session)) = (&mut self.txn, &self.session) else {
-            return Err(over());
-        };
-        let tables = Tables { catalog: self.store.catalog(), kept: session.get() };
+        let (txn, tables) = self.parts()?;
         work(&mut WriteTxn { txn, tables })
+    }
+
+    /// The same, as one step.
+    pub(crate) fn step_with<R>(
+        &mut self,
+        work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
+    ) -> Result<Step<R>, Error> {
+        let (txn, tables) = self.parts()?;
+        txn.step(|txn| work(&mut WriteTxn { txn, tables }))
     }
 
     /// As [`WriteTxn::get`].
@@ -298,8 +366,7 @@ impl<M: ConstMachine> Transaction<M> {
     pub fn prepare(mut self, gid: &[u8]) -> Result<(), Error> {
         let at = self.txn.take().ok_or_else(over)?.prepare(gid)?;
         let session = self.session.as_ref().ok_or_else(over)?;
-        let mode = self.options.mode.unwrap_or(self.store.home().sizes.mode);
-        let settled = session.get().worker.log.commit(Lsn(at), mode);
+        let settled = session.get().worker.log.commit(Lsn(at), self.mode());
         let unknown = |why: latchwork_log::Error| Error::PrepareUnknown {
             gid: gid.to_vec(),
             why: why.to_string(),
@@ -328,9 +395,7 @@ impl<M: ConstMachine> Transaction<M> {
         let old = self.txn.take().ok_or_else(over)?;
         let age = old.age()?;
         old.roll_back()?;
-        let session = self.session.as_ref().ok_or_else(over)?;
-        self.txn = Some(begin(session, &self.options, self.patient, Some(age))?);
-        Ok(())
+        self.begin(Some(age))
     }
 }
 

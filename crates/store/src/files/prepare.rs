@@ -182,8 +182,8 @@ impl<M: ConstMachine> Worker<M> {
 }
 
 impl<M: ConstMachine> Home<M> {
-    /// The prepared transaction of a slot; none if its transaction is not prepared, or is just being
-    /// decided.
+    /// The prepared transaction of a slot; none if its transaction is not prepared, or is just
+    /// being decided.
     pub(crate) fn prepared_in(&self, slot: u32) -> Result<Option<Found>, Error> {
         Ok(match self.look_at(slot)? {
             Look::Prepared(found) => Some(found),

@@ -169,14 +169,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
             self.claims.push(tree);
             self.engine.claims(tree, true);
         }
-        let space = self.engine.keyspace(tree);
-        let key = match from {
-            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
-            Bound::Unbounded => Vec::new(),
-        };
-        self.owner
-            .lock_range(&space, scanned(from, to), READER, self.wait)
-            .map_err(|why| Error::Lock { tree, key, why })?;
+        self.lock_range(tree, scanned(from, to), READER)?;
         // SeqCst: the claim before the reads; the other one is where an engine looks for claims,
         // with the record in hand: one of the two sees the other.
         M::fence(SeqCst);

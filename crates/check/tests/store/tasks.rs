@@ -1,0 +1,362 @@
+//! Transactions of tasks: many on one thread, which is never blocked by a lock or by a sync.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latchwork_check::random::Random;
+use latchwork_check::tasks::{Task, block_on, join, pause};
+use latchwork_disk::{Disk, Fault, Operation, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{AsyncTransaction, Error, Level, Mode, Patience, Store, Table};
+
+use crate::stage::{TABLE, begin};
+
+const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+
+type Tx<'t> = &'t mut AsyncTransaction<Native>;
+
+fn nothing_is_left(store: &Store<Native>) {
+    let counts = store.counts().unwrap();
+    assert_eq!((counts.locks, counts.transactions), (0, 0));
+}
+
+fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+async fn transfer(tx: Tx<'_>, from: u64, to: u64) -> Result<(), Error> {
+    let has = tx.get_for_update(&ACCOUNTS, from).await?.unwrap_or(0);
+    // Others of the thread come between.
+    pause().await;
+    let other = tx.get_for_update(&ACCOUNTS, to).await?.unwrap_or(0);
+    tx.put(&ACCOUNTS, from, has - 1).await?;
+    tx.put(&ACCOUNTS, to, other + 1).await
+}
+
+#[test]
+fn a_thousand_tasks_of_one_thread_move_money() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let (most, now, runs) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let task = |number: u64| {
+        let (store, most, now, runs) = (&store, &most, &now, &runs);
+        let task: Task<'_> = Box::pin(async move {
+            let mut random = Random(0x9E37_79B9 + number);
+            let patience = Patience { time: Duration::from_secs(100), ..Patience::default() };
+            for _ in 0..3 {
+                let (from, by) = (random.below(40), 1 + random.below(39));
+                let done = store.write_async_with(&patience, async |tx| {
+                    now.set(now.get() + 1);
+                    most.set(now.get().max(most.get()));
+                    let moved = transfer(tx, from, (from + by) % 40).await;
+                    now.set(now.get() - 1);
+                    moved
+                });
+                let done = done.await.unwrap();
+                runs.set(runs.get() + done.runs);
+            }
+        });
+        Some(task)
+    };
+    join((0..1000).map(task).collect());
+    // A quarter of the thread slots, and some deadlocks.
+    assert_eq!(most.get(), 12);
+    assert!(runs.get() > 3000, "{}", runs.get());
+    let all = store.read(|tx| tx.range(&ACCOUNTS, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
+    assert_eq!(all.iter().map(|(_, has)| has).sum::<i64>(), 0);
+    assert_eq!(all.len(), 40);
+    nothing_is_left(&store);
+}
+
+/// What a task may wait in: each call, against a lock of another transaction.
+async fn all_calls(tx: Tx<'_>, call: u32) -> Result<(), Error> {
+    let (k, l) = (&b"k"[..], &b"l"[..]);
+    match call {
+        0 => tx.get(&TABLE, k).await.map(drop),
+        1 => tx.get_for_update(&TABLE, k).await.map(drop),
+        2 => tx.put(&TABLE, k, b"task").await,
+        3 => tx.insert(&TABLE, k, b"task").await,
+        4 => tx.remove(&TABLE, k).await.map(drop),
+        5 => tx.range(&TABLE, l..).await.map(drop),
+        6 => {
+            let written = tx.with(|tx| {
+                tx.put(&TABLE, b"a", b"with")?;
+                tx.put(&TABLE, k, b"with")
+            });
+            written.await
+        }
+        _ => {
+            tx.with(|tx| tx.put_last(&TABLE, b"m", b"last")).await?;
+            // The commit meets the range.
+            Ok(())
+        }
+    }
+}
+
+/// Each call waits, without blocking the thread: dropped there it leaves nothing, and the
+/// transaction goes on as if it had not been made; waited for it does its work once.
+#[test]
+fn each_call_waits_and_may_be_dropped() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for call in 0..8 {
+        for drops in [true, false] {
+            store.remove_all();
+            store.put(&TABLE, b"m", b"there").unwrap();
+            let mut holder = store.begin().unwrap();
+            holder.put(&TABLE, b"k", b"holder").unwrap();
+            holder.range(&TABLE, &b"l"[..]..).unwrap();
+            holder.put(&TABLE, b"m", b"holder").unwrap();
+            let mut tx = block_on(store.begin_async()).unwrap();
+            block_on(tx.put(&TABLE, b"0wn", b"0wn")).unwrap();
+            let whole = async {
+                all_calls(&mut tx, call).await?;
+                tx.commit().await
+            };
+            if drops {
+                let mut whole = Box::pin(whole);
+                assert!(poll(whole.as_mut()).is_pending(), "{call}");
+                drop(whole);
+                holder.commit().unwrap();
+                assert_eq!(store.get(&TABLE, b"0wn").unwrap(), None, "{call}");
+                assert_eq!(store.get(&TABLE, b"a").unwrap(), None, "{call}");
+                assert_eq!(store.get(&TABLE, b"k").unwrap().unwrap(), b"holder", "{call}");
+            } else {
+                let mut whole = Box::pin(whole);
+                assert!(poll(whole.as_mut()).is_pending(), "{call}");
+                holder.commit().unwrap();
+                let end = block_on(whole);
+                let exists = call == 3;
+                assert_eq!(end.is_ok(), !exists, "{call}: {end:?}");
+                let expected: &[u8] = match call {
+                    2 => b"task",
+                    6 => b"with",
+                    _ => b"holder",
+                };
+                let k = store.get(&TABLE, b"k").unwrap();
+                assert_eq!(k.as_deref(), (call != 4).then_some(expected), "{call}");
+                let own = store.get(&TABLE, b"0wn").unwrap();
+                assert_eq!(own.is_some(), !exists, "{call}");
+                assert_eq!(store.get(&TABLE, b"a").unwrap().is_some(), call == 6);
+                assert_eq!(store.get(&TABLE, b"m").unwrap().unwrap() == b"last", call == 7);
+            }
+            nothing_is_left(&store);
+        }
+    }
+}
+
+trait RemoveAll {
+    fn remove_all(&self);
+}
+
+impl RemoveAll for Store<Native> {
+    fn remove_all(&self) {
+        self.write(|tx| tx.remove_range(&TABLE, ..)).unwrap();
+    }
+}
+
+/// A call that is dropped while it waits is as if it had not been made: the transaction commits.
+#[test]
+fn a_transaction_outlives_a_call_that_was_dropped() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for call in 0..7 {
+        store.remove_all();
+        let mut holder = store.begin().unwrap();
+        holder.put(&TABLE, b"k", b"holder").unwrap();
+        holder.put(&TABLE, b"m", b"holder").unwrap();
+        let mut tx = block_on(store.begin_async()).unwrap();
+        block_on(tx.put(&TABLE, b"0wn", b"0wn")).unwrap();
+        let mut waits = Box::pin(all_calls(&mut tx, call));
+        assert!(poll(waits.as_mut()).is_pending(), "{call}");
+        drop(waits);
+        block_on(tx.put(&TABLE, b"more", b"0wn")).unwrap();
+        assert!(block_on(tx.commit()).unwrap().is_some());
+        holder.roll_back().unwrap();
+        let rows = store.read(|tx| tx.range(&TABLE, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
+        let keys: Vec<_> = rows.iter().map(|(key, _)| key.as_slice()).collect();
+        assert_eq!(keys, [&b"0wn"[..], b"more"], "{call}");
+        nothing_is_left(&store);
+    }
+}
+
+#[test]
+fn one_that_waits_too_long_says_so() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let mut holder = store.begin().unwrap();
+    holder.put(&TABLE, b"k", b"holder").unwrap();
+    let patience = Patience { time: Duration::from_millis(20), ..Patience::default() };
+    let late = block_on(store.write_async_with(&patience, async |tx| {
+        tx.put(&TABLE, b"a", b"x").await?;
+        tx.put(&TABLE, b"k", b"x").await
+    }));
+    assert!(matches!(late, Err(Error::Deadline { runs: 1, .. })), "{late:?}");
+    let rejected = block_on(store.write_async(async |tx| {
+        tx.put(&TABLE, b"a", b"x").await?;
+        Err::<(), _>(Error::Rejected("no".to_owned()))
+    }));
+    assert_eq!(rejected, Err(Error::Rejected("no".to_owned())));
+    holder.roll_back().unwrap();
+    assert_eq!(store.get(&TABLE, b"a").unwrap(), None);
+    nothing_is_left(&store);
+}
+
+/// A read that has waited holds nothing afterwards, at the level that holds nothing.
+#[test]
+fn read_committed_lets_go_of_what_it_waited_for() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for level in [Level::ReadCommitted, Level::Serializable] {
+        let mut holder = store.begin().unwrap();
+        holder.put(&TABLE, b"k", b"new").unwrap();
+        let patience = Patience { level, time: Duration::from_secs(10), ..Patience::default() };
+        let mut tx = block_on(store.begin_async_with(&patience)).unwrap();
+        let mut reads = Box::pin(tx.get(&TABLE, b"k"));
+        assert!(poll(reads.as_mut()).is_pending());
+        holder.commit().unwrap();
+        assert_eq!(block_on(reads).unwrap().unwrap(), b"new");
+        let short = Patience { time: Duration::ZERO, ..Patience::default() };
+        let mut other = store.begin_with(&short).unwrap();
+        let free = other.put(&TABLE, b"k", b"other").is_ok();
+        assert_eq!(free, level == Level::ReadCommitted);
+        drop(other);
+        tx.roll_back().unwrap();
+        nothing_is_left(&store);
+    }
+}
+
+/// Commits of many tasks are made durable by few syncs, and are there after a crash.
+#[test]
+fn many_tasks_share_a_sync() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::Full).unwrap();
+    store.put(&ACCOUNTS, 0, 0).unwrap();
+    let syncs = || disk.calls()[Operation::Sync];
+    let before = syncs();
+    let task = |number: u64| {
+        let store = &store;
+        let task: Task<'_> = Box::pin(async move {
+            store.write_async(async |tx| tx.put(&ACCOUNTS, number, 1).await).await.unwrap();
+        });
+        Some(task)
+    };
+    join((1..=500).map(task).collect());
+    let made = syncs() - before;
+    assert!((1..250).contains(&made), "{made} syncs");
+    disk.crash();
+    drop(store);
+    disk.restart(3);
+    let store = begin(&disk, Mode::Full).unwrap();
+    let all = store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap();
+    assert_eq!(all, 501);
+}
+
+/// A sync that fails is told to each task that waited for it, and to those that come.
+#[test]
+fn a_sync_that_fails_is_told() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::Full).unwrap();
+    store.put(&ACCOUNTS, 0, 0).unwrap();
+    for number in 0..10 {
+        disk.plan(disk.calls().total() + number, Fault::Device);
+    }
+    let told = Cell::new(0);
+    let task = |number: u64| {
+        let (store, told) = (&store, &told);
+        let task: Task<'_> = Box::pin(async move {
+            let put = store.write_async(async |tx| tx.put(&ACCOUNTS, number, 1).await).await;
+            assert!(put.is_err(), "{number}");
+            told.set(told.get() + u32::from(matches!(put, Err(Error::CommitUnknown { .. }))));
+        });
+        Some(task)
+    };
+    join((1..=20).map(task).collect());
+    assert!(told.get() > 0);
+}
+
+/// Tasks that are dropped while they wait for their turn, or when they have it, pass it on.
+#[test]
+fn a_turn_is_never_lost() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let mut random = Random(9);
+    for _ in 0..50 {
+        let mut all: Vec<_> = (0..40).map(|_| Box::pin(store.begin_async())).collect();
+        let mut begun = Vec::new();
+        while !all.is_empty() {
+            let index = random.below(all.len() as u64) as usize;
+            match random.below(4) {
+                0 => drop(all.swap_remove(index)),
+                1 => drop(begun.pop()),
+                _ => {
+                    if let Poll::Ready(tx) = poll(all[index].as_mut()) {
+                        begun.push(tx.unwrap());
+                        drop(all.swap_remove(index));
+                    }
+                }
+            }
+            assert!(begun.len() <= 12);
+        }
+        drop(begun);
+        // All of them are there.
+        let twelve: Vec<_> = (0..12)
+            .map(|_| match poll(Box::pin(store.begin_async()).as_mut()) {
+                Poll::Ready(tx) => tx.unwrap(),
+                Poll::Pending => panic!("a turn is lost"),
+            })
+            .collect();
+        assert!(poll(Box::pin(store.begin_async()).as_mut()).is_pending());
+        drop(twelve);
+    }
+}
+
+/// A task may go from thread to thread between any two polls.
+#[test]
+fn a_task_moves_between_threads() {
+    fn sent<T: Send>(task: T) -> T {
+        task
+    }
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::Full).unwrap();
+    let of = |number: u64| {
+        let store = store.clone();
+        sent(async move {
+            for _ in 0..20 {
+                let mut tx = store.begin_async().await.unwrap();
+                loop {
+                    let moved = async {
+                        let has = tx.get_for_update(&ACCOUNTS, number % 3).await?.unwrap_or(0);
+                        tx.put(&ACCOUNTS, number % 3, has - 1).await?;
+                        let other = tx.get_for_update(&ACCOUNTS, 3 + number % 2).await?;
+                        tx.put(&ACCOUNTS, 3 + number % 2, other.unwrap_or(0) + 1).await?;
+                        Ok::<_, Error>(tx.range(&ACCOUNTS, number % 3..=number % 3).await?.count())
+                    };
+                    match moved.await {
+                        Ok(count) => break assert_eq!(count, 1),
+                        Err(why) if why.is_retryable() => tx.restart().unwrap(),
+                        Err(why) => panic!("{why}"),
+                    }
+                }
+                tx.commit().await.unwrap();
+            }
+        })
+    };
+    let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+    (0..8).for_each(|number| tasks.push(Box::pin(of(number))));
+    // Each thread polls each of them for a while, one after the other.
+    while !tasks.is_empty() {
+        let round = std::thread::spawn(move || {
+            tasks.retain_mut(|task| poll(task.as_mut()).is_pending());
+            tasks
+        });
+        tasks = round.join().unwrap();
+    }
+    let all = store.read(|tx| tx.range(&ACCOUNTS, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
+    assert_eq!(all.iter().map(|(_, has)| has).sum::<i64>(), 0);
+    assert_eq!(all.iter().take(3).map(|(_, has)| has).sum::<i64>(), -160);
+    nothing_is_left(&store);
+}

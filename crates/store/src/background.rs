@@ -1,0 +1,234 @@
+//! What tasks leave to threads of the store: to wait for the disk, and to make checkpoints.
+//!
+//! The flusher begins with the first commit that waits for the disk, and ends when for a second
+//! none did. Commits that come while it syncs are the next *batch*: it is made durable by one call,
+//! as the commits of many threads are by a leader (`log/src/flush.rs`). Both threads end before the
+//! store does.
+
+use core::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use event_listener::Event;
+use latchwork_log::{Lsn, Mode};
+use latchwork_machine::{Clock, ConstMachine};
+
+use crate::Error;
+use crate::files::home::Home;
+use crate::files::worker::Worker;
+use crate::idle::{Lone, Sessions};
+
+/// After so long without a commit the flusher ends.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Commits that become durable together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    end: OnceLock<Result<(), String>>,
+    ended: Event,
+}
+
+impl Batch {
+    /// Waits until they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CommitUnknown`].
+    pub(crate) async fn ended(&self) -> Result<(), Error> {
+        loop {
+            let listener = self.ended.listen();
+            if let Some(end) = self.end.get() {
+                return end.clone().map_err(|why| Error::CommitUnknown { why });
+            }
+            listener.await;
+        }
+    }
+}
+
+/// How far a batch wants the log to be.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    /// The last commit that is to be synced, and the last that is to be written.
+    synced: Option<Lsn>,
+    written: Option<Lsn>,
+    /// The log is to be synced if it was not for this long.
+    period: Option<Duration>,
+}
+
+impl Wanted {
+    fn add(&mut self, at: Lsn, mode: Mode) {
+        match mode {
+            Mode::Full => self.synced = self.synced.max(Some(at)),
+            Mode::Periodic(period) => self.period = Some(period),
+            _ => self.written = self.written.max(Some(at)),
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.synced.is_none() && self.written.is_none() && self.period.is_none()
+    }
+
+    fn make<M: ConstMachine>(&self, worker: &Worker<M>) -> Result<(), String> {
+        let say = |why: latchwork_log::Error| why.to_string();
+        let modes = [
+            (self.synced, Mode::Full),
+            (self.written, Mode::Write),
+            (self.period.map(|_| Lsn::NEVER), Mode::Periodic(self.period.unwrap_or_default())),
+        ];
+        let wanted = modes.into_iter().filter_map(|(at, mode)| at.map(|at| (at, mode)));
+        let mut end = Ok(());
+        for (at, mode) in wanted {
+            end = end.and(worker.log.commit(at, mode).map_err(say));
+        }
+        end
+    }
+}
+
+#[derive(Default)]
+struct State {
+    wanted: Wanted,
+    batch: Arc<Batch>,
+    flusher: Option<JoinHandle<()>>,
+    /// It is there, and will look again.
+    flushes: bool,
+    checkpointer: Option<JoinHandle<()>>,
+    /// Why the last checkpoint failed.
+    failed: Option<Error>,
+    /// When a commit of a periodic store asked last, in nanoseconds.
+    asked: Option<u64>,
+    over: bool,
+}
+
+/// The threads of a store, in this process.
+pub(crate) struct Background<M: ConstMachine> {
+    home: Arc<Home<M>>,
+    sessions: Arc<Sessions<M>>,
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<M: ConstMachine> Background<M> {
+    pub(crate) fn new(home: &Arc<Home<M>>, sessions: &Arc<Sessions<M>>) -> Self {
+        Self { home: home.clone(), sessions: sessions.clone(), state: Arc::default() }
+    }
+
+    /// Has a commit made as durable as the mode says. It is so when the batch that is returned has
+    /// ended: at once if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Those of a thread that cannot begin: then nothing was done.
+    pub(crate) fn settle(&self, at: Lsn, mode: Mode) -> Result<Option<Arc<Batch>>, Error> {
+        match mode {
+            Mode::None => Ok(None),
+            Mode::Full if self.home.log.flushed() > at => Ok(None),
+            // Its commits do not wait.
+            Mode::Periodic(period) => {
+                let (asked, now) = (locked(&self.state.0).asked, M::now(Clock::Monotonic));
+                let passed = |asked| u128::from(now.saturating_sub(asked)) >= period.as_nanos();
+                if asked.is_none_or(passed) {
+                    self.ask(at, mode)?;
+                    locked(&self.state.0).asked = Some(now);
+                }
+                Ok(None)
+            }
+            _ => self.ask(at, mode).map(Some),
+        }
+    }
+
+    /// Puts a commit into the next batch.
+    fn ask(&self, at: Lsn, mode: Mode) -> Result<Arc<Batch>, Error> {
+        let (state, changed) = &*self.state;
+        let mut state = locked(state);
+        if !state.flushes {
+            let session = self.sessions.take(&self.home)?;
+            let (sessions, shared) = (self.sessions.clone(), self.state.clone());
+            let body = move || flush(session, &sessions, &shared);
+            state.flusher = Some(self.thread("latchwork-flush", body)?);
+            state.flushes = true;
+        }
+        state.wanted.add(at, mode);
+        changed.notify_one();
+        Ok(state.batch.clone())
+    }
+
+    /// Has a checkpoint made, if one is due.
+    ///
+    /// # Errors
+    ///
+    /// Those of the last one.
+    pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
+        if !self.home.shared.is_due(self.home.sizes.log_budget)? {
+            return Ok(());
+        }
+        let mut state = locked(&self.state.0);
+        if state.checkpointer.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Ok(());
+        }
+        if let Some(why) = state.failed.take() {
+            return Err(why);
+        }
+        // Without a thread it is not made now: the next that begins tries again.
+        let Ok(session) = self.sessions.take(&self.home) else { return Ok(()) };
+        let (home, sessions) = (self.home.clone(), self.sessions.clone());
+        let shared = self.state.clone();
+        let body = move || {
+            let made = home.checkpoint_if_due(&session.get().worker);
+            locked(&shared.0).failed = made.err();
+            sessions.give(session);
+        };
+        state.checkpointer = self.thread("latchwork-checkpoint", body).ok();
+        Ok(())
+    }
+
+    fn thread(
+        &self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<JoinHandle<()>, Error> {
+        let no = |why| Error::Engine(format!("no thread {name} could begin: {why}"));
+        Builder::new().name(name.to_owned()).spawn(body).map_err(no)
+    }
+
+    /// Ends the threads, and waits for them.
+    pub(crate) fn end(&self) {
+        let (state, changed) = &*self.state;
+        let mut state = locked(state);
+        state.over = true;
+        let threads = [state.flusher.take(), state.checkpointer.take()];
+        drop(state);
+        changed.notify_one();
+        // One that panicked has said so.
+        threads.into_iter().flatten().for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// What the flusher does.
+fn flush<M: ConstMachine>(
+    session: Lone<M>,
+    sessions: &Sessions<M>,
+    (shared, changed): &(Mutex<State>, Condvar),
+) {
+    let mut state = locked(shared);
+    loop {
+        if state.wanted.is_nothing() {
+            let waits = |state: &mut State| state.wanted.is_nothing() && !state.over;
+            let waited = changed.wait_timeout_while(state, IDLE, waits);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.wanted.is_nothing() {
+            break;
+        }
+        let (wanted, batch) =
+            (core::mem::take(&mut state.wanted), core::mem::take(&mut state.batch));
+        drop(state);
+        let _ = batch.end.set(wanted.make(&session.get().worker));
+        batch.ended.notify(usize::MAX);
+        state = locked(shared);
+    }
+    sessions.give(session);
+    state.flushes = false;
+}

@@ -1,0 +1,451 @@
+//! Transactions of tasks: many on one thread, none of which blocks it while it waits for a lock or
+//! for the disk's sync.
+
+use core::fmt;
+use core::future::Future;
+use core::ops::RangeBounds;
+
+use latchwork_lockmgr::Wait;
+use latchwork_machine::{ConstMachine, Shared as Machine};
+use latchwork_tree::{Batch, Header, Row};
+
+use crate::faces::by_hand::{Own, Transaction};
+use crate::files::tidy::FEW;
+use crate::turns::Turn;
+use crate::txn::steps::{Awaited, Step, Waiting};
+use crate::typed::{Rows, WriteTxn, as_slices, bounds};
+use crate::{Attempts, Error, Key, Level, Patience, Savepoint, Store, Table, Value};
+
+/// A transaction of a task: see [`Store::write_async`] and [`Store::begin_async`]. Dropping it
+/// rolls it back.
+///
+/// Its calls are futures that any executor polls, on any thread, one at a time. Each may be dropped
+/// before its end: the transaction is then as it was before the call.
+pub struct AsyncTransaction<M: ConstMachine = Machine> {
+    inner: Transaction<M>,
+    /// How it waits for locks.
+    wait: Wait,
+    /// Given back behind the transaction.
+    _turn: Turn,
+}
+
+impl<M: ConstMachine> Store<M> {
+    /// As [`write`](Self::write), for a task: it runs a transaction until it commits, serializable,
+    /// and as durable as the store's mode says when the future is ready. While it waits for locks,
+    /// for the disk's sync and for its turn the thread is free for other tasks: a thousand of them
+    /// may be at work on one thread.
+    ///
+    /// Of the tasks of a process so many have a transaction at a time as a quarter of the store's
+    /// [`threads`](crate::Sizes::threads); the next ones wait for their turn. So a task that has
+    /// one does not begin another one inside.
+    ///
+    /// What blocks the thread still: reading a page that is not in memory, a full log, and the
+    /// first use of a table that is not there. Two threads of the process wait for the disk and
+    /// make checkpoints; they end when there is nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the transaction is rolled back; once it was committing, it may be
+    /// committed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-async-{}", std::process::id()));
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     struct Unpark(std::thread::Thread);
+    /// #     impl std::task::Wake for Unpark {
+    /// #         fn wake(self: std::sync::Arc<Self>) { self.0.unpark() }
+    /// #     }
+    /// #     let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     loop {
+    /// #         let polled = future.as_mut().poll(&mut std::task::Context::from_waker(&waker));
+    /// #         if let std::task::Poll::Ready(end) = polled { return end }
+    /// #         std::thread::park();
+    /// #     }
+    /// # }
+    /// let store = Store::open(&path)?;
+    /// let left = block_on(store.write_async(async |tx| {
+    ///     let pears = tx.get_for_update(&FRUIT, "pear").await?.unwrap_or(3);
+    ///     tx.put(&FRUIT, "pear", pears - 1).await?;
+    ///     Ok(pears - 1)
+    /// }))?;
+    /// assert_eq!((left, store.get(&FRUIT, "pear")?), (2, Some(2)));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub async fn write_async<R>(
+        &self,
+        body: impl AsyncFnMut(&mut AsyncTransaction<M>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.write_async_with(&Patience::default(), body).await.map(|done| done.value)
+    }
+
+    /// As [`write_async`](Self::write_async), with a deadline, a level, a label, a mode. The time
+    /// counts from its turn on.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn write_async_with<R>(
+        &self,
+        patience: &Patience,
+        mut body: impl AsyncFnMut(&mut AsyncTransaction<M>) -> Result<R, Error>,
+    ) -> Result<Attempts<R>, Error> {
+        let mut tx = self.begin_async_with(patience).await?;
+        let (mut runs, wait) = (0, tx.wait);
+        loop {
+            runs += 1;
+            let failed = match body(&mut tx).await {
+                Ok(value) => match tx.end().await {
+                    Ok(at) => {
+                        tx.settle(at).await?;
+                        return Ok(Attempts { value, at, runs });
+                    }
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            if !failed.is_retryable() {
+                tx.roll_back()?;
+                return Err(failed);
+            }
+            if matches!(wait, Wait::Until(deadline) if deadline.passed::<M>()) {
+                tx.roll_back()?;
+                return Err(Error::Deadline { runs, last: Box::new(failed) });
+            }
+            tx.restart()?;
+            tx.wait = wait;
+        }
+    }
+
+    /// A transaction of a task, which ends it: as [`begin`](Self::begin). Waits for its turn, see
+    /// [`write_async`](Self::write_async).
+    ///
+    /// # Errors
+    ///
+    /// As [`begin`](Self::begin).
+    pub async fn begin_async(&self) -> Result<AsyncTransaction<M>, Error> {
+        self.take_turn(&Patience::default(), true).await
+    }
+
+    /// As [`begin_async`](Self::begin_async), with a level, a label, a mode, and a time after
+    /// which it waits for no lock any more, from its turn on.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn begin_async_with(&self, options: &Patience) -> Result<AsyncTransaction<M>, Error> {
+        self.take_turn(options, false).await
+    }
+
+    async fn take_turn(
+        &self,
+        options: &Patience,
+        patient: bool,
+    ) -> Result<AsyncTransaction<M>, Error> {
+        let turn = self.turns().take().await;
+        self.background().checkpoint_if_due()?;
+        let inner = self.begin_in_steps(options, patient)?;
+        Ok(AsyncTransaction { wait: inner.wait(), inner, _turn: turn })
+    }
+}
+
+/// The bytes of a key, of a table of this name.
+type Place = Result<(&'static str, Vec<u8>), Error>;
+
+fn place<K: Key, V>(table: &Table<K, V>, key: &K::Of<'_>) -> Place {
+    Ok((table.name(), table.key(key)?))
+}
+
+impl<M: ConstMachine> AsyncTransaction<M> {
+    /// Makes a call until it had all locks.
+    async fn again<R>(
+        &mut self,
+        mut call: impl FnMut(&mut Own<M>) -> Result<R, Error> + Send,
+    ) -> Result<R, Error> {
+        let mut waited = Vec::new();
+        loop {
+            let awaited = match self.inner.txn()?.step(&mut call) {
+                Ok(Step::Waits(awaited)) => awaited,
+                Ok(Step::Done(done)) => {
+                    self.let_go(&waited)?;
+                    return Ok(done);
+                }
+                Err(why) => {
+                    self.let_go(&waited)?;
+                    return Err(why);
+                }
+            };
+            let waiting = self.wait_for(&awaited)?;
+            if let Err(why) = waiting.await {
+                return Err(self.inner.txn()?.not_had(&awaited, why));
+            }
+            waited.push(awaited);
+        }
+    }
+
+    fn wait_for<'w>(&'w mut self, awaited: &'w Awaited) -> Result<Waiting<'w, M>, Error> {
+        let wait = self.wait;
+        // SAFETY: the session is this one's, which is borrowed for as long as the future lives,
+        // and is sent with what borrows it.
+        Ok(unsafe { self.inner.txn()?.wait_for(awaited, wait) })
+    }
+
+    fn let_go(&mut self, waited: &[Box<Awaited>]) -> Result<(), Error> {
+        let txn = self.inner.txn()?;
+        waited.iter().try_for_each(|awaited| txn.waited(awaited))
+    }
+
+    /// The same, of a key, in a table that is made if it is not there.
+    async fn at<R>(
+        &mut self,
+        place: Place,
+        mut call: impl FnMut(&mut Own<M>, u32, &[u8]) -> Result<R, Error> + Send,
+    ) -> Result<R, Error> {
+        let (name, key) = place?;
+        let tree = self.inner.tree(name)?;
+        self.again(|txn| call(txn, tree, &key)).await
+    }
+
+    /// As [`WriteTxn::get`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get<'a, K: Key, V: Value>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> impl Future<Output = Result<Option<V::Owned>, Error>> + Send + use<'a, K, V, M> {
+        let (place, table) = (place(table, &key), *table);
+        async move {
+            let value = self.at(place, |txn, tree, key| txn.get_raw(tree, key)).await?;
+            value.map(|value| table.value_of(&value)).transpose()
+        }
+    }
+
+    /// As [`WriteTxn::get_for_update`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn get_for_update<'a, K: Key, V: Value>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> impl Future<Output = Result<Option<V::Owned>, Error>> + Send + use<'a, K, V, M> {
+        let (place, table) = (place(table, &key), *table);
+        async move {
+            let value = self.at(place, |txn, tree, key| txn.get_raw_for_update(tree, key)).await?;
+            value.map(|value| table.value_of(&value)).transpose()
+        }
+    }
+
+    /// As [`WriteTxn::put`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn put<'a, K: Key, V: Value>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        value: V::Of<'_>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<'a, K, V, M> {
+        let (place, value) = (place(table, &key), table.value(&value));
+        async move { self.at(place, |txn, tree, key| txn.write_raw(tree, key, Some(&value))).await }
+    }
+
+    /// As [`WriteTxn::insert`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn insert<'a, K: Key, V: Value>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        value: V::Of<'_>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<'a, K, V, M> {
+        let (place, value) = (place(table, &key), table.value(&value));
+        async move { self.at(place, |txn, tree, key| txn.insert_raw(tree, key, &value)).await }
+    }
+
+    /// As [`WriteTxn::remove`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn remove<'a, K: Key, V: Value>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> impl Future<Output = Result<bool, Error>> + Send + use<'a, K, V, M> {
+        let place = place(table, &key);
+        async move {
+            self.at(place, |txn, tree, key| {
+                let there = txn.get_for_update_into(tree, key, &mut Vec::new())?;
+                if there {
+                    txn.write_raw(tree, key, None)?;
+                }
+                Ok(there)
+            })
+            .await
+        }
+    }
+
+    /// As [`WriteTxn::range`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn range<'k, K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K::Of<'k>>,
+    ) -> impl Future<Output = Result<Rows<'static, K, V>, Error>> {
+        let (range, table) = (bounds(table, &range), *table);
+        async move {
+            let (range, tree) = (range?, self.inner.tree(table.name())?);
+            let all = self.again(|txn| {
+                let mut all = Batch::default();
+                txn.scan_raw(tree, as_slices(&range), false, &mut |key, value| {
+                    all.push(Row { key, value, header: Header::NONE, ghost: false });
+                    Ok(true)
+                })?;
+                Ok(all)
+            });
+            Ok(Rows::of(table, all.await?))
+        }
+    }
+
+    /// Does something with the transaction as a closure of [`Store::write`] has it in hand: what
+    /// has no future of its own. The closure is run again whenever it meets a lock that is not
+    /// free, with what it had written undone; it must return the error that it met.
+    ///
+    /// # Errors
+    ///
+    /// What the closure returns.
+    pub async fn with<R>(
+        &mut self,
+        mut work: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error> + Send,
+    ) -> Result<R, Error> {
+        let before = self.again(|txn| txn.savepoint()).await?;
+        loop {
+            let step = self.inner.step_with(&mut work)?;
+            let awaited = match step {
+                Step::Done(done) => return Ok(done),
+                Step::Waits(awaited) => awaited,
+            };
+            self.inner.roll_back_to(before)?;
+            let waiting = self.wait_for(&awaited)?;
+            if let Err(why) = waiting.await {
+                return Err(self.inner.txn()?.not_had(&awaited, why));
+            }
+        }
+    }
+
+    /// As [`WriteTxn::savepoint`].
+    ///
+    /// # Errors
+    ///
+    /// If it could not be begun again; those of the parts.
+    pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
+        self.inner.savepoint()
+    }
+
+    /// As [`WriteTxn::roll_back_to`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
+        self.inner.roll_back_to(savepoint)
+    }
+
+    /// The level that it runs at.
+    pub fn level(&self) -> Level {
+        self.inner.level()
+    }
+
+    /// Commits: as durable as the mode says when the future is ready. Returns the position of the
+    /// commit in the log; none if nothing was written. As [`Transaction::commit`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, it is committed or rolled back: which of them is not told.
+    pub async fn commit(mut self) -> Result<Option<u64>, Error> {
+        let at = self.end().await?;
+        self.settle(at).await?;
+        Ok(at)
+    }
+
+    /// Logs the commit, or rolls back.
+    async fn end(&mut self) -> Result<Option<u64>, Error> {
+        self.again(|txn| txn.end()).await
+    }
+
+    /// Waits until what was committed, or read, is as durable as it is to be.
+    async fn settle(mut self, at: Option<u64>) -> Result<(), Error> {
+        let (store, mode) = (self.inner.store().clone(), self.inner.mode());
+        let Some(at) = store.settles(at, mode)? else { return Ok(()) };
+        let worker = self.inner.ended()?;
+        worker.tidy(FEW);
+        let batch = match store.background().settle(at, mode) {
+            Ok(batch) => batch,
+            // There is no thread for it: this one waits.
+            Err(_) => {
+                let unknown = |why: latchwork_log::Error| why.to_string();
+                let settled = worker.log.commit(at, mode).map_err(unknown);
+                return settled.map_err(|why| Error::CommitUnknown { why });
+            }
+        };
+        // Another task has its turn while this one waits.
+        drop(self);
+        match batch {
+            Some(batch) => batch.ended().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Undoes all that it has written, and lets go of its locks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::roll_back`].
+    pub fn roll_back(self) -> Result<(), Error> {
+        self.inner.roll_back()
+    }
+
+    /// Rolls it back, and begins it anew, as old as it was: see [`Transaction::restart`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn restart(&mut self) -> Result<(), Error> {
+        self.inner.restart()?;
+        self.wait = self.inner.wait();
+        Ok(())
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for AsyncTransaction<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncTransaction").field("inner", &self.inner).finish()
+    }
+}

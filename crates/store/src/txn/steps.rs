@@ -1,0 +1,178 @@
+//! A transaction whose waits are a task's and no thread's.
+//!
+//! Each call of such a transaction is a step. One that meets a lock that is not free ends there,
+//! having changed nothing, and says which lock it was: its caller waits for that as it likes, and
+//! makes the same call again, which finds the lock held. A call that takes several locks is made
+//! once for each that was not free, and once more.
+
+use core::future::Future;
+use core::ops::Bound;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use latchwork_lockmgr::granular::S;
+use latchwork_lockmgr::{
+    Error as LocksError, KeyRange, LockFuture, Mode, RangeFuture, RangeKind, Wait,
+};
+use latchwork_machine::ConstMachine;
+
+use super::{Level, Txn, name};
+use crate::Error;
+use crate::engine::Engine;
+
+/// A lock that was not free.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    tree: u32,
+    key: Vec<u8>,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Record(Vec<u8>, Mode),
+    Range(Vec<u8>, (Bound<Vec<u8>>, Bound<Vec<u8>>), RangeKind),
+}
+
+impl Awaited {
+    /// What is said if the lock was not had.
+    pub(crate) fn error(&self, why: LocksError) -> Error {
+        Error::Lock { tree: self.tree, key: self.key.clone(), why }
+    }
+}
+
+/// How far a call has come.
+#[derive(Debug)]
+pub(crate) enum Step<R> {
+    Done(R),
+    /// It is to be made again when the transaction has this lock.
+    Waits(Box<Awaited>),
+}
+
+/// A lock of a transaction that a task waits for.
+pub(crate) enum Waiting<'w, M: ConstMachine> {
+    Record(LockFuture<'w, 'w, 'w, M>),
+    Range(RangeFuture<'w, 'w, 'w, M>),
+}
+
+// SAFETY: what is not `Send` in it is that it borrows the transaction, which is made for one thread
+// at a time. It may be had only together with the session that it is of, which may be sent
+// (`idle.rs`), by one who has both for himself alone: `Txn::wait_for`.
+unsafe impl<M: ConstMachine> Send for Waiting<'_, M> {}
+
+impl<M: ConstMachine> Future for Waiting<'_, M> {
+    type Output = Result<(), LocksError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Record(future) => Pin::new(future).poll(cx),
+            Self::Range(future) => Pin::new(future).poll(cx),
+        }
+    }
+}
+
+impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
+    /// From now on it is done in steps.
+    pub(crate) fn in_steps(mut self) -> Self {
+        (self.in_steps, self.wait) = (true, Wait::Never);
+        self
+    }
+
+    /// Makes a call of this transaction.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call.
+    pub(crate) fn step<R>(
+        &mut self,
+        call: impl FnOnce(&mut Self) -> Result<R, Error>,
+    ) -> Result<Step<R>, Error> {
+        self.awaited.set(None);
+        let done = call(self);
+        match (&done, self.awaited.take()) {
+            (Err(why), Some(awaited)) if is_not_granted(why) => Ok(Step::Waits(awaited)),
+            _ => done.map(Step::Done),
+        }
+    }
+
+    /// Waits for a lock. Dropped before its end, it leaves the transaction as it was.
+    ///
+    /// # Safety
+    ///
+    /// If it is sent to another thread, the session that the transaction is of goes with it.
+    pub(crate) unsafe fn wait_for<'w>(
+        &'w self,
+        awaited: &'w Awaited,
+        wait: Wait,
+    ) -> Waiting<'w, M> {
+        match &awaited.what {
+            What::Record(name, mode) => {
+                Waiting::Record(self.owner.lock_async_with(name, *mode, wait))
+            }
+            What::Range(space, (from, to), kind) => {
+                let (from, to) = (from.as_ref(), to.as_ref());
+                let range = KeyRange { from: from.map(Vec::as_slice), to: to.map(Vec::as_slice) };
+                Waiting::Range(self.owner.lock_range_async(space, range, *kind, wait))
+            }
+        }
+    }
+
+    /// The call for which it waited is done. A lock that such a call does not keep goes: it was
+    /// taken twice.
+    ///
+    /// # Errors
+    ///
+    /// Those of the lock manager.
+    pub(crate) fn waited(&mut self, awaited: &Awaited) -> Result<(), Error> {
+        match &awaited.what {
+            What::Record(name, mode) if self.level == Level::ReadCommitted && *mode == S => {
+                Ok(self.owner.unlock(name)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// It did not get a lock: says so, and fails if it can only be rolled back.
+    pub(crate) fn not_had(&mut self, awaited: &Awaited, why: LocksError) -> Error {
+        let error = awaited.error(why);
+        match self.guard(|_| Err::<(), _>(error.clone())) {
+            Ok(()) => error,
+            Err(error) => error,
+        }
+    }
+
+    /// Whether a call ended because a lock was not free, and is to be made again.
+    pub(super) fn awaits(&mut self, why: &Error) -> bool {
+        self.awaited.get_mut().is_some() && is_not_granted(why)
+    }
+
+    #[cold]
+    pub(super) fn note_key(&self, why: &LocksError, tree: u32, key: &[u8], mode: Mode) {
+        if self.in_steps && *why == LocksError::NotGranted {
+            let mut bytes = [0; 20];
+            let length = name(tree, key, &mut bytes);
+            let what = What::Record(bytes[..length].to_vec(), mode);
+            self.awaited.set(Some(Box::new(Awaited { tree, key: key.to_vec(), what })));
+        }
+    }
+
+    #[cold]
+    pub(super) fn note_range(
+        &self,
+        why: &LocksError,
+        tree: u32,
+        range: KeyRange<'_>,
+        kind: RangeKind,
+    ) {
+        if self.in_steps && *why == LocksError::NotGranted {
+            let ends = (range.from.map(<[u8]>::to_vec), range.to.map(<[u8]>::to_vec));
+            let space = self.engine.keyspace(tree).to_vec();
+            let (key, what) = (super::first_of(&range), What::Range(space, ends, kind));
+            self.awaited.set(Some(Box::new(Awaited { tree, key, what })));
+        }
+    }
+}
+
+fn is_not_granted(why: &Error) -> bool {
+    matches!(why, Error::Lock { why: LocksError::NotGranted, .. })
+}
