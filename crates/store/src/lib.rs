@@ -95,7 +95,7 @@ pub use crate::faces::cursor::Cursor;
 pub use crate::faces::kept::KeptSnapshot;
 pub use crate::faces::multi::{Pairs, Values};
 pub use crate::faces::sequence::Sequence;
-pub use crate::faces::tasks::AsyncTransaction;
+pub use crate::faces::tasks::{AsyncTransaction, Lent};
 #[doc(hidden)]
 pub use crate::files::frontiers::Frontiers;
 pub use crate::files::home::Sizes;

@@ -48,10 +48,10 @@ fn a_thousand_tasks_of_one_thread_move_money() {
             let patience = Patience { time: Duration::from_secs(100), ..Patience::default() };
             for _ in 0..3 {
                 let (from, by) = (random.below(40), 1 + random.below(39));
-                let done = store.write_async_with(&patience, async |tx| {
+                let done = store.write_async_with(&patience, |mut tx| async move {
                     now.set(now.get() + 1);
                     most.set(now.get().max(most.get()));
-                    let moved = transfer(tx, from, (from + by) % 40).await;
+                    let moved = transfer(&mut tx, from, (from + by) % 40).await;
                     now.set(now.get() - 1);
                     moved
                 });
@@ -190,12 +190,12 @@ fn one_that_waits_too_long_says_so() {
     let mut holder = store.begin().unwrap();
     holder.put(&TABLE, b"k", b"holder").unwrap();
     let patience = Patience { time: Duration::from_millis(20), ..Patience::default() };
-    let late = block_on(store.write_async_with(&patience, async |tx| {
+    let late = block_on(store.write_async_with(&patience, |mut tx| async move {
         tx.put(&TABLE, b"a", b"x").await?;
         tx.put(&TABLE, b"k", b"x").await
     }));
     assert!(matches!(late, Err(Error::Deadline { runs: 1, .. })), "{late:?}");
-    let rejected = block_on(store.write_async(async |tx| {
+    let rejected = block_on(store.write_async(|mut tx| async move {
         tx.put(&TABLE, b"a", b"x").await?;
         Err::<(), _>(Error::Rejected("no".to_owned()))
     }));
@@ -240,7 +240,10 @@ fn many_tasks_share_a_sync() {
     let task = |number: u64| {
         let store = &store;
         let task: Task<'_> = Box::pin(async move {
-            store.write_async(async |tx| tx.put(&ACCOUNTS, number, 1).await).await.unwrap();
+            store
+                .write_async(|mut tx| async move { tx.put(&ACCOUNTS, number, 1).await })
+                .await
+                .unwrap();
         });
         Some(task)
     };
@@ -268,7 +271,8 @@ fn a_sync_that_fails_is_told() {
     let task = |number: u64| {
         let (store, told) = (&store, &told);
         let task: Task<'_> = Box::pin(async move {
-            let put = store.write_async(async |tx| tx.put(&ACCOUNTS, number, 1).await).await;
+            let put =
+                store.write_async(|mut tx| async move { tx.put(&ACCOUNTS, number, 1).await }).await;
             assert!(put.is_err(), "{number}");
             told.set(told.get() + u32::from(matches!(put, Err(Error::CommitUnknown { .. }))));
         });
@@ -314,6 +318,23 @@ fn a_turn_is_never_lost() {
     }
 }
 
+/// A transaction that is not given back is the error of its task alone.
+#[test]
+fn a_closure_cannot_keep_its_transaction() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let keeps = std::cell::RefCell::new(None);
+    let kept = block_on(store.write_async(|mut tx| async {
+        tx.put(&TABLE, b"k", b"kept").await?;
+        keeps.replace(Some(tx));
+        Ok(())
+    }));
+    assert!(matches!(kept, Err(Error::Engine(_))), "{kept:?}");
+    drop(keeps);
+    assert_eq!(store.get(&TABLE, b"k").unwrap(), None);
+    nothing_is_left(&store);
+}
+
 /// A task may go from thread to thread between any two polls.
 #[test]
 fn a_task_moves_between_threads() {
@@ -342,6 +363,12 @@ fn a_task_moves_between_threads() {
                     }
                 }
                 tx.commit().await.unwrap();
+                // It borrows, and may be sent all the same.
+                let (store, number) = (&store, &number);
+                let nothing = store.write_async(|mut tx| async move {
+                    tx.get(&ACCOUNTS, *number).await.map(drop)
+                });
+                nothing.await.unwrap();
             }
         })
     };

@@ -3,7 +3,8 @@
 
 use core::fmt;
 use core::future::Future;
-use core::ops::RangeBounds;
+use core::ops::{Deref, DerefMut, RangeBounds};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use latchwork_lockmgr::Wait;
 use latchwork_machine::{ConstMachine, Shared as Machine};
@@ -29,6 +30,43 @@ pub struct AsyncTransaction<M: ConstMachine = Machine> {
     _turn: Turn,
 }
 
+/// A transaction that [`Store::write_async`] lends to its closure, and has back when this is
+/// dropped.
+pub struct Lent<M: ConstMachine = Machine> {
+    /// None at the end alone.
+    tx: Option<AsyncTransaction<M>>,
+    owner: Arc<Mutex<Option<AsyncTransaction<M>>>>,
+}
+
+impl<M: ConstMachine> Deref for Lent<M> {
+    type Target = AsyncTransaction<M>;
+
+    fn deref(&self) -> &AsyncTransaction<M> {
+        self.tx.as_ref().expect("it is there until this is dropped")
+    }
+}
+
+impl<M: ConstMachine> DerefMut for Lent<M> {
+    fn deref_mut(&mut self) -> &mut AsyncTransaction<M> {
+        self.tx.as_mut().expect("it is there until this is dropped")
+    }
+}
+
+impl<M: ConstMachine> Drop for Lent<M> {
+    fn drop(&mut self) {
+        *locked(&self.owner) = self.tx.take();
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a closure is told that still has its transaction when it has ended.
+fn kept() -> Error {
+    Error::Engine("the closure has kept its transaction".to_owned())
+}
+
 impl<M: ConstMachine> Store<M> {
     /// As [`write`](Self::write), for a task: it runs a transaction until it commits, serializable,
     /// and as durable as the store's mode says when the future is ready. While it waits for locks,
@@ -39,13 +77,18 @@ impl<M: ConstMachine> Store<M> {
     /// [`threads`](crate::Sizes::threads); the next ones wait for their turn. So a task that has
     /// one does not begin another one inside.
     ///
+    /// The closure has the transaction for as long as its future runs, and is called again, with a
+    /// new one, after a deadlock. It is no `AsyncFnMut`: a future that calls one is not `Send` as
+    /// soon as the closure borrows something (Rust 1.95), and could not be spawned.
+    ///
     /// What blocks the thread still: reading a page that is not in memory, a full log, and the
     /// first use of a table that is not there. Two threads of the process wait for the disk and
     /// make checkpoints; they end when there is nothing to do.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write).
+    /// As [`write`](Self::write); [`Error::Engine`] if the closure has kept the transaction, which
+    /// is rolled back when that is dropped.
     ///
     /// # Cancellation
     ///
@@ -74,7 +117,7 @@ impl<M: ConstMachine> Store<M> {
     /// #     }
     /// # }
     /// let store = Store::open(&path)?;
-    /// let left = block_on(store.write_async(async |tx| {
+    /// let left = block_on(store.write_async(|mut tx| async move {
     ///     let pears = tx.get_for_update(&FRUIT, "pear").await?.unwrap_or(3);
     ///     tx.put(&FRUIT, "pear", pears - 1).await?;
     ///     Ok(pears - 1)
@@ -84,9 +127,9 @@ impl<M: ConstMachine> Store<M> {
     /// # std::fs::remove_dir_all(&path).unwrap();
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
-    pub async fn write_async<R>(
+    pub async fn write_async<R, F: Future<Output = Result<R, Error>>>(
         &self,
-        body: impl AsyncFnMut(&mut AsyncTransaction<M>) -> Result<R, Error>,
+        body: impl FnMut(Lent<M>) -> F,
     ) -> Result<R, Error> {
         self.write_async_with(&Patience::default(), body).await.map(|done| done.value)
     }
@@ -97,16 +140,18 @@ impl<M: ConstMachine> Store<M> {
     /// # Errors
     ///
     /// As there.
-    pub async fn write_async_with<R>(
+    pub async fn write_async_with<R, F: Future<Output = Result<R, Error>>>(
         &self,
         patience: &Patience,
-        mut body: impl AsyncFnMut(&mut AsyncTransaction<M>) -> Result<R, Error>,
+        mut body: impl FnMut(Lent<M>) -> F,
     ) -> Result<Attempts<R>, Error> {
         let mut tx = self.begin_async_with(patience).await?;
-        let (mut runs, wait) = (0, tx.wait);
+        let (mut runs, wait, owner) = (0, tx.wait, Arc::default());
         loop {
             runs += 1;
-            let failed = match body(&mut tx).await {
+            let ran = body(Lent { tx: Some(tx), owner: Arc::clone(&owner) }).await;
+            tx = locked(&owner).take().ok_or_else(kept)?;
+            let failed = match ran {
                 Ok(value) => match tx.end().await {
                     Ok(at) => {
                         tx.settle(at).await?;
@@ -441,6 +486,12 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         self.inner.restart()?;
         self.wait = self.inner.wait();
         Ok(())
+    }
+}
+
+impl<M: ConstMachine> fmt::Debug for Lent<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.tx, f)
     }
 }
 
