@@ -73,8 +73,10 @@ impl Exclusive for Jammed {
 
 #[test]
 fn a_latch_that_does_not_exclude_is_caught() {
-    // Windows long enough for two threads to meet on one processor, too.
-    let settings = Settings { window: Duration::from_millis(100), ..tiny(&[Bench::Long], 4) };
+    // Windows long enough for two threads to meet on one processor, too, and as many of them as it
+    // takes on one that others use: the first in which they meet is the last.
+    let window = Duration::from_millis(100);
+    let settings = Settings { window, runs: 50, ..tiny(&[Bench::Long], 4) };
     let open = vec![Subject::exclusive::<Open>("open", false)];
     let fault = run_quietly(settings, open).err().expect("it excludes nobody");
     assert!(matches!(fault, Fault::Overlap { subject: "open", .. }), "{fault}");
@@ -85,6 +87,7 @@ fn a_latch_that_does_not_exclude_is_caught() {
 fn a_latch_that_lets_readers_in_too_early_is_caught() {
     let settings = Settings {
         window: Duration::from_millis(100),
+        runs: 50,
         writes: vec![50.0],
         ..tiny(&[Bench::Mix], 4)
     };

@@ -143,6 +143,11 @@ fn kills_at_random_stop_nobody_long() {
     kills(asked(100_000));
 }
 
+#[test]
+fn pages_are_used_again_over_kills_at_random() {
+    crate::pages::kills(asked(40));
+}
+
 /// All die at once, and the machine lives: the next process goes on where they were.
 #[test]
 fn all_die_at_once() {

@@ -3,6 +3,7 @@
 //! was answered for, nobody stuck, and every lock gone.
 
 mod kills;
+mod pages;
 mod work;
 
 use std::path::PathBuf;
@@ -87,6 +88,9 @@ fn child() {
     latchwork_pool::set_point_hook(at_step);
     let place = Place { path: path.into(), mine: false };
     let id: u64 = told("LATCHWORK_STORE_ID").parse().unwrap();
+    if id >= pages::ATTACKERS {
+        pages::attack(&place, id);
+    }
     let mut worker = Worker::new(&place, id % QUEUES);
     if id >= QUEUES {
         worker.push_and_pop();
