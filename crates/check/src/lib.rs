@@ -23,6 +23,7 @@ pub mod random;
 pub mod refusal;
 pub mod scattered;
 pub mod serial;
+pub mod stops;
 pub mod tasks;
 pub mod tree_bytes;
 

@@ -12,6 +12,7 @@ use latchwork_machine::{ConstMachine, Word};
 use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, tag};
 use crate::life::free::is_free;
 use crate::page::PageMut;
+use crate::point::point;
 use crate::view::{PageView, Snapshot};
 use crate::{Error, FileId, Handle};
 
@@ -299,6 +300,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         snapshot: &Snapshot<'h, M>,
     ) -> Result<Option<PageMut<'h, 't, M>>, Error> {
         self.writes()?;
+        point("page.wanted");
         let Snapshot { desc, version, file, page, frame, .. } = *snapshot;
         let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(None) };
         let guard = Taken(Some(guard));

@@ -157,7 +157,6 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
         let result = operation(self);
         if let Err(error) = &result
-            && !self.awaits(error)
             && error.ends_transaction()
         {
             self.failed = Some(error.clone());

@@ -1,14 +1,13 @@
 //! Prepared transactions: they wait for their decision, over the end of threads and a crash at
 //! each call of the disk.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use latchwork_check::random::Random;
+use latchwork_check::stops::{at_step, stop_at};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Transaction};
@@ -206,27 +205,11 @@ fn of_two_that_decide_one_does() {
     assert_eq!(store.counts().unwrap().transactions, 0);
 }
 
-type Stop = (Sender<()>, Receiver<()>);
-
-thread_local! {
-    /// Where this thread says that it has stopped in an append, and is told to go on.
-    static STOP: Cell<Option<Stop>> = const { Cell::new(None) };
-}
-
-fn stop_in_append(step: &'static str) {
-    if step == "append: copied"
-        && let Some((stopped, go_on)) = STOP.take()
-    {
-        stopped.send(()).unwrap();
-        go_on.recv().unwrap();
-    }
-}
-
 /// A thread that decides stops where its slot names a record that is not in the log yet: another
 /// that would decide waits for it, and one that asks what is prepared does not.
 #[test]
 fn one_that_is_just_being_decided_is_waited_for() {
-    latchwork_log::set_point_hook(stop_in_append);
+    latchwork_log::set_point_hook(at_step);
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     for commits in [true, false] {
@@ -234,24 +217,22 @@ fn one_that_is_just_being_decided_is_waited_for() {
         let mut tx = store.begin().unwrap();
         put(&mut tx, "k", b"new");
         tx.prepare(b"one").unwrap();
-        let (stopped, has_stopped) = channel();
         thread::scope(|scope| {
-            // Dropped here if the test fails: the thread must not wait for ever.
-            let (go_on, goes_on) = channel();
-            let (store, goes_on) = (&store, goes_on);
+            let (armed, stopped) = stop_at("append: copied");
+            let store = &store;
             let first = scope.spawn(move || {
-                STOP.set(Some((stopped, goes_on)));
+                armed.here();
                 match commits {
                     true => store.commit_prepared(b"one").map(drop),
                     false => store.roll_back_prepared(b"one"),
                 }
             });
-            has_stopped.recv().unwrap();
+            stopped.wait();
             assert_eq!(store.prepared().unwrap(), []);
             let second = scope.spawn(|| store.commit_prepared(b"one"));
             thread::sleep(Duration::from_millis(30));
             assert!(!second.is_finished());
-            go_on.send(()).unwrap();
+            stopped.go_on();
             assert_eq!(first.join().unwrap(), Ok(()));
             let ended = second.join().unwrap();
             assert_eq!(ended, Err(Error::NotPrepared { gid: b"one".to_vec() }));

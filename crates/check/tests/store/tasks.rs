@@ -88,11 +88,7 @@ async fn all_calls(tx: Tx<'_>, call: u32) -> Result<(), Error> {
             });
             written.await
         }
-        _ => {
-            tx.with(|tx| tx.put_last(&TABLE, b"m", b"last")).await?;
-            // The commit meets the range.
-            Ok(())
-        }
+        _ => tx.with(|tx| tx.put_last(&TABLE, b"m", b"last")).await,
     }
 }
 
@@ -146,6 +142,31 @@ fn each_call_waits_and_may_be_dropped() {
             nothing_is_left(&store);
         }
     }
+}
+
+/// A last write meets a range only when the transaction commits: it waits there, and is not lost.
+#[test]
+fn a_last_write_waits_with_its_commit() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    store.put(&TABLE, b"m", b"there").unwrap();
+    for drops in [true, false] {
+        let mut holder = store.begin().unwrap();
+        holder.range(&TABLE, &b"l"[..]..).unwrap();
+        let mut tx = block_on(store.begin_async()).unwrap();
+        block_on(tx.with(|tx| tx.put_last(&TABLE, b"n", b"last"))).unwrap();
+        let mut commits = Box::pin(tx.commit());
+        assert!(poll(commits.as_mut()).is_pending());
+        match drops {
+            true => drop(commits),
+            false => {
+                holder.commit().unwrap();
+                assert!(block_on(commits).unwrap().is_some());
+            }
+        }
+        assert_eq!(store.get(&TABLE, b"n").unwrap().is_some(), !drops);
+    }
+    nothing_is_left(&store);
 }
 
 trait RemoveAll {

@@ -1,14 +1,12 @@
 //! Leaves that are empty: unlinked, beside a naive model, and under a reader on its way there.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use latchwork_check::random::Random;
+use latchwork_check::stops::{Armed, at_step, stop_at};
 use latchwork_pool::{FileId, Handle};
-use latchwork_tree::{Change, Journal, Kind, Node, Tree};
+use latchwork_tree::{Batch, Change, Journal, Kind, Node, Tree};
 
 use crate::whole::{House, Scribe};
 
@@ -68,20 +66,6 @@ fn a_tree_that_gives_pages_back_is_a_map() {
     });
 }
 
-thread_local! {
-    static ARMED: Cell<bool> = const { Cell::new(false) };
-}
-/// Tells that the reader is there, and has it wait.
-static GATE: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
-
-fn at_step(step: &'static str) {
-    if step == "fault.tagged" && ARMED.take() {
-        let (there, on) = GATE.lock().unwrap().take().unwrap();
-        there.send(()).unwrap();
-        on.recv().unwrap();
-    }
-}
-
 /// The leaf of a key.
 fn leaf_of(handle: &Handle<'_>, file: FileId, key: &[u8]) -> u64 {
     let covers = |page: &u64| {
@@ -101,8 +85,6 @@ fn a_reader_on_its_way_does_not_read_another_tree() {
     latchwork_pool::set_point_hook(at_step);
     let house = House::new("way", 400);
     let key = 1000u32.to_be_bytes();
-    let (there, is_there) = channel();
-    let (on, is_on) = channel();
     house.with(1, |handle, file, scribe| {
         let journal = Forgetful(scribe);
         let tree = Tree::create(handle, file, &journal).unwrap();
@@ -112,28 +94,62 @@ fn a_reader_on_its_way_does_not_read_another_tree() {
         // The reader has to bring it in.
         handle.sync(u64::MAX, &mut |_| {}).unwrap();
         handle.discard(file, leaf).unwrap();
-        *GATE.lock().unwrap() = Some((there, is_on));
         thread::scope(|scope| {
+            let (armed, stopped) = stop_at("fault.tagged");
             let (root, house) = (tree.root(), &house);
             let reader = scope.spawn(move || {
                 house.with(2, |handle, file, scribe| {
-                    ARMED.set(true);
+                    armed.here();
                     let mut value = Vec::new();
                     Tree::open(handle, file, root, scribe).get(&key, &mut value).map(|found| {
-                        assert!(!ARMED.get(), "the leaf was in the pool");
+                        assert!(!Armed::is_waiting(), "the leaf was in the pool");
                         found.is_some()
                     })
                 })
             });
-            is_there.recv().unwrap();
+            stopped.wait();
             let unlinked = tree.unlink(&key, u64::MAX).unwrap();
             let mut others = (0..unlinked).map(|_| Tree::create(handle, file, &journal).unwrap());
             let other = others.find(|other| other.root() == leaf);
             let other = other.expect("the page is used again");
             other.put(&key, b"another tree's").unwrap();
-            on.send(()).unwrap();
+            stopped.go_on();
             assert!(!reader.join().unwrap().unwrap(), "the key was removed");
         });
         tree.verify().unwrap();
+    });
+}
+
+/// A writer has found its place in a leaf, and before it has the leaf, another writer puts a record
+/// before that place.
+#[test]
+fn a_writer_looks_again_where_a_leaf_was_changed() {
+    latchwork_pool::set_point_hook(at_step);
+    let house = House::new("again", 400);
+    house.with(1, |handle, file, scribe| {
+        let tree = Tree::create(handle, file, scribe).unwrap();
+        (0..10u32).for_each(|n| drop(tree.put(&(100 * n).to_be_bytes(), &[1; 40]).unwrap()));
+        thread::scope(|scope| {
+            let (armed, stopped) = stop_at("page.wanted");
+            let (root, house) = (tree.root(), &house);
+            let writer = scope.spawn(move || {
+                house.with(2, |handle, file, scribe| {
+                    armed.here();
+                    let tree = Tree::open(handle, file, root, scribe);
+                    tree.put(&550u32.to_be_bytes(), &[2; 40]).map(drop)
+                })
+            });
+            stopped.wait();
+            tree.put(&50u32.to_be_bytes(), &[3; 40]).unwrap();
+            stopped.go_on();
+            writer.join().unwrap().unwrap();
+        });
+        tree.verify().unwrap();
+        let mut batch = Batch::default();
+        tree.scan(&[], 20, &mut batch).unwrap();
+        let keys: Vec<_> = batch.iter().map(|row| row.key.to_vec()).collect();
+        let mut expected: Vec<_> = (0..10u32).map(|n| 100 * n).chain([50, 550]).collect();
+        expected.sort_unstable();
+        assert_eq!(keys, expected.iter().map(|n| n.to_be_bytes()).collect::<Vec<_>>());
     });
 }
