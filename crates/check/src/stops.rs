@@ -11,7 +11,9 @@ thread_local! {
 
 /// The hook for steps.
 pub fn at_step(step: &'static str) {
-    match STOP.take() {
+    // A thread that ends may still do something, and has no stop then.
+    let Ok(stop) = STOP.try_with(Cell::take) else { return };
+    match stop {
         Some((at, stopped, go_on)) if at == step => {
             stopped.send(()).unwrap();
             // Or the other thread has ended.
