@@ -1,10 +1,10 @@
 //! Where redo begins: behind no transaction whose end is not durable; and what it finds there.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use latchwork_check::random::Random;
+use latchwork_check::stops::{at, at_step, is_waiting};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Table, WriteTxn};
@@ -12,25 +12,12 @@ use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Table, Write
 use crate::stage::{LANES, TABLE, begin, begin_with, sizes};
 use crate::stuck::{key, value};
 
-thread_local! {
-    /// What happens when this thread has next flushed the log.
-    static THEN: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
-}
-
-fn flushed(step: &'static str) {
-    if step == "flush: unclaimed"
-        && let Some(then) = THEN.take()
-    {
-        then();
-    }
-}
-
 /// A transaction has written before a checkpoint's mark. It writes once more and commits while the
 /// checkpoint writes pages, and the machine crashes when that has come to its end: all of the
 /// transaction is there, or nothing.
 #[test]
 fn a_commit_while_a_checkpoint_is_made_is_whole_after_a_crash() {
-    latchwork_log::set_point_hook(flushed);
+    latchwork_log::set_point_hook(at_step);
     const LAST: u64 = 300;
     for seed in 0..8 {
         let disk = Simulated::new();
@@ -39,13 +26,13 @@ fn a_commit_while_a_checkpoint_is_made_is_whole_after_a_crash() {
         store.checkpoint().unwrap();
         let mut open = store.begin().unwrap();
         open.put(&TABLE, &key(0), &value(1000)).unwrap();
-        THEN.set(Some(Box::new(move || {
+        at("flush: unclaimed", move || {
             // On a page that the checkpoint does not write.
             open.put(&TABLE, &key(LAST), &value(1001)).unwrap();
             open.commit().unwrap();
-        })));
+        });
         store.checkpoint().unwrap();
-        assert!(THEN.take().is_none(), "it flushed the log");
+        assert!(!is_waiting(), "it flushed the log");
         disk.crash();
         drop(store);
         disk.restart(seed);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use latchwork_check::random::Random;
-use latchwork_check::stops::{Armed, at_step, stop_at};
+use latchwork_check::stops::{at_step, is_waiting, stop_at};
 use latchwork_pool::{FileId, Handle};
 use latchwork_tree::{Batch, Change, Journal, Kind, Node, Tree};
 
@@ -102,7 +102,7 @@ fn a_reader_on_its_way_does_not_read_another_tree() {
                     armed.here();
                     let mut value = Vec::new();
                     Tree::open(handle, file, root, scribe).get(&key, &mut value).map(|found| {
-                        assert!(!Armed::is_waiting(), "the leaf was in the pool");
+                        assert!(!is_waiting(), "the leaf was in the pool");
                         found.is_some()
                     })
                 })
