@@ -1,6 +1,6 @@
 //! That reports of simulated runs name what they tell of: each word of each lock.
 
-use latchwork_bench::sim::{Plan, Subject, Workload, run};
+use latchwork_bench::sim::{Kind, Plan, Subject, Workload, run};
 use latchwork_sim::Spec;
 
 /// The words of a lock that waited for their lines in a run over two sockets.
@@ -17,7 +17,7 @@ fn words(subject: Subject, workload: &str) -> Vec<String> {
 
 #[test]
 fn no_word_of_a_lock_is_unnamed() {
-    for subject in Subject::all().into_iter().filter(|s| !s.manager) {
+    for subject in Subject::all().into_iter().filter(|s| s.kind == Kind::Latch) {
         let words = words(subject, "rw-mix");
         let known = |word: &&String| {
             ["table", "slot-table"].iter().any(|part| word.starts_with(part))

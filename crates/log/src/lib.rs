@@ -53,6 +53,7 @@ mod look;
 mod options;
 mod pieces;
 mod pins;
+mod places;
 mod point;
 mod read;
 mod record;

@@ -1,17 +1,19 @@
 //! Where things lie in this process, by name: for reports on cache lines.
 
 use core::sync::atomic::Ordering::Relaxed;
+use std::sync::PoisonError;
 
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::Region;
 use crate::header::{BLOCK, CLASSES, DEPOTS_AT, LIVE_AT, WAITERS_AT};
+use crate::memory::Named;
 use crate::slab::{UNIT, UNITS};
 use crate::slots::{PROCESS_BYTES, THREAD_BYTES, unpack};
 
 impl<M: ConstMachine> Region<M> {
-    /// Address, length and name of the header, the slots, and the blocks by the size of their
-    /// cells. Empty in the child of a fork.
+    /// Address, length and name of the header, the slots, the blocks by the size of their cells, and
+    /// the areas of a region without a file. Empty in the child of a fork.
     #[doc(hidden)]
     pub fn places(&self) -> Vec<(usize, usize, String)> {
         if self.check().is_err() {
@@ -42,6 +44,11 @@ impl<M: ConstMachine> Region<M> {
             };
             found.push((at, BLOCK as usize, format!("{name} {number}")));
         }
+        let areas = self.inner.memory.areas.lock().unwrap_or_else(PoisonError::into_inner);
+        let area = |(name, memory): &Named<M>| {
+            (memory.base().addr(), memory.mapped() as usize, (*name).to_owned())
+        };
+        found.extend(areas.iter().map(area));
         found
     }
 }

@@ -273,7 +273,12 @@ impl Simulation {
     /// Lets `what` be in the caches of the first `cpus` processors already, as after a long run.
     pub fn warm<T: ?Sized>(&mut self, what: &T, cpus: usize) {
         let start = core::ptr::from_ref(what).cast::<u8>().addr();
-        self.world.warm(start, size_of_val(what), cpus);
+        self.warm_at(start, size_of_val(what), cpus);
+    }
+
+    /// The same, of `len` bytes at `start`.
+    pub fn warm_at(&mut self, start: usize, len: usize, cpus: usize) {
+        self.world.warm(start, len, cpus);
     }
 
     /// Runs the bodies, each as a thread, thread `n` on processor `n` modulo their number.

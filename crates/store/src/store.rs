@@ -145,6 +145,26 @@ impl<M: ConstMachine> Store<M> {
         Ok(Self::of(Home::open(region, disk, folder, sizes, lanes)?, None))
     }
 
+    /// Address, length and name of what the store shares: for reports on cache lines. What lies
+    /// within something else comes after it. `pages` are those of a store that never had more than its
+    /// cache holds.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    #[doc(hidden)]
+    pub fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
+        let home = &self.inner.home;
+        let mut found = home.manager.region().places();
+        if let Some((start, _, _)) = found.iter().find(|(.., name)| name == "pool-frames") {
+            let bytes = home.pool.pages(home.file)? * u64::from(home.file.page_bytes());
+            found.push((*start, bytes as usize, "pages".to_owned()));
+        }
+        found.extend(home.log.places()?);
+        found.extend(home.shared.places()?);
+        Ok(found)
+    }
+
     /// The parts, for tools.
     pub(crate) fn home(&self) -> &Arc<Home<M>> {
         &self.inner.home

@@ -47,8 +47,32 @@ pub struct Subject {
     pub rival: bool,
     /// Whether it has shares.
     pub shared: bool,
-    /// Whether it is a lock manager: for workloads with [`Names`](super::Names).
-    pub manager: bool,
+    /// Which workloads can be given it.
+    pub kind: Kind,
+}
+
+/// What a workload is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A latch.
+    Latch,
+    /// A lock manager.
+    Manager,
+    /// A pool of pages.
+    Pool,
+    /// A store.
+    Store,
+}
+
+impl core::fmt::Display for Kind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Latch => "latch",
+            Self::Manager => "lock manager",
+            Self::Pool => "pool",
+            Self::Store => "store",
+        })
+    }
 }
 
 const OURS: &[Subject] = &[
@@ -68,25 +92,35 @@ const MADE_HERE: &[Subject] = &[
         title: "LWLock of before 2014: its state under a spinlock",
         rival: true,
         shared: true,
-        manager: false,
+        kind: Kind::Latch,
     },
     Subject {
         name: "none",
         title: "no lock: an unsafe bound",
         rival: true,
         shared: true,
-        manager: false,
+        kind: Kind::Latch,
     },
 ];
 
-/// Lock managers, for the workloads that are about one.
-const MANAGERS: &[Subject] = &[
-    manager("lockmgr", "our lock manager"),
-    manager("lockmgr-table", "the same, its weak locks in the table like all others"),
+/// For the workloads that are about more than a latch.
+const ENGINES: &[Subject] = &[
+    engine(Kind::Manager, "lockmgr", "our lock manager"),
+    engine(Kind::Manager, "lockmgr-table", "the same, its weak locks in the table like all others"),
+    engine(Kind::Pool, "pool", "our pool, whose readers write nothing"),
+    Subject {
+        rival: true,
+        ..engine(Kind::Pool, "pinned", "frames with a pin count, found under a bucket's latch")
+    },
+    Subject {
+        rival: true,
+        ..engine(Kind::Pool, "pinned-isolated", "the same, each count on its line")
+    },
+    engine(Kind::Store, "store", "our store, without a wait for the disk"),
 ];
 
-const fn manager(name: &'static str, title: &'static str) -> Subject {
-    Subject { name, title, rival: false, shared: true, manager: true }
+const fn engine(kind: Kind, name: &'static str, title: &'static str) -> Subject {
+    Subject { name, title, rival: false, shared: true, kind }
 }
 
 /// Single operations on one line, for the workload `line`: they exclude nobody.
@@ -98,19 +132,19 @@ const OPERATIONS: &[Subject] = &[
 
 /// Somebody else's, without shares.
 const fn operation(name: &'static str, title: &'static str) -> Subject {
-    Subject { name, title, rival: true, shared: false, manager: false }
+    Subject { name, title, rival: true, shared: false, kind: Kind::Latch }
 }
 
 const fn ours(name: &'static str, title: &'static str, shared: bool) -> Subject {
-    Subject { name, title, rival: false, shared, manager: false }
+    Subject { name, title, rival: false, shared, kind: Kind::Latch }
 }
 
 impl Subject {
-    /// All locks, ours first, the operations of the workload `line`, and lock managers.
+    /// All locks, ours first, the operations of the workload `line`, and engines.
     pub fn all() -> Vec<Self> {
         let theirs = classic::NAMES.iter().filter(|n| n.short != "rcl");
         let theirs = theirs.map(|n| operation(n.short, n.title));
-        let rest = MADE_HERE.iter().chain(OPERATIONS).chain(MANAGERS).copied();
+        let rest = MADE_HERE.iter().chain(OPERATIONS).chain(ENGINES).copied();
         OURS.iter().copied().chain(theirs).chain(rest).collect()
     }
 

@@ -4,16 +4,17 @@
 //! pinned to processor `n`, so sockets fill one after another; more threads than processors share
 //! them. What is printed is simulated, and says so in its `machine`.
 
+mod engine;
 mod lock;
-mod manager;
 mod published;
 mod run;
 mod seeds;
 mod steps;
 mod workload;
 
-pub use lock::{SimLock, Subject};
+pub use engine::{Names, Operations, Pages, Records};
+pub use lock::{Kind, SimLock, Subject};
 pub use published::{FIGURES, Figure, Judged};
 pub use run::{Plan, Point, RunError, run};
 pub use seeds::{CLAIMS, Claim, Verdict as SeedVerdict};
-pub use workload::{ALL, Names, Shape, Workload};
+pub use workload::{ALL, Shape, Workload};

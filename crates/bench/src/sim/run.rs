@@ -6,8 +6,8 @@ use hdrhistogram::Histogram;
 use latchwork_sim::{Misses, Simulation, Spec, Stuck, clock, work};
 use serde::Serialize;
 
+use super::engine::{self, Engine};
 use super::lock::{SimLock, Subject};
-use super::manager::Bank;
 use super::workload::{Dice, Shared, Workload, operation};
 
 /// What to run.
@@ -105,7 +105,8 @@ impl Watch<'_> {
 /// What the threads of a run have in common.
 enum Common {
     Latch(Box<dyn SimLock>, Shared),
-    Manager(Box<Bank>),
+    /// And what went wrong first.
+    Engine(Box<dyn Engine>, RefCell<Option<String>>),
 }
 
 impl Common {
@@ -114,9 +115,9 @@ impl Common {
         if !workload.takes(subject) {
             return Err(RunError::Unfit(workload.name, subject.name));
         }
-        if let Some(names) = workload.names.filter(|_| subject.manager) {
-            let bank = Bank::new(subject, workload, names, *threads)?;
-            return Ok(Self::Manager(Box::new(bank)));
+        if let Some(operations) = workload.on(subject) {
+            let engine = engine::make(subject, workload, operations, *threads)?;
+            return Ok(Self::Engine(engine, RefCell::default()));
         }
         let lock = subject.make(*threads).ok_or(RunError::Threads(subject.name, *threads))?;
         Ok(Self::Latch(lock, Shared::new(&workload.shape)))
@@ -125,7 +126,7 @@ impl Common {
     fn label(&self, plan: &Plan<'_>, simulation: &mut Simulation) {
         let (lock, shared) = match self {
             Self::Latch(lock, shared) => (lock, shared),
-            Self::Manager(bank) => return bank.label(simulation),
+            Self::Engine(engine, _) => return engine.set_up(simulation),
         };
         for (name, part) in shared.parts() {
             simulation.label(part, name);
@@ -141,7 +142,11 @@ impl Common {
         // Out of step, as threads are that come through a barrier.
         work(dice.below(1000) as u64);
         match self {
-            Self::Manager(bank) => bank.live(watch.me, &mut dice, watch),
+            Self::Engine(engine, fault) => {
+                if let Err(why) = engine.live(watch.me, &mut dice, watch) {
+                    fault.borrow_mut().get_or_insert(why);
+                }
+            }
             Self::Latch(lock, shared) => {
                 let shape = &plan.workload.shape;
                 while watch.goes_on() {
@@ -151,6 +156,19 @@ impl Common {
                     watch.done();
                 }
             }
+        }
+    }
+}
+
+impl Common {
+    /// For after the run; see [`Engine::judge`].
+    fn judge(&self) -> Result<Option<f64>, String> {
+        match self {
+            Self::Latch(..) => Ok(None),
+            Self::Engine(engine, fault) => match fault.take() {
+                Some(why) => Err(why),
+                None => engine.judge(),
+            },
         }
     }
 }
@@ -173,10 +191,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Point, RunError> {
     };
     let outcome = simulation.run((0..plan.threads).map(body).collect());
     let outcome = outcome.map_err(|stuck| RunError::Stuck(plan.subject.name, stuck))?;
-    let weak = match &common {
-        Common::Manager(bank) => Some(bank.judge(plan.subject.name)?),
-        Common::Latch(..) => None,
-    };
+    let weak = common.judge().map_err(|why| RunError::Engine(plan.subject.name, why))?;
     let Tally { ops, waits } = tally.into_inner();
     let total: u64 = ops.iter().sum();
     let (near, far) =
@@ -226,8 +241,8 @@ pub enum RunError {
     Threads(&'static str, usize),
     /// The workload is not about such a lock.
     Unfit(&'static str, &'static str),
-    /// A lock manager did something wrong.
-    Manager(&'static str, String),
+    /// An engine did something wrong.
+    Engine(&'static str, String),
     /// The lock's threads are stuck: it has a fault, or the simulator.
     Stuck(&'static str, Box<Stuck>),
 }
@@ -237,7 +252,7 @@ impl std::fmt::Display for RunError {
         match self {
             Self::Threads(name, threads) => write!(f, "{name} cannot serve {threads} threads"),
             Self::Unfit(workload, name) => write!(f, "{workload} is not about {name}"),
-            Self::Manager(name, what) => write!(f, "{name}: {what}"),
+            Self::Engine(name, what) => write!(f, "{name}: {what}"),
             Self::Stuck(name, stuck) => write!(f, "{name}: {stuck}"),
         }
     }

@@ -4,7 +4,8 @@ use latchwork_machine::{Integer, Machine, Padded, Word};
 use latchwork_sim::{Simulated, work};
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::lock::{SimLock, Subject};
+use super::engine::{Names, Operations, Pages, Records};
+use super::lock::{Kind, SimLock, Subject};
 
 type Data = Padded<<Simulated as Machine>::AtomicU64>;
 
@@ -19,43 +20,13 @@ pub struct Workload {
     pub shape: Shape,
     /// The lock it is about, if one is not asked for.
     pub locks: &'static [&'static str],
-    /// What its operations lock under a lock manager, if it can be given one.
-    pub names: Option<Names>,
-}
-
-/// What a thread does in one operation on a lock manager: it locks an object, and unlocks it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Names {
-    /// Objects of its own that each thread takes, in turn, in a mode that excludes all others.
-    pub own: usize,
-    /// If not zero, objects that all threads take at random: the n-th is 1/n as frequent as the
-    /// first (Zipf, exponent 1).
-    pub common: usize,
-    /// Operations in a thousand on a common object that exclude all others; the rest read, in a
-    /// mode that is weak: it conflicts with none of its kind.
-    pub writes: u32,
-    /// Cycles between two operations; vary at random by a quarter. What the manager's own code
-    /// computes is not in it: each of its accesses to memory is charged, one after the other, which
-    /// is more than a real core would take for all of it.
-    pub outside: u64,
-}
-
-impl Names {
-    /// Objects of each thread, or of all.
-    pub fn objects(&self) -> usize {
-        if self.common > 0 { self.common } else { self.own }
-    }
-
-    /// The same with so many.
-    pub fn with_objects(self, objects: usize) -> Self {
-        match self.common {
-            0 => Self { own: objects, ..self },
-            _ => Self { common: objects, ..self },
-        }
-    }
+    /// What a thread does on an engine, if it can be given one.
+    pub engine: Option<Operations>,
 }
 
 const NAMES: Names = Names { own: 0, common: 0, writes: 0, outside: 100 };
+const RECORDS: Records =
+    Records { objects: 20_000, writes: 0, skewed: false, transfers: false, outside: 100 };
 
 /// What a thread does in one operation. Times are cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,42 +75,42 @@ pub const ALL: &[Workload] = &[
         title: "atomic operations on one line, by all (SOSP'13, figure 4)",
         shape: PLAIN,
         locks: &["fai", "swap", "cas-fai"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "lock-loop",
         title: "the loop of SOSP'13, figure 5: one line under one lock, then a pause",
         shape: Shape { outside: 430, lines: 1, ..PLAIN },
         locks: &["tas", "ttas", "ticket", "mcs", "shfl-spin"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "hash-table",
         title: "a table of 1024 buckets and 4096 entries under one lock, 1 % writes (SOSP'19, 11a)",
         shape: Shape { outside: 85, inside: 200, reads: 3, table: 4096, writes: 10, ..PLAIN },
         locks: &["qspinlock", "c-bo-mcs", "cna", "shfl-spin"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "lock1",
         title: "fcntl locks on a file for each process, under one kernel lock (SOSP'19, 8b)",
         shape: Shape { outside: 1420, ..PLAIN },
         locks: &["qspinlock", "cna", "shfl-spin"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "rename",
         title: "a file renamed in a directory for each thread, under one kernel lock (SOSP'19, 8a)",
         shape: Shape { outside: 6900, inside: 150, lines: 8, ..PLAIN },
         locks: &["qspinlock", "cna", "shfl-spin"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "rw-mix",
         title: "a table under one reader-writer lock, 1 % writes",
         shape: Shape { outside: 200, inside: 100, reads: 3, table: 4096, writes: 10, ..PLAIN },
         locks: &["shfl-rwlock", "lw-latch", "lw-latch-cas", "lw-spinlock"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "lwlock",
@@ -154,14 +125,14 @@ pub const ALL: &[Workload] = &[
             ..PLAIN
         },
         locks: &["lw-spinlock", "lw-latch", "lw-latch-cas"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "lock-bench",
         title: "Berkeley DB's lock_bench: the locker looked up under one latch, then a partition",
         shape: LOCK_BENCH,
         locks: &["ttas", "lw-spinlock", "lw-latch", "none"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "header-packed",
@@ -176,7 +147,7 @@ pub const ALL: &[Workload] = &[
             ..PLAIN
         },
         locks: &["lw-latch"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "header-isolated",
@@ -192,47 +163,92 @@ pub const ALL: &[Workload] = &[
             ..PLAIN
         },
         locks: &["lw-latch"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "create",
         title: "files created in one directory, under its lock",
         shape: Shape { outside: 1500, inside: 600, lines: 12, ..PLAIN },
         locks: &["stock-mutex", "cst", "shfl-mutex"],
-        names: None,
+        engine: None,
     },
     Workload {
         name: "lockmgr-disjoint",
         title: "lock and unlock: each thread its own 16 objects in turn, strong locks",
         shape: PLAIN,
         locks: MANAGERS,
-        names: Some(Names { own: 16, ..NAMES }),
+        engine: Some(Operations::Locks(Names { own: 16, ..NAMES })),
     },
     Workload {
         name: "lockmgr-hot",
         title: "lock and unlock: all read-lock one object",
         shape: PLAIN,
         locks: MANAGERS,
-        names: Some(Names { common: 1, ..NAMES }),
+        engine: Some(Operations::Locks(Names { common: 1, ..NAMES })),
     },
     Workload {
         name: "lockmgr-mixed",
         title: "lock and unlock: one of 1000 objects by Zipf's law, 1 % write-locked",
         shape: Shape { inside: 100, ..PLAIN },
         locks: MANAGERS,
-        names: Some(Names { common: 1000, writes: 10, ..NAMES }),
+        engine: Some(Operations::Locks(Names { common: 1000, writes: 10, ..NAMES })),
     },
     Workload {
         name: "lockmgr-seed",
         title: "lock-bench, and the same lock and unlock of our lock manager: an object a thread",
         shape: LOCK_BENCH,
         locks: &["none", "stock-mutex", "lw-latch", "lockmgr"],
-        names: Some(Names { own: 1, ..NAMES }),
+        engine: Some(Operations::Locks(Names { own: 1, ..NAMES })),
+    },
+    Workload {
+        name: "pool-hot",
+        title: "a word read from one page of a pool, which all read",
+        shape: PLAIN,
+        locks: POOLS,
+        engine: Some(Operations::Pages(Pages { pages: 1, outside: 100 })),
+    },
+    Workload {
+        name: "pool-uniform",
+        title: "a word read from one of 1000 pages of a pool",
+        shape: PLAIN,
+        locks: POOLS,
+        engine: Some(Operations::Pages(Pages { pages: 1000, outside: 100 })),
+    },
+    Workload {
+        name: "store-get",
+        title: "a record read in a snapshot of its own",
+        shape: PLAIN,
+        locks: STORES,
+        engine: Some(Operations::Records(RECORDS)),
+    },
+    Workload {
+        name: "store-put",
+        title: "a record replaced in a transaction of its own, no wait for the disk",
+        shape: PLAIN,
+        locks: STORES,
+        engine: Some(Operations::Records(Records { writes: 1000, ..RECORDS })),
+    },
+    Workload {
+        name: "store-ycsb-a",
+        title: "as YCSB A: half reads, half replaces, by Zipf's law with the exponent 0.99",
+        shape: PLAIN,
+        locks: STORES,
+        engine: Some(Operations::Records(Records { writes: 500, skewed: true, ..RECORDS })),
+    },
+    Workload {
+        name: "store-tproc-b",
+        title: "as TPC-B: three reads and updates, an insert; 1,000 accounts and 100 tellers a branch",
+        shape: PLAIN,
+        locks: STORES,
+        engine: Some(Operations::Records(Records { objects: 10, transfers: true, ..RECORDS })),
     },
 ];
 
 /// Lock managers, for workloads that latches cannot be given.
 const MANAGERS: &[&str] = &["lockmgr", "lockmgr-table"];
+/// Pools of pages.
+const POOLS: &[&str] = &["pool", "pinned", "pinned-isolated"];
+const STORES: &[&str] = &["store"];
 
 impl Workload {
     /// The workload of this name.
@@ -240,25 +256,32 @@ impl Workload {
         ALL.iter().copied().find(|w| w.name == name)
     }
 
-    /// Whether its operations can be done under this latch, or with this lock manager.
+    /// Whether its operations can be done under this latch, or with this engine.
     pub fn takes(&self, subject: &Subject) -> bool {
-        match subject.manager {
-            true => self.names.is_some(),
-            false => self.locks != MANAGERS,
+        let is_latch = |name: &&str| Subject::named(name).is_some_and(|s| s.kind == Kind::Latch);
+        match subject.kind {
+            Kind::Latch => self.locks.iter().any(is_latch),
+            kind => self.engine.is_some_and(|operations| operations.kind() == kind),
         }
     }
 
-    /// Cycles between two operations under this latch or manager.
+    /// What a thread does on this, if it is an engine and no latch.
+    pub fn on(&self, subject: &Subject) -> Option<Operations> {
+        self.engine.filter(|_| subject.kind != Kind::Latch)
+    }
+
+    /// Cycles between two operations under this latch or engine.
     pub fn outside(&self, subject: &Subject) -> u64 {
-        self.names.filter(|_| subject.manager).map_or(self.shape.outside, |names| names.outside)
+        self.on(subject).map_or(self.shape.outside, |mut operations| *operations.outside())
     }
 
     /// Cycles under the latch or lock, besides accesses.
     pub fn inside(&self, subject: &Subject) -> u64 {
-        match self.names.filter(|_| subject.manager) {
+        match self.on(subject) {
+            Some(Operations::Locks(names)) if names.common > 0 => self.shape.inside,
             // Nobody waits for what is one's own.
-            Some(names) if names.common == 0 => 0,
-            _ => self.shape.inside,
+            Some(_) => 0,
+            None => self.shape.inside,
         }
     }
 }

@@ -33,7 +33,26 @@ struct Line {
 
 /// Whether the lines under this label are alike.
 fn many(label: &str) -> bool {
-    let known = ["data", "table", "pins", "biases", "directory", "chains", "weak-page"];
+    let known = [
+        "data",
+        "table",
+        "pins",
+        "biases",
+        "directory",
+        "chains",
+        "weak-page",
+        "buckets",
+        "headers",
+        "frames",
+        "log-buffer",
+        "log-slot",
+        "store-slot",
+        "pool-head",
+        "pool-xlat",
+        "pool-desc",
+        "pool-frames",
+        "pages",
+    ];
     known.contains(&label) || label.starts_with("cells-of-")
 }
 

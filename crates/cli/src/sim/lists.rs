@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table};
-use latchwork_bench::sim::{ALL, Subject};
+use latchwork_bench::sim::{ALL, Kind, Subject};
 use latchwork_sim::{SHIPPED, Spec};
 use serde_json::{Value, json};
 
@@ -131,7 +131,7 @@ pub(super) fn workloads(args: &ListArgs) -> anyhow::Result<ExitCode> {
         rows.push(json!({
             "workload": workload.name, "title": workload.title, "inside": inside,
             "outside": outside, "latches": workload.locks,
-            "objects": workload.names.map(|names| names.objects()),
+            "objects": workload.engine.map(|operations| operations.objects().0),
         }));
     }
     let after = "inside, outside: cycles of computing under the latch, and between sections";
@@ -144,15 +144,15 @@ pub(super) fn latches(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let mut rows = Vec::new();
     for latch in Subject::all() {
         let whose = if latch.rival { "rival" } else { "ours" };
-        let kind = match (latch.manager, latch.shared) {
-            (true, _) => "lock manager",
-            (false, true) => "reader-writer",
-            (false, false) => "exclusive",
+        let kind = match (latch.kind, latch.shared) {
+            (Kind::Latch, true) => "reader-writer".to_owned(),
+            (Kind::Latch, false) => "exclusive".to_owned(),
+            (kind, _) => kind.to_string(),
         };
-        table.add_row([latch.name, whose, kind, latch.title]);
+        table.add_row([latch.name, whose, &kind, latch.title]);
         rows.push(json!({
             "subject": latch.name, "rival": latch.rival, "shared": latch.shared,
-            "manager": latch.manager, "title": latch.title,
+            "kind": latch.kind.to_string(), "title": latch.title,
         }));
     }
     printed(args.json, &rows, &table, "")

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
-use latchwork_bench::sim::{ALL, Subject, Workload};
+use latchwork_bench::sim::{ALL, Kind, Subject, Workload};
 use latchwork_sim::Spec;
 
 use crate::output;
@@ -52,13 +52,14 @@ pub(crate) enum What {
   latchwork sim run --machine rome-128 --workload lock1 --latch qspinlock,shfl-mutex --threads 1..512
   latchwork sim run --machine ./mine.toml --threads 1,2,4,..80 --seeds 5 --plot mine.svg
   latchwork sim run --workload lockmgr-disjoint --threads 1,24,192 --objects 1
+  latchwork sim run --workload store-tproc-b --threads 1,24,48,192 --us 500 --seeds 1
   latchwork sim run --machine here --workload lock-loop --threads 1,2 --json")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     load: Load,
 
-    /// Latches, or lock managers for the workloads lockmgr-..; the one that others are compared
-    /// with first [default: the workload's own; see `sim latches`]
+    /// Latches, or engines for the workloads lockmgr-.., pool-.., store-..; the one that others are
+    /// compared with first [default: the workload's own; see `sim latches`]
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = latch())]
     latch: Vec<Subject>,
 
@@ -93,12 +94,14 @@ pub(crate) struct RunArgs {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork sim explain --workload hash-table --latch shfl-spin --threads 192
+  latchwork sim explain --workload store-put --threads 48 --us 300
   latchwork sim explain --machine rome-128 --workload lwlock --latch lw-spinlock --threads 64 --json")]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     load: Load,
 
-    /// The latch, or for the workloads lockmgr-.. the lock manager [default: the workload's first]
+    /// The latch, or for the workloads lockmgr-.., pool-.., store-.. the engine [default: the
+    /// workload's first]
     #[arg(long, value_name = "NAME", value_parser = latch())]
     latch: Option<Subject>,
 
@@ -146,10 +149,10 @@ struct Load {
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
     outside: Option<u64>,
 
-    /// For the workloads lockmgr-..: objects of each thread, or that all lock, instead of the
-    /// workload's
+    /// For the workloads lockmgr-..: objects of each thread, or that all lock; pool-..: pages;
+    /// store-..: records, or branches; instead of the workload's
     #[arg(long, value_name = "N",
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..=4096))]
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     objects: Option<usize>,
 }
 
@@ -181,11 +184,15 @@ impl Load {
         let mut workload = self.workload;
         workload.shape.inside = self.inside.unwrap_or(workload.shape.inside);
         workload.shape.outside = self.outside.unwrap_or(workload.shape.outside);
-        if let Some(names) = &mut workload.names {
-            names.outside = self.outside.unwrap_or(names.outside);
-            *names = self.objects.map_or(*names, |objects| names.with_objects(objects));
+        if let Some(operations) = &mut workload.engine {
+            *operations.outside() = self.outside.unwrap_or(*operations.outside());
+            *operations =
+                self.objects.map_or(*operations, |objects| operations.with_objects(objects));
         } else if self.objects.is_some() {
-            let said = format!("{} locks no objects: --objects is for lockmgr-..", workload.name);
+            let said = format!(
+                "{} has no objects: --objects is for lockmgr-.., pool-.. and store-..",
+                workload.name
+            );
             return Ok(Err(machine::Misuse(said)));
         }
         Ok(Ok(Scene { spec, workload, ns: self.us as f64 * 1e3, us: self.us, seed: self.seed }))
@@ -197,17 +204,12 @@ fn own(workload: &Workload) -> Vec<Subject> {
     workload.locks.iter().filter_map(|name| Subject::named(name)).collect()
 }
 
-/// What is wrong with giving these latches or managers to a workload.
+/// What is wrong with giving these latches or engines to a workload.
 fn unfit(workload: &Workload, latches: &[Subject]) -> Option<String> {
     let latch = latches.iter().find(|latch| !workload.takes(latch))?;
     let (what, name, own) = (workload.name, latch.name, workload.locks.join(", "));
-    Some(match latch.manager {
-        true => format!(
-            "{name} is a lock manager, and {what} is about latches; \
-             for lock managers there are the workloads lockmgr-.."
-        ),
-        false => format!("{name} is a latch, and {what} is about lock managers: {own}"),
-    })
+    let about = workload.engine.map_or(Kind::Latch, |operations| operations.kind());
+    Some(format!("{name} is a {}, and {what} is about a {about}: {own}", latch.kind))
 }
 
 /// Does it.

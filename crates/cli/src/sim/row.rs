@@ -54,7 +54,7 @@ pub(super) struct Params {
     workload: &'static str,
     inside: u64,
     outside: u64,
-    /// Of a lock manager's workload: of each thread, or of all.
+    /// Of a workload of an engine: how many objects, pages, records or branches.
     #[serde(skip_serializing_if = "Option::is_none")]
     objects: Option<usize>,
     us: u64,
@@ -68,7 +68,7 @@ impl Params {
             workload: workload.name,
             inside: workload.inside(subject),
             outside: workload.outside(subject),
-            objects: workload.names.filter(|_| subject.manager).map(|names| names.objects()),
+            objects: workload.on(subject).map(|operations| operations.objects().0),
             us: scene.us,
             seed: scene.seed,
         }

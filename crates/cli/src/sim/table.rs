@@ -27,9 +27,9 @@ pub(super) fn print(
     for (inside, outside, of) in cycles(workload, cells.latches) {
         writeln!(out, "{inside} cycles inside, {outside} outside{of}")?;
     }
-    if let Some(names) = workload.names {
-        let whose = if names.common > 0 { "that all lock" } else { "of each thread" };
-        writeln!(out, "under a lock manager: {} objects {whose}", names.objects())?;
+    if let Some(operations) = workload.engine {
+        let (count, what) = operations.objects();
+        writeln!(out, "under a {}: {count} {what}", operations.kind())?;
     }
     writeln!(out, "{} us, {runs}", scene.us)?;
     let first = cells.latches[0].name;
@@ -44,7 +44,7 @@ pub(super) fn print(
         format!("{:.3}{ratio}{}", row.ops_per_s / 1e6, if row.noisy { " ~" } else { "" })
     };
     figure(cells, rows, &format!("{speed}{noisy}"), fast, out)?;
-    if workload.names.is_some() && rows.iter().any(|row| row.linear.is_some()) {
+    if workload.engine.is_some() && rows.iter().any(|row| row.linear.is_some()) {
         let linear = |row: &Row| row.linear.map_or("-".to_owned(), |part| format!("{part:.3}"));
         figure(cells, rows, "throughput over one thread's, times the threads", linear, out)?;
     }

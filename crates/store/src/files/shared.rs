@@ -69,6 +69,27 @@ impl<M: ConstMachine> Shared<M> {
         Ok(Self { area, log: log.clone(), slots })
     }
 
+    /// Address, length and name of each line, for reports on cache lines.
+    pub(crate) fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
+        let names = [
+            (STATE, "state"),
+            (LOW, "low"),
+            (VISIBLE, "visible"),
+            (CHECKPOINTER, "checkpointer"),
+            (CHECKPOINT_AT, "checkpoint_at"),
+            (GIVEN_UP, "given_up"),
+            (UNDONE, "undone"),
+            (FORGOTTEN, "forgotten"),
+        ];
+        let names = names.map(|(at, name)| (at, format!("store.{name}")));
+        let slots = (0..self.slots).map(|slot| (SLOTS + slot * LINE, format!("store-slot {slot}")));
+        let place = |(at, name)| {
+            let word = core::ptr::from_ref(self.word(at)?);
+            Ok((word.addr(), 64, name))
+        };
+        names.into_iter().chain(slots).map(place).collect()
+    }
+
     #[inline(always)]
     pub(crate) fn word(&self, at: u64) -> Result<&M::AtomicU64, Error> {
         Ok(self.area.word(at)?)

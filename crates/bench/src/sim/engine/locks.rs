@@ -1,57 +1,69 @@
-//! Our lock manager under a simulated workload.
+//! Our lock manager.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
 use latchwork_lockmgr::shared::{self, S, X};
 use latchwork_lockmgr::{Error, Manager, Options, Session};
 use latchwork_region::Region;
 use latchwork_sim::{Simulated, Simulation, work};
 
-use super::lock::Subject;
-use super::run::{RunError, Watch};
-use super::workload::{Dice, Names, Workload};
+use super::super::run::Watch;
+use super::super::workload::Dice;
+use super::{Engine, drawn, pause, zipf};
 
 /// Bytes that the cells of each thread and of each object take at most, and all others.
 const THREAD: u64 = 256 << 10;
 const OBJECT: u64 = 256;
 const REST: u64 = 8 << 20;
 
+/// What a thread does in one operation on a lock manager: it locks an object, and unlocks it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Names {
+    /// Objects of its own that each thread takes, in turn, in a mode that excludes all others.
+    pub own: usize,
+    /// If not zero, objects that all threads take at random: the n-th is 1/n as frequent as the
+    /// first (Zipf, exponent 1).
+    pub common: usize,
+    /// Operations in a thousand on a common object that exclude all others; the rest read, in a
+    /// mode that is weak: it conflicts with none of its kind.
+    pub writes: u32,
+    /// Cycles between two operations.
+    pub outside: u64,
+}
+
+impl Names {
+    pub(super) fn with_objects(self, objects: usize) -> Self {
+        match self.common {
+            0 => Self { own: objects, ..self },
+            _ => Self { common: objects, ..self },
+        }
+    }
+}
+
 /// A lock manager, and a session for each simulated thread.
 pub(super) struct Bank {
     sessions: Vec<Session<Simulated>>,
-    workload: Workload,
+    /// Cycles under a lock.
+    inside: u64,
     names: Names,
     /// The part of requests for a common object that goes to it or one before it.
     shares: Vec<f64>,
     /// By object: how many hold it; -1 is one that excludes all.
     holders: Vec<Cell<i64>>,
-    fault: RefCell<Option<String>>,
     /// Whether weak locks are taken in their owners' memory.
     weak: bool,
-}
-
-/// Zipf's law with the exponent 1: object n is asked for as often as the first, divided by n.
-fn zipf(objects: usize) -> Vec<f64> {
-    let mut sum = 0.0;
-    let sums = (1..=objects).map(|n| {
-        sum += 1.0 / n as f64;
-        sum
-    });
-    let sums: Vec<f64> = sums.collect();
-    sums.iter().map(|s| s / sum).collect()
 }
 
 impl Bank {
     /// With a session for each thread, and what a long run would have made already: the objects of
     /// threads that have their own, and the pages in which owners keep weak locks.
     pub(super) fn new(
-        subject: &Subject,
-        workload: &Workload,
+        weak: bool,
+        inside: u64,
         names: Names,
         threads: usize,
-    ) -> Result<Self, RunError> {
-        let weak = subject.name == "lockmgr";
-        let told = |error: Error| RunError::Manager(subject.name, error.to_string());
+    ) -> Result<Self, String> {
+        let told = |error: Error| error.to_string();
         let objects = if names.common > 0 { names.common } else { names.own * threads };
         let region = Region::heap(&latchwork_region::Options {
             processes: 1,
@@ -66,11 +78,10 @@ impl Bank {
         let sessions: Result<Vec<_>, _> = (0..threads).map(|_| manager.session()).collect();
         let bank = Self {
             sessions: sessions.map_err(told)?,
-            workload: *workload,
+            inside,
             names,
-            shares: zipf(names.common),
+            shares: zipf(names.common, 1.0),
             holders: (0..objects).map(|_| Cell::new(0)).collect(),
-            fault: RefCell::default(),
             weak,
         };
         for me in 0..threads {
@@ -93,53 +104,6 @@ impl Bank {
         Ok(())
     }
 
-    /// Names the memory, for reports.
-    pub(super) fn label(&self, simulation: &mut Simulation) {
-        for (start, len, name) in self.sessions[0].places().unwrap_or_default() {
-            simulation.label_at(start, len, name);
-        }
-    }
-
-    /// What thread `me` does until the watch says that it is over.
-    pub(super) fn live(&self, me: usize, dice: &mut Dice, watch: &Watch<'_>) {
-        if let Err(error) = self.try_live(me, dice, watch) {
-            self.fault.borrow_mut().get_or_insert(error);
-        }
-    }
-
-    fn try_live(&self, me: usize, dice: &mut Dice, watch: &Watch<'_>) -> Result<(), String> {
-        let told = |error: Error| error.to_string();
-        let owner = self.sessions[me].owner().map_err(told)?;
-        let (shape, outside) = (&self.workload.shape, self.names.outside);
-        for turn in 0.. {
-            work(outside - outside / 4 + dice.below(outside as usize / 2 + 1) as u64);
-            if !watch.goes_on() {
-                break;
-            }
-            let object = match self.names.common {
-                0 => me * self.names.own + turn % self.names.own,
-                _ => {
-                    let at = dice.below(1 << 30) as f64 / f64::from(1 << 30);
-                    self.shares.partition_point(|share| *share <= at).min(self.shares.len() - 1)
-                }
-            };
-            let writes = self.names.common == 0 || (dice.below(1000) as u32) < self.names.writes;
-            let name = name(object);
-            let mode = if writes { X } else { S };
-            let mut granted = Ok(());
-            watch.waited(&mut || granted = owner.lock(&name, mode));
-            granted.map_err(told)?;
-            self.enter(object, writes)?;
-            if self.names.common > 0 {
-                work(shape.inside);
-            }
-            self.leave(object, writes);
-            owner.unlock(&name).map_err(told)?;
-            watch.done();
-        }
-        Ok(())
-    }
-
     fn enter(&self, object: usize, writes: bool) -> Result<(), String> {
         let holders = &self.holders[object];
         match (writes, holders.get()) {
@@ -154,27 +118,57 @@ impl Bank {
         let holders = &self.holders[object];
         holders.set(if writes { 0 } else { holders.get() - 1 });
     }
+}
 
-    /// For after the run: that nothing was wrong, and the part of requests that were granted in
-    /// their owner's own memory.
-    pub(super) fn judge(&self, name: &'static str) -> Result<f64, RunError> {
-        let wrong = |what: String| Err(RunError::Manager(name, what));
-        if let Some(fault) = self.fault.take() {
-            return wrong(fault);
+impl Engine for Bank {
+    fn set_up(&self, simulation: &mut Simulation) {
+        for (start, len, name) in self.sessions[0].places().unwrap_or_default() {
+            simulation.label_at(start, len, name);
         }
+    }
+
+    fn live(&self, me: usize, dice: &mut Dice, watch: &Watch<'_>) -> Result<(), String> {
+        let told = |error: Error| error.to_string();
+        let owner = self.sessions[me].owner().map_err(told)?;
+        for turn in 0.. {
+            pause(self.names.outside, dice);
+            if !watch.goes_on() {
+                break;
+            }
+            let object = match self.names.common {
+                0 => me * self.names.own + turn % self.names.own,
+                _ => drawn(&self.shares, dice),
+            };
+            let writes = self.names.common == 0 || (dice.below(1000) as u32) < self.names.writes;
+            let name = name(object);
+            let mode = if writes { X } else { S };
+            let mut granted = Ok(());
+            watch.waited(&mut || granted = owner.lock(&name, mode));
+            granted.map_err(told)?;
+            self.enter(object, writes)?;
+            if self.names.common > 0 {
+                work(self.inside);
+            }
+            self.leave(object, writes);
+            owner.unlock(&name).map_err(told)?;
+            watch.done();
+        }
+        Ok(())
+    }
+
+    fn judge(&self) -> Result<Option<f64>, String> {
         let count = |sum: (u64, u64), session: &Session<Simulated>| {
             let stats = session.stats();
             (sum.0 + stats.requests, sum.1 + stats.weak)
         };
         let (requests, weak) = self.sessions.iter().fold((0, 0), count);
         if self.weak && self.names.common > 0 && weak == 0 {
-            return wrong("no lock was taken in its owner's memory".to_owned());
+            return Err("no lock was taken in its owner's memory".to_owned());
         }
-        let left = self.sessions[0].totals();
-        let left = left.map_err(|error| RunError::Manager(name, error.to_string()))?;
+        let left = self.sessions[0].totals().map_err(|error| error.to_string())?;
         match left.requests + left.weak {
-            0 => Ok(weak as f64 / requests.max(1) as f64),
-            left => wrong(format!("{left} locks are held when all have ended")),
+            0 => Ok(Some(weak as f64 / requests.max(1) as f64)),
+            left => Err(format!("{left} locks are held when all have ended")),
         }
     }
 }
