@@ -10,10 +10,10 @@
 //! # State
 //!
 //! ```text
-//!  63                            16 15           2    1         0
-//! ┌────────────────────────────────┬──────────────┬─────────┬─────────┐
-//! │ VERSION, one more per change   │ HOLDER, or 0 │ WAITERS │EXCLUSIVE│
-//! └────────────────────────────────┴──────────────┴─────────┴─────────┘
+//!  63                          17 16           3    2         1         0
+//! ┌──────────────────────────────┬──────────────┬─────────┬─────────┬─────────┐
+//! │ VERSION, one more per change │ HOLDER, or 0 │ STARVED │ WAITERS │EXCLUSIVE│
+//! └──────────────────────────────┴──────────────┴─────────┴─────────┴─────────┘
 //! ```
 //!
 //! | from | to | by |
@@ -25,8 +25,9 @@
 //! | `HOLDER` without `EXCLUSIVE` | no `HOLDER` | the sharer; a waiter that finds it dead |
 //! | held | another `HOLDER`, version + 1 if changed | a holder, for a starved waiter |
 //! | `EXCLUSIVE` of a dead holder | `EXCLUSIVE` of another | a repairer: [`OptLatch::take_over`] |
-//! | held | `WAITERS` | a waiter, before it sleeps |
-//! | held | no `WAITERS` | a holder that is about to look at who waits |
+//! | held | `WAITERS` | a waiter, before it sleeps; one that was called, when it has the latch |
+//! | held | `WAITERS`, `STARVED` | a waiter that lost too often |
+//! | held | neither | a holder that is about to look at who waits, as it lets go or before |
 //!
 //! # Invariants
 //!
@@ -35,7 +36,8 @@
 //! 2. Whenever a change is over the version differs from what it was before the change.
 //! 3. `HOLDER` names who may release; there is at most one, writer or sharer.
 //! 4. A thread sleeps only after it has set `WAITERS` in a held word. So the release that makes the
-//!    word free sees `WAITERS`, and calls.
+//!    word free sees `WAITERS`, and calls one of those that want to hold the latch. That one sets
+//!    `WAITERS` when it takes the latch, or before it sleeps again; or else it passes the call on.
 //!
 //! # The sharer
 //!
@@ -46,11 +48,12 @@
 //!
 //! # Fairness
 //!
-//! A release calls the waiter that came first, and all readers. To be called is to be told to try.
-//! A waiter that lost [`Holder::LOSSES`] times to newcomers is handed the latch, still closed, by
-//! the next release. A reader that lost as often becomes a sharer for a moment. So of n waiters the
-//! last is passed by at most n x `LOSSES` newcomers, and by one for each that was called at the
-//! same time.
+//! A release calls the waiter that came first, and all readers. To be called is to be told to try,
+//! for [`Machine::SPIN_NS`] before one sleeps again. A waiter that lost [`Holder::LOSSES`] such
+//! trials to others says `STARVED`, and looks for as long before it sleeps: a release in that time
+//! hands it the latch, still closed. After as many trials again it is handed the latch by the next
+//! release even if it sleeps. A reader that lost as often becomes a sharer for a moment. So of n
+//! waiters the last one is served after at most n x 2 x `LOSSES` calls.
 //!
 //! # Memory order
 //!
@@ -78,7 +81,7 @@
 //! | a sharer | its name | a waiter, which clears it |
 //! | a writer | its name, with `EXCLUSIVE` | a waiter: [`HolderDied`], take over, repair |
 //! | a waiter | a slot that says that it waits | a release, which calls it in vain |
-//! | the caller of a waiter | a waiter that nobody calls | that waiter: [`Holder::nap`] |
+//! | the caller of a waiter, or one that was called | waiters that nobody calls | a waiter: [`Holder::nap`] |
 
 mod cell;
 mod guard;
@@ -97,13 +100,16 @@ use self::wait::Want;
 
 const EXCLUSIVE: u64 = 1;
 const WAITERS: u64 = 1 << 1;
-const HOLDER_SHIFT: u32 = 2;
+const STARVED: u64 = 1 << 2;
+/// What waiters say.
+const CALLS: u64 = WAITERS | STARVED;
+const HOLDER_SHIFT: u32 = 3;
 const HOLDER: u64 = (HolderNumber::MAX as u64) << HOLDER_SHIFT;
-const CHANGE: u64 = 1 << 16;
+const CHANGE: u64 = 1 << 17;
 const VERSION: u64 = !(CHANGE - 1);
 
-const _: () = assert!(EXCLUSIVE | WAITERS | HOLDER | VERSION == u64::MAX);
-const _: () = assert!(EXCLUSIVE & WAITERS == 0 && HOLDER & (EXCLUSIVE | WAITERS) == 0);
+const _: () = assert!(EXCLUSIVE | CALLS | HOLDER | VERSION == u64::MAX);
+const _: () = assert!(EXCLUSIVE & WAITERS == 0 && HOLDER & (EXCLUSIVE | CALLS) == 0);
 const _: () = assert!(size_of::<OptLatch>() == 8);
 
 /// How often [`OptLatch::read_with`] tries before it shares.
@@ -122,7 +128,7 @@ pub struct OptLatch<M: Machine = Native> {
 
 /// What a reader saw of a latch, to be validated.
 ///
-/// 48 bits count the changes: at ten million a second they repeat after 325 days.
+/// 47 bits count the changes: at ten million a second they repeat after 162 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(u64);
 
@@ -132,7 +138,7 @@ impl Version {
         self.0 >> VERSION.trailing_zeros()
     }
 
-    /// A version from its count, of which 48 bits are used.
+    /// A version from its count, of which 47 bits are used.
     pub const fn new(count: u64) -> Self {
         Self(count << VERSION.trailing_zeros())
     }
@@ -277,10 +283,10 @@ impl<M: Machine> OptLatch<M> {
         loop {
             let held = version.0 | EXCLUSIVE | holder.number().bits();
             // Acquire: synchronizes with the Release of the last holder, in `release`.
-            match self.word.compare_exchange(seen, held | seen & WAITERS, Acquire, Relaxed) {
+            match self.word.compare_exchange(seen, held | seen & CALLS, Acquire, Relaxed) {
                 Ok(_) => return Some(Exclusive::new(self, holder, held)),
                 // Somebody waits, or waited: so much may differ.
-                Err(now) if now != seen && now & !WAITERS == version.0 => seen = now,
+                Err(now) if now != seen && now & !CALLS == version.0 => seen = now,
                 Err(_) => return None,
             }
         }
@@ -342,7 +348,7 @@ impl<M: Machine> OptLatch<M> {
             // Acquire: synchronizes with the Release of the holder before the dead one. What the
             // dead one itself stored was stored when the system said that it had ended.
             match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
-                Ok(_) => return Some(Exclusive::new(self, holder, next & !WAITERS)),
+                Ok(_) => return Some(Exclusive::new(self, holder, next & !CALLS)),
                 Err(now) => seen = now,
             }
         }
@@ -358,7 +364,7 @@ impl<M: Machine> OptLatch<M> {
             // Relaxed: a sharer stored nothing. The share is let go as any is, and waiters called.
             match self.word.compare_exchange(seen, next, Relaxed, Relaxed) {
                 Ok(_) => {
-                    drop(Share::new(self, holder, next & !WAITERS));
+                    drop(Share::new(self, holder, next & !CALLS));
                     return true;
                 }
                 Err(now) => seen = now,
@@ -392,6 +398,7 @@ impl<M: Machine> fmt::Debug for OptLatch<M> {
             .field("exclusive", &(seen & EXCLUSIVE != 0))
             .field("holder", &HolderNumber::of(seen).map(HolderNumber::get))
             .field("waiters", &(seen & WAITERS != 0))
+            .field("starved", &(seen & STARVED != 0))
             .finish()
     }
 }

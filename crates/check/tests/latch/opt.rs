@@ -122,6 +122,30 @@ fn nothing_is_lost_and_nothing_torn() {
     stress(&control, 4_000, false).expect_err("a latch that counts no change");
 }
 
+/// Of threads that sleep a release calls one. The others are called when that one lets go.
+#[test]
+fn those_that_sleep_are_called_one_after_the_other() {
+    const SLEEPERS: u32 = 5;
+    let latch = std::sync::Arc::new(OptLatch::new());
+    let (done, ended) = std::sync::mpsc::channel();
+    let first = LocalHolder::<Native>::new(number(1));
+    let held = latch.lock(&first).unwrap();
+    for n in 2..2 + SLEEPERS {
+        let (latch, done) = (latch.clone(), done.clone());
+        std::thread::spawn(move || {
+            drop(latch.lock(&LocalHolder::<Native>::new(number(n))).unwrap());
+            done.send(n).unwrap();
+        });
+    }
+    // Long enough that they sleep; those that do not test less.
+    std::thread::sleep(Duration::from_millis(100));
+    drop(held);
+    for came in 0..SLEEPERS {
+        let other = ended.recv_timeout(Duration::from_secs(20));
+        assert!(other.is_ok(), "{} were not called", SLEEPERS - came);
+    }
+}
+
 /// A dead writer is reported to all that wait, in every way; one repairs, and the others go on.
 #[test]
 fn a_dead_writer_is_found_and_what_it_held_repaired() {
