@@ -81,7 +81,7 @@
 //! | a sharer | its name | a waiter, which clears it |
 //! | a writer | its name, with `EXCLUSIVE` | a waiter: [`HolderDied`], take over, repair |
 //! | a waiter | a slot that says that it waits | a release, which calls it in vain |
-//! | the caller of a waiter, or one that was called | waiters that nobody calls | a waiter: [`Holder::nap`] |
+//! | one that calls, or was called | waiters that nobody calls | such a waiter: [`Holder::nap`] |
 
 mod cell;
 mod guard;

@@ -12,8 +12,8 @@ use crate::slab::{UNIT, UNITS};
 use crate::slots::{PROCESS_BYTES, THREAD_BYTES, unpack};
 
 impl<M: ConstMachine> Region<M> {
-    /// Address, length and name of the header, the slots, the blocks by the size of their cells, and
-    /// the areas of a region without a file. Empty in the child of a fork.
+    /// Address, length and name of the header, the slots, the blocks by the size of their cells,
+    /// and the areas of a region without a file. Empty in the child of a fork.
     #[doc(hidden)]
     pub fn places(&self) -> Vec<(usize, usize, String)> {
         if self.check().is_err() {

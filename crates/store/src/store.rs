@@ -146,8 +146,8 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Address, length and name of what the store shares: for reports on cache lines. What lies
-    /// within something else comes after it. `pages` are those of a store that never had more than its
-    /// cache holds.
+    /// within something else comes after it. `pages` are those of a store that never had more
+    /// than its cache holds.
     ///
     /// # Errors
     ///

@@ -4,16 +4,19 @@
 //! pinned to processor `n`, so sockets fill one after another; more threads than processors share
 //! them. What is printed is simulated, and says so in its `machine`.
 
+mod dice;
 mod engine;
 mod lock;
+mod operations;
 mod published;
 mod run;
 mod seeds;
 mod steps;
+mod watch;
 mod workload;
 
-pub use engine::{Names, Operations, Pages, Records};
 pub use lock::{Kind, SimLock, Subject};
+pub use operations::{Names, Operations, Pages, Records};
 pub use published::{FIGURES, Figure, Judged};
 pub use run::{Plan, Point, RunError, run};
 pub use seeds::{CLAIMS, Claim, Verdict as SeedVerdict};

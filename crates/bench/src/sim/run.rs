@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 
 use hdrhistogram::Histogram;
-use latchwork_sim::{Misses, Simulation, Spec, Stuck, clock, work};
+use latchwork_sim::{Misses, Simulation, Spec, Stuck, work};
 use serde::Serialize;
 
+use super::dice::Dice;
 use super::engine::{self, Engine};
 use super::lock::{SimLock, Subject};
-use super::workload::{Dice, Shared, Workload, operation};
+use super::watch::{Tally, Watch};
+use super::workload::{Shared, Workload, operation};
 
 /// What to run.
 #[derive(Clone)]
@@ -65,43 +67,6 @@ pub struct Point {
     pub misses: Vec<(String, Misses)>,
 }
 
-pub(super) struct Tally {
-    ops: Vec<u64>,
-    waits: Histogram<u64>,
-}
-
-/// When to count, and the counts.
-pub(super) struct Watch<'a> {
-    me: usize,
-    from: f64,
-    until: f64,
-    tally: &'a RefCell<Tally>,
-}
-
-impl Watch<'_> {
-    /// Whether the run is not over.
-    pub(super) fn goes_on(&self) -> bool {
-        now() < self.until
-    }
-
-    /// Acquires something, and notes how long that took.
-    pub(super) fn waited(&self, enter: &mut dyn FnMut()) {
-        let asked = now();
-        enter();
-        let waited = now() - asked;
-        if asked >= self.from {
-            self.tally.borrow_mut().waits.saturating_record(waited.max(1.0) as u64);
-        }
-    }
-
-    /// An operation is done.
-    pub(super) fn done(&self) {
-        if (self.from..self.until).contains(&now()) {
-            self.tally.borrow_mut().ops[self.me] += 1;
-        }
-    }
-}
-
 /// What the threads of a run have in common.
 enum Common {
     Latch(Box<dyn SimLock>, Shared),
@@ -116,7 +81,8 @@ impl Common {
             return Err(RunError::Unfit(workload.name, subject.name));
         }
         if let Some(operations) = workload.on(subject) {
-            let engine = engine::make(subject, workload, operations, *threads)?;
+            let engine = engine::make(subject.name, workload.shape.inside, operations, *threads);
+            let engine = engine.map_err(|why| RunError::Engine(subject.name, why))?;
             return Ok(Self::Engine(engine, RefCell::default()));
         }
         let lock = subject.make(*threads).ok_or(RunError::Threads(subject.name, *threads))?;
@@ -216,10 +182,6 @@ pub fn run(plan: &Plan<'_>) -> Result<Point, RunError> {
         host_s: outcome.host.as_secs_f64(),
         misses: outcome.misses,
     })
-}
-
-fn now() -> f64 {
-    clock().map_or(0.0, |(_, ns)| ns)
 }
 
 /// The busier half's share: 0.5 if all do the same.

@@ -4,8 +4,9 @@ use latchwork_machine::{Integer, Machine, Padded, Word};
 use latchwork_sim::{Simulated, work};
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::engine::{Names, Operations, Pages, Records};
+use super::dice::Dice;
 use super::lock::{Kind, SimLock, Subject};
+use super::operations::{Names, Operations, Pages, Records};
 
 type Data = Padded<<Simulated as Machine>::AtomicU64>;
 
@@ -303,29 +304,6 @@ impl Shared {
     /// Names and places, for reports.
     pub(super) fn parts(&self) -> [(&'static str, &[Data]); 3] {
         [("data", &self.lines), ("table", &self.table), ("pins", &self.pins)]
-    }
-}
-
-/// A thread's own chance: not the simulation's, so that a thread does the same under every lock.
-pub(super) struct Dice(u64);
-
-impl Dice {
-    pub(super) fn new(seed: u64, me: usize) -> Self {
-        let mut dice =
-            Self(((seed << 20) | (me as u64 + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        (0..8).for_each(|_| _ = dice.next());
-        dice
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(super) fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }
 

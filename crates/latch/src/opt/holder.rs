@@ -56,8 +56,8 @@ impl core::error::Error for HolderDied {}
 /// All that use a latch at a time have different numbers. Only slow paths call any method but
 /// [`number`](Self::number).
 pub trait Holder<M: Machine = Native> {
-    /// How many trials this thread loses to others, each of [`Machine::SPIN_NS`], before it is handed
-    /// the latch.
+    /// How many trials this thread loses to others, each of [`Machine::SPIN_NS`], before it is
+    /// handed the latch.
     const LOSSES: u32 = 4;
 
     /// This thread's number.

@@ -7,9 +7,9 @@
 //! for one that is to be handed over.
 //!
 //! To wake a thread takes longer than most latches are held. So the thread that is called tries for
-//! a while before it sleeps again; the latch is not called for anybody else meanwhile, and those
-//! that are awake go on taking it. With the latch handed to threads that slept, and one try for the
-//! others, 24 simulated threads came to 0.6 M puts a second and 192 to 0.1 M; it is 1.2 M and 0.6 M.
+//! a while before it sleeps again; nobody else is called meanwhile, and threads that are awake go
+//! on taking the latch. With the latch handed to threads that slept, and one try for the others, 24
+//! simulated threads came to 0.6 M puts a second and 192 to 0.1 M; it is 1.2 M and 0.6 M.
 //!
 //! # A waiter's way
 //!
@@ -112,7 +112,7 @@ impl<M: Machine> OptLatch<M> {
     /// waiters.
     #[inline]
     pub(super) fn take(&self, want: Want, number: HolderNumber) -> Option<u64> {
-        self.take_and_say(want, number, WAITERS)
+        self.take_and_say(want, number, 0)
     }
 
     /// The same, and the word says this of other waiters then.
@@ -365,8 +365,8 @@ impl<M: Machine> OptLatch<M> {
                 continue;
             }
             if seen & !(HolderNumber::MAX << HANDER_SHIFT) != HANDED {
-                // Acquire: synchronizes with the Release in `hand_over`: if this thread was handed the
-                // latch, the latch names it.
+                // Acquire: synchronizes with the Release in `hand_over`: if this thread was handed
+                // the latch, the latch names it.
                 M::fence(Acquire);
                 return true;
             }

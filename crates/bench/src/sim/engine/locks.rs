@@ -7,38 +7,15 @@ use latchwork_lockmgr::{Error, Manager, Options, Session};
 use latchwork_region::Region;
 use latchwork_sim::{Simulated, Simulation, work};
 
-use super::super::run::Watch;
-use super::super::workload::Dice;
+use super::super::dice::Dice;
+use super::super::operations::Names;
+use super::super::watch::Watch;
 use super::{Engine, drawn, pause, zipf};
 
 /// Bytes that the cells of each thread and of each object take at most, and all others.
 const THREAD: u64 = 256 << 10;
 const OBJECT: u64 = 256;
 const REST: u64 = 8 << 20;
-
-/// What a thread does in one operation on a lock manager: it locks an object, and unlocks it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Names {
-    /// Objects of its own that each thread takes, in turn, in a mode that excludes all others.
-    pub own: usize,
-    /// If not zero, objects that all threads take at random: the n-th is 1/n as frequent as the
-    /// first (Zipf, exponent 1).
-    pub common: usize,
-    /// Operations in a thousand on a common object that exclude all others; the rest read, in a
-    /// mode that is weak: it conflicts with none of its kind.
-    pub writes: u32,
-    /// Cycles between two operations.
-    pub outside: u64,
-}
-
-impl Names {
-    pub(super) fn with_objects(self, objects: usize) -> Self {
-        match self.common {
-            0 => Self { own: objects, ..self },
-            _ => Self { common: objects, ..self },
-        }
-    }
-}
 
 /// A lock manager, and a session for each simulated thread.
 pub(super) struct Bank {

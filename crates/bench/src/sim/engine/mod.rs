@@ -8,13 +8,9 @@ mod records;
 
 use latchwork_sim::Simulation;
 
-pub use locks::Names;
-pub use pages::Pages;
-pub use records::Records;
-
-use super::lock::{Kind, Subject};
-use super::run::{RunError, Watch};
-use super::workload::{Dice, Workload};
+use super::dice::Dice;
+use super::operations::Operations;
+use super::watch::Watch;
 
 /// One of them, made for a number of threads.
 pub(super) trait Engine {
@@ -29,78 +25,24 @@ pub(super) trait Engine {
     fn judge(&self) -> Result<Option<f64>, String>;
 }
 
-/// What a thread does in one operation on one of them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Operations {
-    /// Locks an object of a lock manager, and unlocks it.
-    Locks(Names),
-    /// Reads a page of a pool.
-    Pages(Pages),
-    /// Runs a transaction of a store.
-    Records(Records),
-}
-
-impl Operations {
-    /// Of what kind the engine is.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Locks(_) => Kind::Manager,
-            Self::Pages(_) => Kind::Pool,
-            Self::Records(_) => Kind::Store,
-        }
-    }
-
-    /// How many objects there are, and what they are.
-    pub fn objects(&self) -> (usize, &'static str) {
-        match self {
-            Self::Locks(names) if names.common > 0 => (names.common, "objects that all lock"),
-            Self::Locks(names) => (names.own, "objects of each thread"),
-            Self::Pages(pages) => (pages.pages, "pages"),
-            Self::Records(Records { transfers: true, objects, .. }) => (*objects, "branches"),
-            Self::Records(records) => (records.objects, "records"),
-        }
-    }
-
-    /// The same with so many.
-    pub fn with_objects(self, objects: usize) -> Self {
-        match self {
-            Self::Locks(names) => Self::Locks(names.with_objects(objects)),
-            Self::Pages(pages) => Self::Pages(Pages { pages: objects, ..pages }),
-            Self::Records(records) => Self::Records(Records { objects, ..records }),
-        }
-    }
-
-    /// Cycles between two operations; vary at random by a quarter. What the engine's own code
-    /// computes is not in it: each of its accesses to shared memory is charged, one after the other,
-    /// which is more than a real core would take for all of them.
-    pub fn outside(&mut self) -> &mut u64 {
-        match self {
-            Self::Locks(names) => &mut names.outside,
-            Self::Pages(pages) => &mut pages.outside,
-            Self::Records(records) => &mut records.outside,
-        }
-    }
-}
-
-/// The engine that is asked for, with what a long run would have made already.
+/// The engine of this name, with what a long run would have made already. A lock of a lock manager
+/// is held for `inside` cycles.
 pub(super) fn make(
-    subject: &Subject,
-    workload: &Workload,
+    name: &str,
+    inside: u64,
     operations: Operations,
     threads: usize,
-) -> Result<Box<dyn Engine>, RunError> {
-    let made = match operations {
+) -> Result<Box<dyn Engine>, String> {
+    match operations {
         Operations::Locks(names) => {
-            let inside = workload.shape.inside;
-            locks::Bank::new(subject.name == "lockmgr", inside, names, threads).map(boxed)
+            locks::Bank::new(name == "lockmgr", inside, names, threads).map(boxed)
         }
-        Operations::Pages(pages) => match subject.name {
-            "pool" => pages::Ours::new(pages, threads).map(boxed),
-            _ => Ok(boxed(pages::Pinned::new(pages, subject.name == "pinned-isolated", threads))),
-        },
+        Operations::Pages(pages) if name == "pool" => pages::Ours::new(pages, threads).map(boxed),
+        Operations::Pages(pages) => {
+            Ok(boxed(pages::Pinned::new(pages, name == "pinned-isolated", threads)))
+        }
         Operations::Records(records) => records::Shop::new(records, threads).map(boxed),
-    };
-    made.map_err(|why| RunError::Engine(subject.name, why))
+    }
 }
 
 fn boxed<E: Engine + 'static>(engine: E) -> Box<dyn Engine> {

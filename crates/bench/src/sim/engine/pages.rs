@@ -11,18 +11,10 @@ use latchwork_pool::{Error, FileId, FileSpec, Options, Pool};
 use latchwork_region::{Region, Thread};
 use latchwork_sim::{Simulated, Simulation};
 
-use super::super::run::Watch;
-use super::super::workload::Dice;
+use super::super::dice::Dice;
+use super::super::operations::Pages;
+use super::super::watch::Watch;
 use super::{Engine, pause};
-
-/// What a thread does in one operation on a pool: it reads a word of a page, any of them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pages {
-    /// How many there are.
-    pub pages: usize,
-    /// Cycles between two operations.
-    pub outside: u64,
-}
 
 /// Bytes of a page; one word of it is read.
 const PAGE: u32 = 4096;

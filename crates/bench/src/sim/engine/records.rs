@@ -8,25 +8,11 @@ use latchwork_region::Region;
 use latchwork_sim::{Simulated, Simulation};
 use latchwork_store::{Error, Mode, ReadTxn, Sizes, Store, Table, WriteTxn};
 
-use super::super::run::Watch;
-use super::super::workload::Dice;
+use super::super::dice::Dice;
+use super::super::operations::Records;
+use super::super::watch::Watch;
 use super::disk::Timed;
 use super::{Engine, drawn, pause, zipf};
-
-/// What a thread does in one operation on a store: a transaction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Records {
-    /// Records of 16 and 100 bytes that there are; of transfers, branches.
-    pub objects: usize,
-    /// Operations in a thousand that replace a record; the rest read one.
-    pub writes: u32,
-    /// Whether some are more frequent than others, as YCSB has it: Zipf, exponent 0.99.
-    pub skewed: bool,
-    /// Whether an operation is a transfer of TPC-B instead.
-    pub transfers: bool,
-    /// Cycles between two operations.
-    pub outside: u64,
-}
 
 const RECORDS: Table<u64, &[u8]> = Table::new("records");
 /// Accounts, tellers, branches.
