@@ -127,14 +127,23 @@ impl<M: ConstMachine> Session<M> {
 
     /// Forgets the transaction of a slot: the layer above has undone it, or finds it committed.
     ///
+    /// # Death
+    ///
+    /// A thread that is killed here may leave a slot with a first record and no last one. The layer
+    /// above forgets it again.
+    ///
     /// # Errors
     ///
     /// [`Error::Threads`], [`Error::Region`].
     pub fn forget(&self, slot: u32) -> Result<(), Error> {
         let (shared, slot) = (self.log.shared()?, self.log.slot_of(slot)?);
         let latched = self.latch()?;
-        slot.first.store(0, Relaxed);
-        slot.last.store(0, Relaxed);
+        // The last before the first: the log is kept from the first on, so a thread that dies in
+        // between leaves no record to be read that may be gone.
+        // Release, both: for that order.
+        slot.last.store(0, Release);
+        point("repair: forget");
+        slot.first.store(0, Release);
         self.free_aside(shared, slot);
         drop(latched);
         Ok(())

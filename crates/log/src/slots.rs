@@ -132,20 +132,22 @@ impl<M: ConstMachine> Log<M> {
         slot: u32,
         mut found: impl FnMut(Lsn, Lsn) -> Option<R>,
     ) -> Result<Option<R>, Error> {
+        let shared = self.shared()?;
         // Acquire: synchronizes with the Release in `append`: what is committed below it is in the
         // list by now.
-        let end = self.shared()?.end.0.load(Acquire);
+        let mut end = shared.end.0.load(Acquire);
         let words: &Slot<M> = self.slot_of(slot)?;
         for _ in 0..LOOKS {
             // Acquire: synchronizes with the Release in `chain`.
             let commits = words.commits.load(Acquire);
             let kept = words.list.len() as u64 - 1;
-            let (mut result, mut lowest) = (None, commits);
+            let (mut result, mut lowest, mut below) = (None, commits, false);
             for index in (commits.saturating_sub(kept)..commits).rev() {
                 lowest = index;
                 let pair = &words.list[index as usize % words.list.len()];
                 let (first, commit) = (pair[0].load(Relaxed), pair[1].load(Relaxed));
                 if commit < end {
+                    below = true;
                     result = found(Lsn(first), Lsn(commit));
                 }
                 if result.is_some() {
@@ -154,9 +156,16 @@ impl<M: ConstMachine> Log<M> {
             }
             // Acquire: the entries before the count is looked at again.
             M::fence(Acquire);
-            if words.commits.load(Relaxed).wrapping_sub(lowest) <= kept {
+            if words.commits.load(Relaxed).wrapping_sub(lowest) > kept {
+                continue;
+            }
+            if below || lowest == 0 {
                 return Ok(result);
             }
+            // So many commits came since the end was loaded that the list has none before it. Most
+            // of them lie below the end of now.
+            // Acquire: as above.
+            end = shared.end.0.load(Acquire);
         }
         Ok(None)
     }

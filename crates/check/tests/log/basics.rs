@@ -56,6 +56,29 @@ fn a_slot_knows_its_transactions() {
     assert!(matches!(log.slot(session, 8), Err(Error::Threads(8))));
 }
 
+/// A reader of a slot's list finds a commit even if all that the list has came since it began.
+#[test]
+fn a_list_that_is_written_anew_under_a_reader_is_read_again() {
+    let life = begin(&Simulated::new()).unwrap();
+    let (session, log) = (&life.session, &life.log);
+    let commit = || {
+        let mut record = session.build(&Head { flags: Flags::LAST, ..Head::default() }, &[]);
+        session.reserve(1000).unwrap();
+        session.append(record.as_mut().unwrap()).unwrap()
+    };
+    let before = commit();
+    let mut seen = Vec::new();
+    let found = log.commits_of(session.slot(), |_, at| {
+        if seen.is_empty() {
+            (0..COMMITS).for_each(|_| _ = commit());
+        }
+        seen.push(at);
+        (seen.len() > 1).then_some(at)
+    });
+    assert_eq!(seen[0], before);
+    assert!(found.unwrap().is_some_and(|at| at > before), "{seen:?}");
+}
+
 /// Logs of one process whose memory is its own share the table in which threads wait: a log's latch
 /// must not be handed to a thread that waits for that of another.
 #[test]

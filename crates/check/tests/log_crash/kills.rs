@@ -10,7 +10,7 @@ use crate::{Place, start};
 const FOR_EVER: u64 = 1 << 40;
 
 /// Every place at which a process can be told to die.
-const STEPS: [&str; 24] = [
+const STEPS: [&str; 25] = [
     "reserve: slot",
     "credit: slot",
     "aside: credit",
@@ -35,6 +35,7 @@ const STEPS: [&str; 24] = [
     "repair: slot",
     "repair: aside",
     "repair: claims",
+    "repair: forget",
 ];
 
 #[test]

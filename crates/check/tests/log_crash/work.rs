@@ -150,7 +150,9 @@ impl Undo {
 
     /// A dead thread's slot and the log agree.
     fn check(&self, number: u32, view: &SlotView) {
-        assert_eq!(view.first, view.last, "a transaction has one record before its last");
+        // One that was being forgotten has its first record still, so that the log is kept.
+        let one = view.first == view.last || view.last == Lsn::NEVER;
+        assert!(one, "a transaction has one record before its last: {view:?}");
         if view.last != Lsn::NEVER
             && let Some(entry) = self.read(view.last)
         {

@@ -37,6 +37,13 @@ fn prepare(store: &Store, gid: &[u8]) {
     tx.prepare(gid).unwrap();
 }
 
+/// One that only reads.
+fn prepare_empty(store: &Store) {
+    let mut tx = store.begin().unwrap();
+    tx.get_for_update(&ACCOUNTS, 0).unwrap();
+    tx.prepare(b"one").unwrap();
+}
+
 fn decide(store: &Store, commits: bool) -> Result<(), Error> {
     match commits {
         true => store.commit_prepared(b"one").map(drop),
@@ -56,7 +63,10 @@ fn preparer() {
         if told("PREPARES") != 0 {
             LEFT.store(told("STEP"), Relaxed);
         }
-        prepare(&store, b"one");
+        match told("EMPTY") {
+            0 => prepare(&store, b"one"),
+            _ => prepare_empty(&store),
+        }
         fs::write(place.at("prepared"), "").unwrap();
     }
     LEFT.store(told("STEP"), Relaxed);
@@ -142,6 +152,30 @@ fn a_death_at_each_step_of_deciding_is_decided_or_not() {
         for alone in [true, false] {
             let steps = killed_at_each_step(false, commits, alone);
             assert!(steps > 10, "{steps}");
+        }
+    }
+}
+
+/// With no change to undo, the end of a rollback alone says that it is decided: whether it is must
+/// not depend on whether the memory lives or the log is read anew.
+#[test]
+fn one_that_wrote_nothing_is_decided_for_a_crash_as_for_the_living() {
+    for step in 1.. {
+        let place = Place::new("prepared-empty");
+        let store = open(place.at("one"));
+        fill(&store, 20);
+        let line = format!("EMPTY=1 COMMITS=0 STEP={step} exec \"$0\" \"$@\"");
+        let ended = place.start_by(&line, "prepared::preparer").wait().unwrap();
+        assert!(ended.success() || ended.signal() == Some(libc::SIGKILL), "{step}: {ended}");
+        store.sweep().unwrap();
+        let listed = store.prepared().unwrap().len();
+        store.backup(place.at("copy"), &mut |_| {}).unwrap();
+        restore(place.at("copy"), place.at("two"), &mut |_| {}).unwrap();
+        assert_eq!(open(place.at("two")).prepared().unwrap().len(), listed, "{step}");
+        assert_eq!(is_free(&store, 0), listed == 0, "{step}");
+        if ended.success() {
+            assert!(step > 8 && listed == 0, "{step}");
+            return;
         }
     }
 }

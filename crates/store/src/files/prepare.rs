@@ -34,7 +34,7 @@ use latchwork_machine::ConstMachine;
 use crate::Error;
 use crate::engine::Chain;
 use crate::files::home::Home;
-use crate::files::kinds::{LOCKS, PREPARE};
+use crate::files::kinds::{END, LOCKS, PREPARE};
 use crate::files::worker::{SMALL, Worker};
 
 /// Bytes of one record of locks, about.
@@ -203,11 +203,21 @@ impl<M: ConstMachine> Home<M> {
             return Ok(Look::Other);
         }
         match self.log.read(last) {
-            Ok(entry) => Ok(Found::of(first, &entry).map_or(Look::Other, Look::Prepared)),
+            Ok(entry) => Ok(match Found::of(first, &entry) {
+                Some(found) if !self.has_ended(slot, last)? => Look::Prepared(found),
+                _ => Look::Other,
+            }),
             // It has ended meanwhile.
             Err(_) if self.log.open_of(slot)?.1 != last => Ok(Look::Other),
             Err(why) => Err(why.into()),
         }
+    }
+
+    /// Whether the end of a rollback is in the log, though its slot has a last record still: the
+    /// thread that forgets it is at that, or dead. With no change to undo, nothing else tells.
+    fn has_ended(&self, slot: u32, last: Lsn) -> Result<bool, Error> {
+        let newest = self.log.newest_of(slot)?;
+        Ok(newest > last && self.log.read(newest).is_ok_and(|entry| entry.head.kind == END))
     }
 
     /// All prepared transactions but those that a thread is just preparing or deciding, in the

@@ -96,12 +96,12 @@ impl<M: ConstMachine> Home<M> {
         self.shared.checkpoint_over(slot)?;
         let Ok(number) = u16::try_from(slot) else { return Ok(()) };
         self.shared.forget(number);
-        let (_, last) = self.log.open_of(slot)?;
+        let (first, _) = self.log.open_of(slot)?;
         let taken = self.shared.taken_by(slot)?;
         let turn = self.shared.turn(number)?;
         let empty = self.shared.hand(number)?.is_empty();
         let of_others = matches!(turn.now(), State::Taken(_) | State::Looks(_));
-        if last == Lsn::NEVER && empty && taken.is_empty() && !of_others {
+        if first == Lsn::NEVER && empty && taken.is_empty() && !of_others {
             turn.set(State::Idle);
             return self.shared.if_empty_handed(number);
         }
@@ -148,6 +148,10 @@ impl<M: ConstMachine> Worker<M> {
             undone?;
             shared.count_undone()?;
             return Ok(false);
+        }
+        if first != Lsn::NEVER && last == Lsn::NEVER {
+            // It is undone, and a thread died that was to forget it.
+            self.log.forget(u32::from(slot))?;
         }
         turn.set(State::Idle);
         prepared
