@@ -47,10 +47,10 @@
  *   (d) with DURABLE: its position is durable, or was shown.
  *   (e) nobody is stuck.
  *
- * How the code differs.  With END_ONCE the model is as the code: commits_of
- * loads end once, and passes over the commits that are not below it.  If a
- * slot has made as many since as its list keeps, it has passed over all of
- * them, and says that there is none.  Without END_ONCE it loads end again.
+ * How the code was.  That is END_ONCE: commits_of loaded end once, and passed
+ * over the commits that are not below it.  If a slot had made as many since as
+ * its list keeps, it had passed over all of them, and said that there is none.
+ * It loads end again.
  *
  * Compile-time numbers: NW writers of TX transactions each; NO others, of one
  * commit each; NR readers; RUNS of the recycler; LIST entries of a slot's

@@ -45,15 +45,16 @@
  *   (e) nobody is stuck: in the end the slot is free, or retained if the
  *       transaction is prepared.
  *
- * How the code differs, twice.  `forget` clears the slot's first record, and then its
- * last; a thread that dies between the two leaves a transaction that is over
- * and has a last record, which the recycler does not know of.  That is the
- * mutant FIRST_FIRST.  The model clears the last one first; what is left then
- * the sweep clears (FORGETS_NOT is without that).  And an END record is never
- * the slot's last: so a decider that rolls back what has no writes, and dies
- * after its END record, leaves a transaction that the log has ended and that
- * the sweep finds prepared.  That is END_UNCHAINED.  In the model the END of
- * a slot's own thread is its last record.
+ * How the code was.  `forget` cleared the slot's first record, and then its
+ * last; a thread that died between the two left a transaction that was over
+ * and had a last record, which the recycler did not know of.  That is the
+ * mutant FIRST_FIRST.  The last one is cleared first now; what is left then
+ * the sweep clears (FORGETS_NOT is without that).  And nobody looked for an
+ * END record: so a decider that rolled back what had no writes, and died after
+ * its END record, left a transaction that the log had ended and that the sweep
+ * found prepared.  That is END_UNCHAINED.  In the model the END of a slot's
+ * own thread is its last record; in the code it is not in the chain, and who
+ * asks whether a transaction is prepared looks at the slot's newest record.
  *
  * Compile-time numbers: NS sweepers, ND deciders, NO others, DEATHS, RUNS of the
  * recycler, WRITES (0 to 3).  Mutants: see the script "run".
