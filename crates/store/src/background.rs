@@ -5,11 +5,14 @@
 //! as the commits of many threads are by a leader (`log/src/flush.rs`). Both threads end before the
 //! store does.
 
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
 use core::time::Duration;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Builder, JoinHandle};
 
-use event_listener::Event;
 use latchwork_log::{Lsn, Mode};
 use latchwork_machine::{Clock, ConstMachine};
 
@@ -17,6 +20,7 @@ use crate::Error;
 use crate::files::home::Home;
 use crate::files::worker::Worker;
 use crate::idle::{Lone, Sessions};
+use crate::wakers::{Wakers, call};
 
 /// After so long without a commit the flusher ends.
 const IDLE: Duration = Duration::from_secs(1);
@@ -24,23 +28,58 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Commits that become durable together.
 #[derive(Default)]
 pub(crate) struct Batch {
-    end: OnceLock<Result<(), String>>,
-    ended: Event,
+    state: Mutex<BatchState>,
+}
+
+#[derive(Default)]
+struct BatchState {
+    end: Option<Result<(), String>>,
+    waiting: Wakers,
+}
+
+/// A task that waits for the end of its batch: [`Error::CommitUnknown`] if it failed.
+pub(crate) struct Ended {
+    of: Arc<Batch>,
+    number: Option<u64>,
 }
 
 impl Batch {
-    /// Waits until they are.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::CommitUnknown`].
-    pub(crate) async fn ended(&self) -> Result<(), Error> {
-        loop {
-            let listener = self.ended.listen();
-            if let Some(end) = self.end.get() {
-                return end.clone().map_err(|why| Error::CommitUnknown { why });
-            }
-            listener.await;
+    /// Ready when they are durable.
+    pub(crate) fn ended(self: Arc<Self>) -> Ended {
+        Ended { of: self, number: None }
+    }
+
+    fn end(&self, end: Result<(), String>) {
+        let mut state = locked(&self.state);
+        state.end = Some(end);
+        let waiting = state.waiting.take();
+        drop(state);
+        waiting.for_each(call);
+    }
+}
+
+impl Future for Ended {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let waker = cx.waker().clone();
+        let mut state = locked(&this.of.state);
+        if let Some(end) = &state.end {
+            return Poll::Ready(end.clone().map_err(|why| Error::CommitUnknown { why }));
+        }
+        let before = state.waiting.put(&mut this.number, waker);
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let waker = locked(&self.of.state).waiting.remove(number);
+            drop(waker);
         }
     }
 }
@@ -106,7 +145,7 @@ pub(crate) struct Background<M: ConstMachine> {
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn locked<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -201,8 +240,11 @@ impl<M: ConstMachine> Background<M> {
         let threads = [state.flusher.take(), state.checkpointer.take()];
         drop(state);
         changed.notify_one();
+        // The flusher itself may be here: a waker that it calls may drop the last task of a store.
+        let me = thread::current().id();
+        let others = threads.into_iter().flatten().filter(|thread| thread.thread().id() != me);
         // One that panicked has said so.
-        threads.into_iter().flatten().for_each(|thread| drop(thread.join()));
+        others.for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -225,8 +267,10 @@ fn flush<M: ConstMachine>(
         let (wanted, batch) =
             (core::mem::take(&mut state.wanted), core::mem::take(&mut state.batch));
         drop(state);
-        let _ = batch.end.set(wanted.make(&session.get().worker));
-        batch.ended.notify(usize::MAX);
+        // A panic is the end of nobody who waits, or comes later.
+        let make = AssertUnwindSafe(|| wanted.make(&session.get().worker));
+        let made = catch_unwind(make);
+        batch.end(made.unwrap_or_else(|_| Err("the thread that syncs panicked".to_owned())));
         state = locked(shared);
     }
     sessions.give(session);
