@@ -408,3 +408,41 @@ fn a_task_moves_between_threads() {
     assert_eq!(all.iter().take(3).map(|(_, has)| has).sum::<i64>(), -160);
     nothing_is_left(&store);
 }
+
+/// The same of a closure, and of a call whose second lock is not had, or that is dropped there.
+#[test]
+fn read_committed_lets_go_whatever_the_call_comes_to() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for how in 0..3 {
+        let mut holder = store.begin().unwrap();
+        holder.put(&TABLE, b"k", b"new").unwrap();
+        let mut second = store.begin().unwrap();
+        second.put(&TABLE, b"l", b"new").unwrap();
+        let time = Duration::from_millis(if how == 1 { 100 } else { 10_000 });
+        let patience = Patience { level: Level::ReadCommitted, time, ..Patience::default() };
+        let mut tx = block_on(store.begin_async_with(&patience)).unwrap();
+        if how == 0 {
+            let mut reads = Box::pin(tx.with(|tx| tx.get(&TABLE, b"k")));
+            assert!(poll(reads.as_mut()).is_pending());
+            holder.commit().unwrap();
+            assert_eq!(block_on(reads).unwrap().unwrap(), b"new");
+        } else {
+            let mut reads = Box::pin(tx.range(&TABLE, ..));
+            assert!(poll(reads.as_mut()).is_pending());
+            holder.commit().unwrap();
+            assert!(poll(reads.as_mut()).is_pending());
+            match how {
+                1 => assert!(block_on(reads).is_err()),
+                _ => drop(reads),
+            }
+        }
+        second.roll_back().unwrap();
+        let short = Patience { time: Duration::ZERO, ..Patience::default() };
+        let mut other = store.begin_with(&short).unwrap();
+        other.put(&TABLE, b"k", b"other").unwrap();
+        drop(other);
+        tx.roll_back().unwrap();
+        nothing_is_left(&store);
+    }
+}

@@ -13,7 +13,7 @@ use latchwork_tree::{Batch, Header, Row};
 use crate::faces::by_hand::{Own, Transaction};
 use crate::files::tidy::FEW;
 use crate::turns::Turn;
-use crate::txn::steps::{Awaited, Step, Waiting};
+use crate::txn::steps::{Awaited, Step};
 use crate::typed::{Rows, WriteTxn, as_slices, bounds};
 use crate::{Attempts, Error, Key, Level, Patience, Savepoint, Store, Table, Value};
 
@@ -206,6 +206,40 @@ impl<M: ConstMachine> Store<M> {
     }
 }
 
+/// A call that is made again and again, and the locks that it has waited for. When it ends, or is
+/// dropped, those go that it does not keep.
+struct Waited<'t, M: ConstMachine> {
+    tx: &'t mut AsyncTransaction<M>,
+    locks: Vec<Awaited>,
+}
+
+impl<M: ConstMachine> Waited<'_, M> {
+    async fn wait_for(&mut self, awaited: Box<Awaited>) -> Result<(), Error> {
+        let wait = self.tx.wait;
+        let txn = self.tx.inner.txn()?;
+        // SAFETY: the session is that of the transaction, which is borrowed for as long as the
+        // future lives, and is sent with what borrows it.
+        let waiting = unsafe { txn.wait_for(&awaited, wait) };
+        if let Err(why) = waiting.await {
+            return Err(self.tx.inner.txn()?.not_had(&awaited, why));
+        }
+        self.locks.push(*awaited);
+        Ok(())
+    }
+
+    fn let_go(&mut self) -> Result<(), Error> {
+        let txn = self.tx.inner.txn()?;
+        self.locks.drain(..).try_for_each(|awaited| txn.waited(&awaited))
+    }
+}
+
+impl<M: ConstMachine> Drop for Waited<'_, M> {
+    fn drop(&mut self) {
+        // What does not go here goes with the transaction.
+        let _ = self.let_go();
+    }
+}
+
 /// The bytes of a key, of a table of this name.
 type Place = Result<(&'static str, Vec<u8>), Error>;
 
@@ -219,37 +253,15 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         &mut self,
         mut call: impl FnMut(&mut Own<M>) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
-        let mut waited = Vec::new();
+        let mut waited = Waited { tx: self, locks: Vec::new() };
         loop {
-            let awaited = match self.inner.txn()?.step(&mut call) {
-                Ok(Step::Waits(awaited)) => awaited,
-                Ok(Step::Done(done)) => {
-                    self.let_go(&waited)?;
-                    return Ok(done);
-                }
-                Err(why) => {
-                    self.let_go(&waited)?;
-                    return Err(why);
-                }
+            let step = waited.tx.inner.txn()?.step(&mut call);
+            let awaited = match step? {
+                Step::Done(done) => return waited.let_go().map(|()| done),
+                Step::Waits(awaited) => awaited,
             };
-            let waiting = self.wait_for(&awaited)?;
-            if let Err(why) = waiting.await {
-                return Err(self.inner.txn()?.not_had(&awaited, why));
-            }
-            waited.push(awaited);
+            waited.wait_for(awaited).await?;
         }
-    }
-
-    fn wait_for<'w>(&'w mut self, awaited: &'w Awaited) -> Result<Waiting<'w, M>, Error> {
-        let wait = self.wait;
-        // SAFETY: the session is this one's, which is borrowed for as long as the future lives,
-        // and is sent with what borrows it.
-        Ok(unsafe { self.inner.txn()?.wait_for(awaited, wait) })
-    }
-
-    fn let_go(&mut self, waited: &[Box<Awaited>]) -> Result<(), Error> {
-        let txn = self.inner.txn()?;
-        waited.iter().try_for_each(|awaited| txn.waited(awaited))
     }
 
     /// The same, of a key, in a table that is made if it is not there.
@@ -387,17 +399,15 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         mut work: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
         let before = self.again(|txn| txn.savepoint()).await?;
+        let mut waited = Waited { tx: self, locks: Vec::new() };
         loop {
-            let step = self.inner.step_with(&mut work)?;
-            let awaited = match step {
-                Step::Done(done) => return Ok(done),
+            let step = waited.tx.inner.step_with(&mut work);
+            let awaited = match step? {
+                Step::Done(done) => return waited.let_go().map(|()| done),
                 Step::Waits(awaited) => awaited,
             };
-            self.inner.roll_back_to(before)?;
-            let waiting = self.wait_for(&awaited)?;
-            if let Err(why) = waiting.await {
-                return Err(self.inner.txn()?.not_had(&awaited, why));
-            }
+            waited.tx.inner.roll_back_to(before)?;
+            waited.wait_for(awaited).await?;
         }
     }
 
