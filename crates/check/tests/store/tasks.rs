@@ -409,6 +409,40 @@ fn a_task_moves_between_threads() {
     nothing_is_left(&store);
 }
 
+/// What a closure had written is undone when it meets a lock, and written again; what it undoes of
+/// before could not be, so it is refused whether there is such a lock or not.
+#[test]
+fn a_closure_undoes_nothing_from_before_it() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for waits in [true, false] {
+        let mut holder = store.begin().unwrap();
+        if waits {
+            holder.put(&TABLE, b"k", b"holder").unwrap();
+        }
+        let mut tx = block_on(store.begin_async()).unwrap();
+        let first = tx.savepoint().unwrap();
+        block_on(tx.put(&TABLE, b"a", b"a")).unwrap();
+        let undone = block_on(tx.with(|tx| {
+            tx.roll_back_to(first)?;
+            tx.put(&TABLE, b"k", b"new")
+        }));
+        assert_eq!(undone, Err(Error::Savepoint));
+        holder.roll_back().unwrap();
+        let own = tx.with(|tx| {
+            let own = tx.savepoint()?;
+            tx.put(&TABLE, b"b", b"b")?;
+            tx.roll_back_to(own)
+        });
+        block_on(own).unwrap();
+        assert!(block_on(tx.get(&TABLE, b"a")).unwrap().is_some());
+        tx.roll_back_to(first).unwrap();
+        assert_eq!(block_on(tx.get(&TABLE, b"a")).unwrap(), None);
+        tx.roll_back().unwrap();
+        nothing_is_left(&store);
+    }
+}
+
 /// The same of a closure, and of a call whose second lock is not had, or that is dropped there.
 #[test]
 fn read_committed_lets_go_whatever_the_call_comes_to() {

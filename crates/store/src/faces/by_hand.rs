@@ -218,13 +218,14 @@ impl<M: ConstMachine> Transaction<M> {
         work(&mut WriteTxn { txn, tables })
     }
 
-    /// The same, as one step.
+    /// The same, as one step, which undoes nothing from before the savepoint.
     pub(crate) fn step_with<R>(
         &mut self,
+        before: Savepoint,
         work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Step<R>, Error> {
         let (txn, tables) = self.parts()?;
-        txn.step(|txn| work(&mut WriteTxn { txn, tables }))
+        txn.step_behind(before, |txn| work(&mut WriteTxn { txn, tables }))
     }
 
     /// As [`WriteTxn::get`].

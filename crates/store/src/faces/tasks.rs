@@ -393,7 +393,8 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     ///
     /// # Errors
     ///
-    /// What the closure returns.
+    /// What the closure returns. There [`Error::Savepoint`] is what it gets that rolls back to a
+    /// savepoint from before: what that undoes could not be done again.
     pub async fn with<R>(
         &mut self,
         mut work: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error> + Send,
@@ -401,7 +402,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         let before = self.again(|txn| txn.savepoint()).await?;
         let mut waited = Waited { tx: self, locks: Vec::new() };
         loop {
-            let step = waited.tx.inner.step_with(&mut work);
+            let step = waited.tx.inner.step_with(before, &mut work);
             let awaited = match step? {
                 Step::Done(done) => return waited.let_go().map(|()| done),
                 Step::Waits(awaited) => awaited,
