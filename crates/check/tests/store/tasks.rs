@@ -480,3 +480,36 @@ fn read_committed_lets_go_whatever_the_call_comes_to() {
         nothing_is_left(&store);
     }
 }
+
+/// A closure that fails without having waited, because of a task of the same thread.
+#[test]
+fn a_task_that_runs_again_lets_others_go_on() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let held = Cell::new(false);
+    let (store, held) = (&store, &held);
+    let holds: Task<'_> = Box::pin(async move {
+        let put = store.write_async(|mut tx| async move {
+            tx.put(&ACCOUNTS, 1, 1).await?;
+            held.set(true);
+            pause().await;
+            Ok(())
+        });
+        put.await.unwrap();
+    });
+    let fails: Task<'_> = Box::pin(async move {
+        while !held.get() {
+            pause().await;
+        }
+        let usual = Patience::default();
+        let at_once = Patience { time: Duration::ZERO, ..usual };
+        let put = store.write_async_with(&usual, |_| async move {
+            let mut other = store.begin_with(&at_once)?;
+            other.put(&ACCOUNTS, 1, 2)?;
+            other.commit()
+        });
+        assert!(put.await.unwrap().runs < 100);
+    });
+    join(vec![Some(holds), Some(fails)]);
+    assert_eq!(store.get(&ACCOUNTS, 1).unwrap(), Some(2));
+}

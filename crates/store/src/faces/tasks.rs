@@ -2,8 +2,9 @@
 //! for the disk's sync.
 
 use core::fmt;
-use core::future::Future;
+use core::future::{Future, poll_fn};
 use core::ops::{Deref, DerefMut, RangeBounds};
+use core::task::Poll;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use latchwork_lockmgr::Wait;
@@ -60,6 +61,19 @@ impl<M: ConstMachine> Drop for Lent<M> {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the other tasks of the thread go on.
+async fn yields() {
+    let mut again = true;
+    let once = poll_fn(|cx| match core::mem::take(&mut again) {
+        true => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    });
+    once.await;
 }
 
 /// What a closure is told that still has its transaction when it has ended.
@@ -171,6 +185,8 @@ impl<M: ConstMachine> Store<M> {
             }
             tx.restart()?;
             tx.wait = wait;
+            // What it failed of may be another task's of this thread, which is to go on.
+            yields().await;
         }
     }
 
