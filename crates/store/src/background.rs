@@ -24,6 +24,8 @@ use crate::wakers::{Wakers, call};
 
 /// After so long without a commit the flusher ends.
 const IDLE: Duration = Duration::from_secs(1);
+/// With fewer thread slots than this there are none for threads of the store.
+const SLOTS: u32 = 8;
 
 /// Commits that become durable together.
 #[derive(Default)]
@@ -159,7 +161,7 @@ impl<M: ConstMachine> Background<M> {
     ///
     /// # Errors
     ///
-    /// Those of a thread that cannot begin: then nothing was done.
+    /// Those of a thread that cannot begin: then nothing was done, and the caller waits itself.
     pub(crate) fn settle(&self, at: Lsn, mode: Mode) -> Result<Option<Arc<Batch>>, Error> {
         match mode {
             Mode::None => Ok(None),
@@ -183,7 +185,7 @@ impl<M: ConstMachine> Background<M> {
         let (state, changed) = &*self.state;
         let mut state = locked(state);
         if !state.flushes {
-            let session = self.sessions.take(&self.home)?;
+            let session = self.session()?;
             let (sessions, shared) = (self.sessions.clone(), self.state.clone());
             let body = move || flush(session, &sessions, &shared);
             state.flusher = Some(self.thread("latchwork-flush", body)?);
@@ -194,24 +196,36 @@ impl<M: ConstMachine> Background<M> {
         Ok(state.batch.clone())
     }
 
-    /// Has a checkpoint made, if one is due.
+    /// A session for a thread of the store.
+    fn session(&self) -> Result<Lone<M>, Error> {
+        if self.home.sizes.threads < SLOTS {
+            return Err(Error::Engine("too few thread slots".to_owned()));
+        }
+        self.sessions.take(&self.home)
+    }
+
+    /// Has a checkpoint made, if one is due. Without a thread for it this one makes it.
     ///
     /// # Errors
     ///
     /// Those of the last one.
-    pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
-        if !self.home.shared.is_due(self.home.sizes.log_budget)? {
+    pub(crate) fn checkpoint_if_due(&self, worker: &Worker<M>) -> Result<(), Error> {
+        if !self.home.shared.is_due(self.home.sizes.log_budget)? || self.has_checkpoint_made()? {
             return Ok(());
         }
+        self.home.checkpoint_if_due(worker)
+    }
+
+    /// Whether a thread makes a checkpoint.
+    fn has_checkpoint_made(&self) -> Result<bool, Error> {
         let mut state = locked(&self.state.0);
         if state.checkpointer.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return Ok(());
+            return Ok(true);
         }
         if let Some(why) = state.failed.take() {
             return Err(why);
         }
-        // Without a thread it is not made now: the next that begins tries again.
-        let Ok(session) = self.sessions.take(&self.home) else { return Ok(()) };
+        let Ok(session) = self.session() else { return Ok(false) };
         let (home, sessions) = (self.home.clone(), self.sessions.clone());
         let shared = self.state.clone();
         let body = move || {
@@ -220,7 +234,7 @@ impl<M: ConstMachine> Background<M> {
             sessions.give(session);
         };
         state.checkpointer = self.thread("latchwork-checkpoint", body).ok();
-        Ok(())
+        Ok(state.checkpointer.is_some())
     }
 
     fn thread(

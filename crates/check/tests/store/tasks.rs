@@ -10,9 +10,9 @@ use latchwork_check::random::Random;
 use latchwork_check::tasks::{Task, block_on, join, pause};
 use latchwork_disk::{Disk, Fault, Operation, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{AsyncTransaction, Error, Level, Mode, Patience, Store, Table};
+use latchwork_store::{AsyncTransaction, Error, Level, Mode, Patience, Sizes, Store, Table};
 
-use crate::stage::{TABLE, begin};
+use crate::stage::{TABLE, begin, begin_with, sizes};
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 
@@ -512,4 +512,30 @@ fn a_task_that_runs_again_lets_others_go_on() {
     });
     join(vec![Some(holds), Some(fails)]);
     assert_eq!(store.get(&ACCOUNTS, 1).unwrap(), Some(2));
+}
+
+/// With the least number of thread slots nothing is left for threads of the store.
+#[test]
+fn few_slots_are_enough() {
+    for threads in [2, 3, 4, 8] {
+        let few = Sizes { threads, log_budget: 32 << 10, ..sizes(Mode::Full) };
+        let disk = Simulated::new();
+        let store = begin_with(&disk, few).unwrap();
+        let task = |number: u64| {
+            let store = &store;
+            let task: Task<'_> = Box::pin(async move {
+                for n in 0..50 {
+                    let put = store.write_async(|mut tx| async move {
+                        tx.put(&ACCOUNTS, number * 50 + n, 1).await?;
+                        pause().await;
+                        Ok(())
+                    });
+                    put.await.unwrap_or_else(|why| panic!("{threads}: {why}"));
+                }
+            });
+            Some(task)
+        };
+        join((0..20).map(task).collect());
+        assert_eq!(store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap(), 1000);
+    }
 }

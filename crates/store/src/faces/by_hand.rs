@@ -129,10 +129,11 @@ impl<M: ConstMachine> Store<M> {
     /// A transaction that is done in steps.
     pub(crate) fn begin_in_steps(
         &self,
+        session: Lone<M>,
         options: &Patience,
         patient: bool,
     ) -> Result<Transaction<M>, Error> {
-        self.begin_on(self.lone()?, options, patient, true)
+        self.begin_on(session, options, patient, true)
     }
 
     fn begin_on(

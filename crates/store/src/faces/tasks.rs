@@ -216,8 +216,9 @@ impl<M: ConstMachine> Store<M> {
         patient: bool,
     ) -> Result<AsyncTransaction<M>, Error> {
         let turn = self.turns().take().await;
-        self.background().checkpoint_if_due()?;
-        let inner = self.begin_in_steps(options, patient)?;
+        let session = self.lone()?;
+        self.background().checkpoint_if_due(&session.get().worker)?;
+        let inner = self.begin_in_steps(session, options, patient)?;
         Ok(AsyncTransaction { wait: inner.wait(), inner, _turn: turn })
     }
 }
