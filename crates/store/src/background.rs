@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder, JoinHandle};
 
 use latchwork_log::{Lsn, Mode};
-use latchwork_machine::{Clock, ConstMachine};
+use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::files::home::Home;
@@ -135,8 +135,6 @@ struct State {
     checkpointer: Option<JoinHandle<()>>,
     /// Why the last checkpoint failed.
     failed: Option<Error>,
-    /// When a commit of a periodic store asked last, in nanoseconds.
-    asked: Option<u64>,
     over: bool,
 }
 
@@ -168,11 +166,8 @@ impl<M: ConstMachine> Background<M> {
             Mode::Full if self.home.log.flushed() > at => Ok(None),
             // Its commits do not wait.
             Mode::Periodic(period) => {
-                let (asked, now) = (locked(&self.state.0).asked, M::now(Clock::Monotonic));
-                let passed = |asked| u128::from(now.saturating_sub(asked)) >= period.as_nanos();
-                if asked.is_none_or(passed) {
+                if self.home.log.is_due(period) {
                     self.ask(at, mode)?;
-                    locked(&self.state.0).asked = Some(now);
                 }
                 Ok(None)
             }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchwork_check::random::Random;
 use latchwork_check::tasks::{Task, block_on, join, pause};
@@ -538,4 +538,25 @@ fn few_slots_are_enough() {
         join((0..20).map(task).collect());
         assert_eq!(store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap(), 1000);
     }
+}
+
+/// As long as commits come, no more than the period is between two syncs.
+#[test]
+fn a_periodic_store_syncs_in_time() {
+    let disk = Simulated::new();
+    let period = Duration::from_millis(100);
+    let store = begin(&disk, Mode::Periodic(period)).unwrap();
+    let syncs = || disk.calls()[Operation::Sync];
+    let (mut seen, mut at, mut longest) = (syncs(), Instant::now(), Vec::new());
+    while longest.len() < 8 {
+        block_on(store.write_async(|mut tx| async move { tx.put(&ACCOUNTS, 1, 1).await })).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        if syncs() != seen {
+            longest.push(at.elapsed());
+            (seen, at) = (syncs(), Instant::now());
+        }
+    }
+    // Half of them: others may have the processor.
+    longest.sort();
+    assert!(longest[4] < period * 3 / 2, "{longest:?}");
 }
