@@ -128,6 +128,11 @@ impl<M: ConstMachine> Sessions<M> {
 
     /// Keeps a session for the next object, unless it can be used no more.
     pub(crate) fn give(&self, lone: Lone<M>) {
+        if lone.get().worker.home.manager.region().check().is_err() {
+            // In the child of a fork it is the parent's, and a thread that is not there may have
+            // the mutex.
+            return core::mem::forget(lone);
+        }
         let mut idle = locked(&self.idle);
         if idle.len() < self.most && lone.get().worker.is_free() {
             idle.push(lone);

@@ -13,6 +13,7 @@ use crate::wakers::{Wakers, call};
 /// How many may go on, and who waits.
 pub(crate) struct Turns {
     state: Mutex<State>,
+    process: u32,
 }
 
 struct State {
@@ -40,7 +41,14 @@ impl Turns {
     /// So many at a time.
     pub(crate) fn new(free: usize) -> Self {
         let (waiting, given, giving) = (Wakers::default(), BTreeSet::new(), Vec::new());
-        Self { state: Mutex::new(State { free, waiting, given, giving }) }
+        let state = Mutex::new(State { free, waiting, given, giving });
+        Self { state, process: std::process::id() }
+    }
+
+    /// Whether this is the child of a fork: the turns are the parent's, and a thread that is not
+    /// there may have the mutex.
+    fn is_of_parent(&self) -> bool {
+        self.process != std::process::id()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -56,6 +64,9 @@ impl Turns {
     /// in the call of its waker, and gives its turn back there: the thread that is at it sees to
     /// that one, too, when the call has ended, so that no crowd of them fills the stack.
     fn pass(&self) {
+        if self.is_of_parent() {
+            return;
+        }
         let me = thread::current().id();
         let mut state = self.state();
         state.free += 1;
@@ -109,7 +120,7 @@ impl Drop for Turn {
 
 impl Drop for Take {
     fn drop(&mut self) {
-        let Some(number) = self.number else { return };
+        let Some(number) = self.number.filter(|_| !self.of.is_of_parent()) else { return };
         let mut state = self.of.state();
         let waker = state.waiting.remove(number);
         let had = state.given.remove(&number);

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use latchwork_check::forked::in_child;
 use latchwork_check::random::Random;
 use latchwork_check::tasks::{Task, block_on, join, pause};
 use latchwork_disk::{Disk, Fault, Operation, Simulated};
@@ -538,6 +539,23 @@ fn few_slots_are_enough() {
         join((0..20).map(task).collect());
         assert_eq!(store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap(), 1000);
     }
+}
+
+/// In a child of a fork a transaction is not begun, and none waits for a turn of the parent's.
+#[test]
+fn the_child_of_a_fork_has_no_turn() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let mut all: Vec<_> = (0..12).map(|_| block_on(store.begin_async()).unwrap()).collect();
+    let end = in_child(|| {
+        let begun = poll(Box::pin(store.begin_async()).as_mut());
+        assert!(matches!(begun, Poll::Ready(Err(_))));
+        drop(all.pop());
+        std::mem::forget(std::mem::take(&mut all));
+    });
+    assert_eq!(end, 0);
+    drop(all);
+    nothing_is_left(&store);
 }
 
 /// As long as commits come, no more than the period is between two syncs.

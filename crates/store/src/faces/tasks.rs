@@ -215,6 +215,8 @@ impl<M: ConstMachine> Store<M> {
         options: &Patience,
         patient: bool,
     ) -> Result<AsyncTransaction<M>, Error> {
+        // In the child of a fork nobody would give it a turn.
+        self.home().manager.region().check()?;
         let turn = self.turns().take().await;
         let session = self.lone()?;
         self.background().checkpoint_if_due(&session.get().worker)?;
