@@ -13,7 +13,7 @@ use latchwork_disk::{Disk, Fault, Operation, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{AsyncTransaction, Error, Level, Mode, Patience, Sizes, Store, Table};
 
-use crate::stage::{TABLE, begin, begin_with, sizes};
+use crate::stage::{TABLE, begin, begin_in, begin_with, sizes};
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 
@@ -539,6 +539,30 @@ fn few_slots_are_enough() {
         join((0..20).map(task).collect());
         assert_eq!(store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap(), 1000);
     }
+}
+
+/// The last slot is of the dead, and another thread is just putting right what they left.
+#[test]
+fn a_slot_that_is_swept_is_waited_for() {
+    let disk = Simulated::new();
+    let small = Sizes { threads: 8, ..sizes(Mode::None) };
+    let (region, store) = begin_in(&disk, small).unwrap();
+    let mut begun: Vec<_> = std::iter::from_fn(|| store.begin().ok()).collect();
+    drop(begun.split_off(begun.len() - 2));
+    let (sweeps, is_swept) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let region = &region;
+        scope.spawn(move || {
+            let act = || {
+                sweeps.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+            };
+            (0..8).find(|slot| region.while_free(*slot, act).unwrap().is_some()).unwrap();
+        });
+        is_swept.recv().unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| store.begin().ok()).collect();
+        assert_eq!(all.len(), 2);
+    });
 }
 
 /// In a child of a fork a transaction is not begun, and none waits for a turn of the parent's.
