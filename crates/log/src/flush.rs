@@ -103,10 +103,7 @@ impl<M: ConstMachine> Session<M> {
     pub fn tick(&self, period: Duration) -> Result<bool, Error> {
         let shared = self.log.shared()?;
         self.check_broken(shared)?;
-        let end = shared.end.0.load(Relaxed);
-        let age = M::now(Clock::Monotonic).saturating_sub(shared.flushed_at.0.load(Relaxed));
-        let due = u128::from(age) >= period.as_nanos();
-        if !due || shared.flushed.0.load(Relaxed) >= end || !claim(&shared.flusher.0, self.me()) {
+        if !is_due(shared, period) || !claim(&shared.flusher.0, self.me()) {
             return Ok(false);
         }
         self.lead_and_wake(shared, Until::Flushed)?;
@@ -231,7 +228,19 @@ impl<M: ConstMachine> Session<M> {
     }
 }
 
+/// Whether there is something to flush, and nobody has flushed for so long.
+fn is_due<M: ConstMachine>(shared: &Shared<M>, period: Duration) -> bool {
+    let end = shared.end.0.load(Relaxed);
+    let age = M::now(Clock::Monotonic).saturating_sub(shared.flushed_at.0.load(Relaxed));
+    u128::from(age) >= period.as_nanos() && shared.flushed.0.load(Relaxed) < end
+}
+
 impl<M: ConstMachine> Log<M> {
+    /// Whether [`Session::tick`] would flush, if nobody is at it.
+    pub fn is_due(&self, period: Duration) -> bool {
+        self.shared().is_ok_and(|shared| is_due(shared, period))
+    }
+
     /// Wakes the threads whose records have arrived, and of the others one, which leads next.
     pub(crate) fn wake(&self, shared: &Shared<M>) -> Result<(), Error> {
         // SeqCst: see the head of this file; the other one is in `follow`.

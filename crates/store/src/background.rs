@@ -5,42 +5,83 @@
 //! as the commits of many threads are by a leader (`log/src/flush.rs`). Both threads end before the
 //! store does.
 
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
 use core::time::Duration;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Builder, JoinHandle};
 
-use event_listener::Event;
 use latchwork_log::{Lsn, Mode};
-use latchwork_machine::{Clock, ConstMachine};
+use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::files::home::Home;
 use crate::files::worker::Worker;
 use crate::idle::{Lone, Sessions};
+use crate::wakers::{Wakers, call};
 
 /// After so long without a commit the flusher ends.
 const IDLE: Duration = Duration::from_secs(1);
+/// With fewer thread slots than this there are none for threads of the store.
+const SLOTS: u32 = 8;
 
 /// Commits that become durable together.
 #[derive(Default)]
 pub(crate) struct Batch {
-    end: OnceLock<Result<(), String>>,
-    ended: Event,
+    state: Mutex<BatchState>,
+}
+
+#[derive(Default)]
+struct BatchState {
+    end: Option<Result<(), String>>,
+    waiting: Wakers,
+}
+
+/// A task that waits for the end of its batch: [`Error::CommitUnknown`] if it failed.
+pub(crate) struct Ended {
+    of: Arc<Batch>,
+    number: Option<u64>,
 }
 
 impl Batch {
-    /// Waits until they are.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::CommitUnknown`].
-    pub(crate) async fn ended(&self) -> Result<(), Error> {
-        loop {
-            let listener = self.ended.listen();
-            if let Some(end) = self.end.get() {
-                return end.clone().map_err(|why| Error::CommitUnknown { why });
-            }
-            listener.await;
+    /// Ready when they are durable.
+    pub(crate) fn ended(self: Arc<Self>) -> Ended {
+        Ended { of: self, number: None }
+    }
+
+    fn end(&self, end: Result<(), String>) {
+        let mut state = locked(&self.state);
+        state.end = Some(end);
+        let waiting = state.waiting.take();
+        drop(state);
+        waiting.for_each(call);
+    }
+}
+
+impl Future for Ended {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let waker = cx.waker().clone();
+        let mut state = locked(&this.of.state);
+        if let Some(end) = &state.end {
+            return Poll::Ready(end.clone().map_err(|why| Error::CommitUnknown { why }));
+        }
+        let before = state.waiting.put(&mut this.number, waker);
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let waker = locked(&self.of.state).waiting.remove(number);
+            drop(waker);
         }
     }
 }
@@ -94,8 +135,6 @@ struct State {
     checkpointer: Option<JoinHandle<()>>,
     /// Why the last checkpoint failed.
     failed: Option<Error>,
-    /// When a commit of a periodic store asked last, in nanoseconds.
-    asked: Option<u64>,
     over: bool,
 }
 
@@ -106,7 +145,7 @@ pub(crate) struct Background<M: ConstMachine> {
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn locked<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -120,18 +159,15 @@ impl<M: ConstMachine> Background<M> {
     ///
     /// # Errors
     ///
-    /// Those of a thread that cannot begin: then nothing was done.
+    /// Those of a thread that cannot begin: then nothing was done, and the caller waits itself.
     pub(crate) fn settle(&self, at: Lsn, mode: Mode) -> Result<Option<Arc<Batch>>, Error> {
         match mode {
             Mode::None => Ok(None),
             Mode::Full if self.home.log.flushed() > at => Ok(None),
             // Its commits do not wait.
             Mode::Periodic(period) => {
-                let (asked, now) = (locked(&self.state.0).asked, M::now(Clock::Monotonic));
-                let passed = |asked| u128::from(now.saturating_sub(asked)) >= period.as_nanos();
-                if asked.is_none_or(passed) {
+                if self.home.log.is_due(period) {
                     self.ask(at, mode)?;
-                    locked(&self.state.0).asked = Some(now);
                 }
                 Ok(None)
             }
@@ -144,7 +180,7 @@ impl<M: ConstMachine> Background<M> {
         let (state, changed) = &*self.state;
         let mut state = locked(state);
         if !state.flushes {
-            let session = self.sessions.take(&self.home)?;
+            let session = self.session()?;
             let (sessions, shared) = (self.sessions.clone(), self.state.clone());
             let body = move || flush(session, &sessions, &shared);
             state.flusher = Some(self.thread("latchwork-flush", body)?);
@@ -155,24 +191,36 @@ impl<M: ConstMachine> Background<M> {
         Ok(state.batch.clone())
     }
 
-    /// Has a checkpoint made, if one is due.
+    /// A session for a thread of the store.
+    fn session(&self) -> Result<Lone<M>, Error> {
+        if self.home.sizes.threads < SLOTS {
+            return Err(Error::Engine("too few thread slots".to_owned()));
+        }
+        self.sessions.take(&self.home)
+    }
+
+    /// Has a checkpoint made, if one is due. Without a thread for it this one makes it.
     ///
     /// # Errors
     ///
     /// Those of the last one.
-    pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
-        if !self.home.shared.is_due(self.home.sizes.log_budget)? {
+    pub(crate) fn checkpoint_if_due(&self, worker: &Worker<M>) -> Result<(), Error> {
+        if !self.home.shared.is_due(self.home.sizes.log_budget)? || self.has_checkpoint_made()? {
             return Ok(());
         }
+        self.home.checkpoint_if_due(worker)
+    }
+
+    /// Whether a thread makes a checkpoint.
+    fn has_checkpoint_made(&self) -> Result<bool, Error> {
         let mut state = locked(&self.state.0);
         if state.checkpointer.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return Ok(());
+            return Ok(true);
         }
         if let Some(why) = state.failed.take() {
             return Err(why);
         }
-        // Without a thread it is not made now: the next that begins tries again.
-        let Ok(session) = self.sessions.take(&self.home) else { return Ok(()) };
+        let Ok(session) = self.session() else { return Ok(false) };
         let (home, sessions) = (self.home.clone(), self.sessions.clone());
         let shared = self.state.clone();
         let body = move || {
@@ -181,7 +229,7 @@ impl<M: ConstMachine> Background<M> {
             sessions.give(session);
         };
         state.checkpointer = self.thread("latchwork-checkpoint", body).ok();
-        Ok(())
+        Ok(state.checkpointer.is_some())
     }
 
     fn thread(
@@ -201,8 +249,11 @@ impl<M: ConstMachine> Background<M> {
         let threads = [state.flusher.take(), state.checkpointer.take()];
         drop(state);
         changed.notify_one();
+        // The flusher itself may be here: a waker that it calls may drop the last task of a store.
+        let me = thread::current().id();
+        let others = threads.into_iter().flatten().filter(|thread| thread.thread().id() != me);
         // One that panicked has said so.
-        threads.into_iter().flatten().for_each(|thread| drop(thread.join()));
+        others.for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -225,8 +276,10 @@ fn flush<M: ConstMachine>(
         let (wanted, batch) =
             (core::mem::take(&mut state.wanted), core::mem::take(&mut state.batch));
         drop(state);
-        let _ = batch.end.set(wanted.make(&session.get().worker));
-        batch.ended.notify(usize::MAX);
+        // A panic is the end of nobody who waits, or comes later.
+        let make = AssertUnwindSafe(|| wanted.make(&session.get().worker));
+        let made = catch_unwind(make);
+        batch.end(made.unwrap_or_else(|_| Err("the thread that syncs panicked".to_owned())));
         state = locked(shared);
     }
     sessions.give(session);

@@ -5,11 +5,12 @@
 use core::any::Any;
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use latchwork_lockmgr::Error as LocksError;
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Deadline};
 use latchwork_region::Error as RegionError;
 
 use crate::Error;
@@ -18,6 +19,11 @@ use crate::files::worker::Worker;
 
 /// How many sessions wait for the next object at most; an eighth of all, if that is less.
 const MOST: usize = 64;
+
+/// Where no thread slot is left: how often a thread looks again while others are sweeping those of
+/// the dead, and after how long.
+const LOOKS: u32 = 100;
+const NAP: Duration = Duration::from_millis(2);
 
 /// A session, which a thread or an object keeps for the next call.
 pub(crate) struct Kept<M: ConstMachine> {
@@ -96,6 +102,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn is_none_left(why: &Error) -> bool {
+    matches!(why, Error::Locks(LocksError::Region(RegionError::Threads(_))))
+}
+
 impl<M: ConstMachine> Sessions<M> {
     /// Those of a store that so many threads of all processes use at a time.
     pub(crate) fn new(threads: u32) -> Self {
@@ -116,18 +126,34 @@ impl<M: ConstMachine> Sessions<M> {
     /// A new worker, in place of one that waits or is dead where no thread slot is left.
     pub(crate) fn worker(&self, home: &Arc<Home<M>>) -> Result<Worker<M>, Error> {
         match home.worker() {
-            Err(Error::Locks(LocksError::Region(RegionError::Threads(_)))) => {
-                locked(&self.idle).clear();
-                // What cannot be undone keeps its slot; others may be free.
-                let _ = home.sweep();
-                home.worker()
-            }
-            other => other,
+            Err(why) if is_none_left(&why) => {}
+            other => return other,
         }
+        // What cannot be undone keeps its slot; others may be free.
+        let _ = home.sweep();
+        // Nobody is told of it: those who sweep know nothing of who waits.
+        let word = M::U32;
+        for _ in 0..LOOKS {
+            locked(&self.idle).clear();
+            // Before the next try: a slot that is free by then is had.
+            let others_sweep = home.manager.region().threads().any(|thread| thread.swept);
+            match home.worker() {
+                Err(why) if is_none_left(&why) && others_sweep => {
+                    M::wait(&word, 0, Some(Deadline::after::<M>(NAP)));
+                }
+                other => return other,
+            }
+        }
+        home.worker()
     }
 
     /// Keeps a session for the next object, unless it can be used no more.
     pub(crate) fn give(&self, lone: Lone<M>) {
+        if lone.get().worker.home.manager.region().check().is_err() {
+            // In the child of a fork it is the parent's, and a thread that is not there may have
+            // the mutex.
+            return core::mem::forget(lone);
+        }
         let mut idle = locked(&self.idle);
         if idle.len() < self.most && lone.get().worker.is_free() {
             idle.push(lone);

@@ -54,6 +54,7 @@
 //! | `store`, `typed` | a store; what its closures have in hand |
 //! | `idle` | a store's sessions, of threads and of objects |
 //! | `turns` | tasks' turns at thread slots |
+//! | `wakers` | tasks that wait for a turn or a sync |
 //! | `background` | threads that flush and make checkpoints for tasks |
 //! | `prepared` | transactions in two phases |
 //! | `faces` | transactions and snapshots that are objects; those of tasks; cursors, multimaps, |
@@ -87,6 +88,7 @@ mod turns;
 mod txn;
 mod typed;
 mod value;
+mod wakers;
 
 pub use crate::engine::{Chain, Engine, How, Version, Wrote};
 pub use crate::error::{Error, GID_MAX};

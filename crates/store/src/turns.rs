@@ -1,20 +1,28 @@
 //! Tasks take turns at a store's thread slots: so many have a transaction at a time, the others
 //! wait, the first to come first.
 
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
-use event_listener::{Event, EventListener, Listener as _};
+use crate::wakers::{Wakers, call};
 
 /// How many may go on, and who waits.
 pub(crate) struct Turns {
     state: Mutex<State>,
-    /// A notice is a turn: it is the listener's from then on.
-    next: Event,
+    process: u32,
 }
 
 struct State {
     free: usize,
-    waiting: usize,
+    waiting: Wakers,
+    /// Those whose turn it is, and who were not polled since.
+    given: BTreeSet<u64>,
+    /// Threads that give turns.
+    giving: Vec<ThreadId>,
 }
 
 /// A task's turn, until this is dropped.
@@ -22,50 +30,85 @@ pub(crate) struct Turn {
     of: Arc<Turns>,
 }
 
-/// A task that waits for its turn.
-struct Waits {
+/// A task that wants a turn.
+pub(crate) struct Take {
     of: Arc<Turns>,
-    listener: Option<EventListener>,
+    /// None if it does not wait.
+    number: Option<u64>,
 }
 
 impl Turns {
     /// So many at a time.
     pub(crate) fn new(free: usize) -> Self {
-        Self { state: Mutex::new(State { free, waiting: 0 }), next: Event::new() }
+        let (waiting, given, giving) = (Wakers::default(), BTreeSet::new(), Vec::new());
+        let state = Mutex::new(State { free, waiting, given, giving });
+        Self { state, process: std::process::id() }
+    }
+
+    /// Whether this is the child of a fork: the turns are the parent's, and a thread that is not
+    /// there may have the mutex.
+    fn is_of_parent(&self) -> bool {
+        self.process != std::process::id()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when it is the task's turn.
-    pub(crate) async fn take(self: &Arc<Self>) -> Turn {
-        let mut waits = {
-            let mut state = self.state();
-            if state.free > 0 {
-                state.free -= 1;
-                return Turn { of: self.clone() };
-            }
-            state.waiting += 1;
-            Waits { of: self.clone(), listener: Some(self.next.listen()) }
-        };
-        if let Some(listener) = &mut waits.listener {
-            listener.await;
-        }
-        waits.listener = None;
-        Turn { of: self.clone() }
+    /// Ready when it is the task's turn.
+    pub(crate) fn take(self: &Arc<Self>) -> Take {
+        Take { of: self.clone(), number: None }
     }
 
-    /// Gives a turn to the first that waits.
+    /// Gives turns back, and to the first that wait. A task that is woken may be dropped at once,
+    /// in the call of its waker, and gives its turn back there: the thread that is at it sees to
+    /// that one, too, when the call has ended, so that no crowd of them fills the stack.
     fn pass(&self) {
-        let mut state = self.state();
-        match state.waiting.checked_sub(1) {
-            Some(waiting) => {
-                state.waiting = waiting;
-                self.next.notify_additional(1);
-            }
-            None => state.free += 1,
+        if self.is_of_parent() {
+            return;
         }
+        let me = thread::current().id();
+        let mut state = self.state();
+        state.free += 1;
+        if state.giving.contains(&me) {
+            return;
+        }
+        state.giving.push(me);
+        while state.free > 0
+            && let Some((number, waker)) = state.waiting.first()
+        {
+            state.free -= 1;
+            state.given.insert(number);
+            // Not under the mutex: it may poll the task, or drop it.
+            drop(state);
+            call(waker);
+            state = self.state();
+        }
+        state.giving.retain(|thread| *thread != me);
+    }
+}
+
+impl Future for Take {
+    type Output = Turn;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
+        let this = self.get_mut();
+        let waker = cx.waker().clone();
+        let mut state = this.of.state();
+        let mine = match &this.number {
+            Some(number) => state.given.remove(number),
+            None => state.free > 0 && state.waiting.is_empty(),
+        };
+        if mine {
+            // A turn that was given is not free any more.
+            state.free -= usize::from(this.number.is_none());
+            this.number = None;
+            return Poll::Ready(Turn { of: this.of.clone() });
+        }
+        let before = state.waiting.put(&mut this.number, waker);
+        drop(state);
+        drop(before);
+        Poll::Pending
     }
 }
 
@@ -75,16 +118,14 @@ impl Drop for Turn {
     }
 }
 
-impl Drop for Waits {
+impl Drop for Take {
     fn drop(&mut self) {
-        let Some(listener) = self.listener.take() else { return };
+        let Some(number) = self.number.filter(|_| !self.of.is_of_parent()) else { return };
         let mut state = self.of.state();
-        // Under the mutex: a turn is given to a listener that is there.
-        let had = listener.discard();
-        if !had {
-            state.waiting -= 1;
-        }
+        let waker = state.waiting.remove(number);
+        let had = state.given.remove(&number);
         drop(state);
+        drop(waker);
         if had {
             self.of.pass();
         }

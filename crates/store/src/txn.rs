@@ -80,6 +80,8 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     over: bool,
     /// It is done in steps: its caller waits for locks, see `steps.rs`.
     in_steps: bool,
+    /// The first savepoint that the step may roll back to.
+    floor: u64,
     /// The lock that the last step did not get.
     awaited: Cell<Option<Box<Awaited>>>,
 }
@@ -129,6 +131,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             failed: None,
             over: false,
             in_steps: false,
+            floor: 0,
             awaited: Cell::new(None),
         }
     }
@@ -376,6 +379,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         let Savepoint { owner, last, number } = savepoint;
         let behind = self.gone.partition_point(|(from, _)| *from < number);
         let is_gone = behind > 0 && number < self.gone[behind - 1].1;
+        let is_gone = is_gone || number < self.floor;
         if owner != self.owner.id() || last > self.chain.last || is_gone {
             return Err(Error::Savepoint);
         }

@@ -22,3 +22,4 @@ mod space;
 mod stage;
 mod stuck;
 mod tasks;
+mod tasks_wakers;

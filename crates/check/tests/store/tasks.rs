@@ -4,15 +4,16 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use latchwork_check::forked::in_child;
 use latchwork_check::random::Random;
 use latchwork_check::tasks::{Task, block_on, join, pause};
 use latchwork_disk::{Disk, Fault, Operation, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{AsyncTransaction, Error, Level, Mode, Patience, Store, Table};
+use latchwork_store::{AsyncTransaction, Error, Level, Mode, Patience, Sizes, Store, Table};
 
-use crate::stage::{TABLE, begin};
+use crate::stage::{TABLE, begin, begin_in, begin_with, sizes};
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 
@@ -407,4 +408,197 @@ fn a_task_moves_between_threads() {
     assert_eq!(all.iter().map(|(_, has)| has).sum::<i64>(), 0);
     assert_eq!(all.iter().take(3).map(|(_, has)| has).sum::<i64>(), -160);
     nothing_is_left(&store);
+}
+
+/// What a closure had written is undone when it meets a lock, and written again; what it undoes of
+/// before could not be, so it is refused whether there is such a lock or not.
+#[test]
+fn a_closure_undoes_nothing_from_before_it() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for waits in [true, false] {
+        let mut holder = store.begin().unwrap();
+        if waits {
+            holder.put(&TABLE, b"k", b"holder").unwrap();
+        }
+        let mut tx = block_on(store.begin_async()).unwrap();
+        let first = tx.savepoint().unwrap();
+        block_on(tx.put(&TABLE, b"a", b"a")).unwrap();
+        let undone = block_on(tx.with(|tx| {
+            tx.roll_back_to(first)?;
+            tx.put(&TABLE, b"k", b"new")
+        }));
+        assert_eq!(undone, Err(Error::Savepoint));
+        holder.roll_back().unwrap();
+        let own = tx.with(|tx| {
+            let own = tx.savepoint()?;
+            tx.put(&TABLE, b"b", b"b")?;
+            tx.roll_back_to(own)
+        });
+        block_on(own).unwrap();
+        assert!(block_on(tx.get(&TABLE, b"a")).unwrap().is_some());
+        tx.roll_back_to(first).unwrap();
+        assert_eq!(block_on(tx.get(&TABLE, b"a")).unwrap(), None);
+        tx.roll_back().unwrap();
+        nothing_is_left(&store);
+    }
+}
+
+/// The same of a closure, and of a call whose second lock is not had, or that is dropped there.
+#[test]
+fn read_committed_lets_go_whatever_the_call_comes_to() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for how in 0..3 {
+        let mut holder = store.begin().unwrap();
+        holder.put(&TABLE, b"k", b"new").unwrap();
+        let mut second = store.begin().unwrap();
+        second.put(&TABLE, b"l", b"new").unwrap();
+        let time = Duration::from_millis(if how == 1 { 100 } else { 10_000 });
+        let patience = Patience { level: Level::ReadCommitted, time, ..Patience::default() };
+        let mut tx = block_on(store.begin_async_with(&patience)).unwrap();
+        if how == 0 {
+            let mut reads = Box::pin(tx.with(|tx| tx.get(&TABLE, b"k")));
+            assert!(poll(reads.as_mut()).is_pending());
+            holder.commit().unwrap();
+            assert_eq!(block_on(reads).unwrap().unwrap(), b"new");
+        } else {
+            let mut reads = Box::pin(tx.range(&TABLE, ..));
+            assert!(poll(reads.as_mut()).is_pending());
+            holder.commit().unwrap();
+            assert!(poll(reads.as_mut()).is_pending());
+            match how {
+                1 => assert!(block_on(reads).is_err()),
+                _ => drop(reads),
+            }
+        }
+        second.roll_back().unwrap();
+        let short = Patience { time: Duration::ZERO, ..Patience::default() };
+        let mut other = store.begin_with(&short).unwrap();
+        other.put(&TABLE, b"k", b"other").unwrap();
+        drop(other);
+        tx.roll_back().unwrap();
+        nothing_is_left(&store);
+    }
+}
+
+/// A closure that fails without having waited, because of a task of the same thread.
+#[test]
+fn a_task_that_runs_again_lets_others_go_on() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let held = Cell::new(false);
+    let (store, held) = (&store, &held);
+    let holds: Task<'_> = Box::pin(async move {
+        let put = store.write_async(|mut tx| async move {
+            tx.put(&ACCOUNTS, 1, 1).await?;
+            held.set(true);
+            pause().await;
+            Ok(())
+        });
+        put.await.unwrap();
+    });
+    let fails: Task<'_> = Box::pin(async move {
+        while !held.get() {
+            pause().await;
+        }
+        let usual = Patience::default();
+        let at_once = Patience { time: Duration::ZERO, ..usual };
+        let put = store.write_async_with(&usual, |_| async move {
+            let mut other = store.begin_with(&at_once)?;
+            other.put(&ACCOUNTS, 1, 2)?;
+            other.commit()
+        });
+        assert!(put.await.unwrap().runs < 100);
+    });
+    join(vec![Some(holds), Some(fails)]);
+    assert_eq!(store.get(&ACCOUNTS, 1).unwrap(), Some(2));
+}
+
+/// With the least number of thread slots nothing is left for threads of the store.
+#[test]
+fn few_slots_are_enough() {
+    for threads in [2, 3, 4, 8] {
+        let few = Sizes { threads, log_budget: 32 << 10, ..sizes(Mode::Full) };
+        let disk = Simulated::new();
+        let store = begin_with(&disk, few).unwrap();
+        let task = |number: u64| {
+            let store = &store;
+            let task: Task<'_> = Box::pin(async move {
+                for n in 0..50 {
+                    let put = store.write_async(|mut tx| async move {
+                        tx.put(&ACCOUNTS, number * 50 + n, 1).await?;
+                        pause().await;
+                        Ok(())
+                    });
+                    put.await.unwrap_or_else(|why| panic!("{threads}: {why}"));
+                }
+            });
+            Some(task)
+        };
+        join((0..20).map(task).collect());
+        assert_eq!(store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap(), 1000);
+    }
+}
+
+/// The last slot is of the dead, and another thread is just putting right what they left.
+#[test]
+fn a_slot_that_is_swept_is_waited_for() {
+    let disk = Simulated::new();
+    let small = Sizes { threads: 8, ..sizes(Mode::None) };
+    let (region, store) = begin_in(&disk, small).unwrap();
+    let mut begun: Vec<_> = std::iter::from_fn(|| store.begin().ok()).collect();
+    drop(begun.split_off(begun.len() - 2));
+    let (sweeps, is_swept) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let region = &region;
+        scope.spawn(move || {
+            let act = || {
+                sweeps.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+            };
+            (0..8).find(|slot| region.while_free(*slot, act).unwrap().is_some()).unwrap();
+        });
+        is_swept.recv().unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| store.begin().ok()).collect();
+        assert_eq!(all.len(), 2);
+    });
+}
+
+/// In a child of a fork a transaction is not begun, and none waits for a turn of the parent's.
+#[test]
+fn the_child_of_a_fork_has_no_turn() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    let mut all: Vec<_> = (0..12).map(|_| block_on(store.begin_async()).unwrap()).collect();
+    let end = in_child(|| {
+        let begun = poll(Box::pin(store.begin_async()).as_mut());
+        assert!(matches!(begun, Poll::Ready(Err(_))));
+        drop(all.pop());
+        std::mem::forget(std::mem::take(&mut all));
+    });
+    assert_eq!(end, 0);
+    drop(all);
+    nothing_is_left(&store);
+}
+
+/// As long as commits come, no more than the period is between two syncs.
+#[test]
+fn a_periodic_store_syncs_in_time() {
+    let disk = Simulated::new();
+    let period = Duration::from_millis(100);
+    let store = begin(&disk, Mode::Periodic(period)).unwrap();
+    let syncs = || disk.calls()[Operation::Sync];
+    let (mut seen, mut at, mut longest) = (syncs(), Instant::now(), Vec::new());
+    while longest.len() < 8 {
+        block_on(store.write_async(|mut tx| async move { tx.put(&ACCOUNTS, 1, 1).await })).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        if syncs() != seen {
+            longest.push(at.elapsed());
+            (seen, at) = (syncs(), Instant::now());
+        }
+    }
+    // Half of them: others may have the processor.
+    longest.sort();
+    assert!(longest[4] < period * 3 / 2, "{longest:?}");
 }

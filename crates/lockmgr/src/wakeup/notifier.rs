@@ -41,8 +41,10 @@ impl<M: ConstMachine> Inner<M> {
         waker: Waker,
     ) -> Result<(), Error> {
         let (process, _) = self.region.process()?;
+        // Dropped behind the mutex: its waker may be the last that keeps a task, which waits, too.
+        let _before;
         let mut watch = self.watch();
-        watch.all.insert(id, Watched { request, at, waker });
+        _before = watch.all.insert(id, Watched { request, at, waker });
         if watch.runs {
             drop(watch);
             return self.notify(process);
@@ -62,7 +64,9 @@ impl<M: ConstMachine> Inner<M> {
     }
 
     pub(crate) fn forget_watch(&self, id: u64) {
-        self.watch().all.remove(&id);
+        let gone = self.watch().all.remove(&id);
+        // Not under the mutex: see `watch_for`.
+        drop(gone);
     }
 
     /// Calls every waker. Another thread is started when it is needed.

@@ -129,10 +129,11 @@ impl<M: ConstMachine> Store<M> {
     /// A transaction that is done in steps.
     pub(crate) fn begin_in_steps(
         &self,
+        session: Lone<M>,
         options: &Patience,
         patient: bool,
     ) -> Result<Transaction<M>, Error> {
-        self.begin_on(self.lone()?, options, patient, true)
+        self.begin_on(session, options, patient, true)
     }
 
     fn begin_on(
@@ -218,13 +219,14 @@ impl<M: ConstMachine> Transaction<M> {
         work(&mut WriteTxn { txn, tables })
     }
 
-    /// The same, as one step.
+    /// The same, as one step, which undoes nothing from before the savepoint.
     pub(crate) fn step_with<R>(
         &mut self,
+        before: Savepoint,
         work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Step<R>, Error> {
         let (txn, tables) = self.parts()?;
-        txn.step(|txn| work(&mut WriteTxn { txn, tables }))
+        txn.step_behind(before, |txn| work(&mut WriteTxn { txn, tables }))
     }
 
     /// As [`WriteTxn::get`].

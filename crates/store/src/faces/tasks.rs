@@ -2,8 +2,9 @@
 //! for the disk's sync.
 
 use core::fmt;
-use core::future::Future;
+use core::future::{Future, poll_fn};
 use core::ops::{Deref, DerefMut, RangeBounds};
+use core::task::Poll;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use latchwork_lockmgr::Wait;
@@ -13,7 +14,7 @@ use latchwork_tree::{Batch, Header, Row};
 use crate::faces::by_hand::{Own, Transaction};
 use crate::files::tidy::FEW;
 use crate::turns::Turn;
-use crate::txn::steps::{Awaited, Step, Waiting};
+use crate::txn::steps::{Awaited, Step};
 use crate::typed::{Rows, WriteTxn, as_slices, bounds};
 use crate::{Attempts, Error, Key, Level, Patience, Savepoint, Store, Table, Value};
 
@@ -60,6 +61,19 @@ impl<M: ConstMachine> Drop for Lent<M> {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the other tasks of the thread go on.
+async fn yields() {
+    let mut again = true;
+    let once = poll_fn(|cx| match core::mem::take(&mut again) {
+        true => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    });
+    once.await;
 }
 
 /// What a closure is told that still has its transaction when it has ended.
@@ -171,6 +185,8 @@ impl<M: ConstMachine> Store<M> {
             }
             tx.restart()?;
             tx.wait = wait;
+            // What it failed of may be another task's of this thread, which is to go on.
+            yields().await;
         }
     }
 
@@ -199,10 +215,47 @@ impl<M: ConstMachine> Store<M> {
         options: &Patience,
         patient: bool,
     ) -> Result<AsyncTransaction<M>, Error> {
+        // In the child of a fork nobody would give it a turn.
+        self.home().manager.region().check()?;
         let turn = self.turns().take().await;
-        self.background().checkpoint_if_due()?;
-        let inner = self.begin_in_steps(options, patient)?;
+        let session = self.lone()?;
+        self.background().checkpoint_if_due(&session.get().worker)?;
+        let inner = self.begin_in_steps(session, options, patient)?;
         Ok(AsyncTransaction { wait: inner.wait(), inner, _turn: turn })
+    }
+}
+
+/// A call that is made again and again, and the locks that it has waited for. When it ends, or is
+/// dropped, those go that it does not keep.
+struct Waited<'t, M: ConstMachine> {
+    tx: &'t mut AsyncTransaction<M>,
+    locks: Vec<Awaited>,
+}
+
+impl<M: ConstMachine> Waited<'_, M> {
+    async fn wait_for(&mut self, awaited: Box<Awaited>) -> Result<(), Error> {
+        let wait = self.tx.wait;
+        let txn = self.tx.inner.txn()?;
+        // SAFETY: the session is that of the transaction, which is borrowed for as long as the
+        // future lives, and is sent with what borrows it.
+        let waiting = unsafe { txn.wait_for(&awaited, wait) };
+        if let Err(why) = waiting.await {
+            return Err(self.tx.inner.txn()?.not_had(&awaited, why));
+        }
+        self.locks.push(*awaited);
+        Ok(())
+    }
+
+    fn let_go(&mut self) -> Result<(), Error> {
+        let txn = self.tx.inner.txn()?;
+        self.locks.drain(..).try_for_each(|awaited| txn.waited(&awaited))
+    }
+}
+
+impl<M: ConstMachine> Drop for Waited<'_, M> {
+    fn drop(&mut self) {
+        // What does not go here goes with the transaction.
+        let _ = self.let_go();
     }
 }
 
@@ -219,37 +272,15 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         &mut self,
         mut call: impl FnMut(&mut Own<M>) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
-        let mut waited = Vec::new();
+        let mut waited = Waited { tx: self, locks: Vec::new() };
         loop {
-            let awaited = match self.inner.txn()?.step(&mut call) {
-                Ok(Step::Waits(awaited)) => awaited,
-                Ok(Step::Done(done)) => {
-                    self.let_go(&waited)?;
-                    return Ok(done);
-                }
-                Err(why) => {
-                    self.let_go(&waited)?;
-                    return Err(why);
-                }
+            let step = waited.tx.inner.txn()?.step(&mut call);
+            let awaited = match step? {
+                Step::Done(done) => return waited.let_go().map(|()| done),
+                Step::Waits(awaited) => awaited,
             };
-            let waiting = self.wait_for(&awaited)?;
-            if let Err(why) = waiting.await {
-                return Err(self.inner.txn()?.not_had(&awaited, why));
-            }
-            waited.push(awaited);
+            waited.wait_for(awaited).await?;
         }
-    }
-
-    fn wait_for<'w>(&'w mut self, awaited: &'w Awaited) -> Result<Waiting<'w, M>, Error> {
-        let wait = self.wait;
-        // SAFETY: the session is this one's, which is borrowed for as long as the future lives,
-        // and is sent with what borrows it.
-        Ok(unsafe { self.inner.txn()?.wait_for(awaited, wait) })
-    }
-
-    fn let_go(&mut self, waited: &[Box<Awaited>]) -> Result<(), Error> {
-        let txn = self.inner.txn()?;
-        waited.iter().try_for_each(|awaited| txn.waited(awaited))
     }
 
     /// The same, of a key, in a table that is made if it is not there.
@@ -381,23 +412,22 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     ///
     /// # Errors
     ///
-    /// What the closure returns.
+    /// What the closure returns. There [`Error::Savepoint`] is what it gets that rolls back to a
+    /// savepoint from before: what that undoes could not be done again.
     pub async fn with<R>(
         &mut self,
         mut work: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
         let before = self.again(|txn| txn.savepoint()).await?;
+        let mut waited = Waited { tx: self, locks: Vec::new() };
         loop {
-            let step = self.inner.step_with(&mut work)?;
-            let awaited = match step {
-                Step::Done(done) => return Ok(done),
+            let step = waited.tx.inner.step_with(before, &mut work);
+            let awaited = match step? {
+                Step::Done(done) => return waited.let_go().map(|()| done),
                 Step::Waits(awaited) => awaited,
             };
-            self.inner.roll_back_to(before)?;
-            let waiting = self.wait_for(&awaited)?;
-            if let Err(why) = waiting.await {
-                return Err(self.inner.txn()?.not_had(&awaited, why));
-            }
+            waited.tx.inner.roll_back_to(before)?;
+            waited.wait_for(awaited).await?;
         }
     }
 

@@ -16,7 +16,7 @@ use latchwork_lockmgr::{
 };
 use latchwork_machine::ConstMachine;
 
-use super::{Level, Txn, name};
+use super::{Level, Savepoint, Txn, name};
 use crate::Error;
 use crate::engine::Engine;
 
@@ -93,6 +93,22 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             (Err(why), Some(awaited)) if is_not_granted(why) => Ok(Step::Waits(awaited)),
             _ => done.map(Step::Done),
         }
+    }
+
+    /// The same, of one that undoes nothing from before a savepoint: it may be made again.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn step_behind<R>(
+        &mut self,
+        before: Savepoint,
+        call: impl FnOnce(&mut Self) -> Result<R, Error>,
+    ) -> Result<Step<R>, Error> {
+        self.floor = before.number;
+        let done = self.step(call);
+        self.floor = 0;
+        done
     }
 
     /// Waits for a lock. Dropped before its end, it leaves the transaction as it was.
