@@ -49,3 +49,8 @@ pub use latchwork_machine as machine;
 pub use latchwork_pool as pool;
 pub use latchwork_region as region;
 pub use latchwork_store as store;
+
+/// The programs of the README are compiled, and run but for the one that makes a folder.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
