@@ -42,7 +42,8 @@ use latchwork_machine::{Clock, Deadline, Integer, Machine, Slot, Slots, Spin, Wo
 use super::{CALLS, EXCLUSIVE, HOLDER, Holder, HolderDied, HolderNumber, OptLatch, STARVED};
 use super::{VERSION, Version, WAITERS};
 
-/// What part of a machine's budget is spent on looking: as in [`LwLatch`](crate::LwLatch).
+/// What part of a machine's budget a thread looks at the latch for before it sleeps the first time.
+/// Transfers of 48 simulated threads: 0.20 M a second with a 40th, 0.23 with an 8th, 0.26 with half.
 const SPIN_SHARE: u64 = 2;
 
 const OURS: u32 = 1 << 31;
