@@ -42,8 +42,9 @@ use latchwork_machine::{Clock, Deadline, Integer, Machine, Slot, Slots, Spin, Wo
 use super::{CALLS, EXCLUSIVE, HOLDER, Holder, HolderDied, HolderNumber, OptLatch, STARVED};
 use super::{VERSION, Version, WAITERS};
 
-/// What part of a machine's budget a thread looks at the latch for before it sleeps the first time.
-/// Transfers of 48 simulated threads: 0.20 M a second with a 40th, 0.23 with an 8th, 0.26 with half.
+/// What part of a machine's budget a thread spends on looking before it sleeps the first time.
+/// Transfers of 48 simulated threads, M a second: 0.20 with a 40th, 0.23 with an 8th, 0.26 with
+/// half of it.
 const SPIN_SHARE: u64 = 2;
 
 const OURS: u32 = 1 << 31;
