@@ -35,4 +35,25 @@ fn a_count_on_a_line_of_its_own_is_no_way_out() {
     let rate = |subject| point("pool-hot", subject, 192, 60.0).ops_per_s;
     let isolated = rate("pinned-isolated") / rate("pinned");
     assert!((0.9..1.1).contains(&isolated), "{isolated}");
+    let part = linear("pool-hot", "pinned-isolated", 192);
+    assert!(part < 0.05, "{part}");
+}
+
+#[test]
+fn writers_of_a_socket_do_more_than_one_alone() {
+    let rate = |threads| point("store-put", "store", threads, 500.0).ops_per_s;
+    let one = rate(1);
+    for threads in [8, 24] {
+        let times = rate(threads) / one;
+        assert!(times > 1.6, "{threads} threads, {times} of one: the log's latch is a convoy");
+    }
+}
+
+#[test]
+fn a_run_does_not_depend_on_where_the_host_puts_things() {
+    let run = || point("store-tproc-b", "store", 30, 60.0);
+    let (first, noise) = (run(), vec![0u8; 8 * 1001]);
+    let (second, _) = (run(), noise);
+    assert_eq!(first.accesses, second.accesses);
+    assert_eq!(first.ops_per_s, second.ops_per_s);
 }

@@ -83,10 +83,12 @@
 //! | a waiter | a slot that says that it waits | a release, which calls it in vain |
 //! | one that calls, or was called | waiters that nobody calls | such a waiter: [`Holder::nap`] |
 
+mod call;
 mod cell;
 mod guard;
 mod holder;
 mod wait;
+mod waiter;
 
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -96,7 +98,7 @@ use latchwork_machine::{ConstMachine, Deadline, Machine, Native, Word};
 pub use self::cell::{OptCell, View, Words};
 pub use self::guard::{Exclusive, Share};
 pub use self::holder::{Holder, HolderDied, HolderNumber, LocalHolder};
-use self::wait::Want;
+use self::waiter::Want;
 
 const EXCLUSIVE: u64 = 1;
 const WAITERS: u64 = 1 << 1;

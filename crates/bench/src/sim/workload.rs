@@ -271,6 +271,16 @@ impl Workload {
         self.engine.filter(|_| subject.kind != Kind::Latch)
     }
 
+    /// What of its operations is timed.
+    pub fn timed(&self) -> &'static str {
+        match self.engine.map(|operations| operations.kind()) {
+            Some(Kind::Pool) => "reads",
+            Some(Kind::Store) => "transactions",
+            Some(Kind::Manager) => "waits for a lock",
+            Some(Kind::Latch) | None => "waits for the latch",
+        }
+    }
+
     /// Cycles between two operations under this latch or engine.
     pub fn outside(&self, subject: &Subject) -> u64 {
         self.on(subject).map_or(self.shape.outside, |mut operations| *operations.outside())

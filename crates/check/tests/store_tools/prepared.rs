@@ -133,6 +133,7 @@ fn killed_at_each_step(prepares: bool, commits: bool, alone: bool) -> u32 {
         assert!((0..COUNT).all(|account| is_free(&store, account)), "{case}");
         let counts = store.counts().unwrap();
         assert_eq!((counts.locks, counts.transactions), (0, 0), "{case}");
+        assert_eq!(store.activity().unwrap().oldest_write, None, "{case}: the log is kept");
         store.verify().unwrap();
         if ended.success() {
             return step - 1;

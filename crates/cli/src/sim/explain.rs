@@ -81,6 +81,7 @@ pub(super) struct Told {
     point: Point,
     lines: Vec<Line>,
     title: String,
+    timed: &'static str,
 }
 
 impl Told {
@@ -119,7 +120,7 @@ impl Told {
             point.ops_per_s / 1e6,
             busy * 100.0,
         );
-        Ok(Self { point, lines, title })
+        Ok(Self { point, lines, title, timed: scene.workload.timed() })
     }
 
     /// JSON lines.
@@ -161,8 +162,9 @@ impl Told {
             out,
             "\nnear: from a cache in the same socket, or its memory; far: from another socket.\n\
              The busier half of the threads did {:.1} % of the operations (50 % is fair).\n\
-             Waits for the latch: median {}, p99 {}",
+             Time of {}: median {}, p99 {}",
             self.point.fairness * 100.0,
+            self.timed,
             output::time(self.point.p50_ns as u64),
             output::time(self.point.p99_ns as u64),
         )

@@ -38,7 +38,7 @@ type Drawn<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// How a figure is drawn.
 struct Panel {
-    title: &'static str,
+    title: String,
     value: fn(&Row) -> f64,
     /// From a tick's height to what is written beside it.
     written: fn(f64) -> String,
@@ -86,7 +86,7 @@ fn drawn(root: &Area<'_>, scene: &Scene, cells: &Cells<'_>, rows: &[Row]) -> Dra
     let title = format!("{} on {} (simulated)", scene.workload.name, scene.spec.name);
     root.draw(&Text::new(title, (12, 10), ("sans-serif", 19)))?;
     let (_, below) = root.split_vertically(TITLE);
-    let panels = [speed(rows), fairness(), waits(rows)];
+    let panels = [speed(rows), fairness(), waits(rows, scene.workload.timed())];
     for (area, panel) in below.split_evenly((panels.len(), 1)).iter().zip(&panels) {
         draw_panel(root, area, panel, cells, rows)?;
     }
@@ -99,7 +99,7 @@ fn speed(rows: &[Row]) -> Panel {
     let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * 10f64.powf((top / 4.0).log10().floor()));
     let step = step.into_iter().find(|step| top / step <= 5.0).unwrap_or(top);
     Panel {
-        title: "million operations a second",
+        title: "million operations a second".to_owned(),
         value: |row| row.ops_per_s / 1e6,
         written: |height| super::row::rounded(height).to_string(),
         low: 0.0,
@@ -110,7 +110,7 @@ fn speed(rows: &[Row]) -> Panel {
 
 fn fairness() -> Panel {
     Panel {
-        title: "the busier half of the threads' share of operations; 0.5 is fair",
+        title: "the busier half of the threads' share of operations; 0.5 is fair".to_owned(),
         value: |row| row.fairness,
         written: |height| format!("{height:.1}"),
         low: 0.48,
@@ -119,7 +119,7 @@ fn fairness() -> Panel {
     }
 }
 
-fn waits(rows: &[Row]) -> Panel {
+fn waits(rows: &[Row], timed: &str) -> Panel {
     let value = |row: &Row| row.p99_ns.max(1.0).log10();
     let (low, high) = rows
         .iter()
@@ -127,7 +127,7 @@ fn waits(rows: &[Row]) -> Panel {
         .fold((f64::MAX, 0f64), |(low, high), height| (low.min(height), high.max(height)));
     let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
     Panel {
-        title: "99 of 100 waits for the latch were no longer",
+        title: format!("99 of 100 {timed} took no longer"),
         value,
         written: |height| output::time(10f64.powf(height).round() as u64),
         low: low - 0.05,
@@ -162,7 +162,7 @@ fn draw_panel(
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_right(NAMES)
-        .caption(panel.title, ("sans-serif", 14))
+        .caption(&panel.title, ("sans-serif", 14))
         .x_label_area_size(36)
         .y_label_area_size(62)
         .build_cartesian_2d(

@@ -57,7 +57,7 @@ pub(super) fn print(
         out,
     )?;
     let wait = |row: &Row| output::time(row.p99_ns as u64);
-    figure(cells, rows, "99 of 100 waits for the latch were no longer", wait, out)?;
+    figure(cells, rows, &format!("99 of 100 {} took no longer", workload.timed()), wait, out)?;
     let (accesses, host_s) = rows.iter().fold((0.0, 0.0), |sum, row| {
         (sum.0 + row.accesses * row.runs as f64, sum.1 + row.host_s * row.runs as f64)
     });

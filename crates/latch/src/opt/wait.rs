@@ -1,113 +1,26 @@
-//! The slow paths of the [`OptLatch`]: waiting, and calling those who wait.
+//! Waiting for an [`OptLatch`].
 //!
-//! Waiters are in no list. Each says in its slot which latch it waits for, for what, and since
-//! when; a release that sees `WAITERS` looks through all slots that were ever used and calls the
-//! one that came first. That costs a look at one line for each thread that ever waited, and there
-//! are no links that a death could leave in disorder. It looks when the latch is free already, but
-//! for one that is to be handed over.
+//! A thread looks at the latch for a while, and then says in its slot what it waits for
+//! ([`waiter.rs`](super::waiter)), and in the word that somebody waits, and sleeps. A release calls
+//! it ([`call.rs`](super::call)).
 //!
 //! To wake a thread takes longer than most latches are held. So the thread that is called tries for
 //! a while before it sleeps again; nobody else is called meanwhile, and threads that are awake go
 //! on taking the latch. With the latch handed to threads that slept, and one try for the others, 24
 //! simulated threads came to 0.6 M puts a second and 192 to 0.1 M; it is 1.2 M and 0.6 M.
-//!
-//! # A waiter's way
-//!
-//! ```text
-//!  31   30          16 15           2   1      0
-//! ┌───┬──────────────┬──────────────┬──────────┐
-//! │ 1 │      0       │ who hands    │ PHASE    │
-//! └───┴──────────────┴──────────────┴──────────┘
-//! ```
-//!
-//! | status | to | by |
-//! |---|---|---|
-//! | `FREE` | `WAITING` | its thread |
-//! | `WAITING` | `PARKED` | its thread, before it sleeps |
-//! | `WAITING`, `PARKED` | `FREE` | its thread, which gives up |
-//! | `WAITING`, `PARKED` | `GRANTED` | a caller |
-//! | `WAITING`, `PARKED` | `HANDED` by a holder | that holder, before the latch names the waiter |
-//! | `HANDED` | `GRANTED` | that holder, when the latch does, or does not after all |
-//! | `HANDED` | `WAITING` | its thread, if that holder is dead |
-//! | `GRANTED` | `FREE` | its thread |
-//!
-//! These are not the numbers that other latches write, so a caller whose waiter went away and waits
-//! for a latch of another kind does nothing to it. If it waits for another latch of this kind it is
-//! called for nothing, tries, and waits again.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use latchwork_machine::{Clock, Deadline, Integer, Machine, Slot, Slots, Spin, Word, status};
+use latchwork_machine::{Clock, Deadline, Machine, Slot, Spin, Word, status};
 
-use super::{CALLS, EXCLUSIVE, HOLDER, Holder, HolderDied, HolderNumber, OptLatch, STARVED};
+use super::waiter::{HANDED, HANDER_SHIFT, LOST, OVERDUE, PARKED, WAITING, Want};
+use super::{CALLS, EXCLUSIVE, HOLDER, Holder, HolderDied, HolderNumber, OptLatch};
 use super::{VERSION, Version, WAITERS};
 
 /// What part of a machine's budget a thread spends on looking before it sleeps the first time.
 /// Transfers of 48 simulated threads, M a second: 0.20 with a 40th, 0.23 with an 8th, 0.26 with
 /// half of it.
 const SPIN_SHARE: u64 = 2;
-
-const OURS: u32 = 1 << 31;
-const WAITING: u32 = OURS;
-const PARKED: u32 = OURS | 1;
-const HANDED: u32 = OURS | 2;
-const HANDER_SHIFT: u32 = 2;
-
-const _: () = assert!(status::SECOND < OURS && HolderNumber::MAX << HANDER_SHIFT < OURS);
-
-/// Added to what a waiter wants: it lost too often ...
-const LOST: u32 = 4;
-/// ... and again as often when it was called: it is handed the latch even if it sleeps.
-const OVERDUE: u32 = 8;
-const WANT: u32 = 3;
-
-/// What a thread wants of a latch.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Want {
-    /// That no writer holds it.
-    Read = 1,
-    /// To be its sharer.
-    Share = 2,
-    /// To be its writer.
-    Lock = 3,
-}
-
-/// One that waits, as a caller finds it.
-struct Waiter {
-    slot: u32,
-    status: u32,
-    since: u64,
-    want: u32,
-    number: Option<HolderNumber>,
-}
-
-impl Waiter {
-    fn reads(&self) -> bool {
-        self.want & WANT == Want::Read as u32
-    }
-
-    /// Whether it lost too often, and can be given the latch at once: a latch that is handed to a
-    /// thread that sleeps is held by nobody until that is awake.
-    fn is_to_be_handed<M: Machine>(&self) -> bool {
-        let awake = self.status == WAITING || M::SPIN_NS == 0;
-        self.want & LOST != 0 && (awake || self.want & OVERDUE != 0)
-    }
-
-    /// Those that lost too often come first, then those that came first.
-    fn is_before(&self, other: &Self) -> bool {
-        (self.want & LOST == 0, self.since) < (other.want & LOST == 0, other.since)
-    }
-}
-
-/// Those that wait for one latch.
-#[derive(Default)]
-struct Line {
-    /// The first that wants to hold the latch.
-    first: Option<Waiter>,
-    /// How many want to hold it, or to read.
-    count: u32,
-}
 
 impl<M: Machine> OptLatch<M> {
     /// Takes the latch if it is free, or was handed to this thread. Returns the word without
@@ -227,19 +140,6 @@ impl<M: Machine> OptLatch<M> {
         }
     }
 
-    /// Passes on the call of a thread that does not want the latch any more.
-    fn pass_on<H: Holder<M>>(&self, holder: &H) {
-        // Relaxed: the exchange decides.
-        let mut seen = self.word.load(Relaxed);
-        while seen & (EXCLUSIVE | HOLDER) != 0 {
-            match self.say(seen, WAITERS) {
-                Ok(()) => return,
-                Err(now) => seen = now,
-            }
-        }
-        self.call(&holder.slots(self), holder.name(self));
-    }
-
     /// What this thread was handed, if it is what it wants.
     fn handed<H: Holder<M>>(&self, want: Want, holder: &H) -> Option<u64> {
         // Relaxed: only the holder that names us stores our number, and the fence follows.
@@ -333,7 +233,7 @@ impl<M: Machine> OptLatch<M> {
     }
 
     /// Says of waiters what a release of the word `seen` is to know; or returns the word.
-    fn say(&self, seen: u64, calls: u64) -> Result<(), u64> {
+    pub(super) fn say(&self, seen: u64, calls: u64) -> Result<(), u64> {
         // Release: synchronizes with the Acquire in `release_slow`, which sees the waiter then.
         self.word.compare_exchange(seen, seen | calls, Release, Relaxed).map(drop)
     }
@@ -383,164 +283,5 @@ impl<M: Machine> OptLatch<M> {
             }
             seen = slot.status.load(Relaxed);
         }
-    }
-
-    /// Releases a latch whose word was `held`, and leaves `free` there; neither says anything of
-    /// waiters.
-    #[inline]
-    pub(super) fn release<H: Holder<M>>(&self, held: u64, free: u64, holder: &H) {
-        let free = free & !HOLDER;
-        // Release: synchronizes with the Acquire of the next holder, in `take`, and with that of
-        // every reader that begins later, in `try_read`.
-        if self.word.compare_exchange(held, free, Release, Relaxed).is_err() {
-            self.release_slow(held, free, holder);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn release_slow<H: Holder<M>>(&self, held: u64, free: u64, holder: &H) {
-        let (slots, name) = (holder.slots(self), holder.name(self));
-        // Relaxed: the exchanges decide.
-        let mut seen = self.word.load(Relaxed);
-        if seen & STARVED != 0 {
-            // Relaxed: a waiter that is not seen yet is called below.
-            seen = self.word.fetch_and(!CALLS, Relaxed) & !CALLS;
-            let line = self.line(&slots, name);
-            if seen == held
-                && let Some(first) = line.first.filter(Waiter::is_to_be_handed::<M>)
-                && self.hand_over(first, free, line.count > 1, holder, &slots)
-            {
-                return;
-            }
-        }
-        // Not ours any more: its memory was damaged, or this holder was taken for dead.
-        while seen & !CALLS == held {
-            // Release: as in `release`. Acquire: synchronizes with the Release in `say`: the thread
-            // that said so is in the line.
-            match self.word.compare_exchange(seen, free, AcqRel, Relaxed) {
-                Ok(_) => break,
-                Err(now) => seen = now,
-            }
-        }
-        self.call(&slots, name);
-    }
-
-    /// Makes `first` the holder; false if it does not wait any more.
-    fn hand_over<H: Holder<M>>(
-        &self,
-        first: Waiter,
-        free: u64,
-        others: bool,
-        holder: &H,
-        slots: &Slots<'_, M>,
-    ) -> bool {
-        let Some(number) = first.number else { return false };
-        let slot = slots.at(first.slot);
-        let handed = HANDED | holder.number().get() << HANDER_SHIFT;
-        let mut status = first.status;
-        loop {
-            // Acquire: synchronizes with the Release in `wait_once`, for the looks that follow.
-            match slot.status.compare_exchange(status, handed, Acquire, Relaxed) {
-                Ok(_) => break,
-                Err(PARKED) if status == WAITING => status = PARKED,
-                Err(_) => return false,
-            }
-        }
-        // It may have left and come back, for another latch. While it is `HANDED` it stays.
-        let same = slot.latch.load(Relaxed) == holder.name(self)
-            && slot.mode.load(Relaxed) == first.want
-            && slot.next.load(Relaxed) == number.get();
-        if same {
-            let exclusive = if first.want & WANT == Want::Lock as u32 { EXCLUSIVE } else { 0 };
-            let next = free | number.bits() | exclusive;
-            let mut seen = self.word.load(Relaxed);
-            loop {
-                let stay = seen & CALLS | if others { WAITERS } else { 0 };
-                // Release: synchronizes with the Acquire in `handed`.
-                match self.word.compare_exchange(seen, next | stay, Release, Relaxed) {
-                    Ok(_) => break,
-                    Err(now) => seen = now,
-                }
-            }
-        }
-        // Release: synchronizes with the Acquire in `Slots::reclaim`. The thread needs nothing of
-        // it: it looks at the latch.
-        let _ = slot.status.compare_exchange(handed, status::GRANTED, Release, Relaxed);
-        M::wake(&slot.status);
-        same
-    }
-
-    /// Calls all readers, and the first that wants to hold the latch. That one says that others
-    /// wait when it has it.
-    #[cold]
-    #[inline(never)]
-    fn call(&self, slots: &Slots<'_, M>, name: u64) {
-        // Each round but the last sees one waiter leave by itself.
-        for _ in 0..=slots.high_water() {
-            let line = self.line_without_readers(slots, name);
-            let Some(first) = line.first else { return };
-            if Self::grant(slots, &first) {
-                return;
-            }
-        }
-    }
-
-    /// Tells a waiter to try; false if it does not wait any more.
-    fn grant(slots: &Slots<'_, M>, waiter: &Waiter) -> bool {
-        let slot = slots.at(waiter.slot);
-        let mut status = waiter.status;
-        loop {
-            // Release: synchronizes with the Acquire of `Slots::reclaim`.
-            match slot.status.compare_exchange(status, status::GRANTED, Release, Relaxed) {
-                Ok(_) => break,
-                Err(PARKED) if status == WAITING => status = PARKED,
-                Err(_) => return false,
-            }
-        }
-        if status == PARKED {
-            M::wake(&slot.status);
-        }
-        true
-    }
-
-    /// The slot with this number, if a thread waits there for the latch of this name.
-    fn waiter(slots: &Slots<'_, M>, name: u64, number: u32) -> Option<Waiter> {
-        let slot = slots.at(number);
-        // Acquire: synchronizes with the Release in `wait_once`, for what follows.
-        let status = slot.status.load(Acquire);
-        if (status != WAITING && status != PARKED) || slot.latch.load(Relaxed) != name {
-            return None;
-        }
-        Some(Waiter {
-            slot: number,
-            status,
-            since: slot.place.load(Relaxed),
-            want: slot.mode.load(Relaxed),
-            number: HolderNumber::new(slot.next.load(Relaxed)),
-        })
-    }
-
-    /// Looks through the slots.
-    fn line(&self, slots: &Slots<'_, M>, name: u64) -> Line {
-        self.line_but(slots, name, |_| false)
-    }
-
-    /// The same, and calls those that want to read.
-    fn line_without_readers(&self, slots: &Slots<'_, M>, name: u64) -> Line {
-        self.line_but(slots, name, |waiter| waiter.reads() && Self::grant(slots, waiter))
-    }
-
-    fn line_but(&self, slots: &Slots<'_, M>, name: u64, gone: impl Fn(&Waiter) -> bool) -> Line {
-        let mut line = Line::default();
-        for number in 1..=slots.high_water() {
-            let waiter = Self::waiter(slots, name, number).filter(|waiter| !gone(waiter));
-            let Some(waiter) = waiter else { continue };
-            line.count += 1;
-            if !waiter.reads() && line.first.as_ref().is_none_or(|first| waiter.is_before(first)) {
-                line.first = Some(waiter);
-            }
-        }
-        line
     }
 }

@@ -12,6 +12,9 @@ use crate::memory::wakers::Watch;
 use crate::options::{Options, Recovery};
 use crate::{Error, Mode, Modes};
 
+/// What a process has of a lock manager. Its words lie in the same lines wherever it lies, so that
+/// a simulated run does not depend on the host's allocator.
+#[repr(align(64))]
 pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) region: Region<M>,
     pub(crate) modes: Modes,

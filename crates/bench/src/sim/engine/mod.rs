@@ -41,7 +41,7 @@ pub(super) fn make(
         Operations::Pages(pages) => {
             Ok(boxed(pages::Pinned::new(pages, name == "pinned-isolated", threads)))
         }
-        Operations::Records(records) => records::Shop::new(records, threads).map(boxed),
+        Operations::Records(records) => records::Stores::new(records, threads).map(boxed),
     }
 }
 

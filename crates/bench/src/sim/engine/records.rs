@@ -25,8 +25,8 @@ const OF_A_BRANCH: [usize; 3] = [1000, 100, 1];
 const RECORD: usize = 100;
 const ROW: usize = 64;
 
-/// A store, which each thread has open as a process of its own would.
-pub(super) struct Shop {
+/// One store, once for each thread: each has it open as a process of its own would.
+pub(super) struct Stores {
     records: Records,
     shares: Vec<f64>,
     stores: Vec<Store<Simulated>>,
@@ -44,7 +44,7 @@ fn head(row: &[u8]) -> i64 {
     row.first_chunk().map_or(i64::MIN, |bytes| i64::from_le_bytes(*bytes))
 }
 
-impl Shop {
+impl Stores {
     pub(super) fn new(records: Records, threads: usize) -> Result<Self, String> {
         Self::try_new(records, threads).map_err(|error| error.to_string())
     }
@@ -71,12 +71,12 @@ impl Shop {
         let open = || Store::in_region(&region, &disk, Path::new("/store"), &sizes);
         let stores: Result<Vec<_>, _> = (0..threads).map(|_| open()).collect();
         let shares = if records.skewed { zipf(records.objects, 0.99) } else { Vec::new() };
-        let shop = Self { records, shares, stores: stores? };
-        shop.load()?;
+        let made = Self { records, shares, stores: stores? };
+        made.load()?;
         for me in 0..threads {
-            shop.look(me)?;
+            made.look(me)?;
         }
-        Ok(shop)
+        Ok(made)
     }
 
     fn load(&self) -> Result<(), Error> {
@@ -151,7 +151,7 @@ fn scattered(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-impl Engine for Shop {
+impl Engine for Stores {
     fn set_up(&self, simulation: &mut Simulation) {
         for (start, len, name) in self.stores[0].places().unwrap_or_default() {
             let warm = match &*name {
