@@ -28,8 +28,8 @@ impl<M: Machine> OptLatch<M> {
     #[inline]
     pub(super) fn release<H: Holder<M>>(&self, held: u64, free: u64, holder: &H) {
         let free = free & !HOLDER;
-        // Release: synchronizes with the Acquire of the next holder, in `take`, and with that of
-        // every reader that begins later, in `try_read`.
+        // Release: synchronizes with the Acquire of the next holder, in `take_and_say`, and
+        // with that of every reader that begins later, in `try_read`.
         if self.word.compare_exchange(held, free, Release, Relaxed).is_err() {
             self.release_slow(held, free, holder);
         }

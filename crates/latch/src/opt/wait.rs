@@ -172,7 +172,7 @@ impl<M: Machine> OptLatch<M> {
         // Relaxed: this thread's own.
         let lost = slot.mode.load(Relaxed) & LOST != 0;
         let calls = if lost { CALLS } else { WAITERS };
-        // Release: synchronizes with the Acquire in `line`, so that a caller sees what we want.
+        // Release: synchronizes with the Acquire in `Waiter::at`: a caller sees what we want.
         slot.status.store(WAITING, Release);
         // Relaxed: the exchange decides.
         let mut seen = self.word.load(Relaxed);

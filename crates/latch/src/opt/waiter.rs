@@ -5,9 +5,11 @@
 //! ```text
 //!  31   30          16 15           2   1      0
 //! ┌───┬──────────────┬──────────────┬──────────┐
-//! │ 1 │      0       │ who hands    │ PHASE    │
+//! │ 1 │      0       │ holder       │ PHASE    │
 //! └───┴──────────────┴──────────────┴──────────┘
 //! ```
+//!
+//! The holder is the one that hands the latch over to this waiter, by its number.
 //!
 //! | status | to | by |
 //! |---|---|---|
