@@ -22,4 +22,5 @@ mod space;
 mod stage;
 mod stuck;
 mod tasks;
+mod tasks_threads;
 mod tasks_wakers;

@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork_check::forked::in_child;
 use latchwork_check::random::Random;
 use latchwork_check::tasks::{Task, block_on, join, pause};
-use latchwork_disk::{Disk, Fault, Operation, Simulated};
+use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{AsyncTransaction, Error, Level, Mode, Patience, Sizes, Store, Table};
 
-use crate::stage::{TABLE, begin, begin_in, begin_with, sizes};
+use crate::stage::{TABLE, begin, begin_in, sizes};
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 
@@ -251,35 +251,6 @@ fn read_committed_lets_go_of_what_it_waited_for() {
     }
 }
 
-/// Commits of many tasks are made durable by few syncs, and are there after a crash.
-#[test]
-fn many_tasks_share_a_sync() {
-    let disk = Simulated::new();
-    let store = begin(&disk, Mode::Full).unwrap();
-    store.put(&ACCOUNTS, 0, 0).unwrap();
-    let syncs = || disk.calls()[Operation::Sync];
-    let before = syncs();
-    let task = |number: u64| {
-        let store = &store;
-        let task: Task<'_> = Box::pin(async move {
-            store
-                .write_async(|mut tx| async move { tx.put(&ACCOUNTS, number, 1).await })
-                .await
-                .unwrap();
-        });
-        Some(task)
-    };
-    join((1..=500).map(task).collect());
-    let made = syncs() - before;
-    assert!((1..250).contains(&made), "{made} syncs");
-    disk.crash();
-    drop(store);
-    disk.restart(3);
-    let store = begin(&disk, Mode::Full).unwrap();
-    let all = store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap();
-    assert_eq!(all, 501);
-}
-
 /// A sync that fails is told to each task that waited for it, and to those that come.
 #[test]
 fn a_sync_that_fails_is_told() {
@@ -515,32 +486,6 @@ fn a_task_that_runs_again_lets_others_go_on() {
     assert_eq!(store.get(&ACCOUNTS, 1).unwrap(), Some(2));
 }
 
-/// With the least number of thread slots nothing is left for threads of the store.
-#[test]
-fn few_slots_are_enough() {
-    for threads in [2, 3, 4, 8] {
-        let few = Sizes { threads, log_budget: 32 << 10, ..sizes(Mode::Full) };
-        let disk = Simulated::new();
-        let store = begin_with(&disk, few).unwrap();
-        let task = |number: u64| {
-            let store = &store;
-            let task: Task<'_> = Box::pin(async move {
-                for n in 0..50 {
-                    let put = store.write_async(|mut tx| async move {
-                        tx.put(&ACCOUNTS, number * 50 + n, 1).await?;
-                        pause().await;
-                        Ok(())
-                    });
-                    put.await.unwrap_or_else(|why| panic!("{threads}: {why}"));
-                }
-            });
-            Some(task)
-        };
-        join((0..20).map(task).collect());
-        assert_eq!(store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap(), 1000);
-    }
-}
-
 /// The last slot is of the dead, and another thread is just putting right what they left.
 #[test]
 fn a_slot_that_is_swept_is_waited_for() {
@@ -580,25 +525,4 @@ fn the_child_of_a_fork_has_no_turn() {
     assert_eq!(end, 0);
     drop(all);
     nothing_is_left(&store);
-}
-
-/// As long as commits come, no more than the period is between two syncs.
-#[test]
-fn a_periodic_store_syncs_in_time() {
-    let disk = Simulated::new();
-    let period = Duration::from_millis(100);
-    let store = begin(&disk, Mode::Periodic(period)).unwrap();
-    let syncs = || disk.calls()[Operation::Sync];
-    let (mut seen, mut at, mut longest) = (syncs(), Instant::now(), Vec::new());
-    while longest.len() < 8 {
-        block_on(store.write_async(|mut tx| async move { tx.put(&ACCOUNTS, 1, 1).await })).unwrap();
-        std::thread::sleep(Duration::from_millis(1));
-        if syncs() != seen {
-            longest.push(at.elapsed());
-            (seen, at) = (syncs(), Instant::now());
-        }
-    }
-    // Half of them: others may have the processor.
-    longest.sort();
-    assert!(longest[4] < period * 3 / 2, "{longest:?}");
 }

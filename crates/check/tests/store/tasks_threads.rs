@@ -1,0 +1,151 @@
+//! The threads that a store has for its tasks, a flusher and one for checkpoints; and that it does
+//! without them.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use latchwork_check::again;
+use latchwork_check::tasks::{Task, block_on, join, pause};
+use latchwork_disk::{Disk, Operation, Simulated};
+use latchwork_store::{Mode, Sizes, Table};
+
+use crate::stage::{begin, begin_with, sizes};
+
+const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+
+/// Bytes of log from one checkpoint to the next, and more than a new store has.
+const LOG_BUDGET: u64 = 32 << 10;
+
+/// Twenty tasks commit a thousand records, which a crash leaves there. Says whether there was a new
+/// checkpoint before it.
+fn tasks_commit(threads: u32) -> bool {
+    let few = Sizes { threads, log_budget: LOG_BUDGET, ..sizes(Mode::Full) };
+    let disk = Simulated::new();
+    let store = begin_with(&disk, few).unwrap();
+    let task = |number: u64| {
+        let store = &store;
+        let task: Task<'_> = Box::pin(async move {
+            for n in 0..50 {
+                let put = store.write_async(|mut tx| async move {
+                    tx.put(&ACCOUNTS, number * 50 + n, 1).await?;
+                    pause().await;
+                    Ok(())
+                });
+                put.await.unwrap_or_else(|why| panic!("{threads}: {why}"));
+            }
+        });
+        Some(task)
+    };
+    join((0..20).map(task).collect());
+    let redo = store.activity().unwrap().redo;
+    disk.crash();
+    drop(store);
+    disk.restart(3);
+    let store = begin_with(&disk, few).unwrap();
+    assert_eq!(store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap(), 1000);
+    redo > LOG_BUDGET
+}
+
+/// With the least number of thread slots nothing is left for threads of the store.
+#[test]
+fn few_slots_are_enough() {
+    for threads in [2, 3, 4, 8] {
+        tasks_commit(threads);
+    }
+}
+
+/// A process for which the system begins no thread: each would have a stack of 2^50 bytes.
+#[test]
+fn no_thread_is_needed() {
+    let mut child = again(module_path!(), "tasks_commit_where_no_thread_begins");
+    assert!(child.env(NO_THREAD, "1").env("RUST_MIN_STACK", STACK).status().unwrap().success());
+}
+
+const NO_THREAD: &str = "LATCHWORK_NO_THREAD";
+const STACK: &str = "1125899906842624";
+
+#[test]
+fn tasks_commit_where_no_thread_begins() {
+    if std::env::var_os(NO_THREAD).is_none() {
+        return;
+    }
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err());
+    assert!(tasks_commit(64), "no checkpoint");
+}
+
+/// As long as commits come, no more than the period is between two syncs.
+#[test]
+fn a_periodic_store_syncs_in_time() {
+    let disk = Simulated::new();
+    let period = Duration::from_millis(100);
+    let store = begin(&disk, Mode::Periodic(period)).unwrap();
+    let syncs = || disk.calls()[Operation::Sync];
+    let (mut seen, mut at, mut longest) = (syncs(), Instant::now(), Vec::new());
+    while longest.len() < 8 {
+        block_on(store.write_async(|mut tx| async move { tx.put(&ACCOUNTS, 1, 1).await })).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        if syncs() != seen {
+            longest.push(at.elapsed());
+            (seen, at) = (syncs(), Instant::now());
+        }
+    }
+    // Half of them: others may have the processor.
+    longest.sort();
+    assert!(longest[4] < period * 3 / 2, "{longest:?}");
+}
+
+/// Holds up the flusher, which calls it, until its other side is dropped.
+struct Holds {
+    is_called: Sender<()>,
+    goes_on: Mutex<Receiver<()>>,
+}
+
+impl Wake for Holds {
+    fn wake(self: Arc<Self>) {
+        let _ = self.is_called.send(());
+        let _ = self.goes_on.lock().unwrap().recv();
+    }
+}
+
+/// Commits that come while the flusher has no time for them are durable by its next sync.
+#[test]
+fn many_tasks_share_a_sync() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::Full).unwrap();
+    let put = |number: u64| {
+        let store = &store;
+        let task: Task<'_> = Box::pin(async move {
+            let put = store.write_async(|mut tx| async move { tx.put(&ACCOUNTS, number, 1).await });
+            put.await.unwrap();
+        });
+        task
+    };
+    let ((is_called, called), (go_on, goes_on)) = (channel(), channel::<()>());
+    let holds = Waker::from(Arc::new(Holds { is_called, goes_on: Mutex::new(goes_on) }));
+    let mut first = put(0);
+    // A sync may come before the waker is there.
+    while first.as_mut().poll(&mut Context::from_waker(&holds)).is_ready() {
+        first = put(0);
+    }
+    called.recv().unwrap();
+    let before = disk.calls()[Operation::Sync];
+    let mut tasks: Vec<_> = (1..=500).map(put).collect();
+    for task in &mut tasks {
+        assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    assert_eq!(disk.calls()[Operation::Sync], before);
+    drop(go_on);
+    join(tasks.into_iter().map(Some).collect());
+    // The log is synced once; there may be a checkpoint, too.
+    let made = disk.calls()[Operation::Sync] - before;
+    assert!((1..10).contains(&made), "{made} syncs");
+    drop(first);
+    disk.crash();
+    drop(store);
+    disk.restart(3);
+    let store = begin(&disk, Mode::Full).unwrap();
+    let all = store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap();
+    assert_eq!(all, 501);
+}
