@@ -1,7 +1,9 @@
 //! That nothing is left: no count, no cell.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use latchwork_lockmgr::{Manager, Session};
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Word};
 
 /// Fails unless every count of a manager is zero, all its lists fit together, and each cell of its
 /// region is free or somebody's. Its sessions may stay; its owners must have ended.
@@ -21,4 +23,12 @@ pub fn nothing_in<M: ConstMachine>(session: &Session<M>) {
 /// As [`nothing_in`], from outside.
 pub fn nothing<M: ConstMachine>(manager: &Manager<M>) {
     nothing_in(&manager.session().unwrap());
+}
+
+/// How many whole blocks a manager without locks has: of partitions, of their biases, and the
+/// directory of owners.
+pub fn blocks<M: ConstMachine>(manager: &Manager<M>) -> u64 {
+    // The root that says how many blocks of partitions there are, as a power of two.
+    let power = manager.region().root(11).expect("a root").load(Relaxed);
+    (2 << power) + 1
 }

@@ -230,3 +230,9 @@ pub(crate) fn reason_number(reason: Reason) -> u32 {
 pub(crate) fn corrupt_list<T>() -> Result<T, Error> {
     Err(Error::Region(latchwork_region::Error::Corrupt { what: "list of a lock table", at: 0 }))
 }
+
+/// Whether there was no room.
+pub(crate) fn is_short(error: &Error) -> bool {
+    use latchwork_region::Error::{FileLimit, Full, NoSpace};
+    matches!(error, Error::Region(Full(_) | NoSpace | FileLimit))
+}

@@ -9,8 +9,8 @@ use latchwork_machine::{ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Offset, Region, Repair};
 
 use crate::deadlock::history::History;
-use crate::memory::blocks::Blocks;
-use crate::memory::cells::{BLOCKS, Biases, Directory, Partitions, get, put};
+use crate::memory::blocks::{Blocks, wanted};
+use crate::memory::cells::{Biases, Directory, Partitions, get, put};
 use crate::memory::inner::{Inner, LocksRepair};
 use crate::memory::roots;
 use crate::memory::roots::READY;
@@ -99,7 +99,7 @@ impl<M: ConstMachine> Manager<M> {
         }
         let weak = options.weak && relied_on;
         // Outside of the closure, where there is no error.
-        let blocks = Blocks::read(&region, (roots::PARTITIONS, roots::BIASES))?;
+        let blocks = Blocks::read(&region)?;
         let directory = Offset::from_raw(directory);
         region.resolve(directory)?;
         let inner = Arc::new_cyclic(|inner: &Weak<Inner<M>>| Inner {
@@ -207,7 +207,9 @@ fn place_all<M: ConstMachine>(
         put(region.root(number)?, u64::from(offset));
         Ok(())
     };
-    for block in 0..BLOCKS {
+    let power = wanted::<M>();
+    put(region.root(roots::BLOCKS)?, power);
+    for block in 0..1 << power {
         if get(region.root(roots::PARTITIONS + block)?) == 0 {
             let cell = thread.alloc::<Partitions<M>>()?;
             place(roots::PARTITIONS + block, cell.offset().raw())?;

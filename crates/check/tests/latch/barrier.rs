@@ -92,6 +92,7 @@ fn a_fence_on_one_side_alone_is_not_enough() {
     if cores < 2 {
         return eprintln!("skipped: on one core nobody misses anything");
     }
-    let found = (0..20).any(|_| missed(100_000, || fence(SeqCst)) != 0);
-    assert!(found, "two million rounds, and no store was late");
+    // On a loaded host the two seldom run at the same time.
+    let found = (0..200).any(|_| missed(100_000, || fence(SeqCst)) != 0);
+    assert!(found, "twenty million rounds, and no store was late");
 }

@@ -1,5 +1,7 @@
 //! Bad input: each kind is an error that names it, and leaves everything as it was.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use latchwork_check::left;
 use latchwork_check::tasks::block_on;
 use latchwork_lockmgr::{
@@ -236,6 +238,12 @@ fn a_region_that_is_anothers() {
     let view = View::new(Region::<Shared>::view(&path, &options).unwrap()).unwrap().unwrap();
     assert!(view.has(&shared::modes()) && !view.has(&granular::modes()));
     left::nothing(&manager);
+    // The root that says how many blocks of partitions there are, as a power of two.
+    let blocks = region.root(11).unwrap();
+    assert!([2, 4].contains(&blocks.load(Relaxed)));
+    blocks.store(5, Relaxed);
+    let again = Manager::new(region.clone(), shared::modes(), latchwork_check::early::early());
+    assert_eq!(again.err(), Some(Error::Foreign));
     let _ = std::fs::remove_file(&path);
     // A file that is none: the manager is never asked.
     std::fs::write(&path, [7; 100_000]).unwrap();

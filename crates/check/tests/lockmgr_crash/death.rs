@@ -86,7 +86,7 @@ fn child() {
     work(&manager, told.seed, told.rounds);
 }
 
-/// Takes so many locks that the tables of most of the 16,352 partitions grow.
+/// Takes so many locks that the tables of most of the partitions grow.
 fn take_many(manager: &Manager<Shared>) {
     let session = manager.session().unwrap();
     for names in [500_000u64, 50_000] {

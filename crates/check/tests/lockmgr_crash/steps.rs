@@ -169,7 +169,8 @@ fn a_closer_died_and_there_is_no_room() {
     let filler = session.owner().unwrap();
     owner.lock(b"x", S).unwrap();
     dies_closing(&path, || {
-        let full = (0u64..).find_map(|n| filler.lock(&n.to_le_bytes(), X).err());
+        // Requests for S: one for X that fell to the bias of `x` would close it.
+        let full = (0u64..).find_map(|n| filler.lock(&n.to_le_bytes(), S).err());
         assert!(is_full(&full.unwrap()));
     });
     // What is not moved is held still, and a strong request is refused for want of room.

@@ -54,7 +54,7 @@ use latchwork_machine::{ConstMachine, Deadline, Word};
 use crate::deadlock::search::{Bounds, Search, Searched};
 use crate::error::{corrupt_list, reason_number};
 use crate::memory::Memory;
-use crate::memory::cells::{LIVE, PARTITIONS, get, put, status};
+use crate::memory::cells::{LIVE, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::state::State;
 use crate::range::cells::told;
@@ -132,7 +132,7 @@ impl<M: ConstMachine> Memory<M> {
     fn waiting_of(&self, owner: u32) -> Result<Option<Waiting>, Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok(None) };
         let (at, partition, _) = cell.wait();
-        if at == 0 || partition >= PARTITIONS {
+        if at == 0 || partition >= self.partitions() {
             return Ok(None);
         }
         let latched = self.latch(partition)?;

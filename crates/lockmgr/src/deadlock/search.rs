@@ -40,7 +40,7 @@ use latchwork_machine::{ConstMachine, Deadline};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{PARTITIONS, get, status};
+use crate::memory::cells::{get, status};
 use crate::mode::{MODES_MAX, Mode};
 
 /// Steps between two looks at the clock.
@@ -266,7 +266,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         let memory = self.memory;
         let Some(cell) = memory.owner_cell(owner)? else { return Ok(Looked::Runs) };
         let (at, partition, _) = cell.wait();
-        if at == 0 || partition >= PARTITIONS {
+        if at == 0 || partition >= memory.partitions() {
             return Ok(Looked::Runs);
         }
         // Read without the latch it may be another request's by now; then it is not in the queue.

@@ -176,7 +176,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 // Acquire: synchronizes with the Release in `weak_take`.
                 let entry = Entry::of(page.states[at].load(Acquire));
                 let hash = get(&page.hashes[at]);
-                if entry.count == 0 || entry.bias != open || Spot::of(hash) != here {
+                if entry.count == 0 || entry.bias != open || self.memory.spot(hash) != here {
                     continue;
                 }
                 if entry.length == 0 || entry.length > LENGTH_MAX || !memory.modes().has(entry.mode)
@@ -234,7 +234,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 let entry = Entry::of(page.states[at].load(Acquire));
                 let hash = get(&page.hashes[at]);
                 if entry.bias != open
-                    || Spot::of(hash) != here
+                    || self.memory.spot(hash) != here
                     || !(1..=WEAK_WORDS * 8).contains(&entry.length)
                 {
                     continue;
@@ -367,7 +367,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             let page: &WeakPage<M> = memory.region().resolve(Offset::from_raw(get(&cell.weak)))?;
             let counting = (0..WEAK).filter(|at| Entry::of(get(&page.states[*at])).count != 0);
             for at in counting {
-                filter |= Spot::of(get(&page.hashes[at])).filter();
+                filter |= self.memory.spot(get(&page.hashes[at])).filter();
             }
         }
         put(self.filter, filter);

@@ -131,7 +131,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             let made = self.memory.modes().convert(old.mode, mode);
             Entry { count: old.count + 1, mode: made, ..old }
         };
-        self.note_filter(Spot::of(name.hash));
+        self.note_filter(self.memory.spot(name.hash));
         put(&page.states[at], new.word());
         self.entry_taken(at, bias);
         // The closer's half is in `close`.

@@ -197,7 +197,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         match self.make_weak_page() {
             Ok(()) => Ok(self.weak_page()?.is_some()),
-            Err(error) if crate::table::reclaiming::is_short(&error) => Ok(false),
+            Err(error) if crate::error::is_short(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -292,7 +292,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok(());
         }
         self.memory.point("weak lock given back, closed");
-        self.settle_latched(page, at, Spot::of(get(&page.hashes[at])))
+        self.settle_latched(page, at, self.memory.spot(get(&page.hashes[at])))
     }
 
     /// Makes an ordinary request of what a closer moved, with the entry's own count, and frees the
@@ -305,7 +305,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Result<(), Error> {
         let entry = Entry::of(get(&page.states[at]));
         let hash = get(&page.hashes[at]);
-        let spot = Spot::of(hash);
+        let spot = self.memory.spot(hash);
         if entry.bias == get(&self.memory.biases(spot.partition)?[spot.bias as usize]) {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 //!
 //! | cell | bytes | whose |
 //! |---|---|---|
-//! | partitions | 65,472 | 1,022 lines in each of 16 blocks, each with a latch; guarded by it |
+//! | partitions | 65,472 | 1,022 lines in each of 4 or 16 blocks; a latch in each guards it |
 //! | biases | 65,472 | a line of 16 for each partition; written under its latch, read by all |
 //! | heads | 48 to 65,472 | a partition's hash chains |
 //! | object | 64 and more | a name that is locked; guarded by its partition's latch |
@@ -22,11 +22,10 @@ use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::Plain;
 
 /// Partitions of a block: as many lines as one has.
-const LINES: u32 = 1022;
-/// Partitions of all blocks: see `memory/blocks.rs`.
-pub(crate) const PARTITIONS: u32 = LINES * BLOCKS as u32;
-/// Blocks of partitions, and of biases.
-pub(crate) const BLOCKS: usize = 16;
+pub(crate) const LINES: u32 = 1022;
+/// Blocks of partitions, and of biases, that a manager has at most: see `memory/blocks.rs`.
+pub(crate) const BLOCKS_MAX: usize = 16;
+pub(crate) const PARTITIONS_MAX: u32 = LINES * BLOCKS_MAX as u32;
 /// Biases of each partition.
 pub(crate) const BIASES: u32 = 16;
 /// Owners of a page.
@@ -363,7 +362,7 @@ const _: () = {
     assert!(size_of::<WeakPage<Native>>() <= 4088);
 };
 
-/// Where a hash leads.
+/// Where a hash leads: see `Blocks::spot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) partition: u32,
@@ -375,12 +374,5 @@ impl Spot {
     #[inline(always)]
     pub(crate) fn filter(self) -> u64 {
         1 << ((self.partition ^ self.bias << 2) % 64)
-    }
-
-    /// The high half chooses the partition, the low bits its bias.
-    #[inline(always)]
-    pub(crate) fn of(hash: u64) -> Self {
-        let partition = ((hash >> 32) * u64::from(PARTITIONS)) >> 32;
-        Self { partition: partition as u32, bias: hash as u32 % BIASES }
     }
 }

@@ -27,7 +27,7 @@ use latchwork_machine::{Clock, ConstMachine, Deadline, Word};
 use latchwork_region::{Offset, Region, Thread};
 
 use self::blocks::Blocks;
-use self::cells::{NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small};
+use self::cells::{NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, Spot};
 use self::inner::Inner;
 use self::names::Name;
 use crate::meter::asked::RequestCounters;
@@ -44,7 +44,7 @@ pub(crate) struct Memory<M: ConstMachine> {
     pub(crate) thread: Thread<M>,
     /// What is done now and then while a latch is waited for: to look for the dead.
     stuck: fn(&Self) -> Result<(), Error>,
-    blocks: Blocks<M>,
+    pub(crate) blocks: Blocks<M>,
     /// The modes that are taken in owners' own memory, as a mask.
     pub(crate) weak: u16,
     /// The request that left its owner's list last; null if it is in use again. See
@@ -116,6 +116,18 @@ impl<M: ConstMachine> Memory<M> {
 
     pub(crate) fn now(&self) -> u64 {
         M::now(Clock::Monotonic)
+    }
+
+    /// How many partitions there are.
+    #[inline(always)]
+    pub(crate) fn partitions(&self) -> u32 {
+        self.blocks.count()
+    }
+
+    /// Where a hash leads.
+    #[inline(always)]
+    pub(crate) fn spot(&self, hash: u64) -> Spot {
+        self.blocks.spot(hash)
     }
 
     #[inline(always)]

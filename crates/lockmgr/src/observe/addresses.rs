@@ -5,7 +5,7 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{PARTITIONS, WeakPage, get};
+use crate::memory::cells::{WeakPage, get};
 
 fn at<T: ?Sized>(what: &T) -> usize {
     core::ptr::from_ref(what).cast::<u8>().addr()
@@ -19,7 +19,7 @@ impl<M: ConstMachine> Memory<M> {
         let mut found = region.places();
         let directory = region.resolve(self.inner().directory)?;
         found.push((at(directory), size_of_val(directory), "directory".to_owned()));
-        for number in 0..PARTITIONS {
+        for number in 0..self.partitions() {
             let line = self.partition(number)?;
             found.push((at(line), size_of_val(line), format!("partition {number}")));
             let biases = self.biases(number)?;

@@ -4,7 +4,7 @@ use latchwork_machine::{Clock, ConstMachine};
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::memory::cells::{LIVE, OwnerPage, PARTITIONS, get, is_kept};
+use crate::memory::cells::{LIVE, OwnerPage, get, is_kept};
 use crate::memory::inner::Inner;
 
 /// How a manager is, over all its processes: see [`Manager::health`](crate::Manager::health).
@@ -53,7 +53,7 @@ impl<M: ConstMachine> Inner<M> {
             }
         }
         health.dead_threads = dead.len() as u32;
-        for number in 0..PARTITIONS {
+        for number in 0..self.blocks.count() {
             let holder = get(&self.blocks.partition(region, number)?.latch);
             if let Some(thread) = holder.checked_sub(1) {
                 health.latched += 1;

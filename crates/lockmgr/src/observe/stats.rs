@@ -4,9 +4,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
-use crate::memory::cells::{
-    FREE, LIVE, OWNERS, PARTITIONS, Spot, WEAK, WeakPage, get, is_kept, thread_of,
-};
+use crate::memory::cells::{FREE, LIVE, OWNERS, WEAK, WeakPage, get, is_kept, thread_of};
 use crate::memory::{Memory, names};
 use crate::meter::counters::Stats;
 use crate::meter::waits::Waits;
@@ -100,7 +98,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Counts what lies in each partition that has objects, at an instant of its own.
     pub(crate) fn partition_totals(&self) -> Result<Vec<PartitionTotals>, Error> {
         let mut all = Vec::new();
-        for number in 0..PARTITIONS {
+        for number in 0..self.partitions() {
             if get(&self.partition(number)?.heads) == 0 {
                 continue;
             }
@@ -149,7 +147,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn snapshot(&self) -> Result<Vec<LockInfo>, Error> {
         let mut rows = Vec::new();
         let now = self.now();
-        for number in 0..PARTITIONS {
+        for number in 0..self.partitions() {
             if get(&self.partition(number)?.heads) == 0 {
                 continue;
             }
@@ -190,7 +188,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// An entry, if it says that something is held, and nobody has moved that to the table.
     fn entry_that_counts(&self, page: &WeakPage<M>, at: usize) -> Result<Option<Entry>, Error> {
-        let (entry, spot) = (Entry::of(get(&page.states[at])), Spot::of(get(&page.hashes[at])));
+        let (entry, spot) = (Entry::of(get(&page.states[at])), self.spot(get(&page.hashes[at])));
         let bias = get(&self.biases(spot.partition)?[spot.bias as usize]);
         let counts = entry.count != 0 && entry.length <= LENGTH_MAX && entry.bias == bias;
         Ok(counts.then_some(entry))

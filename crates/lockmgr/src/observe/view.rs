@@ -25,8 +25,8 @@ use crate::error::corrupt_list;
 use crate::fastpath::entry::Entry;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{
-    Directory, FREE, Heads, OWNERS, Object, OwnerCell, OwnerPage, PARTITIONS, Request, Small, Spot,
-    WEAK, WEAK_WORDS, WeakPage, thread_of,
+    Directory, FREE, Heads, OWNERS, Object, OwnerCell, OwnerPage, Request, Small, WEAK, WEAK_WORDS,
+    WeakPage, thread_of,
 };
 use crate::memory::roots::READY;
 use crate::memory::state::State;
@@ -130,7 +130,7 @@ impl<M: ConstMachine> View<M> {
         }
         let at = |number| Ok::<u32, Error>(seen(region.root(number)?) as u32);
         let view = Self {
-            blocks: Blocks::read(&region, (roots::PARTITIONS, roots::BIASES))?,
+            blocks: Blocks::read(&region)?,
             directory: Offset::from_raw(at(roots::DIRECTORY)?),
             fingerprint: seen(region.root(roots::MODES)?),
             region,
@@ -157,7 +157,7 @@ impl<M: ConstMachine> View<M> {
     pub fn latched(&self) -> Result<Vec<(u32, u32)>, Error> {
         self.refresh()?;
         let mut held = Vec::new();
-        for number in 0..PARTITIONS {
+        for number in 0..self.blocks.count() {
             let latch = seen(&self.blocks.partition(&self.region, number)?.latch);
             held.extend(latch.checked_sub(1).map(|thread| (number, thread)));
         }
@@ -199,7 +199,7 @@ impl<M: ConstMachine> View<M> {
         self.region.refresh()?;
         // Blocks are looked at by pointer: their copies are brought here and now, to where they
         // were.
-        Blocks::read(&self.region, (roots::PARTITIONS, roots::BIASES)).map(drop)
+        Blocks::read(&self.region).map(drop)
     }
 
     /// Shows each partition, and whether two readings of it in a row agreed. Two copies of a file
@@ -209,9 +209,9 @@ impl<M: ConstMachine> View<M> {
         mut show: impl FnMut(u32, Contents, bool) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.refresh()?;
-        let first: Vec<_> = (0..PARTITIONS).map(|number| self.partition(number)).collect();
+        let first: Vec<_> = (0..self.blocks.count()).map(|number| self.partition(number)).collect();
         self.refresh()?;
-        for (number, mut last) in (0..PARTITIONS).zip(first) {
+        for (number, mut last) in (0..self.blocks.count()).zip(first) {
             let mut steady = false;
             for _ in 0..TRIES {
                 let again = self.partition(number);
@@ -381,7 +381,7 @@ impl<M: ConstMachine> View<M> {
         for at in 0..WEAK {
             let word = seen(&weak.states[at]);
             let entry = Entry::of(word);
-            let spot = Spot::of(seen(&weak.hashes[at]));
+            let spot = self.blocks.spot(seen(&weak.hashes[at]));
             let bias = seen(&self.blocks.biases(spot.partition)?[spot.bias as usize]);
             if entry.count == 0 || entry.length > WEAK_WORDS * 8 || entry.bias != bias {
                 continue;

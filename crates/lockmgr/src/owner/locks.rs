@@ -6,7 +6,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::fastpath::entry::Entry;
-use crate::memory::cells::{Spot, get};
+use crate::memory::cells::get;
 use crate::memory::handle::Owner;
 use crate::memory::names;
 use crate::memory::state::State;
@@ -50,7 +50,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let mut found: Vec<(u32, HeldLock)> = Vec::new();
         if let Some(page) = self.weak_page()? {
             for at in self.entries_among(u32::MAX) {
-                let latched = memory.latch(Spot::of(get(&page.hashes[at])).partition)?;
+                let latched = memory.latch(memory.spot(get(&page.hashes[at])).partition)?;
                 self.settle(&latched, page, at)?;
                 let entry = Entry::of(get(&page.states[at]));
                 if entry.count != 0 {

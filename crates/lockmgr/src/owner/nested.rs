@@ -11,7 +11,7 @@ use latchwork_machine::{ConstMachine, Native};
 use crate::Error;
 use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
-use crate::memory::cells::{Spot, WEAK, get, put};
+use crate::memory::cells::{WEAK, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::{Memory, roots};
 use crate::options::OwnerOptions;
@@ -126,7 +126,7 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
                 if Entry::of(get(&page.states[at])).count == 0 {
                     continue;
                 }
-                let spot = Spot::of(get(&page.hashes[at]));
+                let spot = self.memory.spot(get(&page.hashes[at]));
                 let latched = memory.latch(spot.partition)?;
                 latched.close(spot.bias)?;
                 self.owner.settle(&latched, page, at)?;

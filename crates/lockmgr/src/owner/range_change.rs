@@ -15,7 +15,7 @@ use core::time::Duration;
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::memory::cells::{Spot, get, put};
+use crate::memory::cells::{get, put};
 use crate::memory::handle::Owner;
 use crate::options::Wait;
 use crate::range::cells::ticket;
@@ -184,7 +184,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Ok(());
         }
         let name = ticket(memory.region(), id.0, id.1);
-        let spot = Spot::of(memory.named(&name)?.hash);
+        let spot = memory.spot(memory.named(&name)?.hash);
         let latched = memory.latch(spot.partition)?;
         let at = self.find_held(&latched, &memory.named(&name)?, spot)?;
         drop(latched);

@@ -7,7 +7,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::memory::cells::{Spot, get, put};
+use crate::memory::cells::{get, put};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
@@ -104,7 +104,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.allowed(mode)?;
         let name = self.memory.named(ticket)?;
         self.memory.counters.request();
-        self.request_in_table(&name, Spot::of(name.hash), mode, wait)
+        self.request_in_table(&name, self.memory.spot(name.hash), mode, wait)
     }
 
     /// Gives a range back once, by the same range and kind; the last time releases it.
@@ -123,7 +123,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let memory = self.memory;
         let (name, span) = (memory.keyspace_named(keyspace)?, Span::of(range)?);
         let keys = OwnKeys::of(&span);
-        let latched = memory.latch(Spot::of(name.hash).partition)?;
+        let latched = memory.latch(memory.spot(name.hash).partition)?;
         let at = self.same(&latched, &name, keys.keys(), kind)?;
         if at == 0 {
             return Err(Error::NotHeld);
@@ -157,7 +157,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let memory = self.memory;
         let (name, span) = (memory.keyspace_named(keyspace)?, Span::of(range)?);
         let keys = OwnKeys::of(&span);
-        let latched = memory.latch(Spot::of(name.hash).partition)?;
+        let latched = memory.latch(memory.spot(name.hash).partition)?;
         match self.same(&latched, &name, keys.keys(), kind)? {
             0 => Ok(None),
             at => Ok(Some(get(&memory.claim(at)?.count))),
@@ -174,7 +174,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let memory = self.memory;
         let (name, span) = (memory.keyspace_named(keyspace)?, Span::of(range)?);
         let keys = OwnKeys::of(&span);
-        let latched = memory.latch(Spot::of(name.hash).partition)?;
+        let latched = memory.latch(memory.spot(name.hash).partition)?;
         match self.same(&latched, &name, keys.keys(), kind)? {
             0 => Ok(None),
             at => {
@@ -214,7 +214,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
     fn take_again(&self, name: &Name<'_>, span: &Span, kind: RangeKind) -> Result<bool, Error> {
         let keys = OwnKeys::of(span);
-        let latched = self.memory.latch(Spot::of(name.hash).partition)?;
+        let latched = self.memory.latch(self.memory.spot(name.hash).partition)?;
         let at = self.same(&latched, name, keys.keys(), kind)?;
         if at != 0 {
             let count = &self.memory.claim(at)?.count;
@@ -226,7 +226,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Puts a claim, whose ticket is held, into its keyspace: held if nothing is in the way, or
     /// else as one that waits, unless it is not to wait. Returns whether it is held.
     fn stake(&self, name: &Name<'_>, new: NewClaim<'_, M>, never: bool) -> Result<bool, Error> {
-        let latched = self.memory.latch(Spot::of(name.hash).partition)?;
+        let latched = self.memory.latch(self.memory.spot(name.hash).partition)?;
         let space = latched.find_or_make_keyspace(name)?;
         let free = latched.in_the_way(space, new.at, true)?.is_none();
         if !free && never {

@@ -42,7 +42,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Ok(());
         }
         let name = self.memory.named(name)?;
-        let spot = Spot::of(name.hash);
+        let spot = self.memory.spot(name.hash);
         if self.entries.get() != 0 && self.weak_unlock(&name, spot, all)? && !all {
             return Ok(());
         }
@@ -181,7 +181,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 continue;
             }
             let bytes = names::read::<M>(&page.names[at], entry.length);
-            let (name, spot) = (Name { bytes: &bytes, hash }, Spot::of(hash));
+            let (name, spot) = (Name { bytes: &bytes, hash }, self.memory.spot(hash));
             let latched = self.memory.latch(spot.partition)?;
             let both = self.find_held(&latched, &name, spot)? != 0;
             drop(latched);
@@ -202,7 +202,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             for at in self.entries_among(u32::MAX) {
                 let entry = Entry::of(get(&page.states[at]));
                 if which(entry.mode, get(&page.marks[at]), None) {
-                    let spot = Spot::of(get(&page.hashes[at]));
+                    let spot = self.memory.spot(get(&page.hashes[at]));
                     let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
                     self.drop_entry(page, at, bias, true)?;
                 }
@@ -242,13 +242,14 @@ impl<M: ConstMachine> Owner<'_, M> {
         if let Some(page) = self.weak_page()? {
             for at in self.entries_among(u32::MAX) {
                 let hash = get(&page.hashes[at]);
-                let latched = self.memory.latch(Spot::of(hash).partition)?;
+                let latched = self.memory.latch(self.memory.spot(hash).partition)?;
                 self.settle(&latched, page, at)?;
                 let entry = Entry::of(get(&page.states[at]));
                 let bytes = names::read::<M>(&page.names[at], entry.length);
                 let name = Name { bytes: &bytes, hash };
                 // What was taken while the bias was closed may be in the table besides.
-                if entry.count != 0 && self.find_held(&latched, &name, Spot::of(hash))? == 0 {
+                if entry.count != 0 && self.find_held(&latched, &name, self.memory.spot(hash))? == 0
+                {
                     weak += 1;
                 }
             }
@@ -264,7 +265,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// [`Error::Name`], [`Error::Region`].
     pub fn holds(&self, name: &[u8]) -> Result<Option<(Mode, u32)>, Error> {
         let name = self.memory.named(name)?;
-        let latched = self.memory.latch(Spot::of(name.hash).partition)?;
+        let latched = self.memory.latch(self.memory.spot(name.hash).partition)?;
         let mut found = None;
         if let Some(page) = self.weak_page()?
             && let Some(at) = self.entry_of(page, &name)
@@ -275,7 +276,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 found = Some((entry.mode, entry.count));
             }
         }
-        let at = self.find_held(&latched, &name, Spot::of(name.hash))?;
+        let at = self.find_held(&latched, &name, self.memory.spot(name.hash))?;
         if at != 0 {
             let request = self.memory.request(at)?;
             let (state, count) = (State::of(get(&request.state)), request.count());
@@ -301,7 +302,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.at_rest()?;
         self.allowed(mode)?;
         let name = self.memory.named(name)?;
-        let spot = Spot::of(name.hash);
+        let spot = self.memory.spot(name.hash);
         let latched = self.memory.latch(spot.partition)?;
         // In the table every change of mode is one that others can see.
         latched.close(spot.bias)?;
@@ -339,7 +340,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.ready()?;
         self.allowed(mode)?;
         let name = self.memory.named(name)?;
-        let spot = Spot::of(name.hash);
+        let spot = self.memory.spot(name.hash);
         // In the table one request says all that is held.
         self.memory.with_room(|| self.gather_in_table(&name, spot))?;
         self.memory.counters.request();

@@ -27,7 +27,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.ready()?;
         self.allowed(mode)?;
         let name = self.memory.named(name)?;
-        let spot = Spot::of(name.hash);
+        let spot = self.memory.spot(name.hash);
         let mut taken = Taken::No;
         if self.memory.weak & mode.bit() != 0 {
             taken = self.weak_take(&name, spot, mode);

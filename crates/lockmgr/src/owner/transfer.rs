@@ -3,7 +3,7 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::memory::cells::{MOVED, Spot, get, put};
+use crate::memory::cells::{MOVED, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::state::State;
@@ -35,7 +35,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.at_rest()?;
         to.at_rest()?;
         let name = memory.named(name)?;
-        let spot = Spot::of(name.hash);
+        let spot = self.memory.spot(name.hash);
         let latched = memory.latch(spot.partition)?;
         if let Some(page) = self.weak_page()?
             && let Some(entry) = self.entry_of(page, &name)

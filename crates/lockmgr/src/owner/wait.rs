@@ -269,7 +269,7 @@ impl<M: ConstMachine> Memory<M> {
         why: Reason,
     ) -> Result<bool, Error> {
         let Some(cell) = self.owner_cell(index)? else { return Ok(false) };
-        let latched = self.latch(partition % crate::memory::cells::PARTITIONS)?;
+        let latched = self.latch(partition % self.partitions())?;
         // Under the latch a wait in this partition neither begins nor ends.
         let now = cell.wait();
         let same = now.0 == at && now.1 == partition && ticket.is_none_or(|ticket| now.2 == ticket);

@@ -17,7 +17,7 @@ use latchwork_region::{Cell, Offset, Plain, Region};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{PARTITIONS, get, put};
+use crate::memory::cells::{PARTITIONS_MAX, get, put};
 use crate::range::kinds::{RangeKind, Span};
 
 /// The longest name of a keyspace, in bytes.
@@ -26,10 +26,10 @@ pub const KEYSPACE_MAX: usize = 200;
 /// The length of a key beyond all others.
 const SUPREMUM: u32 = 0xffff;
 
-/// By partition, its keyspaces.
+/// The chains of keyspaces, each guarded by a partition's latch: see `chain_of`.
 #[repr(C)]
 pub(crate) struct Keyspaces<M: Machine> {
-    pub(crate) heads: [M::AtomicU32; PARTITIONS as usize],
+    pub(crate) heads: [M::AtomicU32; PARTITIONS_MAX as usize],
 }
 
 /// A keyspace.
@@ -43,7 +43,8 @@ pub(crate) struct Keyspace<M: Machine> {
     pub(crate) root: M::AtomicU32,
     /// Not zero while the claims' links are changed: all but `next` is to be made anew.
     pub(crate) dirty: M::AtomicU32,
-    pub(crate) partition: M::AtomicU32,
+    /// The number of its chain.
+    pub(crate) chain: M::AtomicU32,
     /// Of the name.
     pub(crate) length: M::AtomicU32,
     /// Its claims, held and waited for; see `range/count.rs`.

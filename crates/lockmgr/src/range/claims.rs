@@ -48,7 +48,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{OwnerCell, PARTITIONS, Request, get, put};
+use crate::memory::cells::{OwnerCell, Request, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::names::Name;
 use crate::memory::state::State;
@@ -158,8 +158,9 @@ impl<M: ConstMachine> Memory<M> {
     /// Claims, held or waited for.
     pub(crate) fn count_ranges(&self) -> Result<u64, Error> {
         let Some(known) = self.keyspaces()? else { return Ok(0) };
+        let has = |chain: u32| get(&known.heads[chain as usize]) != 0;
         let mut count = 0;
-        for number in (0..PARTITIONS).filter(|at| get(&known.heads[*at as usize]) != 0) {
+        for number in (0..self.partitions()).filter(|at| self.blocks.chains(*at).any(has)) {
             let latched = self.latch(number)?;
             let spaces = latched.each_keyspace()?.len();
             count += (latched.all_of_ranges()?.len() - spaces) as u64;

@@ -7,13 +7,14 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{Spot, get};
+use crate::memory::blocks::chain_of;
+use crate::memory::cells::get;
 
 /// A keyspace, for a thread that asks again and again whether anybody has claims in it.
 pub struct Claims<'s, M: ConstMachine> {
     memory: &'s Memory<M>,
     name: &'s [u8],
-    partition: u32,
+    chain: u32,
     heads: &'s [M::AtomicU32],
 }
 
@@ -29,9 +30,9 @@ impl<M: ConstMachine> Memory<M> {
         &'s self,
         keyspace: &'s [u8],
     ) -> Result<Claims<'s, M>, Error> {
-        let partition = Spot::of(self.keyspace_named(keyspace)?.hash).partition;
+        let chain = chain_of(self.keyspace_named(keyspace)?.hash);
         let heads = &self.keyspaces_or_new()?.heads[..];
-        Ok(Claims { memory: self, name: keyspace, partition, heads })
+        Ok(Claims { memory: self, name: keyspace, chain, heads })
     }
 }
 
@@ -40,7 +41,7 @@ impl<M: ConstMachine> Claims<'_, M> {
     /// the caller took whatever latch it shares with those who make them. A writer that latched a
     /// page, and is told zero, knows that no scan of that page is protected by a claim.
     ///
-    /// Costs two loads, or three; if another keyspace falls to the same partition a latch. What the
+    /// Costs two loads, or three; if another keyspace falls to the same chain a latch. What the
     /// dead left counts until they are swept.
     ///
     /// # Errors
@@ -51,7 +52,7 @@ impl<M: ConstMachine> Claims<'_, M> {
         memory.region().check()?;
         // Acquire: synchronizes with the Release in `find_or_make_keyspace`, so that the keyspace
         // is seen as it was made.
-        let head = self.heads[self.partition as usize].load(Acquire);
+        let head = self.heads[self.chain as usize].load(Acquire);
         if head == 0 {
             return Ok(0);
         }
@@ -62,7 +63,7 @@ impl<M: ConstMachine> Claims<'_, M> {
             // harm.
             return Ok(get(&only.claims));
         }
-        let latched = memory.latch(self.partition)?;
+        let latched = memory.latch(memory.blocks.guarding(self.chain))?;
         match latched.find_keyspace(&memory.named(self.name)?)? {
             0 => Ok(0),
             space => Ok(get(&memory.keyspace(space)?.claims)),

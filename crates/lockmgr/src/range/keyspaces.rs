@@ -12,7 +12,8 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
-use crate::memory::cells::{get, put};
+use crate::memory::blocks::chain_of;
+use crate::memory::cells::{PARTITIONS_MAX, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::{Memory, intents, roots};
@@ -66,7 +67,21 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// All keyspaces of the partition.
     pub(crate) fn each_keyspace(&self) -> Result<Vec<u32>, Error> {
         let Some(known) = self.memory.keyspaces()? else { return Ok(Vec::new()) };
-        let (mut found, mut at) = (Vec::new(), get(&known.heads[self.number as usize]));
+        let mut found = Vec::new();
+        for chain in self.memory.blocks.chains(self.number) {
+            self.follow_chain(known, chain, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Appends the keyspaces of a chain.
+    fn follow_chain(
+        &self,
+        known: &Keyspaces<M>,
+        chain: u32,
+        found: &mut Vec<u32>,
+    ) -> Result<(), Error> {
+        let mut at = get(&known.heads[chain as usize]);
         while at != 0 {
             found.push(at);
             at = get(&self.memory.keyspace(at)?.next);
@@ -74,7 +89,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 return corrupt_list();
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// All claims of a keyspace.
@@ -93,7 +108,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// The keyspace of this name, if it has claims or had some, put right.
     pub(crate) fn find_keyspace(&self, name: &Name<'_>) -> Result<u32, Error> {
         let Some(known) = self.memory.keyspaces()? else { return Ok(0) };
-        let mut at = get(&known.heads[self.number as usize]);
+        let mut at = get(&known.heads[chain_of(name.hash) as usize]);
         for _ in 0..LIST_MAX {
             if at == 0 {
                 return Ok(0);
@@ -114,9 +129,10 @@ impl<M: ConstMachine> Latched<'_, M> {
         if found != 0 {
             return Ok(found);
         }
-        let chain = &self.memory.keyspaces_or_new()?.heads[self.number as usize];
+        let number = chain_of(name.hash);
+        let chain = &self.memory.keyspaces_or_new()?.heads[number as usize];
         let cell = self.memory.thread.alloc::<Keyspace<M>>()?;
-        put(&cell.partition, self.number);
+        put(&cell.chain, number);
         put(&cell.length, name.bytes.len() as u32);
         name.write(&cell.name);
         put(&cell.next, get(chain));
@@ -130,7 +146,10 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Takes a keyspace without claims out of its chain, if there is another such one: the last
     /// one stays, for an owner that comes again and again.
     fn retire_keyspace(&self, at: u32) -> Result<(), Error> {
-        let all = self.each_keyspace()?;
+        let known = self.memory.keyspaces_or_new()?;
+        let chain = get(&self.memory.keyspace(at)?.chain) % PARTITIONS_MAX;
+        let mut all = Vec::new();
+        self.follow_chain(known, chain, &mut all)?;
         let idle = |at: u32| Ok::<bool, Error>(get(&self.memory.keyspace(at)?.head) == 0);
         let mut other = false;
         for each in &all {
@@ -140,7 +159,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.memory.note_range(at, KEYSPACE_TIER, self.number)?;
         let next = get(&self.memory.keyspace(at)?.next);
         match place {
-            0 => put(&self.memory.keyspaces_or_new()?.heads[self.number as usize], next),
+            0 => put(&known.heads[chain as usize], next),
             _ => put(&self.memory.keyspace(all[place - 1])?.next, next),
         }
         self.memory.point("keyspace unlinked");
@@ -295,7 +314,7 @@ impl<M: ConstMachine> Memory<M> {
         let Some(at) = self.noted(get(&notes[intents::RANGE]))? else { return Ok(()) };
         let (tier, partition) =
             ((get(&notes[intents::RANGE_IN]) >> 32) as u32, get(&notes[intents::RANGE_IN]) as u32);
-        let latched = self.latch(partition % crate::memory::cells::PARTITIONS)?;
+        let latched = self.latch(partition % self.partitions())?;
         if latched.all_of_ranges()?.contains(&at) {
             return Ok(());
         }
@@ -327,8 +346,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// The latch of the keyspace that a claim is in; it stays as long as the claim.
     pub(crate) fn latch_keyspace(&self, space_at: u32) -> Result<Latched<'_, M>, Error> {
-        let partition = get(&self.keyspace(space_at)?.partition);
-        self.latch(partition % crate::memory::cells::PARTITIONS)
+        self.latch(self.blocks.guarding(get(&self.keyspace(space_at)?.chain)))
     }
 }
 

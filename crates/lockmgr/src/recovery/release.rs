@@ -9,8 +9,7 @@ use crate::Error;
 use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
 use crate::memory::cells::{
-    FREE, LIVE, OWNERS, OwnerCell, PAGES, PARTITIONS, Request, Spot, WEAK, WeakPage, get, is_kept,
-    put, status,
+    FREE, LIVE, OWNERS, OwnerCell, PAGES, Request, WEAK, WeakPage, get, is_kept, put, status,
 };
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
@@ -110,14 +109,14 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn withdraw_of(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
         for at in self.own_list(cell)? {
             let request = self.request(at)?;
-            let latched = self.latch(get(&request.partition) % PARTITIONS)?;
+            let latched = self.latch(get(&request.partition) % self.partitions())?;
             let state = State::of(get(&request.state));
             let object_at = get(&request.object);
             match state.status {
                 status::HELD if self.is_waiting_claim(cell, at)? => {
                     drop(latched);
                     self.forget_range(cell, at)?;
-                    let latched = self.latch(get(&request.partition) % PARTITIONS)?;
+                    let latched = self.latch(get(&request.partition) % self.partitions())?;
                     self.take_out(&latched, object_at, at)?;
                 }
                 status::CONVERTING => {
@@ -160,7 +159,7 @@ impl<M: ConstMachine> Memory<M> {
             }
             let request = self.request(at)?;
             self.forget_range(cell, at)?;
-            let latched = self.latch(get(&request.partition) % PARTITIONS)?;
+            let latched = self.latch(get(&request.partition) % self.partitions())?;
             let state = State::of(get(&request.state));
             if state.holds() || state.waits() {
                 self.take_out(&latched, get(&request.object), at)?;
@@ -194,7 +193,7 @@ impl<M: ConstMachine> Memory<M> {
         if entry.length == 0 || entry.length > 64 {
             return Ok(());
         }
-        let latched = self.latch(Spot::of(hash).partition)?;
+        let latched = self.latch(self.spot(hash).partition)?;
         let bytes = names::read::<M>(&page.names[at], entry.length);
         let object_at = latched.find(&Name { bytes: &bytes, hash })?;
         let moved =
@@ -219,7 +218,7 @@ impl<M: ConstMachine> Memory<M> {
             let _ = self.thread.free(Offset::<Request<M>>::from_raw(at));
         }
         if let Some(at) = self.noted(get(&notes[intents::OBJECT]))? {
-            let number = get(&notes[intents::OBJECT_IN]) as u32 % PARTITIONS;
+            let number = get(&notes[intents::OBJECT_IN]) as u32 % self.partitions();
             let latched = self.latch(number)?;
             if !latched.each_object()?.contains(&at) {
                 let length = self.object(at)?.name_length();
@@ -228,7 +227,7 @@ impl<M: ConstMachine> Memory<M> {
         }
         if let Some(at) = self.noted(get(&notes[intents::TABLE]))? {
             let place = get(&notes[intents::TABLE_IN]);
-            let latched = self.latch(place as u32 % PARTITIONS)?;
+            let latched = self.latch(place as u32 % self.partitions())?;
             let used = [get(&latched.heads), get(&latched.fresh)];
             if used.iter().all(|table| *table as u32 != at) {
                 let _ = self.free_chains(place >> 32 << 32 | u64::from(at));

@@ -6,22 +6,21 @@ use std::collections::HashSet;
 use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Dead, Offset};
 
-use crate::error::{corrupt_list, reason_number};
+use crate::error::{corrupt_list, is_short, reason_number};
 use crate::fastpath::bias::Bias;
 use crate::memory::cells::{
-    LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, PARTITIONS, adopted_by, get, put, status,
+    LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, adopted_by, get, put, status,
 };
 use crate::memory::latch::Latched;
 use crate::memory::state::State;
 use crate::memory::{Memory, intents, roots};
-use crate::table::reclaiming::is_short;
 use crate::{Error, Reason};
 
 impl<M: ConstMachine> Memory<M> {
     /// Puts right what dead threads left, and releases their owners' locks.
     pub(crate) fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
         // All latches are opened first: while one thread is put right another's may be met.
-        for number in 0..PARTITIONS {
+        for number in 0..self.partitions() {
             let holder = get(&self.partition(number)?.latch);
             if holder != 0
                 && let Some(thread) = dead.iter().find(|thread| thread.number() + 1 == holder)
@@ -43,7 +42,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Opens the latches of all who are dead by now, and leaves the rest to the next sweep.
     pub(crate) fn open_latches(&self) -> Result<(), Error> {
         for thread in self.region().dead_threads()? {
-            for number in 0..PARTITIONS {
+            for number in 0..self.partitions() {
                 if get(&self.partition(number)?.latch) == thread.number() + 1 {
                     self.repair_partition(number, &thread)?;
                 }
@@ -201,7 +200,7 @@ impl<M: ConstMachine> Memory<M> {
     /// All cells that the manager's structures lead to.
     pub(crate) fn reachable(&self) -> Result<HashSet<u32>, Error> {
         let mut found = HashSet::new();
-        for number in 0..PARTITIONS {
+        for number in 0..self.partitions() {
             let latched = self.latch(number)?;
             found.extend([get(&latched.heads) as u32, get(&latched.fresh) as u32]);
             found.extend(latched.all_of_ranges()?);

@@ -13,7 +13,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::error::corrupt_list;
+use crate::error::{corrupt_list, is_short};
 use crate::memory::cells::{Heads, Object, Small, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
@@ -191,9 +191,15 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         } else if get(&self.objects) >= 2 * chains_of(get(&self.heads))
             && get(&self.heads) >> 32 < CHAINS.len() as u64 - 1
         {
-            self.new_chains((get(&self.heads) >> 32) + 1)?;
-            self.memory.point("larger table made");
-            self.move_all()?;
+            match self.new_chains((get(&self.heads) >> 32) + 1) {
+                Ok(()) => {
+                    self.memory.point("larger table made");
+                    self.move_all()?;
+                }
+                // Chains become longer then.
+                Err(error) if is_short(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
         let thread = &self.memory.thread;
         macro_rules! new {

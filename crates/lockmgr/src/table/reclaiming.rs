@@ -7,17 +7,11 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::error::corrupt_list;
+use crate::error::{corrupt_list, is_short};
 use crate::memory::Memory;
-use crate::memory::cells::{PARTITIONS, get, put};
+use crate::memory::cells::{get, put};
 use crate::memory::latch::Latched;
 use crate::table::objects::CHAIN_MAX;
-
-/// Whether there was no room.
-pub(crate) fn is_short(error: &Error) -> bool {
-    use latchwork_region::Error::{FileLimit, Full, NoSpace};
-    matches!(error, Error::Region(Full(_) | NoSpace | FileLimit))
-}
 
 impl<M: ConstMachine> Memory<M> {
     /// Does something, and if there was no room for it once more, after idle objects were freed. No
@@ -37,7 +31,7 @@ impl<M: ConstMachine> Memory<M> {
     #[inline(never)]
     fn again<T>(&self, error: Error, operation: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
         let mut freed = 0;
-        for number in 0..PARTITIONS {
+        for number in 0..self.partitions() {
             // What somebody is at work in is passed by.
             if let Some(latched) = self.try_latch(number)? {
                 freed += latched.free_idle()?;

@@ -9,7 +9,8 @@ use latchwork_region::Offset;
 use super::{Verified, View, seen};
 use crate::Error;
 use crate::error::corrupt_list;
-use crate::memory::cells::{FREE, PARTITIONS, Small, Spot};
+use crate::memory::blocks::chain_of;
+use crate::memory::cells::{FREE, Small};
 use crate::memory::names::Name;
 use crate::memory::roots;
 use crate::memory::state::State;
@@ -39,17 +40,20 @@ impl<M: ConstMachine> View<M> {
         }
         let chains: &Keyspaces<M> = self.region.resolve(Offset::from_raw(at))?;
         let mut owned = HashMap::new();
-        for number in (0..PARTITIONS).filter(|number| !skipped(*number)) {
-            let (mut at, mut steps) = (seen(&chains.heads[number as usize]), 0);
+        for (chain, head) in chains.heads.iter().enumerate() {
+            if skipped(self.blocks.guarding(chain as u32)) {
+                continue;
+            }
+            let (mut at, mut steps) = (seen(head), 0);
             while at != 0 {
-                if let Err(error) = self.verify_keyspace(at, number, said, &mut owned) {
+                if let Err(error) = self.verify_keyspace(at, chain as u32, said, &mut owned) {
                     said.flaws.push(format!("keyspace {at}: {error}"));
                 }
                 let Ok(space) = self.space(at) else { break };
                 at = seen(&space.next);
                 steps += 1;
                 if steps > self.cells() {
-                    said.flaws.push(format!("partition {number}: its keyspaces are corrupt"));
+                    said.flaws.push(format!("chain {chain} of keyspaces is corrupt"));
                     break;
                 }
             }
@@ -70,7 +74,7 @@ impl<M: ConstMachine> View<M> {
     fn verify_keyspace(
         &self,
         at: u32,
-        number: u32,
+        chain: u32,
         said: &mut Verified,
         owned: &mut HashMap<u32, u32>,
     ) -> Result<(), Error> {
@@ -85,8 +89,8 @@ impl<M: ConstMachine> View<M> {
         } else {
             let bytes = space_name(&self.region, at)?;
             let name = Name::new(&bytes, self.region.creation() as u64)?;
-            if Spot::of(name.hash).partition != number || seen(&space.partition) != number {
-                wrong("in the wrong partition");
+            if chain_of(name.hash) != chain || seen(&space.chain) != chain {
+                wrong("in the wrong chain");
             }
         }
         if seen(&space.dirty) != 0 {
@@ -202,7 +206,7 @@ impl<M: ConstMachine> View<M> {
     /// The holders of an object; none if nobody can tell, for its partition is latched.
     fn holder_of(&self, bytes: &[u8]) -> Result<Option<Vec<u32>>, Error> {
         let name = Name::new(bytes, self.region.creation() as u64)?;
-        let line = self.blocks.partition(&self.region, Spot::of(name.hash).partition)?;
+        let line = self.blocks.partition(&self.region, self.blocks.spot(name.hash).partition)?;
         if seen(&line.latch) != 0 {
             return Ok(None);
         }

@@ -7,7 +7,7 @@ use latchwork_region::Offset;
 
 use super::{View, seen};
 use crate::error::corrupt_list;
-use crate::memory::cells::{FREE, PARTITIONS, Request, Small, Spot, status};
+use crate::memory::cells::{FREE, Request, Small, status};
 use crate::memory::names::Name;
 use crate::memory::state::State;
 use crate::{Error, Mode, Modes};
@@ -42,7 +42,7 @@ impl<M: ConstMachine> View<M> {
         let mut said = Verified { latched: self.latched()?, ..Verified::default() };
         let skipped: HashSet<u32> = said.latched.iter().map(|(number, _)| *number).collect();
         let mut linked = HashMap::new();
-        for number in (0..PARTITIONS).filter(|number| !skipped.contains(number)) {
+        for number in (0..self.blocks.count()).filter(|number| !skipped.contains(number)) {
             if let Err(error) = self.verify_partition(number, modes, &mut said, &mut linked) {
                 said.flaws.push(format!("partition {number}: {error}"));
             }
@@ -143,7 +143,7 @@ impl<M: ConstMachine> View<M> {
                 }
                 let bytes = self.name_of(at, object)?;
                 match Name::new(&bytes, self.region.creation() as u64) {
-                    Ok(name) if Spot::of(name.hash).partition != number => {
+                    Ok(name) if self.blocks.spot(name.hash).partition != number => {
                         said.flaws.push(format!("object {at}: in the wrong partition"));
                     }
                     Ok(name) if seen(&object.hash) != name.hash as u32 => {
