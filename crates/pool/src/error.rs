@@ -24,7 +24,8 @@ pub enum Error {
         /// The most frames, as found.
         frames: u32,
     },
-    /// The file is known in the pool with pages of another size.
+    /// The file is known in the pool with pages of another size, or its first page was written as
+    /// one.
     PageSize {
         /// Bytes of a page, as found.
         found: u32,
@@ -176,7 +177,7 @@ impl fmt::Display for Error {
                 write!(f, "the pool here has at most {frames} frames of {frame_bytes} bytes")
             }
             Self::PageSize { found, asked } => {
-                write!(f, "the file has pages of {found} bytes here, not of {asked}")
+                write!(f, "the file has pages of {found} bytes, not of {asked}")
             }
             Self::Files(n) => write!(f, "the pool has {n} files, which is all it can have"),
             Self::NoFile(file) => write!(f, "the pool knows no file {file}"),

@@ -9,6 +9,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use latchwork_disk::{Buffer, Error as DiskError, File, Open};
 use latchwork_latch::Exclusive;
@@ -19,6 +20,7 @@ use crate::layout::{
     FILE_WRITES, FILES, KIND_AHEAD, KIND_DIRECT, KIND_TEMPORARY, Latch, PAGES_MAX, PATH_MAX,
     TABLE_LATCH, file_at,
 };
+use crate::life::fault::sound;
 use crate::opened::{FileId, Opened};
 use crate::point::point;
 use crate::{Error, FileSpec, Handle, Pool};
@@ -91,15 +93,19 @@ impl<M: ConstMachine> Pool<M> {
 
     /// The file, opened by this process now if it was not before.
     pub(crate) fn opened(&self, file: u16) -> Result<&dyn File, Error> {
+        Ok(&*self.opened_here(file)?.file)
+    }
+
+    fn opened_here(&self, file: u16) -> Result<&Opened, Error> {
         let place = self.inner.opened.get(usize::from(file)).ok_or(Error::NoFile(file))?;
         if let Some(opened) = place.get() {
-            return Ok(&*opened.file);
+            return Ok(opened);
         }
         self.file_id(file)?;
         let kind = self.file_word(file, FILE_KIND)?.load(Relaxed);
         let how = if kind & KIND_DIRECT != 0 { Open::WRITE.direct() } else { Open::WRITE };
         let opened = self.inner.disk.open(&self.path_of(file)?, how)?;
-        Ok(&*place.get_or_init(|| Opened { file: opened }).file)
+        Ok(place.get_or_init(|| Opened::new(opened)))
     }
 
     /// Whether the file's pages are nobody's after a crash.
@@ -124,10 +130,12 @@ impl<M: ConstMachine> Pool<M> {
     /// Makes what was written to a file durable. An error is final, for all processes.
     pub(crate) fn sync_file(&self, file: u16) -> Result<(), Error> {
         let broken = self.file_word(file, FILE_BROKEN)?;
-        // Relaxed: it never becomes whole again.
-        if broken.load(Relaxed) != 0 {
-            return Err(Error::SyncFailed { file });
-        }
+        // Relaxed, here and below: it never becomes whole again.
+        let whole = || match broken.load(Relaxed) {
+            0 => Ok(()),
+            _ => Err(Error::SyncFailed { file }),
+        };
+        whole()?;
         if self.is_temporary(file)? {
             return Ok(());
         }
@@ -138,12 +146,20 @@ impl<M: ConstMachine> Pool<M> {
         if before == synced.load(Relaxed) {
             return Ok(());
         }
-        if let Err(error) = self.opened(file)?.sync() {
+        let opened = self.opened_here(file)?;
+        let _alone = opened.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        whole()?;
+        if synced.load(Relaxed) >= before {
+            // Another thread's sync began after those writes.
+            return Ok(());
+        }
+        if let Err(error) = opened.file.sync() {
+            point("sync.failed");
             broken.store(1, Relaxed);
             return Err(error.into());
         }
         synced.store(before, Relaxed);
-        if broken.load(Relaxed) != 0 { Err(Error::SyncFailed { file }) } else { Ok(()) }
+        whole()
     }
 }
 
@@ -232,6 +248,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             }
         }
         let (mut length, size) = (file.length()?, u64::from(spec.page_bytes));
+        check_size(&*file, length, spec.page_bytes)?;
         let mut last = Buffer::new(spec.page_bytes as usize);
         while spec.ahead && length >= size && length.is_multiple_of(size) {
             file.read(length - size, &mut last)?;
@@ -242,5 +259,22 @@ impl<M: ConstMachine> Handle<'_, M> {
             length -= size;
         }
         Ok(length)
+    }
+}
+
+/// Fails if the first page was written as one of another size. A page that cannot be read, or that
+/// is no page of any size, is its reader's trouble.
+fn check_size(file: &dyn File, length: u64, asked: u32) -> Result<(), Error> {
+    let is_page = |size: u32| {
+        let mut page = Buffer::new(size as usize);
+        u64::from(size) <= length && file.read(0, &mut page).is_ok() && sound(0, &page).is_ok()
+    };
+    if length == 0 || is_page(asked) {
+        return Ok(());
+    }
+    let sizes = (9..=16).map(|power| 1 << power).filter(|size| *size != asked);
+    match sizes.into_iter().find(|size| is_page(*size)) {
+        Some(found) => Err(Error::PageSize { found, asked }),
+        None => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! A file's name in a pool, and a file that this process has open.
 
 use core::fmt;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use latchwork_disk::File;
 
@@ -30,6 +30,15 @@ impl FileId {
 /// A file that this process has open.
 pub(crate) struct Opened {
     pub(crate) file: Box<dyn File>,
+    /// Held from a sync until its failure is told to all. The system tells a failure once for each
+    /// opened file: a second thread that syncs it after that would hear of a success.
+    pub(crate) syncs: Mutex<()>,
+}
+
+impl Opened {
+    pub(crate) fn new(file: Box<dyn File>) -> Self {
+        Self { file, syncs: Mutex::new(()) }
+    }
 }
 
 pub(crate) fn opened_none() -> Box<[OnceLock<Opened>; FILES as usize]> {

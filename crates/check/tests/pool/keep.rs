@@ -1,8 +1,12 @@
 //! Pages that are to come soon, and pages that are to stay.
 
+use std::cell::Cell;
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
-use latchwork_pool::Error;
+use latchwork_check::random::Random;
+use latchwork_pool::{Error, set_point_hook};
 
 use super::pages::{Scratch, fill, make, options, pool, region, value};
 
@@ -88,4 +92,48 @@ fn a_pinned_page_stays() {
     assert_eq!(thread.number(), 2);
     assert_eq!(handle.repair(&[1]), Ok(0));
     assert_eq!(pool.pins().count(), 8);
+}
+
+thread_local! {
+    static SLOW: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Frames that others are about to fill are not pages that are held: a thread that finds no other
+/// waits for them. A page that a thread made and keeps is one.
+#[test]
+fn more_threads_than_frames_bring_pages_in() {
+    set_point_hook(|step| {
+        if step == "fault.published" && SLOW.get() {
+            thread::sleep(Duration::from_micros(100));
+        }
+    });
+    let scratch = Scratch::new("crowd");
+    let region = region();
+    let pool = pool(&region, &options(16));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 200);
+    thread::scope(|scope| {
+        for seed in 0..30 {
+            let (region, pool) = (&region, &pool);
+            scope.spawn(move || {
+                SLOW.set(true);
+                let thread = region.thread().unwrap();
+                let handle = pool.handle(&thread).unwrap();
+                let mut random = Random(seed);
+                for _ in 0..50 {
+                    let page = random.below(200);
+                    assert_eq!(value(&handle, file, page), Ok(page));
+                }
+            });
+        }
+    });
+    let keeper = region.thread().unwrap();
+    let other = pool.handle(&keeper).unwrap();
+    let _held: Vec<_> = (200..216).map(|page| other.create(file, page).unwrap()).collect();
+    match value(&handle, file, 3) {
+        Err(Error::Full { holders, .. }) => assert_eq!(holders, [keeper.number()]),
+        got => panic!("{got:?}"),
+    }
 }

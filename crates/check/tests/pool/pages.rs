@@ -293,6 +293,42 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(first.file_id(1), Err(Error::NoFile(1)));
 }
 
+#[test]
+fn a_file_of_pages_of_another_size_is_refused_by_a_pool_that_never_saw_it() {
+    let scratch = Scratch::new("size");
+    let sizes = [512, 1024];
+    for written in sizes {
+        let path = scratch.0.with_extension(written.to_string());
+        let spec = |page_bytes| FileSpec { page_bytes, ..FileSpec::new(&path) };
+        let region_of_writer = region();
+        let writer = pool(&region_of_writer, &options(32));
+        let thread = region_of_writer.thread().unwrap();
+        let handle = writer.handle(&thread).unwrap();
+        let file = handle.file(&spec(written)).unwrap();
+        for page in 0..4 {
+            let mut held = handle.create(file, page).unwrap();
+            held.begin(0);
+            assert!(held.set(2, page));
+            held.commit();
+        }
+        handle.sync(u64::MAX, &mut |_| {}).unwrap();
+        for asked in sizes {
+            let region = region();
+            let reader = pool(&region, &options(32));
+            let thread = region.thread().unwrap();
+            let handle = reader.handle(&thread).unwrap();
+            match handle.file(&spec(asked)) {
+                Ok(file) if asked == written => {
+                    assert_eq!(handle.read(file, 3, |view| view.word(2)), Ok(3));
+                }
+                Err(error) => assert_eq!(error, Error::PageSize { found: written, asked }),
+                Ok(_) => panic!("pages of {written} bytes were had as pages of {asked}"),
+            }
+        }
+        let _ = std::fs::remove_file(&path);
+    }
+}
+
 /// Makes the page from the disk's image and what the test says the log has.
 struct FromLog(AtomicBool);
 

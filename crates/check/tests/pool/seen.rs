@@ -137,3 +137,74 @@ fn warm_reads_of_every_kind_run_on_memory_that_cannot_be_stored_to() {
         assert_eq!(stores, Some(libc::SIGSEGV), "{name}");
     }
 }
+
+/// Takes away this process's right to write to all that it maps in the folder, and gives it back.
+/// Returns how many mappings there are.
+fn writable(folder: &Path, yes: bool) -> usize {
+    let (had, rights) = if yes { ("r--s", libc::PROT_WRITE) } else { ("rw-s", 0) };
+    let hex = |text: &str| usize::from_str_radix(text, 16).unwrap();
+    let mut changed = 0;
+    for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let Some(file) = words.get(5).filter(|_| words[1] == had) else { continue };
+        if Path::new(file).starts_with(folder) {
+            let (from, to) = words[0].split_once('-').unwrap();
+            let at = core::ptr::without_provenance_mut(hex(from));
+            // SAFETY: a mapping of this process; what it holds stays readable.
+            let done = unsafe { libc::mprotect(at, hex(to) - hex(from), libc::PROT_READ | rights) };
+            assert_eq!(done, 0, "{file}");
+            changed += 1;
+        }
+    }
+    changed
+}
+
+/// A thread that may change pages stores nothing either while it reads: not in the pool, and not in
+/// the region that has its own slot. Its reads are counted in steps of thousands, which is a store
+/// to its slot, so there are fewer here.
+#[test]
+fn warm_reads_of_a_thread_that_may_write_store_nothing() {
+    let folder = Folder::new("ordinary");
+    let region = Region::create(folder.0.join("region"), &region_options()).unwrap();
+    let pool = Pool::<Shared>::open(&region, Arc::new(System::new()), &options()).unwrap();
+    let thread = region.thread().unwrap();
+    let first = pool.handle(&thread).unwrap();
+    let spec = FileSpec { page_bytes: 1024, ..FileSpec::new(folder.0.join("data")) };
+    let file = first.file(&spec).unwrap();
+    for page in 0..40u64 {
+        let mut held = first.new_page(file).unwrap();
+        held.begin(0);
+        (2..held.len()).for_each(|index| assert!(held.set(index, page << 32)));
+        held.commit();
+        // So often that its reference mark is set: a later read finds it so.
+        for _ in 0..64 {
+            first.read(file, page, |view| view.word(2)).unwrap();
+        }
+    }
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let pin = handle.pin(file, 7).unwrap();
+    let counted = handle.counted();
+    let taken = writable(&folder.0, false);
+    let (mut bytes, mut words) = ([0; 100], [0; 10]);
+    for page in (0..2_000).map(|round| round % 40) {
+        let value = page << 32;
+        assert_eq!(handle.read(file, page, |view| view.word(2)), Ok(value));
+        let (all, known) =
+            handle.read_known(file, page, |view| Some(view.run(2, 20)?.sum::<u64>())).unwrap();
+        assert_eq!(all, 20 * value);
+        assert!(known.validate());
+        let snapshot = handle.try_optimistic(file, page).unwrap();
+        snapshot.view().bytes(17, &mut bytes).unwrap();
+        snapshot.view().copy(20, &mut words).unwrap();
+        assert!(snapshot.validate() && words == [value; 10]);
+        assert_eq!(pin.read(|view| view.word(9)), Ok(7 << 32));
+    }
+    let after = handle.counted();
+    assert_eq!(writable(&folder.0, true), taken);
+    // The region and the pool's four areas, each in one mapping or several.
+    assert!(taken >= 5, "{taken} mappings");
+    assert!(after.reads > counted.reads + 6_000, "{after:?}");
+    let stored = after.marked + after.slow + after.fallbacks + after.restarts;
+    assert_eq!(stored, counted.marked + counted.slow + counted.fallbacks + counted.restarts);
+}

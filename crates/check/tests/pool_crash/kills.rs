@@ -18,7 +18,9 @@ use latchwork_machine::Shared;
 use latchwork_pool::{
     Error, FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild, set_point_hook,
 };
-use latchwork_region::{Area, AreaOptions, Options as RegionOptions, Region, Thread};
+use latchwork_region::{AreaOptions, Options as RegionOptions, Region, Thread};
+
+use super::ahead::{Log, RECORD, WORDS, Watched};
 
 pub(super) const PAGES: u64 = 96;
 pub(super) const FRAMES: u32 = 32;
@@ -67,48 +69,59 @@ pub(super) fn at_step(step: &'static str) {
     }
 }
 
-/// The log: for each page the value of its newest record.
-struct Log {
-    area: Area<Shared>,
+/// Makes pages anew from the log, which has for each page the value of its newest record.
+struct Rebuilder {
+    log: Log,
     /// The control: a rebuild that knows nothing of the log.
     forgets: bool,
 }
 
-impl Rebuild for Log {
+impl Rebuild for Rebuilder {
     fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
         let base = base.map(|base| base[2]);
-        let logged = self.area.word(lost.page).unwrap().load(Relaxed);
+        let logged = self.log.area.word(lost.page).unwrap().load(Relaxed);
         let value = if self.forgets { base.unwrap_or(0) } else { logged };
         if let Some(base) = base {
             assert!(base <= logged, "the disk has what the log has not");
         }
         into.fill(value);
-        Ok(value * 16)
+        Ok(value * RECORD)
     }
 }
 
 pub(super) struct Place {
     pub(super) region: Region<Shared>,
     pub(super) pool: Pool<Shared>,
-    log: Area<Shared>,
+    pub(super) log: Log,
     folder: PathBuf,
 }
 
 impl Place {
     pub(super) fn open(folder: &Path, forgets: bool) -> Self {
+        Self::over(folder, forgets, false)
+    }
+
+    /// With a log that says that it is durable when it is not: the control of who watches the disk.
+    fn with_a_log_that_lies(folder: &Path) -> Self {
+        Self::over(folder, false, true)
+    }
+
+    fn over(folder: &Path, forgets: bool, lies: bool) -> Self {
         let sizes = RegionOptions { limit: 32 << 20, ..RegionOptions::default() };
         let region = Region::open_or_create(folder.join("region"), &sizes).unwrap();
-        let words = AreaOptions { first: 8 * PAGES, limit: 8 * PAGES, huge: false };
-        let log = region.area("test-log", &words).unwrap();
-        let rebuild: Arc<dyn Rebuild> = Arc::new(Log { area: log.clone(), forgets });
+        let words = AreaOptions { first: 8 * WORDS, limit: 8 * WORDS, huge: false };
+        let log = Log { area: region.area("test-log", &words).unwrap(), lies };
+        let rebuild: Arc<dyn Rebuild> = Arc::new(Rebuilder { log: log.clone(), forgets });
+        let disk = Watched { disk: System::new(), log: log.clone(), file: "data" };
         let options = Options {
             frames: FRAMES,
             frames_max: FRAMES,
             frame_bytes: 512,
             rebuild: Some(rebuild),
+            write_ahead: Some(Arc::new(log.clone())),
             ..Options::default()
         };
-        let pool = Pool::open(&region, Arc::new(System::new()), &options).unwrap();
+        let pool = Pool::open(&region, Arc::new(disk), &options).unwrap();
         Self { region, pool, log, folder: folder.to_owned() }
     }
 
@@ -118,7 +131,7 @@ impl Place {
         let file = handle.file(&spec).unwrap();
         let spare = FileSpec { path: self.folder.join("spare"), temporary: true, ..spec };
         let spare = handle.file(&spare).unwrap();
-        Work { handle, file, spare, log: self.log.clone() }
+        Work { handle, file, spare, log: self.log.clone(), peer: None }
     }
 
     /// Has the region's layers repair what the dead left, and frees their slots.
@@ -131,7 +144,9 @@ pub(super) struct Work<'t> {
     pub(super) handle: Handle<'t, Shared>,
     pub(super) file: FileId,
     spare: FileId,
-    log: Area<Shared>,
+    log: Log,
+    /// Which of the peers it is, if it is one: it counts its rounds.
+    peer: Option<u64>,
 }
 
 impl Work<'_> {
@@ -183,11 +198,11 @@ impl Work<'_> {
 
     pub(super) fn change(&self, page: u64) {
         let mut held = self.handle.write(self.file, page).unwrap();
-        let next = self.log.word(page).unwrap().load(Relaxed) + 1;
+        let next = self.log.append();
         held.intend();
         // The record: Release, for a process that dies after it.
-        self.log.word(page).unwrap().store(next, Release);
-        held.begin(next * 16);
+        self.log.area.word(page).unwrap().store(next, Release);
+        held.begin(next * RECORD);
         for index in 2..held.len() {
             assert!(held.set(index, next));
             if index == held.len() / 2 {
@@ -200,6 +215,9 @@ impl Work<'_> {
     fn rounds(&self, rounds: u64, seed: u64) {
         let mut random = Random(seed * 77 + 1);
         for _ in 0..rounds {
+            if let Some(peer) = self.peer {
+                self.log.beat(peer);
+            }
             // Half of it on four pages, so that others wait for who dies.
             let page = if random.below(2) == 0 { random.below(4) } else { random.below(PAGES) };
             match random.below(8) {
@@ -215,10 +233,15 @@ impl Work<'_> {
     /// Every page is whole, and as the log has it.
     pub(super) fn check(&self) -> Result<(), String> {
         for page in 0..PAGES {
-            let (seen, logged) = (self.value(page), self.log.word(page).unwrap().load(Relaxed));
+            let (seen, logged) =
+                (self.value(page), self.log.area.word(page).unwrap().load(Relaxed));
             if seen != logged {
                 return Err(format!("page {page} is {seen}, the log has {logged}"));
             }
+        }
+        let (broken, checked) = self.log.breaches();
+        if broken > 0 {
+            return Err(format!("{broken} of {checked} pages went out before their records"));
         }
         let pool = self.handle.pool();
         let (free, all) = (pool.free_pages(self.spare).unwrap(), pool.pages(self.spare).unwrap());
@@ -236,21 +259,26 @@ fn child() {
     *TOLD.lock().unwrap() = Some((std::env::var("POOL_STEP").unwrap(), number("POOL_NTH") as u32));
     set_point_hook(at_step);
     let thread = place.region.thread().unwrap();
-    let work = place.work(&thread);
+    let peer = std::env::var("POOL_PEER").ok().map(|number| number.parse().unwrap());
+    let work = Work { peer, ..place.work(&thread) };
     work.rounds(number("POOL_ROUNDS"), number("POOL_SEED"));
 }
 
 pub(super) fn start(folder: &Path, step: &str, nth: u32, rounds: u64, seed: u64) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    command(folder, step, nth, rounds, seed).spawn().unwrap()
+}
+
+fn command(folder: &Path, step: &str, nth: u32, rounds: u64, seed: u64) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "kills::child", "--test-threads=1", "--nocapture"])
         .env("POOL_FOLDER", folder)
         .env("POOL_STEP", step)
         .env("POOL_NTH", nth.to_string())
         .env("POOL_ROUNDS", rounds.to_string())
         .env("POOL_SEED", seed.to_string())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+        .stdout(Stdio::null());
+    command
 }
 
 /// A folder that goes away with the test.
@@ -364,7 +392,24 @@ fn without_a_rebuild_that_page_alone_is_lost() {
     assert!(matches!(lost[..], [Error::Poisoned { .. }]), "{lost:?}");
 }
 
-/// Kills one of three peers so often, and looks at every page after each.
+#[test]
+fn a_log_that_lies_is_caught_at_the_disk() {
+    let folder = Folder::new("lies");
+    let place = Place::with_a_log_that_lies(&folder.0);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.begin();
+    assert_eq!(work.check(), Ok(()), "no page has a record yet");
+    work.change(0);
+    work.handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    let found = work.check();
+    assert!(found.as_ref().is_err_and(|why| why.contains("before their records")), "{found:?}");
+}
+
+/// Peers that are killed, one at a time.
+const PEERS: u64 = 3;
+
+/// Kills one of the peers so often, and looks at every page after each; the others must go on.
 fn kill_at_random(kills: u64) {
     let folder = Folder::new("random");
     let place = Place::open(&folder.0, false);
@@ -372,11 +417,15 @@ fn kill_at_random(kills: u64) {
     let work = place.work(&thread);
     work.begin();
     let mut random = Random(0x5eed);
-    let endless = |seed| start(&folder.0, "", 0, u64::MAX, seed);
-    let mut peers: Vec<Child> = (1..4).map(endless).collect();
+    let endless = |peer: u64, seed| {
+        let mut command = command(&folder.0, "", 0, u64::MAX, seed);
+        command.env("POOL_PEER", peer.to_string()).spawn().unwrap()
+    };
+    let mut peers: Vec<Child> = (0..PEERS).map(|peer| endless(peer, peer + 1)).collect();
     for round in 0..kills {
         std::thread::sleep(Duration::from_micros(random.below(6_000)));
-        let peer = &mut peers[random.below(3) as usize];
+        let victim = random.below(PEERS);
+        let peer = &mut peers[victim as usize];
         assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
         if random.below(4) == 0 {
             // Stopped for a while in the middle: others wait, or go on without it.
@@ -388,13 +437,23 @@ fn kill_at_random(kills: u64) {
         }
         peer.kill().unwrap();
         peer.wait().unwrap();
-        // The survivors go on, and so does this one.
+        let others = (0..PEERS).filter(|peer| *peer != victim);
+        let before: Vec<_> = others.map(|peer| (peer, work.log.beats(peer))).collect();
+        // This one goes on, and so do the survivors.
         work.rounds(50, round + 1);
+        for (peer, before) in before {
+            let mut looks = 0;
+            while work.log.beats(peer) == before {
+                looks += 1;
+                assert!(looks < 100_000, "peer {peer} stands still after {round} kills");
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
         place.sweep();
         for page in 0..PAGES {
             work.value(page);
         }
-        *peer = endless(round + 10);
+        peers[victim as usize] = endless(victim, round + 10);
     }
     for peer in &mut peers {
         peer.kill().unwrap();
@@ -402,13 +461,15 @@ fn kill_at_random(kills: u64) {
     }
     place.sweep();
     work.check().unwrap();
+    let (broken, checked) = work.log.breaches();
+    assert!(broken == 0 && checked > kills, "{broken} of {checked}");
     work.handle.store_counts();
-    println!("{kills} kills: {:?}", place.pool.stats().unwrap());
+    println!("{kills} kills, {checked} pages out: {:?}", place.pool.stats().unwrap());
 }
 
 #[test]
 fn kills_at_random_harm_nobody() {
-    kill_at_random(scaled(300));
+    kill_at_random(scaled(5_000));
 }
 
 /// 100,000 kills: `cargo test --release -p latchwork-check --test pool_crash -- --ignored`, some

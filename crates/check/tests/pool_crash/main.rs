@@ -1,4 +1,6 @@
 //! Pools whose users die: at every named step, at random, beside others that go on.
 
+mod ahead;
 mod kills;
 mod meet;
+mod stopped;

@@ -16,14 +16,14 @@ use latchwork_region::Thread;
 use super::kills::{self, Folder, PAGES, Place, start};
 
 /// Where a thread stops: it says so, and goes on when told.
-struct Stop {
+pub(super) struct Stop {
     at: &'static str,
     reached: Sender<()>,
     go: Receiver<()>,
 }
 
 thread_local! {
-    static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
+    pub(super) static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
 /// Called at each step of this program's threads.
@@ -36,12 +36,12 @@ pub(super) fn at_step(step: &'static str) {
 }
 
 /// The other end of a stop: where it is waited for, and ended.
-struct Stopped {
-    reached: Receiver<()>,
-    go: Sender<()>,
+pub(super) struct Stopped {
+    pub(super) reached: Receiver<()>,
+    pub(super) go: Sender<()>,
 }
 
-fn stop(at: &'static str) -> (Stop, Stopped) {
+pub(super) fn stop(at: &'static str) -> (Stop, Stopped) {
     set_point_hook(kills::at_step);
     let ((reached, wait), (go, told)) = (channel(), channel());
     (Stop { at, reached, go: told }, Stopped { reached: wait, go })

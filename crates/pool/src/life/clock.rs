@@ -35,6 +35,8 @@ const BATCH: usize = 16;
 const AGE: u32 = 16;
 /// How often the clock may go round before the pool counts as full.
 const ROUNDS: u64 = 4;
+/// How often it goes round once more because a page comes in, or goes, in some frame.
+const PATIENCE: u32 = 1000;
 
 type Claimed<'h, 't, M> = (u32, Exclusive<'h, Handle<'t, M>, M>);
 
@@ -42,7 +44,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// A frame for another page: its latch is held, its state is `CLAIMED`, its tag zero.
     pub(crate) fn claim<'h>(&'h self) -> Result<Claimed<'h, 't, M>, Error> {
         let active = self.pool().target()?;
-        let (mut passed, mut trouble) = (0, None);
+        let (mut passed, mut trouble, mut waits) = (0, None, 0);
         loop {
             let (mut at, mut end) = self.stride.get();
             if at >= end {
@@ -64,7 +66,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 return Ok(found);
             }
             if passed > u64::from(active) * ROUNDS + 4 * u64::from(STRIDE) {
-                return Err(self.full(active, trouble));
+                if waits == PATIENCE || !self.is_busy(active)? {
+                    return Err(self.full(active, trouble));
+                }
+                waits += 1;
+                passed = u64::from(active) * ROUNDS;
+                M::yield_now();
             }
             if passed > u64::from(active) {
                 self.rescue(at, end, &mut trouble);
@@ -187,6 +194,19 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             }
             *trouble = self.writer_ended(desc).err().or(trouble.take());
         }
+    }
+
+    /// Whether a page comes into some frame, or goes out of one: then that frame may be had soon.
+    /// More threads may bring pages in than there are frames.
+    fn is_busy(&self, frames: u32) -> Result<bool, Error> {
+        for frame in 0..frames {
+            let desc = self.pool().desc(frame)?;
+            // Relaxed, both: a hint.
+            if desc.state.load(Relaxed) == kind::CLAIMED || desc.writer.load(Relaxed) != 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The error of a pool none of whose frames can be had: the disk's, if pages could not go out.

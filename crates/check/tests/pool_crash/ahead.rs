@@ -1,0 +1,172 @@
+//! The write-ahead rule, watched at the disk: no page goes out with an LSN that the log does not
+//! have durable. What is durable, and how often the rule was broken, are words that all processes
+//! share.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use latchwork_disk::{Calls, Disk, Error, File, Open, System};
+use latchwork_machine::Shared;
+use latchwork_pool::WriteAhead;
+use latchwork_region::Area;
+
+use super::kills::PAGES;
+
+/// After the words of the pages: the newest record, the newest durable one, and breaches.
+const NEWEST: u64 = PAGES;
+const DURABLE: u64 = PAGES + 1;
+const BROKEN: u64 = PAGES + 2;
+const CHECKED: u64 = PAGES + 3;
+/// From here on, what each peer counts.
+const BEATS: u64 = PAGES + 4;
+/// Words of the log's area.
+pub(super) const WORDS: u64 = BEATS + 8;
+
+/// LSNs are this far apart.
+pub(super) const RECORD: u64 = 16;
+
+/// The log, as the pool and the disk ask for it.
+#[derive(Clone, Debug)]
+pub(super) struct Log {
+    pub(super) area: Area<Shared>,
+    /// The control: a log that says that it is durable, and is not.
+    pub(super) lies: bool,
+}
+
+impl Log {
+    fn word(&self, index: u64) -> &<Shared as latchwork_machine::Machine>::AtomicU64 {
+        self.area.word(index).unwrap()
+    }
+
+    /// The number of a new record.
+    pub(super) fn append(&self) -> u64 {
+        self.word(NEWEST).fetch_add(1, AcqRel) + 1
+    }
+
+    /// How many pages went out before their records, and how many were looked at.
+    pub(super) fn breaches(&self) -> (u64, u64) {
+        (self.word(BROKEN).load(Acquire), self.word(CHECKED).load(Acquire))
+    }
+
+    /// Counts a round of a peer.
+    pub(super) fn beat(&self, peer: u64) {
+        self.word(BEATS + peer).fetch_add(1, AcqRel);
+    }
+
+    /// How many rounds a peer has counted, with those of the same number before it.
+    pub(super) fn beats(&self, peer: u64) -> u64 {
+        self.word(BEATS + peer).load(Acquire)
+    }
+
+    /// Looks at a page that goes out.
+    fn look(&self, bytes: &[u8]) {
+        let mut lsn = [0; 8];
+        lsn.copy_from_slice(&bytes[8..16]);
+        if u64::from_le_bytes(lsn) > self.word(DURABLE).load(Acquire) {
+            self.word(BROKEN).fetch_add(1, AcqRel);
+        }
+        self.word(CHECKED).fetch_add(1, AcqRel);
+    }
+}
+
+impl WriteAhead for Log {
+    fn flush(&self, lsn: u64) -> Result<(), String> {
+        let newest = self.word(NEWEST).load(Acquire) * RECORD;
+        if lsn > newest {
+            return Err(format!("the log ends at {newest}, asked for {lsn}"));
+        }
+        let durable = self.word(DURABLE);
+        let mut known = durable.load(Acquire);
+        while !self.lies && known < lsn {
+            match durable.compare_exchange(known, lsn, AcqRel, Acquire) {
+                Ok(_) => break,
+                Err(other) => known = other,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The system's disk, watched: each write to the file of this name is a page.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) disk: System,
+    pub(super) log: Log,
+    pub(super) file: &'static str,
+}
+
+impl Disk for Watched {
+    fn open(&self, path: &Path, how: Open) -> Result<Box<dyn File>, Error> {
+        let file = self.disk.open(path, how)?;
+        if path.file_name() != Some(self.file.as_ref()) {
+            return Ok(file);
+        }
+        Ok(Box::new(WatchedFile { file, log: self.log.clone() }))
+    }
+
+    fn make_folder(&self, path: &Path) -> Result<(), Error> {
+        self.disk.make_folder(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.disk.rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.disk.link(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        self.disk.remove(path)
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<OsString>, Error> {
+        self.disk.list(folder)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
+        self.disk.sync_folder(folder)
+    }
+
+    fn calls(&self) -> Calls {
+        self.disk.calls()
+    }
+}
+
+#[derive(Debug)]
+struct WatchedFile {
+    file: Box<dyn File>,
+    log: Log,
+}
+
+impl File for WatchedFile {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.file.read(at, into)
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), Error> {
+        self.log.look(from);
+        self.file.write(at, from)
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.file.sync()
+    }
+
+    fn truncate(&self, length: u64) -> Result<(), Error> {
+        self.file.truncate(length)
+    }
+
+    fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
+        self.file.allocate(at, length)
+    }
+
+    fn length(&self) -> Result<u64, Error> {
+        self.file.length()
+    }
+
+    fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {
+        self.file.lock(byte, exclusive)
+    }
+}

@@ -1,0 +1,113 @@
+//! Threads that are stopped in the middle of a write or of a failed sync, and what the others of
+//! the process do meanwhile.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_disk::{Disk, Fault, Operation, Simulated};
+use latchwork_machine::Native;
+use latchwork_pool::{Error, FileId, FileSpec, Handle, Options, Pool};
+use latchwork_region::{Options as RegionOptions, Region};
+
+use super::meet::{STOP, stop};
+
+fn disk() -> Simulated {
+    let disk = Simulated::new();
+    disk.make_folder(Path::new("/data")).unwrap();
+    disk
+}
+
+fn spec() -> FileSpec {
+    FileSpec { page_bytes: 512, ..FileSpec::new(PathBuf::from("/data/pages")) }
+}
+
+/// A region of its own, and a pool on it: all that was in memory is new.
+fn open(disk: &Simulated) -> (Region<Native>, Pool<Native>) {
+    let few = RegionOptions { threads: 16, waiters: 16, processes: 8, limit: 4 << 20, mode: 0o600 };
+    let region = Region::private(&few).unwrap();
+    let options = Options { frames: 16, frames_max: 16, frame_bytes: 512, ..Options::default() };
+    let pool = Pool::open(&region, Arc::new(disk.clone()), &options).unwrap();
+    (region, pool)
+}
+
+fn change(handle: &Handle<'_>, file: FileId, value: u64) {
+    let held = handle.write(file, 0).or_else(|_| handle.create(file, 0));
+    let mut held = held.unwrap();
+    held.begin(0);
+    (2..held.len()).for_each(|index| assert!(held.set(index, value)));
+    held.commit();
+}
+
+fn value(handle: &Handle<'_>, file: FileId) -> u64 {
+    handle.read(file, 0, |view| view.word(2)).unwrap()
+}
+
+/// The bug of several pools: a write that began early ends late, over a newer one.
+#[test]
+fn an_old_copy_never_ends_over_a_newer_page() {
+    let disk = disk();
+    let (region, pool) = open(&disk);
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&spec()).unwrap();
+    change(&handle, file, 1);
+    let (place, stopped) = stop("write.ahead");
+    let writes =
+        || disk.history().iter().filter(|call| matches!(call, Operation::Write { .. })).count();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            STOP.set(Some(place));
+            let thread = region.thread().unwrap();
+            pool.handle(&thread).unwrap().clean(1).unwrap()
+        });
+        stopped.reached.recv().unwrap();
+        let before = writes();
+        change(&handle, file, 2);
+        assert_eq!(handle.clean(u32::MAX), Ok(0), "two write one page");
+        assert_eq!(writes(), before);
+        stopped.go.send(()).unwrap();
+        assert_eq!(slow.join().unwrap(), 0, "what was changed meanwhile counts as clean");
+        assert_eq!(writes(), before + 1, "the slow write is the old page");
+    });
+    assert_eq!(handle.dirty().unwrap().len(), 1);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    let (region, pool) = open(&disk);
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&spec()).unwrap();
+    assert_eq!(value(&handle, file), 2, "the old copy ended over the newer page");
+}
+
+/// The system tells the failure of a sync once. A thread that syncs after that, and before the
+/// first one has told the others, must not hear of a success.
+#[test]
+fn a_sync_during_a_failed_one_is_no_success() {
+    let disk = disk();
+    let (region, pool) = open(&disk);
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&spec()).unwrap();
+    change(&handle, file, 1);
+    // The next calls are the write of the page and the sync.
+    disk.plan(disk.history().len() as u64 + 1, Fault::Device);
+    let (place, stopped) = stop("sync.failed");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            STOP.set(Some(place));
+            let thread = region.thread().unwrap();
+            pool.handle(&thread).unwrap().sync(u64::MAX, &mut |_| {})
+        });
+        stopped.reached.recv().unwrap();
+        let second = scope.spawn(|| {
+            let thread = region.thread().unwrap();
+            pool.handle(&thread).unwrap().sync(u64::MAX, &mut |_| {})
+        });
+        // Time for it to be told what is not so.
+        std::thread::sleep(Duration::from_millis(150));
+        stopped.go.send(()).unwrap();
+        let first = first.join().unwrap();
+        assert!(matches!(first, Err(Error::Disk(_))), "{first:?}");
+        assert_eq!(second.join().unwrap(), Err(Error::SyncFailed { file: 0 }));
+    });
+}
