@@ -41,7 +41,7 @@ impl fmt::Display for Bound {
 
 /// Whether a figure was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Reached {
     /// It was.
     Met,
     /// It was not.
@@ -50,7 +50,7 @@ pub enum Verdict {
     TooNoisy,
 }
 
-impl Verdict {
+impl Reached {
     /// In words.
     pub fn name(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ pub struct Figure {
     /// The quartiles, of what varies.
     pub range: Option<(f64, f64)>,
     /// Whether it was reached.
-    pub verdict: Verdict,
+    pub reached: Reached,
 }
 
 impl Figure {
@@ -88,19 +88,19 @@ impl Figure {
     pub fn of_ratio(what: String, bound: Bound, ratio: Ratio) -> Self {
         let agree = bound.met_by(ratio.low) == bound.met_by(ratio.high);
         let close = (ratio.high - ratio.low) <= CLOSE * ratio.mid;
-        let verdict = match bound.met_by(ratio.mid) {
-            _ if ratio.pairs < ENOUGH || !(agree || close) => Verdict::TooNoisy,
-            true => Verdict::Met,
-            false => Verdict::Missed,
+        let reached = match bound.met_by(ratio.mid) {
+            _ if ratio.pairs < ENOUGH || !(agree || close) => Reached::TooNoisy,
+            true => Reached::Met,
+            false => Reached::Missed,
         };
         let range = Some((ratio.low, ratio.high));
-        Self { what, bound, measured: ratio.mid, range, verdict }
+        Self { what, bound, measured: ratio.mid, range, reached }
     }
 
     fn of_size(what: &str, bound: Bound, size: usize) -> Self {
-        let verdict = if bound.met_by(size as f64) { Verdict::Met } else { Verdict::Missed };
+        let reached = if bound.met_by(size as f64) { Reached::Met } else { Reached::Missed };
         let what = format!("size of {what}, bytes");
-        Self { what, bound, measured: size as f64, range: None, verdict }
+        Self { what, bound, measured: size as f64, range: None, reached }
     }
 }
 

@@ -45,7 +45,7 @@ mod work;
 
 pub use crate::cell::{Bench, Cell, Role};
 pub use crate::fault::Fault;
-pub use crate::figures::{Bound, Figure, Verdict, figures};
+pub use crate::figures::{Bound, Figure, Reached, figures};
 pub use crate::latch::{Exclusive, Shared};
 pub use crate::measure::{Case, Part, Sample};
 pub use crate::report::{Report, Series, Step, order, run};

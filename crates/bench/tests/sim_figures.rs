@@ -105,7 +105,7 @@ fn a_parking_latch_is_fair_over_forty_milliseconds() {
 #[test]
 fn the_founding_findings_hold() {
     for claim in CLAIMS {
-        let verdict = claim.judge().expect("runs that end");
-        assert!(verdict.agrees, "{verdict:?}");
+        let finding = claim.judge().expect("runs that end");
+        assert!(finding.agrees, "{finding:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! The statistics, on numbers whose answer is known.
 
 use latchwork_bench::stats::{Ratio, fairness, median, quantile, spread};
-use latchwork_bench::{Bound, Figure, Verdict, order};
+use latchwork_bench::{Bound, Figure, Reached, order};
 
 #[test]
 fn quantiles_lie_between_neighbours() {
@@ -50,18 +50,18 @@ fn everybody_begins_once_and_follows_another() {
     assert!(order(0, 5).is_empty());
 }
 
-fn verdict(bound: Bound, ratios: &[f64]) -> Verdict {
+fn reached(bound: Bound, ratios: &[f64]) -> Reached {
     let ones = vec![1.0; ratios.len()];
-    Figure::of_ratio(String::new(), bound, Ratio::paired(ratios, &ones).unwrap()).verdict
+    Figure::of_ratio(String::new(), bound, Ratio::paired(ratios, &ones).unwrap()).reached
 }
 
 #[test]
 fn a_figure_is_judged_only_if_the_runs_agree() {
     let limit = Bound::AtMost(0.75);
-    assert_eq!(verdict(limit, &[0.5, 0.6, 0.7]), Verdict::Met);
-    assert_eq!(verdict(limit, &[0.8, 0.9, 1.2]), Verdict::Missed);
-    assert_eq!(verdict(limit, &[0.5, 0.7, 1.2, 1.3]), Verdict::TooNoisy);
-    assert_eq!(verdict(limit, &[0.74, 0.745, 0.76]), Verdict::Met, "close together");
-    assert_eq!(verdict(limit, &[0.5, 0.5]), Verdict::TooNoisy, "too few");
-    assert_eq!(verdict(Bound::AtLeast(1.0), &[1.0, 1.5, 1.5]), Verdict::Met);
+    assert_eq!(reached(limit, &[0.5, 0.6, 0.7]), Reached::Met);
+    assert_eq!(reached(limit, &[0.8, 0.9, 1.2]), Reached::Missed);
+    assert_eq!(reached(limit, &[0.5, 0.7, 1.2, 1.3]), Reached::TooNoisy);
+    assert_eq!(reached(limit, &[0.74, 0.745, 0.76]), Reached::Met, "close together");
+    assert_eq!(reached(limit, &[0.5, 0.5]), Reached::TooNoisy, "too few");
+    assert_eq!(reached(Bound::AtLeast(1.0), &[1.0, 1.5, 1.5]), Reached::Met);
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use latchwork_bench::{Bench, Figure, Kind, Report, Row, Settings, Subject, Verdict};
+use latchwork_bench::{Bench, Kind, Reached, Report, Row, Settings, Subject};
+
+use crate::figures::reached;
 
 /// Measure our latches beside std's, parking_lot's and pthread's, in turn and in one run
 ///
@@ -147,7 +149,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         printed(tables(&report, &rows, colour, &mut out))?;
         printed(reached(&figures, colour, &mut out))?;
     }
-    let missed = figures.iter().any(|figure| figure.verdict == Verdict::Missed);
+    let missed = figures.iter().any(|figure| figure.reached == Reached::Missed);
     Ok(if args.strict && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -293,31 +295,6 @@ fn nanoseconds(ns: f64) -> String {
         ns if ns < 999_500_000.0 => format!("{:.1} ms", ns / 1e6),
         ns => format!("{:.1} s", ns / 1e9),
     }
-}
-
-/// The figures that we mean to reach, beside the measured ones.
-fn reached(figures: &[Figure], colour: bool, out: &mut impl Write) -> io::Result<()> {
-    let mut table = table(&["figures", "to reach", "measured", "quartiles", ""], colour);
-    for figure in figures {
-        let (decimals, range) = match figure.range {
-            Some((low, high)) => (2, format!("{}..{}", digits(low, 2), digits(high, 2))),
-            None => (0, String::new()),
-        };
-        let colour = match figure.verdict {
-            Verdict::Met => Color::Green,
-            Verdict::Missed => Color::Red,
-            _ => Color::Yellow,
-        };
-        table.add_row([
-            Cell::new(&figure.what),
-            Cell::new(figure.bound),
-            Cell::new(digits(figure.measured, decimals)),
-            Cell::new(range),
-            Cell::new(figure.verdict.name()).fg(colour),
-        ]);
-    }
-    align_right(&mut table, 1..4);
-    writeln!(out, "\n{table}")
 }
 
 #[cfg(test)]

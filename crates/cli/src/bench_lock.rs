@@ -8,9 +8,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use comfy_table::{Attribute, Cell, Color};
 use indicatif::{ProgressBar, ProgressStyle};
+use latchwork_bench::Reached;
 use latchwork_bench::lock::{self, Report, Row, Settings, Subject, Workload};
-use latchwork_bench::{Figure, Verdict};
 
+use crate::figures::reached;
 use crate::output;
 
 /// Measure our lock manager beside Berkeley DB's, in turn and in one run
@@ -180,7 +181,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             reached(&figures, colour, out)
         })?;
     }
-    let missed = figures.iter().any(|figure| figure.verdict == Verdict::Missed);
+    let missed = figures.iter().any(|figure| figure.reached == Reached::Missed);
     let failed = args.strict && (missed || report.absent.is_some());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -285,38 +286,9 @@ fn rate(per_s: f64) -> String {
     }
 }
 
-/// With two decimals, if they are of use.
-fn digits(value: f64) -> String {
-    if value < 99.995 { format!("{value:.2}") } else { format!("{value:.0}") }
-}
-
 /// A time, with a decimal where that counts.
 fn time(ns: f64) -> String {
     if ns < 99.95 { format!("{ns:.1} ns") } else { output::time(ns as u64) }
-}
-
-/// The figures that we mean to reach, beside the measured ones.
-fn reached(figures: &[Figure], colour: bool, out: &mut impl Write) -> io::Result<()> {
-    let header = ["figures", "asked", "measured", "quartiles", ""];
-    let mut table = output::table(&header, 1..4, colour);
-    for figure in figures {
-        let range = figure
-            .range
-            .map_or(String::new(), |(low, high)| format!("{}..{}", digits(low), digits(high)));
-        let colour = match figure.verdict {
-            Verdict::Met => Color::Green,
-            Verdict::Missed => Color::Red,
-            _ => Color::Yellow,
-        };
-        table.add_row([
-            Cell::new(&figure.what),
-            Cell::new(figure.bound),
-            Cell::new(digits(figure.measured)),
-            Cell::new(range),
-            Cell::new(figure.verdict.name()).fg(colour),
-        ]);
-    }
-    writeln!(out, "\n{table}")
 }
 
 #[cfg(test)]
@@ -326,7 +298,6 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         assert_eq!([3.2, 4321.0, 13_101_000.0].map(rate), ["3.2", "4.3k", "13.10M"]);
-        assert_eq!([0.237, 99.99, 373.04].map(digits), ["0.24", "99.99", "373"]);
         assert_eq!([46.53, 598.2, 16_500.0].map(time), ["46.5 ns", "598 ns", "16.5 us"]);
     }
 }

@@ -1,32 +1,35 @@
 //! `latchwork bench pool`: our buffer pool beside Berkeley DB's, a mapped file, and `pread`.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
+use latchwork_bench::Reached;
 use latchwork_bench::pool::{self, Report, Row, Settings, Workload};
 
+use crate::figures::reached;
 use crate::output;
 
 /// Measure our buffer pool beside Berkeley DB's, a mapped file, and pread, in turn
 ///
 /// Without Berkeley DB 5.3 (Debian: libdb5.3-dev, when this was built) ours runs beside the others
-/// alone, and that is said. Exits with 1 if a page holds what nobody put there, or if the
-/// optimistic path was never taken; never because something is slow.
+/// alone, and that is said. Exits with 1 if a page holds what nobody put there, or if what a
+/// workload is about did not happen; never because something is slow, but for --strict.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork bench pool --quick
   latchwork bench pool --only hot,uniform --threads 1,2,4 --runs 15
+  latchwork bench pool --only scan,scan-told,write-back --frames 32768
   latchwork bench pool --json > rows.jsonl")]
 pub(crate) struct Args {
     /// Only these workloads
     #[arg(long, value_delimiter = ',', value_name = "WORKLOAD", value_parser = workload())]
     only: Vec<Workload>,
 
-    /// Numbers of threads [default: 1,2]
+    /// Numbers of threads, and of processes [default: 1,2]
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     threads: Vec<usize>,
 
@@ -50,9 +53,17 @@ pub(crate) struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// JSON lines, one object a row
+    /// Exit with 1 if a figure that we mean to reach is missed, or Berkeley DB is missing
+    #[arg(long)]
+    strict: bool,
+
+    /// JSON lines, one object a row; the figures go to stderr
     #[arg(long)]
     json: bool,
+
+    /// Be the process that measures
+    #[arg(long, hide = true)]
+    serve: bool,
 }
 
 fn workload() -> impl TypedValueParser<Value = Workload> {
@@ -77,21 +88,33 @@ impl Args {
 
 /// Runs the benchmark and prints what came of it.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let json = args.json;
+    if args.serve {
+        pool::serve();
+    }
+    let (json, strict) = (args.json, args.strict);
+    let program = std::env::current_exe()?;
+    let launch = || {
+        let mut command = Command::new(&program);
+        command.args(["bench", "pool", "--serve"]);
+        command
+    };
     // Nothing is drawn if stderr is no terminal.
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4} {msg}")?);
-    let report = pool::run(args.settings(), &mut |step| {
+    let report = pool::run(args.settings(), &launch, &mut |step| {
         bar.set_length(step.total as u64);
         bar.set_position(step.done as u64);
-        bar.set_message(format!("{}: {}", step.workload.name(), step.subject.name()));
+        bar.set_message(format!("{}: {}", step.cell, step.subject.name()));
     });
     bar.finish_and_clear();
     let report = report?;
     if let Some(why) = &report.absent {
         output::complain(&format!("THE RIVAL IS MISSING, nothing is compared: {why}"));
     }
-    let rows = report.rows();
+    if let Some(why) = &report.no_direct {
+        output::complain(&format!("beyond-direct is left out, its file cannot be had: {why}"));
+    }
+    let (figures, rows) = (pool::figures(&report), report.rows());
     if json {
         output::print(|out| {
             for row in &rows {
@@ -100,46 +123,52 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             Ok(())
         })?;
+        let _ = reached(&figures, output::colour_on_stderr(), &mut io::stderr().lock());
     } else {
-        table(&report, &rows)?;
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let colour = !refused && io::stdout().is_terminal();
+        output::print(|out| {
+            table(&report, &rows, colour, out)?;
+            reached(&figures, colour, out)
+        })?;
     }
-    Ok(ExitCode::SUCCESS)
+    let missed = figures.iter().any(|figure| figure.reached == Reached::Missed);
+    let failed = strict && (missed || report.absent.is_some());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn table(report: &Report, rows: &[Row]) -> anyhow::Result<()> {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let colour = !refused && std::io::stdout().is_terminal();
+fn table(report: &Report, rows: &[Row], colour: bool, out: &mut impl Write) -> io::Result<()> {
     let header =
-        ["workload", "threads", "pool", "ns/op", "ops/s", "spread", "stores/read", "hits", "ratio"];
-    let mut table = output::table(&header, 3..9, colour);
+        ["workload", "by", "pool", "ns/op", "spread", "p50", "p99", "stores", "hits", "ratio"];
+    let mut table = output::table(&header, 3..10, colour);
     let share = |value: Option<f64>, digits| {
         value.map_or(String::new(), |value| format!("{value:.digits$}"))
     };
     for row in rows {
-        let noisy = if row.noisy { " (noisy)" } else { "" };
+        let workers = row.threads * row.procs;
+        let noisy = if row.noisy { "*" } else { "" };
         table.add_row([
             row.params.workload.to_owned(),
-            row.threads.to_string(),
+            format!("{workers} {}", if row.procs > 1 { "procs" } else { "threads" }),
             row.subject.to_owned(),
             format!("{:.1}", row.ns_per_op),
-            output::count(row.ops_per_s as u64),
             format!("{:.0} %{noisy}", row.spread * 100.0),
+            output::time(row.p50_ns as u64),
+            output::time(row.p99_ns as u64),
             share(row.stores_per_read, 4),
             share(row.hit_rate, 3),
             share(row.ratio, 2),
         ]);
     }
-    output::print(|out| {
-        writeln!(out, "{table}")?;
-        writeln!(
-            out,
-            "ratio: throughput over Berkeley DB's; ns/op: of one thread; stores/read: where other\n\
-             threads load, counted by the reader."
-        )?;
-        if report.absent.is_some() {
-            writeln!(out, "Berkeley DB is missing: no ratios.")?;
-        }
-        Ok(())
-    })?;
+    writeln!(
+        out,
+        "{table}\nns/op: of one worker; spread: interquartile range / median, * if the runs do not \
+         agree on\nwhich is faster; p50, p99: of operations timed alone, the clock's own time \
+         included; stores:\nwhere other threads load, for each read, counted by the reader; hits: of \
+         a hot set, where there is\none; ratio: throughput over Berkeley DB's."
+    )?;
+    if report.absent.is_some() {
+        writeln!(out, "Berkeley DB is missing: no ratios.")?;
+    }
     Ok(())
 }

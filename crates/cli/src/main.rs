@@ -25,6 +25,7 @@ mod bench_store;
 mod bench_store_plot;
 mod demo;
 mod elf;
+mod figures;
 mod launch;
 mod locks;
 mod output;

@@ -24,7 +24,8 @@ fn tables_fit_and_figures_are_judged() {
     for line in stdout.lines() {
         assert!(line.chars().count() <= 100 && !line.contains('\u{1b}'), "{line}");
     }
-    for word in ["weak:", "processes", "lockmgr", "% fast", "figures", "asked", "ring of 2 broken"]
+    for word in
+        ["weak:", "processes", "lockmgr", "% fast", "figures", "to reach", "ring of 2 broken"]
     {
         assert!(stdout.contains(word), "no {word} in {stdout}");
     }

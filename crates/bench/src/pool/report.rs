@@ -1,20 +1,15 @@
 //! The runs, and the rows that come of them.
 
-use std::path::{Path, PathBuf};
-use std::sync::Barrier;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use latchwork_rivals::BdbPool;
 use serde::Serialize;
 
-use super::ours::Ours;
-use super::rivals::{Called, Mapped};
-use super::subject::{Done, Fault, Keeper, Subject};
-use super::work::{Operation, Settings, Workload, operations};
+use super::fault::Fault;
+use super::measure::Kept;
+use super::outcome::Outcome;
+use super::plan::{Cell, Place, Settings, Subject, Workload};
 use crate::row::{maybe_short, short};
-use crate::stats::{Ratio, median, spread};
+use crate::stats::{Ratio, fairness, median, spread};
 
 /// A measured row. Numbers are medians over the runs.
 #[derive(Clone, Debug, Serialize)]
@@ -27,21 +22,30 @@ pub struct Row {
     pub rival: bool,
     /// `native`.
     pub machine: &'static str,
-    /// Threads that read.
+    /// Threads that read, of each process.
     pub threads: usize,
     /// Processes.
     pub procs: usize,
     /// The workload.
     pub params: Params,
-    /// Operations a second, of all threads.
+    /// Operations a second, of all workers.
     #[serde(serialize_with = "short")]
     pub ops_per_s: f64,
-    /// Nanoseconds of one thread for an operation.
+    /// Nanoseconds of one worker for an operation.
     #[serde(serialize_with = "short")]
     pub ns_per_op: f64,
     /// The interquartile range over the median.
     #[serde(serialize_with = "short")]
     pub spread: f64,
+    /// Half of the operations that were timed alone took no longer, the clock's own time included.
+    #[serde(serialize_with = "short")]
+    pub p50_ns: f64,
+    /// As `p50_ns`, for 99 of 100.
+    #[serde(serialize_with = "short")]
+    pub p99_ns: f64,
+    /// The busier half of the workers' share of all operations; 0.5 is fair.
+    #[serde(serialize_with = "maybe_short")]
+    pub fairness: Option<f64>,
     /// How often it was measured.
     pub runs: usize,
     /// The spread is over a fifth and the runs do not agree on which is faster.
@@ -49,7 +53,8 @@ pub struct Row {
     /// Stores of a read where other threads load, counted; none where nobody counts.
     #[serde(serialize_with = "maybe_short")]
     pub stores_per_read: Option<f64>,
-    /// The share of operations that found their page in the pool, counted.
+    /// The share of operations that found their page in the pool, counted; where there is a scan,
+    /// of those on the hot set.
     #[serde(serialize_with = "maybe_short")]
     pub hit_rate: Option<f64>,
     /// Throughput over Berkeley DB's, the median of the runs' own ratios.
@@ -76,11 +81,19 @@ pub struct Series {
     /// Whose pool.
     pub subject: Subject,
     /// What it did.
-    pub workload: Workload,
-    /// With how many threads.
-    pub threads: usize,
-    rates: Vec<f64>,
-    done: Done,
+    pub cell: Cell,
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+impl Series {
+    /// A number of each run.
+    pub(super) fn each(&self, number: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+        self.outcomes.iter().map(number).collect()
+    }
+
+    pub(super) fn rates(&self) -> Vec<f64> {
+        self.each(|outcome| outcome.ops_per_s)
+    }
 }
 
 /// What came of a benchmark.
@@ -90,6 +103,8 @@ pub struct Report {
     pub series: Vec<Series>,
     /// Why Berkeley DB is not among them.
     pub absent: Option<String>,
+    /// Why the file system gives no file around its cache.
+    pub no_direct: Option<String>,
     settings: Settings,
 }
 
@@ -102,223 +117,157 @@ pub struct Step {
     pub total: usize,
     /// Whose is made next.
     pub subject: Subject,
-    /// In which workload.
-    pub workload: Workload,
+    /// In which cell.
+    pub cell: Cell,
 }
 
 /// Measures all cells of `settings`, `runs` times, and tells `progress` before each measurement.
+/// `launch` makes a process that calls [`serve`](super::serve).
 ///
 /// # Errors
 ///
 /// [`Fault`]: what makes a measurement worthless.
-pub fn run(settings: Settings, progress: &mut dyn FnMut(Step)) -> Result<Report, Fault> {
-    let mut report = Report { series: Vec::new(), absent: None, settings };
+pub fn run(
+    settings: Settings,
+    launch: &dyn Fn() -> Command,
+    progress: &mut dyn FnMut(Step),
+) -> Result<Report, Fault> {
+    let mut report = Report { series: Vec::new(), absent: None, no_direct: None, settings };
     let settings = report.settings.clone();
-    let cells = settings.only.len() * settings.threads.len();
-    let (mut done, total) = (0, cells * settings.runs * Subject::ALL.len());
-    for workload in settings.only.iter().copied() {
-        let mut keepers = Vec::new();
-        for subject in Subject::ALL {
-            if workload == Workload::Write && matches!(subject, Subject::Mmap | Subject::Pread) {
-                continue;
-            }
-            match Kept::open(subject, &settings, workload) {
-                Ok(kept) => keepers.push(kept),
-                Err(why) if subject == Subject::BerkeleyDb => report.absent = Some(why),
-                Err(why) => return Err(Fault::Refused { subject, why }),
-            }
-        }
-        for threads in settings.threads.iter().copied() {
+    let cells: Vec<_> = settings.only.iter().flat_map(|only| settings.cells(*only)).collect();
+    let of = |cell: &Cell| Subject::ALL.iter().filter(|subject| cell.has(**subject)).count();
+    let (mut done, total) = (0, cells.iter().map(of).sum::<usize>() * settings.runs);
+    for cells in
+        cells.chunk_by(|one, next| (one.workload, one.place) == (next.workload, next.place))
+    {
+        let keepers = report.make(&settings, cells[0])?;
+        for cell in cells.iter().copied() {
             let start = report.series.len();
-            for kept in &keepers {
-                let subject = kept.subject;
-                let (rates, done) = (Vec::new(), Done::default());
-                report.series.push(Series { subject, workload, threads, rates, done });
-            }
+            let series = keepers.iter().map(|kept| Series::new(kept.subject, cell));
+            report.series.extend(series);
             for run in 0..settings.runs {
                 for turn in 0..keepers.len() {
                     let which = (run + turn) % keepers.len();
                     let kept = &keepers[which];
-                    progress(Step { done, total, subject: kept.subject, workload });
+                    progress(Step { done, total, subject: kept.subject, cell });
                     done += 1;
-                    let (rate, more) = measure(kept, &settings, workload, threads)?;
-                    let series = &mut report.series[start + which];
-                    series.rates.push(rate);
-                    series.done.operations += more.operations;
-                    series.done.optimistic += more.optimistic;
-                    series.done.stores += more.stores;
-                    series.done.faults += more.faults;
+                    let outcome = kept.measure(&settings, cell, run as u64, launch)?;
+                    report.series[start + which].outcomes.push(outcome);
                 }
             }
-            let ours = &report.series[start];
-            if ours.subject == Subject::Pool && never_optimistic(&ours.done, &settings, threads) {
-                return Err(Fault::NeverOptimistic { workload: workload.name() });
+            for series in &report.series[start..] {
+                series.check(cell)?;
             }
         }
     }
     Ok(report)
 }
 
-/// Whether the optimistic path was never taken, although it could have been.
-///
-/// Reads that found their page are counted in steps of 32 by each thread: so few reads as may lie
-/// in the steps say nothing, and a short window on a slow device may have no more.
-fn never_optimistic(done: &Done, settings: &Settings, threads: usize) -> bool {
-    let unseen = 32 * threads as u64 * settings.runs as u64;
-    done.optimistic == 0 && done.operations > done.faults + unseen
-}
-
-/// A subject with its file, which goes away with it.
-struct Kept {
-    subject: Subject,
-    /// None once it is dropped, which is before the file is removed.
-    keeper: Option<Box<dyn Keeper>>,
-    path: PathBuf,
-}
-
-impl Kept {
-    fn open(subject: Subject, settings: &Settings, workload: Workload) -> Result<Self, String> {
-        let name = format!("latchwork-bench-pool-{}-{}", subject.name(), std::process::id());
-        let path = settings.dir.join(name);
-        let _ = std::fs::remove_file(&path);
-        let path = std::path::absolute(&path).map_err(|error| error.to_string())?;
-        let (frames, pages) = (settings.frames, workload.pages(settings.frames));
-        fn boxed<K: Keeper + 'static>(
-            path: &Path,
-            frames: u32,
-            pages: u32,
-        ) -> Result<Box<dyn Keeper>, String> {
-            Ok(Box::new(K::open(path, frames, pages)?))
-        }
-        let keeper = match subject {
-            Subject::Pool => boxed::<Ours>(&path, frames, pages),
-            Subject::BerkeleyDb => boxed::<BdbPool>(&path, frames, pages),
-            Subject::Mmap => boxed::<Mapped>(&path, frames, pages),
-            Subject::Pread => boxed::<Called>(&path, frames, pages),
-        };
-        keeper.map(|keeper| Self { subject, keeper: Some(keeper), path })
+impl Series {
+    fn new(subject: Subject, cell: Cell) -> Self {
+        Self { subject, cell, outcomes: Vec::new() }
     }
-}
 
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.keeper = None;
-        let _ = std::fs::remove_file(&self.path);
+    /// Whether what the cell is about did happen.
+    fn check(&self, cell: Cell) -> Result<(), Fault> {
+        let nothing = |what| Err(Fault::Nothing { cell, what });
+        if self.outcomes.iter().any(|outcome| outcome.operations() == 0) {
+            return nothing("operation of somebody's");
+        }
+        if self.subject != Subject::Pool {
+            return Ok(());
+        }
+        let sum = |of: fn(&Outcome) -> u64| self.outcomes.iter().map(of).sum::<u64>();
+        let (all, faults) = (sum(Outcome::operations), sum(|outcome| outcome.counted.faults));
+        // Reads that found their page are counted in steps of 32 by each worker: so few reads as
+        // may lie in the steps say nothing, and a short window on a slow device may have no more.
+        let unseen = 32 * (cell.workers * self.outcomes.len()) as u64;
+        let optimistic = sum(|outcome| outcome.counted.optimistic);
+        let reads = all * u64::from(10 - cell.workload.changes()) / 10;
+        if optimistic == 0 && reads > faults + unseen {
+            return nothing("read that took the optimistic path");
+        }
+        let beyond = matches!(cell.workload, Workload::BeyondMemory | Workload::BeyondDirect);
+        if beyond && faults == 0 {
+            return nothing("page read from the file");
+        }
+        let scans = matches!(cell.workload, Workload::Scan | Workload::ScanTold);
+        if scans && sum(|outcome| outcome.counted.scan_faults) == 0 {
+            return nothing("page of the scan read from the file");
+        }
+        Ok(())
     }
-}
-
-/// Operations between two looks at the clock.
-const BATCH: usize = 512;
-
-/// Operations a second of all threads, and what they did.
-fn measure(
-    kept: &Kept,
-    settings: &Settings,
-    workload: Workload,
-    threads: usize,
-) -> Result<(f64, Done), Fault> {
-    let (begin, over) = (Barrier::new(threads + 1), AtomicBool::new(false));
-    let work = |number: usize| {
-        let todo = operations(workload, settings.frames, number as u64 + 1);
-        let once = |uses: &mut dyn super::subject::Uses| loop_over(uses, &todo, &begin, &over);
-        let mut once = once;
-        kept.keeper.as_ref().map_or(Ok(Done::default()), |keeper| keeper.with(&mut once))
-    };
-    let (work, begin, over) = (&work, &begin, &over);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|n| scope.spawn(move || work(n))).collect();
-        begin.wait();
-        let start = Instant::now();
-        std::thread::sleep(settings.window);
-        over.store(true, Relaxed);
-        let mut all = Done::default();
-        let mut fault = None;
-        for worker in workers {
-            match worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-                Ok(done) => {
-                    all.operations += done.operations;
-                    all.optimistic += done.optimistic;
-                    all.stores += done.stores;
-                    all.faults += done.faults;
-                }
-                Err(other) => fault = Some(other),
-            }
-        }
-        let seconds = start.elapsed().max(Duration::from_nanos(1)).as_secs_f64();
-        match fault {
-            Some(fault) => Err(fault),
-            None => Ok((all.operations as f64 / seconds, all)),
-        }
-    })
-}
-
-fn loop_over(
-    uses: &mut dyn super::subject::Uses,
-    todo: &[Operation],
-    begin: &Barrier,
-    over: &AtomicBool,
-) -> Result<Done, Fault> {
-    let first = uses.batch(&todo[..todo.len().min(BATCH)]);
-    let before = uses.done();
-    begin.wait();
-    first?;
-    let mut operations = 0;
-    'all: loop {
-        for batch in todo.chunks(BATCH) {
-            uses.batch(batch)?;
-            operations += batch.len() as u64;
-            // Relaxed: it is seen in time.
-            if over.load(Relaxed) {
-                break 'all;
-            }
-        }
-    }
-    let after = uses.done();
-    Ok(Done {
-        operations,
-        optimistic: after.optimistic - before.optimistic,
-        stores: after.stores - before.stores,
-        faults: after.faults - before.faults,
-    })
 }
 
 impl Report {
+    /// The subjects of a workload in a place, but for those that cannot be had on this system.
+    fn make(&mut self, settings: &Settings, cell: Cell) -> Result<Vec<Kept>, Fault> {
+        let mut keepers = Vec::new();
+        for subject in Subject::ALL.into_iter().filter(|subject| cell.has(*subject)) {
+            match Kept::make(subject, settings, cell.workload, cell.place) {
+                Ok(kept) => keepers.push(kept),
+                Err(why) if subject == Subject::BerkeleyDb => self.absent = Some(why),
+                Err(why) if cell.workload == Workload::BeyondDirect => self.no_direct = Some(why),
+                Err(why) => return Err(Fault::Refused { subject, why }),
+            }
+        }
+        Ok(keepers)
+    }
+
+    /// What one subject did in a cell.
+    pub(super) fn find(&self, subject: Subject, cell: Cell) -> Option<&Series> {
+        self.series.iter().find(|series| series.subject == subject && series.cell == cell)
+    }
+
     /// The rows, in the order of the series.
     pub fn rows(&self) -> Vec<Row> {
         self.series.iter().map(|series| self.row(series)).collect()
     }
 
     fn row(&self, series: &Series) -> Row {
-        let Series { subject, workload, threads, .. } = *series;
-        let rival = self.series.iter().find(|other| {
-            other.subject == Subject::BerkeleyDb
-                && other.workload == workload
-                && other.threads == threads
-        });
-        let ratio = rival.and_then(|rival| Ratio::paired(&series.rates, &rival.rates));
-        let (rate, done) = (median(&series.rates), series.done);
+        let (subject, cell, rates) = (series.subject, series.cell, series.rates());
+        let rival = self.find(Subject::BerkeleyDb, cell);
+        let ratio = rival.and_then(|rival| Ratio::paired(&rates, &rival.rates()));
+        let rate = median(&rates);
         let ours = subject == Subject::Pool;
-        let per = |count: u64| ours.then(|| count as f64 / done.operations.max(1) as f64);
+        let mut all = Outcome::default();
+        for outcome in &series.outcomes {
+            all.by_worker.push(outcome.operations());
+            all.counted.add(&outcome.counted);
+        }
+        let (operations, counted) = (all.operations(), all.counted);
+        let of_hot = operations - counted.scanned;
+        let hits = of_hot.saturating_sub(counted.faults - counted.scan_faults);
+        let fair = series.outcomes.iter().filter_map(|outcome| fairness(&outcome.by_worker));
+        let fair: Vec<f64> = fair.collect();
+        let (threads, procs) = match cell.place {
+            Place::Threads => (cell.workers, 1),
+            Place::Processes => (1, cell.workers),
+        };
+        let measured = cell.workers - usize::from(cell.workload.has_a_last());
         Row {
             bench: "pool",
             subject: subject.name(),
             rival: !ours,
             machine: "native",
             threads,
-            procs: 1,
+            procs,
             params: Params {
-                workload: workload.name(),
+                workload: cell.workload.name(),
                 frames: self.settings.frames,
-                pages: workload.pages(self.settings.frames),
+                pages: cell.workload.pages(self.settings.frames),
                 window_ms: self.settings.window.as_millis() as u64,
             },
             ops_per_s: rate,
-            ns_per_op: threads as f64 * 1e9 / rate.max(f64::MIN_POSITIVE),
-            spread: spread(&series.rates),
-            runs: series.rates.len(),
-            noisy: spread(&series.rates) > 0.2 && ratio.is_none_or(|ratio| !ratio.unanimous),
-            stores_per_read: per(done.stores),
-            hit_rate: per(done.operations.saturating_sub(done.faults)),
+            ns_per_op: measured as f64 * 1e9 / rate.max(f64::MIN_POSITIVE),
+            spread: spread(&rates),
+            p50_ns: median(&series.each(|outcome| outcome.p50_ns)),
+            p99_ns: median(&series.each(|outcome| outcome.p99_ns)),
+            fairness: (!fair.is_empty()).then(|| median(&fair)),
+            runs: rates.len(),
+            noisy: spread(&rates) > 0.2 && ratio.is_none_or(|ratio| !ratio.unanimous),
+            stores_per_read: ours.then(|| counted.stores as f64 / operations.max(1) as f64),
+            hit_rate: ours.then(|| hits as f64 / of_hot.max(1) as f64),
             ratio: ratio.filter(|_| subject != Subject::BerkeleyDb).map(|ratio| ratio.mid),
         }
     }

@@ -1,133 +1,134 @@
-//! What is read, how long, how often.
-
-use std::path::PathBuf;
-use std::time::Duration;
+//! What a worker does, and for how long.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
+use serde::{Deserialize, Serialize};
 
-/// What threads do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workload {
-    /// One page.
-    Hot,
-    /// Pages that fit, each as often.
-    Uniform,
-    /// Pages that fit, a few nearly always.
-    Zipf,
-    /// As uniform, one in ten changed.
-    Write,
-    /// A hot set, and a scan beside it.
-    Scan,
-    /// More pages than frames.
-    BeyondMemory,
+use super::fault::Fault;
+use super::keeper::{Operation, Uses};
+use super::outcome::Outcome;
+use super::pages::KEYS;
+use super::plan::Workload;
+use crate::times::{histogram, now};
+
+/// A worker's part of a cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Part {
+    pub(super) workload: Workload,
+    pub(super) frames: u32,
+    /// Which worker, of how many.
+    pub(super) number: usize,
+    pub(super) workers: usize,
+    pub(super) window_ns: u64,
+    /// Which run: pages are drawn anew in each, and a scan goes on elsewhere.
+    pub(super) run: u64,
 }
 
-impl Workload {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Hot, Self::Uniform, Self::Zipf, Self::Write, Self::Scan, Self::BeyondMemory];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Hot => "hot",
-            Self::Uniform => "uniform",
-            Self::Zipf => "zipf",
-            Self::Write => "write",
-            Self::Scan => "scan",
-            Self::BeyondMemory => "beyond-memory",
-        }
+impl Part {
+    /// Whether this is the worker that works beside those that are measured.
+    fn is_beside(&self) -> bool {
+        self.workload.has_a_last() && self.number + 1 == self.workers
     }
 
-    /// How many pages the file has, for so many frames.
-    pub(super) fn pages(self, frames: u32) -> u32 {
-        match self {
-            Self::Hot => 16,
-            Self::Uniform | Self::Zipf | Self::Write => frames / 2,
-            Self::Scan | Self::BeyondMemory => frames * 4,
-        }
+    /// Where this worker's scan begins in this run: as far from the other workers', and from the
+    /// last run's, as can be.
+    pub(super) fn scan_from(&self) -> u32 {
+        let pages = u64::from(self.workload.pages(self.frames));
+        let share = pages / self.workers as u64;
+        ((share * self.number as u64 + self.run * (pages / 7 * 3)) % pages) as u32
     }
-}
 
-/// What to measure, how long and how often.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Which workloads.
-    pub only: Vec<Workload>,
-    /// Numbers of threads.
-    pub threads: Vec<usize>,
-    /// How often each is measured.
-    pub runs: usize,
-    /// How long one measurement takes.
-    pub window: Duration,
-    /// Frames of the pools, of 8 KiB.
-    pub frames: u32,
-    /// Where the file of pages is made.
-    pub dir: PathBuf,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            only: Workload::ALL.to_vec(),
-            threads: vec![1, 2],
-            runs: 7,
-            window: Duration::from_millis(200),
-            frames: 8192,
-            dir: std::env::temp_dir(),
-        }
-    }
-}
-
-impl Settings {
-    /// Enough to see that everything works, in some seconds; too little to compare.
-    pub fn quick() -> Self {
-        Self { runs: 3, window: Duration::from_millis(20), frames: 1024, ..Self::default() }
-    }
-}
-
-/// An operation on a page.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Operation {
-    Read(u32),
-    Add(u32),
-}
-
-/// The operations of one thread, made before they are timed: a power of two of them.
-pub(super) fn operations(workload: Workload, frames: u32, seed: u64) -> Vec<Operation> {
-    const COUNT: usize = 1 << 16;
-    let pages = workload.pages(frames);
-    let mut random = SmallRng::seed_from_u64(seed);
-    let skew = Zipf::new(f64::from(pages), 0.99).ok();
-    let mut scanned = 0;
-    let next = |_| match workload {
-        Workload::Hot => Operation::Read(7),
-        Workload::Uniform | Workload::BeyondMemory => {
-            Operation::Read(random.random_range(0..pages))
-        }
-        Workload::Zipf => {
-            let rank = skew.as_ref().map_or(0.0, |skew| skew.sample(&mut random));
-            // Neighbours in rank are not neighbours in the file.
-            Operation::Read((rank as u32).wrapping_mul(2_654_435_761) % pages)
-        }
-        Workload::Write => {
-            let page = random.random_range(0..pages);
-            if random.random_range(0..10) == 0 {
-                Operation::Add(page)
-            } else {
-                Operation::Read(page)
+    /// The operations, made before they are timed: a power of two of them.
+    fn operations(&self) -> Vec<Operation> {
+        const COUNT: usize = 1 << 16;
+        let (workload, pages) = (self.workload, self.workload.pages(self.frames));
+        let hot = self.frames / 4;
+        // Other ones in each run: a short one on a slow device would find what the last one read.
+        let mut random = SmallRng::seed_from_u64(self.run << 16 | self.number as u64);
+        let skew = Zipf::new(f64::from(pages), 0.99).ok();
+        let next = |_| match workload {
+            Workload::Hot => Operation::Read(7),
+            Workload::Uniform | Workload::BeyondMemory | Workload::BeyondDirect => {
+                Operation::Read(random.random_range(0..pages))
             }
-        }
-        Workload::Scan => {
-            if random.random_range(0..10) == 0 {
-                scanned = (scanned + 1) % pages;
-                Operation::Read(scanned)
-            } else {
-                Operation::Read(random.random_range(0..frames / 4))
+            Workload::Zipf => {
+                let rank = skew.as_ref().map_or(0.0, |skew| skew.sample(&mut random));
+                // Neighbours in rank are not neighbours in the file.
+                Operation::Read((rank as u32).wrapping_mul(2_654_435_761) % pages)
             }
+            Workload::Search => {
+                Operation::Search(random.random_range(0..pages), random.random_range(0..KEYS))
+            }
+            Workload::Write | Workload::WriteHalf | Workload::WriteHeavy => {
+                let page = random.random_range(0..pages);
+                if random.random_range(0..10) < workload.changes() {
+                    Operation::Add(page)
+                } else {
+                    Operation::Read(page)
+                }
+            }
+            Workload::Scan | Workload::ScanTold => match random.random_range(0..10) {
+                0 => Operation::Scan,
+                _ => Operation::Read(random.random_range(0..hot)),
+            },
+            Workload::WriteBack if self.is_beside() => {
+                Operation::Add(random.random_range(hot..pages))
+            }
+            Workload::Calm | Workload::WriteBack => Operation::Read(random.random_range(0..hot)),
+        };
+        (0..COUNT).map(next).collect()
+    }
+
+    /// Does the part; `start` says when to begin, on the monotonic clock.
+    ///
+    /// Before that all pages that are to be found in memory are read once, those of a scan but a
+    /// batch.
+    pub(super) fn work(
+        &self,
+        uses: &mut dyn Uses,
+        start: &mut dyn FnMut() -> u64,
+    ) -> Result<Outcome, Fault> {
+        let (todo, batch) = (self.operations(), self.workload.batch());
+        let warm = if self.workload.pages(self.frames) <= self.frames || self.is_beside() {
+            uses.batch(&todo)
+        } else {
+            let pages = 0..self.frames / 4;
+            let all: Vec<_> = pages.map(Operation::Read).collect();
+            uses.batch(&all).and_then(|()| uses.batch(&todo[..batch]))
+        };
+        let before = uses.counted();
+        let begin = start();
+        // The others have begun, and wait for this one at the end.
+        warm?;
+        while now() < begin {
+            core::hint::spin_loop();
         }
-    };
-    (0..COUNT).map(next).collect()
+        let (mut times, mut done, from) = (histogram(), 0, now());
+        let until = begin + self.window_ns;
+        let until = 'all: loop {
+            for batch in todo.chunks(batch) {
+                let (last, others) = batch.split_last().unwrap_or((&Operation::Scan, &[]));
+                uses.batch(others)?;
+                let at = now();
+                uses.batch(core::slice::from_ref(last))?;
+                let end = now();
+                times.saturating_record(end - at);
+                done += batch.len() as u64;
+                if end >= until {
+                    break 'all end;
+                }
+            }
+        };
+        if self.is_beside() {
+            return Ok(Outcome::default());
+        }
+        Ok(Outcome {
+            ops_per_s: done as f64 * 1e9 / (until - from).max(1) as f64,
+            p50_ns: times.value_at_quantile(0.5) as f64,
+            p99_ns: times.value_at_quantile(0.99) as f64,
+            by_worker: vec![done],
+            counted: uses.counted().since(&before),
+        })
+    }
 }

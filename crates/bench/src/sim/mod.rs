@@ -19,5 +19,5 @@ pub use lock::{Kind, SimLock, Subject};
 pub use operations::{Names, Operations, Pages, Records};
 pub use published::{FIGURES, Figure, Judged};
 pub use run::{Plan, Point, RunError, run};
-pub use seeds::{CLAIMS, Claim, Verdict as SeedVerdict};
+pub use seeds::{CLAIMS, Claim, Finding as SeedFinding};
 pub use workload::{ALL, Shape, Workload};

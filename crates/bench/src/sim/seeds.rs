@@ -185,7 +185,7 @@ pub const CLAIMS: &[Claim] = &[
 
 /// A claim, and what the simulator says.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Verdict {
+pub struct Finding {
     /// Which finding.
     pub seed: usize,
     /// What was found.
@@ -212,10 +212,10 @@ impl Claim {
     /// # Errors
     ///
     /// If a run fails.
-    pub fn judge(&self) -> Result<Verdict, RunError> {
+    pub fn judge(&self) -> Result<Finding, RunError> {
         let (over, under) = (self.over.value()?, self.under.value()?);
         let simulated = over / under;
-        Ok(Verdict {
+        Ok(Finding {
             seed: self.seed,
             claim: self.text,
             published: self.published,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressStyle};
-use latchwork_bench::sim::{CLAIMS, FIGURES, Figure, Judged, RunError, SeedVerdict};
+use latchwork_bench::sim::{CLAIMS, FIGURES, Figure, Judged, RunError, SeedFinding};
 
 use super::row;
 use crate::output;
@@ -127,28 +127,28 @@ fn curves(figure: &Figure, points: &[Judged]) -> Table {
 
 /// `sim seeds`.
 pub(super) fn seeds(args: &SeedsArgs) -> anyhow::Result<ExitCode> {
-    let verdicts = all(CLAIMS, latchwork_bench::sim::Claim::judge)?;
+    let found = all(CLAIMS, latchwork_bench::sim::Claim::judge)?;
     output::print(|out| match args.json {
-        true => row::json(&verdicts, out),
-        false => writeln!(out, "{}", findings(&verdicts)),
+        true => row::json(&found, out),
+        false => writeln!(out, "{}", findings(&found)),
     })?;
-    Ok(ExitCode::from(u8::from(verdicts.iter().any(|v| !v.agrees))))
+    Ok(ExitCode::from(u8::from(found.iter().any(|v| !v.agrees))))
 }
 
-fn findings(verdicts: &[SeedVerdict]) -> String {
+fn findings(found: &[SeedFinding]) -> String {
     let mut text = String::new();
     let mut last = 0;
-    for v in verdicts {
+    for v in found {
         if v.seed != last {
             text += FINDINGS[v.seed - 1];
             text += "\n";
             last = v.seed;
         }
-        let verdict = if v.agrees { "agrees" } else { "DIFFERS" };
+        let word = if v.agrees { "agrees" } else { "DIFFERS" };
         text += &format!("  {}\n", v.claim);
         text += &format!("    published  {}\n", v.published);
         let (over, under) = (output::count(v.over as u64), output::count(v.under as u64));
-        text += &format!("    simulated  {over} / {under} = {:.2}   {verdict}", v.simulated);
+        text += &format!("    simulated  {over} / {under} = {:.2}   {word}", v.simulated);
         text += &format!(" (from {} to {})\n", v.least, v.most);
     }
     text

@@ -79,23 +79,27 @@ unsafe impl Send for BdbPool {}
 unsafe impl Sync for BdbPool {}
 
 impl BdbPool {
-    /// Opens a file of pages of `page` bytes in a private pool of `cache` bytes; Berkeley DB adds a
-    /// quarter to small ones for its own needs.
+    /// Opens a file of pages of `page` bytes in a pool of `cache` bytes; Berkeley DB adds a quarter
+    /// to small ones for its own needs. Processes that name the same directory as `home` share the
+    /// pool; without one it is this process's own.
     ///
     /// # Errors
     ///
     /// [`BdbError::NotInstalled`], [`BdbError::Failed`].
-    pub fn open(file: &Path, cache: u64, page: u32) -> Result<Self, BdbError> {
+    pub fn open(home: Option<&Path>, file: &Path, cache: u64, page: u32) -> Result<Self, BdbError> {
         let (library, _) = raw::load().ok_or(BdbError::NotInstalled)?;
         let shim = shim().ok_or(BdbError::NotInstalled)?;
-        let name = CString::new(file.as_os_str().as_bytes())
-            .map_err(|_| BdbError::Failed("open", "the path has a zero byte".to_owned()))?;
+        let terminated = |path: &Path| {
+            CString::new(path.as_os_str().as_bytes())
+                .map_err(|_| BdbError::Failed("open", "the path has a zero byte".to_owned()))
+        };
+        let (name, home) = (terminated(file)?, home.map(terminated).transpose()?);
         let (mut env, mut opened) = (core::ptr::null_mut(), core::ptr::null_mut());
-        // SAFETY: a function of the library, a name that ends in zero, and two places to fill.
+        // SAFETY: a function of the library, names that end in zero, and two places to fill.
         let code = unsafe {
             (shim.open)(
                 library.create,
-                core::ptr::null(),
+                home.as_ref().map_or(core::ptr::null(), |home| home.as_ptr()),
                 name.as_ptr(),
                 cache,
                 page,

@@ -1,0 +1,50 @@
+//! What a benchmark is to reach, beside what was measured.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, Color};
+use latchwork_bench::{Figure, Reached};
+
+use crate::output;
+
+/// Prints the figures that we mean to reach, beside the measured ones.
+pub(crate) fn reached(figures: &[Figure], colour: bool, out: &mut impl Write) -> io::Result<()> {
+    let header = ["figures", "to reach", "measured", "quartiles", ""];
+    let mut table = output::table(&header, 1..4, colour);
+    for figure in figures {
+        let (measured, range) = match figure.range {
+            Some((low, high)) => {
+                (digits(figure.measured), format!("{}..{}", digits(low), digits(high)))
+            }
+            None => (format!("{:.0}", figure.measured), String::new()),
+        };
+        let colour = match figure.reached {
+            Reached::Met => Color::Green,
+            Reached::Missed => Color::Red,
+            _ => Color::Yellow,
+        };
+        table.add_row([
+            Cell::new(&figure.what),
+            Cell::new(figure.bound),
+            Cell::new(measured),
+            Cell::new(range),
+            Cell::new(figure.reached.name()).fg(colour),
+        ]);
+    }
+    writeln!(out, "\n{table}")
+}
+
+/// A number, with decimals where they count.
+fn digits(value: f64) -> String {
+    if value < 99.995 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([0.237, 99.99, 373.04].map(digits), ["0.24", "99.99", "373"]);
+    }
+}
