@@ -16,6 +16,7 @@ use crate::memory::roots;
 use crate::memory::roots::READY;
 use crate::observe::health::Health;
 use crate::options::{Options, Recovery};
+use crate::recovery::policy::some_decide;
 use crate::{Error, Modes};
 
 /// Locks by name, for owners that wait for each other.
@@ -67,6 +68,11 @@ impl<M: ConstMachine> Manager<M> {
     /// As [`new`](Self::new), with a word to say about the locks of the dead. The callback runs on
     /// the thread that met the dead owner, with no latch held; it must not use this manager.
     ///
+    /// The region remembers that a process had a callback. From then on a process without one
+    /// releases no dead owner that held locks: it keeps it as an
+    /// [orphan](crate::Session::orphans), and the next sweep of a process that has a callback asks
+    /// about it. While no such process sweeps, the locks stay held.
+    ///
     /// # Errors
     ///
     /// As for `new`.
@@ -115,11 +121,15 @@ impl<M: ConstMachine> Manager<M> {
             swept: M::AtomicU64::default(),
             looked: M::AtomicU64::default(),
             rests: M::AtomicU64::default(),
+            decided: M::AtomicU64::default(),
             orphaned: M::AtomicU64::default(),
             repair: Arc::new(LocksRepair { manager: inner.clone(), failed: Mutex::default() }),
             watch: Mutex::default(),
             region,
         });
+        if inner.recovery.is_some() {
+            some_decide(&inner.region)?;
+        }
         let repair: Arc<dyn Repair<M>> = inner.repair.clone();
         inner.region.register(&repair)?;
         Ok(Self { inner })

@@ -54,6 +54,10 @@ impl Default for Options {
 
 /// Called with each dead owner that held locks, before they are released: true releases them,
 /// false keeps the owner as *orphaned*, until [`Session::release_orphan`].
+///
+/// It is asked by its process's sweeps, about the dead that they meet, and about those that a
+/// process without a callback met before. Of several processes one asks at a time. Should that
+/// process die, or the callback panic, before all is done, the next sweep asks again.
 pub type Recovery = Box<dyn Fn(OwnerId, &[u8]) -> bool + Send + Sync>;
 
 /// The policies of Berkeley DB. In each, owners with the lowest priority come first, and among

@@ -3,6 +3,7 @@
 mod death;
 mod deaths;
 mod orphans;
+mod policy;
 mod range;
 mod records;
 mod slots;

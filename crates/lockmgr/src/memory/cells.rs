@@ -274,21 +274,36 @@ pub(crate) const ORPHANED: u32 = 2;
 /// And above it one more than the thread slot that has adopted it.
 pub(crate) const ADOPTED: u32 = 3;
 
+/// An orphan about which no recovery callback was asked.
+pub(crate) const UNDECIDED: u32 = 4;
+/// And above it one more than the thread slot that asks: see `recovery/policy.rs`.
+pub(crate) const ASKED: u32 = 5;
+
 /// The state of an owner that a thread has adopted.
 pub(crate) const fn adopted_by(thread: u32) -> u32 {
     (thread + 1) << 8 | ADOPTED
 }
 
+/// The state of an orphan about which a thread asks.
+pub(crate) const fn asked_by(thread: u32) -> u32 {
+    (thread + 1) << 8 | ASKED
+}
+
 /// Whether an owner's process died, and its locks are kept.
 pub(crate) const fn is_kept(state: u32) -> bool {
-    matches!(state & 0xff, ORPHANED | ADOPTED)
+    matches!(state & 0xff, ORPHANED | ADOPTED | UNDECIDED | ASKED)
+}
+
+/// Whether an owner's process died, and no thread is at work on it.
+pub(crate) const fn is_orphan(state: u32) -> bool {
+    matches!(state, ORPHANED | UNDECIDED)
 }
 
 /// The thread slot of an owner, by its page's thread and its state; none of an orphan.
 pub(crate) fn thread_of(page: u32, state: u32) -> Option<u32> {
     match state & 0xff {
-        ORPHANED => None,
-        ADOPTED => (state >> 8).checked_sub(1),
+        ORPHANED | UNDECIDED => None,
+        ADOPTED | ASKED => (state >> 8).checked_sub(1),
         _ => page.checked_sub(1),
     }
 }

@@ -33,6 +33,9 @@ pub(crate) struct Inner<M: ConstMachine> {
     /// When this process last began to look at all who wait, with success; and when it may next.
     pub(crate) looked: M::AtomicU64,
     pub(crate) rests: M::AtomicU64,
+    /// Up to where this process has asked its recovery callback about orphans: what
+    /// `roots::RECOVERY` said.
+    pub(crate) decided: M::AtomicU64,
     /// Owners that sweeps of this process kept, and no session has counted yet.
     pub(crate) orphaned: M::AtomicU64,
     /// What the region's sweeps call.

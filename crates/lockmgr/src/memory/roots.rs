@@ -26,6 +26,9 @@ pub(crate) const FREE_PAGES: usize = 9;
 pub(crate) const PAGES: usize = 10;
 /// How many blocks there are, as a power of two: see `memory/blocks.rs`.
 pub(crate) const BLOCKS: usize = 11;
+/// Zero until a process has a recovery callback; from then on one more than how often a sweeper
+/// without one kept owners for those that have: see `recovery/policy.rs`.
+pub(crate) const RECOVERY: usize = 12;
 /// One for each block there may be; null where there is none.
 pub(crate) const PARTITIONS: usize = 16;
 /// As many.

@@ -2,6 +2,7 @@
 //! had, orphans.
 
 pub(crate) mod orphans;
+pub(crate) mod policy;
 pub(crate) mod release;
 pub(crate) mod repair;
 pub(crate) mod sweep;

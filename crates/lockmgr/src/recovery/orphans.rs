@@ -11,6 +11,8 @@
 //!                                                    free
 //! ```
 //!
+//! Before it is orphaned it may be *undecided*, if its sweeper had no callback: `policy.rs`.
+//!
 //! The state word says whose an orphan is, so that one thread works on it at a time. The page that
 //! it lies in is no thread's while it has orphans:
 //!
@@ -34,8 +36,8 @@ use latchwork_region::{Dead, Offset};
 use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
 use crate::memory::cells::{
-    FREE, MOVED, ORPHANAGE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, Request, WeakPage,
-    adopted_by, get, put,
+    FREE, MOVED, ORPHANAGE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, Request, UNDECIDED,
+    WeakPage, adopted_by, asked_by, get, is_orphan, put,
 };
 use crate::memory::state::State;
 use crate::memory::{Memory, names};
@@ -51,7 +53,7 @@ impl<M: ConstMachine> Memory<M> {
     /// thread has adopted.
     pub(crate) fn orphans(&self) -> Result<Vec<OwnerId>, Error> {
         self.region().check()?;
-        let orphaned = self.each_owner().filter(|(_, cell)| get(&cell.state) == ORPHANED);
+        let orphaned = self.each_owner().filter(|(_, cell)| is_orphan(get(&cell.state)));
         let id = |(index, cell): (u32, &OwnerCell<M>)| OwnerId {
             index,
             generation: get(&cell.generation),
@@ -90,14 +92,15 @@ impl<M: ConstMachine> Memory<M> {
         let none = Error::NoOwner(orphan);
         let Some(cell) = self.owner_cell(orphan.index)? else { return Err(none) };
         let mine = adopted_by(self.thread.number());
+        let was = get(&cell.state);
         // AcqRel: synchronizes with the Release of the sweeper that kept it, and of the thread that
         // adopted it last: its lists are seen as they were left.
-        if cell.state.compare_exchange(ORPHANED, mine, AcqRel, Relaxed).is_err() {
+        if !is_orphan(was) || cell.state.compare_exchange(was, mine, AcqRel, Relaxed).is_err() {
             return Err(none);
         }
         // It may be a later one in the same cell.
         if get(&cell.generation) != orphan.generation {
-            put(&cell.state, ORPHANED);
+            put(&cell.state, was);
             return Err(none);
         }
         Ok(cell)
@@ -136,8 +139,13 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Makes a dead owner an orphan. The sweep has withdrawn what it waited for.
-    pub(crate) fn keep_owner(&self, dead: &Dead<'_, M>, cell: &OwnerCell<M>) -> Result<(), Error> {
+    /// Makes a dead owner an orphan, decided or not. The sweep has withdrawn what it waited for.
+    pub(crate) fn keep_owner(
+        &self,
+        dead: &Dead<'_, M>,
+        cell: &OwnerCell<M>,
+        state: u32,
+    ) -> Result<(), Error> {
         self.renew_list(cell)?;
         let in_hand = dead.in_hand();
         for at in self.own_list(cell)? {
@@ -147,7 +155,7 @@ impl<M: ConstMachine> Memory<M> {
                 self.thread.adopt(Offset::<Request<M>>::from_raw(at))?;
             }
         }
-        put(&cell.state, ORPHANED);
+        put(&cell.state, state);
         Ok(())
     }
 
@@ -197,15 +205,20 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Makes orphans again of those that a dead thread had adopted, and frees pages of orphans that
-    /// have none.
+    /// Makes orphans again of those that a dead thread had adopted or asked about, and frees pages
+    /// of orphans that have none.
     pub(crate) fn orphan_again(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
-        let its = adopted_by(dead.number());
+        let (adopted, asked) = (adopted_by(dead.number()), asked_by(dead.number()));
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
-            for cell in page.owners.iter().filter(|cell| get(&cell.state) == its) {
+            for cell in &page.owners {
+                let to = match get(&cell.state) {
+                    seen if seen == adopted => ORPHANED,
+                    seen if seen == asked => UNDECIDED,
+                    _ => continue,
+                };
                 self.withdraw_of(cell)?;
-                self.keep_owner(dead, cell)?;
+                self.keep_owner(dead, cell, to)?;
                 self.point("orphan an orphan again");
             }
             if get(&page.thread) & ORPHANAGE != 0 {

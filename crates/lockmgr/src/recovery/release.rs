@@ -9,7 +9,8 @@ use crate::Error;
 use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
 use crate::memory::cells::{
-    FREE, LIVE, OWNERS, OwnerCell, PAGES, Request, WEAK, WeakPage, get, is_kept, put, status,
+    FREE, LIVE, OWNERS, OwnerCell, PAGES, Request, UNDECIDED, WEAK, WeakPage, get, is_kept, put,
+    status,
 };
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
@@ -28,10 +29,11 @@ impl<M: ConstMachine> Memory<M> {
             if get(&page.thread) != thread {
                 continue;
             }
-            let mut orphans = 0;
+            let (mut orphans, mut undecided) = (0, false);
             for (at, cell) in page.owners.iter().enumerate() {
                 // One that is kept already was kept by a sweeper that died.
                 if get(&cell.state) != LIVE {
+                    undecided |= get(&cell.state) == UNDECIDED;
                     orphans += u32::from(is_kept(get(&cell.state)));
                     continue;
                 }
@@ -40,19 +42,24 @@ impl<M: ConstMachine> Memory<M> {
                 let holds = self.has_strong(cell)? || self.has_weak(cell)?;
                 let id = OwnerId { index, generation: get(&cell.generation) };
                 let label = label_of(cell);
-                let recovery = self.inner().recovery.as_ref().filter(|_| holds);
-                if recovery.is_none_or(|recovery| recovery(id, &label)) {
-                    self.release_cell(index, cell)?;
-                    released += 1;
-                } else {
-                    self.keep_owner(dead, cell)?;
+                let kept = if holds { self.kept_as(id, &label)? } else { None };
+                if let Some(state) = kept {
+                    self.keep_owner(dead, cell, state)?;
+                    undecided |= state == UNDECIDED;
                     orphans += 1;
                     self.inner().orphaned.fetch_add(1, Relaxed);
                     #[cfg(feature = "tracing")]
                     crate::meter::events::orphaned(id, &label);
+                } else {
+                    self.release_cell(index, cell)?;
+                    released += 1;
                 }
                 self.point("dead owner released");
                 self.point("dead owner decided");
+            }
+            // Before the page is done: else a sweeper that comes after our death would pass it by.
+            if undecided {
+                self.tell_deciders()?;
             }
             if orphans != 0 {
                 self.make_orphanage(place, page)?;

@@ -9,7 +9,7 @@ use latchwork_region::{Dead, Offset};
 use crate::error::{corrupt_list, is_short, reason_number};
 use crate::fastpath::bias::Bias;
 use crate::memory::cells::{
-    LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, adopted_by, get, put, status,
+    LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, adopted_by, asked_by, get, put, status,
 };
 use crate::memory::latch::Latched;
 use crate::memory::state::State;
@@ -184,14 +184,15 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// The owners in the pages of a thread, and those that it has adopted.
+    /// The owners in the pages of a thread, and those that it has adopted or asks about.
     fn owners_of(&self, thread: u32) -> Result<Vec<(u32, &OwnerCell<M>)>, Error> {
         let mut found = Vec::new();
+        let taken = [adopted_by(thread - 1), asked_by(thread - 1)];
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
             let all = get(&page.thread) == thread;
             let cells = page.owners.iter().enumerate();
-            let its = cells.filter(|(_, cell)| all || get(&cell.state) == adopted_by(thread - 1));
+            let its = cells.filter(|(_, cell)| all || taken.contains(&get(&cell.state)));
             found.extend(its.map(|(at, cell)| (place * OWNERS + at as u32, cell)));
         }
         Ok(found)

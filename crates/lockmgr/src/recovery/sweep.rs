@@ -46,6 +46,24 @@ impl<M: ConstMachine> LocksRepair<M> {
         })
     }
 
+    /// As [`with_session`](Self::with_session), for the lock manager itself.
+    pub(crate) fn in_session<T>(
+        &self,
+        operation: impl FnOnce(&Memory<M>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.with_session(operation).map_err(|error| self.full(error))
+    }
+
+    /// What the region's error stands for.
+    fn full(&self, error: latchwork_region::Error) -> Error {
+        match error {
+            latchwork_region::Error::Repair(Layer::Locks) => {
+                self.take_failed().unwrap_or(Error::Region(error))
+            }
+            error => Error::Region(error),
+        }
+    }
+
     pub(crate) fn take_failed(&self) -> Option<Error> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -72,12 +90,11 @@ impl<M: ConstMachine> Inner<M> {
     /// Sweeps the region.
     pub(crate) fn sweep(&self) -> Result<usize, Error> {
         let own: Arc<dyn Repair<M>> = self.repair.clone();
-        self.region.sweep_with(Some(&own)).map_err(|error| match error {
-            latchwork_region::Error::Repair(Layer::Locks) => {
-                self.repair.take_failed().unwrap_or(Error::Region(error))
-            }
-            error => Error::Region(error),
-        })
+        let swept = self.region.sweep_with(Some(&own)).map_err(|error| self.repair.full(error));
+        // Also if another layer has to wait: these are the dead that were swept before.
+        let decided = self.decide_orphans();
+        let count = swept?;
+        decided.map(|()| count)
     }
 }
 

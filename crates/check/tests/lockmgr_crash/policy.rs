@@ -1,0 +1,319 @@
+//! A process without a recovery callback sweeps first, where a peer has one: it keeps the owners of
+//! the dead for that peer, which is asked when it sweeps next.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use latchwork_check::left;
+use latchwork_lockmgr::granular::{self, IS, S, X};
+use latchwork_lockmgr::{Error, Manager, Options, OwnerId, OwnerOptions};
+use latchwork_machine::{ConstMachine, Native};
+use latchwork_region::Region;
+
+use crate::deaths::{self, Peers, Stop};
+
+/// The processes that run this file's `child`.
+const PEERS: Peers = Peers(module_path!());
+
+/// Locks of each dead process.
+const NAMES: u64 = 6;
+
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// A manager without a callback.
+fn plain<M: ConstMachine>(region: Region<M>) -> Manager<M> {
+    Manager::new(region, granular::modes(), latchwork_check::early::early()).unwrap()
+}
+
+/// A manager whose callback releases the owners whose label begins so, and notes whom it was asked
+/// about.
+fn deciding<M: ConstMachine>(region: Region<M>, releases: &'static str) -> (Manager<M>, Asked) {
+    let asked = Asked::default();
+    let noted = asked.clone();
+    let recovery = Box::new(move |_: OwnerId, label: &[u8]| {
+        let label = String::from_utf8_lossy(label);
+        let label = label.trim_end_matches('\0');
+        noted.lock().unwrap().push(label.to_owned());
+        label.starts_with(releases)
+    });
+    let options = latchwork_check::early::early();
+    (Manager::with_recovery(region, granular::modes(), options, recovery).unwrap(), asked)
+}
+
+fn told(asked: &Asked) -> Vec<String> {
+    std::mem::take(&mut *asked.lock().unwrap())
+}
+
+fn heap() -> Region<Native> {
+    let options = latchwork_region::Options { limit: 64 << 20, ..Default::default() };
+    Region::heap(&options).unwrap()
+}
+
+/// What a child does. `holds` takes locks and dies, `sweeps` sweeps without a callback, `without`
+/// and a step is killed there; else it sweeps with one, and is killed at that step.
+#[test]
+fn child() {
+    let Some(told) = deaths::told() else { return };
+    let region = deaths::region(&told.path);
+    match &*told.step {
+        "holds" => {
+            let manager = plain(region);
+            let session = manager.session().unwrap();
+            let label = "undo it";
+            let owner = session.owner_with(&OwnerOptions { label, ..Default::default() }).unwrap();
+            for name in 0..NAMES {
+                owner.lock(&name.to_le_bytes(), if name % 2 == 0 { X } else { S }).unwrap();
+            }
+            owner.lock(b"all", IS).unwrap();
+            // SAFETY: signals this very process.
+            unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+        }
+        "sweeps" => {
+            let manager = plain(region);
+            let session = manager.session().unwrap();
+            assert_eq!(session.sweep(), Ok(1));
+            let owner = session.owner().unwrap();
+            for name in 0..NAMES {
+                assert_eq!(owner.try_lock(&name.to_le_bytes(), X), Err(Error::NotGranted));
+            }
+            assert_eq!(session.stats().orphans, 1);
+        }
+        step if step.starts_with("without ") => {
+            let manager = plain(region);
+            deaths::die_at(&step["without ".len()..], told.nth);
+            manager.sweep().unwrap();
+        }
+        step => {
+            let (manager, _) = deciding(region, "undo");
+            deaths::die_at(step, told.nth);
+            manager.sweep().unwrap();
+        }
+    }
+}
+
+fn killed(path: &Path) {
+    assert!(PEERS.dies(path, "holds", 0, 0, 0), "it was not killed");
+}
+
+fn can_be_had<M: ConstMachine>(manager: &Manager<M>) {
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    for name in 0..NAMES {
+        owner.try_lock(&name.to_le_bytes(), X).unwrap();
+    }
+    owner.try_lock(b"all", X).unwrap();
+    drop(owner);
+    left::nothing_in(&session);
+}
+
+/// What a process without a callback does for one that has one, and that says yes, or no.
+#[test]
+fn a_process_without_a_callback_keeps_the_dead_for_one_with() {
+    for releases in ["undo", "nobody"] {
+        let path = PEERS.fresh(releases);
+        let (manager, asked) = deciding(deaths::region(&path), releases);
+        killed(&path);
+        assert!(!PEERS.dies(&path, "sweeps", 0, 0, 0));
+        assert_eq!(told(&asked), Vec::<String>::new());
+        let session = manager.session().unwrap();
+        // An orphan, before the callback is asked and after it said no.
+        assert_eq!(session.labelled_orphans().unwrap()[0].1, b"undo it");
+        assert_eq!(session.sweep(), Ok(0), "there are no dead threads any more");
+        assert_eq!(told(&asked), ["undo it"]);
+        if releases == "nobody" {
+            let orphans = session.orphans().unwrap();
+            assert_eq!(orphans.len(), 1);
+            // It is asked once.
+            assert_eq!(session.sweep(), Ok(0));
+            assert_eq!(told(&asked), Vec::<String>::new());
+            session.release_orphan(orphans[0]).unwrap();
+        }
+        drop(session);
+        can_be_had(&manager);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// The region remembers: the process with the callback was the one that died.
+#[test]
+fn the_policy_outlives_its_processes() {
+    let path = PEERS.fresh("outlives");
+    let (manager, _) = deciding(deaths::region(&path), "undo");
+    drop(manager);
+    killed(&path);
+    assert!(!PEERS.dies(&path, "sweeps", 0, 0, 0));
+    let (manager, asked) = deciding(deaths::region(&path), "undo");
+    manager.sweep().unwrap();
+    assert_eq!(told(&asked), ["undo it"]);
+    can_be_had(&manager);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// Where no process ever had a callback, the dead lose their locks at once.
+#[test]
+fn without_a_callback_anywhere_the_dead_are_released() {
+    let path = PEERS.fresh("nobody");
+    let manager = plain(deaths::region(&path));
+    killed(&path);
+    assert_eq!(manager.sweep(), Ok(1));
+    can_be_had(&manager);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A thread that waits for such a lock asks, too, if its process has the callback.
+#[test]
+fn a_waiter_asks() {
+    let path = PEERS.fresh("waits");
+    let (manager, asked) = deciding(deaths::region(&path), "undo");
+    killed(&path);
+    assert!(!PEERS.dies(&path, "sweeps", 0, 0, 0));
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    owner.lock(&0u64.to_le_bytes(), X).unwrap();
+    drop(owner);
+    drop(session);
+    assert_eq!(told(&asked), ["undo it"]);
+    can_be_had(&manager);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A process that asks its callback is killed before it did what that said, at each step. The next
+/// one asks its own.
+#[test]
+fn one_that_asks_is_killed_at_every_step() {
+    let steps = [
+        "orphan about to be asked about",
+        "latched",
+        "request about to be unlinked",
+        "request unlinked",
+        "dead owner's request taken",
+        "orphan released",
+        "page of orphans about to be free",
+    ];
+    for (step, nth) in steps.iter().flat_map(|step| [1, 3].map(|nth| (*step, nth))) {
+        let path = PEERS.fresh("killed");
+        let (manager, asked) = deciding(deaths::region(&path), "undo");
+        killed(&path);
+        assert!(!PEERS.dies(&path, "sweeps", 0, 0, 0));
+        let died = PEERS.dies(&path, step, nth, 0, 0);
+        assert!(died || nth != 1, "nobody comes to {step}");
+        let mut swept = manager.sweep().unwrap();
+        // Another sweep, if the first met a latch of the dead.
+        swept += manager.sweep().unwrap();
+        assert_eq!(swept, usize::from(died));
+        let again = if died && step != "orphan released" && !step.starts_with("page") {
+            vec!["undo it"]
+        } else {
+            vec![]
+        };
+        assert_eq!(told(&asked), again, "{step} {nth}");
+        can_be_had(&manager);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// A process that keeps the dead for others is killed before it has told them, and after it. The
+/// next one without a callback tells them, as one that kept an owner itself.
+#[test]
+fn one_that_keeps_is_killed_at_every_step() {
+    let steps =
+        ["dead owner decided", "undecided owners about to be counted", "about to finish a sweep"];
+    for step in steps {
+        let path = PEERS.fresh("keeps");
+        let (manager, asked) = deciding(deaths::region(&path), "undo");
+        killed(&path);
+        let without = format!("without {step}");
+        assert!(PEERS.dies(&path, &without, 1, 0, 0), "nobody comes to {step}");
+        assert!(!PEERS.dies(&path, "without nothing", 0, 0, 0));
+        assert_eq!(manager.sweep(), Ok(0));
+        assert_eq!(told(&asked), ["undo it"], "{step}");
+        can_be_had(&manager);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// While one process asks about an orphan another passes it by, and no thread can adopt or release
+/// it.
+#[test]
+fn one_process_asks_at_a_time() {
+    let region = heap();
+    let (first, first_asked) = deciding(region.another().unwrap(), "undo");
+    let (second, second_asked) = deciding(region.clone(), "nobody");
+    let id = dead(&region);
+    assert_eq!(plain(region.another().unwrap()).sweep(), Ok(1));
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        let (first, told_to) = (&first, stop.clone());
+        let asks = scope.spawn(move || {
+            told_to.at("orphan about to be asked about");
+            assert_eq!(first.sweep(), Ok(0));
+        });
+        stop.until_stopped();
+        assert_eq!(second.sweep(), Ok(0));
+        let session = second.session().unwrap();
+        assert_eq!(session.orphans().unwrap(), []);
+        assert_eq!(session.adopt(id).map(drop), Err(Error::NoOwner(id)));
+        assert_eq!(session.release_orphan(id), Err(Error::NoOwner(id)));
+        assert_eq!(session.totals().unwrap().orphans, 1);
+        drop(session);
+        stop.go_on();
+        asks.join().unwrap();
+    });
+    assert_eq!(second.sweep(), Ok(0));
+    assert_eq!((told(&first_asked), told(&second_asked)), (vec!["undo".to_owned()], vec![]));
+    can_be_had(&second);
+}
+
+/// An owner of a process that has died, with a lock.
+fn dead(region: &Region<Native>) -> OwnerId {
+    let manager = plain(region.another().unwrap());
+    let session = manager.session().unwrap();
+    let owner = session.owner_with(&OwnerOptions { label: "undo", ..Default::default() }).unwrap();
+    owner.lock(b"x", X).unwrap();
+    let id = owner.id();
+    std::mem::forget(owner);
+    manager.region().die();
+    std::mem::forget(session);
+    id
+}
+
+/// A callback that panics has said nothing: it is asked again, here or by a process that passed the
+/// orphan by meanwhile.
+#[test]
+fn a_callback_that_panics_is_asked_again() {
+    for here in [true, false] {
+        let region = heap();
+        let panics = AtomicBool::new(true);
+        let recovery = Box::new(move |_: OwnerId, _: &[u8]| {
+            if panics.swap(false, Relaxed) {
+                std::panic::resume_unwind(Box::new(()));
+            }
+            true
+        });
+        let (modes, options) = (granular::modes(), Options::default());
+        let first = Manager::with_recovery(region.clone(), modes, options, recovery).unwrap();
+        let (second, asked) = deciding(region.another().unwrap(), "undo");
+        dead(&region);
+        assert_eq!(plain(region.another().unwrap()).sweep(), Ok(1));
+        let stop = Stop::default();
+        std::thread::scope(|scope| {
+            let (first, told_to) = (&first, stop.clone());
+            let asks = scope.spawn(move || {
+                told_to.at("orphan about to be asked about");
+                assert!(catch_unwind(AssertUnwindSafe(|| first.sweep())).is_err());
+            });
+            stop.until_stopped();
+            assert_eq!(second.sweep(), Ok(0));
+            stop.go_on();
+            asks.join().unwrap();
+        });
+        assert_eq!(first.session().unwrap().orphans().unwrap().len(), 1);
+        let next = if here { &first } else { &second };
+        assert_eq!(next.sweep(), Ok(0));
+        assert_eq!(told(&asked).len(), usize::from(!here));
+        can_be_had(next);
+    }
+}
