@@ -51,7 +51,7 @@ impl<M: ConstMachine> Manager<M> {
             thread => thread?,
         };
         Ok(Session {
-            memory: Memory::new(&self.inner, thread, Memory::sweep_sometimes),
+            memory: Memory::new(&self.inner, thread, Memory::sweep_for_a_latch),
             manager: self.clone(),
         })
     }
@@ -61,7 +61,7 @@ impl<M: ConstMachine> Manager<M> {
     /// its slot leaves them there with all their locks; they stay as they are until the session
     /// [releases](Session::release_left) them.
     pub fn session_on(&self, thread: Thread<M>) -> Session<M> {
-        let memory = Memory::new(&self.inner, thread, Memory::sweep_sometimes);
+        let memory = Memory::new(&self.inner, thread, Memory::sweep_for_a_latch);
         // What cannot be taken over is a cell that is lost.
         let _ = memory.take_spare();
         Session { memory, manager: self.clone() }

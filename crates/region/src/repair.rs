@@ -26,7 +26,7 @@ use core::any::Any;
 use core::sync::atomic::Ordering::AcqRel;
 use std::sync::{Arc, PoisonError, Weak};
 
-use latchwork_machine::{ConstMachine, Integer, Native};
+use latchwork_machine::{ConstMachine, Deadline, Integer, Native};
 
 use crate::slots::ThreadSlot;
 use crate::sweep::{Dead, Fate, InHand};
@@ -202,7 +202,7 @@ impl<M: ConstMachine> Region<M> {
     /// as they are, and the others are swept. [`Error::Corrupt`] and the like, [`Error::Forked`],
     /// [`Error::View`].
     pub fn sweep(&self) -> Result<usize, Error> {
-        self.sweep_with(None)
+        self.sweep_with(None, None)
     }
 
     /// Has the layer of `own`, and those before it, repair what one dead thread left: for a thread
@@ -227,12 +227,17 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// As [`sweep`](Self::sweep), with this repair for its layer, in the place of what was
-    /// registered for that.
+    /// registered for that. It claims no further threads after a deadline: those are the next
+    /// sweep's. So a thread that waits for something of the dead is late by 16 of them at most.
     ///
     /// # Errors
     ///
     /// As [`sweep`](Self::sweep).
-    pub fn sweep_with(&self, own: Option<&Arc<dyn Repair<M>>>) -> Result<usize, Error> {
+    pub fn sweep_with(
+        &self,
+        own: Option<&Arc<dyn Repair<M>>>,
+        deadline: Option<Deadline>,
+    ) -> Result<usize, Error> {
         let (mut count, mut stuck, mut failed) = (0, Vec::new(), None);
         let mut repairs = None;
         loop {
@@ -261,6 +266,9 @@ impl<M: ConstMachine> Region<M> {
                         stuck.push(dead);
                     }
                 }
+            }
+            if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+                return failed.map_or(Ok(count), Err);
             }
         }
     }

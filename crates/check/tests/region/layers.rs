@@ -5,8 +5,9 @@ use std::mem::forget;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use latchwork_machine::Native;
+use latchwork_machine::{Deadline, Native};
 use latchwork_region::{Dead, Error, Fate, InHand, Layer, Offset, Options, Region, Repair};
 
 type Words = [AtomicU64; 7];
@@ -162,6 +163,23 @@ fn a_sweep_claims_sixteen_at_a_time() {
     assert_eq!(region.sweep(), Ok(40));
     let sizes: Vec<_> = done.lock().unwrap().iter().map(|(_, slots)| slots.len()).collect();
     assert_eq!(sizes, [16, 16, 8]);
+}
+
+/// A sweep with a deadline does one batch at least, and no other when it has passed.
+#[test]
+fn a_deadline_ends_a_sweep_after_sixteen() {
+    let (region, done) = (region(), Done::default());
+    let kept = layer(&region, Layer::Locks, &done);
+    dead(&region, 40, &[Layer::Locks]);
+    let past = Some(Deadline::after::<Native>(Duration::ZERO));
+    let mut swept = Vec::new();
+    while region.threads().count() != 0 {
+        swept.push(region.sweep_with(Some(&kept.1), past).unwrap());
+    }
+    assert_eq!(swept, [16, 16, 8]);
+    dead(&region, 40, &[Layer::Locks]);
+    let later = Some(Deadline::after::<Native>(Duration::from_secs(3600)));
+    assert_eq!(region.sweep_with(Some(&kept.1), later), Ok(40));
 }
 
 #[test]

@@ -30,7 +30,8 @@
 //! and the others look for themselves only if it found nothing for them. Looks at all take a fifth
 //! of the time at most. So 10,000 waiters on one name cost a few looks, not 10,000.
 //!
-//! A waiter's deadline ends its search, and that of those it looks for.
+//! A waiter's deadline ends its search, and that of those it looks for; so does a future's, whose
+//! look is a part of its task's poll.
 //!
 //! # What is done about it
 //!
@@ -230,8 +231,9 @@ impl<M: ConstMachine> Memory<M> {
     fn find(&self, starts: &[u32], bounds: Bounds) -> Result<Ended, Error> {
         if self.inner().has_families()? {
             for hard in [true, false] {
-                if let Some(cycle) = self.cycle(starts, hard)? {
-                    return Ok(Ended::Cycle(cycle));
+                match self.cycle(starts, hard, bounds)? {
+                    Ended::None => {}
+                    end => return Ok(end),
                 }
             }
             return Ok(Ended::None);
@@ -251,8 +253,8 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// A cycle that these owners lead to: of hard edges alone, or of any. Asks for each owner's
-    /// blockers, as families need it.
-    fn cycle(&self, starts: &[u32], hard: bool) -> Result<Option<Vec<Waiting>>, Error> {
+    /// blockers, as families need it. Bounded by the deadline alone.
+    fn cycle(&self, starts: &[u32], hard: bool, bounds: Bounds) -> Result<Ended, Error> {
         // Where on the path an owner is; none if all that it leads to was seen.
         let mut seen: HashMap<u32, Option<usize>> = HashMap::new();
         for start in starts {
@@ -263,6 +265,9 @@ impl<M: ConstMachine> Memory<M> {
             seen.insert(*start, Some(0));
             let mut path = vec![(first, 0)];
             while let Some((waiting, next)) = path.last_mut() {
+                if bounds.passed::<M>() {
+                    return Ok(Ended::Bounded);
+                }
                 let Some(blocker) = waiting.blockers.get(*next).copied() else {
                     seen.insert(waiting.owner, None);
                     path.pop();
@@ -275,9 +280,8 @@ impl<M: ConstMachine> Memory<M> {
                 waiting.link.hard = blocker.hard;
                 match seen.get(&blocker.owner) {
                     Some(Some(place)) => {
-                        return Ok(Some(
-                            path.drain(*place..).map(|(waiting, _)| waiting).collect(),
-                        ));
+                        let cycle = path.drain(*place..).map(|(waiting, _)| waiting);
+                        return Ok(Ended::Cycle(cycle.collect()));
                     }
                     Some(None) => {}
                     None => match self.waiting_of(blocker.owner)? {
@@ -292,7 +296,7 @@ impl<M: ConstMachine> Memory<M> {
                 }
             }
         }
-        Ok(None)
+        Ok(Ended::None)
     }
 
     /// Whether all of a cycle stands, read once more.

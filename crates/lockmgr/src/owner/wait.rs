@@ -87,7 +87,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 return Ok(if gone { Err(Error::TimedOut) } else { Ok(()) });
             }
             if nap >= NAP_DEATHS {
-                self.memory.sweep_sometimes()?;
+                self.memory.sweep_sometimes(deadline)?;
             }
             if (again || naps < 2 || naps.is_multiple_of(DETECT_EVERY)) && self.may_be_awaited()? {
                 let looked = self.memory.now();

@@ -16,7 +16,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
-use latchwork_machine::{ConstMachine, Word};
+use latchwork_machine::{ConstMachine, Deadline, Word};
 use latchwork_region::{Dead, InHand, Layer, Repair};
 
 use crate::Error;
@@ -89,8 +89,14 @@ impl<M: ConstMachine> Repair<M> for LocksRepair<M> {
 impl<M: ConstMachine> Inner<M> {
     /// Sweeps the region.
     pub(crate) fn sweep(&self) -> Result<usize, Error> {
+        self.sweep_until(None)
+    }
+
+    /// Sweeps until a deadline; what is left then is the next sweep's.
+    fn sweep_until(&self, deadline: Option<Deadline>) -> Result<usize, Error> {
         let own: Arc<dyn Repair<M>> = self.repair.clone();
-        let swept = self.region.sweep_with(Some(&own)).map_err(|error| self.repair.full(error));
+        let swept = self.region.sweep_with(Some(&own), deadline);
+        let swept = swept.map_err(|error| self.repair.full(error));
         // Also if another layer has to wait: these are the dead that were swept before.
         let decided = self.decide_orphans();
         let count = swept?;
@@ -101,21 +107,31 @@ impl<M: ConstMachine> Inner<M> {
 impl<M: ConstMachine> Memory<M> {
     /// As [`Manager::sweep`]. A thread that waits for what a dead one may have does this.
     pub(crate) fn sweep(&self) -> Result<usize, Error> {
-        let count = self.inner.sweep()?;
+        self.sweep_until(None)
+    }
+
+    fn sweep_until(&self, deadline: Option<Deadline>) -> Result<usize, Error> {
+        let count = self.inner.sweep_until(deadline)?;
         (0..count).for_each(|_| self.counters.swept());
         let orphans = self.inner().orphaned.swap(0, Relaxed);
         (0..orphans).for_each(|_| self.counters.orphaned());
         Ok(count)
     }
 
-    /// Sweeps, unless this process has done so a moment ago.
-    pub(crate) fn sweep_sometimes(&self) -> Result<(), Error> {
+    /// What a thread does that waits long for a latch.
+    pub(crate) fn sweep_for_a_latch(&self) -> Result<(), Error> {
+        self.sweep_sometimes(None)
+    }
+
+    /// Sweeps, unless this process has done so a moment ago. Of the dead 16 at least are swept,
+    /// and no others after a deadline.
+    pub(crate) fn sweep_sometimes(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         let (now, last) = (self.now(), &self.inner().swept);
         let seen = get(last);
         if now.wrapping_sub(seen) >= SWEEP_EVERY
             && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
         {
-            match self.sweep() {
+            match self.sweep_until(deadline) {
                 // Another process is to sweep, that knows all layers.
                 Err(Error::Region(latchwork_region::Error::NoRepair(_))) => {}
                 // What another layer cannot put right yet keeps its locks. Those of the others are

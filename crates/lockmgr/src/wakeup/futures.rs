@@ -72,19 +72,23 @@ impl Looks {
         Self { nap, naps: 0, next: owner.memory.after(nap).at, since }
     }
 
-    /// Looks for deadlocks and the dead, if it is time to.
-    pub(crate) fn look<M: ConstMachine>(&mut self, owner: &Owner<'_, M>) -> Result<(), Error> {
+    /// Looks for deadlocks and the dead, if it is time to; not beyond the end of the wait.
+    pub(crate) fn look<M: ConstMachine>(
+        &mut self,
+        owner: &Owner<'_, M>,
+        wait: Wait,
+    ) -> Result<(), Error> {
         let memory = owner.memory;
         if memory.now() < self.next {
             return Ok(());
         }
         if self.nap >= NAP_DEATHS {
-            memory.sweep_sometimes()?;
+            memory.sweep_sometimes(wait.deadline())?;
         }
         let due = self.naps < 2 || self.naps.is_multiple_of(DETECT_EVERY);
         if due && owner.may_be_awaited()? {
             let looked = memory.now();
-            if !memory.detect_from(owner.index, self.since, None)? {
+            if !memory.detect_from(owner.index, self.since, wait.deadline())? {
                 self.since = looked;
             }
         }
@@ -182,11 +186,10 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         if let Some(end) = owner.poll()? {
             return Ok(Some(end));
         }
-        let deadline = if let Wait::Until(deadline) = self.wait { Some(deadline) } else { None };
-        if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+        if self.wait.deadline().is_some_and(|deadline| deadline.passed::<M>()) {
             return Ok(Some(if owner.cancel()? { Err(Error::TimedOut) } else { Ok(()) }));
         }
-        waiting.looks.look(owner)?;
+        waiting.looks.look(owner, self.wait)?;
         let at = waiting.looks.until(owner, self.wait);
         memory.inner.watch_for(waiting.id, waiting.request, at, waker.clone())?;
         // What was decided before this was watched notified nobody.
@@ -252,5 +255,41 @@ impl<M: ConstMachine> Drop for LockFuture<'_, '_, '_, M> {
     fn drop(&mut self) {
         // What cannot be withdrawn goes when its owner ends.
         let _ = self.undo();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_machine::Deadline;
+
+    use super::*;
+    use crate::{Manager, shared};
+
+    /// 3,000 wait for one name, and a future among them that holds another. Whether its look, which
+    /// is one at all of them, came to its end before a deadline.
+    fn looks_at_all(wait: Wait) -> bool {
+        let manager = Manager::private(shared::modes()).unwrap();
+        let session = manager.session().unwrap();
+        let owner = || session.owner().unwrap();
+        let holder = owner();
+        holder.lock(b"x", shared::X).unwrap();
+        let waiters: Vec<_> = (0..3000).map(|_| owner()).collect();
+        for waiter in &waiters {
+            assert_eq!(waiter.request(b"x", shared::X, Wait::Detect), Ok(Step::Waiting));
+        }
+        let last = waiters.last().unwrap();
+        last.cancel().unwrap();
+        last.lock(b"y", shared::X).unwrap();
+        assert_eq!(last.request(b"x", shared::X, Wait::Detect), Ok(Step::Waiting));
+        let mut looks = Looks { next: 0, ..Looks::new(last) };
+        looks.look(last, wait).unwrap();
+        get(&manager.inner.looked) != 0
+    }
+
+    #[test]
+    fn a_deadline_ends_the_look_of_a_future() {
+        assert!(looks_at_all(Wait::Detect), "the check cannot fail");
+        assert!(looks_at_all(Wait::Until(Deadline::after::<Native>(Duration::from_secs(3600)))));
+        assert!(!looks_at_all(Wait::Until(Deadline::after::<Native>(Duration::ZERO))));
     }
 }

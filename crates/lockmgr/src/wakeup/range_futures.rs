@@ -104,7 +104,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
             // It is withdrawn when the request is dropped, also if its ticket came meanwhile.
             return Ok(Some(Err(Error::TimedOut)));
         }
-        looks.look(owner)?;
+        looks.look(owner, self.wait)?;
         loop {
             let watched = owner.pending.get();
             let at = looks.until(owner, self.wait);
