@@ -50,7 +50,8 @@ pub enum Error {
     Permission(Subject),
     /// The file system is read-only, or the file was opened for reading.
     ReadOnly(Subject),
-    /// The file system, or the user's share of it, is full.
+    /// The file system, or the user's share of it, is full; or the file may not become so long
+    /// (`RLIMIT_FSIZE`, or the file system).
     NoSpace(Subject),
     /// The device failed (`EIO`).
     Device(Subject),
@@ -128,7 +129,9 @@ impl fmt::Display for Error {
             Self::NotRegular(_) => "it is not a regular file",
             Self::Permission(_) => "the system does not permit it",
             Self::ReadOnly(_) => "it is read-only",
-            Self::NoSpace(_) => "the file system is full",
+            Self::NoSpace(_) => {
+                "the file system is full, or the file too long for it or for RLIMIT_FSIZE"
+            }
             Self::Device(_) => "the device failed",
             Self::ShortRead { subject, wanted, got } => {
                 return write!(f, "{subject}: the file ends after {got} of {wanted} bytes");

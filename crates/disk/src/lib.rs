@@ -6,6 +6,7 @@
 //! | `error.rs` | what a disk can answer, with the operation and the path |
 //! | `calls.rs` | every call has a number; how many there were of each operation |
 //! | `system.rs` | [`System`]: `pread`, `pwrite`, `fdatasync` |
+//! | `limit.rs` | this process's limit on the length of files: an error and no signal |
 //! | `simulated.rs` | [`Simulated`]: a disk in memory with every fault, by plan or by seed |
 //! | `buffer.rs` | memory whose address suits direct I/O |
 //! | `checksum.rs` | CRC32C |
@@ -24,6 +25,7 @@ mod calls;
 mod checksum;
 mod disk;
 mod error;
+mod limit;
 mod simulated;
 mod system;
 

@@ -15,6 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::buffer::is_aligned;
 use crate::calls::Counters;
 use crate::error::Subject;
+use crate::limit::{up_to, without_signal};
 use crate::{Calls, Disk, Error, File, Open, Operation};
 
 /// The files of the system. Clones count their calls together.
@@ -174,12 +175,35 @@ impl SystemFile {
             let count = (end - length).min(zeros.len() as u64) as usize;
             let zeros = [IoSlice::new(&zeros[..count])];
             let append = ReadWriteFlags::APPEND;
-            match again(|| rustix::io::pwritev2(&self.fd, &zeros, 0, append)) {
+            // Where the file ends by then is not known.
+            let append = || again(|| rustix::io::pwritev2(&self.fd, &zeros, 0, append));
+            match without_signal(append) {
                 Ok(0) => return Err(Error::Device(self.subject(Operation::Write, length))),
                 Ok(count) => self.counters.wrote(count),
                 Err(errno) => return Err(self.error(Operation::Write, length, errno)),
             }
         }
+    }
+
+    fn write_all(&self, at: u64, from: &[u8]) -> Result<(), Error> {
+        let mut done = 0;
+        while done < from.len() {
+            let to = at + done as u64;
+            match again(|| rustix::io::pwrite(&self.fd, &from[done..], to)) {
+                // No device does this; if one did, it would do so for ever.
+                Ok(0) => {
+                    self.counters.wrote(done);
+                    return Err(Error::Device(self.subject(Operation::Write, at)));
+                }
+                Ok(count) => done += count,
+                Err(errno) => {
+                    self.counters.wrote(done);
+                    return Err(self.error(Operation::Write, at, errno));
+                }
+            }
+        }
+        self.counters.wrote(done);
+        Ok(())
     }
 }
 
@@ -213,24 +237,7 @@ impl File for SystemFile {
 
     fn write(&self, at: u64, from: &[u8]) -> Result<(), Error> {
         self.check(Operation::Write, at, from)?;
-        let mut done = 0;
-        while done < from.len() {
-            let to = at + done as u64;
-            match again(|| rustix::io::pwrite(&self.fd, &from[done..], to)) {
-                // No device does this; if one did, it would do so for ever.
-                Ok(0) => {
-                    self.counters.wrote(done);
-                    return Err(Error::Device(self.subject(Operation::Write, at)));
-                }
-                Ok(count) => done += count,
-                Err(errno) => {
-                    self.counters.wrote(done);
-                    return Err(self.error(Operation::Write, at, errno));
-                }
-            }
-        }
-        self.counters.wrote(done);
-        Ok(())
+        up_to(at.saturating_add(from.len() as u64), || self.write_all(at, from))
     }
 
     fn sync(&self) -> Result<(), Error> {
@@ -238,18 +245,18 @@ impl File for SystemFile {
     }
 
     fn truncate(&self, length: u64) -> Result<(), Error> {
-        self.call(Operation::Truncate, || rustix::fs::ftruncate(&self.fd, length))
+        let cut = || rustix::fs::ftruncate(&self.fd, length);
+        up_to(length, || self.call(Operation::Truncate, cut))
     }
 
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
         if length == 0 {
             return Ok(());
         }
-        let set_aside = self.call(Operation::Allocate, || {
-            rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, length)
-        });
-        match set_aside {
-            Err(Error::Unsupported(_)) => self.append_zeros(at.saturating_add(length)),
+        let end = at.saturating_add(length);
+        let allocate = || rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, length);
+        match up_to(end, || self.call(Operation::Allocate, allocate)) {
+            Err(Error::Unsupported(_)) => self.append_zeros(end),
             other => other,
         }
     }

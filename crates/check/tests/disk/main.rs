@@ -1,4 +1,5 @@
 //! The disk: the real one, and the simulated one whose faults are chosen.
 
+mod limits;
 mod simulated;
 mod system;
