@@ -38,7 +38,7 @@ pub(crate) const DEPOTS_AT: usize = 4096;
 pub(crate) const WAITERS_AT: usize = 12_288;
 
 const PROCESSES_MAX: u32 = 4096;
-const THREADS_MAX: u32 = (1 << 15) - SWEEPERS;
+pub(crate) const THREADS_MAX: u32 = (1 << 15) - SWEEPERS;
 /// Thread slots behind the others that only sweepers take, so that a full table can be swept.
 pub(crate) const SWEEPERS: u32 = 16;
 /// Offsets count 16 bytes in 32 bits.
@@ -81,7 +81,9 @@ pub(crate) struct Live<M: Machine> {
     pub(crate) sweepers: M::AtomicU32,
     /// By bit, the layers that live here; see `layer.rs`.
     pub(crate) layers: M::AtomicU32,
-    pad2: [M::AtomicU32; 13],
+    /// Where to look for a free thread slot; see `thread.rs`.
+    pub(crate) next: M::AtomicU32,
+    pad2: [M::AtomicU32; 12],
     pub(crate) roots: [M::AtomicU64; ROOTS],
 }
 

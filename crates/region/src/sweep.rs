@@ -132,7 +132,7 @@ impl<M: ConstMachine> Region<M> {
         if slot.owner.compare_exchange(FREE, mine, AcqRel, Relaxed).is_err() {
             return Ok(None);
         }
-        let kept = Kept { slot, mine };
+        let kept = Kept { region: self, number: thread, mine };
         let done = act();
         drop(kept);
         Ok(Some(done))
@@ -181,14 +181,17 @@ impl<M: ConstMachine> Region<M> {
 
 /// A free slot that is kept from all others, until this is dropped.
 struct Kept<'r, M: ConstMachine> {
-    slot: &'r ThreadSlot<M>,
+    region: &'r Region<M>,
+    number: u32,
     mine: u64,
 }
 
 impl<M: ConstMachine> Drop for Kept<'_, M> {
     fn drop(&mut self) {
         // Release: synchronizes with the AcqRel of the next owner.
-        let _ = self.slot.owner.compare_exchange(self.mine, FREE, Release, Relaxed);
+        let slot = self.region.thread_slot(self.number);
+        let _ = slot.owner.compare_exchange(self.mine, FREE, Release, Relaxed);
+        self.region.freed(self.number);
     }
 }
 
@@ -264,6 +267,7 @@ impl<M: ConstMachine> Dead<'_, M> {
         // Release: synchronizes with the Acquire of the next owner. It fails if a peer has
         // scribbled over the word.
         let _ = slot.owner.compare_exchange(self.mine, FREE, Release, Relaxed);
+        self.region.freed(self.number);
         self.mended.and(cells)
     }
 }

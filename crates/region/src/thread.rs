@@ -1,4 +1,23 @@
 //! A claimed thread slot.
+//!
+//! # Where a free one is
+//!
+//! Thousands of slots may be held, so a thread that claims one does not look at all of them. A word
+//! of the region says from where on to look:
+//!
+//! ```text
+//! next:  31       16 15                0
+//!        |  frees   | lowest to look at |
+//! ```
+//!
+//! The slots below are held. A thread that claims one stores the next number, if no slot was freed
+//! since it read the word: so says the count. A thread that frees a slot counts, and stores its
+//! slot's number if that is lower. Then claims and frees of one slot cost the same beside any
+//! number of others.
+//!
+//! The word is a hint. A thread that is killed after it freed a slot and before it said so leaves a
+//! free slot below the number. That is found when all from there on are held: then the rest is
+//! looked at, too. So is it if the word is rubbish.
 
 use core::cell::Cell as LocalCell;
 use core::fmt;
@@ -8,7 +27,7 @@ use latchwork_machine::{ConstMachine, Integer, Native, Word};
 
 use core::ops::Range;
 
-use crate::header::{CLASSES, SWEEPERS};
+use crate::header::{CLASSES, SWEEPERS, THREADS_MAX};
 use crate::slots::{FREE, HELD, INTENT_WORDS, RETAINED, ThreadSlot, owned, owner};
 use crate::{Error, Region};
 
@@ -33,7 +52,10 @@ pub struct Thread<M: ConstMachine = Native> {
 unsafe impl<M: ConstMachine> Send for Thread<M> {}
 
 impl<M: ConstMachine> Region<M> {
-    /// Claims a thread slot of this process: the lowest that is free.
+    /// Claims a thread slot of this process: the lowest that is free, as a rule.
+    ///
+    /// Costs the same beside any number of slots that are held, unless many were claimed above one
+    /// that was freed last: then those are looked at once.
     ///
     /// It inherits the free cells that the slot's last owner had ready.
     ///
@@ -42,8 +64,40 @@ impl<M: ConstMachine> Region<M> {
     /// [`Error::Threads`] if all are held, by the living or by the dead that nobody swept;
     /// [`Error::Forked`], [`Error::View`].
     pub fn thread(&self) -> Result<Thread<M>, Error> {
-        let threads = self.header().threads;
-        self.claim_slot(0..threads, &self.live().high)?.ok_or(Error::Threads(threads))
+        // In the child of a fork nothing of it is there.
+        self.process()?;
+        let (threads, next) = (self.header().threads, &self.live().next);
+        // Acquire: synchronizes with the Release in `freed`: the slots that were freed before are
+        // seen to be free.
+        let seen = next.load(Acquire);
+        let from = lowest(seen).min(threads);
+        let found = match self.claim_slot(from..threads)? {
+            None => self.claim_slot(0..from)?,
+            found => found,
+        };
+        let thread = found.ok_or(Error::Threads(threads))?;
+        let number = thread.number;
+        raise_high::<M>(&self.live().high, number + 1);
+        // Relaxed: it publishes nothing. It fails if a slot was freed meanwhile.
+        let _ = next.compare_exchange(seen, seen & FREES | (number + 1), Relaxed, Relaxed);
+        Ok(thread)
+    }
+
+    /// Says that a thread slot is free, after it became so.
+    pub(crate) fn freed(&self, number: u32) {
+        if number >= self.header().threads {
+            return;
+        }
+        let next = &self.live().next;
+        let mut seen = next.load(Relaxed);
+        loop {
+            let to = (seen & FREES).wrapping_add(1 << 16) | lowest(seen).min(number);
+            // Release: synchronizes with the Acquire in `thread`.
+            match next.compare_exchange(seen, to, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
     }
 
     /// Claims a thread slot to sweep with: one of 16 that are set aside for this, so that a region
@@ -55,24 +109,22 @@ impl<M: ConstMachine> Region<M> {
     /// to its end, while the dead held all other slots.
     pub fn sweeper(&self) -> Result<Thread<M>, Error> {
         let threads = self.header().threads;
-        match self.claim_slot(threads..threads + SWEEPERS, &self.live().sweepers)? {
-            Some(thread) => Ok(thread),
+        match self.claim_slot(threads..threads + SWEEPERS)? {
+            Some(thread) => {
+                raise_high::<M>(&self.live().sweepers, thread.number - threads + 1);
+                Ok(thread)
+            }
             None => self.thread(),
         }
     }
 
-    /// Claims the lowest free slot of a range, of which `high` counts those that were ever used.
-    fn claim_slot(
-        &self,
-        range: Range<u32>,
-        high: &M::AtomicU32,
-    ) -> Result<Option<Thread<M>>, Error> {
+    /// Claims the lowest free slot of a range.
+    fn claim_slot(&self, range: Range<u32>) -> Result<Option<Thread<M>>, Error> {
         self.process()?;
-        for number in range.clone() {
+        for number in range {
             if self.thread_slot(number).owner.load(Relaxed) == FREE
                 && let Some(thread) = self.claim_one(number, FREE)?
             {
-                raise_high::<M>(high, number - range.start + 1);
                 return Ok(Some(thread));
             }
         }
@@ -135,6 +187,17 @@ impl<M: ConstMachine> Region<M> {
         self.is_slot(number) && state() == RETAINED
     }
 }
+
+/// The part of `next` that counts frees.
+const FREES: u32 = !0xffff;
+
+/// The lowest slot to look at.
+fn lowest(next: u32) -> u32 {
+    next & !FREES
+}
+
+// A number, and one more than the last, fit below the count.
+const _: () = assert!(THREADS_MAX < 1 << 16);
 
 /// Makes the count of slots to look at cover `count` of them.
 ///
@@ -249,7 +312,9 @@ impl<M: ConstMachine> Drop for Thread<M> {
         // Release: synchronizes with the Acquire of the next owner. If the word is another, a
         // peer has scribbled over it; then it is not ours to free.
         let mine = owner(generation, process, HELD);
-        let _ = slot.owner.compare_exchange(mine, FREE, Release, Relaxed);
+        if slot.owner.compare_exchange(mine, FREE, Release, Relaxed).is_ok() {
+            self.region.freed(self.number);
+        }
     }
 }
 

@@ -7,3 +7,4 @@ mod files;
 mod layers;
 mod models;
 mod opening;
+mod slots;

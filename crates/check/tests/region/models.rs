@@ -94,6 +94,7 @@ models! {
     loom_third, loom_third_long, loom_third_control: third(), 2, 3, [Flaw::Lax, Flaw::Torn];
     loom_newcomer, loom_newcomer_long, loom_newcomer_control: newcomer(), 4, 6, [Flaw::Lax];
     loom_swept, loom_swept_long, loom_swept_control: swept(), 4, 6, [Flaw::Lax];
+    loom_lowest, loom_lowest_long, loom_lowest_control: lowest(), 4, 6, [Flaw::Lax];
     loom_two_sweepers, loom_two_sweepers_long, loom_two_sweepers_control:
         death(2), 3, 4, [Flaw::Lax, Flaw::Torn];
 }
@@ -121,6 +122,24 @@ fn third() -> impl Fn() + Send + Sync + 'static {
         cells.iter().for_each(|cell| thread.free(*cell).unwrap());
     };
     Play { cells: 6, slots: 3, own: false, lives: vec![gives, takes, takes], left: 2..=2 }.model()
+}
+
+/// One thread gives its slot back while another claims one: the two slots that are then had are the
+/// lowest, so that no free one is passed by.
+fn lowest() -> impl Fn() + Send + Sync + 'static {
+    let region = region(1, 4);
+    move || {
+        let (first, second) = (region.thread().unwrap(), region.thread().unwrap());
+        assert_eq!((first.number(), second.number()), (0, 1));
+        let got = std::cell::OnceCell::new();
+        let gives: Deed<'_> = Box::new(|| drop(first));
+        let claims: Deed<'_> = Box::new(|| _ = got.set(region.thread().unwrap()));
+        together(vec![gives, claims]);
+        let threads = [got.into_inner().unwrap(), region.thread().unwrap()];
+        let mut numbers = threads.each_ref().map(Thread::number);
+        numbers.sort_unstable();
+        assert_eq!(numbers, [0, 2], "a free slot was passed by");
+    }
 }
 
 /// A process comes to a slot that another had, and claims a thread: who sweeps then lets it live.
