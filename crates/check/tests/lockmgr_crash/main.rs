@@ -1,5 +1,6 @@
 //! The lock manager whose users are killed, at each step and at random.
 
+mod counts;
 mod death;
 mod deaths;
 mod orphans;
