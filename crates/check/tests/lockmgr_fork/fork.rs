@@ -6,12 +6,14 @@ use core::pin::{Pin, pin};
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 use core::task::{Context, Poll, Waker};
+use std::path::Path;
 use std::time::Duration;
 
 use latchwork_check::forked::in_child;
 use latchwork_lockmgr::{
-    Child, Error, KeyRange, LockFuture, Manager, Options, Owner, OwnerOptions, RangeFuture,
-    RangeKind, RangeRequest, Session, View, Wait, shared,
+    Adopted, BatchError, BatchOp, Child, Claims, Error, Held, HeldRange, KeyRange, LockFuture,
+    Manager, Options, Owner, OwnerOptions, RangeFuture, RangeKind, RangeRequest, Savepoint,
+    Session, Step, StoredOwner, View, Wait, shared,
     shared::{S, X},
 };
 use latchwork_machine::{Native, Shared};
@@ -59,6 +61,8 @@ struct Scene<'a> {
     /// Waits for y.
     waiting: Owner<'a, Shared>,
     other: Owner<'a, Shared>,
+    /// Of the idle one.
+    savepoint: Savepoint,
 }
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
@@ -101,8 +105,112 @@ fn owners_say_so(scene: &Scene<'_>, child: &Child<'_, '_, Shared>) {
         assert_eq!(owner.unlock_range(b"s", key(), KIND), Err(FORKED));
         assert_eq!(owner.holds_range(b"s", key(), KIND), Err(FORKED));
         let _ = owner.id();
+        owners_say_so_too(scene, owner);
     }
     assert_eq!(child.inherit(), Err(FORKED));
+    assert_eq!(child.parent().held(), Err(FORKED));
+    assert_eq!(scene.idle.roll_back_to(scene.savepoint), Err(FORKED));
+}
+
+/// Several locks at once, changes of ranges, what is handed on.
+fn owners_say_so_too(scene: &Scene<'_>, owner: &Owner<'_, Shared>) {
+    let ms = Duration::from_millis(1);
+    assert_eq!(owner.lock_with(b"x", S, Wait::Detect), Err(FORKED));
+    assert_eq!(ready(owner.lock_async_with(b"x", S, Wait::Die)), Err(FORKED));
+    assert_eq!(owner.release_all_in_turn(), Err(FORKED));
+    for operation in [
+        BatchOp::Lock(b"x", S, Wait::Detect),
+        BatchOp::Unlock(b"x"),
+        BatchOp::ReleaseObject(b"x"),
+        BatchOp::ReleaseReads,
+        BatchOp::ReleaseAll,
+    ] {
+        let error = BatchError { done: 0, error: FORKED };
+        assert_eq!(owner.batch(&[operation, BatchOp::ReleaseAll]), Err(error));
+    }
+    assert_eq!(owner.holdings(), Err(FORKED));
+    let lock = Held { locks: vec![(b"x".to_vec(), S)], ..Held::default() };
+    assert_eq!(owner.take_held(&lock), Err(FORKED));
+    let (keyspace, from, to) = (b"s".to_vec(), b"k".to_vec(), None);
+    let range = HeldRange { keyspace, from, to, kind: KIND };
+    assert_eq!(owner.take_held(&Held { ranges: vec![range], ..Held::default() }), Err(FORKED));
+    assert_eq!(owner.try_lock_range(b"s", key(), KIND), Err(FORKED));
+    assert_eq!(owner.lock_range_timeout(b"s", key(), KIND, ms), Err(FORKED));
+    assert_eq!(owner.downgrade_range(b"s", key(), KIND, RangeKind::ReadNext), Err(FORKED));
+    assert_eq!(owner.downgrade_range(b"s", key(), KIND, KIND), Err(FORKED));
+    let (ab, bc) = (KeyRange::half_open(b"a", b"b"), KeyRange::half_open(b"b", b"c"));
+    assert_eq!(owner.split_range(b"s", KeyRange::half_open(b"a", b"c"), KIND, b"b"), Err(FORKED));
+    assert_eq!(owner.merge_ranges(b"s", ab, bc, KIND), Err(FORKED));
+    assert_eq!(owner.trade_range(b"s", key(), KIND, &scene.other), Err(FORKED));
+    assert_eq!(scene.other.trade_range(b"s", key(), KIND, owner), Err(FORKED));
+}
+
+/// The copies in the child of what the parent adopted, stored, and claimed.
+fn others_say_so(scene: &Scene<'_>, others: &Others<'_>) {
+    let Others { adopted, stored, claims, thread } = others;
+    assert_eq!(adopted.lock(b"z", X), Err(FORKED));
+    assert_eq!(adopted.unlock(b"orphan"), Err(FORKED));
+    assert_eq!(adopted.held(), Err(FORKED));
+    assert_eq!(stored.get().lock(b"z", X), Err(FORKED));
+    assert_eq!(stored.session().sweep(), Err(FORKED));
+    assert_eq!(claims.count(), Err(FORKED));
+    assert!(matches!(scene.manager.stored_owner(&OwnerOptions::default()), Err(FORKED)));
+    // SAFETY: the child's copy, of which the child makes no other use.
+    let adopted = unsafe { copy(adopted) };
+    // SAFETY: as above.
+    let mut stored = unsafe { copy(stored) };
+    // SAFETY: as above.
+    let thread = unsafe { copy(thread) };
+    assert_eq!(adopted.end(), Err(FORKED));
+    assert_eq!(stored.renew(&OwnerOptions::default()), Err(FORKED));
+    assert_eq!(ready(stored.lock_async(b"z", X, Wait::Detect)), Err(FORKED));
+    let asked = ready(stored.lock_range_async(b"s", key(), KIND, Wait::Detect));
+    assert_eq!(asked, Err(FORKED));
+    drop(stored);
+    let session = scene.manager.session_on(thread);
+    assert_eq!(session.owner().map(drop), Err(FORKED));
+    assert_eq!(session.release_left(), Err(FORKED));
+    assert_eq!(session.thread().generation(), Err(latchwork_region::Error::Forked));
+}
+
+/// What was made before the fork, beside the owners of the scene.
+struct Others<'a> {
+    adopted: Adopted<'a, Shared>,
+    stored: StoredOwner<Shared>,
+    claims: Claims<'a, Shared>,
+    thread: latchwork_region::Thread<Shared>,
+}
+
+/// A copy of what the parent has.
+///
+/// # Safety
+///
+/// The child makes no other use of it.
+unsafe fn copy<T>(of: &T) -> T {
+    // SAFETY: it is valid, and the caller sees to the rest.
+    unsafe { (&raw const *of).read() }
+}
+
+/// A process that dies with a lock, and leaves an orphan.
+fn leave_orphan(path: &Path, manager: &Manager<Shared>) {
+    let died = in_child(|| {
+        let manager = open(path);
+        let session = manager.session().unwrap();
+        let owner = session.owner().unwrap();
+        owner.lock(b"orphan", X).unwrap();
+        core::mem::forget(owner);
+        core::mem::forget(session);
+        core::mem::forget(manager);
+    });
+    assert_eq!(died, 0);
+    assert_eq!(manager.sweep(), Ok(1));
+}
+
+fn open(path: &Path) -> Manager<Shared> {
+    let options = latchwork_region::Options { limit: 1 << 28, ..Default::default() };
+    let region = Region::<Shared>::open_or_create(path, &options).unwrap();
+    let keep = Box::new(|_, _: &[u8]| false);
+    Manager::with_recovery(region, shared::modes(), Options::default(), keep).unwrap()
 }
 
 fn sessions_say_so(scene: &Scene<'_>) {
@@ -115,6 +223,14 @@ fn sessions_say_so(scene: &Scene<'_>) {
     assert_eq!(session.release_orphan(scene.idle.id()), Err(FORKED));
     assert_eq!(session.owners(), Err(FORKED));
     assert_eq!(session.orphans(), Err(FORKED));
+    assert_eq!(session.adopt(scene.idle.id()).map(drop), Err(FORKED));
+    assert_eq!(session.keyspace_claims(b"s").map(drop), Err(FORKED));
+    assert_eq!(session.release_left(), Err(FORKED));
+    assert_eq!(session.places().map(drop), Err(FORKED));
+    assert_eq!(manager.sweep(), Err(FORKED));
+    // What the process itself knows.
+    let _ = (session.stats(), session.waits(), session.manager().modes().each().count());
+    let _ = session.thread().number();
     assert_eq!(session.labelled_orphans(), Err(FORKED));
     assert_eq!(manager.health(), Err(FORKED));
     let _ = format!("{manager:?} {session:?} {:?}", scene.idle);
@@ -125,6 +241,9 @@ fn sessions_say_so(scene: &Scene<'_>) {
     let region = manager.region().clone();
     assert_eq!(View::new(region.clone()).map(drop), Err(FORKED));
     let again = Manager::new(region, shared::modes(), Options::default());
+    assert_eq!(again.map(drop), Err(FORKED));
+    let (region, keep) = (manager.region().clone(), Box::new(|_, _: &[u8]| false));
+    let again = Manager::with_recovery(region, shared::modes(), Options::default(), keep);
     assert_eq!(again.map(drop), Err(FORKED));
 }
 
@@ -153,17 +272,26 @@ fn in_both_children(region: &Region<Shared>, work: impl Fn()) {
 fn every_call_of_the_child_says_forked() {
     let path = std::env::temp_dir().join(format!("lockmgr-fork-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
-    let options = latchwork_region::Options { limit: 1 << 28, ..Default::default() };
-    let region = Region::<Shared>::open_or_create(&path, &options).unwrap();
-    let manager = Manager::new(region, shared::modes(), Options::default()).unwrap();
+    let manager = open(&path);
+    leave_orphan(&path, &manager);
     let session = manager.session().unwrap();
     let owner = || session.owner().unwrap();
+    let idle = owner();
+    let savepoint = idle.savepoint().unwrap();
     let scene = Scene {
         manager: &manager,
         session: &session,
-        idle: owner(),
+        idle,
         waiting: owner(),
         other: owner(),
+        savepoint,
+    };
+    let orphan = session.orphans().unwrap()[0];
+    let others = Others {
+        adopted: session.adopt(orphan).unwrap(),
+        stored: manager.stored_owner(&OwnerOptions::default()).unwrap(),
+        claims: session.keyspace_claims(b"s").unwrap(),
+        thread: manager.region().thread().unwrap(),
     };
     scene.idle.lock(b"x", S).unwrap();
     scene.idle.lock(b"y", X).unwrap();
@@ -187,11 +315,21 @@ fn every_call_of_the_child_says_forked() {
         assert_eq!(view.verify(None).map(drop), Err(FORKED));
         assert_eq!(view.deadlocks().map(drop), Err(FORKED));
         assert_eq!(view.partitions().map(drop), Err(FORKED));
+        assert_eq!(view.latched(), Err(FORKED));
+        assert_eq!(view.deadlocks_ever(), Err(FORKED));
+        assert!(view.has(manager.modes()));
         assert_eq!(request.poll(), Err(FORKED));
+        assert_eq!(request.step(), Step::Waiting);
+        // SAFETY: the child's copy, of which the child makes no other use.
+        assert_eq!(unsafe { copy(&request) }.finish(), Err(FORKED));
+        others_say_so(&scene, &others);
     });
     copies_say_so(manager.region(), &mut lock, &mut range, &raw const request);
     // The parent's are as they were.
     drop(child);
+    assert_eq!(others.adopted.holds(b"orphan"), Ok(Some((X, 1))));
+    others.adopted.end().unwrap();
+    drop((others.stored, others.thread));
     assert!(lock.as_mut().poll(&mut context).is_pending());
     assert_eq!(request.poll(), Ok(None));
     drop((lock, range, request));

@@ -176,9 +176,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         if !core::ptr::eq(memory, to.memory) {
             return Err(Error::Family);
         }
-        if self.pending.get() != 0 || to.pending.get() != 0 {
-            return Err(Error::Waiting);
-        }
+        self.at_rest()?;
+        to.at_rest()?;
         let id = self.held_claim(keyspace, range, kind)?.ok_or(Error::NotHeld)?;
         if self.index == to.index {
             return Ok(());
