@@ -73,6 +73,36 @@ impl<M: ConstMachine> Manager<M> {
     /// [orphan](crate::Session::orphans), and the next sweep of a process that has a callback asks
     /// about it. While no such process sweeps, the locks stay held.
     ///
+    /// # Examples
+    ///
+    /// An engine that ends what the dead left from one thread of its own: the callback keeps each
+    /// owner, and the thread looks for them now and then, first of all after a start.
+    ///
+    /// ```
+    /// use latchwork_lockmgr::{Error, Manager, Options, Session, shared};
+    /// use latchwork_region::Region;
+    ///
+    /// fn end_orphans(session: &Session) -> Result<(), Error> {
+    ///     session.sweep()?;
+    ///     for (owner, _label) in session.labelled_orphans()? {
+    ///         match session.adopt(owner) {
+    ///             // Its work is undone here, with the locks that it held.
+    ///             Ok(adopted) => adopted.end()?,
+    ///             // Another thread has it.
+    ///             Err(Error::NoOwner(_)) => {}
+    ///             Err(error) => return Err(error),
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// let region = Region::private(&latchwork_region::Options::default())?;
+    /// let keep = Box::new(|_, _: &[u8]| false);
+    /// let manager = Manager::with_recovery(region, shared::modes(), Options::default(), keep)?;
+    /// end_orphans(&manager.session()?)?;
+    /// # Ok::<(), latchwork_lockmgr::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for `new`.

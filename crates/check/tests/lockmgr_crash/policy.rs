@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use latchwork_check::left;
 use latchwork_lockmgr::granular::{self, IS, S, X};
@@ -52,8 +53,9 @@ fn heap() -> Region<Native> {
     Region::heap(&options).unwrap()
 }
 
-/// What a child does. `holds` takes locks and dies, `sweeps` sweeps without a callback, `without`
-/// and a step is killed there; else it sweeps with one, and is killed at that step.
+/// What a child does. `holds` takes locks and dies; `sweeps` sweeps without a callback, `waits`
+/// waits for a lock without one, `without` and a step sweeps so and is killed there. Else it sweeps
+/// with one, and is killed at that step.
 #[test]
 fn child() {
     let Some(told) = deaths::told() else { return };
@@ -80,6 +82,14 @@ fn child() {
                 assert_eq!(owner.try_lock(&name.to_le_bytes(), X), Err(Error::NotGranted));
             }
             assert_eq!(session.stats().orphans, 1);
+        }
+        "waits" => {
+            let manager = plain(region);
+            let session = manager.session().unwrap();
+            let owner = session.owner().unwrap();
+            for name in 0..NAMES {
+                owner.lock_timeout(&name.to_le_bytes(), X, Duration::from_secs(60)).unwrap();
+            }
         }
         step if step.starts_with("without ") => {
             let manager = plain(region);
@@ -316,4 +326,43 @@ fn a_callback_that_panics_is_asked_again() {
         assert_eq!(told(&asked).len(), usize::from(!here));
         can_be_had(next);
     }
+}
+
+/// One thread of an engine undoes and releases all, though other processes meet the dead, which
+/// have no callback and wait for their locks.
+#[test]
+fn one_thread_of_an_engine_ends_all_orphans() {
+    let path = PEERS.fresh("engine");
+    let (manager, asked) = deciding(deaths::region(&path), "nobody");
+    let ended = std::thread::scope(|scope| {
+        let (manager, done) = (&manager, Arc::new(AtomicBool::new(false)));
+        let stop = done.clone();
+        let engine = scope.spawn(move || {
+            let session = manager.session().unwrap();
+            let mut ended = 0;
+            while !stop.load(Relaxed) {
+                session.sweep().unwrap();
+                for (id, label) in session.labelled_orphans().unwrap() {
+                    assert_eq!(label, b"undo it");
+                    let adopted = session.adopt(id).unwrap();
+                    assert_eq!(adopted.holds(&0u64.to_le_bytes()), Ok(Some((X, 1))));
+                    adopted.end().unwrap();
+                    ended += 1;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ended
+        });
+        for _ in 0..5 {
+            killed(&path);
+            assert!(!PEERS.dies(&path, "waits", 0, 0, 0));
+        }
+        done.store(true, Relaxed);
+        engine.join().unwrap()
+    });
+    assert_eq!(ended, 5);
+    // About those that it met itself, or after another process; it may have adopted some before.
+    assert!(told(&asked).len() <= 5);
+    can_be_had(&manager);
+    std::fs::remove_file(&path).unwrap();
 }
