@@ -20,6 +20,16 @@ fn integers() -> impl Strategy<Value = i64> {
     prop_oneof![edge, any::<i64>()]
 }
 
+/// The same, of 128 bits.
+fn wide() -> impl Strategy<Value = i128> {
+    let edge = (0u32..128, -2i128..=2, any::<bool>());
+    let edge = edge.prop_map(|(bit, near, minus)| {
+        let edge = (1i128 << bit).wrapping_add(near);
+        if minus { edge.wrapping_neg() } else { edge }
+    });
+    prop_oneof![edge, any::<i128>(), integers().prop_map(i128::from)]
+}
+
 /// Few different bytes, zero among them, so that prefixes and escapes are frequent.
 fn texts() -> impl Strategy<Value = String> {
     vec(prop_oneof![Just('\0'), Just('\u{1}'), Just('a'), Just('\u{7ff}')], 0..6)
@@ -51,6 +61,20 @@ proptest! {
     }
 
     #[test]
+    fn integers_of_128_bits_keep_their_order(a in wide(), b in wide()) {
+        prop_assert_eq!(a.cmp(&b), bytes::<i128>(&a).cmp(&bytes::<i128>(&b)));
+        prop_assert_eq!(i128::decode(&bytes::<i128>(&a)), Ok(a));
+        let (c, d) = (a as u128, b as u128);
+        prop_assert_eq!(c.cmp(&d), bytes::<u128>(&c).cmp(&bytes::<u128>(&d)));
+        prop_assert_eq!(u128::decode(&bytes::<u128>(&c)), Ok(c));
+        let same = i128::try_from(c).map_err(|_| KeyError::Range);
+        prop_assert_eq!(i128::decode(&bytes::<u128>(&c)), same);
+        let (signed, plain) = (i64::decode(&bytes::<i128>(&a)), u64::decode(&bytes::<i128>(&a)));
+        prop_assert_eq!(signed, i64::try_from(a).map_err(|_| KeyError::Range));
+        prop_assert_eq!(plain, u64::try_from(a).map_err(|_| KeyError::Range));
+    }
+
+    #[test]
     fn floats_keep_their_total_order(a: f64, b: f64, c: f32) {
         prop_assert_eq!(a.total_cmp(&b), bytes::<f64>(&a).cmp(&bytes::<f64>(&b)));
         prop_assert_eq!(f64::decode(&bytes::<f64>(&a)).map(f64::to_bits), Ok(a.to_bits()));
@@ -71,6 +95,40 @@ proptest! {
     }
 
     #[test]
+    fn so_do_tuples_of_each_length(
+        a in (blobs(), wide(), proptest::option::of(texts()), any::<[u8; 2]>()),
+        b in (blobs(), wide(), proptest::option::of(texts()), any::<[u8; 2]>()),
+    ) {
+        type Four = (&'static [u8], i128, Option<&'static str>, [u8; 2]);
+        fn four(of: &(Vec<u8>, i128, Option<String>, [u8; 2])) -> Vec<u8> {
+            bytes::<Four>(&(&of.0, of.1, of.2.as_deref(), of.3))
+        }
+        prop_assert_eq!(a.cmp(&b), four(&a).cmp(&four(&b)), "{:?} {:?}", a, b);
+        prop_assert_eq!(Four::decode(&four(&a)), Ok(a.clone()));
+        // Parts that differ in length alone, first and last.
+        let (c, d) = ((&a.0[..], a.2.as_deref()), (&b.0[..], b.2.as_deref()));
+        type Two = (&'static [u8], Option<&'static str>);
+        prop_assert_eq!(c.cmp(&d), bytes::<Two>(&c).cmp(&bytes::<Two>(&d)));
+        type Three = (bool, (Option<&'static str>,), &'static [u8]);
+        let (e, f) = ((a.1 < 0, (c.1,), c.0), (b.1 < 0, (d.1,), d.0));
+        prop_assert_eq!(e.cmp(&f), bytes::<Three>(&e).cmp(&bytes::<Three>(&f)));
+    }
+
+    #[test]
+    fn options_and_arrays_keep_their_order(
+        a in proptest::option::of(any::<[u8; 3]>()), b in proptest::option::of(any::<[u8; 3]>()),
+    ) {
+        type Maybe = Option<[u8; 3]>;
+        prop_assert_eq!(a.cmp(&b), bytes::<Maybe>(&a).cmp(&bytes::<Maybe>(&b)));
+        prop_assert_eq!(Maybe::decode(&bytes::<Maybe>(&a)), Ok(a));
+        if let Some(array) = a {
+            prop_assert_eq!(bytes::<[u8; 3]>(&array), bytes::<&[u8]>(&&array[..]));
+            let other = Err(KeyError::Length { found: 3, wanted: 4 });
+            prop_assert_eq!(<[u8; 4]>::decode(&bytes::<[u8; 3]>(&array)), other);
+        }
+    }
+
+    #[test]
     fn any_bytes_are_a_key_in_one_way_or_an_error(found in vec(any::<u8>(), 0..24)) {
         // What is read is written as it was: no two byte strings are the same key.
         if let Ok(((text, number), blob, is)) = Wide::decode(&found) {
@@ -79,6 +137,18 @@ proptest! {
         }
         if let Ok(number) = i64::decode(&found) {
             prop_assert_eq!(bytes::<i64>(&number), found.clone());
+        }
+        for begin in [&[][..], &[0x0b, 0xf6], &[0x0b, 0xef], &[0x1d, 9], &[0x1d, 16], &[0x1d]] {
+            let found = [begin, &found].concat();
+            if let Ok(number) = i128::decode(&found) {
+                prop_assert_eq!(bytes::<i128>(&number), found.clone());
+            }
+            if let Ok(number) = u128::decode(&found) {
+                prop_assert_eq!(bytes::<u128>(&number), found);
+            }
+        }
+        if let Ok(three) = <([u8; 1], Option<bool>, f32)>::decode(&found) {
+            prop_assert_eq!(bytes::<([u8; 1], Option<bool>, f32)>(&three), found.clone());
         }
         if let Ok(text) = String::decode(&found) {
             prop_assert_eq!(bytes::<String>(&text.as_str()), found);
@@ -93,6 +163,10 @@ fn the_codes_are_foundationdbs() {
     assert_eq!(bytes::<&[u8]>(&b"foo\x00bar".as_slice()), b"\x01foo\x00\xffbar\x00");
     assert_eq!(bytes::<&str>(&"F\u{d4}O\0bar"), b"\x02F\xc3\x94O\x00\xffbar\x00");
     assert_eq!(bytes::<i64>(&-5_551_212), b"\x11\xab\x4b\x93");
+    let above = [&[0x1d, 9, 1][..], &[0; 8]].concat();
+    assert_eq!(bytes::<u128>(&(1 << 64)), above);
+    let below = [&[0x0b, 0xf6, 0xfe][..], &[0xff; 8]].concat();
+    assert_eq!(bytes::<i128>(&-(1 << 64)), below);
     assert_eq!(bytes::<f32>(&-42.0), b"\x20\x3d\xd7\xff\xff");
     let nested = bytes::<((&[u8], Option<u8>, (Option<u8>,)), bool)>(&(
         (b"foo\x00bar".as_slice(), None, (None,)),
@@ -107,6 +181,11 @@ fn wrong_bytes_are_told() {
     assert_eq!(i64::decode(b""), Err(KeyError::Short));
     assert_eq!(i64::decode(b"\x16\x01"), Err(KeyError::Short));
     assert_eq!(i64::decode(b"\x16\x00\x01"), Err(KeyError::Unusual));
+    assert_eq!(u128::decode(b"\x1d\x08\x01\0\0\0\0\0\0\0"), Err(KeyError::Unusual));
+    assert_eq!(u128::decode(b"\x1d\x09\0\x01\0\0\0\0\0\0\0"), Err(KeyError::Unusual));
+    assert_eq!(u128::decode(&[&[0x1d, 17, 1][..], &[0; 16]].concat()), Err(KeyError::Range));
+    assert_eq!(u128::decode(b"\x1d\x09\x01"), Err(KeyError::Short));
+    assert_eq!(u128::decode(b"\x1d"), Err(KeyError::Short));
     assert_eq!(i64::decode(b"\x15\x01\x00"), Err(KeyError::Long));
     assert_eq!(i64::decode(b"\x02a\x00"), Err(KeyError::Type { found: 2 }));
     assert_eq!(u8::decode(b"\x16\x01\x00"), Err(KeyError::Range));

@@ -24,3 +24,4 @@ mod stuck;
 mod tasks;
 mod tasks_threads;
 mod tasks_wakers;
+mod values;

@@ -10,15 +10,19 @@
 //! | 01 | bytes | with 00 written as 00 FF, and 00 behind them |
 //! | 02 | text | the same, UTF-8 |
 //! | 05 | a tuple inside a tuple | its parts, and 00 behind them |
+//! | 0B | an integer below zero, of 9..16 bytes | its length's and magnitude's one's complement |
 //! | 0C..13 | an integer below zero, of 8..1 bytes | its magnitude's one's complement, big-endian |
 //! | 14 | 0 | nothing |
 //! | 15..1C | an integer above zero, of 1..8 bytes | its bytes, big-endian |
+//! | 1D | an integer above zero, of 9..16 bytes | its length, and its bytes, big-endian |
 //! | 20, 21 | `f32`, `f64` | big-endian, sign bit flipped; all bits flipped if negative |
 //! | 26, 27 | `false`, `true` | nothing |
 //! | 30 | a UUID | its 16 bytes |
 //!
-//! An integer's bytes do not depend on its type, so a column may become wider. Decoding accepts
-//! exactly what encoding writes: two keys are equal if and only if their bytes are.
+//! An integer's bytes do not depend on its type, so a column may become wider; nor do those of
+//! bytes, so `[u8; N]` may become `Vec<u8>`. Decoding accepts exactly what encoding writes: two
+//! keys are equal if and only if their bytes are. (Of an `Option` in an `Option`, `None` and
+//! `Some(None)` are one key.)
 
 mod number;
 mod text;
@@ -37,7 +41,11 @@ pub(crate) mod code {
     pub(crate) const BYTES: u8 = 0x01;
     pub(crate) const TEXT: u8 = 0x02;
     pub(crate) const NESTED: u8 = 0x05;
+    /// An integer that is longer than 8 bytes and below zero.
+    pub(crate) const BELOW: u8 = 0x0b;
     pub(crate) const ZERO: u8 = 0x14;
+    /// An integer that is longer than 8 bytes and above zero.
+    pub(crate) const ABOVE: u8 = 0x1d;
     pub(crate) const F32: u8 = 0x20;
     pub(crate) const F64: u8 = 0x21;
     pub(crate) const FALSE: u8 = 0x26;
@@ -64,6 +72,13 @@ pub enum KeyError {
     Utf8,
     /// An integer is written in more bytes than it needs.
     Unusual,
+    /// There are more or fewer bytes than the type has.
+    Length {
+        /// Bytes that were found.
+        found: usize,
+        /// Bytes that the type has.
+        wanted: usize,
+    },
     /// Bytes follow the key.
     Long,
 }
@@ -78,6 +93,9 @@ impl fmt::Display for KeyError {
             Self::Range => f.write_str("an integer of the key does not fit into its type"),
             Self::Utf8 => f.write_str("a text of the key is not UTF-8"),
             Self::Unusual => f.write_str("an integer of the key is written in too many bytes"),
+            Self::Length { found, wanted } => {
+                write!(f, "a part of the key has {found} bytes, and its type has {wanted}")
+            }
             Self::Long => f.write_str("bytes follow the key"),
         }
     }
@@ -87,9 +105,9 @@ impl core::error::Error for KeyError {}
 
 /// A type that keys can have.
 ///
-/// `&str`, `&[u8]`, `String`, `Vec<u8>`, the integers, `f32`, `f64`, `bool`, [`Uuid`], `Option` of
-/// these, and tuples of up to six of them, nested or not. Table types name `&'static str`, and any
-/// `&str` is such a key.
+/// `&str`, `&[u8]`, `String`, `Vec<u8>`, `[u8; N]`, the integers of up to 128 bits, `f32`, `f64`,
+/// `bool`, [`Uuid`], `Option` of these, where `None` comes first, and tuples of up to six of them,
+/// nested or not. Table types name `&'static str`, and any `&str` is such a key.
 ///
 /// # Examples
 ///
@@ -100,6 +118,15 @@ impl core::error::Error for KeyError {}
 /// <(&str, u64)>::encode(&("ann", 8), &mut bytes);
 /// assert_eq!(bytes, b"\x02ann\x00\x15\x08");
 /// assert_eq!(<(&str, u64)>::decode(&bytes), Ok(("ann".to_owned(), 8)));
+///
+/// // The order of the bytes is that of the keys.
+/// let bytes = |key: &(Option<i128>, [u8; 2])| {
+///     let mut bytes = Vec::new();
+///     <(Option<i128>, [u8; 2])>::encode(key, &mut bytes);
+///     bytes
+/// };
+/// assert!(bytes(&(None, [9, 9])) < bytes(&(Some(i128::MIN), [0, 0])));
+/// assert!(bytes(&(Some(-1), [0, 1])) < bytes(&(Some(i128::MAX), [0, 0])));
 /// ```
 pub trait Key {
     /// The key as a caller gives it, which may borrow.

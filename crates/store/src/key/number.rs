@@ -3,42 +3,61 @@
 use super::{Key, KeyError, array, byte, code};
 
 /// A magnitude's bytes without leading zeros.
-fn significant(magnitude: u64) -> usize {
-    8 - magnitude.leading_zeros() as usize / 8
+fn significant(magnitude: u128) -> usize {
+    16 - magnitude.leading_zeros() as usize / 8
 }
 
-fn append_positive(number: u64, to: &mut Vec<u8>) {
+#[inline]
+fn append_positive(number: u128, to: &mut Vec<u8>) {
     let length = significant(number);
-    to.push(code::ZERO + length as u8);
-    to.extend_from_slice(&number.to_be_bytes()[8 - length..]);
+    match length {
+        0..=8 => to.push(code::ZERO + length as u8),
+        _ => to.extend_from_slice(&[code::ABOVE, length as u8]),
+    }
+    to.extend_from_slice(&number.to_be_bytes()[16 - length..]);
 }
 
-fn append_negative(magnitude: u64, to: &mut Vec<u8>) {
+#[inline]
+fn append_negative(magnitude: u128, to: &mut Vec<u8>) {
     let length = significant(magnitude);
-    to.push(code::ZERO - length as u8);
-    to.extend_from_slice(&(!magnitude).to_be_bytes()[8 - length..]);
+    match length {
+        0..=8 => to.push(code::ZERO - length as u8),
+        _ => to.extend_from_slice(&[code::BELOW, !(length as u8)]),
+    }
+    to.extend_from_slice(&(!magnitude).to_be_bytes()[16 - length..]);
 }
 
-/// An integer of at most 64 bits and a sign.
-fn take_integer(from: &mut &[u8]) -> Result<i128, KeyError> {
+/// An integer's magnitude, and whether it is below zero.
+fn take_integer(from: &mut &[u8]) -> Result<(u128, bool), KeyError> {
     let found = byte(from)?;
     let (length, negative) = match found {
         0x0c..=0x13 => (usize::from(code::ZERO - found), true),
         0x14..=0x1c => (usize::from(found - code::ZERO), false),
+        code::BELOW => (long(!byte(from)?)?, true),
+        code::ABOVE => (long(byte(from)?)?, false),
         _ => return Err(KeyError::Type { found }),
     };
     let (bytes, rest) = from.split_at_checked(length).ok_or(KeyError::Short)?;
     *from = rest;
-    let mut magnitude = 0u64;
+    let mut magnitude = 0u128;
     for byte in bytes {
         let byte = if negative { !byte } else { *byte };
-        magnitude = (magnitude << 8) | u64::from(byte);
+        magnitude = (magnitude << 8) | u128::from(byte);
     }
     if significant(magnitude) != length {
         return Err(KeyError::Unusual);
     }
-    let number = i128::from(magnitude);
-    Ok(if negative { -number } else { number })
+    Ok((magnitude, negative))
+}
+
+/// The length of an integer of more than 8 bytes, which says it.
+#[cold]
+fn long(length: u8) -> Result<usize, KeyError> {
+    match length {
+        0..=8 => Err(KeyError::Unusual),
+        9..=16 => Ok(usize::from(length)),
+        _ => Err(KeyError::Range),
+    }
 }
 
 macro_rules! integer {
@@ -50,19 +69,24 @@ macro_rules! integer {
             #[allow(unused_comparisons, reason = "of the types without a sign")]
             fn append(key: &Self, _: bool, to: &mut Vec<u8>) {
                 if *key < 0 {
-                    append_negative((i128::from(*key)).unsigned_abs() as u64, to);
+                    append_negative((*key as i128).unsigned_abs(), to);
                 } else {
-                    append_positive(*key as u64, to);
+                    append_positive(*key as u128, to);
                 }
             }
 
             fn take(from: &mut &[u8], _: bool) -> Result<Self, KeyError> {
-                Self::try_from(take_integer(from)?).map_err(|_| KeyError::Range)
+                let (magnitude, negative) = take_integer(from)?;
+                if !negative {
+                    return Self::try_from(magnitude).map_err(|_| KeyError::Range);
+                }
+                let number = 0i128.checked_sub_unsigned(magnitude).ok_or(KeyError::Range)?;
+                Self::try_from(number).map_err(|_| KeyError::Range)
             }
         }
     )*};
 }
-integer!(u8, u16, u32, u64, i8, i16, i32, i64);
+integer!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128);
 
 macro_rules! float {
     ($type:ty, $bits:ty, $code:path) => {

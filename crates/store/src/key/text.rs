@@ -70,3 +70,19 @@ text! {
     &[u8], code::BYTES, [u8], Vec<u8>, |from| take(from, code::BYTES);
     Vec<u8>, code::BYTES, [u8], Vec<u8>, |from| take(from, code::BYTES);
 }
+
+impl<const N: usize> Key for [u8; N] {
+    type Of<'k> = Self;
+    type Owned = Self;
+
+    fn append(key: &Self, _: bool, to: &mut Vec<u8>) {
+        append(key, code::BYTES, to);
+    }
+
+    fn take(from: &mut &[u8], _: bool) -> Result<Self, KeyError> {
+        let bytes = take(from, code::BYTES)?;
+        bytes
+            .try_into()
+            .map_err(|bytes: Vec<u8>| KeyError::Length { found: bytes.len(), wanted: N })
+    }
+}

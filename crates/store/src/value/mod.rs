@@ -1,7 +1,18 @@
 //! Values: types that are stored under keys.
 //!
-//! A value's bytes are its own: integers and floats little-endian in their full width, text and
-//! bytes as they are, `()` nothing. Order does not matter, so there is no code in front.
+//! A value's bytes are its own: order does not matter, so there is no code in front.
+//!
+//! | type | bytes |
+//! |---|---|
+//! | an integer, a float | little-endian, in its full width |
+//! | text, bytes | as they are |
+//! | `bool` | 0 or 1 |
+//! | `()` | none |
+//! | `Option` | 0; or 1, and the value's |
+//! | a tuple | its parts', one behind the other; one of [no certain width](Value::WIDTH) that is |
+//! | | not the last behind its length in 4 bytes, little-endian |
+
+mod parts;
 
 use core::fmt;
 
@@ -23,6 +34,11 @@ pub enum ValueError {
     Utf8,
     /// A byte that is neither `false` nor `true`.
     Bool,
+    /// The first byte of an `Option` is neither that of `None` nor that of `Some`.
+    Option {
+        /// The byte that was found.
+        found: u8,
+    },
 }
 
 impl fmt::Display for ValueError {
@@ -33,6 +49,9 @@ impl fmt::Display for ValueError {
             }
             Self::Utf8 => f.write_str("a text that is not UTF-8"),
             Self::Bool => f.write_str("a boolean that is neither 0 nor 1"),
+            Self::Option { found } => {
+                write!(f, "an option that begins with {found}, which is neither 0 nor 1")
+            }
         }
     }
 }
@@ -41,7 +60,8 @@ impl core::error::Error for ValueError {}
 
 /// A type that values can have.
 ///
-/// `&str`, `String`, `&[u8]`, `Vec<u8>`, `[u8; N]`, the integers, `f32`, `f64`, `bool`, `()`.
+/// `&str`, `String`, `&[u8]`, `Vec<u8>`, `[u8; N]`, the integers, `f32`, `f64`, `bool`, `()`,
+/// `Option` of these, and tuples of up to six of them, nested or not.
 ///
 /// # Examples
 ///
@@ -53,6 +73,12 @@ impl core::error::Error for ValueError {}
 /// assert_eq!(bytes.len(), 8);
 /// assert_eq!(i64::decode(&bytes), Ok(-2));
 /// assert!(i64::decode(&bytes[1..]).is_err());
+///
+/// type Person = (&'static str, Option<u16>, bool);
+/// bytes.clear();
+/// Person::encode(&("ann", None, true), &mut bytes);
+/// assert_eq!(bytes, b"\x03\0\0\0ann\x01\0\0\0\0\x01");
+/// assert_eq!(Person::decode(&bytes), Ok(("ann".to_owned(), None, true)));
 /// ```
 pub trait Value {
     /// The value as a caller gives it, which may borrow.
@@ -60,6 +86,10 @@ pub trait Value {
 
     /// The value as it comes back.
     type Owned;
+
+    /// How many bytes each value of the type has; none if they differ. In a tuple a type without
+    /// one has its length in front, so what is stored depends on this.
+    const WIDTH: Option<usize> = None;
 
     /// Appends the value's bytes. O(length).
     fn encode(value: &Self::Of<'_>, to: &mut Vec<u8>);
@@ -84,6 +114,7 @@ macro_rules! number {
         impl Value for $type {
             type Of<'v> = Self;
             type Owned = Self;
+            const WIDTH: Option<usize> = Some(size_of::<Self>());
 
             fn encode(value: &Self, to: &mut Vec<u8>) {
                 to.extend_from_slice(&value.to_le_bytes());
@@ -136,6 +167,7 @@ text! {
 impl<const N: usize> Value for [u8; N] {
     type Of<'v> = Self;
     type Owned = Self;
+    const WIDTH: Option<usize> = Some(N);
 
     fn encode(value: &Self, to: &mut Vec<u8>) {
         to.extend_from_slice(value);
@@ -153,6 +185,7 @@ impl<const N: usize> Value for [u8; N] {
 impl Value for bool {
     type Of<'v> = Self;
     type Owned = Self;
+    const WIDTH: Option<usize> = Some(1);
 
     fn encode(value: &Self, to: &mut Vec<u8>) {
         to.push(u8::from(*value));
@@ -174,6 +207,7 @@ impl Value for bool {
 impl Value for () {
     type Of<'v> = ();
     type Owned = ();
+    const WIDTH: Option<usize> = Some(0);
 
     fn encode((): &(), _: &mut Vec<u8>) {}
 
