@@ -3,6 +3,7 @@
 
 pub(crate) mod by_hand;
 pub(crate) mod cursor;
+mod durable;
 pub(crate) mod ends;
 pub(crate) mod kept;
 pub(crate) mod multi;

@@ -2,6 +2,7 @@
 
 mod credit;
 mod dialogue;
+mod durable;
 mod faces;
 mod files;
 mod full;

@@ -1,0 +1,134 @@
+//! Commits that do not wait for the disk, and waiting for all of them at once.
+
+use std::thread;
+use std::time::Duration;
+
+use latchwork_check::random::Random;
+use latchwork_check::tasks::block_on;
+use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Store, Table};
+
+use crate::stage::begin;
+
+const ROWS: Table<u64, u64> = Table::new("rows");
+const MODES: [Mode; 3] = [Mode::Write, Mode::None, Mode::Periodic(Duration::from_secs(1000))];
+const THREADS: u64 = 3;
+const EACH: u64 = 20;
+
+/// How a trial waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wait {
+    Thread,
+    Task,
+    /// Not at all.
+    No,
+}
+
+/// Some threads commit, and one waits then.
+fn commit_and_wait(store: &Store<Native>, wait: Wait) -> Result<(), Error> {
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for row in thread * EACH..(thread + 1) * EACH {
+                    store.put(&ROWS, row, row).unwrap();
+                }
+            });
+        }
+    });
+    match wait {
+        Wait::Thread => store.sync(),
+        Wait::Task => block_on(store.sync_async()),
+        Wait::No => Ok(()),
+    }
+}
+
+/// How many rows of those that were waited for are gone after a crash of the machine. Others are
+/// written behind them, for which nobody waits.
+fn lost(mode: Mode, wait: Wait, fault: Option<u64>, seed: u64) -> u64 {
+    let disk = Simulated::new();
+    let store = begin(&disk, mode).unwrap();
+    if let Some(call) = fault {
+        disk.plan(disk.calls().total() + call, Fault::LostSync);
+    }
+    commit_and_wait(&store, wait).unwrap();
+    let mut random = Random(seed);
+    for _ in 0..random.below(10) {
+        store.put(&ROWS, 1000 + random.below(10), seed).unwrap();
+    }
+    disk.crash();
+    drop(store);
+    disk.restart(seed);
+    let store = begin(&disk, mode).unwrap();
+    store.verify().unwrap();
+    let found = store.read(|tx| tx.count(&ROWS, ..THREADS * EACH)).unwrap();
+    THREADS * EACH - found
+}
+
+#[test]
+fn what_was_waited_for_is_there_after_a_crash() {
+    for mode in MODES {
+        for (seed, wait) in (1..25).zip([Wait::Thread, Wait::Task].into_iter().cycle()) {
+            assert_eq!(lost(mode, wait, None, seed), 0, "{mode:?} {wait:?} {seed}");
+        }
+        // The controls: nobody waits, or the disk lies.
+        let some = |what: &str, mut lost: Box<dyn FnMut(u64) -> u64>| {
+            assert!((1..25).any(|seed| lost(seed) > 0), "{mode:?}: {what} is not noticed");
+        };
+        some("that nobody waits", Box::new(move |seed| lost(mode, Wait::No, None, seed)));
+        let lie = move |seed| (0..200).map(|call| lost(mode, Wait::Thread, Some(call), seed)).max();
+        some("a skipped sync", Box::new(move |seed| lie(seed).unwrap()));
+    }
+}
+
+#[test]
+fn nothing_is_synced_where_nothing_was_committed() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    commit_and_wait(&store, Wait::Thread).unwrap();
+    let calls = disk.calls().total();
+    store.sync().unwrap();
+    block_on(store.sync_async()).unwrap();
+    store.read(|tx| tx.get(&ROWS, 1)).unwrap();
+    store.sync().unwrap();
+    assert_eq!(disk.calls().total(), calls);
+    // In a transaction, of which it makes nothing durable, nor waits for it.
+    store
+        .write(|tx| {
+            tx.put(&ROWS, 1, 7)?;
+            store.sync()
+        })
+        .unwrap();
+    assert!(disk.calls().total() > calls);
+}
+
+#[test]
+fn a_sync_that_fails_is_told_and_takes_nothing_back() {
+    for wait in [Wait::Thread, Wait::Task] {
+        let disk = Simulated::new();
+        let store = begin(&disk, Mode::None).unwrap();
+        store.put(&ROWS, 0, 0).unwrap();
+        store.sync().unwrap();
+        disk.plan(disk.calls().total() + 1, Fault::Device);
+        let told = commit_and_wait(&store, wait);
+        assert!(matches!(told, Err(Error::CommitUnknown { .. })), "{wait:?}: {told:?}");
+        assert_eq!(disk.fired(), 1);
+        assert_eq!(store.get(&ROWS, 1), Ok(Some(1)), "it is committed");
+        assert!(store.sync().is_err(), "a later one does not say that it is durable");
+    }
+}
+
+#[test]
+fn one_that_finds_no_room_is_made_again() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    store.put(&ROWS, 0, 0).unwrap();
+    disk.plan(disk.calls().total(), Fault::NoSpace);
+    assert!(matches!(store.sync(), Err(Error::CommitUnknown { .. })));
+    assert_eq!(disk.fired(), 1);
+    store.sync().unwrap();
+    disk.crash();
+    drop(store);
+    disk.restart(1);
+    assert_eq!(begin(&disk, Mode::None).unwrap().get(&ROWS, 0), Ok(Some(0)));
+}
