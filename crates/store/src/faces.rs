@@ -7,5 +7,6 @@ mod durable;
 pub(crate) mod ends;
 pub(crate) mod kept;
 pub(crate) mod multi;
+mod own_errors;
 pub(crate) mod sequence;
 pub(crate) mod tasks;

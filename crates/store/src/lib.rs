@@ -58,7 +58,7 @@
 //! | `background` | threads that flush and make checkpoints for tasks |
 //! | `prepared` | transactions in two phases |
 //! | `faces` | transactions and snapshots that are objects; those of tasks; cursors, multimaps, |
-//! | | sequences, ends; waiting for the disk |
+//! | | sequences, ends; waiting for the disk; errors of the caller's own |
 //! | `tools` | what looks at a whole store, or makes one of another |
 
 #![warn(clippy::all)]

@@ -2,6 +2,14 @@
 //!
 //! The closure must bear being run more than once: it is, whenever the transaction was chosen to
 //! break a deadlock. The next attempt is as old as the first, so it is not chosen for ever.
+//!
+//! | the closure returns | and the transaction | then |
+//! |---|---|---|
+//! | a value | commits | it is done |
+//! | a value | cannot commit | run again if that is retryable |
+//! | [`Error`] | | run again if that is retryable |
+//! | an error of the caller's own | failed with what is retryable | run again |
+//! | an error of the caller's own | has not | it is rolled back, and the error returned |
 
 use core::time::Duration;
 
@@ -58,14 +66,39 @@ impl<R> Attempts<R> {
         session: &Session<M>,
         slot: u16,
         patience: &Patience,
-        mut body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, Error>,
+        body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, Error>,
     ) -> Result<Self, Error> {
+        Self::run_until(engine, session, slot, patience, body, |returned, _| Ok(returned))
+    }
+
+    /// The same, of a closure whose errors are the caller's own: the transaction itself says why
+    /// it is run again.
+    pub(crate) fn run_as<E: Engine, M: ConstMachine, X: From<Error>>(
+        engine: &E,
+        session: &Session<M>,
+        slot: u16,
+        patience: &Patience,
+        body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, X>,
+    ) -> Result<Self, X> {
+        Self::run_until(engine, session, slot, patience, body, why_again)
+    }
+
+    /// `why` tells from what the closure returned, and from what the transaction failed with, why
+    /// the run failed; or gives back what is the caller's own.
+    fn run_until<E: Engine, M: ConstMachine, X: From<Error>>(
+        engine: &E,
+        session: &Session<M>,
+        slot: u16,
+        patience: &Patience,
+        mut body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, X>,
+        why: impl Fn(X, Option<Error>) -> Result<Error, X>,
+    ) -> Result<Self, X> {
         let deadline = Deadline::after::<M>(patience.time);
         let mut age = None;
         let mut runs = 0;
         loop {
             let options = OwnerOptions { label: patience.label, age, ..OwnerOptions::default() };
-            let owner = session.owner_with(&options)?;
+            let owner = session.owner_with(&options).map_err(Error::from)?;
             let mut txn = Txn::new(engine, owner, slot, patience.level);
             txn.set_wait(Wait::Until(deadline));
             age = Some(txn.age()?);
@@ -75,17 +108,24 @@ impl<R> Attempts<R> {
                     Ok(at) => return Ok(Self { value, at, runs }),
                     Err(error) => error,
                 },
-                Err(error) => {
+                Err(returned) => {
+                    let failed = txn.failed().cloned();
                     txn.roll_back()?;
-                    error
+                    why(returned, failed)?
                 }
             };
             if !failed.is_retryable() {
-                return Err(failed);
+                return Err(failed.into());
             }
             if deadline.passed::<M>() {
-                return Err(Error::Deadline { runs, last: Box::new(failed) });
+                return Err(Error::Deadline { runs, last: Box::new(failed) }.into());
             }
         }
     }
+}
+
+/// Why a transaction is run again that failed so, and whose closure returned this then; or what
+/// was returned, if it is not. What can only be rolled back may have been told in any words.
+pub(crate) fn why_again<X>(returned: X, failed: Option<Error>) -> Result<Error, X> {
+    failed.filter(Error::is_retryable).ok_or(returned)
 }

@@ -251,6 +251,19 @@ impl<M: ConstMachine> Store<M> {
         &self,
         body: impl FnOnce(&ReadTxn<'_, M>) -> Result<R, Error>,
     ) -> Result<R, Error> {
+        self.read_as(body)
+    }
+
+    /// As [`read`](Self::read), with a closure whose errors are the caller's own: see
+    /// [`write_as`](Self::write_as).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn read_as<R, E: From<Error>>(
+        &self,
+        body: impl FnOnce(&ReadTxn<'_, M>) -> Result<R, E>,
+    ) -> Result<R, E> {
         let kept = self.kept(|kept| &kept.reads)?;
         let _busy = Busy::new(kept, |kept| &kept.reads);
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
@@ -335,17 +348,26 @@ impl<M: ConstMachine> Store<M> {
         patience: &Patience,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
+        self.attempts(patience, |kept, tables| {
+            let worker = &kept.worker;
+            Attempts::run(worker, worker.locks()?, worker.slot(), patience, |txn| {
+                body(&mut WriteTxn { txn, tables })
+            })
+        })
+    }
+
+    /// Runs a transaction by these attempts, which log its commit, and settles that.
+    pub(crate) fn attempts<'s, R, E: From<Error>>(
+        &'s self,
+        patience: &Patience,
+        run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
+    ) -> Result<Attempts<R>, E> {
         let kept = self.kept(|kept| &kept.writes)?;
         let _busy = Busy::new(kept, |kept| &kept.writes);
-        let worker = &kept.worker;
         // Before anything is done: one that fails must not look like a write that failed.
-        self.inner.home.checkpoint_if_due(worker)?;
-        let tables = Tables { catalog: &self.inner.catalog, kept };
-        let done = Attempts::run(worker, worker.locks()?, worker.slot(), patience, |txn| {
-            body(&mut WriteTxn { txn, tables })
-        });
-        let done = done?;
-        self.settle(worker, done.at, patience.mode)?;
+        self.inner.home.checkpoint_if_due(&kept.worker)?;
+        let done = run(kept, Tables { catalog: &self.inner.catalog, kept })?;
+        self.settle(&kept.worker, done.at, patience.mode)?;
         Ok(done)
     }
 

@@ -150,6 +150,11 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(self.owner.age()?)
     }
 
+    /// Why it can only be rolled back, if it can.
+    pub(crate) fn failed(&self) -> Option<&Error> {
+        self.failed.as_ref()
+    }
+
     /// Refuses what comes after a failure, and remembers a new one.
     fn guard<R>(
         &mut self,

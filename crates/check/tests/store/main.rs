@@ -15,6 +15,7 @@ mod keys;
 mod load;
 mod long;
 mod oracle;
+mod own_errors;
 mod prepared;
 mod readonly;
 mod redo;

@@ -157,8 +157,18 @@ impl<M: ConstMachine> Store<M> {
     pub async fn write_async_with<R, F: Future<Output = Result<R, Error>>>(
         &self,
         patience: &Patience,
-        mut body: impl FnMut(Lent<M>) -> F,
+        body: impl FnMut(Lent<M>) -> F,
     ) -> Result<Attempts<R>, Error> {
+        self.attempts_async(patience, body, |returned, _| Ok(returned)).await
+    }
+
+    /// `why` tells why a run failed, or gives back what is the caller's own: see `retry.rs`.
+    pub(crate) async fn attempts_async<R, E: From<Error>, F: Future<Output = Result<R, E>>>(
+        &self,
+        patience: &Patience,
+        mut body: impl FnMut(Lent<M>) -> F,
+        why: impl Fn(E, Option<Error>) -> Result<Error, E>,
+    ) -> Result<Attempts<R>, E> {
         let mut tx = self.begin_async_with(patience).await?;
         let (mut runs, wait, owner) = (0, tx.wait, Arc::default());
         loop {
@@ -171,17 +181,20 @@ impl<M: ConstMachine> Store<M> {
                         tx.settle(at).await?;
                         return Ok(Attempts { value, at, runs });
                     }
-                    Err(error) => error,
+                    Err(error) => Ok(error),
                 },
-                Err(error) => error,
+                Err(returned) => why(returned, tx.inner.txn()?.failed().cloned()),
             };
-            if !failed.is_retryable() {
-                tx.roll_back()?;
-                return Err(failed);
-            }
+            let failed = match failed {
+                Ok(failed) if failed.is_retryable() => failed,
+                other => {
+                    tx.roll_back()?;
+                    return Err(other.map_or_else(|own| own, E::from));
+                }
+            };
             if matches!(wait, Wait::Until(deadline) if deadline.passed::<M>()) {
                 tx.roll_back()?;
-                return Err(Error::Deadline { runs, last: Box::new(failed) });
+                return Err(Error::Deadline { runs, last: Box::new(failed) }.into());
             }
             tx.restart()?;
             tx.wait = wait;
