@@ -37,6 +37,9 @@ pub enum Error {
     /// The transaction was open for so long that the log would have been kept for it beyond
     /// [`Sizes::history`](crate::Sizes::history): it was rolled back. Run it again.
     TransactionTooOld,
+    /// A closure that had the transaction in hand panicked, and may have written half of what it
+    /// meant to: the transaction can only be rolled back.
+    Panicked,
     /// There is a record with this key already.
     Exists {
         /// The tree.
@@ -153,7 +156,7 @@ impl Error {
             Self::Tree(Tree::KeyTooLong { .. } | Tree::RecordTooLong { .. }) => false,
             Self::Lock { .. } | Self::Locks(_) => self.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
-            Self::TransactionTooOld => true,
+            Self::TransactionTooOld | Self::Panicked => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             _ => false,
         }
@@ -224,6 +227,9 @@ impl fmt::Display for Error {
             }
             Self::TransactionTooOld => f.write_str(
                 "the transaction was open for too long, and was rolled back: run it again",
+            ),
+            Self::Panicked => f.write_str(
+                "a closure that had the transaction in hand panicked: it can only be rolled back",
             ),
             Self::Exists { tree, key } => write!(f, "key {} of tree {tree} exists", Bytes(key)),
             Self::Savepoint => f.write_str("no savepoint of this transaction"),

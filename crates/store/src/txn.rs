@@ -155,6 +155,21 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         self.failed.as_ref()
     }
 
+    /// Runs what may panic between two writes. If it does, the transaction can only be rolled back:
+    /// half of the writes are no change that it may commit.
+    pub(crate) fn as_a_whole<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        struct Half<'x, 't, E: Engine, M: ConstMachine>(&'x mut Txn<'t, E, M>);
+        impl<E: Engine, M: ConstMachine> Drop for Half<'_, '_, E, M> {
+            fn drop(&mut self) {
+                self.0.failed.get_or_insert(Error::Panicked);
+            }
+        }
+        let half = Half(self);
+        let done = work(half.0);
+        core::mem::forget(half);
+        done
+    }
+
     /// Refuses what comes after a failure, and remembers a new one.
     fn guard<R>(
         &mut self,

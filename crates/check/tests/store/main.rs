@@ -16,6 +16,7 @@ mod load;
 mod long;
 mod oracle;
 mod own_errors;
+mod panics;
 mod prepared;
 mod readonly;
 mod redo;

@@ -211,12 +211,18 @@ impl<M: ConstMachine> Transaction<M> {
     /// # Errors
     ///
     /// What the closure returns. The transaction goes on, unless the error has ended it.
+    ///
+    /// # Panics
+    ///
+    /// If the closure does. What it had written until then is not committed without the rest: who
+    /// catches the panic gets [`Error::Panicked`] from then on, until the transaction is rolled
+    /// back or [begun anew](Self::restart).
     pub fn with<R>(
         &mut self,
         work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let (txn, tables) = self.parts()?;
-        work(&mut WriteTxn { txn, tables })
+        txn.as_a_whole(|txn| work(&mut WriteTxn { txn, tables }))
     }
 
     /// The same, as one step, which undoes nothing from before the savepoint.
@@ -226,7 +232,7 @@ impl<M: ConstMachine> Transaction<M> {
         work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Step<R>, Error> {
         let (txn, tables) = self.parts()?;
-        txn.step_behind(before, |txn| work(&mut WriteTxn { txn, tables }))
+        txn.step_behind(before, |txn| txn.as_a_whole(|txn| work(&mut WriteTxn { txn, tables })))
     }
 
     /// As [`WriteTxn::get`].

@@ -427,6 +427,10 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     ///
     /// What the closure returns. There [`Error::Savepoint`] is what it gets that rolls back to a
     /// savepoint from before: what that undoes could not be done again.
+    ///
+    /// # Panics
+    ///
+    /// If the closure does: as [`Transaction::with`].
     pub async fn with<R>(
         &mut self,
         mut work: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error> + Send,

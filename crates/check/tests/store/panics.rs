@@ -1,0 +1,106 @@
+//! Closures that panic: half of what they write is committed by nobody, and nothing stays locked.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use latchwork_check::tasks::block_on;
+use latchwork_disk::Simulated;
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Store, Table, WriteTxn};
+
+use crate::stage::begin;
+
+const ROWS: Table<u64, u64> = Table::new("rows");
+
+fn filled() -> Store<Native> {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.write(|tx| (0..2).try_for_each(|row| tx.put(&ROWS, row, 100))).unwrap();
+    store
+}
+
+fn rows(store: &Store<Native>) -> Vec<(u64, u64)> {
+    store.read(|tx| tx.range(&ROWS, ..)?.collect()).unwrap()
+}
+
+const BEFORE: [(u64, u64); 2] = [(0, 100), (1, 100)];
+
+fn panics<R>(work: impl FnOnce() -> R) {
+    assert!(catch_unwind(AssertUnwindSafe(work)).is_err(), "it did not panic");
+}
+
+/// Takes from one row, and dies before it gives to the other.
+fn half(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
+    tx.put(&ROWS, 0, 90)?;
+    panic!("between two writes")
+}
+
+/// The last write, which the commit would do.
+fn half_last(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
+    tx.put_last(&ROWS, 0, 90)?;
+    panic!("behind a last write")
+}
+
+#[test]
+fn half_of_a_closure_is_not_committed() {
+    for half in [half, half_last] {
+        let store = filled();
+        let mut txn = store.begin().unwrap();
+        txn.put(&ROWS, 2, 1).unwrap();
+        let here = txn.savepoint().unwrap();
+        panics(|| txn.with(half));
+        // It can be rolled back, as a whole, and nothing else.
+        assert_eq!(txn.get(&ROWS, 0), Err(Error::Panicked));
+        assert_eq!(txn.put(&ROWS, 1, 110), Err(Error::Panicked));
+        assert_eq!(txn.roll_back_to(here), Err(Error::Panicked));
+        assert!(!Error::Panicked.is_retryable(), "run again, it would panic again");
+        assert_eq!(txn.commit(), Err(Error::Panicked));
+        assert_eq!(rows(&store), BEFORE);
+        assert_eq!(store.counts().unwrap().locks, 0);
+    }
+}
+
+#[test]
+fn begun_anew_it_goes_on() {
+    let store = filled();
+    let mut txn = store.begin().unwrap();
+    panics(|| txn.with(half));
+    txn.restart().unwrap();
+    txn.put(&ROWS, 0, 95).unwrap();
+    assert!(txn.commit().unwrap().is_some());
+    assert_eq!(rows(&store), [(0, 95), (1, 100)]);
+    // One that is prepared would be committed by others.
+    let mut txn = store.begin().unwrap();
+    panics(|| txn.with(half));
+    assert_eq!(txn.prepare(b"half"), Err(Error::Panicked));
+    assert!(store.prepared().unwrap().is_empty());
+}
+
+#[test]
+fn a_task_commits_no_half_either() {
+    let store = filled();
+    let mut txn = block_on(store.begin_async()).unwrap();
+    block_on(txn.put(&ROWS, 2, 1)).unwrap();
+    panics(|| block_on(txn.with(half)));
+    assert_eq!(block_on(txn.get(&ROWS, 0)), Err(Error::Panicked));
+    assert_eq!(block_on(txn.commit()), Err(Error::Panicked));
+    assert_eq!(rows(&store), BEFORE);
+    assert_eq!(store.counts().unwrap().locks, 0);
+}
+
+#[test]
+fn closures_of_the_store_and_of_a_record_change_nothing() {
+    let store = filled();
+    panics(|| store.write(half));
+    panics(|| store.write_as(half));
+    panics(|| store.write(|tx| tx.update(&ROWS, 0, |_| panic!("no new value"))));
+    assert_eq!(rows(&store), BEFORE);
+    // A closure of one record panics before the record is written: who catches that inside goes on.
+    let caught = store.write(|tx| {
+        tx.put(&ROWS, 1, 101)?;
+        panics(|| tx.update(&ROWS, 0, |_| panic!("no new value")));
+        Ok(())
+    });
+    assert_eq!((caught, rows(&store)), (Ok(()), vec![(0, 100), (1, 101)]));
+    panics(|| store.read(|_| -> Result<(), Error> { panic!("in a snapshot") }));
+    assert_eq!(store.counts().unwrap().locks, 0);
+    store.verify().unwrap();
+}
