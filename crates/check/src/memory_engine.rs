@@ -104,10 +104,11 @@ impl Memory {
 }
 
 impl Commits for Memory {
-    fn last_commit(&self, slot: u16, at: u64) -> u64 {
+    fn last_commit(&self, slot: u16, at: u64) -> Result<u64, Error> {
         let state = self.state();
         let commits = state.commits.get(&slot).map_or(&[][..], Vec::as_slice);
-        commits[..commits.partition_point(|commit| *commit <= at)].last().copied().unwrap_or(0)
+        let before = &commits[..commits.partition_point(|commit| *commit <= at)];
+        Ok(before.last().copied().unwrap_or(0))
     }
 
     fn is_finished(&self, stamp: Stamp) -> bool {

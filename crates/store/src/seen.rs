@@ -15,13 +15,17 @@
 
 use core::cell::Cell;
 
-use crate::Stamp;
+use crate::{Error, Stamp};
 
 /// What is known of commits: what the log keeps of each slot.
 pub trait Commits {
     /// The position of the slot's last commit at or before `at`, or 0 if there is none since the
     /// log was recycled. Everything at or before it of that slot is committed.
-    fn last_commit(&self, slot: u16, at: u64) -> u64;
+    ///
+    /// # Errors
+    ///
+    /// If the log cannot be read: then it is not known what is committed.
+    fn last_commit(&self, slot: u16, at: u64) -> Result<u64, Error>;
 
     /// Whether the transaction that wrote with this stamp was committed when the thread scanned
     /// last, which is where it has the stamp from. It may say no of one that was, never yes of one
@@ -47,22 +51,30 @@ impl View {
     }
 
     /// Whether the version with this stamp is seen.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Commits::last_commit`].
     #[inline]
-    pub(crate) fn sees(&self, stamp: Stamp, commits: &(impl Commits + ?Sized)) -> bool {
+    pub(crate) fn sees(
+        &self,
+        stamp: Stamp,
+        commits: &(impl Commits + ?Sized),
+    ) -> Result<bool, Error> {
         let at = stamp.at();
         if at < self.low {
-            return true;
+            return Ok(true);
         }
         if at > self.at {
-            return false;
+            return Ok(false);
         }
         let (slot, commit) = self.known.get();
         if slot == stamp.slot() && at <= commit {
-            return true;
+            return Ok(true);
         }
-        let commit = commits.last_commit(stamp.slot(), self.at);
+        let commit = commits.last_commit(stamp.slot(), self.at)?;
         self.known.set((stamp.slot(), commit));
-        at <= commit
+        Ok(at <= commit)
     }
 }
 
@@ -74,29 +86,31 @@ mod tests {
     struct Three;
 
     impl Commits for Three {
-        fn last_commit(&self, slot: u16, at: u64) -> u64 {
+        fn last_commit(&self, slot: u16, at: u64) -> Result<u64, Error> {
             let commits: &[u64] = match slot {
                 1 => &[64, 160],
                 2 => &[128],
                 _ => &[],
             };
-            commits.iter().copied().filter(|commit| *commit <= at).max().unwrap_or(0)
+            Ok(commits.iter().copied().filter(|commit| *commit <= at).max().unwrap_or(0))
         }
 
         fn is_finished(&self, stamp: Stamp) -> bool {
-            stamp.at() <= self.last_commit(stamp.slot(), u64::MAX)
+            self.last_commit(stamp.slot(), u64::MAX).is_ok_and(|commit| stamp.at() <= commit)
         }
     }
 
     #[test]
     fn a_version_is_seen_if_its_slot_committed_in_between() {
-        let sees = |at, low, slot, stamp| View::new(at, low).sees(Stamp::new(slot, stamp), &Three);
+        let sees = |at, low, slot, stamp| {
+            View::new(at, low).sees(Stamp::new(slot, stamp), &Three).unwrap()
+        };
         assert!(sees(64, 0, 1, 48) && sees(64, 0, 1, 64), "its own commit, and before it");
         assert!(!sees(48, 0, 1, 48), "not committed there yet");
         assert!(!sees(144, 0, 1, 80), "the next transaction of the slot, which commits later");
         assert!(sees(160, 0, 1, 80));
         assert!(!sees(1 << 40, 0, 3, 80), "a slot that never commits");
         assert!(sees(144, 96, 3, 80), "but all before `low` is finished");
-        assert!(View::new(0, 16).sees(Stamp::NOBODY, &Three));
+        assert_eq!(View::new(0, 16).sees(Stamp::NOBODY, &Three), Ok(true));
     }
 }

@@ -58,7 +58,7 @@ impl<'e, E: Engine> Snapshot<'e, E> {
     #[inline]
     fn record(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         let newest = self.engine.newest(tree, key, value)?;
-        match self.view.sees(newest.stamp, self.engine) {
+        match self.view.sees(newest.stamp, self.engine)? {
             true => Ok(newest.there),
             false => self.older(tree, key, newest, value),
         }
@@ -90,7 +90,7 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         mut version: Version,
         value: &mut Vec<u8>,
     ) -> Result<bool, Error> {
-        while !self.view.sees(version.stamp, self.engine) {
+        while !self.view.sees(version.stamp, self.engine)? {
             version = self.engine.before(tree, key, version.stamp, value)?;
         }
         Ok(version.there)
@@ -112,10 +112,12 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         }
         cut(batch, range, back);
         let (max, mut from, mut value) = (self.engine.record_max(), 0, Vec::new());
-        // As a rule there is none that is not seen, or is a long value.
-        while let Some(index) = batch.position(from, |header, bytes| {
-            !self.view.sees(stamp(header), self.engine) || bytes == max
-        }) {
+        // As a rule there is none that is not seen, or is a long value. Where it cannot be told,
+        // `see` says why.
+        let is_seen = |header| self.view.sees(stamp(header), self.engine).is_ok_and(|seen| seen);
+        while let Some(index) =
+            batch.position(from, |header, bytes| !is_seen(header) || bytes == max)
+        {
             self.see(tree, index, &mut value, batch)?;
             from = index + 1;
         }
@@ -133,7 +135,7 @@ impl<'e, E: Engine> Snapshot<'e, E> {
     ) -> Result<(), Error> {
         let Some(row) = batch.get(index) else { return Ok(()) };
         let newest = Version { stamp: stamp(row.header), there: !row.ghost };
-        let there = match self.view.sees(newest.stamp, self.engine) {
+        let there = match self.view.sees(newest.stamp, self.engine)? {
             true => {
                 row.value.clone_into(value);
                 newest.there

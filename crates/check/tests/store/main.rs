@@ -27,4 +27,5 @@ mod stuck;
 mod tasks;
 mod tasks_threads;
 mod tasks_wakers;
+mod unread;
 mod values;

@@ -68,8 +68,8 @@ impl Leaf<'_> {
 }
 
 impl Commits for Leaf<'_> {
-    fn last_commit(&self, _: u16, _: u64) -> u64 {
-        0
+    fn last_commit(&self, _: u16, _: u64) -> Result<u64, Error> {
+        Ok(0)
     }
 
     fn is_finished(&self, stamp: Stamp) -> bool {

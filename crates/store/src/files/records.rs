@@ -69,26 +69,26 @@ fn stamp(header: Header) -> Stamp {
 }
 
 impl<M: ConstMachine> Commits for Worker<M> {
-    fn last_commit(&self, slot: u16, at: u64) -> u64 {
+    fn last_commit(&self, slot: u16, at: u64) -> Result<u64, Error> {
         let log = self.log.log();
         let mut oldest = 0;
         let kept = log.commits_of(u32::from(slot), |_, commit| {
             oldest = commit.0;
             (commit.0 <= at).then_some(commit.0)
         });
-        match kept {
-            Ok(Some(commit)) => return commit,
-            Ok(None) if oldest != 0 => {}
-            _ => return 0,
+        if let Some(commit) = kept? {
+            return Ok(commit);
         }
         // Longer ago than the slot remembers: each commit leads to the one before.
-        while let Ok(entry) = log.read(Lsn(oldest)) {
-            if entry.head.older.0 <= at {
-                return entry.head.older.0;
-            }
-            oldest = entry.head.older.0;
+        while oldest > at {
+            oldest = match log.read(Lsn(oldest)) {
+                Ok(entry) => entry.head.older.0,
+                // With it all before it is gone, which a reader of that is told.
+                Err(LogError::Gone { .. }) => return Ok(0),
+                Err(why) => return Err(why.into()),
+            };
         }
-        0
+        Ok(oldest)
     }
 
     fn is_finished(&self, stamp: Stamp) -> bool {

@@ -1,0 +1,88 @@
+//! Snapshots on a disk that fails to be read: an error is told, and is no answer.
+
+use std::ops::Range;
+use std::thread;
+
+use latchwork_disk::{Fault, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{Error, KeptSnapshot, Mode, Sizes, Store};
+
+use crate::stage::{TABLE, begin_with, sizes};
+
+const KEY: &[u8] = b"a";
+/// At which calls of the disk a read fails.
+const CALLS: u64 = 3;
+
+/// Snapshots that see the second of two versions, which they can tell by the log's files alone: its
+/// writer has committed more often since than its slot remembers, and others have filled the log's
+/// buffer.
+fn snapshots(store: &Store<Native>, count: u64) -> Vec<KeptSnapshot<Native>> {
+    // A transaction that is open: not all before the snapshots is finished.
+    let mut open = store.begin().unwrap();
+    open.put(&TABLE, b"open", b"").unwrap();
+    store.put(&TABLE, KEY, b"old").unwrap();
+    store.put(&TABLE, KEY, b"new").unwrap();
+    let all = (0..count).map(|_| store.snapshot().unwrap()).collect();
+    for number in 0..100u64 {
+        store.put(&TABLE, b"other", &number.to_be_bytes()).unwrap();
+    }
+    let fill = || (0..4000).for_each(|_| store.put(&TABLE, b"filler", &[7; 700]).unwrap());
+    thread::scope(|scope| scope.spawn(fill).join().unwrap());
+    all
+}
+
+fn get(snapshot: &KeptSnapshot<Native>) -> Result<Option<Vec<u8>>, Error> {
+    snapshot.get(&TABLE, KEY)
+}
+
+fn scan(snapshot: &KeptSnapshot<Native>) -> Result<Option<Vec<u8>>, Error> {
+    let first = snapshot.range(&TABLE, ..)?.next().transpose()?;
+    Ok(first.filter(|(key, _)| key == KEY).map(|(_, value)| value))
+}
+
+/// Reads in a snapshot that sees the second version, with a fault at some calls of the disk; says
+/// whether it was told.
+fn read(
+    disk: &Simulated,
+    snapshot: &KeptSnapshot<Native>,
+    read: impl Fn(&KeptSnapshot<Native>) -> Result<Option<Vec<u8>>, Error>,
+    fault: Fault,
+    calls: Range<u64>,
+) -> bool {
+    // Calls that failed are counted there, too.
+    let now = disk.history().len() as u64;
+    calls.clone().for_each(|call| disk.plan(now + call, fault));
+    let told = match read(snapshot) {
+        Ok(found) => {
+            assert_eq!(found.as_deref(), Some(&b"new"[..]), "{fault:?} at {calls:?}");
+            false
+        }
+        Err(Error::Log(_)) => true,
+        Err(why) => panic!("{why}"),
+    };
+    disk.heal();
+    assert_eq!(read(snapshot), Ok(Some(b"new".to_vec())), "the next one succeeds");
+    told
+}
+
+#[test]
+fn a_commit_that_cannot_be_read_is_told() {
+    let disk = Simulated::new();
+    let large = Sizes { log_budget: 16 << 20, history: 64 << 20, threads: 64, ..sizes(Mode::None) };
+    let store = begin_with(&disk, large).unwrap();
+    let mut all = snapshots(&store, CALLS * 12).into_iter();
+    for call in 0..CALLS {
+        let mut next = || all.next().unwrap();
+        for fails in [1, 2, 3, 1000] {
+            let calls = call..call + fails;
+            assert!(read(&disk, &next(), get, Fault::Device, calls.clone()));
+            // A scan asks again what it could not tell.
+            assert_eq!(read(&disk, &next(), scan, Fault::Device, calls), fails > 1);
+        }
+        // What is read again at once, or has a wrong bit that nobody reads, is told or right.
+        for fault in [Fault::ShortRead, Fault::FlippedBit] {
+            read(&disk, &next(), get, fault, call..call + 2);
+            read(&disk, &next(), scan, fault, call..call + 3);
+        }
+    }
+}
