@@ -16,6 +16,7 @@ use latchwork_region::Error as RegionError;
 use crate::Error;
 use crate::files::home::Home;
 use crate::files::worker::Worker;
+use crate::names::Trees;
 
 /// How many sessions wait for the next object at most; an eighth of all, if that is less.
 const MOST: usize = 64;
@@ -32,8 +33,8 @@ pub(crate) struct Kept<M: ConstMachine> {
     pub(crate) writes: Cell<bool>,
     /// The thread has others, and gives this one back when it has used it.
     pub(crate) spare: Cell<bool>,
-    /// Trees that it was asked for, by name.
-    pub(crate) trees: RefCell<Vec<(&'static str, u32)>>,
+    /// Trees that it was asked for.
+    pub(crate) trees: RefCell<Trees>,
     pub(crate) scratch: Cell<Scratch>,
 }
 

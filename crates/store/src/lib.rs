@@ -49,7 +49,7 @@
 //! | `files` | the engine on trees and a log: opening, undoing, recovery, checkpoints |
 //! | `open` | the folder: who has it open, where its shared memory lies |
 //! | `place`, `refusal` | what a folder lies on; why one is not opened |
-//! | `tables` | from the names of tables to their trees |
+//! | `tables`, `names` | from the names of tables to their trees; names that are made at run time |
 //! | `sorted` | a new table of rows that come in order |
 //! | `store`, `typed` | a store; what its closures have in hand |
 //! | `idle` | a store's sessions, of threads and of objects |
@@ -71,6 +71,7 @@ mod files;
 mod idle;
 mod key;
 mod long;
+mod names;
 mod open;
 mod place;
 mod prepared;

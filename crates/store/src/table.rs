@@ -1,12 +1,13 @@
 //! Tables: names, and the types of their keys and values.
 //!
-//! A table is a constant. Nothing is looked up before it is used, so a `const` costs nothing, and
-//! two programs that name the same table with the same types share it.
+//! A table is a constant, or named at run time. Nothing is looked up before it is used, so a
+//! `const` costs nothing, and two programs that name the same table with the same types share it.
 
 use core::fmt;
 use core::marker::PhantomData;
 
 use crate::key::KEY_MAX;
+use crate::names::kept;
 use crate::{Error, Key, Value};
 
 /// A table whose keys are in order, each with one value.
@@ -31,6 +32,32 @@ impl<K, V> Table<K, V> {
     /// The table of this name.
     pub const fn new(name: &'static str) -> Self {
         Self { name, of: PhantomData }
+    }
+
+    /// The table of a name that is made at run time. It is the same table as that of a constant.
+    ///
+    /// The process keeps the name to its end, once for all tables of this name: as a store does,
+    /// which has each table that was ever written to. O(log names), under a mutex: a table that is
+    /// used often is kept, which costs nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-named-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// for tenant in ["ann", "bob"] {
+    ///     let mails: Table<u64, &str> = Table::named(&format!("mails of {tenant}"));
+    ///     store.put(&mails, 1, "welcome")?;
+    /// }
+    /// assert_eq!(store.tables()?, ["mails of ann", "mails of bob"]);
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn named(name: &str) -> Self {
+        Self::new(kept(name))
     }
 
     /// Its name.
@@ -132,6 +159,11 @@ impl<K, V> Multi<K, V> {
     /// The table of this name.
     pub const fn new(name: &'static str) -> Self {
         Self { table: Table::new(name) }
+    }
+
+    /// The table of a name that is made at run time: see [`Table::named`].
+    pub fn named(name: &str) -> Self {
+        Self { table: Table::named(name) }
     }
 
     /// Its name.

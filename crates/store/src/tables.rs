@@ -126,13 +126,13 @@ impl<M: ConstMachine> Tables<'_, M> {
     /// The table's tree; none if nothing was ever written to it.
     #[inline]
     pub(crate) fn find(&self, name: &'static str) -> Result<Option<u32>, Error> {
-        let known = self.kept.trees.borrow().iter().find(|known| same(known.0, name)).map(|k| k.1);
+        let known = self.kept.trees.borrow_mut().find(name);
         if known.is_some() {
             return Ok(known);
         }
         let found = self.catalog.find(&self.kept.worker, name)?;
         if let Some(tree) = found {
-            self.kept.trees.borrow_mut().push((name, tree));
+            self.kept.trees.borrow_mut().insert(name, tree);
         }
         Ok(found)
     }
@@ -157,9 +157,4 @@ impl<M: ConstMachine> Tables<'_, M> {
             None => self.catalog.make(name),
         }
     }
-}
-
-/// Whether two names are one string of the program; two that are alike may be two.
-fn same(one: &'static str, other: &'static str) -> bool {
-    core::ptr::eq(one, other)
 }

@@ -14,6 +14,7 @@ mod isolation;
 mod keys;
 mod load;
 mod long;
+mod names;
 mod oracle;
 mod own_errors;
 mod panics;

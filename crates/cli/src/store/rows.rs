@@ -29,9 +29,9 @@ struct Of {
 }
 
 impl Of {
-    /// The table. Its name is kept to the end of the program, which asks for one table only.
+    /// The table.
     fn table(&self) -> Texts {
-        Table::new(self.table.clone().leak())
+        Table::named(&self.table)
     }
 }
 

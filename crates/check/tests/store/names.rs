@@ -1,0 +1,74 @@
+//! Tables whose names are made at run time.
+
+use std::thread;
+
+use latchwork_disk::Simulated;
+use latchwork_store::{Mode, Multi, Table};
+
+use crate::stage::begin;
+
+const ROWS: Table<u64, u64> = Table::new("rows");
+
+#[test]
+fn ten_thousand_tables_of_one_name_are_one() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.put(&ROWS, 0, 0).unwrap();
+    for number in 1..10_000u64 {
+        let name = ["ro", "ws"].concat();
+        let table: Table<u64, u64> = match number % 2 {
+            0 => Table::named(&name),
+            // Each is another string.
+            _ => Table::new(name.leak()),
+        };
+        let found = store.write(|tx| {
+            let found = tx.get(&table, number - 1)?;
+            tx.put(&table, number, number).map(|()| found)
+        });
+        assert_eq!(found, Ok(Some(number - 1)));
+        assert_eq!(store.get(&ROWS, number), Ok(Some(number)));
+    }
+    assert_eq!(store.tables(), Ok(vec!["rows".to_owned()]));
+    let one: Table<u64, u64> = Table::named("rows");
+    assert!(core::ptr::eq(one.name(), Table::<&str, ()>::named(&["ro", "ws"].concat()).name()));
+}
+
+#[test]
+fn many_tables_of_many_threads_are_kept_apart() {
+    const TABLES: u64 = 100;
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let table = |number: u64| Table::<u64, u64>::named(&format!("table {number:03}"));
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let store = &store;
+            scope.spawn(move || {
+                for round in 0..3 {
+                    for number in 0..TABLES {
+                        let row = thread * 10 + round;
+                        store.put(&table(number), row, number).unwrap();
+                        assert_eq!(store.get(&table(number), row), Ok(Some(number)));
+                    }
+                }
+            });
+        }
+    });
+    for number in 0..TABLES {
+        let rows = store.read(|tx| tx.range(&table(number), ..)?.collect::<Result<Vec<_>, _>>());
+        let rows = rows.unwrap();
+        assert!(rows.len() == 9 && rows.iter().all(|row| row.1 == number), "{number}: {rows:?}");
+    }
+    assert_eq!(store.tables().unwrap().len() as u64, TABLES);
+}
+
+#[test]
+fn multimaps_and_kept_transactions_have_them() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let tags: Multi<&str, u64> = Multi::named(&["ta", "gs"].concat());
+    let mut txn = store.begin().unwrap();
+    txn.with(|tx| tx.insert_value(&tags, "red", 7)).unwrap();
+    let rows: Table<u64, u64> = Table::named(&["ro", "ws"].concat());
+    txn.put(&rows, 1, 1).unwrap();
+    txn.commit().unwrap();
+    const TAGS: Multi<&str, u64> = Multi::new("tags");
+    assert_eq!(store.get(&ROWS, 1), Ok(Some(1)));
+    assert_eq!(store.read(|tx| tx.has_value(&TAGS, "red", 7)), Ok(true));
+}
