@@ -186,6 +186,25 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
+    /// Reads a value's bytes, and returns what `with` makes of them: nothing is allocated. As
+    /// [`get`](Self::get).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn get_with<K: Key, V: Value, R>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        with: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, Error> {
+        self.with_key(table, key, |txn, tree, Scratch { key, value }| {
+            let there = txn.get_into(tree, key, value)?;
+            Ok(there.then(|| with(value)))
+        })
+    }
+
     /// Reads a value that the transaction means to write. As [`get`](Self::get), and no other
     /// transaction reads it thus meanwhile: two that both read first and then write would wait for
     /// each other.
@@ -275,8 +294,8 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         Ok(there)
     }
 
-    /// The records of a range, in order, all of them read now. Until the transaction ends nobody
-    /// changes them, or writes between them.
+    /// The records of a range, in order, all of them read now; `rev` of the iterator goes
+    /// backwards. Until the transaction ends nobody changes them, or writes between them.
     ///
     /// # Errors
     ///
@@ -286,14 +305,74 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         table: &Table<K, V>,
         range: impl RangeBounds<K::Of<'k>>,
     ) -> Result<Rows<'static, K, V>, Error> {
-        let range = bounds(table, &range)?;
+        self.rows(table, &bounds(table, &range)?)
+    }
+
+    /// The records whose keys begin with these parts. As [`range`](Self::range).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// /// The lines of orders, by customer, order and line.
+    /// const LINES: Table<(&str, u64, u16), u32> = Table::new("lines");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-prefix-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// let sum = store.write(|tx| {
+    ///     for (order, line, price) in [(7, 1, 20), (7, 2, 5), (8, 1, 1)] {
+    ///         tx.put(&LINES, ("ann", order, line), price)?;
+    ///     }
+    ///     // Nobody adds a line to the order before the sum is written.
+    ///     let lines = tx.prefix::<(&str, u64), _, _>(&LINES, ("ann", 7))?;
+    ///     lines.map(|line| line.map(|(_, price)| price)).sum::<Result<u32, _>>()
+    /// })?;
+    /// assert_eq!(sum, 25);
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn prefix<P: Key, K: StartsWith<P>, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        prefix: P::Of<'_>,
+    ) -> Result<Rows<'static, K, V>, Error> {
+        self.rows(table, &prefixed::<P, K>(&prefix))
+    }
+
+    fn rows<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        range: &Bounds,
+    ) -> Result<Rows<'static, K, V>, Error> {
         let tree = self.tables.make(table.name())?;
         let mut all = Batch::default();
-        self.txn.scan_raw(tree, as_slices(&range), false, &mut |key, value| {
+        self.txn.scan_raw(tree, as_slices(range), false, &mut |key, value| {
             all.push(Row { key, value, header: Header::NONE, ghost: false });
             Ok(true)
         })?;
         Ok(Rows::of(*table, all))
+    }
+
+    /// Calls `each` for the bytes of the records of a range, until it returns `false`. The whole
+    /// range is held, as by [`range`](Self::range).
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); what `each` returns.
+    pub fn scan<'k, K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K::Of<'k>>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), Error> {
+        let (range, tree) = (bounds(table, &range)?, self.tables.make(table.name())?);
+        self.txn.scan_raw(tree, as_slices(&range), false, each)
     }
 
     /// Removes all records of a range; says how many there were.

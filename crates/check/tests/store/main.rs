@@ -20,6 +20,7 @@ mod own_errors;
 mod panics;
 mod prepared;
 mod readonly;
+mod reads;
 mod redo;
 mod roles;
 mod space;

@@ -8,7 +8,7 @@ use latchwork_tree::Batch;
 
 use crate::engine::Engine;
 use crate::snapshot::FEW;
-use crate::typed::{ReadTxn, WriteTxn, as_slices, bounds};
+use crate::typed::{ReadTxn, WriteTxn};
 use crate::{Error, Key, Table, Value};
 
 /// A record as it comes back.
@@ -165,9 +165,8 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         table: &Table<K, V>,
         range: impl RangeBounds<K::Of<'k>>,
     ) -> Result<u64, Error> {
-        let (range, tree) = (bounds(table, &range)?, self.tables.make(table.name())?);
         let mut count = 0;
-        self.txn.scan_raw(tree, as_slices(&range), false, &mut |_, _| {
+        self.scan(table, range, &mut |_, _| {
             count += 1;
             Ok(true)
         })?;

@@ -1,0 +1,131 @@
+//! What a transaction that may write reads: the same as a snapshot would of what it has written,
+//! and held until it ends.
+
+use std::time::Duration;
+
+use latchwork_check::random::Random;
+use latchwork_disk::Simulated;
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Patience, ReadTxn, Rows, Store, Table, WriteTxn};
+
+use crate::stage::begin;
+
+type Key = (&'static str, u64);
+type Found = Vec<((String, u64), u64)>;
+
+const ROWS: Table<Key, u64> = Table::new("rows");
+const NAMES: [&str; 3] = ["a", "ab", "b"];
+
+fn all(rows: Rows<'_, Key, u64>, back: bool) -> Result<Found, Error> {
+    if back { rows.rev().collect() } else { rows.collect() }
+}
+
+fn bytes(key: &[u8], value: &[u8]) -> Result<((String, u64), u64), Error> {
+    Ok((ROWS.key_of(key)?, ROWS.value_of(value)?))
+}
+
+/// One call of a snapshot or of a transaction, with the same answer.
+macro_rules! answer {
+    ($name:ident, $txn:ty) => {
+        fn $name(
+            tx: $txn,
+            call: u64,
+            (name, from, to): (&'static str, u64, u64),
+        ) -> Result<Found, Error> {
+            let one = |value: Option<u64>| value.map(|value| ((name.to_owned(), from), value));
+            match call {
+                0 => {
+                    let of = |value: &[u8]| u64::from_le_bytes(value.try_into().unwrap());
+                    Ok(one(tx.get_with(&ROWS, (name, from), of)?).into_iter().collect())
+                }
+                1 => all(tx.prefix::<&str, _, _>(&ROWS, name)?, from % 2 == 0),
+                2 => all(tx.range(&ROWS, (name, from)..=(name, to))?, from % 2 == 0),
+                3 => {
+                    let mut found = Vec::new();
+                    tx.scan(&ROWS, (name, from).., &mut |key, value| {
+                        found.push(bytes(key, value)?);
+                        Ok((found.len() as u64) < to)
+                    })?;
+                    Ok(found)
+                }
+                _ => Ok(vec![((String::new(), 0), tx.count(&ROWS, ..(name, to))?)]),
+            }
+        }
+    };
+}
+answer!(of_snapshot, &ReadTxn<'_, Native>);
+answer!(of_transaction, &mut WriteTxn<'_, '_, Native>);
+
+#[test]
+fn a_transaction_reads_what_a_snapshot_of_it_would() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let mut random = Random(5);
+    for _ in 0..60 {
+        let mut told = Vec::new();
+        let choose = |random: &mut Random| {
+            let (from, to) = (random.below(30), 1 + random.below(30));
+            (NAMES[random.below(3) as usize], from.min(to), from.max(to))
+        };
+        store
+            .write(|tx| {
+                for _ in 0..20 {
+                    let (name, key, value) = choose(&mut random);
+                    match random.below(3) {
+                        0 => drop(tx.remove(&ROWS, (name, key))?),
+                        _ => tx.put(&ROWS, (name, key), value)?,
+                    }
+                }
+                for call in 0..20 {
+                    let what = choose(&mut random);
+                    told.push((call % 5, what, of_transaction(tx, call % 5, what)?));
+                }
+                Ok(())
+            })
+            .unwrap();
+        for (call, what, found) in told {
+            let seen = store.read(|tx| of_snapshot(tx, call, what));
+            assert_eq!(seen, Ok(found), "{call} {what:?}");
+        }
+    }
+}
+
+/// Whether another transaction may write a row now.
+fn may_write(store: &Store<Native>, row: Key) -> bool {
+    let short = Patience { time: Duration::ZERO, ..Patience::default() };
+    let mut other = store.begin_with(&short).unwrap();
+    other.put(&ROWS, row, 1).is_ok()
+}
+
+#[test]
+fn what_was_read_is_held_and_nothing_else() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.write(|tx| NAMES.iter().try_for_each(|name| tx.put(&ROWS, (name, 5), 0))).unwrap();
+    store
+        .write(|tx| {
+            assert_eq!(all(tx.prefix::<&str, _, _>(&ROWS, "ab")?, true)?.len(), 1);
+            assert!(!may_write(&store, ("ab", 5)) && !may_write(&store, ("ab", 9)));
+            assert!(may_write(&store, ("a", 9)) && may_write(&store, ("b", 0)));
+            Ok(())
+        })
+        .unwrap();
+    store
+        .write(|tx| {
+            assert_eq!(tx.get_with(&ROWS, ("a", 5), <[u8]>::len)?, Some(8));
+            assert_eq!(tx.get_with(&ROWS, ("a", 6), <[u8]>::len)?, None);
+            assert!(!may_write(&store, ("a", 5)) && !may_write(&store, ("a", 6)));
+            assert!(may_write(&store, ("a", 7)));
+            // It ends with the first record, and the range is held all the same.
+            tx.scan(&ROWS, ("b", 0).., &mut |_, _| Ok(false))?;
+            assert!(!may_write(&store, ("b", 8)));
+            Ok(())
+        })
+        .unwrap();
+    // What the closure returns ends the scan, and not the transaction.
+    let ended = store.write(|tx| {
+        let mut refuse = |_: &[u8], _: &[u8]| Err(Error::Rejected("enough".to_owned()));
+        let refused = tx.scan(&ROWS, .., &mut refuse);
+        assert_eq!(refused, Err(Error::Rejected("enough".to_owned())));
+        tx.put(&ROWS, ("a", 5), 7)
+    });
+    assert_eq!((ended, store.get(&ROWS, ("a", 5))), (Ok(()), Ok(Some(7))));
+}
