@@ -125,6 +125,8 @@ fn a_process_without_a_callback_keeps_the_dead_for_one_with() {
     for releases in ["undo", "nobody"] {
         let path = PEERS.fresh(releases);
         let (manager, asked) = deciding(deaths::region(&path), releases);
+        // It has looked once, so it looks again only if it is told of new ones.
+        assert_eq!(manager.sweep(), Ok(0));
         killed(&path);
         assert!(!PEERS.dies(&path, "sweeps", 0, 0, 0));
         assert_eq!(told(&asked), Vec::<String>::new());
@@ -234,6 +236,8 @@ fn one_that_keeps_is_killed_at_every_step() {
     for step in steps {
         let path = PEERS.fresh("keeps");
         let (manager, asked) = deciding(deaths::region(&path), "undo");
+        // It has looked once, so it looks again only if it is told of new ones.
+        assert_eq!(manager.sweep(), Ok(0));
         killed(&path);
         let without = format!("without {step}");
         assert!(PEERS.dies(&path, &without, 1, 0, 0), "nobody comes to {step}");

@@ -82,7 +82,7 @@ impl<M: ConstMachine> Blocks<M> {
 
     /// The partition whose latch guards a chain of keyspaces: the one that its names lead to.
     pub(crate) fn guarding(&self, chain: u32) -> u32 {
-        chain % PARTITIONS_MAX >> self.shift()
+        (chain % PARTITIONS_MAX) >> self.shift()
     }
 
     /// The chains of keyspaces that a partition's latch guards.
