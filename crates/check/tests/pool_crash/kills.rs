@@ -482,7 +482,7 @@ fn kills_at_random_harm_nobody() {
 }
 
 /// 100,000 kills: `cargo test --release -p latchwork-check --test pool_crash -- --ignored`, some
-/// fifteen minutes.
+/// half an hour on two cores; `LATCHWORK_POOL_KILLS` says another number.
 #[test]
 #[ignore = "long"]
 fn many_kills_at_random_harm_nobody() {
