@@ -262,10 +262,35 @@ fn reader_comes<A: Attempt>() {
     g.is_idle();
 }
 
+/// A holder lets go where a writer and a reader wait, and shares at once until the reader has come.
+fn a_reader_behind_a_writer_comes<A: Attempt>() {
+    let g = Guarded::<A>::new();
+    g.latch.lock_exclusive();
+    let other = g.clone();
+    let writer = thread::spawn(move || other.write());
+    let inside = Arc::new(loom::sync::Notify::new());
+    let (other, told) = (g.clone(), inside.clone());
+    let reader = thread::spawn(move || {
+        other.read();
+        told.notify();
+    });
+    // SAFETY: locked above.
+    unsafe { g.latch.unlock_exclusive() };
+    g.latch.lock_shared();
+    inside.wait();
+    // SAFETY: locked above.
+    unsafe { g.latch.unlock_shared() };
+    writer.join().unwrap();
+    reader.join().unwrap();
+    g.is_idle();
+}
+
 /// With readers first the second gets in beside the first, wherever both and the writer queued.
 #[test]
 fn loom_readers_that_pass_writers_meet() {
     explore("readers meet", THREE, readers_meet::<ReadersFirst>);
+    let behind = a_reader_behind_a_writer_comes::<ReadersFirst>;
+    explore("a reader behind a writer comes", THREE, behind);
     // The control: where readers wait behind writers, they do not.
     explore("a reader comes", THREE, reader_comes::<ReadersFirst>);
     assert!(objects(THREE, reader_comes::<WritersFirst>));
