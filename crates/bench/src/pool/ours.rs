@@ -167,6 +167,7 @@ impl<M: ConstMachine> Uses for User<'_, M> {
             // A shared latch is taken and let go; a wait says so and is told.
             stores: counted.marked + 2 * counted.fallbacks + 4 * counted.slow,
             faults: counted.faults,
+            evicted_dirty: counted.evicted_dirty,
             ..self.scanned
         }
     }

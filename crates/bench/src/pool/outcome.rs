@@ -14,16 +14,19 @@ pub(super) struct Counted {
     /// Reads of a scan, and how many of the faults were theirs.
     pub(super) scanned: u64,
     pub(super) scan_faults: u64,
+    /// Evictions that had to write pages out first, those of the worker beside counted in.
+    pub(super) evicted_dirty: u64,
 }
 
 impl Counted {
     fn each(&mut self, other: &Self, change: fn(u64, u64) -> u64) {
-        let Self { optimistic, stores, faults, scanned, scan_faults } = self;
+        let Self { optimistic, stores, faults, scanned, scan_faults, evicted_dirty } = self;
         *optimistic = change(*optimistic, other.optimistic);
         *stores = change(*stores, other.stores);
         *faults = change(*faults, other.faults);
         *scanned = change(*scanned, other.scanned);
         *scan_faults = change(*scan_faults, other.scan_faults);
+        *evicted_dirty = change(*evicted_dirty, other.evicted_dirty);
     }
 
     pub(super) fn add(&mut self, other: &Self) {

@@ -191,6 +191,10 @@ impl Series {
         if beyond && faults == 0 {
             return nothing("page read from the file");
         }
+        let write_back = cell.workload == Workload::WriteBack;
+        if write_back && sum(|outcome| outcome.counted.evicted_dirty) == 0 {
+            return nothing("changed page evicted");
+        }
         let scans = matches!(cell.workload, Workload::Scan | Workload::ScanTold);
         if scans && sum(|outcome| outcome.counted.scan_faults) == 0 {
             return nothing("page of the scan read from the file");

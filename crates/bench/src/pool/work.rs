@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fault::Fault;
 use super::keeper::{Operation, Uses};
-use super::outcome::Outcome;
+use super::outcome::{Counted, Outcome};
 use super::pages::KEYS;
 use super::plan::Workload;
 use crate::times::{histogram, now};
@@ -120,15 +120,18 @@ impl Part {
                 }
             }
         };
+        let counted = uses.counted().since(&before);
         if self.is_beside() {
-            return Ok(Outcome::default());
+            // What it did is not measured, but that it did it is.
+            let counted = Counted { evicted_dirty: counted.evicted_dirty, ..Counted::default() };
+            return Ok(Outcome { counted, ..Outcome::default() });
         }
         Ok(Outcome {
             ops_per_s: done as f64 * 1e9 / (until - from).max(1) as f64,
             p50_ns: times.value_at_quantile(0.5) as f64,
             p99_ns: times.value_at_quantile(0.99) as f64,
             by_worker: vec![done],
-            counted: uses.counted().since(&before),
+            counted,
         })
     }
 }

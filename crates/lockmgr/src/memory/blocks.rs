@@ -3,9 +3,9 @@
 //! Two objects of different threads that fall into one partition move its line to and fro although
 //! nobody waits. With 16 objects for each of 192 threads that was every second lock when there were
 //! 1,022 partitions, and is one in six with 16 times as many. Few threads on one socket
-//! lose by that: the lines of 16,352 partitions with their heads are more than such a cache has
-//! room for beside a user's own, and each new name is two misses. So the manager has as many blocks
-//! as the machine asks for on which it is laid out.
+//! lose by that: the lines of 16,352 partitions with their heads are more than their cache has room
+//! for beside a user's own, and each new name is two misses. So the machine on which a manager is
+//! laid out decides how many blocks it has.
 
 use core::ops::Range;
 
@@ -110,7 +110,7 @@ pub(crate) fn chain_of(hash: u64) -> u32 {
 
 /// How many blocks a manager has that is laid out on this machine, as a power of two.
 ///
-/// One block for a machine of one cache made `cold` 15 % faster still, but `zipf` 10 % slower: a
+/// One block made `cold` 15 % faster still, but `zipf` 10 % slower: a
 /// strong request then meets four times as often the open bias of somebody else's name.
 pub(crate) fn wanted<M: ConstMachine>() -> u64 {
     if M::spread(Level::Socket) || M::spread(Level::Node) { 4 } else { 2 }
