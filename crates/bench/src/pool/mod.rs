@@ -20,9 +20,9 @@
 //!
 //! `hot`, `uniform`, `zipf` and `write` run in processes, too, which share the pool. A run in which
 //! what the workload is about did not happen is a [`Fault`] (no read of ours took the optimistic
-//! path, no page of a scan came from the file, no changed page was evicted), and so is a page whose bytes are not those that
-//! were put there. What a read of ours stores where others load is counted by the handles: marks,
-//! shared latches, waits.
+//! path, no page of a scan came from the file, no changed page was evicted), and so is a page whose
+//! bytes are not those that were put there. What a read of ours stores where others load is counted
+//! by the handles: marks, shared latches, waits.
 
 mod fault;
 mod figures;
