@@ -119,6 +119,12 @@ pub trait File: Debug + Send + Sync {
     /// How many bytes the file has.
     fn length(&self) -> Result<u64, Error>;
 
+    /// Where the first byte at or behind `at` is that may not lie in a hole of the file; none if
+    /// there is none. A disk that knows nothing of holes says `at`.
+    fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {
+        Ok((at < self.length()?).then_some(at))
+    }
+
     /// Takes a lock on one byte, which may be behind the file's end; false if another open file has it
     /// and one of the two is exclusive. Dropping the file, or the death of its process, drops the lock.
     /// A lock that this file has already is changed to what is asked for.

@@ -265,6 +265,16 @@ impl File for SystemFile {
         self.call(Operation::Length, || rustix::fs::fstat(&self.fd)).map(|stat| stat.st_size as u64)
     }
 
+    fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {
+        // The offset moves, which nothing here uses.
+        match rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Data(at)) {
+            Ok(at) => Ok(Some(at)),
+            // Nothing but a hole, or the end; or no such number.
+            Err(Errno::NXIO) => Ok(None),
+            Err(_) => Ok((at < self.length()?).then_some(at)),
+        }
+    }
+
     fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {
         let Ok(start) = i64::try_from(byte) else {
             return Err(self.error(Operation::Lock, byte, Errno::INVAL));

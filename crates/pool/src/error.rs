@@ -94,6 +94,11 @@ pub enum Error {
         /// The page.
         page: u64,
     },
+    /// The file is sparse: the pool keeps no list of its free pages.
+    Sparse {
+        /// The file's number.
+        file: u16,
+    },
     /// Every frame is in use: none can be evicted.
     Full {
         /// How many frames there are.
@@ -201,6 +206,9 @@ impl fmt::Display for Error {
                 write!(f, "page {page} of file {file} makes no sense to its reader")
             }
             Self::Freed { file, page } => write!(f, "page {page} of file {file} is free"),
+            Self::Sparse { file } => {
+                write!(f, "file {file} is sparse: the pool keeps no list of its free pages")
+            }
             Self::Full { frames, dirty, holders } => write!(
                 f,
                 "none of {frames} frames can be evicted; {dirty} could not be written; \

@@ -17,7 +17,7 @@ use latchwork_machine::{ConstMachine, Integer, Word};
 
 use crate::layout::{
     FILE_BROKEN, FILE_KIND, FILE_PAGES, FILE_PATH, FILE_PATH_LENGTH, FILE_ROOM, FILE_SYNCED,
-    FILE_WRITES, FILES, KIND_AHEAD, KIND_DIRECT, KIND_TEMPORARY, Latch, PAGES_MAX, PATH_MAX,
+    FILE_WRITES, FILES, KIND_AHEAD, KIND_DIRECT, KIND_SPARSE, KIND_TEMPORARY, PATH_MAX,
     TABLE_LATCH, file_at,
 };
 use crate::life::fault::sound;
@@ -45,7 +45,7 @@ impl<M: ConstMachine> Pool<M> {
         match kind {
             0 => Err(Error::NoFile(number)),
             _ if bytes.is_power_of_two() && (512..=self.frame_bytes()).contains(&bytes) => {
-                Ok(FileId { number, words: bytes / 8 })
+                Ok(FileId { number, words: bytes / 8, sparse: u8::from(kind & KIND_SPARSE != 0) })
             }
             _ => Err(Error::Corrupt("size of a file's pages")),
         }
@@ -75,7 +75,7 @@ impl<M: ConstMachine> Pool<M> {
     /// [`Error::Region`] in the child of a fork.
     pub fn pages(&self, file: FileId) -> Result<u64, Error> {
         // Relaxed: a page's own words are ordered by its latch.
-        Ok(self.file_word(file.number, FILE_PAGES)?.load(Relaxed).min(PAGES_MAX))
+        Ok(self.file_word(file.number, FILE_PAGES)?.load(Relaxed).min(file.pages_max()))
     }
 
     fn path_of(&self, file: u16) -> Result<PathBuf, Error> {
@@ -164,7 +164,9 @@ impl<M: ConstMachine> Pool<M> {
 }
 
 impl<M: ConstMachine> Handle<'_, M> {
-    /// The file of this path, opened and made known to the pool if it was not before.
+    /// The file of this path, opened and made known to the pool if it was not before. Of a file
+    /// that the pool knows, `spec` says the path and the size of pages; the rest holds as it was
+    /// first said.
     ///
     /// # Errors
     ///
@@ -181,6 +183,9 @@ impl<M: ConstMachine> Handle<'_, M> {
         if !fits || spec.direct && size < 4096 {
             return Err(Error::Options("bytes of a page"));
         }
+        if spec.sparse && spec.ahead {
+            return Err(Error::Options("room ahead in a sparse file"));
+        }
         self.writes()?;
         let _alone = self.table()?;
         point("table.latched");
@@ -195,6 +200,9 @@ impl<M: ConstMachine> Handle<'_, M> {
         let number = known.len() as u16;
         if u64::from(number) >= FILES {
             return Err(Error::Files(FILES as u32));
+        }
+        if spec.sparse {
+            pool.make_table()?;
         }
         let pages = self.lengthen(spec)? / u64::from(size);
         let put = |word, value| -> Result<(), Error> {
@@ -212,11 +220,12 @@ impl<M: ConstMachine> Handle<'_, M> {
         let direct = if spec.direct { KIND_DIRECT } else { 0 };
         let temporary = if spec.temporary { KIND_TEMPORARY } else { 0 };
         let ahead = if spec.ahead { KIND_AHEAD } else { 0 };
-        let marks = direct | temporary | ahead;
+        let sparse = if spec.sparse { KIND_SPARSE } else { 0 };
+        let marks = direct | temporary | ahead | sparse;
         // Release: synchronizes with the Acquire in `file_id`; and last, for who dies before.
         pool.file_word(number, FILE_KIND)?.store(u64::from(size) | marks, Release);
         pool.opened(number)?;
-        Ok(FileId { number, words: size / 8 })
+        Ok(FileId { number, words: size / 8, sparse: u8::from(spec.sparse) })
     }
 
     /// The latch of the table of files and of new chunks.
@@ -224,13 +233,7 @@ impl<M: ConstMachine> Handle<'_, M> {
     /// A thread that dies with it leaves half an entry that is none yet, an unused chunk, or
     /// nothing.
     pub(crate) fn table(&self) -> Result<Exclusive<'_, Self, M>, Error> {
-        let latch = &self.pool().inner.head.resolve::<Latch<M>>(TABLE_LATCH)?.0;
-        loop {
-            match latch.lock(self) {
-                Ok(guard) => return Ok(guard),
-                Err(died) => self.meet(died.0, || drop(latch.take_over(died.0, self)))?,
-            };
-        }
+        self.head_latch(TABLE_LATCH)
     }
 
     /// Makes the file if need be; says how many bytes it has, without pages at its end that were

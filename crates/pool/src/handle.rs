@@ -6,12 +6,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use latchwork_disk::Buffer;
-use latchwork_latch::{Holder, HolderNumber, OptLatch};
+use latchwork_latch::{Exclusive, Holder, HolderNumber, OptLatch};
 use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::Thread;
 
 use crate::counts::{Counts, Stats};
-use crate::layout::{THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
+use crate::hints::Hints;
+use crate::layout::{Latch, THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
 use crate::{Error, Pool};
 
 /// A thread at work in a pool. Not shared between threads.
@@ -22,6 +23,7 @@ pub struct Handle<'t, M: ConstMachine = Native> {
     /// None if the pool is only looked at.
     pub(crate) thread: Option<&'t Thread<M>>,
     number: HolderNumber,
+    pub(crate) hints: Hints<M>,
     /// How many reads it counted.
     pub(crate) ticks: Cell<u32>,
     pub(crate) scanning: Cell<bool>,
@@ -72,6 +74,7 @@ impl<M: ConstMachine> Pool<M> {
             pool: self.clone(),
             thread,
             number,
+            hints: Hints::default(),
             ticks: Cell::new(0),
             scanning: Cell::new(false),
             counts: Counts::default(),
@@ -138,6 +141,17 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// Whether this handle may store in the pool.
     pub(crate) fn writes(&self) -> Result<(), Error> {
         if self.thread.is_some() { Ok(()) } else { Err(Error::View) }
+    }
+
+    /// A latch of the pool's head: once its holder is dead, taken over from it.
+    pub(crate) fn head_latch(&self, at: u64) -> Result<Exclusive<'_, Self, M>, Error> {
+        let latch = &self.pool().inner.head.resolve::<Latch<M>>(at)?.0;
+        loop {
+            match latch.lock(self) {
+                Ok(guard) => return Ok(guard),
+                Err(died) => self.meet(died.0, || drop(latch.take_over(died.0, self)))?,
+            };
+        }
     }
 
     /// Adds one to a count of this handle's.

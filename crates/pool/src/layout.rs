@@ -14,6 +14,10 @@
 //! | 48 | how many frames the clock may use |
 //! | 56 | the latch of those who resize |
 //! | 64 | thread slots below this may have pins |
+//! | 72 | the hash table: its first chunk above six bits, which are log2 of its buckets |
+//! | 80 | the hash table's secret |
+//! | 88 | lines that were taken for buckets that are full |
+//! | 512 | the hash table's latches, 64 of them, a line each |
 //! | 1,024 | 256 files, 128 words each |
 //! | 33,792 | for each thread slot 32 words: 16 counts, 1 mark of use, 8 pins, 7 spare |
 //!
@@ -43,6 +47,13 @@ pub(crate) const TABLE_LATCH: u64 = 40;
 pub(crate) const TARGET: u64 = 48;
 pub(crate) const RESIZE_LATCH: u64 = 56;
 pub(crate) const PINNED_HIGH: u64 = 64;
+pub(crate) const HASH_TABLE: u64 = 72;
+pub(crate) const HASH_SECRET: u64 = 80;
+pub(crate) const HASH_LINES: u64 = 88;
+pub(crate) const HASH_LATCHES_AT: u64 = 512;
+
+/// Words of a chunk, the least that the translation takes of its area.
+pub(crate) const CHUNK: u64 = 2048;
 
 /// The most files.
 pub(crate) const FILES: u64 = 256;
@@ -66,6 +77,7 @@ pub(crate) const PATH_MAX: usize = 256;
 pub(crate) const KIND_DIRECT: u64 = 1 << 32;
 pub(crate) const KIND_TEMPORARY: u64 = 1 << 33;
 pub(crate) const KIND_AHEAD: u64 = 1 << 34;
+pub(crate) const KIND_SPARSE: u64 = 1 << 35;
 
 /// Where a word of a file is.
 #[inline(always)]
@@ -153,6 +165,8 @@ pub(crate) const TAG_POISONED: u64 = 1 << 63;
 
 /// Pages have numbers below this.
 pub(crate) const PAGES_MAX: u64 = 1 << 28;
+/// The same in a sparse file.
+pub(crate) const SPARSE_PAGES_MAX: u64 = 1 << 40;
 
 /// What names a page in a descriptor: never zero.
 #[inline(always)]

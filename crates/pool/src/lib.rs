@@ -37,7 +37,7 @@
 //! | `options`, `error` | what a pool is made with; what can be wrong |
 //! | `pool` | [`Pool`]: opening it, and the ways to a frame |
 //! | `opened`, `file` | a file's name in the pool; the table of files |
-//! | `translate` | from a page's number to its frame |
+//! | `translate`, `hints` | from a page's number to its frame, for all and as one thread knows it |
 //! | `counts`, `handle` | [`Handle`]: a thread at work, and what it counts |
 //! | `view`, `page` | what a reader has in hand, and a writer |
 //! | `read` | reading, and taking pages to change them |
@@ -50,6 +50,7 @@ mod counts;
 mod error;
 mod file;
 mod handle;
+mod hints;
 mod layout;
 mod life;
 mod opened;

@@ -5,7 +5,8 @@ use std::sync::{Mutex, OnceLock};
 
 use latchwork_disk::File;
 
-use crate::layout::FILES;
+use crate::Error;
+use crate::layout::{FILES, PAGES_MAX, SPARSE_PAGES_MAX};
 
 /// A file of a pool: the same in every process, for as long as the region lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +14,9 @@ pub struct FileId {
     pub(crate) number: u16,
     /// Words of a page.
     pub(crate) words: u32,
+    /// Whether its pages are found through the hash table. No `bool`, whose spare values an
+    /// `Option` of a snapshot would use for its none, to be looked at in each read.
+    pub(crate) sparse: u8,
 }
 
 impl FileId {
@@ -24,6 +28,22 @@ impl FileId {
     /// Bytes of its pages.
     pub fn page_bytes(self) -> u32 {
         self.words * 8
+    }
+
+    /// How many pages it may have.
+    pub fn pages_max(self) -> u64 {
+        if self.is_sparse() { SPARSE_PAGES_MAX } else { PAGES_MAX }
+    }
+
+    /// Whether its pages are found through the hash table.
+    #[inline(always)]
+    pub fn is_sparse(self) -> bool {
+        self.sparse != 0
+    }
+
+    /// The error of a page beyond `pages`.
+    pub(crate) fn out_of_range(self, page: u64, pages: u64) -> Error {
+        Error::OutOfRange { file: self.number, page, pages }
     }
 }
 

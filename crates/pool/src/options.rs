@@ -81,13 +81,25 @@ pub struct FileSpec {
     /// out: some pages ahead of the last one. Pages of zeros at the file's end do not count then
     /// when it is opened.
     pub ahead: bool,
+    /// Whether its pages lie far apart: they may have numbers up to 2^40, not 2^28, and are found
+    /// through a hash table, which all such files share and which is as large as the pool (16 to 32
+    /// bytes for each of `frames_max`), not through an array (8 bytes a page). Its pages are the
+    /// caller's to number: they cannot be [freed](crate::Handle::free_page). Not with `ahead`.
+    pub sparse: bool,
 }
 
 impl FileSpec {
     /// A file at `path` with pages of 8 KiB, made if there is none.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let path = path.into();
-        Self { path, page_bytes: 8192, create: true, direct: false, temporary: false, ahead: false }
+        Self {
+            path: path.into(),
+            page_bytes: 8192,
+            create: true,
+            direct: false,
+            temporary: false,
+            ahead: false,
+            sparse: false,
+        }
     }
 }
 

@@ -1,14 +1,15 @@
 //! Reading pages, and taking them to change them.
 //!
-//! A warm read loads: the file's chunk, a chunk, an entry; the frame's latch and tag; the page; the
-//! latch again. It stores nothing that another thread loads. One read in 32 looks at the frame's
-//! reference mark, and stores it if it is not set.
+//! A warm read loads: the handle's hint, or the file's chunk, a chunk and an entry; the frame's
+//! latch and tag; the page; the latch again. It stores nothing that another thread loads. One read
+//! in 32 looks at the frame's reference mark, and stores it if it is not set.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use latchwork_latch::{Exclusive, HolderDied};
 use latchwork_machine::{ConstMachine, Word};
 
+use crate::hints::Spot;
 use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, tag};
 use crate::life::free::is_free;
 use crate::page::PageMut;
@@ -52,29 +53,64 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// if there is more to be done than to read it.
     #[inline(always)]
     pub fn try_optimistic(&self, file: FileId, page: u64) -> Option<Snapshot<'_, M>> {
-        let snapshot = self.peek(file, page)?;
+        let snapshot = match self.peek(file, page) {
+            Some(snapshot) => snapshot,
+            None => self.peek_again(file, page)?,
+        };
         self.note(snapshot.frame);
         Some(snapshot)
     }
 
-    /// The page, if it is there and nobody changes it.
+    /// The page, if it is where this thread last found it and nobody changes it.
     #[inline(always)]
     fn peek(&self, file: FileId, page: u64) -> Option<Snapshot<'_, M>> {
-        // Relaxed: the frame's tag decides, under a version.
-        let inner = &*self.pool().inner;
-        let entry = self.pool().entry(file.number, page)?.wrapping_sub(1);
-        if entry >= u64::from(inner.config.frames_max) {
+        if !self.pool().inner.frames.is_mapped() {
+            return None;
+        }
+        // SAFETY: what is put there is of this handle's pool, whose areas unmap nothing while it
+        // lives, as it does for as long as the handle; but in the child of a fork, which this is
+        // not, says `is_mapped`.
+        let spot = match unsafe { self.hints.get(file.number, page) } {
+            Some(spot) => spot,
+            None => {
+                core::hint::cold_path();
+                self.spot_of(file, page)?
+            }
+        };
+        Self::peek_in(spot, file, page)
+    }
+
+    /// The page, if it is there and nobody changes it.
+    #[inline(never)]
+    fn peek_again(&self, file: FileId, page: u64) -> Option<Snapshot<'_, M>> {
+        Self::peek_in(self.spot_of(file, page)?, file, page)
+    }
+
+    /// Where the page is by the translation, which becomes the thread's hint.
+    #[inline(always)]
+    fn spot_of(&self, file: FileId, page: u64) -> Option<Spot<'_, M>> {
+        let (pool, config) = (self.pool(), self.pool().inner.config);
+        let entry = pool.translated(file, |table| table.glimpse(page))?.wrapping_sub(1);
+        if entry >= u64::from(config.frames_max) {
             return None;
         }
         let frame = entry as u32;
-        let desc = inner.descs.resolve::<Desc<M>>(inner.config.desc_at(frame)).ok()?;
+        let words = pool.words(frame, config.frame_words() as u32).ok()?;
+        let spot = Spot { desc: pool.desc(frame).ok()?, words, frame };
+        self.hints.put(file.number, page, &spot);
+        Some(spot)
+    }
+
+    /// The page, if it is in this frame and nobody changes it.
+    #[inline(always)]
+    fn peek_in<'h>(spot: Spot<'h, M>, file: FileId, page: u64) -> Option<Snapshot<'h, M>> {
+        let Spot { desc, words, frame } = spot;
         let version = desc.latch.try_read()?;
         // Relaxed: the latch's version is validated by the caller, and the tag with it.
         if desc.tag.load(Relaxed) != tag(file.number, page) {
             return None;
         }
-        let at = u64::from(frame) * inner.config.frame_words();
-        let words = inner.frames.slice(at, u64::from(file.words)).ok()?;
+        let words = words.get(..file.words as usize)?;
         Some(Snapshot { words, desc, version, file, page, frame })
     }
 
@@ -127,10 +163,10 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// The page, for a handle that only looks: it waits for a writer by looking again.
     fn look(&self, file: FileId, page: u64) -> Result<Snapshot<'_, M>, Error> {
         for _ in 0..LOOKS {
-            if let Some(snapshot) = self.peek(file, page) {
+            if let Some(snapshot) = self.peek_again(file, page) {
                 return Ok(snapshot);
             }
-            match self.pool().find(file.number, page)?.map_or(0, |entry| entry.load(Relaxed)) {
+            match self.pool().entry(file, page)? {
                 0 => break,
                 free if is_free(free) => return Err(Error::Freed { file: file.number, page }),
                 _ => M::yield_now(),
@@ -150,10 +186,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let wanted = tag(file.number, page);
         let mut strange = 0;
         loop {
-            let entry = match self.pool().find(file.number, page)? {
-                Some(entry) => entry.load(Relaxed),
-                None => 0,
-            };
+            let entry = self.pool().entry(file, page)?;
             if entry == 0 {
                 self.writes()?;
                 self.fault(file, page)?;
@@ -205,7 +238,26 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         &self,
         file: FileId,
         page: u64,
-        read: impl FnMut(&PageView<'_, M>) -> Option<R>,
+        mut read: impl FnMut(&PageView<'_, M>) -> Option<R>,
+    ) -> Result<R, Error> {
+        // What most reads are, without what all others need.
+        if let Some(snapshot) = self.peek(file, page)
+            && let Some(result) = read(&snapshot.view())
+            && snapshot.validate()
+        {
+            self.note(snapshot.frame);
+            return Ok(result);
+        }
+        core::hint::cold_path();
+        self.read_again(file, page, &mut read)
+    }
+
+    #[inline(never)]
+    fn read_again<R>(
+        &self,
+        file: FileId,
+        page: u64,
+        read: &mut impl FnMut(&PageView<'_, M>) -> Option<R>,
     ) -> Result<R, Error> {
         self.read_known(file, page, read).map(|(result, _)| result)
     }
@@ -215,7 +267,6 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// # Errors
     ///
     /// As there.
-    #[inline]
     pub fn read_known<R>(
         &self,
         file: FileId,

@@ -48,8 +48,8 @@ impl<M: ConstMachine> Pool<M> {
             // Relaxed, all: validated below.
             let (tag, state) = (desc.tag.load(Relaxed), desc.state.load(Relaxed));
             let page = untag(tag);
-            let entry = page.map(|(file, page)| self.find(file, page));
-            let entry = entry.and_then(Result::ok).flatten().map_or(0, |entry| entry.load(Relaxed));
+            let file = page.and_then(|(file, _)| self.file_id(file).ok());
+            let entry = file.zip(page).and_then(|(file, (_, page))| self.entry(file, page).ok());
             if !desc.latch.validate(version) {
                 found.latched += 1;
                 continue;
@@ -67,7 +67,7 @@ impl<M: ConstMachine> Pool<M> {
             if known.as_ref().map_or(true, |pages| page >= *pages) {
                 flaw(format!("page {page} of file {file}, which has {known:?}"));
             }
-            if entry != u64::from(frame) + 1 {
+            if entry != Some(u64::from(frame) + 1) {
                 flaw(format!("page {page} of file {file} is looked for elsewhere"));
             }
             let kinds = [kind::VALID, kind::POISONED].contains(&(state & kind::MASK));
@@ -91,7 +91,8 @@ impl<M: ConstMachine> Pool<M> {
     }
 
     /// Reads a file's pages from disk, past the pool, and calls `told` with each that is not sound
-    /// there. Pages that are dirty in the pool are passed over. Returns how many were looked at.
+    /// there. Pages that are dirty in the pool are passed over, and holes of a sparse file. Returns
+    /// how many were looked at.
     ///
     /// # Errors
     ///
@@ -106,12 +107,24 @@ impl<M: ConstMachine> Pool<M> {
         let opened = self.inner.disk.open(&path, Open::READ)?;
         let mut bytes = Buffer::new(file.page_bytes() as usize);
         let mut looked = 0;
-        for page in 0..self.pages(file)? {
-            if self.is_unwritten(file, page) {
+        let (pages, size) = (self.pages(file)?, u64::from(file.page_bytes()));
+        let mut next = 0;
+        while next < pages {
+            let mut page = next;
+            if file.is_sparse() {
+                let Some(at) = opened.next_data(page * size)? else { break };
+                page = page.max(at / size);
+            }
+            next = page + 1;
+            if page >= pages || self.is_unwritten(file, page) {
+                continue;
+            }
+            let read = opened.read(page * size, &mut bytes);
+            if file.is_sparse() && read.is_ok() && bytes.iter().all(|byte| *byte == 0) {
+                // A hole, in a block of the disk that has other pages.
                 continue;
             }
             looked += 1;
-            let read = opened.read(page * u64::from(file.page_bytes()), &mut bytes);
             let sound = read.map_err(Error::from);
             if let Err(error) = sound.and_then(|()| verify(file.number, page, &bytes))
                 // It may have been written just now.
@@ -125,7 +138,7 @@ impl<M: ConstMachine> Pool<M> {
 
     /// Whether the pool has something newer than the disk, or nothing that was ever there.
     fn is_unwritten(&self, file: FileId, page: u64) -> bool {
-        let entry = self.find(file.number, page).ok().flatten().map_or(0, |e| e.load(Relaxed));
+        let entry = self.entry(file, page).unwrap_or(0);
         let frame = entry.checked_sub(1).and_then(|frame| u32::try_from(frame).ok());
         match frame.and_then(|frame| self.desc(frame).ok()) {
             Some(desc) => desc.state.load(Relaxed) & (DIRTY | MODIFYING) != 0,

@@ -277,6 +277,15 @@ impl<M: ConstMachine> Area<M> {
         self.inner.memory.extend(HEAD + at * 8, HEAD + (at + count) * 8)
     }
 
+    /// Whether what the area has lent is still there: all of it, or in the child of a fork nothing.
+    #[inline(always)]
+    pub fn is_mapped(&self) -> bool {
+        // SAFETY: `inner.memory` has the word, and keeps it for as long as `self`.
+        let mapped = unsafe { &*self.mapped };
+        // Acquire: as in `place`.
+        mapped.load(Acquire) != 0
+    }
+
     /// The word of this number.
     ///
     /// # Errors

@@ -107,6 +107,18 @@ impl<M: ConstMachine> User<'_, M> {
         right(page, read.map_err(refused)?)
     }
 
+    /// A function of its own, as the search of the slice is one: each has all registers.
+    #[inline(never)]
+    fn search(&self, page: u32, number: u32) -> Result<(), Fault> {
+        let wanted = key(page, number);
+        let read = self.handle.read(self.file, u64::from(page), |view| {
+            let at = find(wanted, |index| view.word(index))?;
+            Some((at, view.word(2)?))
+        });
+        let (at, found) = read.map_err(refused)?;
+        right(page, if at == number { found } else { u64::MAX })
+    }
+
     fn scan(&mut self) -> Result<(), Fault> {
         let page = self.next;
         self.next = (page + 1) % self.pages;
@@ -145,15 +157,7 @@ impl<M: ConstMachine> Uses for User<'_, M> {
                     let _ = held.set(2, next);
                     held.commit();
                 }
-                Operation::Search(page, number) => {
-                    let wanted = key(page, number);
-                    let read = self.handle.read(self.file, u64::from(page), |view| {
-                        let at = find(wanted, |index| view.word(index))?;
-                        Some((at, view.word(2)?))
-                    });
-                    let (at, found) = read.map_err(refused)?;
-                    right(page, if at == number { found } else { u64::MAX })?;
-                }
+                Operation::Search(page, number) => self.search(page, number)?,
                 Operation::Scan => self.scan()?,
             }
         }

@@ -220,12 +220,17 @@ impl Uses for &[u64] {
             let Operation::Search(page, number) = *operation else {
                 return Err(never(Subject::Slice));
             };
-            let at = page as usize * PAGE / 8;
-            let words = self.get(at..at + PAGE / 8).unwrap_or(&[]);
-            let at = find(key(page, number), |index| words.get(index).copied());
-            let found = words.get(2).copied().filter(|_| at == Some(number));
-            check(Subject::Slice, page, found.unwrap_or(u64::MAX))?;
+            search(self, page, number)?;
         }
         Ok(())
     }
+}
+
+#[inline(never)]
+fn search(words: &[u64], page: u32, number: u32) -> Result<(), Fault> {
+    let at = page as usize * PAGE / 8;
+    let words = words.get(at..at + PAGE / 8).unwrap_or(&[]);
+    let at = find(key(page, number), |index| words.get(index).copied());
+    let found = words.get(2).copied().filter(|_| at == Some(number));
+    check(Subject::Slice, page, found.unwrap_or(u64::MAX))
 }

@@ -1,14 +1,14 @@
 //! Pages that are to come soon, and pages that are to stay.
 
-use std::cell::Cell;
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use latchwork_check::random::Random;
-use latchwork_pool::{Error, set_point_hook};
+use latchwork_pool::Error;
 
 use super::pages::{Scratch, fill, make, options, pool, region, value};
+use super::points::at_points;
 
 #[test]
 fn a_run_of_pages_comes_by_one_call_to_the_disk() {
@@ -94,19 +94,10 @@ fn a_pinned_page_stays() {
     assert_eq!(pool.pins().count(), 8);
 }
 
-thread_local! {
-    static SLOW: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Frames that others are about to fill are not pages that are held: a thread that finds no other
 /// waits for them. A page that a thread made and keeps is one.
 #[test]
 fn more_threads_than_frames_bring_pages_in() {
-    set_point_hook(|step| {
-        if step == "fault.published" && SLOW.get() {
-            thread::sleep(Duration::from_micros(100));
-        }
-    });
     let scratch = Scratch::new("crowd");
     let region = region();
     let pool = pool(&region, &options(16));
@@ -118,7 +109,11 @@ fn more_threads_than_frames_bring_pages_in() {
         for seed in 0..30 {
             let (region, pool) = (&region, &pool);
             scope.spawn(move || {
-                SLOW.set(true);
+                at_points(|point| {
+                    if point == "fault.published" {
+                        thread::sleep(Duration::from_micros(100));
+                    }
+                });
                 let thread = region.thread().unwrap();
                 let handle = pool.handle(&thread).unwrap();
                 let mut random = Random(seed);

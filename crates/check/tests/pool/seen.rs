@@ -81,11 +81,16 @@ fn read_all(seen: &Pool<Shared>, rounds: u64) {
         assert!(snapshot.validate() && snapshot.lsn() == 0);
         assert_eq!(words, [still << 32; 10]);
     }
+    let sparse = seen.file_id(1).unwrap();
+    for page in 0..20 {
+        let value = looker.read(sparse, page << 20, |view| view.word(2));
+        assert_eq!(value, Ok(page), "through the hash table");
+    }
     assert!(looker.counted().reads >= rounds * 3 / 2, "the optimistic path was taken");
     assert_eq!(looker.write(file, 3).map(drop), Err(Error::View));
     assert_eq!(looker.sync(0, &mut |_| {}), Err(Error::View));
     assert_eq!(looker.read(file, 50, |view| view.word(2)), Err(Error::View), "not there");
-    assert_eq!(seen.list().unwrap().count(), 40);
+    assert_eq!(seen.list().unwrap().count(), 60);
 }
 
 /// Changes pages 0 to 3 until told.
@@ -117,6 +122,14 @@ fn warm_reads_of_every_kind_run_on_memory_that_cannot_be_stored_to() {
         let mut held = handle.new_page(file).unwrap();
         held.begin(0);
         (2..held.len()).for_each(|index| assert!(held.set(index, page << 32)));
+        held.commit();
+    }
+    let spec = FileSpec { page_bytes: 1024, ..FileSpec::new(folder.0.join("sparse")) };
+    let sparse = handle.file(&FileSpec { sparse: true, ..spec }).unwrap();
+    for page in 0..20u64 {
+        let mut held = handle.create(sparse, page << 20).unwrap();
+        held.begin(0);
+        assert!(held.set(2, page));
         held.commit();
     }
     // A writer at work, so that reads are torn and begin again.
@@ -207,4 +220,29 @@ fn warm_reads_of_a_thread_that_may_write_store_nothing() {
     assert!(after.reads > counted.reads + 6_000, "{after:?}");
     let stored = after.marked + after.slow + after.fallbacks + after.restarts;
     assert_eq!(stored, counted.marked + counted.slow + counted.fallbacks + counted.restarts);
+}
+
+/// A process that forks has no frames in its child: a handle that knows where a page was does not
+/// look there.
+#[test]
+fn the_child_of_a_fork_is_refused() {
+    let folder = Folder::new("forked");
+    let region = Region::create(folder.0.join("region"), &region_options()).unwrap();
+    let pool = Pool::<Shared>::open(&region, Arc::new(System::new()), &options()).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let spec = FileSpec { page_bytes: 1024, ..FileSpec::new(folder.0.join("data")) };
+    let file = handle.file(&spec).unwrap();
+    let mut held = handle.new_page(file).unwrap();
+    held.begin(0);
+    held.commit();
+    assert_eq!(handle.read(file, 0, |view| view.word(2)), Ok(0));
+    let forked = Error::Region(latchwork_region::Error::Forked);
+    let ended = killed_by(|| {
+        assert_eq!(handle.read(file, 0, |view| view.word(2)), Err(forked.clone()));
+        assert!(handle.try_optimistic(file, 0).is_none());
+        assert_eq!(handle.write(file, 0).map(drop), Err(forked.clone()));
+    });
+    assert_eq!(ended, None);
+    assert_eq!(handle.read(file, 0, |view| view.word(2)), Ok(0));
 }

@@ -54,6 +54,16 @@ const STEPS: [&str; 25] = [
     "repair.made",
 ];
 
+/// Those of them that are others in the hash table, and its own.
+const SPARSE_STEPS: [&str; 6] = [
+    "hash.latched",
+    "fault.tagged",
+    "fault.published",
+    "evict.claimed",
+    "evict.unlinked",
+    "change.half",
+];
+
 static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
 static PASSED: AtomicU32 = AtomicU32::new(0);
 
@@ -132,7 +142,9 @@ impl Place {
     pub(super) fn work<'t>(&self, thread: &'t Thread<Shared>) -> Work<'t> {
         let handle = self.pool.handle(thread).unwrap();
         let spec = FileSpec { page_bytes: 512, ..FileSpec::new(self.folder.join("data")) };
-        let file = handle.file(&spec).unwrap();
+        // Half of the campaigns have their pages in the hash table.
+        let sparse = self.folder.to_string_lossy().contains("sparse");
+        let file = handle.file(&FileSpec { sparse, ..spec.clone() }).unwrap();
         let spare = FileSpec { path: self.folder.join("spare"), temporary: true, ..spec };
         let spare = handle.file(&spare).unwrap();
         Work { handle, file, spare, log: self.log.clone(), peer: None }
@@ -315,14 +327,19 @@ fn scaled(usual: u64) -> u64 {
 
 #[test]
 fn a_death_at_every_step_harms_nobody() {
-    let folder = Folder::new("steps");
+    deaths_at(&STEPS, "steps");
+    deaths_at(&SPARSE_STEPS, "sparse-steps");
+}
+
+fn deaths_at(steps: &[&str], name: &str) {
+    let folder = Folder::new(name);
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
     let work = place.work(&thread);
     work.begin();
     let (mut died, mut swept) = (0, 0);
     // `repair.*` are the steps of a thread that meets the dead: below.
-    for step in STEPS.iter().filter(|step| !step.starts_with("repair")) {
+    for step in steps.iter().filter(|step| !step.starts_with("repair")) {
         for nth in [1, 7] {
             let mut victim = start(&folder.0, step, nth, 20_000, u64::from(nth));
             // Beside it, so that somebody waits for what it has.
@@ -349,7 +366,7 @@ fn a_death_at_every_step_harms_nobody() {
     let stats = place.pool.stats().unwrap();
     println!("{died} deaths, {stats:?}");
     assert_eq!(died, swept, "each of the dead was swept once");
-    assert!(stats.repaired >= 10 && stats.rebuilt >= 6, "{stats:?}");
+    assert!(stats.repaired >= 4 && stats.rebuilt >= 2, "{stats:?}");
 }
 
 #[test]
@@ -419,8 +436,8 @@ fn a_log_that_lies_is_caught_at_the_disk() {
 const PEERS: u64 = 3;
 
 /// Kills one of the peers so often, and looks at every page after each; the others must go on.
-fn kill_at_random(kills: u64) {
-    let folder = Folder::new("random");
+fn kill_at_random(kills: u64, name: &str) {
+    let folder = Folder::new(name);
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
     let work = place.work(&thread);
@@ -478,7 +495,8 @@ fn kill_at_random(kills: u64) {
 
 #[test]
 fn kills_at_random_harm_nobody() {
-    kill_at_random(scaled(5_000));
+    kill_at_random(scaled(5_000) / 2, "random");
+    kill_at_random(scaled(5_000) / 2, "sparse-random");
 }
 
 /// 100,000 kills: `cargo test --release -p latchwork-check --test pool_crash -- --ignored`, some
@@ -486,5 +504,6 @@ fn kills_at_random_harm_nobody() {
 #[test]
 #[ignore = "long"]
 fn many_kills_at_random_harm_nobody() {
-    kill_at_random(scaled(100_000));
+    kill_at_random(scaled(100_000) / 2, "random");
+    kill_at_random(scaled(100_000) / 2, "sparse-random");
 }

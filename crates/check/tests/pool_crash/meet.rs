@@ -215,6 +215,40 @@ fn a_free_page_that_went_and_came_back_leads_elsewhere() {
 }
 
 #[test]
+fn buckets_whose_holder_died_open() {
+    for swept in [true, false] {
+        let folder = Folder::new(&format!("meet-sparse-{swept}"));
+        let place = Place::open(&folder.0, false);
+        let thread = place.region.thread().unwrap();
+        // The pages of the file are there, and this pool has none of them yet.
+        std::fs::write(folder.0.join("data"), vec![0; 512 * PAGES as usize]).unwrap();
+        die(&folder, "hash.latched");
+        let newcomer = swept.then(|| {
+            assert_eq!(place.sweep(), 1);
+            place.region.thread().unwrap()
+        });
+        let (done, told) = channel::<()>();
+        let spec = FileSpec { page_bytes: 512, ..FileSpec::new(folder.0.join("first")) };
+        let spec = FileSpec { sparse: true, ..spec };
+        std::thread::spawn(move || {
+            let handle = place.pool.handle(&thread).unwrap();
+            let file = handle.file(&spec).unwrap();
+            // So many that each latch is needed.
+            for page in 0..1_000 {
+                let mut page = handle.create(file, page * page).unwrap();
+                page.begin(0);
+                page.commit();
+            }
+            drop(done);
+        });
+        // As below: no limit that anything comes near.
+        let ended = told.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{swept}: waits for ever");
+        assert!(newcomer.is_none_or(|thread| thread.number() == 1));
+    }
+}
+
+#[test]
 fn a_table_whose_holder_died_opens() {
     for (step, swept) in [("table.latched", true), ("table.latched", false), ("table.chunk", true)]
     {

@@ -20,7 +20,7 @@ const RUN: usize = 16;
 impl<'t, M: ConstMachine> Handle<'t, M> {
     /// Reads those of `count` pages from `page` on into the pool that are not there, 16 of them by
     /// one call to the disk. Returns how many were read. What lies beyond the file's end is passed
-    /// by, and so is a page that cannot be read.
+    /// by, and so is a page that cannot be read; and so are more pages than the pool has frames.
     ///
     /// The pages come without a reference mark: what is not read soon is evicted first.
     ///
@@ -29,6 +29,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// [`Error::Full`] if not even one frame can be had; [`Error::View`], [`Error::Region`].
     pub fn prefetch(&self, file: FileId, page: u64, count: u64) -> Result<u64, Error> {
         self.writes()?;
+        let count = count.min(self.pool().target()?.into());
         let end = page.saturating_add(count).min(self.pool().pages(file)?);
         let (mut at, mut read) = (page, 0);
         while at < end {

@@ -26,13 +26,13 @@
 //! An old image never takes the place of a newer page: a page leaves the pool only when it is
 //! clean, and it is clean only when the write of what it is now has ended.
 
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use latchwork_disk::{Error as DiskError, crc32c, crc32c_append};
 use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{Desc, FILE_PAGES, FILE_ROOM, PAGES_MAX, kind, tag, untag};
+use crate::layout::{Desc, FILE_PAGES, FILE_ROOM, kind, tag, untag};
 use crate::life::free::is_free;
 use crate::page::PageMut;
 use crate::point::point;
@@ -87,7 +87,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let pool = self.pool();
         let pages = pool.pages(file)?;
         if page >= pages {
-            return Err(Error::OutOfRange { file: file.number, page, pages });
+            return Err(file.out_of_range(page, pages));
         }
         let Some(Published { frame, desc, guard }) = self.publish(file, page)? else {
             return Ok(());
@@ -117,8 +117,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         page: u64,
     ) -> Result<Option<Published<'h, 't, M>>, Error> {
         let pool = self.pool();
-        let entry = self.entry_of(file, page)?;
-        if entry.load(Relaxed) != 0 {
+        if pool.entry(file, page)? != 0 {
             return Ok(None);
         }
         let (frame, guard) = self.claim()?;
@@ -126,24 +125,14 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         // Release: behind the state, for a thread that dies.
         desc.tag.store(tag(file.number, page), Release);
         point("fault.tagged");
-        // AcqRel: synchronizes with the Release in `undo`: the thread that had the page before has
-        // let it go, and what it wrote to disk is there.
-        if entry.compare_exchange(0, u64::from(frame) + 1, AcqRel, Relaxed).is_err() {
+        let put = pool.translated(file, |table| table.put(self, page, frame));
+        if put != Ok(true) {
             pool.undo(desc, frame);
             drop(guard);
-            return Ok(None);
+            return put.map(|_| None);
         }
         point("fault.published");
         Ok(Some(Published { frame, desc, guard }))
-    }
-
-    /// The entry of a page, made if need be.
-    pub(crate) fn entry_of(&self, file: FileId, page: u64) -> Result<&M::AtomicU64, Error> {
-        if let Some(entry) = self.pool().find(file.number, page)? {
-            return Ok(entry);
-        }
-        let _alone = self.table()?;
-        self.pool().make(file.number, page)
     }
 
     fn read_in(&self, file: FileId, page: u64, frame: u32, desc: &Desc<M>) -> Result<(), Error> {
@@ -195,12 +184,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`] beyond 2^28 pages; [`Error::Full`]; [`Error::View`].
+    /// [`Error::OutOfRange`] beyond [`FileId::pages_max`]; [`Error::Full`]; [`Error::View`].
     pub fn create(&self, file: FileId, page: u64) -> Result<PageMut<'_, 't, M>, Error> {
         self.writes()?;
         let pool = self.pool();
-        if page >= PAGES_MAX {
-            return Err(Error::OutOfRange { file: file.number, page, pages: PAGES_MAX });
+        if page >= file.pages_max() {
+            return Err(file.out_of_range(page, file.pages_max()));
         }
         pool.extend(file, page + 1)?;
         let Published { frame, desc, guard } = loop {
@@ -277,15 +266,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`] beyond 2^28 pages; [`Error::Disk`] if there is no room;
+    /// [`Error::OutOfRange`] beyond [`FileId::pages_max`]; [`Error::Disk`] if there is no room;
     /// [`Error::View`].
     pub fn take_next(&self, file: FileId) -> Result<u64, Error> {
         self.writes()?;
         let pages = self.pool().file_word(file.number, FILE_PAGES)?;
         let mut page = pages.load(Relaxed);
         loop {
-            if page >= PAGES_MAX {
-                return Err(Error::OutOfRange { file: file.number, page, pages: PAGES_MAX });
+            if page >= file.pages_max() {
+                return Err(file.out_of_range(page, file.pages_max()));
             }
             self.pool().make_room(file, page + 1)?;
             // Relaxed: a number that only one thread gets; the page's latch orders.
@@ -306,8 +295,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         self.writes()?;
         let pool = self.pool();
         loop {
-            let Some(entry) = pool.find(file.number, page)? else { return Ok(()) };
-            let entry = entry.load(Relaxed);
+            let entry = pool.entry(file, page)?;
             if entry == 0 || is_free(entry) {
                 return Ok(());
             }
@@ -345,10 +333,10 @@ impl<M: ConstMachine> Pool<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`] beyond 2^28 pages.
+    /// [`Error::OutOfRange`] beyond [`FileId::pages_max`].
     pub fn extend(&self, file: FileId, pages: u64) -> Result<(), Error> {
-        if pages > PAGES_MAX {
-            return Err(Error::OutOfRange { file: file.number, page: pages, pages: PAGES_MAX });
+        if pages > file.pages_max() {
+            return Err(file.out_of_range(pages, file.pages_max()));
         }
         let word = self.file_word(file.number, FILE_PAGES)?;
         let mut seen = word.load(Relaxed);
@@ -367,7 +355,7 @@ impl<M: ConstMachine> Pool<M> {
     pub(crate) fn make_room(&self, file: FileId, pages: u64) -> Result<(), Error> {
         let word = self.file_word(file.number, FILE_ROOM)?;
         let room = word.load(Relaxed);
-        if pages <= room || pages > PAGES_MAX || !self.is_ahead(file.number)? {
+        if pages <= room || pages > file.pages_max() || !self.is_ahead(file.number)? {
             return Ok(());
         }
         let (opened, size) = (self.opened(file.number)?, u64::from(file.page_bytes()));
@@ -406,10 +394,9 @@ impl<M: ConstMachine> Pool<M> {
     /// May be done again by another thread if this one dies.
     pub(crate) fn undo(&self, desc: &Desc<M>, frame: u32) {
         if let Some((file, page)) = untag(desc.tag.load(Relaxed))
-            && let Ok(Some(entry)) = self.find(file, page)
+            && let Ok(file) = self.file_id(file)
         {
-            // Release: synchronizes with the AcqRel in `publish`.
-            let _ = entry.compare_exchange(u64::from(frame) + 1, 0, Release, Relaxed);
+            self.translated(file, |table| table.take(page, frame));
         }
         point("evict.unlinked");
         // Release, both: in this order, for a thread that dies.

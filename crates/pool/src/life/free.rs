@@ -29,6 +29,7 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{FILE_FREE, PAGES_MAX};
 use crate::point::point;
+use crate::translate::Array;
 use crate::{Error, FileId, Handle, Pool};
 
 /// The mark in the entry of a free page: no frame has such a number.
@@ -51,17 +52,21 @@ impl<M: ConstMachine> Handle<'_, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`]; [`Error::Freed`] if it is free; [`Error::View`], [`Error::Region`].
+    /// [`Error::OutOfRange`], [`Error::Sparse`]; [`Error::Freed`] if it is free; [`Error::View`],
+    /// [`Error::Region`].
     pub fn free_page(&self, file: FileId, page: u64) -> Result<(), Error> {
         self.writes()?;
         let pool = self.pool();
         let pages = pool.pages(file)?;
         if page >= pages {
-            return Err(Error::OutOfRange { file: file.number, page, pages });
+            return Err(file.out_of_range(page, pages));
+        }
+        if file.is_sparse() {
+            return Err(Error::Sparse { file: file.number });
         }
         loop {
             self.discard(file, page)?;
-            let entry = self.entry_of(file, page)?;
+            let entry = Array::of(pool, file).found_or_made(self, page)?;
             // AcqRel: as in `publish`, for the thread that has the page next.
             match entry.compare_exchange(0, FREE, AcqRel, Relaxed) {
                 Ok(_) => break,
@@ -83,7 +88,8 @@ impl<M: ConstMachine> Pool<M> {
     /// Puts a page whose entry is marked in its file's list.
     pub(crate) fn push_free(&self, file: FileId, page: u64) -> Result<(), Error> {
         let first = self.file_word(file.number, FILE_FREE)?;
-        let entry = self.find(file.number, page)?.ok_or(Error::Corrupt("list of free pages"))?;
+        let entry =
+            Array::of(self, file).find(page)?.ok_or(Error::Corrupt("list of free pages"))?;
         let mut seen = first.load(Relaxed);
         loop {
             // Relaxed: the exchange passes it on.
@@ -106,7 +112,7 @@ impl<M: ConstMachine> Pool<M> {
         let mut seen = first.load(Acquire);
         while seen & LINK != 0 {
             let page = (seen & LINK) - 1;
-            let Some(entry) = self.find(file.number, page)? else { return Err(corrupt) };
+            let Some(entry) = Array::of(self, file).find(page)? else { return Err(corrupt) };
             // Relaxed: the exchange says whether it was the link of the first page.
             let link = entry.load(Relaxed);
             let next = seen & !LINK | link & LINK;
@@ -137,7 +143,7 @@ impl<M: ConstMachine> Pool<M> {
         let mut link = self.file_word(file.number, FILE_FREE)?.load(Acquire) & LINK;
         let (mut count, pages) = (0, self.pages(file)?);
         while link != 0 {
-            let entry = self.find(file.number, link - 1)?.map_or(0, |entry| entry.load(Relaxed));
+            let entry = self.entry(file, link - 1)?;
             count += 1;
             if !is_free(entry) || count > pages {
                 return Err(Error::Corrupt("list of free pages"));

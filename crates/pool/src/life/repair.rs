@@ -22,10 +22,12 @@ use latchwork_latch::{Exclusive, HolderDied, HolderNumber};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{
-    DIRTY, Desc, Latch, MODIFYING, RESIZE_LATCH, TABLE_LATCH, TAG_POISONED, kind, tag, untag,
+    DIRTY, Desc, HASH_LATCHES_AT, Latch, MODIFYING, RESIZE_LATCH, TABLE_LATCH, TAG_POISONED, kind,
+    tag, untag,
 };
 use crate::life::fault::verify;
 use crate::point::point;
+use crate::translate::HASH_LATCHES;
 use crate::{Error, FileId, Handle, Lost};
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
@@ -40,7 +42,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         self.writes()?;
         let dead = |holder: HolderNumber| dead_slots.contains(&(holder.get() - 1));
         dead_slots.iter().for_each(|slot| self.unpin(*slot));
-        for latch in [TABLE_LATCH, RESIZE_LATCH] {
+        let buckets = (0..HASH_LATCHES).map(|latch| HASH_LATCHES_AT + latch * 8);
+        for latch in [TABLE_LATCH, RESIZE_LATCH].into_iter().chain(buckets) {
             let latch = &self.pool().inner.head.resolve::<Latch<M>>(latch)?.0;
             if let Some((holder, true)) = latch.holder().filter(|held| dead(held.0)) {
                 drop(latch.take_over(holder, self));

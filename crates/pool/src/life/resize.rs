@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{ACTIVE, Latch, RESIZE_LATCH, TARGET, kind, untag};
+use crate::layout::{ACTIVE, RESIZE_LATCH, TARGET, kind, untag};
 use crate::life::write::Wrote;
 use crate::point::point;
 use crate::{Error, Handle, Pool};
@@ -88,13 +88,7 @@ impl<M: ConstMachine> Handle<'_, M> {
 
     /// The latch of those who resize.
     fn resizing(&self) -> Result<Exclusive<'_, Self, M>, Error> {
-        let latch = &self.pool().inner.head.resolve::<Latch<M>>(RESIZE_LATCH)?.0;
-        loop {
-            match latch.lock(self) {
-                Ok(guard) => return Ok(guard),
-                Err(died) => self.meet(died.0, || drop(latch.take_over(died.0, self)))?,
-            };
-        }
+        self.head_latch(RESIZE_LATCH)
     }
 
     /// Evicts what is in a frame, whatever it is.
