@@ -93,8 +93,16 @@ fn counted_and_listed(path: &Path, slot: u32) {
         (&of["pages"], &of["free"], &of["page_bytes"]),
         (&100.into(), &1.into(), &1024.into())
     );
-    let (code, text, _) = say("stat", path, &[]);
+    // Of 100 pages 64 at most stayed; all were written, and what is in the pool was read there.
+    let number = |of: &Value, key: &str| of[key].as_u64().unwrap();
+    assert!(number(of, "evicted") >= 36 && number(of, "written") >= 100, "{of}");
+    let writes = stat["times"].as_array().unwrap().iter().find(|of| of["of"] == "write").unwrap();
+    assert_eq!(number(writes, "count"), number(of, "written"));
+    let classes = writes["classes"].as_array().unwrap().iter();
+    assert_eq!(classes.map(|class| number(class, "count")).sum::<u64>(), number(of, "written"));
+    let (code, text, _) = say("stat", path, &["--histograms"]);
     assert!(code == 0 && text.contains("64 of 1024 bytes") && text.contains("data"), "{text}");
+    assert!(text.contains("hits %") && text.contains("\nwrite\n") && text.contains('#'), "{text}");
 
     assert_eq!(rows("list", path, &["--dirty"])[0]["page"], 50);
     let holder = &rows("list", path, &["--held"])[0];

@@ -12,7 +12,7 @@ use latchwork_region::Thread;
 
 use crate::counts::{Counts, Stats};
 use crate::hints::Hints;
-use crate::layout::{Latch, THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
+use crate::layout::{FILES, Latch, THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
 use crate::{Error, Pool};
 
 /// A thread at work in a pool. Not shared between threads.
@@ -28,6 +28,8 @@ pub struct Handle<'t, M: ConstMachine = Native> {
     pub(crate) ticks: Cell<u32>,
     pub(crate) scanning: Cell<bool>,
     pub(crate) counts: Counts,
+    /// Reads of each file, in steps of some, that are not stored yet.
+    pub(crate) by_file: Box<[Cell<u32>; FILES as usize]>,
     /// What it has counted and stored in its slot.
     pub(crate) stored: Cell<Stats>,
     pub(crate) buffer: RefCell<Buffer>,
@@ -78,6 +80,7 @@ impl<M: ConstMachine> Pool<M> {
             ticks: Cell::new(0),
             scanning: Cell::new(false),
             counts: Counts::default(),
+            by_file: Box::new([const { Cell::new(0) }; FILES as usize]),
             stored: Cell::default(),
             buffer: RefCell::new(Buffer::new(self.frame_bytes() as usize)),
             stride: Cell::new((0, 0)),

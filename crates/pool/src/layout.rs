@@ -5,7 +5,7 @@
 //!
 //! | word of `pool-head` | what |
 //! |---|---|
-//! | 0 | configuration: bit 63 set, log2 of the bytes of a frame, the most frames |
+//! | 0 | configuration: bit 63 set, the layout, log2 of the bytes of a frame, the most frames |
 //! | 8 | how many frames there are |
 //! | 16 | the clock's hand: how many frames it has passed |
 //! | 24 | how many chunks of the translation are taken |
@@ -19,7 +19,8 @@
 //! | 88 | lines that were taken for buckets that are full |
 //! | 512 | the hash table's latches, 64 of them, a line each |
 //! | 1,024 | 256 files, 128 words each |
-//! | 33,792 | for each thread slot 32 words: 16 counts, 1 mark of use, 8 pins, 7 spare |
+//! | 33,792 | how often what is slow took how long: three times 64 words, of which 40 are used |
+//! | 33,984 | for each thread slot 32 words: 16 counts, 1 mark of use, 8 pins, 7 spare |
 //!
 //! | word of a file | what |
 //! |---|---|
@@ -31,6 +32,7 @@
 //! | 6 | the first of its free pages, and how often that changed |
 //! | 8 .. 72 | the top of its translation: numbers of chunks |
 //! | 72 .. 104 | the path |
+//! | 104 .. 110 | what was done with its pages |
 //!
 //! A frame's descriptor is one cache line; what its words mean is in `Desc`.
 
@@ -70,6 +72,7 @@ pub(crate) const FILE_FREE: u64 = 6;
 pub(crate) const FILE_ROOM: u64 = 7;
 pub(crate) const FILE_TOP: u64 = 8;
 pub(crate) const FILE_PATH: u64 = 72;
+pub(crate) const FILE_COUNTS: u64 = 104;
 /// The longest path, in bytes.
 pub(crate) const PATH_MAX: usize = 256;
 
@@ -85,7 +88,8 @@ pub(crate) const fn file_at(file: u16, word: u64) -> u64 {
     FILES_AT + file as u64 * FILE_WORDS + word
 }
 
-const THREADS_AT: u64 = FILES_AT + FILES * FILE_WORDS;
+pub(crate) const TIMES_AT: u64 = FILES_AT + FILES * FILE_WORDS;
+const THREADS_AT: u64 = TIMES_AT + 3 * 64;
 pub(crate) const THREAD_WORDS: u64 = 32;
 /// Not zero while a handle uses the thread slot, and after such a handle's death.
 pub(crate) const THREAD_IN_USE: u64 = 16;
@@ -104,7 +108,11 @@ pub(crate) const fn thread_at(slot: u32, word: u64) -> u64 {
 pub(crate) const HEAD_FIRST: u64 = THREADS_AT + 256 * THREAD_WORDS;
 pub(crate) const HEAD_LIMIT: u64 = THREADS_AT + THREADS * THREAD_WORDS;
 
-const _: () = assert!(FILE_TOP + 64 <= FILE_PATH && FILE_PATH + 32 <= FILE_WORDS);
+const _: () = assert!(FILE_TOP + 64 <= FILE_PATH && FILE_PATH + 32 <= FILE_COUNTS);
+const _: () = assert!(FILE_COUNTS + 8 <= FILE_WORDS && TIMES_AT == 33_792);
+
+/// How the words lie, as one number: another one is another version's pool.
+const LAYOUT: u64 = 2;
 
 /// What a pool was made with: one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,13 +123,14 @@ pub(crate) struct Config {
 
 impl Config {
     pub(crate) fn pack(self) -> u64 {
-        1 << 63 | u64::from(self.frame_bytes.trailing_zeros()) << 32 | u64::from(self.frames_max)
+        let shift = u64::from(self.frame_bytes.trailing_zeros());
+        1 << 63 | LAYOUT << 48 | shift << 32 | u64::from(self.frames_max)
     }
 
-    /// Believes a configuration; none if it is not one.
+    /// Believes a configuration; none if it is not one, or another version's.
     pub(crate) fn unpack(word: u64) -> Option<Self> {
-        let (shift, frames_max) = ((word >> 32) as u32 & 0x7fff_ffff, word as u32);
-        let fits = word >> 63 == 1 && (9..=16).contains(&shift);
+        let (shift, frames_max) = ((word >> 32) as u32 & 0xffff, word as u32);
+        let fits = word >> 48 == 1 << 15 | LAYOUT && (9..=16).contains(&shift);
         let fits = fits && (16..=1 << 31).contains(&frames_max);
         fits.then(|| Self { frame_bytes: 1 << shift, frames_max })
     }

@@ -39,6 +39,7 @@
 //! | `opened`, `file` | a file's name in the pool; the table of files |
 //! | `translate`, `hints` | from a page's number to its frame, for all and as one thread knows it |
 //! | `counts`, `handle` | [`Handle`]: a thread at work, and what it counts |
+//! | `meter` | what is counted for each file, and how long what is slow took |
 //! | `view`, `page` | what a reader has in hand, and a writer |
 //! | `read` | reading, and taking pages to change them |
 //! | `life` | bringing pages in, writing them out, evicting them, repairing |
@@ -53,6 +54,7 @@ mod handle;
 mod hints;
 mod layout;
 mod life;
+mod meter;
 mod opened;
 mod options;
 mod page;
@@ -70,6 +72,7 @@ pub use crate::handle::Handle;
 pub use crate::life::fault::sound;
 pub use crate::life::pin::Pin;
 pub use crate::life::write::{DirtyPage, Progress};
+pub use crate::meter::{FileStats, TIME_CLASSES, Timed, Times};
 pub use crate::opened::FileId;
 pub use crate::options::{FileSpec, Lost, Options, Rebuild, WriteAhead};
 pub use crate::page::PageMut;

@@ -74,7 +74,8 @@ impl<M: ConstMachine> Pool<M> {
             // Relaxed: a number that does not change once it is there.
             let _ = word.compare_exchange(0, mine.pack(), Relaxed, Relaxed);
         }
-        let config = Config::unpack(word.load(Relaxed)).ok_or(Error::Corrupt("configuration"))?;
+        let config = Config::unpack(word.load(Relaxed))
+            .ok_or(Error::Corrupt("configuration, or another version's"))?;
         if config.frame_bytes != options.frame_bytes || config.frames_max < options.frames {
             let Config { frame_bytes, frames_max } = config;
             return Err(Error::Different { frame_bytes, frames: frames_max });
@@ -125,7 +126,7 @@ impl<M: ConstMachine> Pool<M> {
             Err(error) => return Err(error.into()),
         };
         let Config { frame_bytes, frames_max } =
-            Config::unpack(word).ok_or(Error::Corrupt("configuration"))?;
+            Config::unpack(word).ok_or(Error::Corrupt("configuration, or another version's"))?;
         let options = Options { frames: 16, frames_max, frame_bytes, ..Options::default() };
         Self::open(region, disk, &options).map(Some)
     }

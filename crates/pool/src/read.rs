@@ -57,7 +57,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             Some(snapshot) => snapshot,
             None => self.peek_again(file, page)?,
         };
-        self.note(snapshot.frame);
+        self.note(file, snapshot.frame);
         Some(snapshot)
     }
 
@@ -116,17 +116,20 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
 
     /// Counts a read, and marks its frame now and then.
     #[inline(always)]
-    fn note(&self, frame: u32) {
+    fn note(&self, file: FileId, frame: u32) {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         if ticks.is_multiple_of(SAMPLE) {
-            self.sample(frame);
+            self.sample(file, frame);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn sample(&self, frame: u32) {
+    fn sample(&self, file: FileId, frame: u32) {
+        if let Some(reads) = self.by_file.get(usize::from(file.number)) {
+            reads.set(reads.get().saturating_add(SAMPLE));
+        }
         self.counts.reads.set(self.counts.reads.get() + u64::from(SAMPLE));
         if self.ticks.get().is_multiple_of(STORE) {
             self.store_counts();
@@ -150,9 +153,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return self.look(file, page);
         }
         self.count(|counts| &counts.slow);
-        self.settle(file, page, |desc, _| match desc.latch.read(self) {
-            Ok(version) => Ok(Ok((version, desc.tag.load(Relaxed)))),
-            Err(died) => Ok(Err(died)),
+        self.settle(file, page, |desc, _| {
+            let read = match desc.latch.try_read() {
+                Some(version) => Ok(version),
+                None => self.waited(file.number, || desc.latch.read(self)),
+            };
+            Ok(read.map(|version| (version, desc.tag.load(Relaxed))))
         })
         .map(|(frame, desc, version)| {
             let words = self.pool().words(frame, file.words)?;
@@ -245,7 +251,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             && let Some(result) = read(&snapshot.view())
             && snapshot.validate()
         {
-            self.note(snapshot.frame);
+            self.note(file, snapshot.frame);
             return Ok(result);
         }
         core::hint::cold_path();
@@ -329,14 +335,13 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// If this thread holds the page already.
     pub fn write(&self, file: FileId, page: u64) -> Result<PageMut<'_, 't, M>, Error> {
         self.writes()?;
-        let (frame, desc, guard) =
-            self.settle(file, page, |desc, _| match desc.latch.lock(self) {
-                Ok(guard) => {
-                    let found = desc.tag.load(Relaxed);
-                    Ok(Ok((Taken(Some(guard)), found)))
-                }
-                Err(died) => Ok(Err(died)),
-            })?;
+        let (frame, desc, guard) = self.settle(file, page, |desc, _| {
+            let guard = match desc.latch.try_lock(self) {
+                Some(guard) => Ok(guard),
+                None => self.waited(file.number, || desc.latch.lock(self)),
+            };
+            Ok(guard.map(|guard| (Taken(Some(guard)), desc.tag.load(Relaxed))))
+        })?;
         self.page_mut(frame, desc, guard, file, page)
     }
 

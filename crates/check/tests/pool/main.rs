@@ -4,6 +4,7 @@ mod bytes;
 mod faults;
 mod free;
 mod keep;
+mod meter;
 mod pages;
 mod points;
 mod resize;

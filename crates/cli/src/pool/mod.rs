@@ -3,6 +3,7 @@
 //! All of these read a view of the region, which takes no slot and stores nothing.
 
 mod show;
+mod stat;
 mod top;
 mod verify;
 
@@ -23,7 +24,7 @@ use crate::output;
 /// What to do with a pool
 #[derive(Subcommand)]
 pub(crate) enum What {
-    Stat(show::StatArgs),
+    Stat(stat::Args),
     List(show::ListArgs),
     Page(show::PageArgs),
     Top(top::Args),
@@ -33,7 +34,7 @@ pub(crate) enum What {
 /// Does it.
 pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
     match what {
-        What::Stat(args) => show::stat(&args),
+        What::Stat(args) => stat::run(&args),
         What::List(args) => show::list(&args),
         What::Page(args) => show::page(&args),
         What::Top(args) => top::run(&args),

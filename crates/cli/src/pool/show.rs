@@ -1,4 +1,4 @@
-//! `pool stat`, `pool list`, `pool page`.
+//! `pool list`, `pool page`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,25 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use latchwork_pool::FrameInfo;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Scene, colour, print_json};
 use crate::output;
-
-/// Count what there is, and what was done
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  latchwork pool stat store.region
-  latchwork pool stat store.region --json
-
-A handle stores its counts after some thousand reads, after some hundred evictions, and when it ends.")]
-pub(crate) struct StatArgs {
-    /// The region
-    file: PathBuf,
-    /// A JSON line
-    #[arg(long)]
-    json: bool,
-}
 
 /// List the pages in the pool
 #[derive(clap::Args)]
@@ -66,63 +51,7 @@ pub(crate) struct PageArgs {
     json: bool,
 }
 
-pub(super) fn stat(args: &StatArgs) -> anyhow::Result<ExitCode> {
-    let scene = Scene::open(&args.file)?;
-    let (pool, stats) = (&scene.pool, scene.pool.stats()?);
-    let frames: Vec<FrameInfo> = pool.list()?.collect();
-    let of = |number, which: &dyn Fn(&FrameInfo) -> bool| {
-        frames.iter().filter(|frame| frame.page.0 == number && which(frame)).count()
-    };
-    let mut rows = Vec::new();
-    for (id, path) in &scene.files {
-        let number = id.number();
-        rows.push(json!({
-            "file": number, "path": path, "page_bytes": id.page_bytes(), "pages": pool.pages(*id)?,
-            "free": pool.free_pages(*id).ok(), "in_pool": of(number, &|_| true),
-            "dirty": of(number, &|frame| frame.dirty), "used": of(number, &|frame| frame.marked),
-        }));
-    }
-    let count = |which: &dyn Fn(&FrameInfo) -> bool| frames.iter().filter(|f| which(f)).count();
-    let (dirty, held) = (count(&|frame| frame.dirty), count(&|frame| frame.holder.is_some()));
-    let (active, pinned) = (pool.active()?, pool.pins().count());
-    let misses = stats.faults + stats.prefetched + stats.failed;
-    let looks = stats.reads + misses;
-    let hits = if looks == 0 { 1.0 } else { stats.reads as f64 / looks as f64 };
-    if args.json {
-        let counts: serde_json::Map<_, _> =
-            stats.named().into_iter().map(|(name, n)| (name.to_owned(), json!(n))).collect();
-        print_json([json!({
-            "frames": active, "frame_bytes": pool.frame_bytes(), "in_use": frames.len(),
-            "dirty": dirty, "held": held, "pinned": pinned, "hit_rate": hits, "counts": counts,
-            "files": rows,
-        })])?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    output::print(|out| {
-        writeln!(out, "frames     {active} of {} bytes", pool.frame_bytes())?;
-        writeln!(
-            out,
-            "in use     {}, {dirty} dirty, {held} latched, {pinned} pinned",
-            frames.len()
-        )?;
-        writeln!(out, "hits       {:.2} %\n", hits * 100.0)?;
-        for (name, n) in stats.named().into_iter().filter(|(_, n)| *n != 0) {
-            writeln!(out, "{:<14} {}", name.replace('_', " "), output::count(n))?;
-        }
-        let header = ["file", "pages", "free", "in pool", "dirty", "used", "bytes", "path"];
-        let mut table = output::table(&header, 0..7, colour());
-        for row in &rows {
-            let keys = ["file", "pages", "free", "in_pool", "dirty", "used", "page_bytes"];
-            let cells = keys.map(|key| row[key].to_string());
-            let path = output::tail(row["path"].as_str().unwrap_or_default(), 40);
-            table.add_row(cells.into_iter().chain([path]));
-        }
-        writeln!(out, "\n{table}")
-    })?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn line(frame: &FrameInfo) -> serde_json::Value {
+fn line(frame: &FrameInfo) -> Value {
     json!({
         "frame": frame.frame, "file": frame.page.0, "page": frame.page.1, "state": frame.state,
         "dirty": frame.dirty, "lsn": frame.lsn, "rec_lsn": frame.rec_lsn, "used": frame.marked,

@@ -119,7 +119,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         match desc.state.load(Relaxed) {
             kind::FREE => {}
             kind::VALID if desc.writer.load(Relaxed) == 0 && !pool.is_pinned(frame) => {
-                self.count(|counts| &counts.evicted);
+                self.count_evicted(desc);
             }
             _ => {
                 guard.unchanged();

@@ -34,6 +34,7 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{Desc, FILE_PAGES, FILE_ROOM, kind, tag, untag};
 use crate::life::free::is_free;
+use crate::meter::{FileCount, Timed, now};
 use crate::page::PageMut;
 use crate::point::point;
 use crate::{Error, FileId, Handle, Pool};
@@ -89,6 +90,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         if page >= pages {
             return Err(file.out_of_range(page, pages));
         }
+        let from = now::<M>();
         let Some(Published { frame, desc, guard }) = self.publish(file, page)? else {
             return Ok(());
         };
@@ -99,10 +101,13 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 desc.state.store(kind::VALID, Release);
                 point("fault.valid");
                 self.count(|counts| &counts.faults);
+                self.took(Timed::Fault, from);
+                pool.count_of(file.number, FileCount::Faults, 1);
             }
             Err(_) => {
                 pool.undo(desc, frame);
                 self.count(|counts| &counts.failed);
+                pool.count_of(file.number, FileCount::Failed, 1);
             }
         }
         drop(guard);

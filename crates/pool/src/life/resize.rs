@@ -121,8 +121,8 @@ impl<M: ConstMachine> Handle<'_, M> {
                     // Release: for a thread that dies, as in an eviction.
                     desc.state.store(kind::CLAIMED, Release);
                     point("resize.claimed");
+                    self.count_evicted(desc);
                     pool.undo(desc, frame);
-                    self.count(|counts| &counts.evicted);
                     return Ok(());
                 }
                 (state, Some((file, page))) if state & kind::MASK == kind::POISONED => {

@@ -24,6 +24,7 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{DIRTY, Desc, FILES, LOGGED, MODIFYING, kind, untag};
 use crate::life::fault::seal;
+use crate::meter::{FileCount, Timed, now};
 use crate::point::point;
 use crate::{Error, FileId, Handle};
 
@@ -115,11 +116,14 @@ impl<M: ConstMachine> Handle<'_, M> {
         point("write.copied");
         let mut lsn = [0; 8];
         lsn.copy_from_slice(&bytes[8..16]);
+        let from = now::<M>();
         self.write_ahead(u64::from_le_bytes(lsn))?;
         point("write.ahead");
         let sealed = seal(page, bytes);
         bytes[..8].copy_from_slice(&sealed.to_le_bytes());
         pool.write_bytes(file.number, page * u64::from(file.page_bytes()), bytes)?;
+        self.took(Timed::Write, from);
+        pool.count_of(file.number, FileCount::Written, 1);
         point("write.written");
         let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(Wrote::Busy) };
         // Relaxed, both: the latch is held; whichever a dying thread leaves is right.

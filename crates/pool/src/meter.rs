@@ -1,0 +1,191 @@
+//! What is counted for each file, and how long what is slow took: in words that all processes
+//! share.
+//!
+//! A read that finds its page comes by here once in some thousands of times. What else does has
+//! been to the disk, or has waited.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use latchwork_machine::{Clock, ConstMachine, Integer, Word};
+
+use crate::layout::{Desc, FILE_COUNTS, TIMES_AT, file_at, untag};
+use crate::{Error, FileId, Handle, Pool};
+
+/// Classes of length: the last one has no end.
+pub const TIME_CLASSES: usize = 40;
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timed {
+    /// A page read from disk, from the request to the page, with the eviction that it needed.
+    Fault,
+    /// A page written out, with what the log needed for it.
+    Write,
+    /// A wait for a thread that had the page.
+    Wait,
+}
+
+impl Timed {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Fault, Self::Write, Self::Wait];
+
+    /// Its name, in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fault => "fault",
+            Self::Write => "write",
+            Self::Wait => "wait",
+        }
+    }
+
+    fn at(self, class: usize) -> u64 {
+        TIMES_AT + self as u64 * 64 + class as u64
+    }
+}
+
+/// How long something took, each time: class `n` has what took 2^n to 2^(n+1) nanoseconds, the
+/// first also what took none, the last also all that took longer (it begins at 9 minutes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times(pub [u64; TIME_CLASSES]);
+
+impl Times {
+    /// How often.
+    pub fn count(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Nanoseconds that this share of the times did not exceed: the end of the class in which that
+    /// time lies. Zero if there are none.
+    pub fn quantile(&self, share: f64) -> u64 {
+        let rank = (share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
+        let mut seen = 0;
+        for (class, count) in self.0.iter().enumerate() {
+            seen += count;
+            if seen != 0 && seen >= rank {
+                return if class + 1 == TIME_CLASSES { u64::MAX } else { (2 << class) - 1 };
+            }
+        }
+        0
+    }
+}
+
+macro_rules! file_counts {
+    ($($(#[$doc:meta])* $name:ident $count:ident),*) => {
+        /// What was done with a file's pages, by all processes since the region was made.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct FileStats { $($(#[$doc])* pub $name: u64),* }
+
+        #[derive(Clone, Copy)]
+        pub(crate) enum FileCount { $($count),* }
+
+        impl FileStats {
+            /// Names and values, in one order.
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name)),*]
+            }
+        }
+
+        impl<M: ConstMachine> Pool<M> {
+            /// What was done with a file's pages.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Region`] in the child of a fork.
+            pub fn file_stats(&self, file: FileId) -> Result<FileStats, Error> {
+                Ok(FileStats {
+                    // Relaxed: counts.
+                    $($name: self.file_count(file.number, FileCount::$count)?.load(Relaxed)),*
+                })
+            }
+        }
+    };
+}
+
+file_counts! {
+    /// Reads that found their page at once: stored by each handle now and then, in steps of 32.
+    reads Reads,
+    /// Pages read from disk.
+    faults Faults,
+    /// Pages that could not be read.
+    failed Failed,
+    /// Pages evicted.
+    evicted Evicted,
+    /// Pages written out.
+    written Written,
+    /// Waits for a thread that had the page.
+    waits Waits
+}
+
+impl FileStats {
+    /// The share of the reads that found their page in the pool; 1 before the first.
+    pub fn hit_rate(&self) -> f64 {
+        let misses = self.faults + self.failed;
+        if self.reads + misses == 0 {
+            return 1.0;
+        }
+        self.reads as f64 / (self.reads + misses) as f64
+    }
+}
+
+/// Nanoseconds on the clock that never goes back.
+pub(crate) fn now<M: ConstMachine>() -> u64 {
+    M::now(Clock::Monotonic)
+}
+
+impl<M: ConstMachine> Pool<M> {
+    fn file_count(&self, file: u16, count: FileCount) -> Result<&M::AtomicU64, Error> {
+        Ok(self.inner.head.word(file_at(file, FILE_COUNTS + count as u64))?)
+    }
+
+    pub(crate) fn count_of(&self, file: u16, count: FileCount, n: u64) {
+        if let Ok(word) = self.file_count(file, count) {
+            // Relaxed: a count.
+            word.fetch_add(n, Relaxed);
+        }
+    }
+
+    /// How long it took, each time, in all processes since the region was made.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn times(&self, of: Timed) -> Result<Times, Error> {
+        let mut times = Times([0; TIME_CLASSES]);
+        for (class, count) in times.0.iter_mut().enumerate() {
+            // Relaxed: a count.
+            *count = self.inner.head.word(of.at(class))?.load(Relaxed);
+        }
+        Ok(times)
+    }
+}
+
+impl<M: ConstMachine> Handle<'_, M> {
+    /// Counts what began at `from`, by [`now`], and has ended.
+    pub(crate) fn took(&self, what: Timed, from: u64) {
+        let ns = now::<M>().saturating_sub(from);
+        let class = (ns.max(1).ilog2() as usize).min(TIME_CLASSES - 1);
+        if let Ok(word) = self.pool().inner.head.word(what.at(class)) {
+            // Relaxed: a count.
+            word.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Waits for a thread that has a page of this file, and counts that.
+    #[cold]
+    pub(crate) fn waited<R>(&self, file: u16, wait: impl FnOnce() -> R) -> R {
+        self.pool().count_of(file, FileCount::Waits, 1);
+        let from = now::<M>();
+        let result = wait();
+        self.took(Timed::Wait, from);
+        result
+    }
+
+    /// Counts an eviction of what is in a frame, whose latch is held.
+    pub(crate) fn count_evicted(&self, desc: &Desc<M>) {
+        self.count(|counts| &counts.evicted);
+        if let Some((file, _)) = untag(desc.tag.load(Relaxed)) {
+            self.pool().count_of(file, FileCount::Evicted, 1);
+        }
+    }
+}
