@@ -9,7 +9,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use latchwork_disk::{Buffer, Error as DiskError, File, Open};
 use latchwork_latch::Exclusive;
@@ -17,8 +17,8 @@ use latchwork_machine::{ConstMachine, Integer, Word};
 
 use crate::layout::{
     FILE_BROKEN, FILE_KIND, FILE_PAGES, FILE_PATH, FILE_PATH_LENGTH, FILE_ROOM, FILE_SYNCED,
-    FILE_WRITES, FILES, KIND_AHEAD, KIND_DIRECT, KIND_SPARSE, KIND_TEMPORARY, PATH_MAX,
-    TABLE_LATCH, file_at,
+    FILE_WRITES, FILES, KIND_AHEAD, KIND_DIRECT, KIND_LEAVING, KIND_SPARSE, KIND_TEMPORARY,
+    PATH_MAX, TABLE_LATCH, file_at, number_of, place_of,
 };
 use crate::life::fault::sound;
 use crate::opened::{FileId, Opened};
@@ -34,18 +34,24 @@ impl<M: ConstMachine> Pool<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoFile`]; [`Error::Corrupt`] if what the table says cannot be.
+    /// [`Error::NoFile`], also for one that was removed or is being; [`Error::Corrupt`] if what the
+    /// table says cannot be.
     pub fn file_id(&self, number: u16) -> Result<FileId, Error> {
-        if u64::from(number) >= FILES {
-            return Err(Error::NoFile(number));
-        }
+        let (file, leaves) = self.file_here(number)?;
+        if leaves { Err(Error::NoFile(number)) } else { Ok(file) }
+    }
+
+    /// The same, be it that the file is being removed: it says so.
+    pub(crate) fn file_here(&self, number: u16) -> Result<(FileId, bool), Error> {
         // Acquire: synchronizes with the Release in `Handle::file`.
         let kind = self.file_word(number, FILE_KIND)?.load(Acquire);
         let bytes = kind as u32;
-        match kind {
+        match bytes {
+            _ if number_of(place_of(number), kind) != number => Err(Error::NoFile(number)),
             0 => Err(Error::NoFile(number)),
             _ if bytes.is_power_of_two() && (512..=self.frame_bytes()).contains(&bytes) => {
-                Ok(FileId { number, words: bytes / 8, sparse: u8::from(kind & KIND_SPARSE != 0) })
+                let sparse = u8::from(kind & KIND_SPARSE != 0);
+                Ok((FileId { number, words: bytes / 8, sparse }, kind & KIND_LEAVING != 0))
             }
             _ => Err(Error::Corrupt("size of a file's pages")),
         }
@@ -58,14 +64,23 @@ impl<M: ConstMachine> Pool<M> {
     /// [`Error::Corrupt`], [`Error::Region`].
     pub fn files(&self) -> Result<Vec<(FileId, PathBuf)>, Error> {
         let mut found = Vec::new();
-        for number in 0..FILES as u16 {
-            match self.file_id(number) {
-                Ok(id) => found.push((id, self.path_of(number)?)),
-                Err(Error::NoFile(_)) => break,
+        for number in self.numbers() {
+            match self.file_id(number?) {
+                Ok(id) => found.push((id, self.path_of(id.number)?)),
+                Err(Error::NoFile(_)) => {}
                 Err(other) => return Err(other),
             }
         }
         Ok(found)
+    }
+
+    /// The numbers that the files have which have a place now, and of places without a file the
+    /// number that the next one will have.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = Result<u16, Error>> + '_ {
+        (0..FILES as u16).map(|place| {
+            // Relaxed: the caller looks at the entry again.
+            Ok(number_of(place, self.file_word(place, FILE_KIND)?.load(Relaxed)))
+        })
     }
 
     /// How many pages the file has, those counted in that were made and not yet written.
@@ -78,7 +93,18 @@ impl<M: ConstMachine> Pool<M> {
         Ok(self.file_word(file.number, FILE_PAGES)?.load(Relaxed).min(file.pages_max()))
     }
 
-    fn path_of(&self, file: u16) -> Result<PathBuf, Error> {
+    /// A place without a file: its next file's number, and its word 0.
+    fn free_place(&self) -> Result<Option<(u16, u64)>, Error> {
+        for place in 0..FILES as u16 {
+            let kind = self.file_word(place, FILE_KIND)?.load(Relaxed);
+            if kind as u32 == 0 {
+                return Ok(Some((number_of(place, kind), kind)));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn path_of(&self, file: u16) -> Result<PathBuf, Error> {
         let length = self.file_word(file, FILE_PATH_LENGTH)?.load(Relaxed) as usize;
         if length == 0 || length > PATH_MAX {
             return Err(Error::Corrupt("path of a file"));
@@ -92,20 +118,34 @@ impl<M: ConstMachine> Pool<M> {
     }
 
     /// The file, opened by this process now if it was not before.
-    pub(crate) fn opened(&self, file: u16) -> Result<&dyn File, Error> {
-        Ok(&*self.opened_here(file)?.file)
-    }
-
-    fn opened_here(&self, file: u16) -> Result<&Opened, Error> {
-        let place = self.inner.opened.get(usize::from(file)).ok_or(Error::NoFile(file))?;
-        if let Some(opened) = place.get() {
-            return Ok(opened);
+    pub(crate) fn opened(&self, file: u16) -> Result<Arc<Opened>, Error> {
+        let place = &self.inner.opened[usize::from(place_of(file))];
+        let fits = |opened: &&Arc<Opened>| opened.number == file;
+        let here = place.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = here.as_ref().filter(fits) {
+            return Ok(opened.clone());
         }
-        self.file_id(file)?;
+        drop(here);
         let kind = self.file_word(file, FILE_KIND)?.load(Relaxed);
         let how = if kind & KIND_DIRECT != 0 { Open::WRITE.direct() } else { Open::WRITE };
-        let opened = self.inner.disk.open(&self.path_of(file)?, how)?;
-        Ok(place.get_or_init(|| Opened::new(opened)))
+        let path = self.path_of(file)?;
+        let opened = self.inner.disk.open(&path, how);
+        // The path was this file's, if the file is still there.
+        self.file_id(file)?;
+        let opened = Arc::new(Opened::new(file, opened?));
+        let mut here = place.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(faster) = here.as_ref().filter(fits) {
+            return Ok(faster.clone());
+        }
+        *here = Some(opened.clone());
+        Ok(opened)
+    }
+
+    /// Closes a file that was removed, if this process has it open.
+    pub(crate) fn close(&self, file: u16) {
+        let place = &self.inner.opened[usize::from(place_of(file))];
+        let mut here = place.write().unwrap_or_else(PoisonError::into_inner);
+        *here = here.take().filter(|opened| opened.number != file);
     }
 
     /// Whether the file's pages are nobody's after a crash.
@@ -120,7 +160,7 @@ impl<M: ConstMachine> Pool<M> {
 
     /// Writes bytes to a file, and counts that for `sync`.
     pub(crate) fn write_bytes(&self, file: u16, at: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.opened(file)?.write(at, bytes)?;
+        self.opened(file)?.file.write(at, bytes)?;
         // Release: synchronizes with the Acquire in `sync_file`. After the write, and before the
         // page counts as clean: so a sync that finds the page clean finds the count, too.
         self.file_word(file, FILE_WRITES)?.fetch_add(1, Release);
@@ -146,7 +186,7 @@ impl<M: ConstMachine> Pool<M> {
         if before == synced.load(Relaxed) {
             return Ok(());
         }
-        let opened = self.opened_here(file)?;
+        let opened = self.opened(file)?;
         let _alone = opened.syncs.lock().unwrap_or_else(PoisonError::into_inner);
         whole()?;
         if synced.load(Relaxed) >= before {
@@ -187,6 +227,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             return Err(Error::Options("room ahead in a sparse file"));
         }
         self.writes()?;
+        self.finish_removals()?;
         let _alone = self.table()?;
         point("table.latched");
         let known = pool.files()?;
@@ -197,10 +238,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             pool.opened(id.number)?;
             return Ok(*id);
         }
-        let number = known.len() as u16;
-        if u64::from(number) >= FILES {
-            return Err(Error::Files(FILES as u32));
-        }
+        let (number, kind) = pool.free_place()?.ok_or(Error::Files(FILES as u32))?;
         if spec.sparse {
             pool.make_table()?;
         }
@@ -223,7 +261,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         let sparse = if spec.sparse { KIND_SPARSE } else { 0 };
         let marks = direct | temporary | ahead | sparse;
         // Release: synchronizes with the Acquire in `file_id`; and last, for who dies before.
-        pool.file_word(number, FILE_KIND)?.store(u64::from(size) | marks, Release);
+        pool.file_word(number, FILE_KIND)?.store(kind | u64::from(size) | marks, Release);
         pool.opened(number)?;
         Ok(FileId { number, words: size / 8, sparse: u8::from(spec.sparse) })
     }

@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 
 use latchwork_machine::ConstMachine;
 
-use crate::layout::{Desc, tag};
+use crate::layout::{Desc, place_of, tag};
 
 /// How many hints a thread keeps, of 32 bytes: a page has one place among them.
 const HINTS: usize = 128;
@@ -55,7 +55,7 @@ impl<M: ConstMachine> Hints<M> {
     #[inline(always)]
     fn place(&self, file: u16, page: u64) -> &Cell<Hint<M>> {
         // The file's number counts: the first pages of all files are read often.
-        &self.0[(page as usize).wrapping_add(usize::from(file) * 16) % HINTS]
+        &self.0[(page as usize).wrapping_add(usize::from(place_of(file)) * 16) % HINTS]
     }
 
     /// Where the page was; none if that is not known.

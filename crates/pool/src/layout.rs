@@ -17,6 +17,7 @@
 //! | 72 | the hash table: its first chunk above six bits, which are log2 of its buckets |
 //! | 80 | the hash table's secret |
 //! | 88 | lines that were taken for buckets that are full |
+//! | 96 | the latch of the thread that takes a removed file's pages out |
 //! | 512 | the hash table's latches, 64 of them, a line each |
 //! | 1,024 | 256 files, 128 words each |
 //! | 33,792 | how often what is slow took how long: three times 64 words, of which 40 are used |
@@ -24,7 +25,7 @@
 //!
 //! | word of a file | what |
 //! |---|---|
-//! | 0 | bytes of a page, and flags; zero is an unused entry, and it is stored last |
+//! | 0 | bytes of a page, flags, a generation; no bytes are an unused entry; it is stored last |
 //! | 1 | how many pages it has |
 //! | 2 | not zero once a sync of it failed |
 //! | 3, 4 | how many writes there were, and how many of them the last sync covered |
@@ -52,12 +53,13 @@ pub(crate) const PINNED_HIGH: u64 = 64;
 pub(crate) const HASH_TABLE: u64 = 72;
 pub(crate) const HASH_SECRET: u64 = 80;
 pub(crate) const HASH_LINES: u64 = 88;
+pub(crate) const REMOVAL_LATCH: u64 = 96;
 pub(crate) const HASH_LATCHES_AT: u64 = 512;
 
 /// Words of a chunk, the least that the translation takes of its area.
 pub(crate) const CHUNK: u64 = 2048;
 
-/// The most files.
+/// The most files at a time.
 pub(crate) const FILES: u64 = 256;
 const FILES_AT: u64 = 1024;
 const FILE_WORDS: u64 = 128;
@@ -81,11 +83,34 @@ pub(crate) const KIND_DIRECT: u64 = 1 << 32;
 pub(crate) const KIND_TEMPORARY: u64 = 1 << 33;
 pub(crate) const KIND_AHEAD: u64 = 1 << 34;
 pub(crate) const KIND_SPARSE: u64 = 1 << 35;
+/// The file is being removed.
+pub(crate) const KIND_LEAVING: u64 = 1 << 36;
+/// The bits that say how many files had the entry before this one.
+const KIND_GENERATION: u32 = 40;
+/// After so many files an entry's numbers begin again.
+const GENERATIONS: u64 = 127;
+
+/// The number of the file whose entry has this place and this word 0: so no two files that have the
+/// entry one after the other have one number, nor their pages one tag.
+pub(crate) const fn number_of(place: u16, kind: u64) -> u16 {
+    (kind >> KIND_GENERATION & 127) as u16 * FILES as u16 + place
+}
+
+/// Word 0 of an entry that is free again.
+pub(crate) const fn kind_after(kind: u64) -> u64 {
+    (((kind >> KIND_GENERATION & 127) + 1) % GENERATIONS) << KIND_GENERATION
+}
+
+/// The place of a file's entry among [`FILES`].
+#[inline(always)]
+pub(crate) const fn place_of(file: u16) -> u16 {
+    file % FILES as u16
+}
 
 /// Where a word of a file is.
 #[inline(always)]
 pub(crate) const fn file_at(file: u16, word: u64) -> u64 {
-    FILES_AT + file as u64 * FILE_WORDS + word
+    FILES_AT + place_of(file) as u64 * FILE_WORDS + word
 }
 
 pub(crate) const TIMES_AT: u64 = FILES_AT + FILES * FILE_WORDS;
@@ -186,7 +211,7 @@ pub(crate) const fn tag(file: u16, page: u64) -> u64 {
 /// File and page of a tag; none of a frame that has no page.
 pub(crate) const fn untag(tag: u64) -> Option<(u16, u64)> {
     let file = (tag & !TAG_POISONED) >> 48;
-    if file == 0 || file > FILES { None } else { Some((file as u16 - 1, tag & ((1 << 48) - 1))) }
+    if file == 0 { None } else { Some((file as u16 - 1, tag & ((1 << 48) - 1))) }
 }
 
 /// What is known of a frame: 64 bytes. All zero is a free one.

@@ -7,6 +7,7 @@
 //! | `pin` | pages that are to stay |
 //! | `resize` | a larger or a smaller pool |
 //! | `free` | pages that are nobody's, to be had again |
+//! | `remove` | files that go, and their pages |
 //! | `write` | writing pages out |
 //! | `clock` | which frame is used next for another page |
 //! | `repair`, `sweep` | what a death left; the pool's part of a region's sweep |
@@ -16,6 +17,7 @@ pub(crate) mod clock;
 pub(crate) mod fault;
 pub(crate) mod free;
 pub(crate) mod pin;
+pub(crate) mod remove;
 pub(crate) mod repair;
 pub(crate) mod resize;
 pub(crate) mod sweep;

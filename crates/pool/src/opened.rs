@@ -1,7 +1,7 @@
 //! A file's name in a pool, and a file that this process has open.
 
 use core::fmt;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use latchwork_disk::File;
 
@@ -20,7 +20,8 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// Its number, below 256: what errors and reports say.
+    /// Its number: what errors and reports say. 256 files have a place at a time; a file that has
+    /// the place of one that was removed has another number, and has it back after 126 others.
     pub fn number(self) -> u16 {
         self.number
     }
@@ -49,6 +50,8 @@ impl FileId {
 
 /// A file that this process has open.
 pub(crate) struct Opened {
+    /// The file's number.
+    pub(crate) number: u16,
     pub(crate) file: Box<dyn File>,
     /// Held from a sync until its failure is told to all. The system tells a failure once for each
     /// opened file: a second thread that syncs it after that would hear of a success.
@@ -56,13 +59,16 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    pub(crate) fn new(file: Box<dyn File>) -> Self {
-        Self { file, syncs: Mutex::new(()) }
+    pub(crate) fn new(number: u16, file: Box<dyn File>) -> Self {
+        Self { number, file, syncs: Mutex::new(()) }
     }
 }
 
-pub(crate) fn opened_none() -> Box<[OnceLock<Opened>; FILES as usize]> {
-    Box::new([const { OnceLock::new() }; FILES as usize])
+/// The files that a process has open, by place.
+pub(crate) type OpenedFiles = Box<[RwLock<Option<Arc<Opened>>>; FILES as usize]>;
+
+pub(crate) fn opened_none() -> OpenedFiles {
+    Box::new([const { RwLock::new(None) }; FILES as usize])
 }
 
 impl fmt::Debug for Opened {

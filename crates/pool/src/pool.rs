@@ -2,16 +2,16 @@
 
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use latchwork_disk::Disk;
 use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::{Area, AreaOptions, Error as RegionError, Region, Repair};
 
 use crate::layout::{
-    ACTIVE, CONFIG, Config, Desc, FILES, HEAD_FIRST, HEAD_LIMIT, LOGGED, Marks, TARGET, lines,
+    ACTIVE, CONFIG, Config, Desc, HEAD_FIRST, HEAD_LIMIT, LOGGED, Marks, TARGET, lines,
 };
-use crate::opened::{Opened, opened_none};
+use crate::opened::{OpenedFiles, opened_none};
 use crate::{Error, Options};
 
 /// A pool of pages, private or shared by processes: clones are the same.
@@ -36,8 +36,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) config: Config,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) options: Options,
-    /// The files that this process has opened, by number.
-    pub(crate) opened: Box<[OnceLock<Opened>; FILES as usize]>,
+    /// The files that this process has opened.
+    pub(crate) opened: OpenedFiles,
     /// Whether the pool is only looked at.
     pub(crate) view: bool,
     /// What the region's sweeps call, for as long as this lives.

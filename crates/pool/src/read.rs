@@ -10,7 +10,7 @@ use latchwork_latch::{Exclusive, HolderDied};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::hints::Spot;
-use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, tag};
+use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, place_of, tag};
 use crate::life::free::is_free;
 use crate::page::PageMut;
 use crate::point::point;
@@ -127,7 +127,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     #[cold]
     #[inline(never)]
     fn sample(&self, file: FileId, frame: u32) {
-        if let Some(reads) = self.by_file.get(usize::from(file.number)) {
+        if let Some(reads) = self.by_file.get(usize::from(place_of(file.number))) {
             reads.set(reads.get().saturating_add(SAMPLE));
         }
         self.counts.reads.set(self.counts.reads.get() + u64::from(SAMPLE));
@@ -192,6 +192,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let wanted = tag(file.number, page);
         let mut strange = 0;
         loop {
+            self.pool().file_id(file.number)?;
             let entry = self.pool().entry(file, page)?;
             if entry == 0 {
                 self.writes()?;

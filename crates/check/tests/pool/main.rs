@@ -7,6 +7,7 @@ mod keep;
 mod meter;
 mod pages;
 mod points;
+mod remove;
 mod resize;
 mod seen;
 mod sparse;

@@ -26,7 +26,10 @@ pub(super) const PAGES: u64 = 96;
 pub(super) const FRAMES: u32 = 32;
 
 /// The steps that the pool names.
-const STEPS: [&str; 25] = [
+const STEPS: [&str; 28] = [
+    "remove.marked",
+    "remove.emptied",
+    "remove.deleted",
     "resize.target",
     "resize.claimed",
     "resize.active",
@@ -147,7 +150,8 @@ impl Place {
         let file = handle.file(&FileSpec { sparse, ..spec.clone() }).unwrap();
         let spare = FileSpec { path: self.folder.join("spare"), temporary: true, ..spec };
         let spare = handle.file(&spare).unwrap();
-        Work { handle, file, spare, log: self.log.clone(), peer: None }
+        let (slot, file_path) = (thread.number(), self.folder.join("data"));
+        Work { handle, file, spare, log: self.log.clone(), slot, file_path, peer: None }
     }
 
     /// Has the region's layers repair what the dead left, and frees their slots.
@@ -161,6 +165,9 @@ pub(super) struct Work<'t> {
     pub(super) file: FileId,
     spare: FileId,
     log: Log,
+    /// The number of its thread's slot, and where the pages are.
+    slot: u32,
+    file_path: PathBuf,
     /// Which of the peers it is, if it is one: it counts its rounds.
     peer: Option<u64>,
 }
@@ -212,6 +219,32 @@ impl Work<'_> {
         self.handle.free_page(self.spare, page).unwrap();
     }
 
+    /// Makes a temporary file, its thread's alone, and removes it. One that a dead thread left may
+    /// be there: it is used on.
+    fn scratch(&self, seed: u64) {
+        let pool = self.handle.pool();
+        let name = format!("temporary-{}", self.slot);
+        let path = self.file_path.with_file_name(name);
+        let spec = FileSpec { page_bytes: 512, temporary: true, ..FileSpec::new(path) };
+        let spec = FileSpec { sparse: self.slot % 2 == 1, ..spec };
+        let file = self.handle.file(&spec).unwrap();
+        let pages: Vec<u64> = (0..5).map(|page| page * 7 + seed % 5).collect();
+        for page in &pages {
+            let mut held = self.handle.create(file, *page).unwrap();
+            held.begin(0);
+            assert!(held.set(2, seed + page));
+            held.commit();
+        }
+        for page in &pages {
+            let seen = self.handle.read(file, *page, |view| view.word(2));
+            assert_eq!(seen, Ok(seed + page));
+        }
+        self.handle.remove_file(file).unwrap();
+        let gone = Err(Error::NoFile(file.number()));
+        assert_eq!(self.handle.read(file, pages[0], |view| view.word(2)), gone);
+        assert_eq!(pool.file_id(file.number()).map(drop), gone.map(drop));
+    }
+
     pub(super) fn change(&self, page: u64) {
         let mut held = self.handle.write(self.file, page).unwrap();
         let next = self.log.append();
@@ -237,6 +270,9 @@ impl Work<'_> {
             }
             // Half of it on four pages, so that others wait for who dies.
             let page = if random.below(2) == 0 { random.below(4) } else { random.below(PAGES) };
+            if random.below(256) == 0 {
+                self.scratch(seed);
+            }
             match random.below(8) {
                 0..=2 => self.change(page),
                 3 => drop(self.handle.clean(2).unwrap()),

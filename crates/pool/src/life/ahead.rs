@@ -65,7 +65,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let mut buffer = Buffer::new(run.len() * size);
         let bytes = &mut buffer[..run.len() * size];
         let told = pool.opened(file.number).and_then(|opened| {
-            opened.read(first * size as u64, bytes)?;
+            opened.file.read(first * size as u64, bytes)?;
             Ok(())
         });
         let mut read = 0;

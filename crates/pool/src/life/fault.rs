@@ -26,7 +26,7 @@
 //! An old image never takes the place of a newer page: a page leaves the pool only when it is
 //! clean, and it is clean only when the write of what it is now has ended.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use latchwork_disk::{Error as DiskError, crc32c, crc32c_append};
 use latchwork_latch::Exclusive;
@@ -136,6 +136,13 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             drop(guard);
             return put.map(|_| None);
         }
+        // SeqCst: with the fence in `finish_removal`: either that finds this page, or this thread
+        // finds that the file is being removed.
+        M::fence(SeqCst);
+        if let Err(gone) = pool.file_id(file.number) {
+            pool.undo(desc, frame);
+            return Err(gone);
+        }
         point("fault.published");
         Ok(Some(Published { frame, desc, guard }))
     }
@@ -146,9 +153,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let bytes = &mut buffer[..file.page_bytes() as usize];
         let at = page * u64::from(file.page_bytes());
         let opened = pool.opened(file.number)?;
-        if let Err(error) = opened.read(at, bytes) {
+        if let Err(error) = opened.file.read(at, bytes) {
             let ends = matches!(error, DiskError::ShortRead { .. })
-                && opened.length().is_ok_and(|length| length < at + bytes.len() as u64);
+                && opened.file.length().is_ok_and(|length| length < at + bytes.len() as u64);
             let shrank = Error::Shrank { file: file.number, page, pages: pool.pages(file)? };
             return Err(if ends { shrank } else { error.into() });
         }
@@ -193,6 +200,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     pub fn create(&self, file: FileId, page: u64) -> Result<PageMut<'_, 't, M>, Error> {
         self.writes()?;
         let pool = self.pool();
+        pool.file_id(file.number)?;
         if page >= file.pages_max() {
             return Err(file.out_of_range(page, file.pages_max()));
         }
@@ -258,6 +266,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// [`Error::Corrupt`], [`Error::View`].
     pub fn take_freed(&self, file: FileId) -> Result<Option<u64>, Error> {
         self.writes()?;
+        self.pool().file_id(file.number)?;
         let freed = self.pool().pop_free(file)?;
         if freed.is_some() {
             self.count(|counts| &counts.reused);
@@ -275,6 +284,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// [`Error::View`].
     pub fn take_next(&self, file: FileId) -> Result<u64, Error> {
         self.writes()?;
+        self.pool().file_id(file.number)?;
         let pages = self.pool().file_word(file.number, FILE_PAGES)?;
         let mut page = pages.load(Relaxed);
         loop {
@@ -366,9 +376,9 @@ impl<M: ConstMachine> Pool<M> {
         let (opened, size) = (self.opened(file.number)?, u64::from(file.page_bytes()));
         let from = room.min(pages - 1);
         let more = (pages / ROOM_SHARE).clamp(ROOM_LEAST, ROOM_MOST);
-        let made = match opened.allocate(from * size, (pages - from + more) * size) {
+        let made = match opened.file.allocate(from * size, (pages - from + more) * size) {
             Err(DiskError::NoSpace(_)) => {
-                opened.allocate(from * size, (pages - from) * size)?;
+                opened.file.allocate(from * size, (pages - from) * size)?;
                 pages
             }
             // Nothing can be set aside here; a page that finds no room is told of when it is
@@ -399,7 +409,7 @@ impl<M: ConstMachine> Pool<M> {
     /// May be done again by another thread if this one dies.
     pub(crate) fn undo(&self, desc: &Desc<M>, frame: u32) {
         if let Some((file, page)) = untag(desc.tag.load(Relaxed))
-            && let Ok(file) = self.file_id(file)
+            && let Ok((file, _)) = self.file_here(file)
         {
             self.translated(file, |table| table.take(page, frame));
         }

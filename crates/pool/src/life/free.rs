@@ -57,6 +57,7 @@ impl<M: ConstMachine> Handle<'_, M> {
     pub fn free_page(&self, file: FileId, page: u64) -> Result<(), Error> {
         self.writes()?;
         let pool = self.pool();
+        pool.file_id(file.number)?;
         let pages = pool.pages(file)?;
         if page >= pages {
             return Err(file.out_of_range(page, pages));

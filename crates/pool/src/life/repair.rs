@@ -22,8 +22,8 @@ use latchwork_latch::{Exclusive, HolderDied, HolderNumber};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{
-    DIRTY, Desc, HASH_LATCHES_AT, Latch, MODIFYING, RESIZE_LATCH, TABLE_LATCH, TAG_POISONED, kind,
-    tag, untag,
+    DIRTY, Desc, HASH_LATCHES_AT, Latch, MODIFYING, REMOVAL_LATCH, RESIZE_LATCH, TABLE_LATCH,
+    TAG_POISONED, kind, tag, untag,
 };
 use crate::life::fault::verify;
 use crate::point::point;
@@ -43,7 +43,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let dead = |holder: HolderNumber| dead_slots.contains(&(holder.get() - 1));
         dead_slots.iter().for_each(|slot| self.unpin(*slot));
         let buckets = (0..HASH_LATCHES).map(|latch| HASH_LATCHES_AT + latch * 8);
-        for latch in [TABLE_LATCH, RESIZE_LATCH].into_iter().chain(buckets) {
+        let latches = [TABLE_LATCH, RESIZE_LATCH, REMOVAL_LATCH];
+        for latch in latches.into_iter().chain(buckets) {
             let latch = &self.pool().inner.head.resolve::<Latch<M>>(latch)?.0;
             if let Some((holder, true)) = latch.holder().filter(|held| dead(held.0)) {
                 drop(latch.take_over(holder, self));
@@ -224,7 +225,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     fn image(&self, file: FileId, page: u64) -> Option<Vec<u64>> {
         let mut bytes = Buffer::new(file.page_bytes() as usize);
         let at = page * u64::from(file.page_bytes());
-        self.pool().opened(file.number).ok()?.read(at, &mut bytes).ok()?;
+        self.pool().opened(file.number).ok()?.file.read(at, &mut bytes).ok()?;
         verify(file.number, page, &bytes).ok()?;
         let word =
             |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));

@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use latchwork_latch::{HolderNumber, Version};
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{DIRTY, Desc, FILES, LOGGED, MODIFYING, kind, untag};
+use crate::layout::{DIRTY, Desc, LOGGED, MODIFYING, kind, untag};
 use crate::life::fault::seal;
 use crate::meter::{FileCount, Timed, now};
 use crate::point::point;
@@ -114,6 +114,24 @@ impl<M: ConstMachine> Handle<'_, M> {
         };
         let bytes = &mut buffer[..file.page_bytes() as usize];
         point("write.copied");
+        match self.write_copy(file, page, bytes) {
+            // A file that is being removed needs no page any more.
+            Err(_) if pool.file_id(file.number).is_err() => {}
+            written => written?,
+        }
+        let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(Wrote::Busy) };
+        // Relaxed, both: the latch is held; whichever a dying thread leaves is right.
+        desc.rec_lsn.store(0, Relaxed);
+        desc.state.store(kind::VALID, Relaxed);
+        point("write.clean");
+        guard.unchanged();
+        Ok(Wrote::Clean)
+    }
+
+    /// Writes a copy of a page, after its log.
+    fn write_copy(&self, file: FileId, page: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let pool = self.pool();
+        pool.file_id(file.number)?;
         let mut lsn = [0; 8];
         lsn.copy_from_slice(&bytes[8..16]);
         let from = now::<M>();
@@ -125,13 +143,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         self.took(Timed::Write, from);
         pool.count_of(file.number, FileCount::Written, 1);
         point("write.written");
-        let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(Wrote::Busy) };
-        // Relaxed, both: the latch is held; whichever a dying thread leaves is right.
-        desc.rec_lsn.store(0, Relaxed);
-        desc.state.store(kind::VALID, Relaxed);
-        point("write.clean");
-        guard.unchanged();
-        Ok(Wrote::Clean)
+        Ok(())
     }
 
     /// Copies a dirty page, in one state. None if it is not dirty, or somebody changes it.
@@ -150,7 +162,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             if state != kind::VALID | DIRTY {
                 return Ok(None);
             }
-            let Ok(file) = pool.file_id(number) else { return Ok(None) };
+            let Ok((file, _)) = pool.file_here(number) else { return Ok(None) };
             let words = pool.words(frame, file.words)?;
             for (word, place) in words.iter().zip(buffer.chunks_exact_mut(8)) {
                 place.copy_from_slice(&word.load(Relaxed).to_le_bytes());
@@ -202,10 +214,10 @@ impl<M: ConstMachine> Handle<'_, M> {
                 }
             }
         }
-        for file in 0..FILES as u16 {
-            match pool.file_id(file) {
-                Ok(_) => pool.sync_file(file)?,
-                Err(Error::NoFile(_)) => break,
+        for number in pool.numbers() {
+            match pool.file_id(number?).and_then(|file| pool.sync_file(file.number)) {
+                // There is none, or it was removed just now.
+                Ok(()) | Err(Error::NoFile(_)) => {}
                 Err(other) => return Err(other),
             }
         }
@@ -234,7 +246,8 @@ impl<M: ConstMachine> Handle<'_, M> {
                 return Ok(None);
             }
             let Some((file, page)) = untag(tag) else { return Ok(None) };
-            return Ok(Some(DirtyPage { file: self.pool().file_id(file)?, page, rec_lsn }));
+            let (file, leaves) = self.pool().file_here(file)?;
+            return Ok((!leaves).then_some(DirtyPage { file, page, rec_lsn }));
         }
     }
 

@@ -78,6 +78,25 @@ impl<'p, M: ConstMachine> Array<'p, M> {
         self.in_chunk(bottom, page)
     }
 
+    /// Calls `with` for each page whose part of the file was ever used, and its entry.
+    pub(crate) fn each(
+        &self,
+        mut with: impl FnMut(u64, &M::AtomicU64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for top in 0..PAGES_MAX >> (2 * SHIFT) {
+            let first = top << (2 * SHIFT);
+            let middle = self.top(first)?.load(Relaxed);
+            for at in 0..if middle == 0 { 0 } else { CHUNK } {
+                let first = first + (at << SHIFT);
+                let bottom = self.in_chunk(middle, at)?.load(Relaxed);
+                for page in first..first + if bottom == 0 { 0 } else { CHUNK } {
+                    with(page, self.in_chunk(bottom, page)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The chunk that `word` names, made if it names none. The table's latch is held.
     fn chunk_of(&self, word: &M::AtomicU64) -> Result<u64, Error> {
         let named = word.load(Relaxed);

@@ -1,0 +1,173 @@
+//! Files that are removed.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::channel;
+
+use latchwork_check::random::Random;
+use latchwork_pool::{Error, FileSpec};
+
+use super::pages::{Scratch, fill, make, options, pool, region, value};
+use super::points::at_points;
+
+#[test]
+fn a_file_goes_and_its_place_is_anothers() {
+    let (first, stays) = (Scratch::new("goes"), Scratch::new("stays"));
+    let region = region();
+    let pool = pool(&region, &options(64));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let stays = handle.file(&stays.spec()).unwrap();
+    make(&handle, stays, 20);
+    let mut last = None;
+    // More often than an entry has generations: the numbers begin again.
+    for round in 0..300u64 {
+        let sparse = round % 3 == 2;
+        let file = handle.file(&FileSpec { sparse, ..first.spec() }).unwrap();
+        let number = file.number();
+        assert_ne!(Some(number), last, "as the last one");
+        assert_eq!((number % 256, u64::from(number / 256)), (1, round % 127));
+        if let Some(last) = last {
+            assert_eq!(pool.file_id(last), Err(Error::NoFile(last)));
+        }
+        // More than the pool has frames now and then; some are free at the end.
+        let pages = 5 + round % 100;
+        for page in 0..pages {
+            let mut held = handle.new_page(file).unwrap();
+            assert_eq!(held.page(), page, "round {round}: not a new file");
+            held.begin(0);
+            assert!(held.set(2, round << 32 | page));
+            held.commit();
+        }
+        for page in 0..pages {
+            let seen = handle.read(file, page, |view| view.word(2));
+            assert_eq!(seen, Ok(round << 32 | page));
+        }
+        if !sparse {
+            handle.free_page(file, 3).unwrap();
+        }
+        assert!(first.0.exists());
+        handle.remove_file(file).unwrap();
+        assert!(!first.0.exists());
+        last = Some(number);
+        let gone = Error::NoFile(number);
+        assert_eq!(value(&handle, file, 0), Err(gone.clone()));
+        assert_eq!(handle.new_page(file).map(drop), Err(gone.clone()));
+        assert_eq!(handle.create(file, 0).map(drop), Err(gone.clone()));
+        assert_eq!(handle.free_page(file, 0), Err(gone.clone()));
+        assert_eq!(handle.remove_file(file), Err(gone));
+        assert_eq!(pool.files().unwrap().len(), 1);
+    }
+    assert!(pool.list().unwrap().all(|frame| frame.page.0 == stays.number()));
+    assert_eq!(pool.verify().unwrap().flaws, [""; 0]);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    (0..20).for_each(|page| assert_eq!(value(&handle, stays, page), Ok(page)));
+}
+
+/// What named a file before it went does not find the pages of the one that has its place.
+#[test]
+fn an_old_name_finds_nothing_of_the_next_file() {
+    let (scratch, next) = (Scratch::new("old-name"), Scratch::new("old-name-next"));
+    let region = region();
+    let pool = pool(&region, &options(64));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let old = handle.file(&scratch.spec()).unwrap();
+    make(&handle, old, 4);
+    let snapshot = handle.optimistic(old, 1).unwrap();
+    handle.remove_file(old).unwrap();
+    assert!(!snapshot.validate());
+    assert!(handle.upgrade(&snapshot).unwrap().is_none());
+    let new = handle.file(&next.spec()).unwrap();
+    make(&handle, new, 4);
+    assert_eq!((old.number(), new.number()), (0, 256));
+    for page in 0..4 {
+        assert_eq!(value(&handle, old, page), Err(Error::NoFile(0)));
+        assert!(handle.try_optimistic(old, page).is_none());
+        assert_eq!(value(&handle, new, page), Ok(page));
+    }
+    // A process that had the old file open writes to the new one.
+    fill(&handle, new, 2, 77);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    handle.discard(new, 2).unwrap();
+    assert_eq!(value(&handle, new, 2), Ok(77));
+    assert_eq!(std::fs::metadata(&next.0).unwrap().len(), 4 * 1024);
+}
+
+/// A thread that brings a page in while the file is removed: the page does not stay.
+#[test]
+fn a_page_that_comes_in_meanwhile_goes_too() {
+    for sparse in [false, true] {
+        let scratch = Scratch::new("meanwhile");
+        let region = region();
+        let pool = pool(&region, &options(64));
+        let thread = region.thread().unwrap();
+        let handle = pool.handle(&thread).unwrap();
+        let file = handle.file(&FileSpec { sparse, ..scratch.spec() }).unwrap();
+        for page in 0..4 {
+            fill_new(&handle, file, page);
+        }
+        handle.sync(u64::MAX, &mut |_| {}).unwrap();
+        (0..4).for_each(|page| handle.discard(file, page).unwrap());
+        // It has a frame for the page, and the page no entry yet.
+        let ((reached, wait), (go, told)) = (channel(), channel::<()>());
+        std::thread::scope(|scope| {
+            let (pool, region) = (&pool, &region);
+            scope.spawn(move || {
+                let stopped = AtomicBool::new(false);
+                at_points(move |point| {
+                    if point == "evict.claimed" && !stopped.swap(true, Relaxed) {
+                        reached.send(()).unwrap();
+                        told.recv().unwrap();
+                    }
+                });
+                let thread = region.thread().unwrap();
+                let handle = pool.handle(&thread).unwrap();
+                assert_eq!(value(&handle, file, 2), Err(Error::NoFile(file.number())));
+            });
+            wait.recv().unwrap();
+            handle.remove_file(file).unwrap();
+            go.send(()).unwrap();
+        });
+        assert_eq!(pool.list().unwrap().count(), 0, "a page stayed");
+        assert_eq!(pool.verify().unwrap().flaws, [""; 0]);
+    }
+}
+
+fn fill_new(handle: &latchwork_pool::Handle<'_>, file: latchwork_pool::FileId, page: u64) {
+    let mut held = handle.create(file, page).unwrap();
+    held.begin(0);
+    (2..held.len()).for_each(|index| assert!(held.set(index, page)));
+    held.commit();
+}
+
+/// Threads that make, use and remove files of their own, in a pool that is too small for them.
+#[test]
+fn threads_remove_files_beside_each_other() {
+    let region = region();
+    let pool = pool(&region, &options(32));
+    std::thread::scope(|scope| {
+        for seed in 0..4u64 {
+            let (pool, region) = (&pool, &region);
+            scope.spawn(move || {
+                let thread = region.thread().unwrap();
+                let handle = pool.handle(&thread).unwrap();
+                let mut random = Random(seed + 5);
+                for round in 0..100 {
+                    let scratch = Scratch::new(&format!("beside-{seed}"));
+                    let sparse = random.below(2) == 0;
+                    let file = handle.file(&FileSpec { sparse, ..scratch.spec() }).unwrap();
+                    let pages: Vec<u64> = (0..20).map(|page| page * (1 + seed)).collect();
+                    pages.iter().for_each(|page| fill_new(&handle, file, *page));
+                    for page in &pages {
+                        assert_eq!(value(&handle, file, *page), Ok(*page), "round {round}");
+                    }
+                    handle.remove_file(file).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(pool.list().unwrap().count(), 0);
+    assert_eq!(pool.files().unwrap().len(), 0);
+    assert_eq!(pool.verify().unwrap().flaws, [""; 0]);
+}
