@@ -9,8 +9,8 @@
 //! | 4 | the entry: free, with another generation | a free place |
 //!
 //! 1, 3 and 4 are done under the table's latch, and 2 to 4 under one of their own: so no thread is
-//! late, and takes the next file's pages for those of the one that went. From 1 on no page of the file comes in, and the
-//! next thread that opens any file does what is left to do.
+//! late, and takes the next file's pages for those of the one that went. From 1 on no page of the
+//! file comes in, and the next thread that opens any file does what is left to do.
 //!
 //! The generation is a part of the file's number, and so of its pages' tags: what still names the
 //! file by its old number finds no file, and none of the next one's pages.
