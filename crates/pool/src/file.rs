@@ -127,18 +127,21 @@ impl<M: ConstMachine> Pool<M> {
         }
         drop(here);
         let kind = self.file_word(file, FILE_KIND)?.load(Relaxed);
-        let how = if kind & KIND_DIRECT != 0 { Open::WRITE.direct() } else { Open::WRITE };
         let path = self.path_of(file)?;
-        let opened = self.inner.disk.open(&path, how);
+        let opened = self.inner.disk.open(&path, way(kind & KIND_DIRECT != 0));
         // The path was this file's, if the file is still there.
         self.file_id(file)?;
-        let opened = Arc::new(Opened::new(file, opened?));
+        Ok(self.keep_open(Opened::new(file, opened?)))
+    }
+
+    /// Keeps a file that this process has opened, or has the one that it has open already.
+    fn keep_open(&self, opened: Opened) -> Arc<Opened> {
+        let place = &self.inner.opened[usize::from(place_of(opened.number))];
         let mut here = place.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(faster) = here.as_ref().filter(fits) {
-            return Ok(faster.clone());
+        if let Some(faster) = here.as_ref().filter(|here| here.number == opened.number) {
+            return faster.clone();
         }
-        *here = Some(opened.clone());
-        Ok(opened)
+        here.insert(Arc::new(opened)).clone()
     }
 
     /// Closes a file that was removed, if this process has it open.
@@ -243,6 +246,8 @@ impl<M: ConstMachine> Handle<'_, M> {
             pool.make_table()?;
         }
         let pages = self.lengthen(spec)? / u64::from(size);
+        // Before the entry: a file that cannot be opened so may be asked for in another way.
+        let opened = pool.inner.disk.open(&spec.path, way(spec.direct))?;
         let put = |word, value| -> Result<(), Error> {
             pool.file_word(number, word)?.store(value, Relaxed);
             Ok(())
@@ -262,7 +267,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         let marks = direct | temporary | ahead | sparse;
         // Release: synchronizes with the Acquire in `file_id`; and last, for who dies before.
         pool.file_word(number, FILE_KIND)?.store(kind | u64::from(size) | marks, Release);
-        pool.opened(number)?;
+        pool.keep_open(Opened::new(number, opened));
         Ok(FileId { number, words: size / 8, sparse: u8::from(spec.sparse) })
     }
 
@@ -301,6 +306,11 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
         Ok(length)
     }
+}
+
+/// How a file that is known to the pool is opened.
+fn way(direct: bool) -> Open {
+    if direct { Open::WRITE.direct() } else { Open::WRITE }
 }
 
 /// Fails if the first page was written as one of another size. A page that cannot be read, or that

@@ -46,6 +46,11 @@ impl Options {
         if self.frames < 16 || self.frames > self.frames_max || self.frames_max > 1 << 31 {
             return Err(Error::Options("frames"));
         }
+        // More than an area may have. It is refused here, before the pool has this configuration
+        // for good.
+        if u64::from(self.frames_max) * u64::from(size) > 1 << 46 {
+            return Err(Error::Options("bytes of all frames"));
+        }
         Ok(())
     }
 }

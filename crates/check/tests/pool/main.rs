@@ -1,6 +1,7 @@
 //! The pool on real threads.
 
 mod bytes;
+mod cold;
 mod faults;
 mod free;
 mod keep;
@@ -10,6 +11,8 @@ mod points;
 mod remove;
 mod resize;
 mod seen;
+mod sizes;
 mod sparse;
+mod system;
 mod unsupported;
 mod verify;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use latchwork_check::stops;
 use latchwork_pool::set_point_hook;
 
 type Does = Box<dyn Fn(&'static str)>;
@@ -10,8 +11,8 @@ thread_local! {
     static DOES: RefCell<Option<Does>> = const { RefCell::new(None) };
 }
 
-/// Has `does` called at each point that this thread comes by from now on, with its name.
-pub(super) fn at_points(does: impl Fn(&'static str) + 'static) {
+/// Has steps of this program's threads be places to stop at, and to do what their tests say.
+pub(super) fn hooked() {
     set_point_hook(|name| {
         // A thread that ends has none any more.
         let _ = DOES.try_with(|does| {
@@ -19,6 +20,12 @@ pub(super) fn at_points(does: impl Fn(&'static str) + 'static) {
                 does(name);
             }
         });
+        stops::at_step(name);
     });
+}
+
+/// Has `does` called at each point that this thread comes by from now on, with its name.
+pub(super) fn at_points(does: impl Fn(&'static str) + 'static) {
+    hooked();
     DOES.set(Some(Box::new(does)));
 }
