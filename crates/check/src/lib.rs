@@ -6,6 +6,7 @@
 
 pub mod adya;
 pub mod again;
+pub mod between;
 pub mod bytes;
 pub mod dump_bytes;
 pub mod early;

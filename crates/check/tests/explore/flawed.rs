@@ -17,6 +17,8 @@ pub(crate) trait Flaw: Default + Send + Sync + 'static {
     const DEAF: bool = false;
     /// The heavy barrier is none.
     const HASTY: bool = false;
+    /// No fence is one.
+    const LOOSE: bool = false;
 }
 
 #[derive(Default)]
@@ -31,6 +33,13 @@ pub(crate) struct Hasty;
 
 impl Flaw for Hasty {
     const HASTY: bool = true;
+}
+
+#[derive(Default)]
+pub(crate) struct Loose;
+
+impl Flaw for Loose {
+    const LOOSE: bool = true;
 }
 
 /// [`Simulated`], but for the flaw.
@@ -65,7 +74,9 @@ impl<F: Flaw> Machine for Flawed<F> {
     const SPIN_NS: u64 = Simulated::SPIN_NS;
 
     fn fence(order: Ordering) {
-        Simulated::fence(order);
+        if !F::LOOSE {
+            Simulated::fence(order);
+        }
     }
     fn light_barrier() {
         Simulated::light_barrier();

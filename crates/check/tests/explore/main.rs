@@ -1,6 +1,8 @@
-//! Schedules by the thousand on the simulated machine: latches, and the lock manager.
+//! Schedules by the thousand on the simulated machine: latches, the lock manager, the pool.
 
 mod flawed;
 mod house;
 mod latches;
 mod locks;
+mod pages;
+mod pool;

@@ -1,11 +1,10 @@
 //! What a pool asks of the system besides reading and writing: direct I/O, and huge pages.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use latchwork_disk::{Calls, Disk, Error as DiskError, Fault, File, Open, Operation};
-use latchwork_disk::{Simulated, System};
+use latchwork_check::between::{Before, Between};
+use latchwork_disk::{Disk, Error as DiskError, Fault, Open, Operation, Simulated, System};
 use latchwork_pool::{Error, FileSpec, Options, Pool};
 
 use super::pages::{Scratch, fill, make, options, pool, region, value};
@@ -73,39 +72,19 @@ fn pages_too_small_for_direct_io_are_refused() {
     assert!(!scratch.0.exists() && pool.files().unwrap().is_empty());
 }
 
-/// A disk that has no direct I/O.
+/// Has a disk say that it has no direct I/O.
 #[derive(Debug)]
 struct Cached(Simulated);
 
-impl Disk for Cached {
-    fn open(&self, path: &Path, how: Open) -> Result<Box<dyn File>, DiskError> {
-        if how.direct {
-            // What the simulated disk says it cannot do: from folder to folder.
-            self.0.rename(path, Path::new("/elsewhere/pages"))?;
-        }
-        self.0.open(path, how)
+impl Between for Cached {
+    fn opens(&self, path: &Path, how: Open) -> Result<(), DiskError> {
+        // What the simulated disk says it cannot do: from folder to folder.
+        if how.direct { self.0.rename(path, Path::new("/elsewhere/pages")) } else { Ok(()) }
     }
-    fn make_folder(&self, path: &Path) -> Result<(), DiskError> {
-        self.0.make_folder(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        self.0.rename(from, to)
-    }
-    fn link(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        self.0.link(from, to)
-    }
-    fn remove(&self, path: &Path) -> Result<(), DiskError> {
-        self.0.remove(path)
-    }
-    fn list(&self, folder: &Path) -> Result<Vec<OsString>, DiskError> {
-        self.0.list(folder)
-    }
-    fn sync_folder(&self, folder: &Path) -> Result<(), DiskError> {
-        self.0.sync_folder(folder)
-    }
-    fn calls(&self) -> Calls {
-        self.0.calls()
-    }
+}
+
+fn cached(disk: &Simulated) -> Arc<dyn Disk> {
+    Arc::new(Before::new(Arc::new(Cached(disk.clone())), disk.clone()))
 }
 
 /// A file that cannot be opened as asked is not known to the pool afterwards: it may be asked for
@@ -115,7 +94,7 @@ fn a_file_without_direct_io_can_be_had_through_the_cache() {
     let region = region();
     let disk = Simulated::new();
     disk.make_folder(Path::new("/data")).unwrap();
-    let pool = Pool::open(&region, Arc::new(Cached(disk)), &large()).unwrap();
+    let pool = Pool::open(&region, cached(&disk), &large()).unwrap();
     let thread = region.thread().unwrap();
     let handle = pool.handle(&thread).unwrap();
     let spec = FileSpec { direct: true, page_bytes: 4096, ..FileSpec::new("/data/pages") };
@@ -139,7 +118,7 @@ fn a_direct_file_is_direct_in_every_process() {
     let file = handle.file(&spec).unwrap();
     make(&handle, file, 40);
     let another = region.another().unwrap();
-    let peer = Pool::open(&another, Arc::new(Cached(disk)), &large()).unwrap();
+    let peer = Pool::open(&another, cached(&disk), &large()).unwrap();
     let thread = another.thread().unwrap();
     let peer = peer.handle(&thread).unwrap();
     let there = |page: &u64| pool.list().unwrap().any(|frame| frame.page.1 == *page);

@@ -1,0 +1,111 @@
+//! A disk with a test between it and its user: each call may be done in another way, or not at all.
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_disk::{Calls, Disk, Error, File, Open};
+
+/// What a test does in a disk's stead. By itself it does what the disk does.
+pub trait Between: Debug + Send + Sync {
+    /// Before a file is opened; it is not, if this fails.
+    ///
+    /// # Errors
+    ///
+    /// What the user of the disk is to be told.
+    fn opens(&self, _: &Path, _: Open) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::read`].
+    fn read(&self, file: &dyn File, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        file.read(at, into)
+    }
+
+    /// Writes.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::write`].
+    fn write(&self, file: &dyn File, at: u64, from: &[u8]) -> Result<(), Error> {
+        file.write(at, from)
+    }
+}
+
+/// A disk, and a test before it.
+#[derive(Debug)]
+pub struct Before<B, D> {
+    between: Arc<B>,
+    disk: D,
+}
+
+impl<B, D> Before<B, D> {
+    /// `disk`, used through `between`.
+    pub fn new(between: Arc<B>, disk: D) -> Self {
+        Self { between, disk }
+    }
+}
+
+#[derive(Debug)]
+struct BeforeFile<B> {
+    between: Arc<B>,
+    file: Box<dyn File>,
+}
+
+impl<B: Between + 'static, D: Disk> Disk for Before<B, D> {
+    fn open(&self, path: &Path, how: Open) -> Result<Box<dyn File>, Error> {
+        self.between.opens(path, how)?;
+        let file = self.disk.open(path, how)?;
+        Ok(Box::new(BeforeFile { between: self.between.clone(), file }))
+    }
+    fn make_folder(&self, path: &Path) -> Result<(), Error> {
+        self.disk.make_folder(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.disk.rename(from, to)
+    }
+    fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.disk.link(from, to)
+    }
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        self.disk.remove(path)
+    }
+    fn list(&self, folder: &Path) -> Result<Vec<OsString>, Error> {
+        self.disk.list(folder)
+    }
+    fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
+        self.disk.sync_folder(folder)
+    }
+    fn calls(&self) -> Calls {
+        self.disk.calls()
+    }
+}
+
+impl<B: Between> File for BeforeFile<B> {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.between.read(&*self.file, at, into)
+    }
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), Error> {
+        self.between.write(&*self.file, at, from)
+    }
+    fn sync(&self) -> Result<(), Error> {
+        self.file.sync()
+    }
+    fn truncate(&self, length: u64) -> Result<(), Error> {
+        self.file.truncate(length)
+    }
+    fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
+        self.file.allocate(at, length)
+    }
+    fn length(&self) -> Result<u64, Error> {
+        self.file.length()
+    }
+    fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {
+        self.file.lock(byte, exclusive)
+    }
+}
