@@ -20,6 +20,7 @@ pub mod memory_engine;
 pub mod neighbours;
 pub mod overlaid;
 pub mod pool_bytes;
+pub mod pool_region;
 pub mod random;
 pub mod refusal;
 pub mod scattered;

@@ -23,6 +23,9 @@ pub const ATTEMPTS: u32 = 8;
 /// How often a handle that only looks tries to find a page that a writer holds.
 const LOOKS: u32 = 10_000;
 
+/// How often a thread finds strange what another is about to put right, before it is damage.
+const STRANGE: u32 = 1 << 18;
+
 /// One in so many reads looks at the reference mark.
 const SAMPLE: u32 = 32;
 
@@ -223,12 +226,19 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 continue;
             }
             // It was evicted since; or the table leads to a frame that is another page's.
-            strange += 1;
-            if strange > 1 << 20 {
-                return Err(Error::Corrupt("entry of the translation"));
-            }
-            M::yield_now();
+            self.wonder(&mut strange, "entry of the translation")?;
         }
+    }
+
+    /// Lets others run, for what is not as it should be will soon be so; but not for ever: shared
+    /// memory may be damaged.
+    pub(crate) fn wonder(&self, times: &mut u32, what: &'static str) -> Result<(), Error> {
+        *times += 1;
+        if *times > STRANGE {
+            return Err(Error::Corrupt(what));
+        }
+        M::yield_now();
+        Ok(())
     }
 
     /// Reads a page: runs `read` on it until what it returns is of one state of the page.
@@ -382,10 +392,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             // Relaxed: a hint.
             self.pool().mark(frame)?.store(1, Relaxed);
         }
-        debug_assert!({
-            let state = desc.state.load(Relaxed);
-            state & kind::MASK == kind::VALID && state & !(kind::MASK | DIRTY) & !MODIFYING == 0
-        });
+        // Relaxed: the latch is held.
+        let state = desc.state.load(Relaxed) & !MODIFYING;
+        if state & !DIRTY != kind::VALID {
+            return Err(Error::Corrupt("state of a frame"));
+        }
         let guard = guard.0.take();
         Ok(PageMut {
             handle: self,

@@ -114,7 +114,8 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// Runs `act` while this thread slot is free and stays free: none if it has an owner, alive or
-    /// dead. For what a thread left behind that let its slot go.
+    /// dead. For what a thread left behind that let its slot go. A slot that the region does not
+    /// have is free and stays so: damaged memory may name one.
     ///
     /// `act` is short: the slot is not to be had meanwhile. Should the caller die in it, the slot
     /// is a dead thread's, with nothing begun.
@@ -125,7 +126,7 @@ impl<M: ConstMachine> Region<M> {
     pub fn while_free<R>(&self, thread: u32, act: impl FnOnce() -> R) -> Result<Option<R>, Error> {
         let (process, generation) = self.process()?;
         if !self.is_slot(thread) {
-            return Ok(None);
+            return Ok(Some(act()));
         }
         let (slot, mine) = (self.thread_slot(thread), owner(generation, process, SWEPT));
         // AcqRel: synchronizes with the Release of the last owner, and with the next one's.

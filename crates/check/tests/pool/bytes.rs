@@ -1,6 +1,8 @@
-//! Any bytes as a file of pages: the everyday form of the fuzz target `pool_file`.
+//! Any bytes as a file of pages, and in the areas of a pool: the everyday form of the fuzz targets
+//! `pool_file` and `pool_region`.
 
 use latchwork_check::pool_bytes::{PAGE, exercise, sound};
+use latchwork_check::pool_region::{self, Change, Used};
 use latchwork_check::random::Random;
 
 #[test]
@@ -36,4 +38,25 @@ fn any_bytes_are_pages_or_errors() {
     }
     // Zeros are no page, and a file that ends in the middle of one has it not.
     assert_eq!((exercise(&[0; 8 * PAGE]), exercise(&whole[..10 * PAGE - 1])), (0, 9));
+}
+
+#[test]
+fn any_words_are_a_pool_or_errors() {
+    assert_eq!(pool_region::exercise(&[]), Used::Whole);
+    let (places, mut random, mut whole) = (pool_region::places(), Random(0xa7ea), 0);
+    for _ in 0..300 {
+        let changes: Vec<_> = (0..=random.below(4))
+            .map(|_| {
+                let what = match random.below(4) {
+                    0 => Change::To(random.below(u64::MAX)),
+                    1 => Change::To(random.below(64)),
+                    2 => Change::Flip(1 << random.below(64)),
+                    _ => Change::Like(random.roll(places)),
+                };
+                (random.roll(places), what)
+            })
+            .collect();
+        whole += u32::from(pool_region::exercise(&changes) == Used::Whole);
+    }
+    assert!(whole > 150, "{whole} were used");
 }

@@ -308,7 +308,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// [`Error::View`], [`Error::Region`].
     pub fn discard(&self, file: FileId, page: u64) -> Result<(), Error> {
         self.writes()?;
-        let pool = self.pool();
+        let (pool, mut strange) = (self.pool(), 0);
         loop {
             let entry = pool.entry(file, page)?;
             if entry == 0 || is_free(entry) {
@@ -325,6 +325,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             };
             if untag(desc.tag.load(Relaxed)) != Some((file.number, page)) {
                 guard.unchanged();
+                self.wonder(&mut strange, "entry of the translation")?;
                 continue;
             }
             if desc.writer.load(Relaxed) != 0 && !self.writer_ended(desc)? {

@@ -93,7 +93,7 @@ impl<M: ConstMachine> Handle<'_, M> {
 
     /// Evicts what is in a frame, whatever it is.
     fn empty(&self, frame: u32) -> Result<(), Error> {
-        let pool = self.pool();
+        let (pool, mut tried) = (self.pool(), (None, 0));
         let desc = pool.desc(frame)?;
         loop {
             if self.write_back(frame)? == Wrote::Busy {
@@ -132,7 +132,7 @@ impl<M: ConstMachine> Handle<'_, M> {
                 _ => {
                     // It is dirty, or somebody writes it.
                     guard.unchanged();
-                    M::yield_now();
+                    self.try_later(frame, &mut tried)?;
                 }
             }
         }

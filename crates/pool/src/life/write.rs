@@ -204,13 +204,14 @@ impl<M: ConstMachine> Handle<'_, M> {
             if frame % 256 == 0 {
                 progress(Progress { done: frame, of, written });
             }
+            let mut tried = (None, 0);
             while let Some(dirty) = self.dirty_in(frame)? {
                 if dirty.rec_lsn > upto {
                     break;
                 }
                 match self.write_back(frame)? {
                     Wrote::Clean => written += 1,
-                    Wrote::Busy => M::yield_now(),
+                    Wrote::Busy => self.try_later(frame, &mut tried)?,
                 }
             }
         }
@@ -223,6 +224,23 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
         progress(Progress { done: of, of, written });
         Ok(())
+    }
+
+    /// Lets others run, before a page is tried once more that could not be written: another thread
+    /// writes it, or has changed it. If nothing of this is so, again and again, it is damaged.
+    pub(crate) fn try_later(
+        &self,
+        frame: u32,
+        (seen, times): &mut (Option<Version>, u32),
+    ) -> Result<(), Error> {
+        let desc = self.pool().desc(frame)?;
+        let now = desc.latch.try_read();
+        if now.is_none() || now != *seen || !self.writer_ended(desc)? {
+            (*seen, *times) = (now, 0);
+            M::yield_now();
+            return Ok(());
+        }
+        self.wonder(times, "state of a frame")
     }
 
     /// The page in the frame, if it is dirty: waits for a thread that changes it.

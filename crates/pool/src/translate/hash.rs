@@ -215,8 +215,12 @@ impl<M: ConstMachine> Pool<M> {
         }
         let buckets = u64::from(frames.div_ceil(SHARE)).next_power_of_two().max(CHUNK / LINE);
         let first = self.take_chunks(buckets * LINE / CHUNK)?;
-        // Relaxed: the Release below passes it on.
-        head.word(HASH_SECRET)?.store(RandomState::new().build_hasher().finish(), Relaxed);
+        let secret = head.word(HASH_SECRET)?;
+        // A test may have set it.
+        if secret.load(Relaxed) == 0 {
+            // Relaxed: the Release below passes it on.
+            secret.store(RandomState::new().build_hasher().finish(), Relaxed);
+        }
         point("hash.made");
         // Release: synchronizes with the Acquire in `key`.
         table.store(first << 6 | u64::from(buckets.trailing_zeros()), Release);
