@@ -5,7 +5,7 @@ use std::sync::Arc;
 use latchwork_check::stops::{Armed, Stopped, stop_at};
 use latchwork_disk::{Disk, Operation, System};
 use latchwork_machine::Native;
-use latchwork_pool::{Error, FileId, FrameInfo, Pool};
+use latchwork_pool::{Error, FileId, FileSpec, FrameInfo, Pool};
 use latchwork_region::Region;
 
 use super::pages::{Scratch, make, options, region, value};
@@ -24,18 +24,22 @@ struct Cold {
 
 impl Cold {
     fn new(scratch: &Scratch) -> Self {
+        Self::of(&scratch.spec())
+    }
+
+    fn of(spec: &FileSpec) -> Self {
         hooked();
         let written = region();
         let pool = super::pages::pool(&written, &options(64));
         let thread = written.thread().unwrap();
         let handle = pool.handle(&thread).unwrap();
-        let file = handle.file(&scratch.spec()).unwrap();
+        let file = handle.file(spec).unwrap();
         make(&handle, file, PAGES);
         handle.sync(u64::MAX, &mut |_| {}).unwrap();
         let (region, disk) = (region(), Arc::new(System::new()));
         let pool = Pool::open(&region, disk.clone(), &options(64)).unwrap();
         let thread = region.thread().unwrap();
-        let file = pool.handle(&thread).unwrap().file(&scratch.spec()).unwrap();
+        let file = pool.handle(&thread).unwrap().file(spec).unwrap();
         drop(thread);
         Self { region, disk, pool, file }
     }
@@ -80,11 +84,16 @@ fn together(cold: &Cold, page: u64, step: &'static str) -> Vec<Read> {
 
 #[test]
 fn readers_that_all_took_a_frame_for_one_page_read_it_once() {
-    let scratch = Scratch::new("cold-frames");
-    let cold = Cold::new(&scratch);
+    for sparse in [false, true] {
+        let scratch = Scratch::new("cold-frames");
+        all_took_a_frame(&Cold::of(&FileSpec { sparse, ..scratch.spec() }));
+    }
+}
+
+fn all_took_a_frame(cold: &Cold) {
     for page in 3..9 {
         let before = cold.reads();
-        let readers = together(&cold, page, "fault.tagged");
+        let readers = together(cold, page, "fault.tagged");
         assert!(readers.iter().all(|read| read.found == Ok(page)));
         assert_eq!(readers.iter().map(|read| read.faults).sum::<u64>(), 1);
         assert_eq!(cold.reads() - before, 1, "the disk was asked more than once");

@@ -110,7 +110,8 @@ fn a_page_that_comes_in_meanwhile_goes_too() {
         handle.sync(u64::MAX, &mut |_| {}).unwrap();
         (0..4).for_each(|page| handle.discard(file, page).unwrap());
         // It has a frame for the page, and the page no entry yet.
-        let ((reached, wait), (go, told)) = (channel(), channel::<()>());
+        let ((reached, wait), (go, told), (ends, ended)) =
+            (channel(), channel::<()>(), channel::<()>());
         std::thread::scope(|scope| {
             let (pool, region) = (&pool, &region);
             scope.spawn(move || {
@@ -123,11 +124,20 @@ fn a_page_that_comes_in_meanwhile_goes_too() {
                 });
                 let thread = region.thread().unwrap();
                 let handle = pool.handle(&thread).unwrap();
-                assert_eq!(value(&handle, file, 2), Err(Error::NoFile(file.number())));
+                let found = value(&handle, file, 2);
+                drop(ends);
+                assert_eq!(found, Err(Error::NoFile(file.number())));
             });
             wait.recv().unwrap();
+            // The pages have gone, and the file has its place still.
+            at_points(move |point| {
+                if point == "remove.emptied" {
+                    let _ = go.send(());
+                    let _ = ended.recv();
+                }
+            });
             handle.remove_file(file).unwrap();
-            go.send(()).unwrap();
+            at_points(|_| ());
         });
         assert_eq!(pool.list().unwrap().count(), 0, "a page stayed");
         assert_eq!(pool.verify().unwrap().flaws, [""; 0]);

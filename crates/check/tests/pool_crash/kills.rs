@@ -245,6 +245,17 @@ impl Work<'_> {
         assert_eq!(pool.file_id(file.number()).map(drop), gone.map(drop));
     }
 
+    /// Temporary files on the disk that the pool does not know: their removal was begun, and is not
+    /// ended.
+    fn forgotten(&self) -> Vec<PathBuf> {
+        let known: Vec<PathBuf> =
+            self.handle.pool().files().unwrap().into_iter().map(|(_, path)| path).collect();
+        let folder = std::fs::read_dir(self.file_path.parent().unwrap()).unwrap();
+        let temporary = |path: &PathBuf| path.to_string_lossy().contains("temporary-");
+        let files = folder.map(|file| file.unwrap().path()).filter(temporary);
+        files.filter(|path| !known.contains(path)).collect()
+    }
+
     pub(super) fn change(&self, page: u64) {
         let mut held = self.handle.write(self.file, page).unwrap();
         let next = self.log.append();
@@ -395,6 +406,8 @@ fn deaths_at(steps: &[&str], name: &str) {
             work.rounds(200, 3);
             swept += place.sweep();
             work.check().unwrap_or_else(|why| panic!("{step}: {why}"));
+            work.scratch(3);
+            assert_eq!(work.forgotten(), [PathBuf::new(); 0], "{step}");
             assert!(place.pool.list().unwrap().all(|frame| frame.holder.is_none()), "{step}");
         }
     }

@@ -409,10 +409,16 @@ impl<M: ConstMachine> Pool<M> {
     /// Takes a frame's page out of the pool: its latch is held, and its state is `CLAIMED` or free.
     /// May be done again by another thread if this one dies.
     pub(crate) fn undo(&self, desc: &Desc<M>, frame: u32) {
-        if let Some((file, page)) = untag(desc.tag.load(Relaxed))
-            && let Ok((file, _)) = self.file_here(file)
-        {
-            self.translated(file, |table| table.take(page, frame));
+        if let Some((file, page)) = untag(desc.tag.load(Relaxed)) {
+            match self.file_here(file) {
+                Ok((file, _)) => self.translated(file, |table| table.take(page, frame)),
+                // A thread came too late for a file that was removed, and died: it may have put the
+                // page into either table. No other page's entry leads to this frame.
+                Err(_) => [0, 1].into_iter().for_each(|sparse| {
+                    let gone = FileId { number: file, words: 0, sparse };
+                    self.translated(gone, |table| table.take(page, frame));
+                }),
+            }
         }
         point("evict.unlinked");
         // Release, both: in this order, for a thread that dies.
