@@ -174,9 +174,10 @@ impl<M: ConstMachine> Pool<M> {
     pub(crate) fn sync_file(&self, file: u16) -> Result<(), Error> {
         let broken = self.file_word(file, FILE_BROKEN)?;
         // Relaxed, here and below: it never becomes whole again.
+        let mark = u64::from(file) + 1;
         let whole = || match broken.load(Relaxed) {
-            0 => Ok(()),
-            _ => Err(Error::SyncFailed { file }),
+            seen if seen == mark => Err(Error::SyncFailed { file }),
+            _ => Ok(()),
         };
         whole()?;
         if self.is_temporary(file)? {
@@ -186,6 +187,8 @@ impl<M: ConstMachine> Pool<M> {
             (self.file_word(file, FILE_WRITES)?, self.file_word(file, FILE_SYNCED)?);
         // Acquire: synchronizes with the Release in `write_bytes`.
         let before = writes.load(Acquire);
+        // Behind it: else it could count writes to the file that has the place of this one.
+        self.file_id(file)?;
         if before == synced.load(Relaxed) {
             return Ok(());
         }
@@ -198,9 +201,10 @@ impl<M: ConstMachine> Pool<M> {
         }
         if let Err(error) = opened.file.sync() {
             point("sync.failed");
-            broken.store(1, Relaxed);
+            broken.store(mark, Relaxed);
             return Err(error.into());
         }
+        point("sync.done");
         synced.store(before, Relaxed);
         whole()
     }
@@ -230,7 +234,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             return Err(Error::Options("room ahead in a sparse file"));
         }
         self.writes()?;
-        self.finish_removals()?;
+        self.finish_removals(&spec.path)?;
         let _alone = self.table()?;
         point("table.latched");
         let known = pool.files()?;

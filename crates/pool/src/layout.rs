@@ -27,8 +27,8 @@
 //! |---|---|
 //! | 0 | bytes of a page, flags, a generation; no bytes are an unused entry; it is stored last |
 //! | 1 | how many pages it has |
-//! | 2 | not zero once a sync of it failed |
-//! | 3, 4 | how many writes there were, and how many of them the last sync covered |
+//! | 2 | the number of the file whose sync failed, plus one |
+//! | 3, 4 | how many writes there were to files of this place, and how many the last sync covered |
 //! | 5 | bytes of the path |
 //! | 6 | the first of its free pages, and how often that changed |
 //! | 8 .. 72 | the top of its translation: numbers of chunks |

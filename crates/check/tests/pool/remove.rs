@@ -1,14 +1,18 @@
 //! Files that are removed.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::channel;
 
 use latchwork_check::random::Random;
-use latchwork_pool::{Error, FileSpec};
+use latchwork_check::stops::stop_at;
+use latchwork_disk::{Disk, Fault, Operation, Simulated};
+use latchwork_pool::{Error, FileSpec, Pool};
 
 use super::pages::{Scratch, fill, make, options, pool, region, value};
-use super::points::at_points;
+use super::points::{at_points, hooked};
 
 #[test]
 fn a_file_goes_and_its_place_is_anothers() {
@@ -180,4 +184,106 @@ fn threads_remove_files_beside_each_other() {
     assert_eq!(pool.list().unwrap().count(), 0);
     assert_eq!(pool.files().unwrap().len(), 0);
     assert_eq!(pool.verify().unwrap().flaws, [""; 0]);
+}
+
+fn spec(name: &str) -> FileSpec {
+    FileSpec { page_bytes: 1024, ..FileSpec::new(Path::new("/data").join(name)) }
+}
+
+fn disk() -> Simulated {
+    let disk = Simulated::new();
+    disk.make_folder(Path::new("/data")).unwrap();
+    disk
+}
+
+/// A thread has synced a file, and says so late: the file has gone, and another has its place.
+#[test]
+fn a_late_sync_says_nothing_of_the_next_file() {
+    hooked();
+    let (region, disk) = (region(), disk());
+    let pool: Pool = Pool::open(&region, Arc::new(disk.clone()), &options(16)).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let old = handle.file(&spec("old")).unwrap();
+    (0..10).for_each(|page| fill_new(&handle, old, page));
+    let (armed, stopped) = stop_at("sync.done");
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            let thread = region.thread().unwrap();
+            let handle = pool.handle(&thread).unwrap();
+            armed.here();
+            handle.sync(u64::MAX, &mut |_| {})
+        });
+        stopped.wait();
+        handle.remove_file(old).unwrap();
+        let new = handle.file(&spec("new")).unwrap();
+        assert_eq!(new.number() % 256, old.number() % 256);
+        fill_new(&handle, new, 0);
+        stopped.go_on();
+        assert_eq!(late.join().unwrap(), Ok(()));
+    });
+    let syncs = || disk.history().iter().filter(|call| **call == Operation::Sync).count();
+    let before = syncs();
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    assert_eq!(syncs(), before + 1, "what was written is not durable");
+}
+
+/// A thread that died while it changed a page: the page goes with its file, to which nobody can
+/// say what it should be.
+#[test]
+fn a_half_changed_page_goes_with_its_file() {
+    for sparse in [false, true] {
+        let scratch = Scratch::new("half");
+        let region = region();
+        let pool = pool(&region, &options(16));
+        let (thread, dies) = (region.thread().unwrap(), region.thread().unwrap());
+        let handle = pool.handle(&thread).unwrap();
+        let file = handle.file(&FileSpec { sparse, ..scratch.spec() }).unwrap();
+        (0..4).for_each(|page| fill_new(&handle, file, page));
+        {
+            let handle = pool.handle(&dies).unwrap();
+            let mut held = handle.write(file, 2).unwrap();
+            held.begin(0);
+            std::mem::forget(held);
+            // And one whose change ended so, long ago.
+            let mut held = handle.write(file, 3).unwrap();
+            held.begin(0);
+        }
+        drop(dies);
+        handle.remove_file(file).unwrap();
+        assert_eq!(pool.list().unwrap().count(), 0);
+        assert_eq!(pool.verify().unwrap().flaws, [""; 0]);
+        let file = handle.file(&scratch.spec()).unwrap();
+        make(&handle, file, 30);
+        assert_eq!(value(&handle, file, 2), Ok(2));
+    }
+}
+
+/// A disk that does not delete a file: the others go on, and its path is refused until it does.
+#[test]
+fn a_file_that_cannot_be_deleted_is_no_matter_to_others() {
+    let (region, disk) = (region(), disk());
+    let pool: Pool = Pool::open(&region, Arc::new(disk.clone()), &options(16)).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&spec("stays")).unwrap();
+    make(&handle, file, 3);
+    // The next call is the one that deletes it.
+    let fail = || disk.plan(disk.history().len() as u64, Fault::Device);
+    fail();
+    let refused = handle.remove_file(file);
+    assert!(matches!(refused, Err(Error::Disk(_))), "{refused:?}");
+    assert_eq!(value(&handle, file, 0), Err(Error::NoFile(0)));
+    fail();
+    let other = handle.file(&spec("other")).unwrap();
+    assert_eq!(other.number(), 1);
+    make(&handle, other, 20);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    fail();
+    assert!(matches!(handle.file(&spec("stays")), Err(Error::Disk(_))));
+    // It does, now.
+    let again = handle.file(&spec("stays")).unwrap();
+    assert_eq!((again.number(), pool.pages(again)), (256, Ok(0)));
+    make(&handle, again, 3);
+    assert_eq!(pool.files().unwrap().len(), 2);
 }

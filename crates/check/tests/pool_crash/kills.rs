@@ -407,7 +407,7 @@ fn deaths_at(steps: &[&str], name: &str) {
             swept += place.sweep();
             work.check().unwrap_or_else(|why| panic!("{step}: {why}"));
             work.scratch(3);
-            assert_eq!(work.forgotten(), [PathBuf::new(); 0], "{step}");
+            assert_eq!(work.forgotten(), Vec::<PathBuf>::new(), "{step}");
             assert!(place.pool.list().unwrap().all(|frame| frame.holder.is_none()), "{step}");
         }
     }

@@ -17,12 +17,14 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
+use std::path::Path;
+
 use latchwork_disk::Error as DiskError;
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{
-    FILE_BROKEN, FILE_COUNTS, FILE_FREE, FILE_KIND, FILE_PAGES, FILE_ROOM, FILE_SYNCED,
-    FILE_WRITES, KIND_LEAVING, REMOVAL_LATCH, kind_after, untag,
+    FILE_BROKEN, FILE_COUNTS, FILE_FREE, FILE_KIND, FILE_PAGES, FILE_ROOM, KIND_LEAVING,
+    REMOVAL_LATCH, kind_after, untag,
 };
 use crate::life::free::is_free;
 use crate::point::point;
@@ -41,7 +43,8 @@ impl<M: ConstMachine> Handle<'_, M> {
     /// # Errors
     ///
     /// [`Error::NoFile`] if it was removed; [`Error::Disk`] if it cannot be deleted: then it is
-    /// still being removed, and the next thread that opens a file tries again. [`Error::View`].
+    /// still being removed, and the next thread that opens a file tries again; until then its path
+    /// is refused with that error. [`Error::View`].
     pub fn remove_file(&self, file: FileId) -> Result<(), Error> {
         self.writes()?;
         {
@@ -55,11 +58,15 @@ impl<M: ConstMachine> Handle<'_, M> {
         self.finish_removal(file)
     }
 
-    /// Removes what others began to remove, and did not end.
-    pub(crate) fn finish_removals(&self) -> Result<(), Error> {
+    /// Removes what others began to remove, and did not end. That the disk refuses to delete a file
+    /// is no matter, unless it is the one at this path.
+    pub(crate) fn finish_removals(&self, path: &Path) -> Result<(), Error> {
         for number in self.pool().numbers() {
             if let Ok((file, true)) = self.pool().file_here(number?) {
-                self.finish_removal(file)?;
+                match self.finish_removal(file) {
+                    Err(Error::Disk(_)) if self.pool().path_of(file.number)? != path => {}
+                    done => done?,
+                }
             }
         }
         Ok(())
@@ -87,7 +94,9 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
         point("remove.deleted");
         let counts = FILE_COUNTS..FILE_COUNTS + 8;
-        let words = [FILE_PAGES, FILE_FREE, FILE_ROOM, FILE_BROKEN, FILE_WRITES, FILE_SYNCED];
+        // Not the counts of writes: a thread that syncs the old file, and is late, must not say
+        // that the next one is durable.
+        let words = [FILE_PAGES, FILE_FREE, FILE_ROOM, FILE_BROKEN];
         for word in words.into_iter().chain(counts) {
             pool.file_word(file.number, word)?.store(0, Relaxed);
         }

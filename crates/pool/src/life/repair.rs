@@ -179,7 +179,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             desc.state.store(kind::POISONED | DIRTY, Release);
             self.count(|counts| &counts.poisoned);
         };
-        let file = pool.file_id(number)?;
+        let file = match pool.file_here(number) {
+            Ok((file, false)) => file,
+            // A file that is removed, or is being: its pages are nobody's.
+            Ok((_, true)) | Err(Error::NoFile(_)) => {
+                pool.undo(desc, frame);
+                return Ok(());
+            }
+            Err(other) => return Err(other),
+        };
         let Some(rebuild) = &pool.inner.options.rebuild else {
             poison();
             drop(guard);

@@ -127,7 +127,10 @@ impl<M: ConstMachine> Handle<'_, M> {
                 }
                 (state, Some((file, page))) if state & kind::MASK == kind::POISONED => {
                     guard.unchanged();
-                    self.revive(frame, pool.file_id(file)?, page)?;
+                    match pool.file_here(file)? {
+                        (file, false) => self.revive(frame, file, page)?,
+                        (file, true) => self.discard(file, page)?,
+                    }
                 }
                 _ => {
                     // It is dirty, or somebody writes it.
