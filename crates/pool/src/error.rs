@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use latchwork_disk::Error as DiskError;
+use latchwork_disk::{Error as DiskError, Operation};
 use latchwork_region::Error as RegionError;
 
 /// Why a pool could not be opened, or a page not be read, changed or written.
@@ -154,6 +154,11 @@ impl Error {
         let short = matches!(self, Self::Disk(DiskError::ShortRead { .. }));
         let unsound = matches!(self, Self::Checksum { .. } | Self::Misdirected { .. });
         short || unsound || matches!(self, Self::Shrank { .. })
+    }
+
+    /// Whether the disk failed to read.
+    pub(crate) fn is_of_reading(&self) -> bool {
+        matches!(self, Self::Disk(error) if error.subject().operation == Operation::Read)
     }
 
     /// The page that it is about, if it is about one.

@@ -14,5 +14,6 @@ mod seen;
 mod sizes;
 mod sparse;
 mod system;
+mod trouble;
 mod unsupported;
 mod verify;

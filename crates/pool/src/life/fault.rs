@@ -214,8 +214,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                     found.wipe = true;
                     return Ok(found);
                 }
-                // A reader that is on a way that leads here no more was reading what the disk has.
-                Err(error) if error.is_unwritten() => M::yield_now(),
+                // A reader that is on a way that leads here no more, or one that reads ahead, was
+                // reading what the disk has. What came of that is no matter.
+                Err(error) if error.is_unwritten() || error.is_of_reading() => M::yield_now(),
                 Err(error) => return Err(error),
             }
         };
