@@ -72,6 +72,17 @@ fn while_it_changes_size<M: ConstMachine>(life: &Life<'_, M>) {
     }
 }
 
+/// Pages that one thread keeps, while others look for frames.
+fn kept_beside_evictions<M: ConstMachine>(life: &Life<'_, M>) {
+    let any = || life.dice.below(PUBLIC);
+    for _ in 0..6 {
+        match life.me {
+            0 => life.pin(any(), [any(), 0, any()]),
+            _ => (0..2).for_each(|_| life.read(any())),
+        }
+    }
+}
+
 /// Pages that threads make and free, which others may read all the same.
 fn made_and_freed<M: ConstMachine>(life: &Life<'_, M>) {
     for _ in 0..10 {
@@ -82,6 +93,18 @@ fn made_and_freed<M: ConstMachine>(life: &Life<'_, M>) {
             6 => life.read(page(life)),
             7 => life.clean(2),
             _ => life.read_astray(PUBLIC + life.dice.below(6)),
+        }
+    }
+}
+
+/// Pages that go from hand to hand: what is the first of the free ones was it before, too.
+fn handed_on<M: ConstMachine>(life: &Life<'_, M>) {
+    (0..1 + life.dice.below(2)).for_each(|_| life.make());
+    for _ in 0..10 {
+        match life.dice.below(10) {
+            0..=3 => life.clean(4),
+            4 => life.read_astray(PUBLIC + life.dice.below(6)),
+            _ => life.hand_on(),
         }
     }
 }
@@ -119,8 +142,9 @@ macro_rules! laws {
     )*};
 }
 
-const PLAIN: Odd = Odd { slow: false, hasty: false, loses_one_in: 0 };
+const PLAIN: Odd = Odd { slow: false, sparse: false, hasty: false, loses_one_in: 0 };
 const SLOW: Odd = Odd { slow: true, ..PLAIN };
+const SPARSE: Odd = Odd { sparse: true, ..PLAIN };
 
 laws! {
     in_few_frames, in_few_frames_long: reads_and_writes, PLAIN, stage: {
@@ -139,7 +163,19 @@ laws! {
         stage.resizes.get() > SHORT && stage.pins.get() > SHORT
             && stage.did.borrow().evicted > SHORT
     };
+    kept, kept_long: kept_beside_evictions, PLAIN, stage: {
+        stage.pins.get() > 5 * SHORT && stage.did.borrow().evicted > 5 * SHORT
+    };
     freed, freed_long: made_and_freed, PLAIN, stage: stage.did.borrow().reused > SHORT;
+    passed_on, passed_on_long: handed_on, PLAIN, stage: {
+        stage.did.borrow().reused > 3 * SHORT
+    };
+    sparse, sparse_long: reads_and_writes, SPARSE, stage: {
+        stage.did.borrow().evicted > SHORT && stage.upgrades.get() > SHORT
+    };
+    sparse_resized, sparse_resized_long: while_it_changes_size, SPARSE, stage: {
+        stage.resizes.get() > SHORT && stage.did.borrow().evicted > SHORT
+    };
 }
 
 /// With a flaw the laws find it, and say which schedule replays it.
@@ -175,5 +211,5 @@ fn a_dropped_wake_up_is_found() {
 #[test]
 fn a_pin_without_its_fence_is_found() {
     let says = ["the pinned page went"];
-    found::<Flawed<Loose>>(while_it_changes_size, PLAIN, 20_000, &says);
+    found::<Flawed<Loose>>(kept_beside_evictions, PLAIN, 20_000, &says);
 }

@@ -42,6 +42,10 @@ const PAGE_BYTES: u32 = 512;
 const FIRST: usize = 2;
 const LAST: usize = PAGE_BYTES as usize / 8 - 1;
 const THREADS: usize = 4;
+/// Where the pool's head has its times, with the threads' words behind them.
+const TIMES_AT: u64 = 1024 + 256 * 128;
+/// Where it has the secret of the translation of sparse files.
+const SECRET: u64 = 80;
 const PATH: &str = "/data/pages";
 
 /// Has other threads run before, between and after the halves of what is read and written.
@@ -142,6 +146,8 @@ impl Book {
 pub(crate) struct Odd {
     /// All take long between the two words.
     pub(crate) slow: bool,
+    /// The file is sparse.
+    pub(crate) sparse: bool,
     /// Readers do not look at the version again.
     pub(crate) hasty: bool,
     /// Of so many writes to the disk one is lost; none if it is zero.
@@ -339,13 +345,21 @@ impl<M: ConstMachine> Life<'_, M> {
         }
     }
 
+    /// A page of this thread's own.
     fn owned(&self) -> Option<u64> {
         let owners = self.book.owners.borrow();
-        owners.iter().position(|owner| *owner == Some(self.me)).map(|page| page as u64)
+        let mine = |page: &u64| owners[*page as usize] == Some(self.me);
+        let mine: Vec<_> = (0..PAGES as u64).filter(mine).collect();
+        (!mine.is_empty()).then(|| mine[self.dice.below(mine.len() as u64) as usize])
     }
 
     /// Makes a page of this thread's own.
     pub(crate) fn make(&self) {
+        if self.book.owners.borrow().iter().filter(|owner| owner.is_some()).count() + THREADS
+            > PAGES
+        {
+            return;
+        }
         self.begins("make", 0);
         let Some(mut held) = self.done(self.handle.new_page(self.file)) else { return };
         let page = held.page();
@@ -367,6 +381,18 @@ impl<M: ConstMachine> Life<'_, M> {
         self.read(page);
         self.write(page);
         self.read(page);
+        self.free_at_once(page);
+    }
+
+    /// Frees a page of this thread's own, and makes one: it may be one that another thread freed.
+    pub(crate) fn hand_on(&self) {
+        if let Some(page) = self.owned() {
+            self.free_at_once(page);
+        }
+        self.make();
+    }
+
+    fn free_at_once(&self, page: u64) {
         self.begins("free", page);
         self.book.owners.borrow_mut()[page as usize] = None;
         self.done(self.handle.free_page(self.file, page));
@@ -406,8 +432,8 @@ impl<M: ConstMachine> Stage<M> {
         let frames = u64::from(FRAMES_MAX);
         for (name, from, to) in [
             ("pool-head", 0, 1024 + 128),
-            ("pool-head", 1024 + 256 * 128, 1024 + 256 * 128 + THREADS as u64 * 32),
-            ("pool-xlat", 0, 4 * 2048),
+            ("pool-head", TIMES_AT, TIMES_AT + 3 * 64 + THREADS as u64 * 32),
+            ("pool-xlat", 0, 8 * 2048),
             ("pool-desc", 0, 8 + frames * 8),
             ("pool-frames", 0, frames * u64::from(PAGE_BYTES / 8)),
         ] {
@@ -415,6 +441,10 @@ impl<M: ConstMachine> Stage<M> {
             let area = self.region.area(name, &sizes).expect("it is there");
             for word in area.slice(from, to - from).expect("it is as long") {
                 word.store(0, Relaxed);
+            }
+            if (name, from) == ("pool-head", 0) {
+                // Else a run would have a secret of its own, and no seed would replay it.
+                area.word(SECRET).expect("it is there").store(0x5eed, Relaxed);
             }
         }
     }
@@ -448,7 +478,7 @@ impl<M: ConstMachine> Stage<M> {
         let threads = &self.threads[..2 + (schedule.0 / 8 % (THREADS as u64 - 1)) as usize];
         let handles = threads.iter().map(|thread| pool.handle(thread));
         let handles = handles.collect::<Result<Vec<_>, _>>().map_err(told)?;
-        let spec = FileSpec { page_bytes: PAGE_BYTES, ..FileSpec::new(PATH) };
+        let spec = FileSpec { page_bytes: PAGE_BYTES, sparse: odd.sparse, ..FileSpec::new(PATH) };
         let file = handles[0].file(&spec).map_err(told)?;
         let book = Book::new();
         let bodies = handles.iter().enumerate().map(|(me, handle)| {
@@ -476,7 +506,7 @@ impl<M: ConstMachine> Stage<M> {
             core::mem::forget(handles);
             return Err(format!("{text}\n{}{frames}", book.last_calls()));
         }
-        look(&pool, &handles[0], file, &book, &disk)?;
+        look(&pool, &handles[0], file, &book, &disk, odd.sparse)?;
         self.count(&book, &handles, before);
         Ok(())
     }
@@ -523,6 +553,7 @@ fn look<M: ConstMachine>(
     file: FileId,
     book: &Book,
     disk: &Memory,
+    sparse: bool,
 ) -> Result<(), String> {
     let told = |error: Error| error.to_string();
     let found = pool.verify().map_err(told)?;
@@ -533,7 +564,9 @@ fn look<M: ConstMachine>(
     if let Some(dirty) = handle.dirty().map_err(told)?.first() {
         return Err(format!("not on disk after a sync: {dirty:?}"));
     }
-    let (pages, free) = (pool.pages(file).map_err(told)?, pool.free_pages(file).map_err(told)?);
+    // A sparse file has no list of pages that are nobody's.
+    let free = if sparse { 0 } else { pool.free_pages(file).map_err(told)? };
+    let pages = pool.pages(file).map_err(told)?;
     let owners = book.owners.borrow();
     let owned = owners.iter().filter(|owner| owner.is_some()).count() as u64;
     if owned + free != pages {
