@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use latchwork_disk::{Calls, Disk, Error, File, Open};
@@ -23,7 +23,7 @@ pub trait Between: Debug + Send + Sync {
     /// # Errors
     ///
     /// As [`File::read`].
-    fn read(&self, file: &dyn File, at: u64, into: &mut [u8]) -> Result<(), Error> {
+    fn read(&self, file: &dyn File, _: &Path, at: u64, into: &mut [u8]) -> Result<(), Error> {
         file.read(at, into)
     }
 
@@ -32,8 +32,17 @@ pub trait Between: Debug + Send + Sync {
     /// # Errors
     ///
     /// As [`File::write`].
-    fn write(&self, file: &dyn File, at: u64, from: &[u8]) -> Result<(), Error> {
+    fn write(&self, file: &dyn File, _: &Path, at: u64, from: &[u8]) -> Result<(), Error> {
         file.write(at, from)
+    }
+
+    /// Sets space aside.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::allocate`].
+    fn allocate(&self, file: &dyn File, _: &Path, at: u64, length: u64) -> Result<(), Error> {
+        file.allocate(at, length)
     }
 }
 
@@ -55,13 +64,14 @@ impl<B, D> Before<B, D> {
 struct BeforeFile<B> {
     between: Arc<B>,
     file: Box<dyn File>,
+    path: PathBuf,
 }
 
 impl<B: Between + 'static, D: Disk> Disk for Before<B, D> {
     fn open(&self, path: &Path, how: Open) -> Result<Box<dyn File>, Error> {
         self.between.opens(path, how)?;
         let file = self.disk.open(path, how)?;
-        Ok(Box::new(BeforeFile { between: self.between.clone(), file }))
+        Ok(Box::new(BeforeFile { between: self.between.clone(), file, path: path.to_owned() }))
     }
     fn make_folder(&self, path: &Path) -> Result<(), Error> {
         self.disk.make_folder(path)
@@ -88,10 +98,10 @@ impl<B: Between + 'static, D: Disk> Disk for Before<B, D> {
 
 impl<B: Between> File for BeforeFile<B> {
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
-        self.between.read(&*self.file, at, into)
+        self.between.read(&*self.file, &self.path, at, into)
     }
     fn write(&self, at: u64, from: &[u8]) -> Result<(), Error> {
-        self.between.write(&*self.file, at, from)
+        self.between.write(&*self.file, &self.path, at, from)
     }
     fn sync(&self) -> Result<(), Error> {
         self.file.sync()
@@ -100,10 +110,13 @@ impl<B: Between> File for BeforeFile<B> {
         self.file.truncate(length)
     }
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
-        self.file.allocate(at, length)
+        self.between.allocate(&*self.file, &self.path, at, length)
     }
     fn length(&self) -> Result<u64, Error> {
         self.file.length()
+    }
+    fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {
+        self.file.next_data(at)
     }
     fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {
         self.file.lock(byte, exclusive)

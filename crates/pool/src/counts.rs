@@ -3,6 +3,12 @@
 
 use core::cell::Cell;
 
+use crate::FileId;
+use crate::layout::{FILES, place_of};
+
+/// Classes of length: the last one has no end.
+pub const TIME_CLASSES: usize = 40;
+
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),*) => {
         /// What a handle has done.
@@ -28,7 +34,7 @@ macro_rules! counts {
             }
             pub(crate) fn add(&mut self, mut next: impl FnMut(u64) -> u64) {
                 let mut at = 0;
-                $(self.$name += next(at); at += 1;)*
+                $(self.$name = self.$name.wrapping_add(next(at)); at += 1;)*
                 let _ = at;
             }
         }
@@ -68,4 +74,41 @@ counts! {
     reused,
     /// Pages read before they were asked for.
     prefetched
+}
+
+/// What a handle has counted by file, and how long it waited; not stored yet.
+pub(crate) struct Meter {
+    /// By the files' places.
+    pub(crate) files: Box<[Cell<Done>; FILES as usize]>,
+    /// Waits, by class.
+    pub(crate) waited: [Cell<u64>; TIME_CLASSES],
+}
+
+/// What was done with the file of this number.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Done {
+    pub(crate) number: u16,
+    pub(crate) reads: u64,
+    pub(crate) waits: u64,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        let files = Box::new(core::array::from_fn(|_| Cell::default()));
+        Self { files, waited: [const { Cell::new(0) }; TIME_CLASSES] }
+    }
+}
+
+impl Meter {
+    /// Counts something done with a file. What was counted of another one, which had its place
+    /// before, is forgotten.
+    pub(crate) fn of_file(&self, file: FileId, count: impl FnOnce(&mut Done)) {
+        let place = &self.files[usize::from(place_of(file.number))];
+        let mut done = place.get();
+        if done.number != file.number {
+            done = Done { number: file.number, ..Done::default() };
+        }
+        count(&mut done);
+        place.set(done);
+    }
 }

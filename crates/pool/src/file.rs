@@ -1,24 +1,23 @@
-//! The files of a pool: a table that all processes share, and what this process has open.
+//! The files of a pool: a table that all processes share.
 //!
 //! A file has the same number in every process. A process that has never opened a file may have to
-//! write one of its pages, to evict it: so the table has the path, and a process opens the file
-//! when it first needs it.
+//! write one of its pages, to evict it: so the table has the path.
 //!
 //! Death: an entry becomes one by the last store, of its kind. What a thread that died before had
 //! stored there is stored over.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
 
 use latchwork_disk::{Buffer, Error as DiskError, File, Open};
 use latchwork_latch::Exclusive;
-use latchwork_machine::{ConstMachine, Integer, Word};
+use latchwork_machine::{ConstMachine, Word};
 
+use crate::io::way_of;
 use crate::layout::{
-    FILE_BROKEN, FILE_KIND, FILE_PAGES, FILE_PATH, FILE_PATH_LENGTH, FILE_ROOM, FILE_SYNCED,
-    FILE_WRITES, FILES, KIND_AHEAD, KIND_DIRECT, KIND_LEAVING, KIND_SPARSE, KIND_TEMPORARY,
-    PATH_MAX, TABLE_LATCH, file_at, number_of, place_of,
+    FILE_BROKEN, FILE_COUNTS, FILE_FREE, FILE_KIND, FILE_PAGES, FILE_PATH, FILE_PATH_LENGTH,
+    FILE_ROOM, FILES, KIND_AHEAD, KIND_DIRECT, KIND_LEAVING, KIND_SPARSE, KIND_TEMPORARY, PATH_MAX,
+    TABLE_LATCH, VALUE, file_at, is_owned, number_of, owned, place_of,
 };
 use crate::life::fault::sound;
 use crate::opened::{FileId, Opened};
@@ -39,6 +38,43 @@ impl<M: ConstMachine> Pool<M> {
     pub fn file_id(&self, number: u16) -> Result<FileId, Error> {
         let (file, leaves) = self.file_here(number)?;
         if leaves { Err(Error::NoFile(number)) } else { Ok(file) }
+    }
+
+    /// Word 0 of the entry of a file that is there, and is not being removed.
+    pub(crate) fn kind(&self, number: u16) -> Result<u64, Error> {
+        // Acquire: synchronizes with the Release in `Handle::file`.
+        let kind = self.file_word(number, FILE_KIND)?.load(Acquire);
+        let is_there = number_of(place_of(number), kind) == number && kind as u32 != 0;
+        if is_there && kind & KIND_LEAVING == 0 { Ok(kind) } else { Err(Error::NoFile(number)) }
+    }
+
+    /// A word of a file's entry that says whose it is, and what it says.
+    pub(crate) fn owned(&self, file: FileId, word: u64) -> Result<(&M::AtomicU64, u64), Error> {
+        let word = self.file_word(file.number, word)?;
+        // Acquire: for the list of free pages; see `pop_free`.
+        Ok((word, self.value(file, word.load(Acquire))?))
+    }
+
+    /// What such a word says, if it is this file's.
+    pub(crate) fn value(&self, file: FileId, word: u64) -> Result<u64, Error> {
+        if is_owned(word, file.number) {
+            return Ok(word & VALUE);
+        }
+        Err(Error::NoFile(file.number))
+    }
+
+    /// Raises such a word to at least this value.
+    pub(crate) fn raise(&self, file: FileId, word: u64, to: u64) -> Result<(), Error> {
+        let (word, mut seen) = self.owned(file, word)?;
+        let owned = owned(file.number);
+        while seen < to {
+            // Relaxed: a count.
+            match word.compare_exchange(owned | seen, owned | to, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = self.value(file, now)?,
+            }
+        }
+        Ok(())
     }
 
     /// The same, be it that the file is being removed: it says so.
@@ -87,10 +123,11 @@ impl<M: ConstMachine> Pool<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] in the child of a fork.
+    /// [`Error::NoFile`]; [`Error::Region`] in the child of a fork.
     pub fn pages(&self, file: FileId) -> Result<u64, Error> {
-        // Relaxed: a page's own words are ordered by its latch.
-        Ok(self.file_word(file.number, FILE_PAGES)?.load(Relaxed).min(file.pages_max()))
+        self.kind(file.number)?;
+        let (_, pages) = self.owned(file, FILE_PAGES)?;
+        Ok(pages.min(file.pages_max()))
     }
 
     /// A place without a file: its next file's number, and its word 0.
@@ -99,6 +136,18 @@ impl<M: ConstMachine> Pool<M> {
             let kind = self.file_word(place, FILE_KIND)?.load(Relaxed);
             if kind as u32 == 0 {
                 return Ok(Some((number_of(place, kind), kind)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The file of this path that is being removed, if there is one.
+    pub(crate) fn leaving(&self, path: &Path) -> Result<Option<FileId>, Error> {
+        for number in self.numbers() {
+            if let Ok((file, true)) = self.file_here(number?)
+                && self.path_of(file.number)? == path
+            {
+                return Ok(Some(file));
             }
         }
         Ok(None)
@@ -117,40 +166,6 @@ impl<M: ConstMachine> Pool<M> {
         String::from_utf8(bytes).map(PathBuf::from).map_err(|_| Error::Corrupt("path of a file"))
     }
 
-    /// The file, opened by this process now if it was not before.
-    pub(crate) fn opened(&self, file: u16) -> Result<Arc<Opened>, Error> {
-        let place = &self.inner.opened[usize::from(place_of(file))];
-        let fits = |opened: &&Arc<Opened>| opened.number == file;
-        let here = place.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = here.as_ref().filter(fits) {
-            return Ok(opened.clone());
-        }
-        drop(here);
-        let kind = self.file_word(file, FILE_KIND)?.load(Relaxed);
-        let path = self.path_of(file)?;
-        let opened = self.inner.disk.open(&path, way(kind & KIND_DIRECT != 0));
-        // The path was this file's, if the file is still there.
-        self.file_id(file)?;
-        Ok(self.keep_open(Opened::new(file, opened?)))
-    }
-
-    /// Keeps a file that this process has opened, or has the one that it has open already.
-    fn keep_open(&self, opened: Opened) -> Arc<Opened> {
-        let place = &self.inner.opened[usize::from(place_of(opened.number))];
-        let mut here = place.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(faster) = here.as_ref().filter(|here| here.number == opened.number) {
-            return faster.clone();
-        }
-        here.insert(Arc::new(opened)).clone()
-    }
-
-    /// Closes a file that was removed, if this process has it open.
-    pub(crate) fn close(&self, file: u16) {
-        let place = &self.inner.opened[usize::from(place_of(file))];
-        let mut here = place.write().unwrap_or_else(PoisonError::into_inner);
-        *here = here.take().filter(|opened| opened.number != file);
-    }
-
     /// Whether the file's pages are nobody's after a crash.
     pub(crate) fn is_temporary(&self, file: u16) -> Result<bool, Error> {
         Ok(self.file_word(file, FILE_KIND)?.load(Relaxed) & KIND_TEMPORARY != 0)
@@ -160,60 +175,15 @@ impl<M: ConstMachine> Pool<M> {
     pub(crate) fn is_ahead(&self, file: u16) -> Result<bool, Error> {
         Ok(self.file_word(file, FILE_KIND)?.load(Relaxed) & KIND_AHEAD != 0)
     }
-
-    /// Writes bytes to a file, and counts that for `sync`.
-    pub(crate) fn write_bytes(&self, file: u16, at: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.opened(file)?.file.write(at, bytes)?;
-        // Release: synchronizes with the Acquire in `sync_file`. After the write, and before the
-        // page counts as clean: so a sync that finds the page clean finds the count, too.
-        self.file_word(file, FILE_WRITES)?.fetch_add(1, Release);
-        Ok(())
-    }
-
-    /// Makes what was written to a file durable. An error is final, for all processes.
-    pub(crate) fn sync_file(&self, file: u16) -> Result<(), Error> {
-        let broken = self.file_word(file, FILE_BROKEN)?;
-        // Relaxed, here and below: it never becomes whole again.
-        let mark = u64::from(file) + 1;
-        let whole = || match broken.load(Relaxed) {
-            seen if seen == mark => Err(Error::SyncFailed { file }),
-            _ => Ok(()),
-        };
-        whole()?;
-        if self.is_temporary(file)? {
-            return Ok(());
-        }
-        let (writes, synced) =
-            (self.file_word(file, FILE_WRITES)?, self.file_word(file, FILE_SYNCED)?);
-        // Acquire: synchronizes with the Release in `write_bytes`.
-        let before = writes.load(Acquire);
-        // Behind it: else it could count writes to the file that has the place of this one.
-        self.file_id(file)?;
-        if before == synced.load(Relaxed) {
-            return Ok(());
-        }
-        let opened = self.opened(file)?;
-        let _alone = opened.syncs.lock().unwrap_or_else(PoisonError::into_inner);
-        whole()?;
-        if synced.load(Relaxed) >= before {
-            // Another thread's sync began after those writes.
-            return Ok(());
-        }
-        if let Err(error) = opened.file.sync() {
-            point("sync.failed");
-            broken.store(mark, Relaxed);
-            return Err(error.into());
-        }
-        point("sync.done");
-        synced.store(before, Relaxed);
-        whole()
-    }
 }
 
 impl<M: ConstMachine> Handle<'_, M> {
     /// The file of this path, opened and made known to the pool if it was not before. Of a file
     /// that the pool knows, `spec` says the path and the size of pages; the rest holds as it was
     /// first said.
+    ///
+    /// If a file of this path is being [removed](Self::remove_file), this ends that first: the
+    /// caller then holds no page.
     ///
     /// # Errors
     ///
@@ -234,8 +204,13 @@ impl<M: ConstMachine> Handle<'_, M> {
             return Err(Error::Options("room ahead in a sparse file"));
         }
         self.writes()?;
-        self.finish_removals(&spec.path)?;
-        let _alone = self.table()?;
+        let _alone = loop {
+            let alone = self.table()?;
+            // What is there is going to be deleted.
+            let Some(leaves) = pool.leaving(&spec.path)? else { break alone };
+            drop(alone);
+            self.finish_removal(leaves)?;
+        };
         point("table.latched");
         let known = pool.files()?;
         if let Some((id, _)) = known.iter().find(|(_, known)| *known == spec.path) {
@@ -251,13 +226,18 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
         let pages = self.lengthen(spec)? / u64::from(size);
         // Before the entry: a file that cannot be opened so may be asked for in another way.
-        let opened = pool.inner.disk.open(&spec.path, way(spec.direct))?;
+        let opened = pool.inner.disk.open(&spec.path, way_of(spec.direct))?;
         let put = |word, value| -> Result<(), Error> {
             pool.file_word(number, word)?.store(value, Relaxed);
             Ok(())
         };
-        put(FILE_PAGES, pages)?;
-        put(FILE_ROOM, pages)?;
+        put(FILE_PAGES, owned(number) | pages)?;
+        put(FILE_ROOM, owned(number) | pages)?;
+        put(FILE_FREE, owned(number))?;
+        put(FILE_BROKEN, 0)?;
+        // The counts of writes go on: a thread that syncs the place's last file, and is late, must
+        // not say that this one is durable.
+        (FILE_COUNTS..FILE_COUNTS + 8).try_for_each(|word| put(word, 0))?;
         put(FILE_PATH_LENGTH, path.len() as u64)?;
         for (word, bytes) in (0..).zip(path.as_bytes().chunks(8)) {
             let mut whole = [0; 8];
@@ -271,7 +251,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         let marks = direct | temporary | ahead | sparse;
         // Release: synchronizes with the Acquire in `file_id`; and last, for who dies before.
         pool.file_word(number, FILE_KIND)?.store(kind | u64::from(size) | marks, Release);
-        pool.keep_open(Opened::new(number, opened));
+        pool.keep_open(number, Opened::new(kind, opened));
         Ok(FileId { number, words: size / 8, sparse: u8::from(spec.sparse) })
     }
 
@@ -310,11 +290,6 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
         Ok(length)
     }
-}
-
-/// How a file that is known to the pool is opened.
-fn way(direct: bool) -> Open {
-    if direct { Open::WRITE.direct() } else { Open::WRITE }
 }
 
 /// Fails if the first page was written as one of another size. A page that cannot be read, or that

@@ -10,9 +10,9 @@ use latchwork_latch::{Exclusive, Holder, HolderNumber, OptLatch};
 use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::Thread;
 
-use crate::counts::{Counts, Stats};
+use crate::counts::{Counts, Meter, Stats};
 use crate::hints::Hints;
-use crate::layout::{FILES, Latch, THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
+use crate::layout::{Latch, THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
 use crate::{Error, Pool};
 
 /// A thread at work in a pool. Not shared between threads.
@@ -28,8 +28,7 @@ pub struct Handle<'t, M: ConstMachine = Native> {
     pub(crate) ticks: Cell<u32>,
     pub(crate) scanning: Cell<bool>,
     pub(crate) counts: Counts,
-    /// Reads of each file, in steps of some, that are not stored yet.
-    pub(crate) by_file: Box<[Cell<u32>; FILES as usize]>,
+    pub(crate) meter: Meter,
     /// What it has counted and stored in its slot.
     pub(crate) stored: Cell<Stats>,
     pub(crate) buffer: RefCell<Buffer>,
@@ -80,7 +79,7 @@ impl<M: ConstMachine> Pool<M> {
             ticks: Cell::new(0),
             scanning: Cell::new(false),
             counts: Counts::default(),
-            by_file: Box::new([const { Cell::new(0) }; FILES as usize]),
+            meter: Meter::default(),
             stored: Cell::default(),
             buffer: RefCell::new(Buffer::new(self.frame_bytes() as usize)),
             stride: Cell::new((0, 0)),

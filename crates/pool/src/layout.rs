@@ -25,12 +25,13 @@
 //!
 //! | word of a file | what |
 //! |---|---|
-//! | 0 | bytes of a page, flags, a generation; no bytes are an unused entry; it is stored last |
-//! | 1 | how many pages it has |
+//! | 0 | bytes of a page (none: unused), flags, how many files were there before; stored last |
+//! | 1 | whose it is, and how many pages the file has |
 //! | 2 | the number of the file whose sync failed, plus one |
 //! | 3, 4 | how many writes there were to files of this place, and how many the last sync covered |
 //! | 5 | bytes of the path |
-//! | 6 | the first of its free pages, and how often that changed |
+//! | 6 | whose it is, the first of the file's free pages, and how often that changed |
+//! | 7 | whose it is, and for how many pages the disk has room |
 //! | 8 .. 72 | the top of its translation: numbers of chunks |
 //! | 72 .. 104 | the path |
 //! | 104 .. 110 | what was done with its pages |
@@ -70,7 +71,6 @@ pub(crate) const FILE_WRITES: u64 = 3;
 pub(crate) const FILE_SYNCED: u64 = 4;
 pub(crate) const FILE_PATH_LENGTH: u64 = 5;
 pub(crate) const FILE_FREE: u64 = 6;
-/// How many pages the disk has room for.
 pub(crate) const FILE_ROOM: u64 = 7;
 pub(crate) const FILE_TOP: u64 = 8;
 pub(crate) const FILE_PATH: u64 = 72;
@@ -85,26 +85,47 @@ pub(crate) const KIND_AHEAD: u64 = 1 << 34;
 pub(crate) const KIND_SPARSE: u64 = 1 << 35;
 /// The file is being removed.
 pub(crate) const KIND_LEAVING: u64 = 1 << 36;
-/// The bits that say how many files had the entry before this one.
-const KIND_GENERATION: u32 = 40;
+/// From this bit on, word 0 says how many files had the entry before this one: 24 bits.
+const KIND_BEFORE: u32 = 40;
 /// After so many files an entry's numbers begin again.
-const GENERATIONS: u64 = 127;
+const GENERATIONS: u32 = 127;
+
+/// How many files had an entry before the one that has this word 0.
+pub(crate) const fn files_before(kind: u64) -> u32 {
+    (kind >> KIND_BEFORE) as u32
+}
 
 /// The number of the file whose entry has this place and this word 0: so no two files that have the
 /// entry one after the other have one number, nor their pages one tag.
 pub(crate) const fn number_of(place: u16, kind: u64) -> u16 {
-    (kind >> KIND_GENERATION & 127) as u16 * FILES as u16 + place
+    (files_before(kind) % GENERATIONS) as u16 * FILES as u16 + place
 }
 
 /// Word 0 of an entry that is free again.
 pub(crate) const fn kind_after(kind: u64) -> u64 {
-    (((kind >> KIND_GENERATION & 127) + 1) % GENERATIONS) << KIND_GENERATION
+    ((kind >> KIND_BEFORE) + 1) << KIND_BEFORE
 }
 
 /// The place of a file's entry among [`FILES`].
 #[inline(always)]
 pub(crate) const fn place_of(file: u16) -> u16 {
     file % FILES as u16
+}
+
+/// From this bit on, some words of an entry say whose they are: so a thread that is late for a file
+/// that was removed exchanges nothing of the next one's.
+const OWNER: u32 = 57;
+/// The bits of such a word that are its value.
+pub(crate) const VALUE: u64 = (1 << OWNER) - 1;
+
+/// A word of an entry that is this file's, with the value zero.
+pub(crate) const fn owned(file: u16) -> u64 {
+    ((file / FILES as u16) as u64) << OWNER
+}
+
+/// Whether a word of an entry is this file's.
+pub(crate) const fn is_owned(word: u64, file: u16) -> bool {
+    word & !VALUE == owned(file)
 }
 
 /// Where a word of a file is.
@@ -137,7 +158,7 @@ const _: () = assert!(FILE_TOP + 64 <= FILE_PATH && FILE_PATH + 32 <= FILE_COUNT
 const _: () = assert!(FILE_COUNTS + 8 <= FILE_WORDS && TIMES_AT == 33_792);
 
 /// How the words lie, as one number: another one is another version's pool.
-const LAYOUT: u64 = 2;
+const LAYOUT: u64 = 3;
 
 /// What a pool was made with: one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,16 +223,19 @@ pub(crate) const PAGES_MAX: u64 = 1 << 28;
 /// The same in a sparse file.
 pub(crate) const SPARSE_PAGES_MAX: u64 = 1 << 40;
 
-/// What names a page in a descriptor: never zero.
+/// The bits of a page's number in a tag.
+pub(crate) const PAGE_BITS: u32 = 48;
+
+/// What names a page in a descriptor: never zero. The page's number has [`PAGE_BITS`] at most.
 #[inline(always)]
 pub(crate) const fn tag(file: u16, page: u64) -> u64 {
-    (file as u64 + 1) << 48 | page
+    (file as u64 + 1) << PAGE_BITS | page
 }
 
 /// File and page of a tag; none of a frame that has no page.
 pub(crate) const fn untag(tag: u64) -> Option<(u16, u64)> {
-    let file = (tag & !TAG_POISONED) >> 48;
-    if file == 0 { None } else { Some((file as u16 - 1, tag & ((1 << 48) - 1))) }
+    let file = (tag & !TAG_POISONED) >> PAGE_BITS;
+    if file == 0 { None } else { Some((file as u16 - 1, tag & ((1 << PAGE_BITS) - 1))) }
 }
 
 /// What is known of a frame: 64 bytes. All zero is a free one.

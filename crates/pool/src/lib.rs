@@ -36,7 +36,7 @@
 //! | `layout` | what lies in the pool's areas, word by word |
 //! | `options`, `error` | what a pool is made with; what can be wrong |
 //! | `pool` | [`Pool`]: opening it, and the ways to a frame |
-//! | `opened`, `file` | a file's name in the pool; the table of files |
+//! | `opened`, `file`, `io` | a file's name in the pool; the table of files; what is open here |
 //! | `translate`, `hints` | from a page's number to its frame, for all and as one thread knows it |
 //! | `counts`, `handle` | [`Handle`]: a thread at work, and what it counts |
 //! | `meter` | what is counted for each file, and how long what is slow took |
@@ -52,6 +52,7 @@ mod error;
 mod file;
 mod handle;
 mod hints;
+mod io;
 mod layout;
 mod life;
 mod meter;
@@ -66,13 +67,13 @@ mod translate;
 mod verify;
 mod view;
 
-pub use crate::counts::Stats;
+pub use crate::counts::{Stats, TIME_CLASSES};
 pub use crate::error::Error;
 pub use crate::handle::Handle;
 pub use crate::life::fault::sound;
 pub use crate::life::pin::Pin;
 pub use crate::life::write::{DirtyPage, Progress};
-pub use crate::meter::{FileStats, TIME_CLASSES, Timed, Times};
+pub use crate::meter::{FileStats, Timed, Times};
 pub use crate::opened::FileId;
 pub use crate::options::{FileSpec, Lost, Options, Rebuild, WriteAhead};
 pub use crate::page::PageMut;

@@ -1,18 +1,18 @@
 //! What is counted for each file, and how long what is slow took: in words that all processes
 //! share.
 //!
-//! A read that finds its page comes by here once in some thousands of times. What else does has
-//! been to the disk, or has waited.
+//! What a read does that finds its page, and what it does that waits, a handle counts in its own
+//! memory, and adds up now and then. What is counted in shared words at once has been to the disk.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use latchwork_machine::{Clock, ConstMachine, Integer, Word};
 
+use crate::counts::TIME_CLASSES;
 use crate::layout::{Desc, FILE_COUNTS, TIMES_AT, file_at, untag};
+use crate::point::point;
 use crate::{Error, FileId, Handle, Pool};
-
-/// Classes of length: the last one has no end.
-pub const TIME_CLASSES: usize = 40;
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Times(pub [u64; TIME_CLASSES]);
 impl Times {
     /// How often.
     pub fn count(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Nanoseconds that this share of the times did not exceed: the end of the class in which that
@@ -60,7 +60,7 @@ impl Times {
         let rank = (share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut seen = 0;
         for (class, count) in self.0.iter().enumerate() {
-            seen += count;
+            seen = count.saturating_add(seen);
             if seen != 0 && seen >= rank {
                 return if class + 1 == TIME_CLASSES { u64::MAX } else { (2 << class) - 1 };
             }
@@ -91,8 +91,9 @@ macro_rules! file_counts {
             ///
             /// # Errors
             ///
-            /// [`Error::Region`] in the child of a fork.
+            /// [`Error::NoFile`]; [`Error::Region`] in the child of a fork.
             pub fn file_stats(&self, file: FileId) -> Result<FileStats, Error> {
+                self.kind(file.number)?;
                 Ok(FileStats {
                     // Relaxed: counts.
                     $($name: self.file_count(file.number, FileCount::$count)?.load(Relaxed)),*
@@ -105,7 +106,8 @@ macro_rules! file_counts {
 file_counts! {
     /// Reads that found their page at once: stored by each handle now and then, in steps of 32.
     reads Reads,
-    /// Pages read from disk.
+    /// Pages read from disk because a thread wanted them: not those that were
+    /// [prefetched](Handle::prefetch).
     faults Faults,
     /// Pages that could not be read.
     failed Failed,
@@ -113,19 +115,21 @@ file_counts! {
     evicted Evicted,
     /// Pages written out.
     written Written,
-    /// Waits for a thread that had the page.
+    /// Reads and writes that waited for a thread that had the page: stored as `reads` are.
     waits Waits
 }
 
 impl FileStats {
     /// The share of the reads that found their page in the pool; 1 before the first.
     pub fn hit_rate(&self) -> f64 {
-        let misses = self.faults + self.failed;
-        if self.reads + misses == 0 {
-            return 1.0;
-        }
-        self.reads as f64 / (self.reads + misses) as f64
+        let looks = self.reads as f64 + self.faults as f64 + self.failed as f64;
+        if looks == 0.0 { 1.0 } else { self.reads as f64 / looks }
     }
+}
+
+/// The class of a length in nanoseconds.
+fn class_of(ns: u64) -> usize {
+    (ns.max(1).ilog2() as usize).min(TIME_CLASSES - 1)
 }
 
 /// Nanoseconds on the clock that never goes back.
@@ -163,8 +167,7 @@ impl<M: ConstMachine> Pool<M> {
 impl<M: ConstMachine> Handle<'_, M> {
     /// Counts what began at `from`, by [`now`], and has ended.
     pub(crate) fn took(&self, what: Timed, from: u64) {
-        let ns = now::<M>().saturating_sub(from);
-        let class = (ns.max(1).ilog2() as usize).min(TIME_CLASSES - 1);
+        let class = class_of(now::<M>().saturating_sub(from));
         if let Ok(word) = self.pool().inner.head.word(what.at(class)) {
             // Relaxed: a count.
             word.fetch_add(1, Relaxed);
@@ -173,12 +176,34 @@ impl<M: ConstMachine> Handle<'_, M> {
 
     /// Waits for a thread that has a page of this file, and counts that.
     #[cold]
-    pub(crate) fn waited<R>(&self, file: u16, wait: impl FnOnce() -> R) -> R {
-        self.pool().count_of(file, FileCount::Waits, 1);
+    pub(crate) fn waited<R>(&self, file: FileId, wait: impl FnOnce() -> R) -> R {
+        point("page.waits");
         let from = now::<M>();
         let result = wait();
-        self.took(Timed::Wait, from);
+        let class = class_of(now::<M>().saturating_sub(from));
+        self.meter.of_file(file, |done| done.waits += 1);
+        self.meter.waited[class].set(self.meter.waited[class].get() + 1);
         result
+    }
+
+    /// Adds what the handle has counted by file, and how long it waited, to the shared counts.
+    pub(crate) fn store_meter(&self) {
+        let pool = self.pool();
+        for done in self.meter.files.iter().map(Cell::take) {
+            // Of a file that was removed nobody wants to know.
+            if done.reads + done.waits != 0 && pool.kind(done.number).is_ok() {
+                pool.count_of(done.number, FileCount::Reads, done.reads);
+                pool.count_of(done.number, FileCount::Waits, done.waits);
+            }
+        }
+        for (class, count) in self.meter.waited.iter().map(Cell::take).enumerate() {
+            if count != 0
+                && let Ok(word) = pool.inner.head.word(Timed::Wait.at(class))
+            {
+                // Relaxed: a count.
+                word.fetch_add(count, Relaxed);
+            }
+        }
     }
 
     /// Counts an eviction of what is in a frame, whose latch is held.

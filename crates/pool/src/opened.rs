@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, RwLock};
 use latchwork_disk::File;
 
 use crate::Error;
-use crate::layout::{FILES, PAGES_MAX, SPARSE_PAGES_MAX};
+use crate::layout::{FILES, PAGES_MAX, SPARSE_PAGES_MAX, files_before};
 
-/// A file of a pool: the same in every process, for as long as the region lives.
+/// A file of a pool: the same in every process, until it is [removed](crate::Handle::remove_file).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     pub(crate) number: u16,
@@ -50,8 +50,8 @@ impl FileId {
 
 /// A file that this process has open.
 pub(crate) struct Opened {
-    /// The file's number.
-    pub(crate) number: u16,
+    /// How many files had its place before: a file's number comes back one day.
+    pub(crate) before: u32,
     pub(crate) file: Box<dyn File>,
     /// Held from a sync until its failure is told to all. The system tells a failure once for each
     /// opened file: a second thread that syncs it after that would hear of a success.
@@ -59,8 +59,9 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    pub(crate) fn new(number: u16, file: Box<dyn File>) -> Self {
-        Self { number, file, syncs: Mutex::new(()) }
+    /// The file that has this word 0 in its entry.
+    pub(crate) fn new(kind: u64, file: Box<dyn File>) -> Self {
+        Self { before: files_before(kind), file, syncs: Mutex::new(()) }
     }
 }
 

@@ -10,7 +10,7 @@ use latchwork_latch::{Exclusive, HolderDied};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::hints::Spot;
-use crate::layout::{DIRTY, Desc, MODIFYING, TAG_POISONED, kind, place_of, tag};
+use crate::layout::{DIRTY, Desc, MODIFYING, PAGE_BITS, TAG_POISONED, kind, tag};
 use crate::life::free::is_free;
 use crate::page::PageMut;
 use crate::point::point;
@@ -67,7 +67,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// The page, if it is where this thread last found it and nobody changes it.
     #[inline(always)]
     fn peek(&self, file: FileId, page: u64) -> Option<Snapshot<'_, M>> {
-        if !self.pool().inner.frames.is_mapped() {
+        if page >> PAGE_BITS != 0 || !self.pool().inner.frames.is_mapped() {
             return None;
         }
         // SAFETY: what is put there is of this handle's pool, whose areas unmap nothing while it
@@ -130,9 +130,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     #[cold]
     #[inline(never)]
     fn sample(&self, file: FileId, frame: u32) {
-        if let Some(reads) = self.by_file.get(usize::from(place_of(file.number))) {
-            reads.set(reads.get().saturating_add(SAMPLE));
-        }
+        self.meter.of_file(file, |done| done.reads += u64::from(SAMPLE));
         self.counts.reads.set(self.counts.reads.get() + u64::from(SAMPLE));
         if self.ticks.get().is_multiple_of(STORE) {
             self.store_counts();
@@ -159,7 +157,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         self.settle(file, page, |desc, _| {
             let read = match desc.latch.try_read() {
                 Some(version) => Ok(version),
-                None => self.waited(file.number, || desc.latch.read(self)),
+                None => self.waited(file, || desc.latch.read(self)),
             };
             Ok(read.map(|version| (version, desc.tag.load(Relaxed))))
         })
@@ -195,7 +193,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let wanted = tag(file.number, page);
         let mut strange = 0;
         loop {
-            self.pool().file_id(file.number)?;
+            self.pool().kind(file.number)?;
             let entry = self.pool().entry(file, page)?;
             if entry == 0 {
                 self.writes()?;
@@ -349,7 +347,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let (frame, desc, guard) = self.settle(file, page, |desc, _| {
             let guard = match desc.latch.try_lock(self) {
                 Some(guard) => Ok(guard),
-                None => self.waited(file.number, || desc.latch.lock(self)),
+                None => self.waited(file, || desc.latch.lock(self)),
             };
             Ok(guard.map(|guard| (Taken(Some(guard)), desc.tag.load(Relaxed))))
         })?;

@@ -9,7 +9,6 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::counts::Stats;
 use crate::layout::{DIRTY, THREADS, kind, thread_at, untag};
-use crate::meter::FileCount;
 use crate::{Error, Handle, Pool};
 
 /// What a frame holds, at one moment.
@@ -39,11 +38,7 @@ impl<M: ConstMachine> Handle<'_, M> {
     pub fn store_counts(&self) {
         let Some(slot) = self.slot() else { return };
         self.stored.set(self.counted());
-        for (file, reads) in (0..).zip(self.by_file.iter()) {
-            if reads.get() != 0 {
-                self.pool().count_of(file, FileCount::Reads, reads.take().into());
-            }
-        }
+        self.store_meter();
         for (word, count) in (0..).zip(self.counts.take()) {
             if let Ok(place) = self.pool().inner.head.word(thread_at(slot, word)) {
                 // Relaxed: counts; the slot is this thread's.

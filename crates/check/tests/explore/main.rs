@@ -6,3 +6,4 @@ mod latches;
 mod locks;
 mod pages;
 mod pool;
+mod stage;

@@ -4,7 +4,8 @@
 //! `cargo test --release -p latchwork-check --test explore pages:: -- --ignored`.
 
 use crate::flawed::{Deaf, Flawed, Loose};
-use crate::pool::{FRAMES, FRAMES_MAX, Life, Odd, PUBLIC, Stage};
+use crate::pool::{FRAMES, FRAMES_MAX, Life, Odd, PUBLIC};
+use crate::stage::Stage;
 use latchwork_check::explore::{Schedule, explore, seed_in, seeds};
 use latchwork_machine::ConstMachine;
 use latchwork_sim::Simulated;

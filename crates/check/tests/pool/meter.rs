@@ -2,9 +2,11 @@
 
 use std::thread;
 
+use latchwork_check::stops::stop_at;
 use latchwork_pool::{FileStats, TIME_CLASSES, Timed, Times};
 
 use super::pages::{Scratch, fill, make, options, pool, region, value};
+use super::points::hooked;
 
 #[test]
 fn what_is_done_is_counted_by_file() {
@@ -55,25 +57,29 @@ fn a_wait_for_a_page_is_counted() {
     let file = handle.file(&scratch.spec()).unwrap();
     make(&handle, file, 2);
     fill(&handle, file, 0, 5);
-    assert_eq!(pool.file_stats(file).unwrap().waits, 0);
-    let waits = || pool.file_stats(file).unwrap().waits;
+    hooked();
     for (round, writes) in [false, true].into_iter().enumerate() {
+        let (armed, waits) = stop_at("page.waits");
         let held = handle.write(file, 0).unwrap();
         thread::scope(|scope| {
-            scope.spawn(|| {
+            let (region, pool) = (&region, &pool);
+            scope.spawn(move || {
                 let thread = region.thread().unwrap();
                 let handle = pool.handle(&thread).unwrap();
+                armed.here();
                 match writes {
                     false => assert_eq!(value(&handle, file, 0), Ok(5)),
                     true => drop(handle.write(file, 0).unwrap()),
                 }
             });
-            while waits() == round as u64 {
-                thread::yield_now();
-            }
+            waits.wait();
+            let counted = pool.file_stats(file).unwrap().waits;
+            assert_eq!(counted, round as u64, "a thread that waits stores nothing here");
+            waits.go_on();
             drop(held);
         });
-        assert_eq!(waits(), round as u64 + 1);
+        // Its handle has ended.
+        assert_eq!(pool.file_stats(file).unwrap().waits, round as u64 + 1);
         assert_eq!(pool.times(Timed::Wait).unwrap().count(), round as u64 + 1);
     }
 }

@@ -259,6 +259,30 @@ fn a_full_pool_names_the_holders() {
     assert_eq!(value(&handle, file, 30), Ok(30));
 }
 
+/// The number of a page is not the file's, whatever bits it has: two files, and a thread that has
+/// just read pages of both.
+#[test]
+fn a_page_beyond_all_is_out_of_range() {
+    let region = region();
+    let pool = pool(&region, &options(64));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let scratch: Vec<_> = (0..9).map(|file| Scratch::new(&format!("beyond-{file}"))).collect();
+    let files: Vec<_> =
+        scratch.iter().map(|scratch| handle.file(&scratch.spec()).unwrap()).collect();
+    for file in [files[0], files[8]] {
+        make(&handle, file, 6);
+        assert_eq!(value(&handle, file, 5), Ok(5));
+    }
+    for page in [1 << 48 | 5, 8 << 48 | 5, 1 << 63 | 5, 1 << 28, u64::MAX] {
+        let beyond = Error::OutOfRange { file: 0, page, pages: 6 };
+        assert_eq!(value(&handle, files[0], page), Err(beyond.clone()), "{page:#x}");
+        assert!(handle.try_optimistic(files[0], page).is_none());
+        assert_eq!(handle.write(files[0], page).map(drop), Err(beyond.clone()));
+        assert_eq!(handle.pin(files[0], page).map(drop), Err(beyond));
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let scratch = Scratch::new("refused");
@@ -342,6 +366,35 @@ impl Rebuild for FromLog {
         into.fill(33);
         Ok(32)
     }
+}
+
+/// A page that a dead thread left half changed, and that nobody can make anew, is thrown away.
+#[test]
+fn a_page_that_cannot_be_rebuilt_is_discarded() {
+    struct Cannot;
+    impl Rebuild for Cannot {
+        fn rebuild(&self, _: &Lost, _: Option<&[u64]>, _: &mut [u64]) -> Result<u64, String> {
+            Err("no log".to_owned())
+        }
+    }
+    let scratch = Scratch::new("thrown");
+    let region = region();
+    let pool = pool(&region, &Options { rebuild: Some(Arc::new(Cannot)), ..options(16) });
+    let (thread, dies) = (region.thread().unwrap(), region.thread().unwrap());
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 3);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    {
+        let handle = pool.handle(&dies).unwrap();
+        let mut held = handle.write(file, 1).unwrap();
+        held.begin(0);
+        std::mem::forget(held);
+    }
+    drop(dies);
+    handle.discard(file, 1).unwrap();
+    assert_eq!(value(&handle, file, 1), Ok(1), "as it was on the disk");
+    assert!(pool.list().unwrap().all(|frame| frame.holder.is_none()));
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn subject(operation: Operation, at: u64) -> Subject {
 }
 
 impl Between for Trouble {
-    fn read(&self, file: &dyn File, at: u64, into: &mut [u8]) -> Result<(), DiskError> {
+    fn read(&self, file: &dyn File, _: &Path, at: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let half = into.len() / 2;
         match self.next().map(|random| random % 16) {
             Some(0) => Err(DiskError::Device(subject(Operation::Read, at))),
@@ -68,7 +68,7 @@ impl Between for Trouble {
         }
     }
 
-    fn write(&self, file: &dyn File, at: u64, from: &[u8]) -> Result<(), DiskError> {
+    fn write(&self, file: &dyn File, _: &Path, at: u64, from: &[u8]) -> Result<(), DiskError> {
         let (first, second) = from.split_at(from.len() / 2);
         let random = self.next().map_or(15, |random| random % 16);
         if random < 3 && self.lies {

@@ -2,16 +2,16 @@
 //! have durable. What is durable, and how often the rule was broken, are words that all processes
 //! share.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use latchwork_disk::{Calls, Disk, Error, File, Open, System};
+use latchwork_check::between::Between;
+use latchwork_disk::{Error, File};
 use latchwork_machine::Shared;
 use latchwork_pool::WriteAhead;
 use latchwork_region::Area;
 
-use super::kills::PAGES;
+use super::place::PAGES;
 
 /// After the words of the pages: the newest record, the newest durable one, and breaches.
 const NEWEST: u64 = PAGES;
@@ -88,85 +88,18 @@ impl WriteAhead for Log {
     }
 }
 
-/// The system's disk, watched: each write to the file of this name is a page.
+/// Between the pool and the disk: each write to the file of this name is a page.
 #[derive(Debug)]
-pub(super) struct Watched {
-    pub(super) disk: System,
+pub(super) struct Watch {
     pub(super) log: Log,
     pub(super) file: &'static str,
 }
 
-impl Disk for Watched {
-    fn open(&self, path: &Path, how: Open) -> Result<Box<dyn File>, Error> {
-        let file = self.disk.open(path, how)?;
-        if path.file_name() != Some(self.file.as_ref()) {
-            return Ok(file);
+impl Between for Watch {
+    fn write(&self, file: &dyn File, path: &Path, at: u64, from: &[u8]) -> Result<(), Error> {
+        if path.file_name() == Some(self.file.as_ref()) {
+            self.log.look(from);
         }
-        Ok(Box::new(WatchedFile { file, log: self.log.clone() }))
-    }
-
-    fn make_folder(&self, path: &Path) -> Result<(), Error> {
-        self.disk.make_folder(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        self.disk.rename(from, to)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        self.disk.link(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> Result<(), Error> {
-        self.disk.remove(path)
-    }
-
-    fn list(&self, folder: &Path) -> Result<Vec<OsString>, Error> {
-        self.disk.list(folder)
-    }
-
-    fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
-        self.disk.sync_folder(folder)
-    }
-
-    fn calls(&self) -> Calls {
-        self.disk.calls()
-    }
-}
-
-#[derive(Debug)]
-struct WatchedFile {
-    file: Box<dyn File>,
-    log: Log,
-}
-
-impl File for WatchedFile {
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
-        self.file.read(at, into)
-    }
-
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), Error> {
-        self.log.look(from);
-        self.file.write(at, from)
-    }
-
-    fn sync(&self) -> Result<(), Error> {
-        self.file.sync()
-    }
-
-    fn truncate(&self, length: u64) -> Result<(), Error> {
-        self.file.truncate(length)
-    }
-
-    fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
-        self.file.allocate(at, length)
-    }
-
-    fn length(&self) -> Result<u64, Error> {
-        self.file.length()
-    }
-
-    fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {
-        self.file.lock(byte, exclusive)
+        file.write(at, from)
     }
 }

@@ -3,4 +3,5 @@
 mod ahead;
 mod kills;
 mod meet;
+mod place;
 mod stopped;

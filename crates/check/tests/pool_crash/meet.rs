@@ -13,7 +13,8 @@ use latchwork_machine::Shared;
 use latchwork_pool::{FileSpec, set_point_hook};
 use latchwork_region::Thread;
 
-use super::kills::{self, Folder, PAGES, Place, start};
+use super::kills::start;
+use super::place::{self, Folder, PAGES, Place};
 
 /// Where a thread stops: it says so, and goes on when told.
 pub(super) struct Stop {
@@ -42,7 +43,7 @@ pub(super) struct Stopped {
 }
 
 pub(super) fn stop(at: &'static str) -> (Stop, Stopped) {
-    set_point_hook(kills::at_step);
+    set_point_hook(place::at_step);
     let ((reached, wait), (go, told)) = (channel(), channel());
     (Stop { at, reached, go: told }, Stopped { reached: wait, go })
 }
@@ -188,7 +189,7 @@ fn a_free_page_that_went_and_came_back_leads_elsewhere() {
     let (thread, other) = (place.region.thread().unwrap(), place.region.thread().unwrap());
     let work = place.work(&thread);
     work.begin();
-    let have = |work: &kills::Work<'_>| {
+    let have = |work: &place::Work<'_>| {
         let mut page = work.handle.new_page(work.file).unwrap();
         page.begin(0);
         let number = page.page();

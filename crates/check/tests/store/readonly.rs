@@ -224,11 +224,11 @@ fn snapshots_store_nothing_but_their_own_line() {
     let [_, quiet, busy, written] = &told[..] else { panic!("the reader ended early") };
     assert!(quiet.starts_with("old and new: 0 faults"));
     // A read that a writer has disturbed three times takes the page's latch, as said: that is in
-    // the pool's descriptors, and perhaps it waits there, in the region, and counts that it did, in
-    // the pool's head.
-    let mut places = busy.split('"').skip(1).step_by(2);
-    let allowed = ["pool-desc", "pool-head", "/region "];
-    assert!(places.all(|place| allowed.iter().any(|area| place.contains(area))), "{busy}");
+    // the pool's descriptors, and perhaps it waits there, in the region.
+    let places = busy.split('"').skip(1).step_by(2);
+    assert!(
+        places.into_iter().all(|place| place.contains("pool-desc") || place.contains("/region "))
+    );
     assert!(written != "0", "a writer was not noticed");
     drop(store);
     fs::remove_dir_all(&path).unwrap();

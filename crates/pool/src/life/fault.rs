@@ -32,7 +32,7 @@ use latchwork_disk::{Error as DiskError, crc32c, crc32c_append};
 use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{Desc, FILE_PAGES, FILE_ROOM, kind, tag, untag};
+use crate::layout::{Desc, FILE_PAGES, FILE_ROOM, kind, owned, tag, untag};
 use crate::life::free::is_free;
 use crate::meter::{FileCount, Timed, now};
 use crate::page::PageMut;
@@ -139,7 +139,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         // SeqCst: with the fence in `finish_removal`: either that finds this page, or this thread
         // finds that the file is being removed.
         M::fence(SeqCst);
-        if let Err(gone) = pool.file_id(file.number) {
+        if let Err(gone) = pool.kind(file.number) {
             pool.undo(desc, frame);
             return Err(gone);
         }
@@ -200,7 +200,6 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     pub fn create(&self, file: FileId, page: u64) -> Result<PageMut<'_, 't, M>, Error> {
         self.writes()?;
         let pool = self.pool();
-        pool.file_id(file.number)?;
         if page >= file.pages_max() {
             return Err(file.out_of_range(page, file.pages_max()));
         }
@@ -267,7 +266,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// [`Error::Corrupt`], [`Error::View`].
     pub fn take_freed(&self, file: FileId) -> Result<Option<u64>, Error> {
         self.writes()?;
-        self.pool().file_id(file.number)?;
+        self.pool().kind(file.number)?;
         let freed = self.pool().pop_free(file)?;
         if freed.is_some() {
             self.count(|counts| &counts.reused);
@@ -285,30 +284,38 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     /// [`Error::View`].
     pub fn take_next(&self, file: FileId) -> Result<u64, Error> {
         self.writes()?;
-        self.pool().file_id(file.number)?;
-        let pages = self.pool().file_word(file.number, FILE_PAGES)?;
-        let mut page = pages.load(Relaxed);
+        let pool = self.pool();
+        pool.kind(file.number)?;
+        let (pages, mut page) = pool.owned(file, FILE_PAGES)?;
+        let owned = owned(file.number);
         loop {
             if page >= file.pages_max() {
                 return Err(file.out_of_range(page, file.pages_max()));
             }
-            self.pool().make_room(file, page + 1)?;
+            pool.make_room(file, page + 1)?;
             // Relaxed: a number that only one thread gets; the page's latch orders.
-            match pages.compare_exchange(page, page + 1, Relaxed, Relaxed) {
+            match pages.compare_exchange(owned | page, owned | (page + 1), Relaxed, Relaxed) {
                 Ok(_) => return Ok(page),
-                Err(now) => page = now,
+                Err(now) => page = pool.value(file, now)?,
             }
         }
     }
 
     /// Takes a page out of the pool without writing it, poisoned or not: its number is the caller's
-    /// to use again. Nothing happens if it is not in the pool.
+    /// to use again. Nothing happens if it is not in the pool. A [`Pin`](crate::Pin) of it keeps
+    /// its frame in the pool, whatever page that has next.
     ///
     /// # Errors
     ///
-    /// [`Error::View`], [`Error::Region`].
+    /// [`Error::NoFile`], [`Error::View`], [`Error::Region`].
     pub fn discard(&self, file: FileId, page: u64) -> Result<(), Error> {
         self.writes()?;
+        self.pool().kind(file.number)?;
+        self.drop_page(file, page)
+    }
+
+    /// The same, of a file that may be being removed.
+    pub(crate) fn drop_page(&self, file: FileId, page: u64) -> Result<(), Error> {
         let (pool, mut strange) = (self.pool(), 0);
         loop {
             let entry = pool.entry(file, page)?;
@@ -317,16 +324,22 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             }
             let frame = pool.frame_of(entry)?;
             let desc = pool.desc(frame)?;
+            // Relaxed: looked at again under the latch. Another page's may be held for long, by a
+            // thread that waits for this one.
+            if untag(desc.tag.load(Relaxed)) != Some((file.number, page)) {
+                self.wonder(&mut strange, "entry of the translation")?;
+                continue;
+            }
             let guard = match desc.latch.lock(self) {
                 Ok(guard) => guard,
-                Err(died) => {
-                    self.meet_frame(frame, died)?;
-                    continue;
-                }
+                Err(died) => match self.meet_frame(frame, died) {
+                    // That nobody can rebuild the page is no matter now.
+                    Ok(()) | Err(Error::Rebuild { .. }) => continue,
+                    Err(other) => return Err(other),
+                },
             };
             if untag(desc.tag.load(Relaxed)) != Some((file.number, page)) {
                 guard.unchanged();
-                self.wonder(&mut strange, "entry of the translation")?;
                 continue;
             }
             if desc.writer.load(Relaxed) != 0 && !self.writer_ended(desc)? {
@@ -350,28 +363,19 @@ impl<M: ConstMachine> Pool<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`] beyond [`FileId::pages_max`].
+    /// [`Error::OutOfRange`] beyond [`FileId::pages_max`]; [`Error::NoFile`].
     pub fn extend(&self, file: FileId, pages: u64) -> Result<(), Error> {
         if pages > file.pages_max() {
             return Err(file.out_of_range(pages, file.pages_max()));
         }
-        let word = self.file_word(file.number, FILE_PAGES)?;
-        let mut seen = word.load(Relaxed);
-        while seen < pages {
-            // Relaxed: a count.
-            match word.compare_exchange(seen, pages, Relaxed, Relaxed) {
-                Ok(_) => return Ok(()),
-                Err(now) => seen = now,
-            }
-        }
-        Ok(())
+        self.kind(file.number)?;
+        self.raise(file, FILE_PAGES, pages)
     }
 
     /// Sets space aside for the first `pages` pages of a file, and for some more: so a page that
     /// was made can be written out, on a full disk, too.
     pub(crate) fn make_room(&self, file: FileId, pages: u64) -> Result<(), Error> {
-        let word = self.file_word(file.number, FILE_ROOM)?;
-        let room = word.load(Relaxed);
+        let (_, room) = self.owned(file, FILE_ROOM)?;
         if pages <= room || pages > file.pages_max() || !self.is_ahead(file.number)? {
             return Ok(());
         }
@@ -388,15 +392,8 @@ impl<M: ConstMachine> Pool<M> {
             Err(DiskError::Unsupported(_)) => pages + more,
             made => made.map(|()| pages + more)?,
         };
-        let mut seen = room;
-        while seen < made {
-            // Relaxed: a thread that sees less sets aside once more what is there.
-            match word.compare_exchange(seen, made, Relaxed, Relaxed) {
-                Ok(_) => break,
-                Err(now) => seen = now,
-            }
-        }
-        Ok(())
+        // A thread that sees less sets aside once more what is there.
+        self.raise(file, FILE_ROOM, made)
     }
 
     /// The frame in an entry.

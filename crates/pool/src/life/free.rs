@@ -6,10 +6,14 @@
 //! exchange fails if the first page went and came back meanwhile (Treiber 1986).
 //!
 //! ```text
-//!  63     62        29 28        0            63                     29 28        0
-//! ┌──────┬────────────┬───────────┐          ┌─────────────────────────┬───────────┐
-//! │ FREE │     0      │ next, or 0│  entry   │ COUNT, one more per push│first, or 0│  file
-//! └──────┴────────────┴───────────┘          └─────────────────────────┴───────────┘
+//!  63     62  39 38       32 31  29 28        0
+//! ┌──────┬──────┬───────────┬──────┬───────────┐
+//! │ FREE │  0   │ generation│  0   │ next, or 0│  entry
+//! └──────┴──────┴───────────┴──────┴───────────┘
+//!  63        57 56                   29 28        0
+//! ┌────────────┬───────────────────────┬───────────┐
+//! │ generation │ COUNT, one a push more│first, or 0│  file
+//! └────────────┴───────────────────────┴───────────┘
 //! ```
 //!
 //! Pages have their number plus one here. The list is as long-lived as the region, and no longer:
@@ -23,11 +27,11 @@
 //! | have 1 | the file's word | as after free 2 |
 //! | have 2 | its entry: zero | a page in the file, as on disk |
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{FILE_FREE, PAGES_MAX};
+use crate::layout::{FILE_FREE, FILES, PAGES_MAX, VALUE, owned};
 use crate::point::point;
 use crate::translate::Array;
 use crate::{Error, FileId, Handle, Pool};
@@ -36,6 +40,11 @@ use crate::{Error, FileId, Handle, Pool};
 const FREE: u64 = 1 << 63;
 const LINK: u64 = (PAGES_MAX << 1) - 1;
 const COUNT: u64 = LINK + 1;
+
+/// The entry of a free page, before the page `next`.
+const fn mark(file: FileId, next: u64) -> u64 {
+    FREE | ((file.number / FILES as u16) as u64) << 32 | next
+}
 
 /// Whether an entry says that its page is free.
 pub(crate) const fn is_free(entry: u64) -> bool {
@@ -52,12 +61,11 @@ impl<M: ConstMachine> Handle<'_, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::Sparse`]; [`Error::Freed`] if it is free; [`Error::View`],
-    /// [`Error::Region`].
+    /// [`Error::NoFile`], [`Error::OutOfRange`], [`Error::Sparse`]; [`Error::Freed`] if it is free;
+    /// [`Error::View`], [`Error::Region`].
     pub fn free_page(&self, file: FileId, page: u64) -> Result<(), Error> {
         self.writes()?;
         let pool = self.pool();
-        pool.file_id(file.number)?;
         let pages = pool.pages(file)?;
         if page >= pages {
             return Err(file.out_of_range(page, pages));
@@ -65,21 +73,33 @@ impl<M: ConstMachine> Handle<'_, M> {
         if file.is_sparse() {
             return Err(Error::Sparse { file: file.number });
         }
-        loop {
-            self.discard(file, page)?;
+        point("free.wanted");
+        let entry = loop {
+            self.drop_page(file, page)?;
             let entry = Array::of(pool, file).found_or_made(self, page)?;
-            // AcqRel: as in `publish`, for the thread that has the page next.
-            match entry.compare_exchange(0, FREE, AcqRel, Relaxed) {
-                Ok(_) => break,
+            // AcqRel: as in `put`, for the thread that has the page next.
+            match entry.compare_exchange(0, mark(file, 0), AcqRel, Relaxed) {
+                Ok(_) => break entry,
                 Err(seen) if is_free(seen) => {
                     return Err(Error::Freed { file: file.number, page });
                 }
                 // A reader brought it in again.
                 Err(_) => {}
             }
-        }
+        };
         point("free.marked");
-        pool.push_free(file, page)?;
+        // SeqCst: as in `publish`: either the removal of the file finds the mark, or this thread
+        // finds that the file is being removed.
+        M::fence(SeqCst);
+        let pushed = pool.kind(file.number).and_then(|_| pool.push_free(file, page));
+        if let Err(gone) = pushed {
+            let seen = entry.load(Relaxed);
+            if seen & !LINK == mark(file, 0) {
+                // Release: for the thread that has the page next.
+                let _ = entry.compare_exchange(seen, 0, Release, Relaxed);
+            }
+            return Err(gone);
+        }
         self.count(|counts| &counts.freed);
         Ok(())
     }
@@ -88,19 +108,19 @@ impl<M: ConstMachine> Handle<'_, M> {
 impl<M: ConstMachine> Pool<M> {
     /// Puts a page whose entry is marked in its file's list.
     pub(crate) fn push_free(&self, file: FileId, page: u64) -> Result<(), Error> {
-        let first = self.file_word(file.number, FILE_FREE)?;
+        let (first, mut seen) = self.owned(file, FILE_FREE)?;
         let entry =
             Array::of(self, file).find(page)?.ok_or(Error::Corrupt("list of free pages"))?;
-        let mut seen = first.load(Relaxed);
+        let owned = owned(file.number);
         loop {
             // Relaxed: the exchange passes it on.
-            entry.store(FREE | seen & LINK, Relaxed);
-            let next = (seen & !LINK).wrapping_add(COUNT) | (page + 1);
-            // Release: synchronizes with the Acquire in `pop_free`: who finds the page finds its
-            // link.
-            match first.compare_exchange(seen, next, Release, Relaxed) {
+            entry.store(mark(file, seen & LINK), Relaxed);
+            let next = (seen & !LINK).wrapping_add(COUNT) & VALUE | (page + 1);
+            // Release: synchronizes with the Acquire in `pop_free`: a thread that finds the page
+            // finds its link.
+            match first.compare_exchange(owned | seen, owned | next, Release, Relaxed) {
                 Ok(_) => return Ok(()),
-                Err(now) => seen = now,
+                Err(now) => seen = self.value(file, now)?,
             }
         }
     }
@@ -108,9 +128,9 @@ impl<M: ConstMachine> Pool<M> {
     /// Takes a page out of the list of its file, if there is one: its entry is zero.
     pub(crate) fn pop_free(&self, file: FileId) -> Result<Option<u64>, Error> {
         let corrupt = Error::Corrupt("list of free pages");
-        let first = self.file_word(file.number, FILE_FREE)?;
-        // Acquire: synchronizes with the Release in `push_free`.
-        let mut seen = first.load(Acquire);
+        // Its Acquire synchronizes with the Release in `push_free`.
+        let (first, mut seen) = self.owned(file, FILE_FREE)?;
+        let owned = owned(file.number);
         while seen & LINK != 0 {
             let page = (seen & LINK) - 1;
             let Some(entry) = Array::of(self, file).find(page)? else { return Err(corrupt) };
@@ -119,7 +139,7 @@ impl<M: ConstMachine> Pool<M> {
             let next = seen & !LINK | link & LINK;
             point("free.seen");
             // Acquire: as above, if it fails.
-            match first.compare_exchange(seen, next, AcqRel, Acquire) {
+            match first.compare_exchange(owned | seen, owned | next, AcqRel, Acquire) {
                 Ok(_) if is_free(link) => {
                     point("free.had");
                     // Release: behind the exchange, for a thread that dies.
@@ -128,7 +148,7 @@ impl<M: ConstMachine> Pool<M> {
                 }
                 // Bytes in shared memory are not believed: the rest of the list is lost.
                 Ok(_) => return Err(corrupt),
-                Err(now) => seen = now,
+                Err(now) => seen = self.value(file, now)?,
             }
         }
         Ok(None)
@@ -138,11 +158,12 @@ impl<M: ConstMachine> Pool<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the list does not end, or leads to a page that is not free.
+    /// [`Error::NoFile`]; [`Error::Corrupt`] if the list does not end, or leads to a page that is
+    /// not free.
     pub fn free_pages(&self, file: FileId) -> Result<u64, Error> {
-        // Acquire: as in `pop_free`.
-        let mut link = self.file_word(file.number, FILE_FREE)?.load(Acquire) & LINK;
         let (mut count, pages) = (0, self.pages(file)?);
+        let (_, first) = self.owned(file, FILE_FREE)?;
+        let mut link = first & LINK;
         while link != 0 {
             let entry = self.entry(file, link - 1)?;
             count += 1;

@@ -10,22 +10,20 @@
 //!
 //! 1, 3 and 4 are done under the table's latch, and 2 to 4 under one of their own: so no thread is
 //! late, and takes the next file's pages for those of the one that went. From 1 on no page of the
-//! file comes in, and the next thread that opens any file does what is left to do.
+//! file comes in.
+//!
+//! What a dead thread left to do is done by the next one that syncs the pool, removes a file, or
+//! opens one of this path. These hold no page: for a removal waits for threads that do.
 //!
 //! The generation is a part of the file's number, and so of its pages' tags: what still names the
 //! file by its old number finds no file, and none of the next one's pages.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use std::path::Path;
-
 use latchwork_disk::Error as DiskError;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{
-    FILE_BROKEN, FILE_COUNTS, FILE_FREE, FILE_KIND, FILE_PAGES, FILE_ROOM, KIND_LEAVING,
-    REMOVAL_LATCH, kind_after, untag,
-};
+use crate::layout::{FILE_KIND, KIND_LEAVING, REMOVAL_LATCH, kind_after, untag};
 use crate::life::free::is_free;
 use crate::point::point;
 use crate::translate::Array;
@@ -35,16 +33,18 @@ impl<M: ConstMachine> Handle<'_, M> {
     /// Removes a file: its pages leave the pool without being written, and it is deleted from the
     /// disk. Its place is another file's to have. What a temporary file ends with.
     ///
-    /// The caller knows that nobody uses the file, and holds none of its pages: another thread that
-    /// does has [`Error::NoFile`] from then on. Costs a look at each frame, and at 8 bytes for each
-    /// page of the file's parts that were used. If the thread dies meanwhile, the next one that
-    /// opens a file in this pool goes on.
+    /// The caller holds no page, and knows that nobody uses the file: another thread that does has
+    /// [`Error::NoFile`] from then on; one that holds a page of it is waited for. Costs a look at
+    /// each frame, and at 8 bytes for each page of the file's parts that were used. That the file
+    /// is gone is not made durable: after a crash of the system it may be there again.
+    ///
+    /// If the thread dies meanwhile, the removal is ended by the next thread that
+    /// [syncs](Self::sync) the pool, removes a file, or opens one of this path.
     ///
     /// # Errors
     ///
     /// [`Error::NoFile`] if it was removed; [`Error::Disk`] if it cannot be deleted: then it is
-    /// still being removed, and the next thread that opens a file tries again; until then its path
-    /// is refused with that error. [`Error::View`].
+    /// still being removed, as if the thread had died. [`Error::View`].
     pub fn remove_file(&self, file: FileId) -> Result<(), Error> {
         self.writes()?;
         {
@@ -55,17 +55,18 @@ impl<M: ConstMachine> Handle<'_, M> {
             kind.store(kind.load(Relaxed) | KIND_LEAVING, Release);
         }
         point("remove.marked");
-        self.finish_removal(file)
+        self.finish_removal(file)?;
+        self.finish_removals()
     }
 
-    /// Removes what others began to remove, and did not end. That the disk refuses to delete a file
-    /// is no matter, unless it is the one at this path.
-    pub(crate) fn finish_removals(&self, path: &Path) -> Result<(), Error> {
+    /// Ends the removals that others began. That the disk refuses to delete a file is no matter
+    /// here. The caller holds no page.
+    pub(crate) fn finish_removals(&self) -> Result<(), Error> {
         for number in self.pool().numbers() {
             if let Ok((file, true)) = self.pool().file_here(number?) {
                 match self.finish_removal(file) {
-                    Err(Error::Disk(_)) if self.pool().path_of(file.number)? != path => {}
-                    done => done?,
+                    Ok(()) | Err(Error::Disk(_)) => {}
+                    Err(other) => return Err(other),
                 }
             }
         }
@@ -74,7 +75,7 @@ impl<M: ConstMachine> Handle<'_, M> {
 
     /// Steps 2 to 4. One thread at a time: a later one could take the next file's pages for those
     /// of the one that it removes.
-    fn finish_removal(&self, file: FileId) -> Result<(), Error> {
+    pub(crate) fn finish_removal(&self, file: FileId) -> Result<(), Error> {
         let _only = self.head_latch(REMOVAL_LATCH)?;
         if !matches!(self.pool().file_here(file.number), Ok((_, true))) {
             // Another thread was faster.
@@ -86,20 +87,13 @@ impl<M: ConstMachine> Handle<'_, M> {
         self.empty_file(file)?;
         point("remove.emptied");
         let pool = self.pool();
-        pool.close(file.number);
+        pool.close_removed();
         let _alone = self.table()?;
         match pool.inner.disk.remove(&pool.path_of(file.number)?) {
             Ok(()) | Err(DiskError::NotFound(_)) => {}
             Err(other) => return Err(other.into()),
         }
         point("remove.deleted");
-        let counts = FILE_COUNTS..FILE_COUNTS + 8;
-        // Not the counts of writes: a thread that syncs the old file, and is late, must not say
-        // that the next one is durable.
-        let words = [FILE_PAGES, FILE_FREE, FILE_ROOM, FILE_BROKEN];
-        for word in words.into_iter().chain(counts) {
-            pool.file_word(file.number, word)?.store(0, Relaxed);
-        }
         let kind = pool.file_word(file.number, FILE_KIND)?;
         // Release: last, for a thread that dies before.
         kind.store(kind_after(kind.load(Relaxed)), Release);
@@ -115,7 +109,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             if let Some((number, page)) = untag(desc.tag.load(Acquire))
                 && number == file.number
             {
-                self.discard(file, page)?;
+                self.drop_page(file, page)?;
             }
         }
         if file.is_sparse() {
@@ -127,7 +121,7 @@ impl<M: ConstMachine> Handle<'_, M> {
                     0 => return Ok(()),
                     // Relaxed: the next file's thread gets the entry through the table's latch.
                     free if is_free(free) => entry.store(0, Relaxed),
-                    _ => self.discard(file, page)?,
+                    _ => self.drop_page(file, page)?,
                 }
             }
         })

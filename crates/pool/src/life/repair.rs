@@ -186,7 +186,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 pool.undo(desc, frame);
                 return Ok(());
             }
-            Err(other) => return Err(other),
+            Err(damaged) => {
+                poison();
+                drop(guard);
+                return Err(damaged);
+            }
         };
         let Some(rebuild) = &pool.inner.options.rebuild else {
             poison();
@@ -207,6 +211,21 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             }
         };
         point("repair.made");
+        self.put_rebuilt(frame, desc, (file, page), lsn, &made)?;
+        drop(guard);
+        Ok(())
+    }
+
+    /// Stores a page that was made anew in its frame, whose latch is held.
+    fn put_rebuilt(
+        &self,
+        frame: u32,
+        desc: &Desc<M>,
+        (file, page): (FileId, u64),
+        lsn: u64,
+        made: &[u64],
+    ) -> Result<(), Error> {
+        let words = self.pool().words(frame, file.words)?;
         if desc.state.load(Relaxed) & DIRTY == 0 {
             // The disk has all but the last change: the clean page had every one before it.
             desc.rec_lsn.store(lsn, Relaxed);
@@ -215,17 +234,16 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         desc.state.store(kind::VALID | DIRTY | MODIFYING, Release);
         // Release: as in `PageMut::begin`.
         M::fence(Release);
-        for (word, value) in pool.words(frame, file.words)?.iter().zip(&made).skip(2) {
+        for (word, value) in words.iter().zip(made).skip(2) {
             word.store(*value, Relaxed);
         }
-        pool.words(frame, file.words)?[1].store(lsn, Relaxed);
+        words[1].store(lsn, Relaxed);
         point("repair.copied");
         // Release, all: in this order behind the words, for a thread that dies.
         desc.lsn.store(lsn, Release);
-        desc.tag.store(tag(number, page), Release);
+        desc.tag.store(tag(file.number, page), Release);
         desc.state.store(kind::VALID | DIRTY, Release);
         self.count(|counts| &counts.rebuilt);
-        drop(guard);
         Ok(())
     }
 

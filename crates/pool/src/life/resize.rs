@@ -127,9 +127,12 @@ impl<M: ConstMachine> Handle<'_, M> {
                 }
                 (state, Some((file, page))) if state & kind::MASK == kind::POISONED => {
                     guard.unchanged();
-                    match pool.file_here(file)? {
-                        (file, false) => self.revive(frame, file, page)?,
-                        (file, true) => self.discard(file, page)?,
+                    match pool.file_here(file) {
+                        Ok((file, false)) => self.revive(frame, file, page)?,
+                        Ok((file, true)) => self.drop_page(file, page)?,
+                        // It is gone by now, and so is the page.
+                        Err(Error::NoFile(_)) => self.try_later(frame, &mut tried)?,
+                        Err(other) => return Err(other),
                     }
                 }
                 _ => {

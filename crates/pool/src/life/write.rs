@@ -116,7 +116,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         point("write.copied");
         match self.write_copy(file, page, bytes) {
             // A file that is being removed needs no page any more.
-            Err(_) if pool.file_id(file.number).is_err() => {}
+            Err(_) if pool.kind(file.number) == Err(Error::NoFile(file.number)) => {}
             written => written?,
         }
         let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(Wrote::Busy) };
@@ -131,7 +131,7 @@ impl<M: ConstMachine> Handle<'_, M> {
     /// Writes a copy of a page, after its log.
     fn write_copy(&self, file: FileId, page: u64, bytes: &mut [u8]) -> Result<(), Error> {
         let pool = self.pool();
-        pool.file_id(file.number)?;
+        pool.kind(file.number)?;
         let mut lsn = [0; 8];
         lsn.copy_from_slice(&bytes[8..16]);
         let from = now::<M>();
@@ -189,8 +189,8 @@ impl<M: ConstMachine> Handle<'_, M> {
     /// Writes every page out whose first change that the disk does not have is at `upto` or before,
     /// and makes all that was written to files durable. `u64::MAX` writes everything.
     ///
-    /// It waits for threads that change such a page, so the caller holds none. `progress` is called
-    /// now and then.
+    /// It waits for threads that change such a page, so the caller holds none. It ends removals of
+    /// files that dead threads began, too. `progress` is called now and then.
     ///
     /// # Errors
     ///
@@ -199,6 +199,8 @@ impl<M: ConstMachine> Handle<'_, M> {
     pub fn sync(&self, upto: u64, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
         self.writes()?;
         let pool = self.pool();
+        self.finish_removals()?;
+        pool.close_removed();
         let (of, mut written) = (pool.active()?, 0);
         for frame in 0..of {
             if frame % 256 == 0 {
@@ -264,8 +266,12 @@ impl<M: ConstMachine> Handle<'_, M> {
                 return Ok(None);
             }
             let Some((file, page)) = untag(tag) else { return Ok(None) };
-            let (file, leaves) = self.pool().file_here(file)?;
-            return Ok((!leaves).then_some(DirtyPage { file, page, rec_lsn }));
+            return match self.pool().file_id(file) {
+                Ok(file) => Ok(Some(DirtyPage { file, page, rec_lsn })),
+                // It is removed, or is being: the page needs no writing.
+                Err(Error::NoFile(_)) => Ok(None),
+                Err(other) => Err(other),
+            };
         }
     }
 

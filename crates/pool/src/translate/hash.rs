@@ -231,7 +231,7 @@ impl<M: ConstMachine> Pool<M> {
     /// is held.
     fn take_line(&self) -> Result<u64, Error> {
         let lines = self.inner.head.word(HASH_LINES)?;
-        let mut line = lines.load(Relaxed);
+        let mut line = lines.load(Relaxed) & ((1 << 48) - 1);
         if line.is_multiple_of(CHUNK / LINE) {
             line = (self.take_chunks(1)? - 1) * (CHUNK / LINE);
         }

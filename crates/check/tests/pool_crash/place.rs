@@ -1,0 +1,293 @@
+//! A pool of a test, the log beside it, and what a thread does there.
+//!
+//! Each change sets all words of a page to one value, after a record of it is in a log: here one
+//! word for each page, in an area. So a page is right if all its words are the value that the log
+//! has, or the one before it if the process died before it marked the page.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Arc, Mutex};
+
+use latchwork_check::between::Before;
+use latchwork_check::random::Random;
+use latchwork_disk::System;
+use latchwork_machine::Shared;
+use latchwork_pool::{Error, FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild};
+use latchwork_region::{AreaOptions, Options as RegionOptions, Region, Thread};
+
+use super::ahead::{Log, RECORD, WORDS, Watch};
+
+pub(super) const PAGES: u64 = 96;
+pub(super) const FRAMES: u32 = 32;
+
+/// The step at which this process is to die, and how often it comes there before.
+pub(super) static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
+static PASSED: AtomicU32 = AtomicU32::new(0);
+
+/// Called at each step of this program's threads.
+pub(super) fn at_step(step: &'static str) {
+    super::meet::at_step(step);
+    let told = TOLD.lock().unwrap();
+    if let Some((name, nth)) = &*told
+        && name == step
+        && PASSED.fetch_add(1, Relaxed) + 1 == *nth
+    {
+        // SAFETY: signals this very process.
+        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    }
+}
+
+/// Makes pages anew from the log, which has for each page the value of its newest record.
+struct Rebuilder {
+    log: Log,
+    /// The control: a rebuild that knows nothing of the log.
+    forgets: bool,
+}
+
+impl Rebuild for Rebuilder {
+    fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
+        if lost.file != 0 {
+            // A page of the spare file: nobody logs those, and nobody needs what was in one.
+            return Ok(0);
+        }
+        let base = base.map(|base| base[2]);
+        let logged = self.log.area.word(lost.page).unwrap().load(Relaxed);
+        let value = if self.forgets { base.unwrap_or(0) } else { logged };
+        if let Some(base) = base {
+            assert!(base <= logged, "{lost:?}: the disk has {base}, the log {logged}");
+        }
+        into.fill(value);
+        Ok(value * RECORD)
+    }
+}
+
+pub(super) struct Place {
+    pub(super) region: Region<Shared>,
+    pub(super) pool: Pool<Shared>,
+    pub(super) log: Log,
+    folder: PathBuf,
+}
+
+impl Place {
+    pub(super) fn open(folder: &Path, forgets: bool) -> Self {
+        Self::over(folder, forgets, false)
+    }
+
+    /// With a log that says that it is durable when it is not: the control of who watches the disk.
+    pub(super) fn with_a_log_that_lies(folder: &Path) -> Self {
+        Self::over(folder, false, true)
+    }
+
+    fn over(folder: &Path, forgets: bool, lies: bool) -> Self {
+        let sizes = RegionOptions { limit: 32 << 20, ..RegionOptions::default() };
+        let region = Region::open_or_create(folder.join("region"), &sizes).unwrap();
+        let words = AreaOptions { first: 8 * WORDS, limit: 8 * WORDS, huge: false };
+        let log = Log { area: region.area("test-log", &words).unwrap(), lies };
+        let rebuild: Arc<dyn Rebuild> = Arc::new(Rebuilder { log: log.clone(), forgets });
+        let watch = Arc::new(Watch { log: log.clone(), file: "data" });
+        let disk = Before::new(watch, System::new());
+        let options = Options {
+            frames: FRAMES,
+            frames_max: FRAMES,
+            frame_bytes: 512,
+            rebuild: Some(rebuild),
+            write_ahead: Some(Arc::new(log.clone())),
+            ..Options::default()
+        };
+        let pool = Pool::open(&region, Arc::new(disk), &options).unwrap();
+        Self { region, pool, log, folder: folder.to_owned() }
+    }
+
+    pub(super) fn work<'t>(&self, thread: &'t Thread<Shared>) -> Work<'t> {
+        let handle = self.pool.handle(thread).unwrap();
+        let spec = FileSpec { page_bytes: 512, ..FileSpec::new(self.folder.join("data")) };
+        // Half of the campaigns have their pages in the hash table.
+        let sparse = self.folder.to_string_lossy().contains("sparse");
+        let file = handle.file(&FileSpec { sparse, ..spec.clone() }).unwrap();
+        let spare = FileSpec { path: self.folder.join("spare"), temporary: true, ..spec };
+        let spare = handle.file(&spare).unwrap();
+        let (slot, file_path) = (thread.number(), self.folder.join("data"));
+        Work { handle, file, spare, log: self.log.clone(), slot, file_path, peer: None }
+    }
+
+    /// Has the region's layers repair what the dead left, and frees their slots.
+    pub(super) fn sweep(&self) -> usize {
+        self.region.sweep().unwrap()
+    }
+}
+
+pub(super) struct Work<'t> {
+    pub(super) handle: Handle<'t, Shared>,
+    pub(super) file: FileId,
+    spare: FileId,
+    pub(super) log: Log,
+    /// The number of its thread's slot, and where the pages are.
+    slot: u32,
+    file_path: PathBuf,
+    /// Which of the peers it is, if it is one: it counts its rounds.
+    pub(super) peer: Option<u64>,
+}
+
+impl Work<'_> {
+    pub(super) fn begin(&self) {
+        for _ in 0..PAGES {
+            let mut page = self.handle.new_page(self.file).unwrap();
+            page.begin(0);
+            page.commit();
+        }
+        self.handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    }
+
+    /// The page's value, which all of its words are.
+    pub(super) fn value(&self, page: u64) -> u64 {
+        let value = self.handle.read(self.file, page, |view| {
+            let first = view.word(2)?;
+            (3..view.len()).all(|index| view.word(index) == Some(first)).then_some(first)
+        });
+        value.unwrap_or_else(|error| panic!("page {page}: {error}"))
+    }
+
+    /// Pins a page for a moment, reads some ahead, or gives the pool another size.
+    fn keep(&self, page: u64, chance: u64) {
+        match chance {
+            0 => match self.handle.resize(FRAMES - (page % 8) as u32) {
+                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(error) => panic!("{error}"),
+            },
+            1 => drop(self.handle.prefetch(self.file, page, 4).unwrap()),
+            _ => {
+                let pin = self.handle.pin(self.file, page).unwrap();
+                pin.read(|view| view.word(2)).unwrap();
+            }
+        }
+    }
+
+    /// Makes a page and frees it: nobody else has it meanwhile.
+    fn borrow(&self, seed: u64) {
+        let mut held = self.handle.new_page(self.spare).unwrap();
+        let page = held.page();
+        held.begin(0);
+        assert_eq!(held.word(2), Some(0), "a page is not as new");
+        assert!(held.set(2, seed));
+        held.commit();
+        let seen = self.handle.read(self.spare, page, |view| view.word(2));
+        assert_eq!(seen, Ok(seed), "two have one page");
+        self.handle.free_page(self.spare, page).unwrap();
+    }
+
+    /// Makes a temporary file, its thread's alone, and removes it. One that a dead thread left may
+    /// be there: it is used on.
+    pub(super) fn scratch(&self, seed: u64) {
+        let pool = self.handle.pool();
+        let name = format!("temporary-{}", self.slot);
+        let path = self.file_path.with_file_name(name);
+        let spec = FileSpec { page_bytes: 512, temporary: true, ..FileSpec::new(path) };
+        let spec = FileSpec { sparse: self.slot % 2 == 1, ..spec };
+        let file = self.handle.file(&spec).unwrap();
+        let pages: Vec<u64> = (0..5).map(|page| page * 7 + seed % 5).collect();
+        for page in &pages {
+            let mut held = self.handle.create(file, *page).unwrap();
+            held.begin(0);
+            assert!(held.set(2, seed + page));
+            held.commit();
+        }
+        for page in &pages {
+            let seen = self.handle.read(file, *page, |view| view.word(2));
+            assert_eq!(seen, Ok(seed + page));
+        }
+        self.handle.remove_file(file).unwrap();
+        let gone = Err(Error::NoFile(file.number()));
+        assert_eq!(self.handle.read(file, pages[0], |view| view.word(2)), gone);
+        assert_eq!(pool.file_id(file.number()).map(drop), gone.map(drop));
+    }
+
+    /// Temporary files on the disk that the pool does not know: their removal was begun, and is not
+    /// ended.
+    pub(super) fn forgotten(&self) -> Vec<PathBuf> {
+        let known: Vec<PathBuf> =
+            self.handle.pool().files().unwrap().into_iter().map(|(_, path)| path).collect();
+        let folder = std::fs::read_dir(self.file_path.parent().unwrap()).unwrap();
+        let temporary = |path: &PathBuf| path.to_string_lossy().contains("temporary-");
+        let files = folder.map(|file| file.unwrap().path()).filter(temporary);
+        files.filter(|path| !known.contains(path)).collect()
+    }
+
+    pub(super) fn change(&self, page: u64) {
+        let mut held = self.handle.write(self.file, page).unwrap();
+        let next = self.log.append();
+        held.intend();
+        // The record: Release, for a process that dies after it.
+        let older = self.log.area.word(page).unwrap().swap(next, Release);
+        assert!(older < next, "two change page {page}: {older} and {next}");
+        held.begin(next * RECORD);
+        for index in 2..held.len() {
+            assert!(held.set(index, next));
+            if index == held.len() / 2 {
+                at_step("change.half");
+            }
+        }
+        held.commit();
+    }
+
+    pub(super) fn rounds(&self, rounds: u64, seed: u64) {
+        let mut random = Random(seed * 77 + 1);
+        for _ in 0..rounds {
+            if let Some(peer) = self.peer {
+                self.log.beat(peer);
+            }
+            // Half of it on four pages, so that others wait for who dies.
+            let page = if random.below(2) == 0 { random.below(4) } else { random.below(PAGES) };
+            if random.below(256) == 0 {
+                self.scratch(seed);
+            }
+            match random.below(8) {
+                0..=2 => self.change(page),
+                3 => drop(self.handle.clean(2).unwrap()),
+                4 => self.borrow(seed),
+                5 => self.keep(page, random.below(8)),
+                _ => drop(self.value(page)),
+            }
+        }
+    }
+
+    /// Every page is whole, and as the log has it.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.check_after(100)
+    }
+
+    /// The same, after so many deaths at most. Each may lose a spare page, and no more.
+    pub(super) fn check_after(&self, deaths: u64) -> Result<(), String> {
+        for page in 0..PAGES {
+            let (seen, logged) =
+                (self.value(page), self.log.area.word(page).unwrap().load(Relaxed));
+            if seen != logged {
+                return Err(format!("page {page} is {seen}, the log has {logged}"));
+            }
+        }
+        let (broken, checked) = self.log.breaches();
+        if broken > 0 {
+            return Err(format!("{broken} of {checked} pages went out before their records"));
+        }
+        let pool = self.handle.pool();
+        let (free, all) = (pool.free_pages(self.spare).unwrap(), pool.pages(self.spare).unwrap());
+        if free + deaths < all { Err(format!("{free} of {all} pages are free")) } else { Ok(()) }
+    }
+}
+/// A folder that goes away with the test.
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("pool-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

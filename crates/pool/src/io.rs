@@ -1,0 +1,123 @@
+//! Files as this process has them: opened when it first needs one, perhaps to write a page that
+//! others made; written, and synced.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use latchwork_disk::Open;
+use latchwork_machine::{ConstMachine, Integer, Word};
+
+use crate::layout::{FILE_BROKEN, FILE_SYNCED, FILE_WRITES, KIND_DIRECT, files_before, place_of};
+use crate::opened::Opened;
+use crate::point::point;
+use crate::{Error, Pool};
+
+/// How a file that is known to the pool is opened.
+pub(crate) fn way_of(direct: bool) -> Open {
+    if direct { Open::WRITE.direct() } else { Open::WRITE }
+}
+
+impl<M: ConstMachine> Pool<M> {
+    fn opened_in(&self, place: u16) -> &RwLock<Option<Arc<Opened>>> {
+        &self.inner.opened[usize::from(place)]
+    }
+
+    /// The file, opened by this process now if it was not before.
+    pub(crate) fn opened(&self, file: u16) -> Result<Arc<Opened>, Error> {
+        let kind = self.kind(file)?;
+        let here = self.opened_in(place_of(file)).read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = here.as_ref().filter(|here| here.before == files_before(kind)) {
+            return Ok(opened.clone());
+        }
+        drop(here);
+        let path = self.path_of(file)?;
+        let opened = self.inner.disk.open(&path, way_of(kind & KIND_DIRECT != 0));
+        // The path was this file's, if the entry still is.
+        if self.kind(file)? != kind {
+            return Err(Error::NoFile(file));
+        }
+        Ok(self.keep_open(file, Opened::new(kind, opened?)))
+    }
+
+    /// Keeps a file that this process has opened, or has the one that it has open already. One that
+    /// was removed meanwhile is the caller's alone.
+    pub(crate) fn keep_open(&self, file: u16, opened: Opened) -> Arc<Opened> {
+        let mut here =
+            self.opened_in(place_of(file)).write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(faster) = here.as_ref().filter(|here| here.before == opened.before) {
+            return faster.clone();
+        }
+        let opened = Arc::new(opened);
+        if self.kind(file).is_ok_and(|kind| files_before(kind) == opened.before) {
+            *here = Some(opened.clone());
+        }
+        opened
+    }
+
+    /// Closes what this process has open of files that were removed, or are being.
+    pub(crate) fn close_removed(&self) {
+        for (place, number) in (0..).zip(self.numbers()) {
+            let kind = number.and_then(|number| self.kind(number));
+            let mut here = self.opened_in(place).write().unwrap_or_else(PoisonError::into_inner);
+            let is_there = |opened: &Arc<Opened>| {
+                kind.as_ref().is_ok_and(|kind| files_before(*kind) == opened.before)
+            };
+            *here = here.take().filter(is_there);
+        }
+    }
+
+    /// Writes bytes to a file, and counts that for `sync`.
+    pub(crate) fn write_bytes(&self, file: u16, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.opened(file)?.file.write(at, bytes)?;
+        // Release: synchronizes with the Acquire in `sync_file`. After the write, and before the
+        // page counts as clean: so a sync that finds the page clean finds the count, too.
+        self.file_word(file, FILE_WRITES)?.fetch_add(1, Release);
+        Ok(())
+    }
+
+    /// Makes what was written to a file durable. An error is final, for all processes.
+    pub(crate) fn sync_file(&self, file: u16) -> Result<(), Error> {
+        // Relaxed, here and below: a file that is broken stays so.
+        let broken = self.file_word(file, FILE_BROKEN)?;
+        let mark = u64::from(file) + 1;
+        let whole = || match broken.load(Relaxed) {
+            seen if seen == mark => Err(Error::SyncFailed { file }),
+            _ => Ok(()),
+        };
+        whole()?;
+        if self.is_temporary(file)? {
+            return Ok(());
+        }
+        let (writes, synced) =
+            (self.file_word(file, FILE_WRITES)?, self.file_word(file, FILE_SYNCED)?);
+        // Acquire: synchronizes with the Release in `write_bytes`.
+        let before = writes.load(Acquire);
+        if before == synced.load(Relaxed) {
+            return Ok(());
+        }
+        // Behind the load of `before`: if the file is there still, no writes to the next one in its
+        // place are among those.
+        let opened = self.opened(file)?;
+        let _alone = opened.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        whole()?;
+        if synced.load(Relaxed) >= before {
+            // Another thread's sync began after those writes.
+            return Ok(());
+        }
+        if let Err(error) = opened.file.sync() {
+            point("sync.failed");
+            let mut seen = broken.load(Relaxed);
+            // Not over the mark of the next file in this place.
+            while self.kind(file).is_ok() {
+                match broken.compare_exchange(seen, mark, Relaxed, Relaxed) {
+                    Ok(_) => break,
+                    Err(now) => seen = now,
+                }
+            }
+            return Err(error.into());
+        }
+        point("sync.done");
+        synced.store(before, Relaxed);
+        whole()
+    }
+}
