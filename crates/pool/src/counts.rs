@@ -79,9 +79,12 @@ counts! {
 /// What a handle has counted by file, and how long it waited; not stored yet.
 pub(crate) struct Meter {
     /// By the files' places.
-    pub(crate) files: Box<[Cell<Done>; FILES as usize]>,
+    files: Box<[Cell<Done>; FILES as usize]>,
+    /// The places of which something was counted, a bit each.
+    touched: [Cell<u64>; FILES as usize / 64],
     /// Waits, by class.
-    pub(crate) waited: [Cell<u64>; TIME_CLASSES],
+    waited: Cell<[u64; TIME_CLASSES]>,
+    waits: Cell<bool>,
 }
 
 /// What was done with the file of this number.
@@ -94,8 +97,12 @@ pub(crate) struct Done {
 
 impl Default for Meter {
     fn default() -> Self {
-        let files = Box::new(core::array::from_fn(|_| Cell::default()));
-        Self { files, waited: [const { Cell::new(0) }; TIME_CLASSES] }
+        Self {
+            files: Box::new(core::array::from_fn(|_| Cell::default())),
+            touched: Default::default(),
+            waited: Cell::new([0; TIME_CLASSES]),
+            waits: Cell::default(),
+        }
     }
 }
 
@@ -103,12 +110,38 @@ impl Meter {
     /// Counts something done with a file. What was counted of another one, which had its place
     /// before, is forgotten.
     pub(crate) fn of_file(&self, file: FileId, count: impl FnOnce(&mut Done)) {
-        let place = &self.files[usize::from(place_of(file.number))];
+        let at = usize::from(place_of(file.number));
+        let (place, touched) = (&self.files[at], &self.touched[at / 64]);
+        touched.set(touched.get() | 1 << (at % 64));
         let mut done = place.get();
         if done.number != file.number {
             done = Done { number: file.number, ..Done::default() };
         }
         count(&mut done);
         place.set(done);
+    }
+
+    /// Counts a wait of this class.
+    pub(crate) fn wait(&self, class: usize) {
+        let mut waited = self.waited.get();
+        waited[class] += 1;
+        self.waited.set(waited);
+        self.waits.set(true);
+    }
+
+    /// What was counted by file since the last call: a look at few words if that is little.
+    pub(crate) fn take_files(&self, mut each: impl FnMut(Done)) {
+        for (word, touched) in self.touched.iter().enumerate() {
+            let mut bits = touched.take();
+            while bits != 0 {
+                each(self.files[word * 64 + bits.trailing_zeros() as usize].take());
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// The waits since the last call, by class; none if there were none.
+    pub(crate) fn take_waits(&self) -> Option<[u64; TIME_CLASSES]> {
+        self.waits.take().then(|| self.waited.replace([0; TIME_CLASSES]))
     }
 }

@@ -4,7 +4,6 @@
 //! What a read does that finds its page, and what it does that waits, a handle counts in its own
 //! memory, and adds up now and then. What is counted in shared words at once has been to the disk.
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use latchwork_machine::{Clock, ConstMachine, Integer, Word};
@@ -182,24 +181,23 @@ impl<M: ConstMachine> Handle<'_, M> {
         let result = wait();
         let class = class_of(now::<M>().saturating_sub(from));
         self.meter.of_file(file, |done| done.waits += 1);
-        self.meter.waited[class].set(self.meter.waited[class].get() + 1);
+        self.meter.wait(class);
         result
     }
 
     /// Adds what the handle has counted by file, and how long it waited, to the shared counts.
     pub(crate) fn store_meter(&self) {
         let pool = self.pool();
-        for done in self.meter.files.iter().map(Cell::take) {
+        self.meter.take_files(|done| {
             // Of a file that was removed nobody wants to know.
-            if done.reads + done.waits != 0 && pool.kind(done.number).is_ok() {
+            if pool.kind(done.number).is_ok() {
                 pool.count_of(done.number, FileCount::Reads, done.reads);
                 pool.count_of(done.number, FileCount::Waits, done.waits);
             }
-        }
-        for (class, count) in self.meter.waited.iter().map(Cell::take).enumerate() {
-            if count != 0
-                && let Ok(word) = pool.inner.head.word(Timed::Wait.at(class))
-            {
+        });
+        let Some(waited) = self.meter.take_waits() else { return };
+        for (class, count) in waited.into_iter().enumerate().filter(|(_, count)| *count != 0) {
+            if let Ok(word) = pool.inner.head.word(Timed::Wait.at(class)) {
                 // Relaxed: a count.
                 word.fetch_add(count, Relaxed);
             }

@@ -111,7 +111,7 @@ impl<M: ConstMachine> User<'_, M> {
     #[inline(never)]
     fn search(&self, page: u32, number: u32) -> Result<(), Fault> {
         let wanted = key(page, number);
-        let read = self.handle.read(self.file, u64::from(page), |view| {
+        let read = self.handle.read(self.file, u64::from(page), move |view| {
             let at = find(wanted, |index| view.word(index))?;
             Some((at, view.word(2)?))
         });
