@@ -102,7 +102,13 @@ impl<M: ConstMachine> Pool<M> {
         let mut found = Vec::new();
         for number in self.numbers() {
             match self.file_id(number?) {
-                Ok(id) => found.push((id, self.path_of(id.number)?)),
+                Ok(id) => {
+                    let path = self.path_of(id.number);
+                    // Else it was removed, and the path may be half of another one's.
+                    if self.kind(id.number).is_ok() {
+                        found.push((id, path?));
+                    }
+                }
                 Err(Error::NoFile(_)) => {}
                 Err(other) => return Err(other),
             }
