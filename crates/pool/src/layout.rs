@@ -160,6 +160,9 @@ const _: () = assert!(FILE_COUNTS + 8 <= FILE_WORDS && TIMES_AT == 33_792);
 /// How the words lie, as one number: another one is another version's pool.
 const LAYOUT: u64 = 3;
 
+/// The fewest frames of a pool.
+pub(crate) const FRAMES_MIN: u32 = 16;
+
 /// What a pool was made with: one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -177,13 +180,19 @@ impl Config {
     pub(crate) fn unpack(word: u64) -> Option<Self> {
         let (shift, frames_max) = ((word >> 32) as u32 & 0xffff, word as u32);
         let fits = word >> 48 == 1 << 15 | LAYOUT && (9..=16).contains(&shift);
-        let fits = fits && (16..=1 << 31).contains(&frames_max);
+        let fits = fits && (FRAMES_MIN..=1 << 31).contains(&frames_max);
         fits.then(|| Self { frame_bytes: 1 << shift, frames_max })
     }
 
     /// Words of `pool-desc`: a byte for each frame's reference, then the descriptors.
     pub(crate) fn desc_at(self, frame: u32) -> u64 {
         u64::from(self.frames_max).div_ceil(64) * 8 + u64::from(frame) * 8
+    }
+
+    /// Bytes of addresses that all areas but the head may take.
+    pub(crate) fn bytes_max(self) -> u64 {
+        let frames = u64::from(self.frames_max) * self.frame_words();
+        (frames + self.desc_at(self.frames_max) + self.xlat_limit()) * 8
     }
 
     pub(crate) fn frame_words(self) -> u64 {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::Error;
+use crate::layout::FRAMES_MIN;
 
 /// How a pool is made. One that exists keeps its size.
 #[derive(Clone)]
@@ -43,7 +44,7 @@ impl Options {
         if !size.is_power_of_two() || !(512..=65_536).contains(&size) {
             return Err(Error::Options("bytes of a frame"));
         }
-        if self.frames < 16 || self.frames > self.frames_max || self.frames_max > 1 << 31 {
+        if self.frames < FRAMES_MIN || self.frames > self.frames_max || self.frames_max > 1 << 31 {
             return Err(Error::Options("frames"));
         }
         // More than an area may have. It is refused here, before the pool has this configuration

@@ -9,7 +9,7 @@ use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::{Area, AreaOptions, Error as RegionError, Region, Repair};
 
 use crate::layout::{
-    ACTIVE, CONFIG, Config, Desc, HEAD_FIRST, HEAD_LIMIT, LOGGED, Marks, TARGET, lines,
+    ACTIVE, CONFIG, Config, Desc, FRAMES_MIN, HEAD_FIRST, HEAD_LIMIT, LOGGED, Marks, TARGET, lines,
 };
 use crate::opened::{OpenedFiles, opened_none};
 use crate::{Error, Options};
@@ -71,7 +71,11 @@ impl<M: ConstMachine> Pool<M> {
         let word = head.word(CONFIG)?;
         if !view {
             let mine = Config { frame_bytes: options.frame_bytes, frames_max: options.frames_max };
-            // Relaxed: a number that does not change once it is there.
+            // Relaxed, both: a number that does not change once it is there.
+            if word.load(Relaxed) == 0 {
+                // Else the pool would have a configuration for good that nobody here can open.
+                region.has_addresses(mine.bytes_max())?;
+            }
             let _ = word.compare_exchange(0, mine.pack(), Relaxed, Relaxed);
         }
         let config = Config::unpack(word.load(Relaxed))
@@ -127,7 +131,7 @@ impl<M: ConstMachine> Pool<M> {
         };
         let Config { frame_bytes, frames_max } =
             Config::unpack(word).ok_or(Error::Corrupt("configuration, or another version's"))?;
-        let options = Options { frames: 16, frames_max, frame_bytes, ..Options::default() };
+        let options = Options { frames: FRAMES_MIN, frames_max, frame_bytes, ..Options::default() };
         Self::open(region, disk, &options).map(Some)
     }
 

@@ -116,6 +116,18 @@ impl<M: ConstMachine> Region<M> {
         self.finish_area(memory, head)
     }
 
+    /// Whether this process has addresses left for areas of so many bytes in all: asked before
+    /// something is stored that only such areas make good.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`]; [`Error::Forked`].
+    pub fn has_addresses(&self, bytes: u64) -> Result<(), Error> {
+        self.check()?;
+        let bytes = usize::try_from(bytes).map_err(|_| Error::TooLarge(bytes))?;
+        self.inner.memory.has_addresses(bytes)
+    }
+
     fn finish_area(&self, memory: Arc<Memory<M>>, head: Head) -> Result<Area<M>, Error> {
         let length = (head.limit - HEAD) as usize;
         let data = memory.base().wrapping_add(HEAD as usize);

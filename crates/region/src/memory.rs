@@ -147,6 +147,14 @@ impl<M: ConstMachine> Memory<M> {
         if let Kind::Heap = self.kind { Self::heap(reserved) } else { Self::anonymous(reserved) }
     }
 
+    /// Whether so many addresses can be set aside now.
+    pub(crate) fn has_addresses(&self, bytes: usize) -> Result<(), Error> {
+        if !matches!(self.kind, Kind::Heap) {
+            unmap(reserve(bytes)?, bytes);
+        }
+        Ok(())
+    }
+
     /// How many addresses were set aside.
     pub(crate) fn reserved(&self) -> usize {
         self.reserved

@@ -1,5 +1,6 @@
 //! The pool on real threads.
 
+mod busy;
 mod bytes;
 mod cold;
 mod faults;

@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use latchwork_check::between::{Before, Between};
+use latchwork_check::forked::{in_child, limit};
 use latchwork_disk::{Disk, Error as DiskError, Fault, Open, Operation, Simulated, System};
 use latchwork_pool::{Error, FileSpec, Options, Pool};
+use latchwork_region::Error as RegionError;
 
 use super::pages::{Scratch, fill, make, options, pool, region, value};
 
@@ -199,4 +201,25 @@ fn frames_lie_in_huge_pages() {
     println!("{grown:?} KiB of huge pages, not asked for and asked for");
     // Other tests of this program make none. Half: the system may have few left.
     assert!(grown[1] >= grown[0] + FRAMES * 4 / 2, "{grown:?} KiB");
+}
+
+/// Bytes of addresses that this process has.
+fn addresses() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn a_pool_that_addresses_are_too_few_for_leaves_nothing() {
+    let status = in_child(|| {
+        let region = region();
+        limit(libc::RLIMIT_AS, addresses() + (1 << 30));
+        let large = Options { frames: 64, frames_max: 1 << 22, ..options(64) };
+        let refused = Pool::open(&region, Arc::new(System::new()), &large).err();
+        assert!(matches!(refused, Some(Error::Region(RegionError::TooLarge(_)))), "{refused:?}");
+        // With less it is another pool, and not the first one that cannot be opened.
+        let small = pool(&region, &options(64));
+        assert_eq!(small.active(), Ok(64));
+    });
+    assert_eq!(status, 0);
 }

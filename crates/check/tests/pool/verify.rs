@@ -42,10 +42,18 @@ fn a_damaged_pool_is_not_sound() {
         place.store(was, Relaxed);
     }
     assert_eq!(value(&handle, file, 17), Ok(17));
-    // The first free page: one that is not free.
+    // How many frames the clock may use: fewer or more than a pool can have.
     let words = 1024 + 256 * 128 + 16_383 * 32;
     let sizes = AreaOptions { first: 8, limit: words * 8, huge: false };
     let head = region.area("pool-head", &sizes).unwrap();
+    let place = head.word(48).unwrap();
+    for count in [0, 15, 4097, u64::MAX] {
+        let was = place.swap(count, Relaxed);
+        assert!(pool.verify().unwrap().flaws.iter().any(|flaw| flaw.contains("the clock")));
+        assert_eq!(handle.new_page(file).map(drop), Err(Error::Corrupt("number of frames")));
+        place.store(was, Relaxed);
+    }
+    // The first free page: one that is not free.
     let place = head.word(1024 + 6).unwrap();
     place.store(18 + 1, Relaxed);
     assert!(pool.verify().unwrap().flaws.iter().any(|flaw| flaw.contains("free pages")));

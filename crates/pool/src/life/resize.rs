@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{ACTIVE, RESIZE_LATCH, TARGET, kind, untag};
+use crate::layout::{ACTIVE, FRAMES_MIN, RESIZE_LATCH, TARGET, kind, untag};
 use crate::life::write::Wrote;
 use crate::point::point;
 use crate::{Error, Handle, Pool};
@@ -31,7 +31,10 @@ impl<M: ConstMachine> Pool<M> {
     pub(crate) fn target(&self) -> Result<u32, Error> {
         // Acquire: synchronizes with the Release in `resize`: the memory was set aside before.
         let target = self.inner.head.word(TARGET)?.load(Acquire);
-        Ok(target.min(u64::from(self.inner.config.frames_max)) as u32)
+        if !(u64::from(FRAMES_MIN)..=u64::from(self.inner.config.frames_max)).contains(&target) {
+            return Err(Error::Corrupt("number of frames"));
+        }
+        Ok(target as u32)
     }
 }
 
@@ -50,7 +53,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         self.writes()?;
         let pool = self.pool();
         let (head, config) = (&pool.inner.head, pool.inner.config);
-        if !(16..=config.frames_max).contains(&frames) {
+        if !(FRAMES_MIN..=config.frames_max).contains(&frames) {
             return Err(Error::Options("frames"));
         }
         let _alone = self.resizing()?;
@@ -93,10 +96,10 @@ impl<M: ConstMachine> Handle<'_, M> {
 
     /// Evicts what is in a frame, whatever it is.
     fn empty(&self, frame: u32) -> Result<(), Error> {
-        let (pool, mut tried) = (self.pool(), (None, 0));
+        let (pool, mut tried, mut tries) = (self.pool(), (None, 0), 0);
         let desc = pool.desc(frame)?;
         loop {
-            if self.write_back(frame)? == Wrote::Busy {
+            if self.write_down(frame, &mut tries)? == Wrote::Busy {
                 self.writer_ended(desc)?;
             }
             let guard = match desc.latch.lock(self) {

@@ -2,7 +2,9 @@
 //!
 //! No reader and no writer waits for a write: the page is copied as a reader reads it, under a
 //! version, and what goes out is the copy. If the page has the same version when the write has
-//! ended, it is clean; else it stays dirty.
+//! ended, it is clean; else it stays dirty. Only a page that [`Handle::sync`] found changed under
+//! [`CHANGES`] writes, one after the other, is shared during one more: else a page that is changed
+//! without a pause would be written without end.
 //!
 //! | step | stored | a thread that dies after it left |
 //! |---|---|---|
@@ -27,6 +29,9 @@ use crate::life::fault::seal;
 use crate::meter::{FileCount, Timed, now};
 use crate::point::point;
 use crate::{Error, FileId, Handle};
+
+/// How often a page may change during its write before the next write keeps writers out.
+const CHANGES: u32 = 8;
 
 /// What became of a page that was to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +69,17 @@ pub struct DirtyPage {
 impl<M: ConstMachine> Handle<'_, M> {
     /// Writes a frame's page out, if it is dirty. Does not wait for a latch.
     pub(crate) fn write_back(&self, frame: u32) -> Result<Wrote, Error> {
+        self.write_out(frame, false)
+    }
+
+    /// Writes a frame's page out, which is to be clean before the caller goes on. `tries` says how
+    /// often it was tried, and is kept by the caller. May wait for a thread that changes the page.
+    pub(crate) fn write_down(&self, frame: u32, tries: &mut u32) -> Result<Wrote, Error> {
+        *tries += 1;
+        self.write_out(frame, *tries > CHANGES)
+    }
+
+    fn write_out(&self, frame: u32, shared: bool) -> Result<Wrote, Error> {
         let desc = self.pool().desc(frame)?;
         let me = u64::from(latchwork_latch::Holder::<M>::number(self).get());
         // Acquire: synchronizes with the Release below: the last write has ended.
@@ -79,7 +95,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             return Ok(Wrote::Busy);
         }
         point("write.claimed");
-        let done = self.write_claimed(desc, frame);
+        let done = self.write_claimed(desc, frame, shared);
         // Release: synchronizes with the Acquire above.
         let _ = desc.writer.compare_exchange(me, 0, Release, Relaxed);
         if done == Ok(Wrote::Clean) {
@@ -106,8 +122,12 @@ impl<M: ConstMachine> Handle<'_, M> {
         Ok(desc.writer.load(Relaxed) == 0)
     }
 
-    fn write_claimed(&self, desc: &Desc<M>, frame: u32) -> Result<Wrote, Error> {
+    fn write_claimed(&self, desc: &Desc<M>, frame: u32, shared: bool) -> Result<Wrote, Error> {
         let pool = self.pool();
+        let share = match shared.then(|| desc.latch.share(self)).transpose() {
+            Ok(share) => share,
+            Err(died) => return self.meet_frame(frame, died).map(|()| Wrote::Busy),
+        };
         let mut buffer = self.buffer.borrow_mut();
         let Some((version, file, page)) = self.copy_out(desc, frame, &mut buffer)? else {
             return Ok(Wrote::Busy);
@@ -119,6 +139,8 @@ impl<M: ConstMachine> Handle<'_, M> {
             Err(_) if pool.kind(file.number) == Err(Error::NoFile(file.number)) => {}
             written => written?,
         }
+        // A writer that comes in between is one more change; there are few instructions for it.
+        drop(share);
         let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(Wrote::Busy) };
         // Relaxed, both: the latch is held; whichever a dying thread leaves is right.
         desc.rec_lsn.store(0, Relaxed);
@@ -206,12 +228,12 @@ impl<M: ConstMachine> Handle<'_, M> {
             if frame % 256 == 0 {
                 progress(Progress { done: frame, of, written });
             }
-            let mut tried = (None, 0);
+            let (mut tried, mut tries) = ((None, 0), 0);
             while let Some(dirty) = self.dirty_in(frame)? {
                 if dirty.rec_lsn > upto {
                     break;
                 }
-                match self.write_back(frame)? {
+                match self.write_down(frame, &mut tries)? {
                     Wrote::Clean => written += 1,
                     Wrote::Busy => self.try_later(frame, &mut tried)?,
                 }
