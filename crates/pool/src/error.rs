@@ -156,6 +156,13 @@ impl Error {
         short || unsound || matches!(self, Self::Shrank { .. })
     }
 
+    /// Whether the disk had the page, and has it no more.
+    pub(crate) fn is_of_damage(&self) -> bool {
+        let short = matches!(self, Self::Disk(DiskError::ShortRead { .. }));
+        let unsound = matches!(self, Self::Checksum { .. } | Self::Misdirected { .. });
+        unsound || (self.is_of_reading() && !short)
+    }
+
     /// Whether the disk failed to read.
     pub(crate) fn is_of_reading(&self) -> bool {
         matches!(self, Self::Disk(error) if error.subject().operation == Operation::Read)

@@ -151,4 +151,16 @@ pub trait Rebuild: Send + Sync {
     ///
     /// Why it could not. The page stays poisoned, and the next thread that meets it asks again.
     fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String>;
+
+    /// Fills `into` with a page whose bytes on disk are another page's or none that the pool wrote,
+    /// or that the disk cannot read: as its last change left it. Returns the page's LSN. Words 0
+    /// and 1 are the pool's.
+    ///
+    /// None if that is not known: then what the disk said is the error of that page, as it always
+    /// is if this is not implemented. It is not asked for pages of zeros, nor for those behind the
+    /// file's end: nobody may have written them. The page's latch is held, as above.
+    fn rebuild_damaged(&self, file: u16, page: u64, into: &mut [u64]) -> Option<u64> {
+        let _ = (file, page, into);
+        None
+    }
 }

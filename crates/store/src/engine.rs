@@ -10,6 +10,7 @@ use core::ops::Bound;
 use latchwork_lockmgr::{Held, KeyRange, RangeKind};
 use latchwork_tree::Batch;
 
+use crate::error::of_tree;
 use crate::{Commits, Error, Stamp};
 
 /// A version of a record, whose value is where the caller said.
@@ -190,6 +191,11 @@ pub trait Engine: Commits {
     /// Where the log ends, about: not before what this thread has written.
     fn position(&self) -> u64 {
         0
+    }
+
+    /// The table that has the tree, as errors name it.
+    fn table(&self, tree: u32) -> String {
+        of_tree(tree)
     }
 
     /// The lock manager's keyspace of a tree.

@@ -13,8 +13,8 @@ pub const GID_MAX: usize = 128;
 pub enum Error {
     /// A lock was not had: a deadlock, a deadline, or another reason of the lock manager's.
     Lock {
-        /// The tree.
-        tree: u32,
+        /// The table, or its tree if this process has not used it.
+        table: String,
         /// The key.
         key: Vec<u8>,
         /// Why.
@@ -42,8 +42,8 @@ pub enum Error {
     Panicked,
     /// There is a record with this key already.
     Exists {
-        /// The tree.
-        tree: u32,
+        /// The table, or its tree if this process has not used it.
+        table: String,
         /// The key.
         key: Vec<u8>,
     },
@@ -87,8 +87,8 @@ pub enum Error {
     Disk(latchwork_disk::Error),
     /// What the log has of a record is not what the record says.
     Damaged {
-        /// The tree.
-        tree: u32,
+        /// The table, or its tree if this process has not used it.
+        table: String,
         /// The key.
         key: Vec<u8>,
         /// What is wrong.
@@ -97,8 +97,8 @@ pub enum Error {
     /// A dead transaction cannot be undone, or not yet: it keeps its locks, and is tried again by
     /// each sweep.
     NotUndone {
-        /// The tree of the change that is next to be undone.
-        tree: u32,
+        /// The table of the change that is next to be undone, or its tree.
+        table: String,
         /// The page that stands in the way, or the one on which the change was made.
         page: u64,
         /// The key; empty if the log's record of it cannot be read.
@@ -215,9 +215,7 @@ impl fmt::Display for Bytes<'_> {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock { tree, key, why } => {
-                write!(f, "key {} of tree {tree}: {why}", Bytes(key))
-            }
+            Self::Lock { table, key, why } => write!(f, "key {} of {table}: {why}", Bytes(key)),
             Self::Locks(why) => write!(f, "locks: {why}"),
             Self::Deadline { runs, last } => {
                 write!(f, "run {runs} times until the deadline; the last time: {last}")
@@ -231,7 +229,7 @@ impl fmt::Display for Error {
             Self::Panicked => f.write_str(
                 "a closure that had the transaction in hand panicked: it can only be rolled back",
             ),
-            Self::Exists { tree, key } => write!(f, "key {} of tree {tree} exists", Bytes(key)),
+            Self::Exists { table, key } => write!(f, "key {} of {table} exists", Bytes(key)),
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
             Self::KeyTooLong { table, length } => {
                 write!(f, "a key of {length} bytes in {table}: may have {}", crate::KEY_MAX)
@@ -246,12 +244,13 @@ impl fmt::Display for Error {
             Self::Tree(why) => write!(f, "tree: {why}"),
             Self::Region(why) => write!(f, "shared memory: {why}"),
             Self::Disk(why) => write!(f, "disk: {why}"),
-            Self::Damaged { tree, key, what } => {
-                write!(f, "key {} of tree {tree}: {what}", Bytes(key))
+            Self::Damaged { table, key, what } if key.is_empty() => write!(f, "{table}: {what}"),
+            Self::Damaged { table, key, what } => {
+                write!(f, "key {} of {table}: {what}", Bytes(key))
             }
-            Self::NotUndone { tree, page, key, why } => write!(
+            Self::NotUndone { table, page, key, why } => write!(
                 f,
-                "a dead transaction keeps its locks: key {} of tree {tree}, page {page}: {why}",
+                "a dead transaction keeps its locks: key {} of {table}, page {page}: {why}",
                 Bytes(key)
             ),
             Self::CommitUnknown { why } => {
@@ -296,6 +295,11 @@ impl core::error::Error for Error {
             _ => None,
         }
     }
+}
+
+/// A table as an error names it whose name is not known.
+pub(crate) fn of_tree(tree: u32) -> String {
+    format!("tree {tree}")
 }
 
 /// The error that refuses a path.

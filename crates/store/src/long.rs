@@ -16,6 +16,7 @@
 //! own. A number is the thread slot and where the log ended before the first piece: no two values
 //! have the same, and threads write to different places of the tree.
 
+use crate::error::of_tree;
 use crate::value::VALUE_MAX;
 use crate::{Error, Stamp};
 
@@ -76,7 +77,7 @@ impl Long {
     #[cold]
     fn read(max: usize, tree: u32, key: &[u8], value: &[u8]) -> Result<Self, Error> {
         let what = "a long value of no length that it can have";
-        let damaged = || Error::Damaged { tree, key: key.to_vec(), what };
+        let damaged = || Error::Damaged { table: of_tree(tree), key: key.to_vec(), what };
         let begins = beginning(max, key);
         let (_, trailer) = value.split_at_checked(begins).ok_or_else(damaged)?;
         let (number, length) = trailer.split_at_checked(8).ok_or_else(damaged)?;
@@ -157,7 +158,7 @@ impl Long {
             let wanted = (self.length - value.len()).min(piece_bytes(max));
             if !there || piece.len() != wanted {
                 let what = "a piece of its value is missing";
-                return Err(Error::Damaged { tree, key: key.to_vec(), what });
+                return Err(Error::Damaged { table: of_tree(tree), key: key.to_vec(), what });
             }
             value.extend_from_slice(&piece);
         }

@@ -11,7 +11,7 @@ use latchwork_tree::{Error as TreeError, Header, Tree};
 
 use crate::engine::Engine;
 use crate::files::scribe::{Part, Scribe};
-use crate::tables::CATALOG;
+use crate::tables::{CATALOG, CATALOG_NAME};
 use crate::{Error, Key, Patience, Store, Table, Value};
 
 impl<M: ConstMachine> Store<M> {
@@ -67,7 +67,7 @@ impl<M: ConstMachine> Store<M> {
             // Of an attempt before.
             worker.settle_all(worker.slot(), true)?;
             if tx.txn.get_raw_for_update(CATALOG, name)?.is_some() {
-                return Err(Error::Exists { tree: CATALOG, key: name.to_vec() });
+                return Err(Error::Exists { table: CATALOG_NAME.to_owned(), key: name.to_vec() });
             }
             let scribe = Scribe::new(worker, CATALOG, Part::Root);
             let root = Tree::create(&worker.handle, worker.home.file, &scribe)?.root();

@@ -17,6 +17,8 @@ use crate::{Attempts, Commits, Error, Patience, Snapshot};
 
 /// The tree that has the names of all others.
 pub(crate) const CATALOG: u32 = 0;
+/// What errors call it.
+pub(crate) const CATALOG_NAME: &str = "the catalog";
 
 /// With this begin the records of the catalog that are no table's, but say which pages are free. No
 /// name begins so, for names are UTF-8.
@@ -62,8 +64,7 @@ impl<M: ConstMachine> Catalog<M> {
             return Ok(None);
         }
         let tree = root_of(&root)?;
-        let mut known = self.trees.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(name.to_owned(), tree);
+        self.insert(name, tree);
         Ok(Some(tree))
     }
 
@@ -96,16 +97,22 @@ impl<M: ConstMachine> Catalog<M> {
         if let Some(at) = done.at {
             home.shared.show(Lsn(at))?;
         }
-        let mut known = self.trees.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(name.to_owned(), done.value);
+        self.insert(name, done.value);
         Ok(done.value)
+    }
+
+    fn insert(&self, name: &str, tree: u32) {
+        self.home.name_table(tree, name);
+        let mut known = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name.to_owned(), tree);
     }
 }
 
 /// The root's page, as the catalog has it.
 pub(crate) fn root_of(bytes: &[u8]) -> Result<u32, Error> {
-    let damaged = Error::Damaged { tree: CATALOG, key: Vec::new(), what: "no page number" };
-    Ok(u32::from_le_bytes(bytes.try_into().map_err(|_| damaged)?))
+    let what = "no page number";
+    let damaged = |_| Error::Damaged { table: CATALOG_NAME.to_owned(), key: Vec::new(), what };
+    Ok(u32::from_le_bytes(bytes.try_into().map_err(damaged)?))
 }
 
 /// From tables to trees, for one session.

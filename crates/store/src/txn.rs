@@ -192,7 +192,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         let length = name(tree, key, &mut bytes);
         self.owner.lock_with(&bytes[..length], mode, self.wait).map_err(|why| {
             self.note_key(&why, tree, key, mode);
-            Error::Lock { tree, key: key.to_vec(), why }
+            Error::Lock { table: self.engine.table(tree), key: key.to_vec(), why }
         })
     }
 
@@ -200,7 +200,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         let space = self.engine.keyspace(tree);
         self.owner.lock_range(&space, range, kind, self.wait).map_err(|why| {
             self.note_range(&why, tree, range, kind);
-            Error::Lock { tree, key: first_of(&range), why }
+            Error::Lock { table: self.engine.table(tree), key: first_of(&range), why }
         })
     }
 
@@ -293,7 +293,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let there = txn.engine.newest(tree, key, &mut Vec::new())?.there;
             txn.still_open()?;
             if there {
-                return Err(Error::Exists { tree, key: key.to_vec() });
+                return Err(Error::Exists { table: txn.engine.table(tree), key: key.to_vec() });
             }
             txn.change(tree, key, Some(value), false)
         })

@@ -3,6 +3,7 @@
 mod busy;
 mod bytes;
 mod cold;
+mod damaged;
 mod faults;
 mod free;
 mod keep;

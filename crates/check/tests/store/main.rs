@@ -1,6 +1,7 @@
 //! Laws of transactions and of keys.
 
 mod credit;
+mod damaged;
 mod dialogue;
 mod durable;
 mod faces;

@@ -11,7 +11,7 @@ use crate::{Place, start};
 const PEERS: u64 = 3;
 
 /// Every place at which the log and the pool let a process be told to die.
-fn steps() -> Vec<String> {
+pub(crate) fn steps() -> Vec<String> {
     let mut named = Vec::new();
     for folder in ["log/src", "pool/src", "pool/src/life"] {
         let root = format!("{}/../{folder}", env!("CARGO_MANIFEST_DIR"));

@@ -1,9 +1,10 @@
-//! Processes that write one store at the same time and are killed: at each named step of its log
-//! and its pool, at random, and all at once. What remains: no transaction in part, none lost that
-//! was answered for, nobody stuck, and every lock gone.
+//! Processes that write one store at the same time and are killed, or stopped: at each named step
+//! of its log and its pool, at random, and all at once. What remains: no transaction in part, none
+//! lost that was answered for, nobody stuck, and every lock gone.
 
 mod kills;
 mod pages;
+mod stops;
 mod work;
 
 use std::path::PathBuf;
@@ -14,17 +15,21 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::work::Worker;
 
-static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
+/// A step, the number of the time that this process comes there, and the signal that it gets then.
+static TOLD: Mutex<Option<(String, u32, i32)>> = Mutex::new(None);
 static PASSED: AtomicU32 = AtomicU32::new(0);
 
 fn at_step(step: &'static str) {
-    let told = TOLD.lock().unwrap();
-    if let Some((name, nth)) = &*told
+    let mut told = TOLD.lock().unwrap();
+    if let Some((name, nth, signal)) = &*told
         && name == step
         && PASSED.fetch_add(1, Relaxed) + 1 == *nth
     {
+        let signal = *signal;
+        *told = None;
+        drop(told);
         // SAFETY: signals this very process.
-        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+        unsafe { libc::kill(std::process::id() as i32, signal) };
     }
 }
 
@@ -66,12 +71,18 @@ impl Drop for Place {
 
 /// This test program again, as process `id`, which works at `place` until it is killed.
 fn start(place: &Place, id: u64, step: &str, nth: u32) -> Child {
+    start_with(place, id, step, nth, libc::SIGKILL)
+}
+
+/// The same, with the signal that it gets at the step.
+fn start_with(place: &Place, id: u64, step: &str, nth: u32, signal: i32) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--test-threads=1", "--nocapture"])
         .env("LATCHWORK_STORE_PLACE", &place.path)
         .env("LATCHWORK_STORE_ID", id.to_string())
         .env("LATCHWORK_STORE_STEP", step)
         .env("LATCHWORK_STORE_NTH", nth.to_string())
+        .env("LATCHWORK_STORE_SIGNAL", signal.to_string())
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
@@ -83,7 +94,8 @@ fn child() {
     let Some(path) = std::env::var_os("LATCHWORK_STORE_PLACE") else { return };
     let told = |name| std::env::var(name).unwrap();
     let nth = told("LATCHWORK_STORE_NTH").parse().unwrap();
-    *TOLD.lock().unwrap() = Some((told("LATCHWORK_STORE_STEP"), nth));
+    let signal = told("LATCHWORK_STORE_SIGNAL").parse().unwrap();
+    *TOLD.lock().unwrap() = Some((told("LATCHWORK_STORE_STEP"), nth, signal));
     latchwork_log::set_point_hook(at_step);
     latchwork_pool::set_point_hook(at_step);
     let place = Place { path: path.into(), mine: false };

@@ -21,7 +21,11 @@
 //! | 6 | state `VALID`; latch: version + 1 | a page; the latch is let go |
 //!
 //! Threads that want the page meanwhile find the entry and wait for the latch. If the read fails,
-//! the entry goes back to zero and each of them reads for itself, and has its own error.
+//! the entry goes back to zero and each of them reads for itself, and has its own error. If what
+//! was read is damaged, the layer above may know the page ([`Rebuild::rebuild_damaged`]): it is
+//! dirty then.
+//!
+//! [`Rebuild::rebuild_damaged`]: crate::Rebuild::rebuild_damaged
 //!
 //! An old image never takes the place of a newer page: a page leaves the pool only when it is
 //! clean, and it is clean only when the write of what it is now has ended.
@@ -32,7 +36,7 @@ use latchwork_disk::{Error as DiskError, crc32c, crc32c_append};
 use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{Desc, FILE_PAGES, FILE_ROOM, kind, owned, tag, untag};
+use crate::layout::{DIRTY, Desc, FILE_PAGES, FILE_ROOM, kind, owned, tag, untag};
 use crate::life::free::is_free;
 use crate::meter::{FileCount, Timed, now};
 use crate::page::PageMut;
@@ -74,6 +78,11 @@ pub fn sound(page: u64, bytes: &[u8]) -> Result<(), Error> {
     verify(0, page, bytes)
 }
 
+/// The words of a page on disk.
+pub(crate) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
+}
+
 /// A frame that is to have a page: latched, and the page's entry leads to it.
 pub(crate) struct Published<'h, 't, M: ConstMachine> {
     pub(crate) frame: u32,
@@ -94,11 +103,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let Some(Published { frame, desc, guard }) = self.publish(file, page)? else {
             return Ok(());
         };
-        let done = self.read_in(file, page, frame, desc);
+        let done = self.bring_in(file, page, frame, desc);
         match done {
-            Ok(()) => {
+            Ok(dirty) => {
                 // Release: the words before the state, for a thread that dies.
-                desc.state.store(kind::VALID, Release);
+                desc.state.store(kind::VALID | dirty, Release);
                 point("fault.valid");
                 self.count(|counts| &counts.faults);
                 self.took(Timed::Fault, from);
@@ -111,7 +120,30 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             }
         }
         drop(guard);
-        done
+        done.map(drop)
+    }
+
+    /// Has a page in its frame, from disk or made anew; returns `DIRTY` if the disk has it not.
+    fn bring_in(&self, file: FileId, page: u64, frame: u32, desc: &Desc<M>) -> Result<u64, Error> {
+        let pool = self.pool();
+        let Err(why) = self.read_in(file, page, frame, desc) else { return Ok(0) };
+        let Some(rebuild) = &pool.inner.options.rebuild else { return Err(why) };
+        let is_zero = || {
+            let buffer = self.buffer.borrow();
+            buffer[..file.page_bytes() as usize].iter().all(|byte| *byte == 0)
+        };
+        if !why.is_of_damage() || why.is_unwritten() && is_zero() {
+            return Err(why);
+        }
+        let mut made = vec![0; file.words as usize];
+        let lsn = rebuild.rebuild_damaged(file.number, page, &mut made).ok_or(why)?;
+        made[1] = lsn;
+        self.fill(file, frame, desc, made.iter().copied())?;
+        // Relaxed: the latch is held.
+        desc.rec_lsn.store(lsn, Relaxed);
+        self.count(|counts| &counts.repaired);
+        point("fault.rebuilt");
+        Ok(DIRTY)
     }
 
     /// Takes a frame for a page: its latch is held and the page's entry leads to it. None if the
@@ -161,23 +193,20 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
         point("fault.read");
         verify(file.number, page, bytes)?;
-        self.fill(file, frame, desc, bytes)
+        self.fill(file, frame, desc, words_of(bytes))
     }
 
-    /// Copies a page's bytes into its frame.
+    /// Copies a page's words into its frame.
     pub(crate) fn fill(
         &self,
         file: FileId,
         frame: u32,
         desc: &Desc<M>,
-        bytes: &[u8],
+        values: impl Iterator<Item = u64>,
     ) -> Result<(), Error> {
         let pool = self.pool();
         let words = pool.words(frame, file.words)?;
-        for (index, (word, bytes)) in words.iter().zip(bytes.chunks_exact(8)).enumerate() {
-            let mut whole = [0; 8];
-            whole.copy_from_slice(bytes);
-            let value = u64::from_le_bytes(whole);
+        for (index, (word, value)) in words.iter().zip(values).enumerate() {
             // Relaxed: the latch is held, and its Release fence is for readers that race.
             word.store(value, Relaxed);
             if index == 1 {

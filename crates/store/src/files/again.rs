@@ -119,7 +119,8 @@ impl<M: ConstMachine> Home<M> {
         let (mut held, mut aside, mut at) = (Held::default(), 2 * SMALL, last);
         while at != Lsn::NEVER {
             let entry = self.log.read(at)?;
-            let wrong = |what| Error::Damaged { tree: entry.head.aux32, key: Vec::new(), what };
+            let table = || self.table(entry.head.aux32);
+            let wrong = |what| Error::Damaged { table: table(), key: Vec::new(), what };
             match entry.head.kind {
                 LOCKS => {
                     let read = locks_of(&entry.payload, &mut held);

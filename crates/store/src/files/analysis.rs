@@ -8,6 +8,7 @@ use latchwork_pool::Error as PoolError;
 use latchwork_tree::Change;
 
 use crate::Error;
+use crate::error::of_tree;
 use crate::files::again::Slots;
 use crate::files::kinds::CHANGE;
 use crate::files::space::{GROUP, first_of, free_of};
@@ -107,5 +108,5 @@ impl Analysis {
 }
 
 pub(crate) fn wrong(tree: u32, what: &'static str) -> Error {
-    Error::Damaged { tree, key: Vec::new(), what }
+    Error::Damaged { table: of_tree(tree), key: Vec::new(), what }
 }

@@ -1,5 +1,5 @@
-//! The two questions of the pool: the log durable up to a record, and a page made anew that a
-//! death left half changed.
+//! The questions of the pool: the log durable up to a record, and a page made anew that a death
+//! left half changed, or that the disk has lost.
 
 use core::fmt::Display;
 
@@ -10,6 +10,7 @@ use latchwork_region::Region;
 use latchwork_tree::{Change, Link, chain, rebuild};
 
 use crate::files::kinds::CHANGE;
+use crate::files::shared::Shared;
 
 /// The write-ahead rule.
 pub(crate) struct Ahead<M: ConstMachine> {
@@ -43,11 +44,12 @@ impl<M: ConstMachine> WriteAhead for Ahead<M> {
 /// Makes pages anew from the log.
 pub(crate) struct Halves<M: ConstMachine> {
     log: Log<M>,
+    shared: Shared<M>,
 }
 
 impl<M: ConstMachine> Halves<M> {
-    pub(crate) fn new(log: &Log<M>) -> Self {
-        Self { log: log.clone() }
+    pub(crate) fn new(log: &Log<M>, shared: &Shared<M>) -> Self {
+        Self { log: log.clone(), shared: shared.clone() }
     }
 
     fn link(&self, lsn: u64) -> Result<Link, String> {
@@ -72,14 +74,41 @@ impl<M: ConstMachine> Halves<M> {
                 return Ok(if here { newest.0 } else { lost.lsn_before });
             }
         }
-        let mut newest = lost.lsn_before;
-        for entry in self.log.scan(Lsn(newest).max(self.log.oldest())) {
+        self.newest_of(lost.page, lost.lsn_before)
+    }
+
+    /// The last record of the page that the log has, behind one that is known.
+    fn newest_of(&self, page: u64, known: u64) -> Result<u64, String> {
+        let mut newest = known;
+        for entry in self.log.scan(Lsn(known).max(self.log.oldest())) {
             let entry = entry.map_err(say)?;
-            if entry.head.kind == CHANGE && entry.head.page == lost.page {
+            if entry.head.kind == CHANGE && entry.head.page == page {
                 newest = entry.lsn.0;
             }
         }
         Ok(newest)
+    }
+
+    /// The page as its record at `newest` left it, from `base` or from where the log has it whole.
+    fn made(
+        &self,
+        page: u64,
+        newest: u64,
+        base: Option<&[u64]>,
+        into: &mut [u64],
+    ) -> Result<u64, String> {
+        let from = base.and_then(|base| base.get(1)).copied();
+        let links: Vec<Link> =
+            match chain(page, newest, from, |lsn| self.link(lsn).map_err(Failed::Log)) {
+                Ok(links) => links,
+                Err(Failed::Tree(why)) => return Err(say(why)),
+                Err(Failed::Log(why)) => return Err(why),
+            };
+        let whole = links.first().is_some_and(|link| {
+            Change::decode(&link.payload).is_some_and(|change| has_whole(&change))
+        });
+        let base = if whole { None } else { base };
+        rebuild(page, base, &links, into).map_err(say)
     }
 }
 
@@ -101,19 +130,17 @@ fn has_whole(change: &Change<'_>) -> bool {
 
 impl<M: ConstMachine> Rebuild for Halves<M> {
     fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
-        let newest = self.newest(lost)?;
-        let from = base.and_then(|base| base.get(1)).copied();
-        let links: Vec<Link> =
-            match chain(lost.page, newest, from, |lsn| self.link(lsn).map_err(Failed::Log)) {
-                Ok(links) => links,
-                Err(Failed::Tree(why)) => return Err(say(why)),
-                Err(Failed::Log(why)) => return Err(why),
-            };
-        let whole = links.first().is_some_and(|link| {
-            Change::decode(&link.payload).is_some_and(|change| has_whole(&change))
-        });
-        let base = if whole { None } else { base };
-        rebuild(lost.page, base, &links, into).map_err(say)
+        self.made(lost.page, self.newest(lost)?, base, into)
+    }
+
+    /// Reads all of the log that there is. Not while the store is recovered: then each page that
+    /// has changes in the log is made anew by them, whatever the disk has.
+    fn rebuild_damaged(&self, _: u16, page: u64, into: &mut [u64]) -> Option<u64> {
+        if !self.shared.is_recovered().ok()? {
+            return None;
+        }
+        let newest = self.newest_of(page, 0).ok()?;
+        self.made(page, newest, None, into).ok()
     }
 }
 

@@ -1,8 +1,8 @@
 //! A store as one process has it: region, log, pool, locks, and the repairs that it registers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use latchwork_disk::Disk;
 use latchwork_lockmgr::Manager;
@@ -12,6 +12,7 @@ use latchwork_pool::{FileId, Pool};
 use latchwork_region::Repair;
 
 use crate::Error;
+use crate::error::of_tree;
 use crate::files::empty::EmptyLeaf;
 use crate::files::shared::Shared;
 
@@ -132,6 +133,22 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) empty: Mutex<VecDeque<EmptyLeaf>>,
     /// Where the next look at the leaves of long values begins.
     pub(crate) looked: Mutex<Vec<u8>>,
+    /// What tables are called, by their trees: those that this process has used.
+    pub(crate) names: RwLock<HashMap<u32, String>>,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,
+}
+
+impl<M: ConstMachine> Home<M> {
+    /// The table that has the tree, as errors name it.
+    pub(crate) fn table(&self, tree: u32) -> String {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        names.get(&tree).cloned().unwrap_or_else(|| of_tree(tree))
+    }
+
+    /// Has errors name a table so.
+    pub(crate) fn name_table(&self, tree: u32, name: &str) {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        names.insert(tree, name.to_owned());
+    }
 }

@@ -39,7 +39,8 @@ impl<M: ConstMachine> Worker<M> {
         if entry.head.flags.has(Flags::CLR) || entry.head.kind != CHANGE {
             return Ok(next);
         }
-        let damaged = Error::Damaged { tree: entry.head.aux32, key: Vec::new(), what: "undo" };
+        let table = self.home.table(entry.head.aux32);
+        let damaged = Error::Damaged { table, key: Vec::new(), what: "undo" };
         let change = Change::decode(&entry.payload).ok_or(damaged)?;
         let tree = entry.head.aux32;
         let scribe = Scribe::new(self, tree, Part::Undo { slot: chain.slot, next });
@@ -109,6 +110,10 @@ impl<M: ConstMachine> Commits for Worker<M> {
 }
 
 impl<M: ConstMachine> Engine for Worker<M> {
+    fn table(&self, tree: u32) -> String {
+        self.home.table(tree)
+    }
+
     #[inline]
     fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<Version, Error> {
         value.clear();
@@ -168,7 +173,7 @@ impl<M: ConstMachine> Engine for Worker<M> {
         value: &mut Vec<u8>,
     ) -> Result<Version, Error> {
         value.clear();
-        let lost = |what| Err(Error::Damaged { tree, key: key.to_vec(), what });
+        let lost = |what| Err(Error::Damaged { table: self.table(tree), key: key.to_vec(), what });
         let entry = match self.log.log().read(Lsn(stamp.at())) {
             Ok(entry) => entry,
             Err(LogError::Gone { .. }) => return Err(Error::SnapshotTooOld { at: stamp.at() }),

@@ -59,6 +59,12 @@ pub(crate) struct Shared<M: ConstMachine> {
     pub(crate) slots: u64,
 }
 
+impl<M: ConstMachine> Clone for Shared<M> {
+    fn clone(&self) -> Self {
+        Self { area: self.area.clone(), log: self.log.clone(), slots: self.slots }
+    }
+}
+
 impl<M: ConstMachine> Shared<M> {
     /// Of as many thread slots as the log has.
     pub(crate) fn open(region: &Region<M>, log: &Log<M>) -> Result<Self, Error> {

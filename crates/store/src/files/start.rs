@@ -1,8 +1,9 @@
 //! Opening the parts of a store, and recovering it if its region is new.
 
 use core::time::Duration;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use latchwork_disk::Disk;
 use latchwork_lockmgr::{Manager, granular};
@@ -17,6 +18,7 @@ use crate::files::half::{Ahead, Halves};
 use crate::files::home::{Home, Sizes};
 use crate::files::shared::Shared;
 use crate::files::undo::UndoDead;
+use crate::tables::{CATALOG, CATALOG_NAME};
 
 /// Thread slots of the log beyond those of the region's threads: sweepers undo, too.
 const SWEEPERS: u32 = 16;
@@ -42,8 +44,8 @@ impl<M: ConstMachine> Home<M> {
             ..latchwork_log::Options::default()
         };
         let log = Log::open(region, disk.clone(), &folder.join("log"), &options, &thread)?;
-        let pool = open_pool(region, disk, sizes, &log)?;
         let shared = Shared::open(region, &log)?;
+        let pool = open_pool(region, disk, sizes, &log, &shared)?;
         let known: Arc<OnceLock<Weak<Self>>> = Arc::default();
         let undo: Arc<dyn Repair<M>> = Arc::new(UndoDead { home: known.clone() });
         region.register(&undo)?;
@@ -72,6 +74,7 @@ impl<M: ConstMachine> Home<M> {
             stuck,
             empty: Mutex::default(),
             looked: Mutex::default(),
+            names: RwLock::new(HashMap::from([(CATALOG, CATALOG_NAME.to_owned())])),
             _undo: undo,
         });
         let _ = known.set(Arc::downgrade(&home));
@@ -82,12 +85,14 @@ impl<M: ConstMachine> Home<M> {
     }
 }
 
-/// The pool, which writes no page before the log is, and has half-changed pages made anew.
+/// The pool, which writes no page before the log is, and has pages made anew that a death left half
+/// changed, or that the disk has lost.
 fn open_pool<M: ConstMachine>(
     region: &Region<M>,
     disk: &Arc<dyn Disk>,
     sizes: &Sizes,
     log: &Log<M>,
+    shared: &Shared<M>,
 ) -> Result<Pool<M>, Error> {
     let options = latchwork_pool::Options {
         frames: sizes.frames(),
@@ -95,7 +100,7 @@ fn open_pool<M: ConstMachine>(
         frame_bytes: sizes.page,
         huge: false,
         write_ahead: Some(Arc::new(Ahead::new(log, region))),
-        rebuild: Some(Arc::new(Halves::new(log))),
+        rebuild: Some(Arc::new(Halves::new(log, shared))),
     };
     Ok(match Pool::open(region, disk.clone(), &options) {
         // A pool that is there keeps its size.

@@ -268,6 +268,6 @@ impl<M: ConstMachine> Worker<M> {
         if let Error::Pool(why) | Error::Tree(TreeError::Pool(why)) = &why {
             page = why.page().unwrap_or(page);
         }
-        Error::NotUndone { tree, page, key, why: Box::new(why) }
+        Error::NotUndone { table: self.home.table(tree), page, key, why: Box::new(why) }
     }
 }

@@ -23,7 +23,7 @@ use crate::engine::Engine;
 /// A lock that was not free.
 #[derive(Debug)]
 pub(crate) struct Awaited {
-    tree: u32,
+    table: String,
     key: Vec<u8>,
     what: What,
 }
@@ -37,7 +37,7 @@ enum What {
 impl Awaited {
     /// What is said if the lock was not had.
     pub(crate) fn error(&self, why: LocksError) -> Error {
-        Error::Lock { tree: self.tree, key: self.key.clone(), why }
+        Error::Lock { table: self.table.clone(), key: self.key.clone(), why }
     }
 }
 
@@ -168,7 +168,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let mut bytes = [0; 20];
             let length = name(tree, key, &mut bytes);
             let what = What::Record(bytes[..length].to_vec(), mode);
-            self.awaited.set(Some(Box::new(Awaited { tree, key: key.to_vec(), what })));
+            let table = self.engine.table(tree);
+            self.awaited.set(Some(Box::new(Awaited { table, key: key.to_vec(), what })));
         }
     }
 
@@ -184,7 +185,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let ends = (range.from.map(<[u8]>::to_vec), range.to.map(<[u8]>::to_vec));
             let space = self.engine.keyspace(tree).to_vec();
             let (key, what) = (super::first_of(&range), What::Range(space, ends, kind));
-            self.awaited.set(Some(Box::new(Awaited { tree, key, what })));
+            let table = self.engine.table(tree);
+            self.awaited.set(Some(Box::new(Awaited { table, key, what })));
         }
     }
 }

@@ -1,0 +1,137 @@
+//! A page that the disk damages, loses or has in another's place is made anew from the log, for as
+//! long as the log has it; others run meanwhile.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use latchwork_check::random::Random;
+use latchwork_disk::{Disk, Fault, Operation, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, ReadTxn, Sizes, Store};
+
+use crate::stage::{TABLE, begin, sizes};
+use crate::stuck::{PAGE, data, filled_with, key, value};
+
+const ROWS: u64 = 3000;
+
+/// Set when it goes, also by a panic: so the threads beside this one end.
+struct Ends<'d>(&'d AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// What is on disk of each page that has a record.
+fn pages(disk: &Simulated) -> Vec<(u64, Vec<u8>)> {
+    let is_leaf = |page: &[u8]| page.windows(5).any(|bytes| bytes == b"value");
+    let file = data(disk);
+    let pages = (0..).step_by(PAGE).zip(file.chunks(PAGE));
+    pages.filter(|(_, page)| is_leaf(page)).map(|(at, page)| (at, page.to_vec())).collect()
+}
+
+/// No checkpoint is made, so the log has all that was ever done.
+fn whole_log() -> Sizes {
+    Sizes { log_budget: 1 << 30, history: 1 << 30, ..sizes(Mode::None) }
+}
+
+fn all(store: &Store<Native>) -> Result<u64, Error> {
+    store.read(|tx: &ReadTxn<'_, Native>| {
+        let mut found = 0;
+        for (number, row) in (0..).zip(tx.range(&TABLE, ..)?) {
+            let (at, what) = row?;
+            assert!(at == key(number) && what.starts_with(b"value"), "row {number}");
+            found += 1;
+        }
+        Ok(found)
+    })
+}
+
+/// Other bytes, a page in another's place, and single bits, on every page by turns, while threads
+/// write: no call fails, and what the disk has in the end is sound.
+#[test]
+fn damaged_pages_are_made_anew_while_others_run() {
+    let (disk, store) = filled_with(whole_log());
+    let (done, path) = (AtomicBool::new(false), Path::new("/home/store/data"));
+    thread::scope(|scope| {
+        for id in 0..2 {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                let _ends = Ends(done);
+                let mut random = Random(id);
+                while !done.load(Relaxed) {
+                    let number = random.below(ROWS);
+                    store.put(&TABLE, &key(number), &value(number)).unwrap();
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        let _ends = Ends(&done);
+        let mut random = Random(9);
+        for round in 0..24 {
+            let whole = pages(&disk);
+            let (at, page) = &whole[random.roll(whole.len())];
+            let mut bytes = match round % 3 {
+                0 => vec![0xee; PAGE],
+                1 => whole[random.roll(whole.len())].1.clone(),
+                _ => page.clone(),
+            };
+            bytes[random.roll(PAGE)] ^= 1 << random.below(8);
+            assert!(disk.damage(path, *at, &bytes));
+            if round % 8 == 7 {
+                assert_eq!(all(&store).unwrap(), ROWS);
+            }
+        }
+        assert_eq!(all(&store).unwrap(), ROWS);
+    });
+    assert_eq!(all(&store).unwrap(), ROWS);
+    store.checkpoint().unwrap();
+    store.verify().unwrap();
+    // What was made anew was written, too: another life of the machine finds it.
+    disk.crash();
+    drop(store);
+    disk.restart(1);
+    assert_eq!(all(&begin(&disk, Mode::None).unwrap()).unwrap(), ROWS);
+}
+
+/// The device fails to read: the page comes from the log.
+#[test]
+fn a_page_that_cannot_be_read_is_made_anew() {
+    let (disk, store) = filled_with(whole_log());
+    let mut fired = 0;
+    for round in 0..8 {
+        let next = disk.calls().total();
+        disk.plan(next + round % 4, Fault::Device);
+        assert_eq!(all(&store).unwrap(), ROWS, "round {round}");
+        fired += disk.fired();
+        disk.heal();
+    }
+    assert!(fired > 0 && disk.history().contains(&Operation::Read));
+}
+
+/// What the log has no more cannot be made anew: that is an error of this page, which says which.
+#[test]
+fn what_the_log_has_no_more_is_an_error_of_that_page() {
+    let (disk, store) = filled_with(Sizes { history: 128 << 10, ..sizes(Mode::None) });
+    store.checkpoint().unwrap();
+    // The log goes on until its beginning is recycled.
+    for part in 0..4 * ROWS {
+        store.put(&TABLE, &key(ROWS - 1), &value(part)).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let (path, (at, page)) = (Path::new("/home/store/data"), pages(&disk).remove(0));
+    assert!(disk.damage(path, at, &[0xee; PAGE]));
+    let told = (0..100).find_map(|_| {
+        let others = store.read(|tx| Ok(tx.range(&TABLE, &key(200)[..]..)?.count()));
+        assert_eq!(others.unwrap() as u64, ROWS - 200, "others are there");
+        all(&store).err()
+    });
+    let told = told.expect("the page stays in the pool").to_string();
+    assert!(told.contains(&format!("page {}", at / PAGE as u64)), "{told}");
+    assert!(disk.damage(path, at, &page));
+    assert_eq!(all(&store).unwrap(), ROWS);
+}
