@@ -4,6 +4,7 @@
 
 mod kills;
 mod pages;
+mod recovery;
 mod stops;
 mod work;
 
@@ -54,16 +55,21 @@ impl Place {
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join("store")
     }
+
+    /// Takes the shared memory away that killed processes leave, as a crash of the machine does.
+    /// Its place is in the second line.
+    fn forget_memory(&self) {
+        let region = std::fs::read_to_string(self.store().join("region"));
+        if let Some(memory) = region.unwrap_or_default().lines().nth(1) {
+            let _ = std::fs::remove_dir_all(memory);
+        }
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         if self.mine {
-            // Killed processes leave their shared memory: its place is in the second line.
-            let region = std::fs::read_to_string(self.store().join("region"));
-            if let Some(memory) = region.unwrap_or_default().lines().nth(1) {
-                let _ = std::fs::remove_dir_all(memory);
-            }
+            self.forget_memory();
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

@@ -18,6 +18,8 @@ const COUNT: u64 = 12;
 const EACH: i64 = 1000;
 /// Rows that a process has at most.
 const ROWS_MAX: u64 = 200;
+/// What was answered for as durable is told behind what was answered for, by so many places.
+const DURABLE: u64 = 1 << 10;
 /// How many records a process has in its queue.
 const ALIVE: u64 = 40;
 
@@ -39,6 +41,14 @@ pub(crate) fn options() -> Options {
     options.sizes.log_budget = 2 << 20;
     options.sizes.threads = 64;
     options
+}
+
+fn read(answered: &File, id: u64) -> u64 {
+    let mut bytes = [0; 8];
+    match answered.read_exact_at(&mut bytes, id * 8) {
+        Ok(()) => u64::from_le_bytes(bytes),
+        Err(_) => 0,
+    }
 }
 
 impl Worker {
@@ -103,6 +113,9 @@ impl Worker {
             other => {
                 other.unwrap();
                 self.answered.write_all_at(&next.to_le_bytes(), id * 8).unwrap();
+                if mode == Mode::Full {
+                    self.answered.write_all_at(&next.to_le_bytes(), (DURABLE + id) * 8).unwrap();
+                }
                 self.next += 1;
             }
         }
@@ -134,11 +147,12 @@ impl Worker {
 
     /// How many transactions of a process were answered for.
     pub(crate) fn answered(&self, id: u64) -> u64 {
-        let mut bytes = [0; 8];
-        match self.answered.read_exact_at(&mut bytes, id * 8) {
-            Ok(()) => u64::from_le_bytes(bytes),
-            Err(_) => 0,
-        }
+        read(&self.answered, id)
+    }
+
+    /// The same, for one that does not have the store open.
+    pub(crate) fn told(place: &Place, id: u64) -> u64 {
+        File::open(place.path.join("answered")).map_or(0, |file| read(&file, id))
     }
 
     /// What was answered for of a process that is dead, and what is there.
@@ -148,6 +162,16 @@ impl Worker {
         assert!(
             there == answered || there == answered + 1,
             "process {id}: {answered} answered for, {there} there"
+        );
+    }
+
+    /// What was answered for of a process before the machine crashed, and what is there.
+    pub(crate) fn check_after_crash(&self, id: u64) {
+        let (durable, answered) = (self.answered(DURABLE + id), self.answered(id));
+        let there = self.store.read(|tx| tx.get(&COUNTERS, id)).unwrap().unwrap_or(0);
+        assert!(
+            (durable..=answered + 1).contains(&there),
+            "process {id}: {durable} durable, {answered} answered for, {there} there"
         );
     }
 
