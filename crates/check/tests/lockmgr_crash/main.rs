@@ -1,8 +1,10 @@
 //! The lock manager whose users are killed, at each step and at random.
 
+mod book;
 mod counts;
 mod death;
 mod deaths;
+mod kinds;
 mod orphans;
 mod policy;
 mod range;
