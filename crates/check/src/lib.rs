@@ -26,6 +26,7 @@ pub mod refusal;
 pub mod scattered;
 pub mod serial;
 pub mod stops;
+pub mod store_bytes;
 pub mod tasks;
 pub mod tree_bytes;
 

@@ -1,5 +1,6 @@
 //! Laws of transactions and of keys.
 
+mod bytes;
 mod credit;
 mod damaged;
 mod dialogue;

@@ -1,0 +1,67 @@
+//! Any bytes in the files of a store: the everyday form of the fuzz target `store_files`.
+
+use latchwork_check::random::Random;
+use latchwork_check::store_bytes::{FileBytes, Used, exercise, sound};
+
+/// Changes some bytes of a file, in one of the ways in which disks and people do.
+fn change(file: &mut FileBytes, random: &mut Random) {
+    let bytes = &mut file.1;
+    if bytes.is_empty() {
+        return;
+    }
+    // Headers are where it matters most, and most of a segment has nothing yet.
+    let reach = if random.below(2) == 0 { bytes.len().min(8192) } else { bytes.len() };
+    let at = random.roll(reach);
+    match random.below(6) {
+        0 => bytes[at] ^= 1 << random.below(8),
+        1 => bytes[at] = random.below(256) as u8,
+        2 => {
+            let end = (at + 8).min(bytes.len());
+            let word = random.below(u64::MAX).to_le_bytes();
+            bytes[at..end].copy_from_slice(&word[..end - at]);
+        }
+        3 => {
+            let end = (at + random.roll(4096)).min(bytes.len());
+            bytes[at..end].fill(0);
+        }
+        4 => {
+            // A page, or a block of the log, in another's place.
+            let (from, to) = (random.roll(reach) / 4096 * 4096, at / 4096 * 4096);
+            let length = 4096.min(bytes.len() - from.max(to));
+            bytes.copy_within(from..from + length, to);
+        }
+        _ => bytes.truncate(at),
+    }
+}
+
+fn rounds(count: u64, seed: u64) {
+    let files = sound();
+    assert!(files.len() >= 3, "data, log and control");
+    assert_eq!(exercise(&files), Used::Whole);
+    let mut random = Random(seed);
+    let mut seen = [0; 3];
+    for _ in 0..count {
+        let mut changed = files.clone();
+        for _ in 0..=random.below(3) {
+            let place = random.roll(changed.len());
+            change(&mut changed[place], &mut random);
+        }
+        if random.below(12) == 0 {
+            changed.remove(random.roll(changed.len()));
+        }
+        seen[exercise(&changed) as usize] += 1;
+    }
+    println!("refused, damaged, whole: {seen:?}");
+    assert!(seen.iter().all(|times| *times > 0), "{seen:?}");
+}
+
+#[test]
+fn any_bytes_are_a_store_or_errors() {
+    rounds(150, 0x5703);
+}
+
+#[test]
+#[ignore = "long"]
+fn any_bytes_are_a_store_or_errors_long() {
+    (0..40).for_each(|seed| rounds(1_000, 0x1_0001 + seed));
+}
