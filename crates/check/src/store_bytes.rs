@@ -77,8 +77,8 @@ fn files_in(disk: &Simulated, folder: &Path, found: &mut Vec<FileBytes>) {
     }
 }
 
-/// The files of a store after a crash of the machine: a checkpoint, changes behind it, a transaction
-/// without an end.
+/// The files of a store after a crash of the machine: a checkpoint, changes behind it, and a
+/// transaction without an end.
 ///
 /// # Panics
 ///
