@@ -158,7 +158,8 @@ pub trait Rebuild: Send + Sync {
     ///
     /// None if that is not known: then what the disk said is the error of that page, as it always
     /// is if this is not implemented. It is not asked for pages of zeros, nor for those behind the
-    /// file's end: nobody may have written them. The page's latch is held, as above.
+    /// file's end: nobody may have written them. The page's latch is held, as above. What is made
+    /// is written, and synced, before anybody sees it.
     fn rebuild_damaged(&self, file: u16, page: u64, into: &mut [u64]) -> Option<u64> {
         let _ = (file, page, into);
         None

@@ -129,6 +129,10 @@ impl<M: ConstMachine> Pool<M> {
             Err(RegionError::NotFound) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
+        if word == 0 {
+            // Nobody has found the addresses for one.
+            return Ok(None);
+        }
         let Config { frame_bytes, frames_max } =
             Config::unpack(word).ok_or(Error::Corrupt("configuration, or another version's"))?;
         let options = Options { frames: FRAMES_MIN, frames_max, frame_bytes, ..Options::default() };

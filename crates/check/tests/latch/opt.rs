@@ -199,6 +199,12 @@ fn a_dead_sharer_stops_nobody() {
     std::mem::forget(cell.latch().share(&LocalHolder::<Native>::new(dead[0])).unwrap());
     drop(cell.latch().share(&me).unwrap());
     assert!(cell.latch().holder().is_none());
+    // One that was taken for a dead one's is not upgraded over the writer that came in.
+    let stopped = LocalHolder::<Native>::new(dead[0]);
+    let share = cell.latch().share(&stopped).unwrap();
+    cell.update(&me, |value| value + 1).unwrap();
+    assert!(share.upgrade().is_none());
+    assert_eq!((cell.read(&me), cell.latch().holder()), (Ok(7), None));
 }
 
 /// A reader that writers never leave alone reads in the end: as the sharer.

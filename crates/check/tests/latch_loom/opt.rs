@@ -181,6 +181,26 @@ fn loom_a_sharer_is_done_before_an_upgrade() {
     });
 }
 
+/// A share that becomes exclusive lets nobody in: not a writer, nor another sharer; readers see
+/// that it does.
+#[test]
+fn loom_a_share_becomes_exclusive() {
+    explore("share, then exclusive, beside a writer", TWO, || {
+        let p = Arc::new(Pair::<Loom>::default());
+        threads!(p: p.write(&Patient::new(2)); p.share_and_add(&Patient::new(1)));
+        assert_eq!(p.get(), 2);
+    });
+    explore("two shares that become exclusive", TWO, || {
+        let p = Arc::new(Pair::<Loom>::default());
+        threads!(p: p.share_and_add(&Patient::new(2)); p.share_and_add(&Patient::new(1)));
+        assert_eq!(p.get(), 2);
+    });
+    explore("share, then exclusive, beside a reader", TWO, || {
+        let p = Arc::new(Pair::<Loom>::default());
+        threads!(p: p.try_read(); p.share_and_add(&Patient::new(1)));
+    });
+}
+
 /// Two writers sleep while a third holds the latch: one call each.
 #[test]
 fn loom_three_writers_are_all_called() {

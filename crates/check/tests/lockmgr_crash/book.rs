@@ -178,6 +178,7 @@ impl Book {
 #[test]
 fn what_two_may_not_hold_is_found() {
     let path = std::env::temp_dir().join(format!("book-{}", std::process::id()));
+    let _ = std::fs::remove_file(path.with_extension("book"));
     let book = |row| Book::open(&path, row);
     let fails =
         |work: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err();

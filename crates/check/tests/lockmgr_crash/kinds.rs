@@ -409,12 +409,13 @@ impl Peer {
     fn stop(&mut self) {
         self.signal(libc::SIGSTOP);
         let stat = format!("/proc/{}/stat", self.process.id());
-        let is_stopped = || {
+        loop {
             let stat = std::fs::read_to_string(&stat).unwrap();
-            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
-        };
-        while !is_stopped() {
-            std::thread::yield_now();
+            match stat.rsplit(") ").next().and_then(|rest| rest.chars().next()) {
+                Some('T') => return,
+                Some('Z' | 'X') | None => panic!("a survivor ended by itself, see .faults"),
+                Some(_) => std::thread::yield_now(),
+            }
         }
     }
 
@@ -438,6 +439,7 @@ impl Drop for Peer {
 fn kills(count: u64, keep_after: u32) {
     let path = PEERS.fresh(&format!("kinds-{keep_after}"));
     let _ = std::fs::remove_file(faults(&path));
+    let _ = std::fs::remove_file(path.with_extension("book"));
     let parent = Book::open(&path, u64::MAX);
     let manager = open(&path, keep_after);
     let (mut random, mut serial, since) = (Random(0x5eed + count), 10, Instant::now());

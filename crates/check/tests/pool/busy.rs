@@ -88,11 +88,11 @@ fn a_sync_ends_beside_a_thread_that_changes_a_page_without_a_pause() {
     let writes = writes_beside_changes("busy-sync", |handle| {
         handle.sync(u64::MAX, &mut |_| {}).unwrap();
     });
-    assert!((2..Slow::MANY).contains(&writes), "{writes} writes of one page");
+    assert!((1..Slow::MANY).contains(&writes), "{writes} writes of one page");
 }
 
 #[test]
 fn a_pool_becomes_smaller_beside_a_thread_that_changes_a_page_without_a_pause() {
     let writes = writes_beside_changes("busy-resize", |handle| handle.resize(16).unwrap());
-    assert!((2..Slow::MANY).contains(&writes), "{writes} writes of one page");
+    assert!((1..Slow::MANY).contains(&writes), "{writes} writes of one page");
 }

@@ -55,20 +55,27 @@ fn a_damaged_page_is_made_anew_by_the_layer_above() {
         |page| (0..PAGES).filter(|at| *at != page).all(|at| value(&handle, file, at) == Ok(at));
     let asked = || knows.asked.swap(0, Relaxed);
 
-    // Other bytes, and another page's: each is there again, is dirty, and is written.
+    // Other bytes, and another page's: each is there again, and on disk.
     for (page, bytes) in [(20, vec![0xee; 1024]), (30, disk.peek(path).unwrap()[..1024].to_vec())] {
         assert!(evict(page) && disk.damage(path, page * 1024, &bytes));
         assert_eq!((value(&handle, file, page), asked()), (Ok(page), 1));
-        let dirty = handle.dirty().unwrap();
-        assert_eq!(dirty.iter().map(|dirty| dirty.page).collect::<Vec<_>>(), [page]);
-        handle.sync(u64::MAX, &mut |_| {}).unwrap();
+        // It is on disk, durable, before anybody sees it.
         assert!(evict(page) && handle.dirty().unwrap().is_empty());
         assert_eq!((value(&handle, file, page), asked()), (Ok(page), 0));
     }
+    // What cannot be written is dirty.
+    assert!(evict(35) && disk.damage(path, 35 * 1024, &[0xee; 1024]));
+    disk.plan(disk.calls().total() + 1, Fault::Device);
+    assert_eq!((value(&handle, file, 35), asked(), disk.fired()), (Ok(35), 1, 1));
+    let dirty = handle.dirty().unwrap();
+    assert_eq!(dirty.iter().map(|dirty| dirty.page).collect::<Vec<_>>(), [35]);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    assert!(evict(35));
+    assert_eq!((value(&handle, file, 35), asked()), (Ok(35), 0));
     // The device fails, once.
     assert!(evict(40));
     disk.plan(disk.calls().total(), Fault::Device);
-    assert_eq!((value(&handle, file, 40), asked(), disk.fired()), (Ok(40), 1, 1));
+    assert_eq!((value(&handle, file, 40), asked(), disk.fired()), (Ok(40), 1, 2));
 
     // Zeros may be what nobody has written; a page may be unknown; and one may lie behind the end.
     let whole = disk.peek(path).unwrap();

@@ -9,7 +9,8 @@ use std::sync::mpsc::channel;
 use latchwork_check::random::Random;
 use latchwork_check::stops::stop_at;
 use latchwork_disk::{Disk, Fault, Operation, Simulated};
-use latchwork_pool::{Error, FileId, FileSpec, Handle, Pool};
+use latchwork_machine::Native;
+use latchwork_pool::{Error, FileId, FileSpec, Handle, PageMut, Pool};
 
 use super::pages::{Scratch, fill, make, options, pool, region, value};
 use super::points::{at_points, hooked};
@@ -98,10 +99,10 @@ fn an_old_name_finds_nothing_of_the_next_file() {
     assert_eq!(std::fs::metadata(&next.0).unwrap().len(), 4 * 1024);
 }
 
-/// A thread that brings a page in while the file is removed: the page does not stay.
+/// A thread that brings a page in, or makes one, while the file is removed: the page does not stay.
 #[test]
 fn a_page_that_comes_in_meanwhile_goes_too() {
-    for sparse in [false, true] {
+    for (sparse, made) in [(false, false), (false, true), (true, false), (true, true)] {
         let scratch = Scratch::new("meanwhile");
         let region = region();
         let pool = pool(&region, &options(64));
@@ -128,7 +129,15 @@ fn a_page_that_comes_in_meanwhile_goes_too() {
                 });
                 let thread = region.thread().unwrap();
                 let handle = pool.handle(&thread).unwrap();
-                let found = value(&handle, file, 2);
+                let make = |mut page: PageMut<'_, '_, Native>| {
+                    page.begin(0);
+                    page.commit();
+                    0
+                };
+                let found = match made {
+                    true => handle.create(file, 2).map(make),
+                    false => value(&handle, file, 2),
+                };
                 drop(ends);
                 assert_eq!(found, Err(Error::NoFile(file.number())));
             });

@@ -217,6 +217,7 @@ fn a_pool_that_addresses_are_too_few_for_leaves_nothing() {
         let large = Options { frames: 64, frames_max: 1 << 22, ..options(64) };
         let refused = Pool::open(&region, Arc::new(System::new()), &large).err();
         assert!(matches!(refused, Some(Error::Region(RegionError::TooLarge(_)))), "{refused:?}");
+        assert!(Pool::look(&region, Arc::new(System::new())).unwrap().is_none());
         // With less it is another pool, and not the first one that cannot be opened.
         let small = pool(&region, &options(64));
         assert_eq!(small.active(), Ok(64));

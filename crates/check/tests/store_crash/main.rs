@@ -8,6 +8,7 @@ mod recovery;
 mod stops;
 mod work;
 
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -29,8 +30,8 @@ fn at_step(step: &'static str) {
         let signal = *signal;
         *told = None;
         drop(told);
-        // SAFETY: signals this very process.
-        unsafe { libc::kill(std::process::id() as i32, signal) };
+        // SAFETY: signals this very thread: so it has stopped before this returns.
+        unsafe { libc::raise(signal) };
     }
 }
 
@@ -76,13 +77,13 @@ impl Drop for Place {
 }
 
 /// This test program again, as process `id`, which works at `place` until it is killed.
-fn start(place: &Place, id: u64, step: &str, nth: u32) -> Child {
+fn start(place: &Place, id: u64, step: &str, nth: u32) -> Started {
     start_with(place, id, step, nth, libc::SIGKILL)
 }
 
 /// The same, with the signal that it gets at the step.
-fn start_with(place: &Place, id: u64, step: &str, nth: u32, signal: i32) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+fn start_with(place: &Place, id: u64, step: &str, nth: u32, signal: i32) -> Started {
+    let process = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--test-threads=1", "--nocapture"])
         .env("LATCHWORK_STORE_PLACE", &place.path)
         .env("LATCHWORK_STORE_ID", id.to_string())
@@ -90,8 +91,33 @@ fn start_with(place: &Place, id: u64, step: &str, nth: u32, signal: i32) -> Chil
         .env("LATCHWORK_STORE_NTH", nth.to_string())
         .env("LATCHWORK_STORE_SIGNAL", signal.to_string())
         .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+        .spawn();
+    Started(process.unwrap())
+}
+
+/// A process that is killed, whatever becomes of its test.
+pub(crate) struct Started(Child);
+
+impl Deref for Started {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Started {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// What a started process does; nothing, as a test.

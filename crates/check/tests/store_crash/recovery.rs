@@ -1,18 +1,17 @@
 //! Who is killed while it recovers a store after a crash, and who is killed when it recovers that.
 
 use std::collections::BTreeSet;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::kills::steps;
 use crate::work::Worker;
-use crate::{Place, start};
+use crate::{Place, Started, start};
 
 const PEERS: u64 = 3;
 
 /// Waits until a process has died at its step, or has answered for a transaction: then it recovered
 /// without coming to the step, and is killed. Whether it died at the step.
-fn dies(mut victim: Child, answered: &dyn Fn() -> u64) -> bool {
+fn dies(mut victim: Started, answered: &dyn Fn() -> u64) -> bool {
     let (before, begun) = (answered(), Instant::now());
     loop {
         if let Some(ended) = victim.try_wait().unwrap() {

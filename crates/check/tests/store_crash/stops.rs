@@ -52,6 +52,9 @@ fn a_stop_at_each_step_loses_nothing() {
                 let waits = scope.spawn(|| go_on(id, signal, &over));
                 while worker.answered(1) < enough && !(killed && waits.is_finished()) {
                     worker.round();
+                    if victim.try_wait().unwrap().is_some() {
+                        break;
+                    }
                 }
                 over.store(true, Relaxed);
                 waits.join().unwrap()

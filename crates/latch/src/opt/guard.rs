@@ -2,11 +2,11 @@
 
 use core::fmt;
 use core::mem::ManuallyDrop;
-use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use latchwork_machine::{Machine, Native};
+use latchwork_machine::{Machine, Native, Word};
 
-use super::{CHANGE, EXCLUSIVE, Holder, OptLatch, VERSION, Version};
+use super::{CALLS, CHANGE, EXCLUSIVE, Holder, OptLatch, VERSION, Version};
 
 /// Exclusive possession. Dropped, it counts a change and releases the latch.
 ///
@@ -73,6 +73,24 @@ impl<'a, H: Holder<M>, M: Machine> Share<'a, H, M> {
     /// The version of the data.
     pub fn version(&self) -> Version {
         Version(self.held & VERSION)
+    }
+
+    /// Makes of the share exclusive possession: no writer comes in between. None if one has, for a
+    /// waiter that was stopped took this share for that of the slot's last owner, which is dead.
+    pub fn upgrade(self) -> Option<Exclusive<'a, H, M>> {
+        let this = ManuallyDrop::new(self);
+        let held = this.held | EXCLUSIVE;
+        let mut seen = this.held;
+        loop {
+            // Relaxed: the share has synchronized with the last holder, and for readers there is
+            // the fence in `Exclusive::new`.
+            match this.latch.word.compare_exchange(seen, held | seen & CALLS, Relaxed, Relaxed) {
+                Ok(_) => return Some(Exclusive::new(this.latch, this.holder, held)),
+                // Somebody waits, or waited: so much may differ.
+                Err(now) if now != seen && now & !CALLS == this.held => seen = now,
+                Err(_) => return None,
+            }
+        }
     }
 }
 

@@ -23,7 +23,7 @@
 //! Threads that want the page meanwhile find the entry and wait for the latch. If the read fails,
 //! the entry goes back to zero and each of them reads for itself, and has its own error. If what
 //! was read is damaged, the layer above may know the page ([`Rebuild::rebuild_damaged`]): it is
-//! dirty then.
+//! written to disk then, before anybody sees it.
 //!
 //! [`Rebuild::rebuild_damaged`]: crate::Rebuild::rebuild_damaged
 //!
@@ -124,6 +124,10 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     }
 
     /// Has a page in its frame, from disk or made anew; returns `DIRTY` if the disk has it not.
+    ///
+    /// What was made anew is on disk, durable, before anybody sees it. A checkpoint may have looked
+    /// at this frame already: it believes that no page is dirty whose last change is older than its
+    /// mark, and has the log forget that change.
     fn bring_in(&self, file: FileId, page: u64, frame: u32, desc: &Desc<M>) -> Result<u64, Error> {
         let pool = self.pool();
         let Err(why) = self.read_in(file, page, frame, desc) else { return Ok(0) };
@@ -139,11 +143,26 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let lsn = rebuild.rebuild_damaged(file.number, page, &mut made).ok_or(why)?;
         made[1] = lsn;
         self.fill(file, frame, desc, made.iter().copied())?;
-        // Relaxed: the latch is held.
-        desc.rec_lsn.store(lsn, Relaxed);
         self.count(|counts| &counts.repaired);
         point("fault.rebuilt");
+        if self.write_made(file, page, &made).is_ok() {
+            return Ok(0);
+        }
+        // The page is good for as long as it is in the pool.
+        // Relaxed: the latch is held.
+        desc.rec_lsn.store(lsn, Relaxed);
         Ok(DIRTY)
+    }
+
+    /// Makes a page that was made anew durable.
+    fn write_made(&self, file: FileId, page: u64, made: &[u64]) -> Result<(), Error> {
+        let mut buffer = self.buffer.borrow_mut();
+        let bytes = &mut buffer[..file.page_bytes() as usize];
+        for (word, place) in made.iter().zip(bytes.chunks_exact_mut(8)) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        self.write_copy(file, page, bytes)?;
+        self.pool().sync_file(file.number)
     }
 
     /// Takes a frame for a page: its latch is held and the page's entry leads to it. None if the

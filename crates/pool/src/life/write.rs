@@ -30,7 +30,8 @@ use crate::meter::{FileCount, Timed, now};
 use crate::point::point;
 use crate::{Error, FileId, Handle};
 
-/// How often a page may change during its write before the next write keeps writers out.
+/// How often a page may be found changed, or being written, before the next write keeps writers
+/// out.
 const CHANGES: u32 = 8;
 
 /// What became of a page that was to be written.
@@ -139,9 +140,11 @@ impl<M: ConstMachine> Handle<'_, M> {
             Err(_) if pool.kind(file.number) == Err(Error::NoFile(file.number)) => {}
             written => written?,
         }
-        // A writer that comes in between is one more change; there are few instructions for it.
-        drop(share);
-        let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(Wrote::Busy) };
+        let guard = match share {
+            Some(share) => share.upgrade(),
+            None => desc.latch.try_upgrade(version, self),
+        };
+        let Some(guard) = guard else { return Ok(Wrote::Busy) };
         // Relaxed, both: the latch is held; whichever a dying thread leaves is right.
         desc.rec_lsn.store(0, Relaxed);
         desc.state.store(kind::VALID, Relaxed);
@@ -151,7 +154,12 @@ impl<M: ConstMachine> Handle<'_, M> {
     }
 
     /// Writes a copy of a page, after its log.
-    fn write_copy(&self, file: FileId, page: u64, bytes: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn write_copy(
+        &self,
+        file: FileId,
+        page: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), Error> {
         let pool = self.pool();
         pool.kind(file.number)?;
         let mut lsn = [0; 8];

@@ -2,6 +2,8 @@
 //! left half changed, or that the disk has lost.
 
 use core::fmt::Display;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use latchwork_log::{Entry, Log, Lsn};
 use latchwork_machine::ConstMachine;
@@ -45,11 +47,23 @@ impl<M: ConstMachine> WriteAhead for Ahead<M> {
 pub(crate) struct Halves<M: ConstMachine> {
     log: Log<M>,
     shared: Shared<M>,
+    /// Damaged pages that the log does not have whole behind this redo point: looked for once.
+    unknown: Mutex<(Lsn, BTreeSet<u64>)>,
 }
 
 impl<M: ConstMachine> Halves<M> {
     pub(crate) fn new(log: &Log<M>, shared: &Shared<M>) -> Self {
-        Self { log: log.clone(), shared: shared.clone() }
+        let unknown = Mutex::new((Lsn::NEVER, BTreeSet::new()));
+        Self { log: log.clone(), shared: shared.clone(), unknown }
+    }
+
+    /// The pages that were looked for in vain behind this redo point.
+    fn unknown(&self, redo: Lsn) -> MutexGuard<'_, (Lsn, BTreeSet<u64>)> {
+        let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        if unknown.0 != redo {
+            *unknown = (redo, BTreeSet::new());
+        }
+        unknown
     }
 
     fn link(&self, lsn: u64) -> Result<Link, String> {
@@ -77,11 +91,16 @@ impl<M: ConstMachine> Halves<M> {
         self.newest_of(lost.page, lost.lsn_before)
     }
 
-    /// The last record of the page that the log has, behind one that is known.
+    /// The last record of the page that the log has behind a place: a record, or where redo would
+    /// begin, for there a record begins in any case. The page's latch is held, so there is none
+    /// behind where the log ends now.
     fn newest_of(&self, page: u64, known: u64) -> Result<u64, String> {
-        let mut newest = known;
-        for entry in self.log.scan(Lsn(known).max(self.log.oldest())) {
+        let (mut newest, end) = (known, self.log.end());
+        for entry in self.log.scan(Lsn(known).max(self.log.redo())) {
             let entry = entry.map_err(say)?;
+            if entry.lsn >= end {
+                break;
+            }
             if entry.head.kind == CHANGE && entry.head.page == page {
                 newest = entry.lsn.0;
             }
@@ -133,14 +152,24 @@ impl<M: ConstMachine> Rebuild for Halves<M> {
         self.made(lost.page, self.newest(lost)?, base, into)
     }
 
-    /// Reads all of the log that there is. Not while the store is recovered: then each page that
-    /// has changes in the log is made anew by them, whatever the disk has.
+    /// Reads the log from where redo would begin. Not while the store is recovered: then each page
+    /// that has changes in the log is made anew by them, whatever the disk has.
     fn rebuild_damaged(&self, _: u16, page: u64, into: &mut [u64]) -> Option<u64> {
         if !self.shared.is_recovered().ok()? {
             return None;
         }
-        let newest = self.newest_of(page, 0).ok()?;
-        self.made(page, newest, None, into).ok()
+        loop {
+            let redo = self.log.redo();
+            if self.unknown(redo).1.contains(&page) {
+                return None;
+            }
+            match self.newest_of(page, 0).and_then(|newest| self.made(page, newest, None, into)) {
+                Ok(lsn) => return Some(lsn),
+                // A checkpoint has ended meanwhile, and what was to be read is gone.
+                Err(_) if self.log.redo() != redo => {}
+                Err(_) => drop(self.unknown(redo).1.insert(page)),
+            }
+        }
     }
 }
 

@@ -39,9 +39,11 @@ impl<M: ConstMachine> Worker<M> {
         if entry.head.flags.has(Flags::CLR) || entry.head.kind != CHANGE {
             return Ok(next);
         }
-        let table = self.home.table(entry.head.aux32);
-        let damaged = Error::Damaged { table, key: Vec::new(), what: "undo" };
-        let change = Change::decode(&entry.payload).ok_or(damaged)?;
+        let damaged = || {
+            let table = self.home.table(entry.head.aux32);
+            Error::Damaged { table, key: Vec::new(), what: "undo" }
+        };
+        let change = Change::decode(&entry.payload).ok_or_else(damaged)?;
         let tree = entry.head.aux32;
         let scribe = Scribe::new(self, tree, Part::Undo { slot: chain.slot, next });
         let file = self.home.file;

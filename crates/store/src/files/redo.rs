@@ -176,8 +176,8 @@ impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
         let mut held = None;
         for (number, place) in records {
             let EntryView { lsn, slot, head, payload } = piece.entry(*place)?;
-            let change =
-                Change::decode(payload).ok_or(wrong(head.aux32, "a record of an unknown kind"))?;
+            let change = Change::decode(payload)
+                .ok_or_else(|| wrong(head.aux32, "a record of an unknown kind"))?;
             let whole = change.before(Role::Own, head.page_prev.0).is_none();
             let page = match &mut held {
                 Some(page) => page,

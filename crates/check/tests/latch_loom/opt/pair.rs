@@ -143,6 +143,15 @@ impl<M: Machine> Pair<M> {
         assert_eq!(self.get(), share.version().get());
     }
 
+    /// Shares, and adds to what it read: nobody comes in between.
+    pub(crate) fn share_and_add<H: Holder<M>>(&self, me: &H) {
+        let share = self.latch.share(me).unwrap();
+        let seen = self.get();
+        let _held = share.upgrade().expect("the share is nobody else's");
+        assert_eq!(self.get(), seen, "an upgrade of something else");
+        self.add();
+    }
+
     pub(crate) fn share_until<H: Holder<M>>(&self, me: &H, deadline: Deadline) {
         if let Some(_share) = self.latch.share_until(me, deadline).unwrap() {
             self.get();
