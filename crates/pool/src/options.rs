@@ -114,7 +114,8 @@ pub trait WriteAhead: Send + Sync {
     /// Makes the log durable up to the record at `lsn`, that record included.
     ///
     /// It is called while no latch of the pool is held by the caller but those that the caller of
-    /// the pool holds itself; it must not call the pool.
+    /// the pool holds itself, and perhaps that of the page, which others may wait for: so it waits
+    /// for no thread that may wait for a page. It must not call the pool.
     ///
     /// # Errors
     ///
