@@ -36,7 +36,12 @@ pub(crate) fn reached(figures: &[Figure], colour: bool, out: &mut impl Write) ->
 
 /// A number, with decimals where they count.
 fn digits(value: f64) -> String {
-    if value < 99.995 { format!("{value:.2}") } else { format!("{value:.0}") }
+    match value {
+        _ if value < 99.995 => format!("{value:.2}"),
+        _ if value < 9_999.5 => format!("{value:.0}"),
+        // What no figure is, but on a host that others have.
+        _ => format!("{value:.0e}"),
+    }
 }
 
 #[cfg(test)]
@@ -45,6 +50,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!([0.237, 99.99, 373.04].map(digits), ["0.24", "99.99", "373"]);
+        let numbers = [0.237, 99.99, 373.04, 123_456.0];
+        assert_eq!(numbers.map(digits), ["0.24", "99.99", "373", "1e5"]);
     }
 }

@@ -46,7 +46,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Latches for unmodified programs
+/// A store that many processes write, and the latches, locks and pool that it stands on
 #[derive(Parser)]
 #[command(name = "latchwork", version, disable_help_subcommand = true)]
 struct Cli {

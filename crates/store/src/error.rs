@@ -162,8 +162,9 @@ impl Error {
         }
     }
 
-    /// Whether the disk is full.
-    pub(crate) fn is_no_space(&self) -> bool {
+    /// Whether the disk is full, whichever part met it. The transaction was rolled back; the same
+    /// one may succeed when there is room.
+    pub fn is_no_space(&self) -> bool {
         use latchwork_disk::Error::NoSpace;
         matches!(
             self,

@@ -58,7 +58,12 @@ pub enum Place {
     Beside,
 }
 
-/// How a store is opened. What is open already, in any process, keeps its sizes.
+/// How a store is opened.
+///
+/// What is open already, in any process, keeps the sizes of its memory (`cache`, `log_buffer`,
+/// `locks`, `threads`), and a store that exists those of its files (`page`, `log_segment`). Each
+/// process has its own `mode`, `log_budget` and `history`: a checkpoint goes by those of the
+/// process that makes it, so all processes of a store are given the same.
 ///
 /// # Examples
 ///

@@ -1,7 +1,8 @@
 //! Running a transaction again until it commits.
 //!
 //! The closure must bear being run more than once: it is, whenever the transaction was chosen to
-//! break a deadlock. The next attempt is as old as the first, so it is not chosen for ever.
+//! break a deadlock, or was open for too long. The next attempt is as old as the first, so it is
+//! not chosen for ever.
 //!
 //! | the closure returns | and the transaction | then |
 //! |---|---|---|

@@ -274,7 +274,8 @@ impl<M: ConstMachine> Store<M> {
     /// when this returns. `Err` from the closure rolls it back.
     ///
     /// The closure must bear being run more than once: it is, whenever the transaction was chosen
-    /// to break a deadlock.
+    /// to break a deadlock, or was open for so long that it was rolled back
+    /// ([`Error::is_retryable`]).
     ///
     /// # Errors
     ///

@@ -134,7 +134,7 @@ impl fmt::Debug for Header {
 /// Two records and both fences always fit, so a full page can always be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a key: 1,900 in a page of 8 KiB.
+    /// Bytes of a key: 1,890 in a page of 8 KiB.
     pub key: usize,
     /// Bytes of key and value together: 2,016 in a page of 8 KiB.
     pub record: usize,

@@ -1,7 +1,8 @@
 //! `latchwork store`: a store's folder, for a shell.
 //!
-//! Each command opens the store as any program does, so it may be used by others at the same time,
-//! and by commands of several terminals at once.
+//! Most commands open the store as any program does, so it may be used by others at the same time,
+//! and by commands of several terminals at once. `log` reads files alone; `salvage`, `restore` and
+//! `forget-memory` want a store that nobody has open.
 //!
 //! | file | what |
 //! |---|---|

@@ -16,7 +16,7 @@ use crate::error::of_tree;
 use crate::files::empty::EmptyLeaf;
 use crate::files::shared::Shared;
 
-/// How a store's parts are made. What exists keeps its sizes.
+/// How a store's parts are made: see [`Options`](crate::Options) for what keeps its sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Bytes of pages that are kept in memory: 1 MiB at least.

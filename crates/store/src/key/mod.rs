@@ -32,8 +32,9 @@ use core::fmt;
 
 pub use tuple::StartsWith;
 
-/// The longest key, in bytes as they are stored: four fit on a page of 8 KiB.
-pub const KEY_MAX: usize = 1900;
+/// The longest key, in bytes as they are stored: four fit on a page of 8 KiB. A store with pages of
+/// 4 KiB takes 930 ([`Error::Tree`](crate::Error::Tree)).
+pub const KEY_MAX: usize = 1890;
 
 /// The code of a type of part.
 pub(crate) mod code {
