@@ -259,7 +259,8 @@ pub(crate) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, R
     match format.ok_or(wrong("another program wrote it"))?.parse() {
         Ok(FORMAT) => {}
         Ok(format) if format > FORMAT => return Err(Refusal::Newer { format }),
-        _ => return Err(wrong("its format")),
+        Ok(format) => return Err(Refusal::Older { format }),
+        Err(_) => return Err(wrong("its format")),
     }
     let id = lines.next().unwrap_or_default();
     if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -531,6 +532,8 @@ mod tests {
         assert_eq!(read(format!("{TITLE}2\n{number}\n").as_bytes()).as_deref(), Ok(number));
         let newer = sound.replace("format 2", "format 3");
         assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 3 }));
+        let older = sound.replace("format 2", "format 1");
+        assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format: 1 }));
         for length in 0..sound.len() {
             if let Ok(id) = read(&sound.as_bytes()[..length]) {
                 assert!(sound[..length].ends_with('\n'), "{length}: {id}");

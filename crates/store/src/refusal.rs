@@ -27,6 +27,11 @@ pub enum Refusal {
         /// Its format.
         format: u64,
     },
+    /// The store has a format that is not read any more: an older program made it.
+    Older {
+        /// Its format.
+        format: u64,
+    },
     /// A file of the folder is not what it should be.
     Damaged {
         /// Which.
@@ -100,6 +105,13 @@ impl fmt::Display for Refusal {
                     f,
                     "its file `identity` has format {format}, which this version does not know: \
                      a newer one made it"
+                );
+            }
+            Self::Older { format } => {
+                return write!(
+                    f,
+                    "its file `identity` has format {format}, which this version does not read \
+                     any more: `dump` it with the version that made it, and `load` that here"
                 );
             }
             Self::Damaged { file, what } => {
