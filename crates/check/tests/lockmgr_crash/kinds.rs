@@ -490,7 +490,7 @@ fn with_all_kinds(count: u64) {
 
 #[test]
 fn kills_among_all_kinds_harm_nobody() {
-    with_all_kinds(asked(400));
+    with_all_kinds(asked(120));
 }
 
 #[test]
