@@ -203,7 +203,8 @@ fn a_sweeper_killed_at_every_step() {
 #[test]
 fn kept_for_recovery_at_every_step() {
     let mut reached = 0;
-    for (round, step) in steps().iter().enumerate() {
+    let both = |step| [(step, false), (step, true)];
+    for (round, (step, adopted)) in steps().into_iter().flat_map(both).enumerate() {
         let path = PEERS.fresh("kept");
         let keep = Box::new(|_, _: &[u8]| false);
         let manager =
@@ -214,7 +215,10 @@ fn kept_for_recovery_at_every_step() {
         let session = manager.session().unwrap();
         session.sweep().unwrap();
         for orphan in session.orphans().unwrap() {
-            session.release_orphan(orphan).unwrap();
+            match adopted {
+                true => session.adopt(orphan).unwrap().end().unwrap(),
+                false => session.release_orphan(orphan).unwrap(),
+            }
         }
         drop(session);
         all_is_well(&manager, step);

@@ -330,6 +330,9 @@ fn child() {
         // SAFETY: signals this very process.
         unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
     }
+    if told.step == GIVEN_BACK {
+        gives_back_and_dies(&session);
+    }
     session.sweep().unwrap();
     deaths::die_at(&told.step, told.nth);
     for (at, orphan) in session.orphans().unwrap().into_iter().enumerate() {
@@ -344,6 +347,38 @@ fn child() {
             adopted.end().unwrap();
         }
     }
+}
+
+/// Where an owner has given a lock back that a closer moved, and has yet to take that out.
+const GIVEN_BACK: &str = "weak lock given back, closed";
+
+/// Dies there, and holds something else.
+fn gives_back_and_dies(session: &Session<Shared>) {
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    owner.lock(b"held", X).unwrap();
+    owner.lock(b"given back", IS).unwrap();
+    assert_eq!(other.try_lock(b"given back", X), Err(Error::NotGranted), "it moves the lock");
+    deaths::die_at(GIVEN_BACK, 1);
+    owner.unlock(b"given back").unwrap();
+}
+
+/// What a closer moved of a lock that the dead one had given back goes when the orphan is adopted.
+#[test]
+fn a_lock_that_was_given_back_is_not_left_behind() {
+    let path = PEERS.fresh("given-back");
+    let manager = keeps::<Shared>(deaths::region(&path));
+    assert!(PEERS.dies(&path, GIVEN_BACK, 1, 0, 0), "it did not come to the step");
+    let session = manager.session().unwrap();
+    session.sweep().unwrap();
+    let orphans = session.orphans().unwrap();
+    assert_eq!(orphans.len(), 1);
+    let adopted = session.adopt(orphans[0]).unwrap();
+    assert_eq!(adopted.holds(b"held"), Ok(Some((X, 1))));
+    assert_eq!(adopted.holds(b"given back"), Ok(None));
+    adopted.end().unwrap();
+    drop(session);
+    all_is_well(&manager);
+    let _ = std::fs::remove_file(&path);
 }
 
 /// Has a process leave orphans, and adopters die at a step; then all that is left can be had.

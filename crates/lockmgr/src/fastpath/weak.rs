@@ -256,6 +256,20 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.memory.wake_all()
     }
 
+    /// Takes out what a closer moved of locks that count nothing any more: a dead owner may have
+    /// given one back, and had yet to do so.
+    pub(crate) fn settle_given_back(&self, page: &WeakPage<M>) -> Result<(), Error> {
+        for at in 0..WEAK {
+            let entry = Entry::of(get(&page.states[at]));
+            let named = (1..=LENGTH_MAX).contains(&entry.length);
+            if entry.count == 0 && named && get(&page.moved[at]) != 0 {
+                let spot = self.memory.spot(get(&page.hashes[at]));
+                self.settle_latched(page, at, spot)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives a weak lock back once, or all of it. False if it is not in the page.
     #[inline]
     pub(crate) fn weak_unlock(

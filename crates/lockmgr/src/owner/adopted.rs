@@ -95,6 +95,7 @@ impl<M: ConstMachine> Memory<M> {
             let counts = |at: &usize| Entry::of(get(&page.states[*at])).count != 0;
             let entries = (0..page.states.len()).filter(counts).map(|at| 1u32 << at);
             adopted.owner.entries.set(entries.sum());
+            adopted.owner.settle_given_back(page)?;
         }
         Ok(adopted)
     }
