@@ -11,6 +11,7 @@ pub mod bytes;
 pub mod dump_bytes;
 pub mod early;
 pub mod explore;
+pub mod folder;
 pub mod forked;
 pub mod law;
 pub mod left;

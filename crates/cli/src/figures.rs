@@ -39,7 +39,7 @@ fn digits(value: f64) -> String {
     match value {
         _ if value < 99.995 => format!("{value:.2}"),
         _ if value < 9_999.5 => format!("{value:.0}"),
-        // What no figure is, but on a host that others have.
+        // Only a run that other programs disturb gives such numbers.
         _ => format!("{value:.0e}"),
     }
 }

@@ -36,7 +36,8 @@ pub(crate) fn table(header: &[&str], right: std::ops::Range<usize>, colour: bool
     table.set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Dim)));
     for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
+        // None behind the last column: there it would be blanks at the end of each line.
+        column.set_padding((0, if index + 1 < header.len() { 2 } else { 0 }));
         if right.contains(&index) {
             column.set_cell_alignment(CellAlignment::Right);
         }

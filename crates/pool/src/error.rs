@@ -151,16 +151,20 @@ impl From<DiskError> for Error {
 impl Error {
     /// Whether the disk may have nothing of the page because nobody has written it yet.
     pub fn is_unwritten(&self) -> bool {
-        let short = matches!(self, Self::Disk(DiskError::ShortRead { .. }));
-        let unsound = matches!(self, Self::Checksum { .. } | Self::Misdirected { .. });
-        short || unsound || matches!(self, Self::Shrank { .. })
+        self.is_short() || self.is_unsound() || matches!(self, Self::Shrank { .. })
+    }
+
+    fn is_short(&self) -> bool {
+        matches!(self, Self::Disk(DiskError::ShortRead { .. }))
+    }
+
+    fn is_unsound(&self) -> bool {
+        matches!(self, Self::Checksum { .. } | Self::Misdirected { .. })
     }
 
     /// Whether the disk had the page, and has it no more.
     pub(crate) fn is_of_damage(&self) -> bool {
-        let short = matches!(self, Self::Disk(DiskError::ShortRead { .. }));
-        let unsound = matches!(self, Self::Checksum { .. } | Self::Misdirected { .. });
-        unsound || (self.is_of_reading() && !short)
+        self.is_unsound() || (self.is_of_reading() && !self.is_short())
     }
 
     /// Whether the disk failed to read.

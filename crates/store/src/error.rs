@@ -162,8 +162,8 @@ impl Error {
         }
     }
 
-    /// Whether the disk is full, whichever part met it. The transaction was rolled back; the same
-    /// one may succeed when there is room.
+    /// Whether the disk is full, whichever part of the store met it. A transaction that met it was
+    /// rolled back, and may succeed when there is room.
     pub fn is_no_space(&self) -> bool {
         use latchwork_disk::Error::NoSpace;
         matches!(

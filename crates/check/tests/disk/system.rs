@@ -1,31 +1,10 @@
 //! The system's files behind the trait `Disk`: each operation, each error that a test can cause.
 
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use latchwork_check::folder::Folder;
 use latchwork_disk::{ALIGNMENT, Buffer, Disk, Error, Open, Operation, System};
-
-/// A folder that goes away with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("latchwork-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        System::new().make_folder(&path).unwrap();
-        Self(path)
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 #[test]
 fn bytes_come_back_and_calls_are_counted() {

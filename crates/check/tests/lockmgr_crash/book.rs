@@ -74,8 +74,10 @@ impl Book {
         })
     }
 
-    /// What this row says, to be shown with a fault.
-    fn holds(&self, name: u64, mode: Mode) {
+    /// Says that a name is held so, which was granted just now; fails if others hold what they may
+    /// not beside it.
+    pub(crate) fn granted(&self, name: u64, mode: Mode) {
+        self.note(name, mode);
         for (row, word) in self.others(1 + name) {
             let held = self.each[word as usize - 1];
             assert!(
@@ -86,13 +88,6 @@ impl Book {
                 self.modes.name(held),
             );
         }
-    }
-
-    /// Says that a name is held so, which was granted just now; fails if others hold what they may
-    /// not beside it.
-    pub(crate) fn granted(&self, name: u64, mode: Mode) {
-        self.note(name, mode);
-        self.holds(name, mode);
     }
 
     /// Says that a name is held so, in a weaker mode from now on.

@@ -154,6 +154,10 @@ impl<'m> Life<'m> {
 
     fn lock(&mut self, owner: &Owner<'_, Shared>, holds: &mut Holds) -> bool {
         let (name, mode) = (self.name(), self.mode());
+        self.lock_so(owner, holds, name, mode)
+    }
+
+    fn lock_so(&self, owner: &Owner<'_, Shared>, holds: &mut Holds, name: u64, mode: Mode) -> bool {
         let done = had(owner.lock_with(&name.to_le_bytes(), mode, soon()));
         if done {
             self.granted(holds, name, mode);
@@ -164,11 +168,7 @@ impl<'m> Life<'m> {
     fn convert(&mut self, owner: &Owner<'_, Shared>, holds: &mut Holds) -> bool {
         let Some(name) = self.one_of(holds) else { return true };
         let mode = self.mode();
-        let done = had(owner.lock_with(&name.to_le_bytes(), mode, soon()));
-        if done {
-            self.granted(holds, name, mode);
-        }
-        done
+        self.lock_so(owner, holds, name, mode)
     }
 
     fn downgrade(&mut self, owner: &Owner<'_, Shared>, holds: &mut Holds) -> bool {

@@ -2,8 +2,9 @@
 
 use core::future::Future;
 use core::task::{Context, Poll, Waker};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use latchwork_check::folder::Folder;
 use latchwork_check::forked::{in_child, limit};
 use latchwork_check::left;
 use latchwork_lockmgr::{
@@ -12,27 +13,6 @@ use latchwork_lockmgr::{
 };
 use latchwork_machine::{ConstMachine, Native, Shared};
 use latchwork_region::{Error as Because, Region};
-
-/// A folder of its own, taken away at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("limits-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join("region")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn options(limit: u64) -> latchwork_region::Options {
     latchwork_region::Options { limit, ..Default::default() }
@@ -86,7 +66,7 @@ fn fills_and_goes_on<M: ConstMachine>(session: &Session<M>, why: &Because) {
 fn a_limit_of_the_file_is_an_error_and_no_signal() {
     let folder = Folder::new("file");
     let status = in_child(|| {
-        let manager = manager(&folder.file());
+        let manager = manager(&folder.at("region"));
         let session = manager.session().unwrap();
         limit(libc::RLIMIT_FSIZE, manager.region().len());
         fills_and_goes_on(&session, &Because::FileLimit);
@@ -109,7 +89,7 @@ fn a_limit_of_the_file_is_an_error_and_no_signal() {
 fn the_signal_of_that_limit_kills() {
     let folder = Folder::new("signal");
     let status = in_child(|| {
-        let file = std::fs::File::create(folder.file()).unwrap();
+        let file = std::fs::File::create(folder.at("region")).unwrap();
         limit(libc::RLIMIT_FSIZE, 4096);
         let _ = file.set_len(1 << 20);
     });
@@ -126,7 +106,7 @@ fn a_full_filesystem_is_an_error() {
         return;
     }
     let status = in_child(|| {
-        let manager = manager(&folder.file());
+        let manager = manager(&folder.at("region"));
         fills_and_goes_on(&manager.session().unwrap(), &Because::NoSpace);
     });
     let unmounted = std::process::Command::new("umount").arg(&folder.0).status();
@@ -151,7 +131,7 @@ fn a_limit_of_addresses_is_an_error() {
         for end in [own, shared] {
             assert!(matches!(end, Some(Because::TooLarge(_))), "{end:?}");
         }
-        let manager = manager(&folder.file());
+        let manager = manager(&folder.at("region"));
         let session = manager.session().unwrap();
         // No room for another thread's stack: who waits as a future is told, and waits no more.
         limit(libc::RLIMIT_AS, addresses() + (8 << 20));
@@ -177,10 +157,10 @@ fn a_limit_of_addresses_is_an_error() {
 fn a_limit_of_descriptors_is_an_error() {
     let folder = Folder::new("descriptors");
     let status = in_child(|| {
-        let first = manager(&folder.file());
+        let first = manager(&folder.at("region"));
         let session = first.session().unwrap();
         limit(libc::RLIMIT_NOFILE, 0);
-        for path in [folder.file(), folder.0.join("second")] {
+        for path in [folder.at("region"), folder.0.join("second")] {
             let end = Region::<Shared>::open_or_create(&path, &options(1 << 30));
             let Some(Because::System { errno, .. }) = end.as_ref().err() else { panic!("{end:?}") };
             assert_eq!(*errno, libc::EMFILE);

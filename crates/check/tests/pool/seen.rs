@@ -1,31 +1,15 @@
 //! The proof that a read stores nothing that others load: it runs where storing is death.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use latchwork_check::folder::Folder;
 use latchwork_disk::System;
 use latchwork_machine::Shared;
 use latchwork_pool::{Error, FileSpec, Options, Pool};
 use latchwork_region::{AreaOptions, Options as RegionOptions, Region};
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("pool-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn options() -> Options {
     Options { frames: 64, frames_max: 64, frame_bytes: 1024, ..Options::default() }

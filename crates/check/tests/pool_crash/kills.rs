@@ -5,11 +5,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use latchwork_check::folder::Folder;
 use latchwork_check::random::Random;
 use latchwork_disk::System;
 use latchwork_pool::{Error, Options, Pool, set_point_hook};
 
-use super::place::{FRAMES, Folder, PAGES, Place, TOLD, at_step};
+use super::place::{FRAMES, PAGES, Place, TOLD, at_step};
 
 /// The steps that the pool names.
 const STEPS: [&str; 28] = [

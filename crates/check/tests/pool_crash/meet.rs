@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use latchwork_check::folder::Folder;
 use latchwork_machine::Shared;
 use latchwork_pool::{FileSpec, set_point_hook};
 use latchwork_region::Thread;
 
 use super::kills::start;
-use super::place::{self, Folder, PAGES, Place};
+use super::place::{self, PAGES, Place};
 
 /// Where a thread stops: it says so, and goes on when told.
 pub(super) struct Stop {

@@ -274,20 +274,3 @@ impl Work<'_> {
         if free + deaths < all { Err(format!("{free} of {all} pages are free")) } else { Ok(()) }
     }
 }
-/// A folder that goes away with the test.
-pub(super) struct Folder(pub(super) PathBuf);
-
-impl Folder {
-    pub(super) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("pool-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}

@@ -8,37 +8,17 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread::spawn;
 
+use latchwork_check::folder::Folder;
 use latchwork_latch::ShflMutex;
 use latchwork_machine::Shared;
 use latchwork_region::{Area, AreaOptions, Error, Options, Plain, Region};
 
 const SMALL: AreaOptions = AreaOptions { first: 1 << 16, limit: 1 << 22, huge: false };
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("latchwork-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn region(&self) -> PathBuf {
-        self.0.join("region")
-    }
-
-    /// The only area's file.
-    fn area(&self) -> PathBuf {
-        let mut files = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
-        files.find(|path| path.extension().is_some()).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// The file of the only area of a region in this folder.
+fn area_of(folder: &Folder) -> PathBuf {
+    let mut files = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.extension().is_some()).unwrap()
 }
 
 fn options() -> Options {
@@ -88,7 +68,7 @@ fn a_heap_area_serves_models() {
 #[test]
 fn a_file_is_the_same_area_in_every_opening() {
     let folder = Folder::new("area-same");
-    let (one, two) = (open(&folder.region()), open(&folder.region()));
+    let (one, two) = (open(&folder.at("region")), open(&folder.at("region")));
     let (first, second) = (area(&one).unwrap(), area(&two).unwrap());
     first.word(3).unwrap().store(9, Relaxed);
     assert_eq!(second.word(3).unwrap().load(Relaxed), 9);
@@ -98,7 +78,7 @@ fn a_file_is_the_same_area_in_every_opening() {
     assert_eq!(first.word((1 << 15) - 1).unwrap().load(Relaxed), 4);
     let larger = AreaOptions { first: 1 << 20, limit: 1 << 30, huge: true };
     assert_eq!(one.area("frames", &larger).unwrap().limit(), 1 << 19, "made once");
-    Region::<Shared>::remove(folder.region()).unwrap();
+    Region::<Shared>::remove(folder.at("region")).unwrap();
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
     assert_eq!(second.word(3).unwrap().load(Relaxed), 9, "what is open stays");
 }
@@ -106,7 +86,7 @@ fn a_file_is_the_same_area_in_every_opening() {
 #[test]
 fn many_make_and_grow_one_area_at_once() {
     let folder = Folder::new("area-race");
-    let path = Arc::new(folder.region());
+    let path = Arc::new(folder.at("region"));
     drop(open(&path));
     let threads: Vec<_> = (0..6u64)
         .map(|number| {
@@ -130,7 +110,7 @@ fn many_make_and_grow_one_area_at_once() {
 #[test]
 fn released_words_read_zero_and_serve_again() {
     let folder = Folder::new("area-release");
-    let region = open(&folder.region());
+    let region = open(&folder.at("region"));
     let shared = area(&region).unwrap();
     let private = Region::private(&options()).unwrap();
     let private = private.area("frames", &SMALL).unwrap();
@@ -144,26 +124,26 @@ fn released_words_read_zero_and_serve_again() {
     assert_eq!(private.word(519).unwrap().load(Relaxed), 0);
     shared.reclaim(512, 1024).unwrap();
     shared.word(519).unwrap().store(3, Relaxed);
-    assert_eq!(area(&open(&folder.region())).unwrap().word(519).unwrap().load(Relaxed), 3);
+    assert_eq!(area(&open(&folder.at("region"))).unwrap().word(519).unwrap().load(Relaxed), 3);
 }
 
 #[test]
 fn a_view_reads_an_area_and_cannot_store() {
     let folder = Folder::new("area-view");
-    let region = open(&folder.region());
+    let region = open(&folder.at("region"));
     assert_eq!(
-        Region::view(folder.region(), &options()).unwrap().area("frames", &SMALL).err(),
+        Region::view(folder.at("region"), &options()).unwrap().area("frames", &SMALL).err(),
         Some(Error::NotFound)
     );
     area(&region).unwrap().word(3).unwrap().store(9, Release);
-    let seen = area(&Region::view(folder.region(), &options()).unwrap()).unwrap();
+    let seen = area(&Region::view(folder.at("region"), &options()).unwrap()).unwrap();
     assert_eq!(seen.word(3).unwrap().load(Acquire), 9);
     assert_eq!(seen.grow(1 << 16).err(), Some(Error::View));
     // SAFETY: the child only stores to a word, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // A fork has no areas, so the test is another view in the child.
-        let seen = area(&Region::view(folder.region(), &options()).unwrap()).unwrap();
+        let seen = area(&Region::view(folder.at("region"), &options()).unwrap()).unwrap();
         let quiet = libc::SIG_DFL;
         // SAFETY: the default action needs no handler.
         unsafe { libc::signal(libc::SIGSEGV, quiet) };
@@ -198,9 +178,9 @@ fn a_fork_has_no_area() {
 #[test]
 fn files_that_are_no_area_are_refused() {
     let folder = Folder::new("area-refused");
-    let region = open(&folder.region());
+    let region = open(&folder.at("region"));
     drop(area(&region).unwrap());
-    let path = folder.area();
+    let path = area_of(&folder);
     let whole = fs::read(&path).unwrap();
     let patched = |at: usize, bytes: &[u8]| {
         let mut copy = whole.clone();
@@ -245,7 +225,7 @@ fn latches_in_an_area_wait_in_the_regions_slots() {
     // SAFETY: its words are atomic, and all bytes are values of them.
     unsafe impl Plain for Guarded {}
     let folder = Folder::new("area-latch");
-    let path = Arc::new(folder.region());
+    let path = Arc::new(folder.at("region"));
     drop(area(&open(&path)).unwrap());
     let threads: Vec<_> = (0..4)
         .map(|_| {

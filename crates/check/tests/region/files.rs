@@ -2,38 +2,18 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
+use latchwork_check::folder::Folder;
 use latchwork_check::refusal::{Call, refuse};
 use latchwork_machine::Shared;
 use latchwork_region::{Error, Offset, Options, Region};
 
 type Words = [AtomicU64; 7];
-
-/// A folder that goes away with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("latchwork-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn small() -> Options {
     Options { processes: 8, threads: 16, waiters: 16, limit: 16 << 20, ..Options::default() }
@@ -56,7 +36,7 @@ fn patch(path: &Path, at: u64, bytes: &[u8]) {
 #[test]
 fn a_region_is_made_private_and_found_again() {
     let folder = Folder::new("found");
-    let path = folder.path("region");
+    let path = folder.at("region");
     assert_eq!(open(&path), Some(Error::NotFound));
     let region = Region::create(&path, &small()).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -73,14 +53,14 @@ fn a_region_is_made_private_and_found_again() {
     assert_eq!(region.creation(), creation);
     let offset = Offset::<Words>::from_raw(region.root(0).unwrap().load(Relaxed) as u32);
     assert_eq!(region.resolve(offset).unwrap()[2].load(Relaxed), 5);
-    let other = Region::create(folder.path("other"), &small()).unwrap();
+    let other = Region::create(folder.at("other"), &small()).unwrap();
     assert_ne!(other.creation(), creation);
 }
 
 #[test]
 fn a_view_takes_no_slot_and_changes_nothing() {
     let folder = Folder::new("view");
-    let path = folder.path("region");
+    let path = folder.at("region");
     let region = Region::create(&path, &small()).unwrap();
     let thread = region.thread().unwrap();
     let offset = thread.alloc::<Words>().unwrap().publish();
@@ -118,23 +98,23 @@ fn a_view_takes_no_slot_and_changes_nothing() {
 #[test]
 fn links_and_other_things_are_refused() {
     let folder = Folder::new("links");
-    let path = folder.path("region");
+    let path = folder.at("region");
     drop(Region::create(&path, &small()).unwrap());
-    symlink(&path, folder.path("symlink")).unwrap();
-    assert_eq!(open(&folder.path("symlink")), Some(Error::Symlink));
-    symlink(folder.path("nothing"), folder.path("dangling")).unwrap();
-    assert_eq!(open(&folder.path("dangling")), Some(Error::Symlink));
-    let made = Region::create(folder.path("dangling"), &small()).err();
+    symlink(&path, folder.at("symlink")).unwrap();
+    assert_eq!(open(&folder.at("symlink")), Some(Error::Symlink));
+    symlink(folder.at("nothing"), folder.at("dangling")).unwrap();
+    assert_eq!(open(&folder.at("dangling")), Some(Error::Symlink));
+    let made = Region::create(folder.at("dangling"), &small()).err();
     assert_eq!(made, Some(Error::Exists), "made a file through a link");
-    assert!(!folder.path("nothing").exists());
-    fs::hard_link(&path, folder.path("hard")).unwrap();
+    assert!(!folder.at("nothing").exists());
+    fs::hard_link(&path, folder.at("hard")).unwrap();
     assert_eq!(open(&path), Some(Error::HardLinked(2)));
-    assert_eq!(open(&folder.path("hard")), Some(Error::HardLinked(2)));
-    fs::remove_file(folder.path("hard")).unwrap();
+    assert_eq!(open(&folder.at("hard")), Some(Error::HardLinked(2)));
+    fs::remove_file(folder.at("hard")).unwrap();
     assert_eq!(open(&path), None);
     assert_eq!(open(&folder.0), Some(Error::NotRegular));
     assert_eq!(open(Path::new("/dev/null")), Some(Error::NotRegular));
-    let fifo = folder.path("fifo");
+    let fifo = folder.at("fifo");
     let name = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
     // SAFETY: a name that ends with a zero byte.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
@@ -154,7 +134,7 @@ fn filesystems_without_what_is_needed_are_refused() {
         (locks, libc::EINVAL, Error::NoLocks),
     ] {
         let folder = Folder::new("lacking");
-        let (path, other) = (folder.path("region"), folder.path("other"));
+        let (path, other) = (folder.at("region"), folder.at("other"));
         drop(Region::create(&path, &small()).unwrap());
         let said = spawn(move || {
             refuse(call, errno);
@@ -170,7 +150,7 @@ fn filesystems_without_what_is_needed_are_refused() {
 #[test]
 fn permissions_that_let_others_in_are_refused() {
     let folder = Folder::new("mode");
-    let path = folder.path("region");
+    let path = folder.at("region");
     drop(Region::create(&path, &small()).unwrap());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o622)).unwrap();
     assert_eq!(open(&path), Some(Error::TooOpen(0o622)));
@@ -188,7 +168,7 @@ fn permissions_that_let_others_in_are_refused() {
 #[test]
 fn damaged_headers_say_what_is_wrong() {
     let folder = Folder::new("damage");
-    let path = folder.path("region");
+    let path = folder.at("region");
     let region = Region::create(&path, &small()).unwrap();
     let length = region.len();
     drop(region);
@@ -247,7 +227,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 #[test]
 fn truncated_files_are_refused() {
     let folder = Folder::new("short");
-    let path = folder.path("region");
+    let path = folder.at("region");
     let needed = Region::create(&path, &small()).unwrap().len();
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     for found in [needed - 1, needed / 2, 4096, 1032] {
@@ -267,7 +247,7 @@ fn truncated_files_are_refused() {
 #[test]
 fn a_peer_that_truncates_stops_growth_with_an_error() {
     let folder = Folder::new("peer");
-    let path = folder.path("region");
+    let path = folder.at("region");
     let (one, two) =
         (Region::create(&path, &small()).unwrap(), Region::open(&path, &small()).unwrap());
     let (first, thread) = (one.len(), one.thread().unwrap());
@@ -288,7 +268,7 @@ fn a_peer_that_truncates_stops_growth_with_an_error() {
 #[test]
 fn a_full_disk_is_an_error_and_takes_nothing() {
     let folder = Folder::new("full");
-    let disk = folder.path("disk");
+    let disk = folder.at("disk");
     fs::create_dir(&disk).unwrap();
     let mount = |options: &str| {
         let mut mount = std::process::Command::new("mount");

@@ -165,9 +165,12 @@ impl<M: ConstMachine> Rebuild for Halves<M> {
             }
             match self.newest_of(page, 0).and_then(|newest| self.made(page, newest, None, into)) {
                 Ok(lsn) => return Some(lsn),
-                // A checkpoint has ended meanwhile, and what was to be read is gone.
+                // A checkpoint has ended meanwhile, and what was to be read is gone: once more.
                 Err(_) if self.log.redo() != redo => {}
-                Err(_) => drop(self.unknown(redo).1.insert(page)),
+                Err(_) => {
+                    self.unknown(redo).1.insert(page);
+                    return None;
+                }
             }
         }
     }
