@@ -60,7 +60,7 @@ pub fn image() -> Vec<u8> {
     fill(&session, &mut kept.0).unwrap();
     fill(&second, &mut kept.1).unwrap();
     other.die();
-    let mut image = region.image().unwrap();
+    let mut image = crate::cell::image(&region);
     let blocks: [u8; 8] = image[BLOCKS_AT..BLOCKS_AT + 8].try_into().unwrap();
     // Two more, so that it can grow a little.
     let length = BLOCK * (1 + u64::from_ne_bytes(blocks) as usize + 2);

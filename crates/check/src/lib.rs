@@ -8,6 +8,7 @@ pub mod adya;
 pub mod again;
 pub mod between;
 pub mod bytes;
+pub mod cell;
 pub mod dump_bytes;
 pub mod early;
 pub mod explore;

@@ -10,7 +10,7 @@ use latchwork_region::{Offset, Region, Repair};
 
 use crate::deadlock::history::History;
 use crate::memory::blocks::{Blocks, wanted};
-use crate::memory::cells::{Biases, Directory, Partitions, get, put};
+use crate::memory::cells::{Biases, Directory, Partitions, cell_at, get, put};
 use crate::memory::inner::{Inner, LocksRepair};
 use crate::memory::roots;
 use crate::memory::roots::READY;
@@ -137,7 +137,7 @@ impl<M: ConstMachine> Manager<M> {
         // Outside of the closure, where there is no error.
         let blocks = Blocks::read(&region)?;
         let directory = Offset::from_raw(directory);
-        region.resolve(directory)?;
+        cell_at::<M, Directory<M>>(&region, directory.raw())?;
         let inner = Arc::new_cyclic(|inner: &Weak<Inner<M>>| Inner {
             tickets: crate::range::claims::tickets(&modes),
             modes,

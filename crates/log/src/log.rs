@@ -81,7 +81,7 @@ impl<M: ConstMachine> Log<M> {
         let slots = u64::from(options.threads) * SLOT_WORDS;
         let bytes = (SLOTS_AT + slots) * 8 + options.buffer;
         let area = region.area("log", &AreaOptions { first: bytes, limit: bytes, huge: false })?;
-        let shared: &Shared<M> = area.resolve(0)?;
+        let shared = shared_in(&area)?;
         let me = u64::from(thread.generation()?) << 32 | u64::from(thread.number() + 1);
         // Acquire: synchronizes with the Release below, so that all that was opened is seen.
         while shared.ready.load(Acquire) == 0 {
@@ -127,7 +127,7 @@ impl<M: ConstMachine> Log<M> {
         options: &Options,
         recovered: Option<Recovered>,
     ) -> Result<Self, Error> {
-        let shared: &Shared<M> = area.resolve(0)?;
+        let shared = shared_in(&area)?;
         let (buffer, segment) = (shared.buffer.load(Relaxed), shared.segment.load(Relaxed));
         let threads = shared.threads.load(Relaxed);
         let kept = Options {
@@ -226,14 +226,16 @@ impl<M: ConstMachine> Log<M> {
     }
 
     pub(crate) fn shared(&self) -> Result<&Shared<M>, Error> {
-        Ok(self.inner.area.resolve(0)?)
+        shared_in(&self.inner.area)
     }
 
     pub(crate) fn slot_of(&self, slot: u32) -> Result<&Slot<M>, Error> {
         if slot >= self.inner.threads {
             return Err(Error::Threads(slot));
         }
-        Ok(self.inner.area.resolve(SLOTS_AT + u64::from(slot) * SLOT_WORDS)?)
+        let at = SLOTS_AT + u64::from(slot) * SLOT_WORDS;
+        // SAFETY: the words of slot `slot`, whose type they have in every use.
+        Ok(unsafe { self.inner.area.resolve(at) }?)
     }
 
     /// The words of the buffer.
@@ -366,6 +368,12 @@ impl<M: ConstMachine> Holder<M> for Session<M> {
     fn is_dead(&self, number: HolderNumber) -> bool {
         self.log.is_dead(u64::from(number.get()))
     }
+}
+
+/// What the log shares, at the beginning of its area.
+fn shared_in<M: ConstMachine>(area: &Area<M>) -> Result<&Shared<M>, Error> {
+    // SAFETY: these words are a `Shared` in every use; the slots and the buffer come after them.
+    Ok(unsafe { area.resolve(0) }?)
 }
 
 fn number_of(slot: u32, threads: u32) -> Result<HolderNumber, Error> {

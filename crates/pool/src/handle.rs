@@ -12,7 +12,7 @@ use latchwork_region::Thread;
 
 use crate::counts::{Counts, Meter, Stats};
 use crate::hints::Hints;
-use crate::layout::{Latch, THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
+use crate::layout::{THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
 use crate::{Error, Pool};
 
 /// A thread at work in a pool. Not shared between threads.
@@ -147,7 +147,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
 
     /// A latch of the pool's head: once its holder is dead, taken over from it.
     pub(crate) fn head_latch(&self, at: u64) -> Result<Exclusive<'_, Self, M>, Error> {
-        let latch = &self.pool().inner.head.resolve::<Latch<M>>(at)?.0;
+        let latch = self.pool().head_latch(at)?;
         loop {
             match latch.lock(self) {
                 Ok(guard) => return Ok(guard),

@@ -5,11 +5,13 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::{Arc, Weak};
 
 use latchwork_disk::Disk;
+use latchwork_latch::OptLatch;
 use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::{Area, AreaOptions, Error as RegionError, Region, Repair};
 
 use crate::layout::{
-    ACTIVE, CONFIG, Config, Desc, FRAMES_MIN, HEAD_FIRST, HEAD_LIMIT, LOGGED, Marks, TARGET, lines,
+    ACTIVE, CONFIG, Config, Desc, FRAMES_MIN, HEAD_FIRST, HEAD_LIMIT, LOGGED, Latch, Marks, TARGET,
+    lines,
 };
 use crate::opened::{OpenedFiles, opened_none};
 use crate::{Error, Options};
@@ -198,7 +200,9 @@ impl<M: ConstMachine> Pool<M> {
     /// A frame's descriptor.
     #[inline(always)]
     pub(crate) fn desc(&self, frame: u32) -> Result<&Desc<M>, Error> {
-        Ok(self.inner.descs.resolve::<Desc<M>>(self.inner.config.desc_at(frame))?)
+        let at = self.inner.config.desc_at(frame);
+        // SAFETY: all words of a descriptor have 8 bytes in every use.
+        Ok(unsafe { self.inner.descs.resolve::<Desc<M>>(at) }?)
     }
 
     /// A frame's words, `count` of them.
@@ -208,9 +212,16 @@ impl<M: ConstMachine> Pool<M> {
         Ok(self.inner.frames.slice(at, u64::from(count))?)
     }
 
+    /// A latch of the pool's head, at this word.
+    pub(crate) fn head_latch(&self, at: u64) -> Result<&OptLatch<M>, Error> {
+        // SAFETY: the words of the head's latches are latches in every use.
+        Ok(unsafe { &self.inner.head.resolve::<Latch<M>>(at)?.0 })
+    }
+
     /// The mark that says that a frame's page was used.
     pub(crate) fn mark(&self, frame: u32) -> Result<&M::AtomicU8, Error> {
-        let line = self.inner.descs.resolve::<Marks<M>>(u64::from(frame) / 64 * 8)?;
+        // SAFETY: the marks lie before the descriptors, and are bytes in every use.
+        let line = unsafe { self.inner.descs.resolve::<Marks<M>>(u64::from(frame) / 64 * 8) }?;
         Ok(&line.0[frame as usize % 64])
     }
 }

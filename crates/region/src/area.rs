@@ -326,18 +326,24 @@ impl<M: ConstMachine> Area<M> {
 
     /// A value that begins at word `at`, which suits its alignment.
     ///
+    /// # Safety
+    ///
+    /// While the reference is used, no thread of this process uses the same bytes as words of
+    /// other sizes: as another type, by [`word`](Self::word) or [`slice`](Self::slice). Rust gives
+    /// no meaning to two atomic accesses of different sizes that race.
+    ///
     /// # Errors
     ///
     /// As [`slice`](Self::slice); [`Error::OutOfArea`] also if `at` does not suit.
     #[inline(always)]
-    pub fn resolve<T: Plain>(&self, at: u64) -> Result<&T, Error> {
+    pub unsafe fn resolve<T: Plain>(&self, at: u64) -> Result<&T, Error> {
         const { assert!(align_of::<T>() <= HEAD as usize && !core::mem::needs_drop::<T>()) };
         let place = self.place(at, size_of::<T>() as u64)?;
         if !place.addr().is_multiple_of(align_of::<T>()) {
             return Err(Error::OutOfArea(at));
         }
         // SAFETY: `place` found so many bytes mapped for as long as `self`; they are aligned, as
-        // checked; and any bytes are a `T`.
+        // checked; any bytes are a `T`; and the caller keeps words of other sizes away.
         Ok(unsafe { &*place.cast::<T>() })
     }
 

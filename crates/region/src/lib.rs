@@ -16,7 +16,8 @@
 //! let cell = thread.alloc::<[AtomicU64; 3]>()?;
 //! cell[1].store(7, Relaxed);
 //! let offset = cell.publish();
-//! assert_eq!(region.resolve(offset)?[1].load(Relaxed), 7);
+//! // SAFETY: all who use this cell use it as three such words.
+//! assert_eq!(unsafe { region.resolve(offset) }?[1].load(Relaxed), 7);
 //! thread.free(offset)?;
 //! # Ok::<(), latchwork_region::Error>(())
 //! ```

@@ -27,11 +27,17 @@ unsafe impl<M: ConstMachine, T: Plain> Sync for Pinned<M, T> {}
 impl<M: ConstMachine> Region<M> {
     /// The value in the cell at `offset`, for as long as this is kept.
     ///
+    /// # Safety
+    ///
+    /// As [`resolve`](Self::resolve), for as long as the `Pinned` is used.
+    ///
     /// # Errors
     ///
     /// As [`resolve`](Self::resolve).
-    pub fn pin<T: Plain>(&self, offset: Offset<T>) -> Result<Pinned<M, T>, Error> {
-        Ok(Pinned { at: self.resolve(offset)?, memory: self.inner.memory.clone() })
+    pub unsafe fn pin<T: Plain>(&self, offset: Offset<T>) -> Result<Pinned<M, T>, Error> {
+        // SAFETY: what the caller promises of a `Pinned` is promised of this reference.
+        let at = unsafe { self.resolve(offset) }?;
+        Ok(Pinned { at, memory: self.inner.memory.clone() })
     }
 }
 

@@ -33,9 +33,10 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 /// Names a cell that holds a `T`: the same 4 bytes in every process. Zero is null.
 ///
-/// It counts 16 bytes from the end of the region's fixed part. It proves nothing: each
-/// use is checked. A cell may have been freed and lent out again since; who must know compares
-/// [`Region::generation`](crate::Region::generation).
+/// It counts 16 bytes from the end of the region's fixed part. It proves nothing: each use is
+/// checked to lie in the region, and what type the cell has is the caller's to know. A cell may
+/// have been freed and lent out again since; [`Region::generation`](crate::Region::generation)
+/// tells.
 pub struct Offset<T> {
     raw: u32,
     of: PhantomData<fn() -> T>,

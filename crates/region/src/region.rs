@@ -69,45 +69,68 @@ impl<M: ConstMachine> Region<M> {
     /// The value in the cell at `offset`, if it lies within the region.
     ///
     /// The reference stays good as memory for as long as the region, also when the cell is freed
-    /// and lent out again; that is for the caller to know.
+    /// and lent out again.
+    ///
+    /// # Safety
+    ///
+    /// While the reference is used, no thread of this process uses the same bytes as words of
+    /// other sizes: as a cell of another type, by [`words32`](Self::words32) or
+    /// [`words64`](Self::words64), or by [`image`](Self::image). Rust gives no meaning to two
+    /// atomic accesses of different sizes that race. An offset that [`alloc`] gave keeps this
+    /// until the cell is freed.
+    ///
+    /// One use that the language does not cover is made in this workspace, and holds on the
+    /// processors that it runs on: a thread that may have an old offset only loads, and discards
+    /// what it loaded if the cell's [`generation`](Self::generation) has changed.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfRange`], [`Error::Forked`]; [`Error::Truncated`] or [`Error::Corrupt`] if
     /// the region has grown and cannot be mapped further.
+    ///
+    /// [`alloc`]: crate::Thread::alloc
     #[inline(always)]
-    pub fn resolve<T: Plain>(&self, offset: Offset<T>) -> Result<&T, Error> {
+    pub unsafe fn resolve<T: Plain>(&self, offset: Offset<T>) -> Result<&T, Error> {
         const { assert!(align_of::<T>() <= 8 && !core::mem::needs_drop::<T>()) };
         let at = self.payload(offset.raw(), size_of::<T>() as u64)?;
         // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; 8 bytes
-        // behind a unit, so aligned; and any bytes are a `T`.
+        // behind a unit, so aligned; any bytes are a `T`; and the caller keeps words of other
+        // sizes away.
         Ok(unsafe { &*at.cast::<T>() })
     }
 
     /// The first `count` words in the cell at `offset`.
     ///
+    /// # Safety
+    ///
+    /// As [`resolve`](Self::resolve), of an array of such words.
+    ///
     /// # Errors
     ///
     /// As [`resolve`](Self::resolve).
     #[inline(always)]
-    pub fn words32<T: Plain>(
+    pub unsafe fn words32<T: Plain>(
         &self,
         offset: Offset<T>,
         count: u32,
     ) -> Result<&[M::AtomicU32], Error> {
         let at = self.payload(offset.raw(), u64::from(count) * 4)?;
         // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; 8 bytes
-        // behind a unit, so aligned; and any bytes are words.
+        // behind a unit, so aligned; any bytes are words; and the caller keeps others away.
         Ok(unsafe { core::slice::from_raw_parts(at.cast(), count as usize) })
     }
 
     /// As [`words32`](Self::words32), in words of 8 bytes.
     ///
+    /// # Safety
+    ///
+    /// As [`resolve`](Self::resolve), of an array of such words.
+    ///
     /// # Errors
     ///
     /// As [`resolve`](Self::resolve).
     #[inline(always)]
-    pub fn words64<T: Plain>(
+    pub unsafe fn words64<T: Plain>(
         &self,
         offset: Offset<T>,
         count: u32,
@@ -149,23 +172,42 @@ impl<M: ConstMachine> Region<M> {
     /// How often the cell at `offset` was lent out: one more at each [`alloc`], so that a reader
     /// can tell whether it has become another. Wraps after 2^32.
     ///
+    /// # Safety
+    ///
+    /// There is a cell at this offset, of whatever type, lent out or free: what is read is a word
+    /// of 8 bytes before it. See [`resolve`](Self::resolve).
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    ///
     /// [`alloc`]: crate::Thread::alloc
     #[inline]
-    pub fn generation<T: Plain>(&self, offset: Offset<T>) -> Result<u32, Error> {
+    pub unsafe fn generation<T: Plain>(&self, offset: Offset<T>) -> Result<u32, Error> {
         // Acquire: synchronizes with the Release in `alloc`, so that what is read in the cell
         // afterwards is not older than the generation.
         Ok((self.link(offset.raw())?.load(Acquire) >> 32) as u32)
     }
 
-    /// The generation of a cell that is lent out; none if it is free.
+    /// The generation of a cell that is lent out; none if it is free, or if no cell begins there.
     ///
     /// # Errors
     ///
     /// As [`resolve`](Self::resolve).
     pub fn lent<T: Plain>(&self, offset: Offset<T>) -> Result<Option<u32>, Error> {
+        let Some(link) = self.link_of_cell(offset.raw())? else { return Ok(None) };
         // Acquire: as in `generation`.
-        let (generation, next) = slots::unpack(self.link(offset.raw())?.load(Acquire));
+        let (generation, next) = slots::unpack(link.load(Acquire));
         Ok((next == slab::USED).then_some(generation))
+    }
+
+    /// The link word of the cell that begins at `unit`, if one does: by the size of its block, so
+    /// that no word of another cell is taken for a link.
+    pub(crate) fn link_of_cell(&self, unit: u32) -> Result<Option<&M::AtomicU64>, Error> {
+        let link = self.link(unit)?;
+        let block = self.block(u64::from(unit / slab::BLOCK_UNITS))?;
+        let (_, size) = slots::unpack(block.load(Relaxed));
+        Ok(slab::begins(unit, size).then_some(link))
     }
 
     /// Maps what others have added, until `end` can be touched. In a view, has it copied from
@@ -442,7 +484,17 @@ impl<M: ConstMachine> Region<M> {
 
     /// The region's bytes as they are at this moment, torn where others write: to be looked at, or
     /// opened by [`from_image`](Self::from_image).
-    pub fn image(&self) -> Result<Vec<u8>, Error> {
+    ///
+    /// # Safety
+    ///
+    /// No thread of this process stores into the region meanwhile, but in words of 8 bytes: see
+    /// [`resolve`](Self::resolve).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`]; [`Error::Truncated`] or [`Error::Corrupt`] if the region's length is
+    /// none.
+    pub unsafe fn image(&self) -> Result<Vec<u8>, Error> {
         self.check()?;
         // Acquire: as in `reach`.
         let length = self.inner.header.check_length(self.live().length.load(Acquire))?;

@@ -77,6 +77,12 @@ pub(crate) const fn is_cell(unit: u32, class: usize) -> bool {
     within >= FIRST && within < end_of(class) && (within - FIRST).is_multiple_of(UNITS[class])
 }
 
+/// Whether a cell begins at a unit of a block that has cells of this size: one more than a class,
+/// or zero while it has none.
+pub(crate) fn begins(unit: u32, size: u32) -> bool {
+    (1..=CLASSES as u32).contains(&size) && is_cell(unit, size as usize - 1)
+}
+
 /// A cell in hand: taken by this thread, and noted in its slot.
 ///
 /// Dropping it frees the cell. [`publish`](Self::publish) it as soon as the region's structures
@@ -186,7 +192,9 @@ impl<M: ConstMachine> Thread<M> {
         if unit == 0 {
             unit = self.region.refill(self.number, slot, class)?;
         }
-        let value = self.region.resolve(Offset::<T>::from_raw(unit))?;
+        // SAFETY: it is this thread's alone, out of a free list; the `Cell` made of it is the only
+        // way to it until it is published.
+        let value = unsafe { self.region.resolve(Offset::<T>::from_raw(unit)) }?;
         let link = self.region.link(unit)?;
         let (last, next) = unpack(link.load(Relaxed));
         if next == USED {
@@ -212,9 +220,9 @@ impl<M: ConstMachine> Thread<M> {
     pub fn free<T: Plain>(&self, offset: Offset<T>) -> Result<(), Error> {
         let class = const { class_of(size_of::<T>()) };
         let (slot, unit) = (self.slot()?, offset.raw());
-        let link = self.region.link(unit)?;
+        let link = self.link_of(unit, class)?;
         let (generation, next) = unpack(link.load(Relaxed));
-        if next != USED || !is_cell(unit, class) || !self.is_of(unit, class)? {
+        if next != USED {
             return Err(Error::NotInUse(unit));
         }
         give(slot, class, link, unit, generation);
@@ -225,6 +233,15 @@ impl<M: ConstMachine> Thread<M> {
             self.region.set_aside(self.number, slot, class)?;
         }
         Ok(())
+    }
+
+    /// The link word of a cell of this size: [`Error::NotInUse`] if there is none at this unit, so
+    /// that no word of another cell is taken for a link.
+    #[inline(always)]
+    fn link_of(&self, unit: u32, class: usize) -> Result<&M::AtomicU64, Error> {
+        let link = self.region.link(unit)?;
+        let found = is_cell(unit, class) && self.is_of(unit, class)?;
+        if found { Ok(link) } else { Err(Error::NotInUse(unit)) }
     }
 
     /// Whether a unit is in a block of this size. Those keep their size for good, and most cells are
@@ -258,7 +275,8 @@ impl<M: ConstMachine> Thread<M> {
     /// [`Error::NotInUse`], [`Error::OutOfRange`], [`Error::Forked`].
     pub fn adopt<T: Plain>(&self, offset: Offset<T>) -> Result<(), Error> {
         self.slot()?;
-        let link = self.region.link(offset.raw())?;
+        let found = self.region.link_of_cell(offset.raw())?;
+        let link = found.ok_or(Error::NotInUse(offset.raw()))?;
         let (generation, next) = unpack(link.load(Relaxed));
         if next != USED {
             return Err(Error::NotInUse(offset.raw()));

@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use latchwork_check::cell::image;
 use latchwork_check::left;
 use latchwork_lockmgr::{
     Error, KeyRange, Manager, Owner, OwnerOptions, RangeKind, Step, View, Wait, berkeley, shared,
@@ -175,7 +176,7 @@ fn names_of_owners_wrap_around() {
     let labelled = OwnerOptions { label, ..OwnerOptions::default() };
     drop(session.owner_with(&labelled).unwrap());
     drop((session, manager.region().clone()));
-    let mut image = manager.region().image().unwrap();
+    let mut image = image(manager.region());
     // 68 bytes before its label there is its generation, which is 1 by now; that of the next slot
     // is 128 bytes behind it.
     let found = image.windows(label.len()).position(|bytes| bytes == label.as_bytes()).unwrap();

@@ -1,7 +1,7 @@
 //! That `View::verify` looks at ranges, and finds what is wrong with them.
 
-use latchwork_check::left;
 use latchwork_check::random::Random;
+use latchwork_check::{cell, left};
 use latchwork_lockmgr::{KeyRange, Manager, Modes, Owner, RangeKind, Step, View, Wait, granular};
 use latchwork_machine::Native;
 use latchwork_region::Region;
@@ -51,7 +51,7 @@ fn image(modes: &Modes) -> Vec<u8> {
     let range = KeyRange::half_open(&from, &to);
     let wish = b.request_range(b"keys", range, Insert, Wait::Detect).unwrap();
     assert_eq!(wish.step(), Step::Waiting);
-    let image = manager.region().image().unwrap();
+    let image = cell::image(manager.region());
     drop((wish, child));
     drop((a, b));
     left::nothing_in(&session);

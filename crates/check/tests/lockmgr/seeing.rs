@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
+use latchwork_check::cell::image;
 use latchwork_lockmgr::{
     Deadlock, Error, Link, Manager, Mode, Options, Owner, OwnerOptions, Session, Stats, Step, View,
     WAIT_CLASSES, Wait, Waits, granular,
@@ -266,7 +267,7 @@ fn records_of_arbitrary_bytes_do_no_harm() {
         cycle(&session, &names(2 + at, 9));
     }
     drop(session);
-    let image = manager.region().image().unwrap();
+    let image = image(manager.region());
     let read = |image: &[u8]| {
         let view = View::new(Region::<Native>::from_image(image).ok()?).ok()??;
         let found = view.deadlocks();

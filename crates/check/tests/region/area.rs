@@ -224,6 +224,10 @@ fn latches_in_an_area_wait_in_the_regions_slots() {
     struct Guarded(ShflMutex<Shared>, AtomicU64);
     // SAFETY: its words are atomic, and all bytes are values of them.
     unsafe impl Plain for Guarded {}
+    fn guarded(area: &Area<Shared>) -> &Guarded {
+        // SAFETY: these words are a `Guarded` in every use.
+        unsafe { area.resolve(64) }.unwrap()
+    }
     let folder = Folder::new("area-latch");
     let path = Arc::new(folder.at("region"));
     drop(area(&open(&path)).unwrap());
@@ -232,7 +236,7 @@ fn latches_in_an_area_wait_in_the_regions_slots() {
             let path = path.clone();
             spawn(move || {
                 let area = area(&open(&path)).unwrap();
-                let guarded = area.resolve::<Guarded>(64).unwrap();
+                let guarded = guarded(&area);
                 for _ in 0..2_000 {
                     guarded.0.lock();
                     let seen = guarded.1.load(Relaxed);
@@ -247,9 +251,10 @@ fn latches_in_an_area_wait_in_the_regions_slots() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let region = open(&path);
     let area = area(&region).unwrap();
-    assert_eq!(area.resolve::<Guarded>(64).unwrap().1.load(Relaxed), 8_000);
+    assert_eq!(guarded(&area).1.load(Relaxed), 8_000);
     assert!(region.waiters() <= 16);
-    assert_eq!(area.resolve::<Aligned>(64).err(), Some(Error::OutOfArea(64)));
+    // SAFETY: it is refused.
+    assert_eq!(unsafe { area.resolve::<Aligned>(64) }.err(), Some(Error::OutOfArea(64)));
 
     /// A value that begins at multiples of 4,096 bytes.
     #[repr(C, align(4096))]

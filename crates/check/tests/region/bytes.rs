@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use latchwork_check::cell;
 use latchwork_check::random::Random;
 use latchwork_machine::{Native, Shared};
 use latchwork_region::{Error, Fate, Offset, Options, Region};
@@ -28,7 +29,7 @@ fn image() -> Vec<u8> {
     wides.into_iter().skip(5).for_each(|cell| dead.free(cell).unwrap());
     std::mem::forget(dead.alloc::<Words>().unwrap());
     doomed.die();
-    let mut image = region.image().unwrap();
+    let mut image = cell::image(&region);
     image.truncate(BLOCK * 6);
     image[1024..1032].copy_from_slice(&(BLOCK as u64 * 6).to_ne_bytes());
     // Nobody holds a process slot: those who did are gone.
@@ -64,7 +65,7 @@ fn use_it(image: &[u8]) -> Result<(), Error> {
         let _ = thread.alloc::<Words>().map(drop);
     }
     for raw in [1, 1023, 1024, 5000, u32::MAX] {
-        if let Ok(words) = region.resolve(Offset::<Words>::from_raw(raw)) {
+        if let Ok(words) = cell::value(&region, Offset::<Words>::from_raw(raw)) {
             words[0].store(1, Relaxed);
         }
     }

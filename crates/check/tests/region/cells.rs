@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use latchwork_check::cell::{self, value};
 use latchwork_machine::{Native, Shared};
 use latchwork_region::{Error, Fate, Offset, Options, Region};
 
@@ -22,7 +23,7 @@ fn cells_are_lent_out_zeroed_and_taken_back() {
     }
     let generation = cell.generation();
     let offset = cell.publish();
-    assert_eq!(region.generation(offset), Ok(generation));
+    assert_eq!(cell::generation(&region, offset), Ok(generation));
     assert_eq!(region.audit().unwrap().used(), 1);
     thread.free(offset).unwrap();
     assert_eq!(thread.free(offset), Err(Error::NotInUse(offset.raw())));
@@ -56,7 +57,7 @@ fn every_size_has_its_cells() {
             / 16;
         assert!(places.windows(2).all(|two| two[1] - two[0] >= apart), "cells overlap");
         for offset in offsets {
-            assert_eq!(region.resolve(offset).unwrap()[N - 1].load(Relaxed), N as u64);
+            assert_eq!(value(region, offset).unwrap()[N - 1].load(Relaxed), N as u64);
             thread.free(offset).unwrap();
         }
     }
@@ -81,18 +82,26 @@ fn offsets_that_lead_nowhere_are_refused() {
     let region = Region::private(&small()).unwrap();
     let thread = region.thread().unwrap();
     let cell = thread.alloc::<Words>().unwrap();
-    assert_eq!(region.resolve(Offset::<Words>::NULL).err(), Some(Error::OutOfRange(0)));
+    assert_eq!(value(&region, Offset::<Words>::NULL).err(), Some(Error::OutOfRange(0)));
     for raw in [u32::MAX, u32::MAX - 1, 1 << 31, (region.len() / 16) as u32] {
         let offset = Offset::<Words>::from_raw(raw);
-        assert_eq!(region.resolve(offset).err(), Some(Error::OutOfRange(raw)));
+        assert_eq!(value(&region, offset).err(), Some(Error::OutOfRange(raw)));
         assert_eq!(thread.free(offset), Err(Error::OutOfRange(raw)));
     }
     // Of another size, between two cells, never lent out.
     let raw = cell.offset().raw();
     let wide = cell.offset().cast::<[AtomicU64; 20]>();
     assert_eq!(thread.free(wide), Err(Error::NotInUse(raw)));
-    assert_eq!(thread.free(Offset::<Words>::from_raw(raw + 1)), Err(Error::NotInUse(raw + 1)));
-    drop(cell);
+    let inside = Offset::<Words>::from_raw(raw + 1);
+    assert_eq!(thread.free(inside), Err(Error::NotInUse(raw + 1)));
+    // What looks like the link of a cell that is lent out, within another cell.
+    let large = thread.alloc::<[AtomicU64; 20]>().unwrap();
+    value(&region, large.offset()).unwrap().iter().for_each(|word| word.store(u64::MAX, Relaxed));
+    let inside = Offset::<Words>::from_raw(large.offset().raw() + 1);
+    assert_eq!(region.lent(inside), Ok(None));
+    assert_eq!(thread.adopt(inside), Err(Error::NotInUse(inside.raw())));
+    assert!(large.iter().all(|word| word.load(Relaxed) == u64::MAX));
+    drop((cell, large));
     assert!(region.audit().unwrap().is_sound());
 }
 
@@ -145,7 +154,7 @@ fn many_threads_allocate_and_free_each_others_cells() {
                     }
                     sender.send(cell.publish()).unwrap();
                     let offset = receiver.lock().unwrap().recv().unwrap();
-                    let cell = region.resolve(offset).unwrap();
+                    let cell = value(region, offset).unwrap();
                     let owner = cell[0].load(Relaxed);
                     assert!(cell.iter().all(|word| word.swap(0, Relaxed) == owner));
                     thread.free(offset).unwrap();

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
+use latchwork_check::cell::{image, value};
 use latchwork_check::folder::Folder;
 use latchwork_check::refusal::{Call, refuse};
 use latchwork_machine::Shared;
@@ -52,7 +53,7 @@ fn a_region_is_made_private_and_found_again() {
     let region = Region::open_or_create(&path, &small()).unwrap();
     assert_eq!(region.creation(), creation);
     let offset = Offset::<Words>::from_raw(region.root(0).unwrap().load(Relaxed) as u32);
-    assert_eq!(region.resolve(offset).unwrap()[2].load(Relaxed), 5);
+    assert_eq!(value(&region, offset).unwrap()[2].load(Relaxed), 5);
     let other = Region::create(folder.at("other"), &small()).unwrap();
     assert_ne!(other.creation(), creation);
 }
@@ -64,15 +65,15 @@ fn a_view_takes_no_slot_and_changes_nothing() {
     let region = Region::create(&path, &small()).unwrap();
     let thread = region.thread().unwrap();
     let offset = thread.alloc::<Words>().unwrap().publish();
-    region.resolve(offset).unwrap()[0].store(3, Relaxed);
+    value(&region, offset).unwrap()[0].store(3, Relaxed);
     let view = Region::view(&path, &small()).unwrap();
-    assert_eq!(view.resolve(offset).unwrap()[0].load(Relaxed), 3);
-    region.resolve(offset).unwrap()[0].store(4, Relaxed);
-    assert_eq!(view.resolve(offset).unwrap()[0].load(Relaxed), 3, "a view is of a moment");
+    assert_eq!(value(&view, offset).unwrap()[0].load(Relaxed), 3);
+    value(&region, offset).unwrap()[0].store(4, Relaxed);
+    assert_eq!(value(&view, offset).unwrap()[0].load(Relaxed), 3, "a view is of a moment");
     view.refresh().unwrap();
-    assert_eq!(view.resolve(offset).unwrap()[0].load(Relaxed), 4, "a view sees what is stored");
-    view.resolve(offset).unwrap()[0].store(99, Relaxed);
-    assert_eq!(region.resolve(offset).unwrap()[0].load(Relaxed), 4);
+    assert_eq!(value(&view, offset).unwrap()[0].load(Relaxed), 4, "a view sees what is stored");
+    value(&view, offset).unwrap()[0].store(99, Relaxed);
+    assert_eq!(value(&region, offset).unwrap()[0].load(Relaxed), 4);
     assert_eq!(view.thread().err(), Some(Error::View));
     assert_eq!(view.dead_threads().err(), Some(Error::View));
     assert!(view.processes()[0].alive && view.processes().len() == 1);
@@ -82,10 +83,10 @@ fn a_view_takes_no_slot_and_changes_nothing() {
     let mut last = offset;
     while region.len() == first {
         last = thread.alloc::<Words>().unwrap().publish();
-        region.resolve(last).unwrap()[1].store(8, Relaxed);
+        value(&region, last).unwrap()[1].store(8, Relaxed);
     }
-    assert_eq!(view.resolve(last).unwrap()[1].load(Relaxed), 8);
-    assert_eq!(view.image().unwrap().len() as u64, region.len());
+    assert_eq!(value(&view, last).unwrap()[1].load(Relaxed), 8);
+    assert_eq!(image(&view).len() as u64, region.len());
     drop((thread, region));
     // The child of another test has the file, too, between its fork and its exec.
     let mut waits = 0..10_000;
@@ -258,7 +259,7 @@ fn a_peer_that_truncates_stops_growth_with_an_error() {
     let needed = one.len();
     OpenOptions::new().write(true).open(&path).unwrap().set_len(first).unwrap();
     // The one that has not mapped the new part yet is told; a touch would have been a signal.
-    assert_eq!(two.resolve(last).err(), Some(Error::Truncated { needed, found: first }));
+    assert_eq!(value(&two, last).err(), Some(Error::Truncated { needed, found: first }));
     assert_eq!(
         Region::open(&path, &small()).err(),
         Some(Error::Truncated { needed, found: first })
@@ -293,7 +294,7 @@ fn a_full_disk_is_an_error_and_takes_nothing() {
     let names = fs::read_dir(&disk).unwrap().count();
     // The region goes on within what it has.
     for offset in offsets.drain(..) {
-        region.resolve(offset).unwrap()[6].store(1, Relaxed);
+        value(&region, offset).unwrap()[6].store(1, Relaxed);
         thread.free(offset).unwrap();
     }
     let cell = thread.alloc::<Words>().map(drop);

@@ -7,6 +7,7 @@ use std::mem::ManuallyDrop;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 
+use latchwork_check::cell::{self, value};
 use latchwork_check::overlaid::{Deed, Flaw, together};
 use latchwork_check::{Overlaid, models};
 use latchwork_machine::{Machine, Word};
@@ -186,15 +187,15 @@ fn generation() -> impl Fn() + Send + Sync + 'static {
     let lives: Vec<Life> = vec![
         |region, thread, cells| {
             let thread = thread.unwrap();
-            region.resolve(cells[0]).unwrap().set_mark(5);
+            value(region, cells[0]).unwrap().set_mark(5);
             thread.free(cells[0]).unwrap();
             assert_eq!(thread.alloc_dirty::<Large>().unwrap().publish(), cells[0]);
         },
         |region, _, cells| {
-            let it = region.resolve(cells[0]).unwrap();
+            let it = value(region, cells[0]).unwrap();
             let (lent, mark) = (region.lent(cells[0]).unwrap(), it.mark());
             assert!(mark == 5 || lent == Some(1), "{lent:?}, mark {mark}");
-            let (generation, mark) = (region.generation(cells[0]).unwrap(), it.mark());
+            let (generation, mark) = (cell::generation(region, cells[0]).unwrap(), it.mark());
             assert!(mark == 5 || generation == 1, "generation {generation}, mark {mark}");
         },
     ];

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
+use latchwork_check::cell::value;
 use latchwork_latch::ShflMutex;
 use latchwork_machine::Shared;
 use latchwork_region::{Error, Fate, Offset, Options, Plain, Region, Thread};
@@ -117,7 +118,7 @@ fn one_grows_and_the_other_follows() {
     let mut count = 0;
     while at != 0 {
         let offset = Offset::<Words>::from_raw(at as u32);
-        let cell = region.resolve(offset).unwrap();
+        let cell = value(&region, offset).unwrap();
         count += 1;
         assert_eq!(cell[1].load(Relaxed), 100_000 - count);
         at = cell[0].load(Relaxed);
@@ -150,7 +151,7 @@ fn latches_in_cells_work_between_processes() {
     let thread = region.thread().unwrap();
     let offset = thread.alloc::<Counter>().unwrap().publish();
     let work = |region: &Region<Shared>| {
-        let counter = region.resolve(offset).unwrap();
+        let counter = value(region, offset).unwrap();
         for _ in 0..ROUNDS {
             counter.latch.lock();
             counter.count.store(counter.count.load(Relaxed) + 1, Relaxed);
@@ -161,7 +162,7 @@ fn latches_in_cells_work_between_processes() {
     let child = Child::new(|| work(&path.open()));
     work(&region);
     child.join();
-    assert_eq!(region.resolve(offset).unwrap().count.load(Relaxed), 2 * ROUNDS);
+    assert_eq!(value(&region, offset).unwrap().count.load(Relaxed), 2 * ROUNDS);
 }
 
 #[test]
@@ -284,21 +285,21 @@ fn the_child_of_a_fork_is_told() {
     let process = region.process().unwrap();
     Child::new(|| {
         assert_eq!(region.check(), Err(Error::Forked));
-        assert_eq!(region.resolve(offset).err(), Some(Error::Forked));
+        assert_eq!(value(&region, offset).err(), Some(Error::Forked));
         assert_eq!(thread.alloc::<Words>().err(), Some(Error::Forked));
         assert_eq!(thread.free(offset), Err(Error::Forked));
         assert_eq!(thread.intent().err(), Some(Error::Forked));
         assert_eq!(region.thread().err(), Some(Error::Forked));
         assert_eq!(region.dead_threads().err(), Some(Error::Forked));
         assert_eq!(region.audit().err(), Some(Error::Forked));
-        assert_eq!(private.resolve(mine).err(), Some(Error::Forked));
+        assert_eq!(value(&private, mine).err(), Some(Error::Forked));
         assert!(region.threads().next().is_none() && region.is_empty());
         // It may open the region itself, and let the inherited one go.
         let anew = path.open();
         assert!(anew.alive(process.0, process.1));
-        assert!(anew.resolve(offset).is_ok());
+        assert!(value(&anew, offset).is_ok());
         drop((thread, own, region, private));
-        assert!(anew.resolve(offset).is_ok());
+        assert!(value(&anew, offset).is_ok());
         assert!(anew.alive(process.0, process.1), "the child let go of its parent's lock");
     })
     .join();

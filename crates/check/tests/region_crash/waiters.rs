@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
+use latchwork_check::cell::value;
 use latchwork_latch::{FetchAdd, LwLatch, ShflMutex};
 use latchwork_machine::{Deadline, Shared, status};
 use latchwork_region::{Offset, Options, Plain, Region};
@@ -45,7 +46,7 @@ fn child() {
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                let room = region.resolve(offset).unwrap();
+                let room = value(&region, offset).unwrap();
                 match part.as_str() {
                     // Killed while it waits.
                     "waiting" => {
@@ -87,7 +88,7 @@ fn kills(name: &str, rounds: u64) {
     let thread = region.thread().unwrap();
     // One slot is ours, for good: this thread waits once.
     let offset = thread.alloc::<Room>().unwrap().publish();
-    let room = region.resolve(offset).unwrap();
+    let room = value(&region, offset).unwrap();
     room.list.lock_exclusive();
     let soon = Deadline::after::<Shared>(Duration::from_micros(100));
     assert!(!room.list.lock_shared_until(soon));
@@ -96,7 +97,7 @@ fn kills(name: &str, rounds: u64) {
     for round in 0..rounds {
         // A latch of its own each time: those who died waiting may have been handed it.
         let offset = thread.alloc::<Room>().unwrap().publish();
-        let room = region.resolve(offset).unwrap();
+        let room = value(&region, offset).unwrap();
         region.root(0).unwrap().store(u64::from(offset.raw()), Relaxed);
         room.list.lock_exclusive();
         room.queue.lock();

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use latchwork_machine::{Clock, ConstMachine};
 use latchwork_region::{Dead, Offset, Plain};
 
-use crate::memory::cells::{OWNERS, get, put};
+use crate::memory::cells::{OWNERS, cell_at, generation_at, get, put};
 use crate::memory::{Memory, intents, roots};
 use crate::{Error, Link};
 
@@ -71,7 +71,7 @@ impl<M: ConstMachine> Memory<M> {
         let region = self.region();
         match get(region.root(roots::HISTORY)?) as u32 {
             0 => Ok(None),
-            at => Ok(Some(region.resolve(Offset::from_raw(at))?)),
+            at => Ok(Some(cell_at(region, at)?)),
         }
     }
 
@@ -153,7 +153,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     fn record_name(&self, at: u32) -> Result<u64, Error> {
-        let generation = self.region().generation(Offset::<History<M>>::from_raw(at))?;
+        let generation = generation_at(self.region(), at)?;
         Ok(u64::from(generation) << 32 | u64::from(at))
     }
 
@@ -188,7 +188,7 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(());
         }
         let _latched = self.latch(GUARD)?;
-        let lent = self.region().lent(Offset::<History<M>>::from_raw(at))?;
+        let lent = self.region().lent(Offset::<()>::from_raw(at))?;
         let in_history = self
             .history()?
             .is_some_and(|history| history.slots.iter().any(|slot| get(slot) as u32 == at));

@@ -23,7 +23,7 @@ use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Cell, Dead, Offset, Plain};
 
 use crate::error::reason;
-use crate::memory::cells::{OwnerCell, get, put};
+use crate::memory::cells::{OwnerCell, get, put, words64_at};
 use crate::memory::handle::Owner;
 use crate::memory::{Memory, intents, names};
 use crate::mode::Mode;
@@ -222,10 +222,9 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     fn read_report(&self, at: u32) -> Result<Vec<Link>, Error> {
-        let small = Offset::<Small<M>>::from_raw(at);
-        let head = get(&self.region().words64(small, 1)?[0]);
+        let head = get(&words64_at(self.region(), at, 1)?[0]);
         let (told, used) = ((head >> 32) as usize, (head as u32 as usize).min(WORDS[2]));
-        let words = self.region().words64(small, used as u32)?;
+        let words = words64_at(self.region(), at, used)?;
         let (mut links, mut at) = (Vec::new(), 1);
         for _ in 0..told {
             let Some([owner, head]) = words.get(at..at + LINK) else { break };

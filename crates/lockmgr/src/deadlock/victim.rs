@@ -3,12 +3,11 @@
 use core::sync::atomic::Ordering::Acquire;
 
 use latchwork_machine::{ConstMachine, Word};
-use latchwork_region::Offset;
 
 use crate::Error;
 use crate::fastpath::entry::Entry;
 use crate::memory::Memory;
-use crate::memory::cells::{WEAK, WeakPage, get};
+use crate::memory::cells::{WEAK, WeakPage, cell_at, get};
 use crate::memory::state::State;
 use crate::mode::Mode;
 use crate::options::Policy;
@@ -26,7 +25,7 @@ impl<M: ConstMachine> Memory<M> {
             writes += u32::from(self.modes().is_write(mode));
         };
         if get(&cell.weak) != 0 {
-            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
             for at in 0..WEAK {
                 let entry = Entry::of(get(&page.states[at]));
                 if entry.count != 0 {

@@ -28,8 +28,8 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
 use crate::memory::cells::{
-    BIASES, GROUP, MOVED, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WEAK_WORDS, WeakPage, get,
-    put, status,
+    BIASES, GROUP, MOVED, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WEAK_WORDS, WeakPage,
+    cell_at, get, put, status,
 };
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
@@ -171,7 +171,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             if page == 0 {
                 continue;
             }
-            let page: &WeakPage<M> = memory.region().resolve(Offset::from_raw(page))?;
+            let page: &WeakPage<M> = cell_at(memory.region(), page)?;
             for at in first..first + GROUP {
                 // Acquire: synchronizes with the Release in `weak_take`.
                 let entry = Entry::of(page.states[at].load(Acquire));
@@ -227,7 +227,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let here = Spot { partition: self.number, bias };
         let some = memory.each_weak(here).take_while(|(owner, _)| *owner < end);
         for (owner, cell) in some.filter(|(_, cell)| get(&cell.weak) != 0) {
-            let page: &WeakPage<M> = memory.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = cell_at(memory.region(), get(&cell.weak))?;
             for at in 0..WEAK {
                 // Acquire: synchronizes with the Release in `weak_take`. What counts nothing any
                 // more may have been moved while it did.
@@ -364,7 +364,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         let mut filter = 0;
         for cell in owners.owners.iter().filter(|cell| get(&cell.weak) != 0) {
-            let page: &WeakPage<M> = memory.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = cell_at(memory.region(), get(&cell.weak))?;
             let counting = (0..WEAK).filter(|at| Entry::of(get(&page.states[*at])).count != 0);
             for at in counting {
                 filter |= self.memory.spot(get(&page.hashes[at])).filter();

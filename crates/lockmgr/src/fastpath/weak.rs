@@ -41,7 +41,7 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::fastpath::bias::Bias;
 use crate::fastpath::entry::{Entry, LENGTH_MAX, Taken, group_of};
-use crate::memory::cells::{MOVED, Request, Spot, WEAK, WeakPage, get, put, status};
+use crate::memory::cells::{MOVED, Request, Spot, WEAK, WeakPage, cell_at, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::names;
@@ -57,7 +57,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.memory.region().check()?;
         let page = get(&self.cell.weak);
         if page != 0 && self.page.get().is_none() {
-            let page = self.memory.region().resolve(Offset::from_raw(page))?;
+            let page = cell_at(self.memory.region(), page)?;
             self.page.set(Some(self.note(page)));
         }
         Ok(self.known_page())

@@ -19,7 +19,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Machine, Word};
-use latchwork_region::Plain;
+use latchwork_region::{Offset, Plain, Region};
 
 /// Partitions of a block: as many lines as one has.
 pub(crate) const LINES: u32 = 1022;
@@ -50,6 +50,69 @@ pub(crate) fn put<W: Word>(word: &W, value: W::Value) {
     // Release: keeps the stores in order for `recovery/repair.rs`, which reads them after the death
     // of the thread that made them; on x86 it costs nothing.
     word.store(value, Release);
+}
+
+/// The `T` in the cell at an offset that a word of the region, or a root, leads to.
+///
+/// # Errors
+///
+/// As [`Region::resolve`].
+#[inline(always)]
+pub(crate) fn cell_at<M: ConstMachine, T: Plain>(
+    region: &Region<M>,
+    offset: u32,
+) -> Result<&T, latchwork_region::Error> {
+    // SAFETY: a word of the region names cells of one type, and a cell is lent out as another type
+    // only after all such words were changed under the latch that guards them. A thread that
+    // followed such a word without the latch has perhaps an old offset; it only loads, and looks
+    // afterwards whether the owner, the request or the generation is still the one it came for, as
+    // `Region::resolve` describes. In a region that somebody has damaged a word may name any cell:
+    // then each load gives some number, and all numbers are looked at before they are used.
+    unsafe { region.resolve(Offset::from_raw(offset)) }
+}
+
+/// How often the cell at an offset was lent out.
+///
+/// # Errors
+///
+/// As [`Region::resolve`].
+#[inline(always)]
+pub(crate) fn generation_at<M: ConstMachine>(
+    region: &Region<M>,
+    offset: u32,
+) -> Result<u32, latchwork_region::Error> {
+    // SAFETY: as in `cell_at`: it leads to a cell, of whatever type by now.
+    unsafe { region.generation(Offset::<()>::from_raw(offset)) }
+}
+
+/// The first words of the cell at an offset, all of one size.
+///
+/// # Errors
+///
+/// As [`Region::resolve`].
+#[inline(always)]
+pub(crate) fn words64_at<M: ConstMachine>(
+    region: &Region<M>,
+    offset: u32,
+    count: usize,
+) -> Result<&[M::AtomicU64], latchwork_region::Error> {
+    // SAFETY: as in `cell_at`, of the part of a cell that is made of such words.
+    unsafe { region.words64(Offset::<()>::from_raw(offset), count as u32) }
+}
+
+/// The chains of a table: all words of its cell.
+///
+/// # Errors
+///
+/// As [`Region::resolve`].
+#[inline(always)]
+pub(crate) fn chains_at<M: ConstMachine>(
+    region: &Region<M>,
+    offset: u32,
+    count: u32,
+) -> Result<&[M::AtomicU32], latchwork_region::Error> {
+    // SAFETY: as in `cell_at`.
+    unsafe { region.words32(Offset::<Heads<M, 1>>::from_raw(offset), count) }
 }
 
 /// A part of the table: one line.

@@ -10,7 +10,7 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{Request, get, put};
+use crate::memory::cells::{Request, generation_at, get, put};
 
 /// A request: generation, offset.
 pub(crate) const REQUEST: usize = 0;
@@ -34,7 +34,7 @@ pub(crate) const REPORT: usize = 10;
 impl<M: ConstMachine> Memory<M> {
     /// A cell as a note names it: with its generation.
     pub(crate) fn name_cell(&self, at: u32) -> Result<u64, Error> {
-        let generation = self.region().generation(Offset::<Request<M>>::from_raw(at))?;
+        let generation = generation_at(self.region(), at)?;
         Ok(u64::from(generation) << 32 | u64::from(at))
     }
 
@@ -102,7 +102,7 @@ impl<M: ConstMachine> Memory<M> {
         if at == 0 {
             return Ok(None);
         }
-        let generation = self.region().generation(Offset::<Request<M>>::from_raw(at))?;
+        let generation = generation_at(self.region(), at)?;
         Ok((generation == (word >> 32) as u32).then_some(at))
     }
 }

@@ -24,10 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_machine::{Clock, ConstMachine, Deadline, Word};
-use latchwork_region::{Offset, Region, Thread};
+use latchwork_region::{Region, Thread};
 
 use self::blocks::Blocks;
-use self::cells::{NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, Spot};
+use self::cells::{
+    Directory, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, Spot,
+    cell_at, words64_at,
+};
 use self::inner::Inner;
 use self::names::Name;
 use crate::meter::asked::RequestCounters;
@@ -142,20 +145,18 @@ impl<M: ConstMachine> Memory<M> {
 
     #[inline(always)]
     pub(crate) fn object(&self, offset: u32) -> Result<&Small<M>, Error> {
-        Ok(self.region().resolve(Offset::from_raw(offset))?)
+        Ok(cell_at(self.region(), offset)?)
     }
 
     #[inline(always)]
     pub(crate) fn request(&self, offset: u32) -> Result<&Request<M>, Error> {
-        Ok(self.region().resolve(Offset::from_raw(offset))?)
+        Ok(cell_at(self.region(), offset)?)
     }
 
     /// The words of an object's name.
     #[inline]
     pub(crate) fn name_words(&self, offset: u32, words: usize) -> Result<&[M::AtomicU64], Error> {
-        let all = words + NAME_AT;
-        let cell = self.region().words64(Offset::<Small<M>>::from_raw(offset), all as u32)?;
-        Ok(&cell[NAME_AT..])
+        Ok(&words64_at(self.region(), offset, NAME_AT + words)?[NAME_AT..])
     }
 
     /// An object's name, out of its cell.
@@ -172,12 +173,12 @@ impl<M: ConstMachine> Memory<M> {
 
     /// The page of owners at a place of the directory.
     pub(crate) fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
-        let directory = self.region().resolve(self.inner().directory)?;
+        let directory: &Directory<M> = cell_at(self.region(), self.inner().directory.raw())?;
         let Some(entry) = directory.pages.get(place as usize) else { return Ok(None) };
         // Acquire: synchronizes with the exchange in `claim_page`, in `memory/pages.rs`.
         match entry.load(Acquire) {
             0 => Ok(None),
-            page => Ok(Some(self.region().resolve(Offset::from_raw(page))?)),
+            page => Ok(Some(cell_at(self.region(), page)?)),
         }
     }
 

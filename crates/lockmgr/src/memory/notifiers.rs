@@ -3,10 +3,10 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use latchwork_machine::{ConstMachine, Integer, Machine, Word};
-use latchwork_region::{Offset, Plain};
+use latchwork_region::Plain;
 
 use crate::Error;
-use crate::memory::cells::{Request, get};
+use crate::memory::cells::{Request, cell_at, get};
 use crate::memory::inner::Inner;
 use crate::memory::{Memory, roots};
 
@@ -29,7 +29,7 @@ impl<M: ConstMachine> Inner<M> {
         if at == 0 {
             return Ok(None);
         }
-        let notifiers: &Notifiers<M> = self.region.resolve(Offset::from_raw(at))?;
+        let notifiers: &Notifiers<M> = cell_at(&self.region, at)?;
         Ok(Some(&notifiers.words[process as usize % NOTIFIERS]))
     }
 

@@ -24,7 +24,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::Error;
-use crate::memory::cells::{FREE, OWNERS, OwnerCell, OwnerPage, PAGES, get, put};
+use crate::memory::cells::{
+    Directory, FREE, OWNERS, OwnerCell, OwnerPage, PAGES, cell_at, get, put,
+};
 use crate::memory::{Memory, roots};
 
 impl<M: ConstMachine> Memory<M> {
@@ -72,7 +74,7 @@ impl<M: ConstMachine> Memory<M> {
                 return Ok(place);
             }
         }
-        let directory = region.resolve(self.inner().directory)?;
+        let directory: &Directory<M> = cell_at(region, self.inner().directory.raw())?;
         let made = region.root(roots::PAGES)?;
         let mut fresh = None;
         for place in get(made) as usize % (PAGES + 1)..PAGES {

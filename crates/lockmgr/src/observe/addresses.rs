@@ -1,11 +1,10 @@
 //! Where things lie in this process, by name: for reports on cache lines.
 
 use latchwork_machine::ConstMachine;
-use latchwork_region::Offset;
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{WeakPage, get};
+use crate::memory::cells::{Directory, WeakPage, cell_at, get};
 
 fn at<T: ?Sized>(what: &T) -> usize {
     core::ptr::from_ref(what).cast::<u8>().addr()
@@ -17,7 +16,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         let region = &self.inner().region;
         let mut found = region.places();
-        let directory = region.resolve(self.inner().directory)?;
+        let directory: &Directory<M> = cell_at(region, self.inner().directory.raw())?;
         found.push((at(directory), size_of_val(directory), "directory".to_owned()));
         for number in 0..self.partitions() {
             let line = self.partition(number)?;
@@ -37,7 +36,7 @@ impl<M: ConstMachine> Memory<M> {
         }
         for (owner, cell) in self.each_owner() {
             if get(&cell.weak) != 0 {
-                let page: &WeakPage<M> = region.resolve(Offset::from_raw(get(&cell.weak)))?;
+                let page: &WeakPage<M> = cell_at(region, get(&cell.weak))?;
                 found.push((at(page), size_of_val(page), format!("weak-page {owner}")));
             }
             if get(&cell.generation) != 0 {

@@ -1,10 +1,9 @@
 //! How a manager is: what somebody should look at.
 
 use latchwork_machine::{Clock, ConstMachine};
-use latchwork_region::Offset;
 
 use crate::Error;
-use crate::memory::cells::{LIVE, OwnerPage, get, is_kept};
+use crate::memory::cells::{Directory, LIVE, OwnerPage, cell_at, get, is_kept};
 use crate::memory::inner::Inner;
 
 /// How a manager is, over all its processes: see [`Manager::health`](crate::Manager::health).
@@ -61,9 +60,9 @@ impl<M: ConstMachine> Inner<M> {
             }
         }
         let now = M::now(Clock::Monotonic);
-        let directory = region.resolve(self.directory)?;
+        let directory: &Directory<M> = cell_at(region, self.directory.raw())?;
         for page in directory.pages.iter().map(get).take_while(|page| *page != 0) {
-            let page: &OwnerPage<M> = region.resolve(Offset::from_raw(page))?;
+            let page: &OwnerPage<M> = cell_at(region, page)?;
             for cell in &page.owners {
                 let state = get(&cell.state);
                 health.owners += u64::from(state == LIVE);

@@ -1,10 +1,9 @@
 //! Snapshots: which owners hold and wait for what, and totals.
 
 use latchwork_machine::ConstMachine;
-use latchwork_region::Offset;
 
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
-use crate::memory::cells::{FREE, LIVE, OWNERS, WEAK, WeakPage, get, is_kept, thread_of};
+use crate::memory::cells::{FREE, LIVE, OWNERS, WEAK, WeakPage, cell_at, get, is_kept, thread_of};
 use crate::memory::{Memory, names};
 use crate::meter::counters::Stats;
 use crate::meter::waits::Waits;
@@ -132,8 +131,7 @@ impl<M: ConstMachine> Memory<M> {
             totals.owners += u64::from(state == LIVE);
             totals.orphans += u64::from(is_kept(state));
             if get(&cell.weak) != 0 {
-                let page: &WeakPage<M> =
-                    self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+                let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
                 for at in 0..WEAK {
                     totals.weak += u64::from(self.entry_that_counts(page, at)?.is_some());
                 }
@@ -173,7 +171,7 @@ impl<M: ConstMachine> Memory<M> {
             if get(&cell.weak) == 0 || get(&cell.state) == FREE {
                 continue;
             }
-            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
             for at in 0..WEAK {
                 if let Some(entry) = self.entry_that_counts(page, at)? {
                     let mut row = self.row(owner)?;

@@ -25,8 +25,8 @@ use crate::error::corrupt_list;
 use crate::fastpath::entry::Entry;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{
-    Directory, FREE, Heads, OWNERS, Object, OwnerCell, OwnerPage, Request, Small, WEAK, WEAK_WORDS,
-    WeakPage, thread_of,
+    Directory, FREE, OWNERS, Object, OwnerCell, OwnerPage, Request, Small, WEAK, WEAK_WORDS,
+    WeakPage, cell_at, chains_at, generation_at, thread_of,
 };
 use crate::memory::roots::READY;
 use crate::memory::state::State;
@@ -135,7 +135,7 @@ impl<M: ConstMachine> View<M> {
             fingerprint: seen(region.root(roots::MODES)?),
             region,
         };
-        view.region.resolve(view.directory)?;
+        cell_at::<M, Directory<M>>(&view.region, view.directory.raw())?;
         Ok(Some(view))
     }
 
@@ -249,7 +249,7 @@ impl<M: ConstMachine> View<M> {
         for chain in self.chains(table)? {
             let mut at = seen(chain);
             while at != 0 {
-                let object: &Small<M> = self.region.resolve(Offset::from_raw(at))?;
+                let object: &Small<M> = cell_at(&self.region, at)?;
                 let before = to.0.len();
                 self.read_queue(at, object, &mut to.0)?;
                 if to.0.len() == before {
@@ -272,9 +272,8 @@ impl<M: ConstMachine> View<M> {
         let mut name = None;
         let mut steps = 0;
         while at != 0 {
-            let offset = Offset::<Request<M>>::from_raw(at);
-            let generation = self.region.generation(offset)?;
-            let request = self.region.resolve(offset)?;
+            let generation = generation_at(&self.region, at)?;
+            let request: &Request<M> = cell_at(&self.region, at)?;
             let owner = seen(&request.owner);
             let cell = self.owner(owner)?.ok_or(Error::Foreign)?.1;
             let state = seen(&request.state);
@@ -302,15 +301,14 @@ impl<M: ConstMachine> View<M> {
     }
 
     fn chains(&self, table: u64) -> Result<&[M::AtomicU32], Error> {
-        let offset = Offset::<Heads<M, 1>>::from_raw(table as u32);
-        Ok(self.region.words32(offset, crate::table::objects::chains_of(table))?)
+        Ok(chains_at(&self.region, table as u32, crate::table::objects::chains_of(table))?)
     }
 
     fn name_of(&self, at: u32, object: &Small<M>) -> Result<Vec<u8>, Error> {
         let length = crate::memory::cells::length_of(seen(&object.info));
         macro_rules! read {
             ($n:literal) => {{
-                let object = self.region.resolve(Offset::<Object<M, $n>>::from_raw(at))?;
+                let object = cell_at::<_, Object<M, $n>>(&self.region, at)?;
                 names::read::<M>(&object.name[..length.div_ceil(8).min($n)], length)
             }};
         }
@@ -326,10 +324,10 @@ impl<M: ConstMachine> View<M> {
     }
 
     fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
-        let directory = self.region.resolve(self.directory)?;
+        let directory: &Directory<M> = cell_at(&self.region, self.directory.raw())?;
         match directory.pages.get(place as usize).map_or(0, seen) {
             0 => Ok(None),
-            page => Ok(Some(self.region.resolve(Offset::from_raw(page))?)),
+            page => Ok(Some(cell_at(&self.region, page)?)),
         }
     }
 
@@ -377,7 +375,7 @@ impl<M: ConstMachine> View<M> {
         if weak == 0 {
             return Ok(());
         }
-        let weak: &WeakPage<M> = self.region.resolve(Offset::from_raw(weak))?;
+        let weak: &WeakPage<M> = cell_at(&self.region, weak)?;
         for at in 0..WEAK {
             let word = seen(&weak.states[at]);
             let entry = Entry::of(word);

@@ -4,15 +4,14 @@ use core::cell::Cell;
 use core::fmt;
 
 use latchwork_machine::{ConstMachine, Native};
-use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
-use crate::memory::cells::get;
+use crate::memory::cells::{generation_at, get};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::options::{Step, Wait};
-use crate::range::cells::{Short, TICKET, is_that, ticket};
+use crate::range::cells::{TICKET, is_that, ticket};
 
 /// No claim.
 const NONE: (u32, u32) = (0, 0);
@@ -132,7 +131,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
                 self.grant(&latched)?;
                 return Ok(Err(Ok(())));
             };
-            let id = (other, region.generation(Offset::<Short<M>>::from_raw(other))?);
+            let id = (other, generation_at(region, other)?);
             if id != last {
                 return Ok(Ok(id));
             }

@@ -4,17 +4,16 @@
 use core::cmp::Ordering;
 
 use latchwork_machine::ConstMachine;
-use latchwork_region::Offset;
 
 use crate::Error;
-use crate::memory::cells::{get, put};
+use crate::memory::cells::{generation_at, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::mode::Mode;
 use crate::options::{Step, Wait};
 use crate::owner::range_request::RangeRequest;
-use crate::range::cells::{Keys, NewClaim, OwnKeys, Short, claim, keys_of, ticket};
+use crate::range::cells::{Keys, NewClaim, OwnKeys, claim, keys_of, ticket};
 use crate::range::keyspaces::what;
 use crate::range::kinds::{KeyRange, RangeKind, Span};
 
@@ -135,7 +134,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok(());
         }
         let region = memory.region();
-        let own = ticket(region, at, region.generation(Offset::<Short<M>>::from_raw(at))?);
+        let own = ticket(region, at, generation_at(region, at)?);
         latched.drop_claim(get(&it.space), at)?;
         drop(latched);
         memory.point("claim given back");
@@ -178,7 +177,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         match self.same(&latched, &name, keys.keys(), kind)? {
             0 => Ok(None),
             at => {
-                let generation = memory.region().generation(Offset::<Short<M>>::from_raw(at))?;
+                let generation = generation_at(memory.region(), at)?;
                 Ok(Some((at, generation)))
             }
         }

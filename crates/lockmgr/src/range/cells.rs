@@ -17,7 +17,7 @@ use latchwork_region::{Cell, Offset, Plain, Region};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{PARTITIONS_MAX, get, put};
+use crate::memory::cells::{PARTITIONS_MAX, cell_at, get, put};
 use crate::range::kinds::{RangeKind, Span};
 
 /// The longest name of a keyspace, in bytes.
@@ -181,7 +181,7 @@ macro_rules! by_tier {
 
 /// The claim at an offset.
 pub(crate) fn resolve<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<&Short<M>, Error> {
-    Ok(region.resolve(Offset::from_raw(at))?)
+    Ok(cell_at(region, at)?)
 }
 
 /// Where a claim begins and ends.
@@ -217,7 +217,7 @@ pub(crate) fn keys_of<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Ke
     let (from, to) = (lengths & 0xffff, lengths >> 16);
     macro_rules! keys {
         ($n:literal) => {
-            &region.resolve(Offset::<Claim<M, $n>>::from_raw(at))?.keys[..]
+            &cell_at::<_, Claim<M, $n>>(region, at)?.keys[..]
         };
     }
     let all = by_tier!(get(&short.tier), keys);
@@ -275,7 +275,7 @@ pub(crate) fn is_that<M: ConstMachine>(
     region: &Region<M>,
     (at, generation): (u32, u32),
 ) -> Result<bool, Error> {
-    Ok(region.lent(Offset::<Short<M>>::from_raw(at))? == Some(generation))
+    Ok(region.lent(Offset::<()>::from_raw(at))? == Some(generation))
 }
 
 /// What people are told of an object: its name, or if that is a ticket's, the range behind it.
@@ -319,7 +319,7 @@ fn describe<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<(Vec<u8>, bo
 
 /// The name of a keyspace.
 pub(crate) fn space_name<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Vec<u8>, Error> {
-    let space: &Keyspace<M> = region.resolve(Offset::from_raw(at))?;
+    let space: &Keyspace<M> = cell_at(region, at)?;
     Ok(crate::memory::names::read::<M>(
         &space.name,
         (get(&space.length) as usize).min(KEYSPACE_MAX),
@@ -358,7 +358,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     pub(crate) fn keyspace(&self, at: u32) -> Result<&Keyspace<M>, Error> {
-        Ok(self.region().resolve(Offset::from_raw(at))?)
+        Ok(cell_at(self.region(), at)?)
     }
 
     /// Writes a claim, in hand.

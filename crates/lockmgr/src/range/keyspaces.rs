@@ -13,7 +13,7 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::blocks::chain_of;
-use crate::memory::cells::{PARTITIONS_MAX, get, put};
+use crate::memory::cells::{PARTITIONS_MAX, cell_at, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::{Memory, intents, roots};
@@ -40,7 +40,7 @@ impl<M: ConstMachine> Memory<M> {
         // Acquire: synchronizes with the exchange in `keyspaces_or_new`.
         match region.root(roots::KEYSPACES)?.load(Acquire) as u32 {
             0 => Ok(None),
-            at => Ok(Some(region.resolve(Offset::from_raw(at))?)),
+            at => Ok(Some(cell_at(region, at)?)),
         }
     }
 
@@ -56,9 +56,9 @@ impl<M: ConstMachine> Memory<M> {
             Ok(_) => {
                 self.point("chains of keyspaces made");
                 cell.publish();
-                Ok(region.resolve(at)?)
+                Ok(cell_at(region, at.raw())?)
             }
-            Err(other) => Ok(region.resolve(Offset::from_raw(other as u32))?),
+            Err(other) => Ok(cell_at(region, other as u32)?),
         }
     }
 }

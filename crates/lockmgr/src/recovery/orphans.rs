@@ -37,7 +37,7 @@ use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
 use crate::memory::cells::{
     FREE, MOVED, ORPHANAGE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, Request, UNDECIDED,
-    WeakPage, adopted_by, asked_by, get, is_orphan, put,
+    WeakPage, adopted_by, asked_by, cell_at, get, is_orphan, put,
 };
 use crate::memory::state::State;
 use crate::memory::{Memory, names};
@@ -193,7 +193,7 @@ impl<M: ConstMachine> Memory<M> {
         }
         let bytes = self.name_of(get(&request.object))?;
         if get(&cell.weak) != 0 {
-            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
             for (at, state) in page.states.iter().enumerate() {
                 let entry = Entry::of(get(state));
                 if entry.count != 0 && names::read::<M>(&page.names[at], entry.length) == bytes {

@@ -9,8 +9,8 @@ use crate::Error;
 use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
 use crate::memory::cells::{
-    FREE, LIVE, OWNERS, OwnerCell, PAGES, Request, UNDECIDED, WEAK, WeakPage, get, is_kept, put,
-    status,
+    FREE, LIVE, OWNERS, OwnerCell, PAGES, Request, UNDECIDED, WEAK, WeakPage, cell_at, get,
+    is_kept, put, status,
 };
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
@@ -108,7 +108,7 @@ impl<M: ConstMachine> Memory<M> {
         if get(&cell.weak) == 0 {
             return Ok(false);
         }
-        let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+        let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
         Ok(page.states.iter().any(|state| Entry::of(get(state)).count != 0))
     }
 
@@ -154,7 +154,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Releases all that an owner has, though its thread is gone, and frees its cell.
     pub(crate) fn release_cell(&self, index: u32, cell: &OwnerCell<M>) -> Result<(), Error> {
         if get(&cell.weak) != 0 {
-            let page: &WeakPage<M> = self.region().resolve(Offset::from_raw(get(&cell.weak)))?;
+            let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
             for at in 0..WEAK {
                 self.release_entry(index, cell, page, at)?;
             }

@@ -4,12 +4,13 @@ use core::sync::atomic::Ordering::Acquire;
 use std::collections::HashSet;
 
 use latchwork_machine::{ConstMachine, Word};
-use latchwork_region::{Dead, Offset};
+use latchwork_region::Dead;
 
 use crate::error::{corrupt_list, is_short, reason_number};
 use crate::fastpath::bias::Bias;
 use crate::memory::cells::{
-    LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, adopted_by, asked_by, get, put, status,
+    Directory, LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, adopted_by, asked_by, cell_at, get, put,
+    status,
 };
 use crate::memory::latch::Latched;
 use crate::memory::state::State;
@@ -213,10 +214,10 @@ impl<M: ConstMachine> Memory<M> {
             }
         }
         found.extend(self.recorded()?);
-        let directory = self.region().resolve(self.inner().directory)?;
+        let directory: &Directory<M> = cell_at(self.region(), self.inner().directory.raw())?;
         for page in directory.pages.iter().map(get).take_while(|page| *page != 0) {
             found.insert(page);
-            let page: &OwnerPage<M> = self.region().resolve(Offset::from_raw(page))?;
+            let page: &OwnerPage<M> = cell_at(self.region(), page)?;
             for cell in &page.owners {
                 // Acquire: synchronizes with the Release in `drop_report`. Where a report was
                 // taken away, its new generation is seen.

@@ -14,7 +14,7 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::{corrupt_list, is_short};
-use crate::memory::cells::{Heads, Object, Small, get, put};
+use crate::memory::cells::{Heads, Object, Small, chains_at, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::{Memory, names};
@@ -62,8 +62,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     #[inline]
     fn chains(&self, table: u64) -> Result<&'s [M::AtomicU32], Error> {
         let memory: &'s Memory<M> = self.memory;
-        let offset = Offset::<Heads<M, 1>>::from_raw(table as u32);
-        Ok(memory.region().words32(offset, chains_of(table))?)
+        Ok(chains_at(memory.region(), table as u32, chains_of(table))?)
     }
 
     fn new_chains(&self, tier: u64) -> Result<(), Error> {

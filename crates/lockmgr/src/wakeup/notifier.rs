@@ -11,10 +11,9 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use latchwork_machine::{Clock, ConstMachine, Deadline, Word};
-use latchwork_region::Offset;
 
 use crate::Error;
-use crate::memory::cells::Request;
+use crate::memory::cells::{Request, cell_at};
 use crate::memory::inner::Inner;
 use crate::memory::state::State;
 use crate::memory::wakers::{Watch, Watched};
@@ -88,7 +87,7 @@ impl<M: ConstMachine> Inner<M> {
         }
         let mut ids = Vec::new();
         for (id, one) in &watch.all {
-            let request: &Request<M> = self.region.resolve(Offset::from_raw(one.request))?;
+            let request: &Request<M> = cell_at(&self.region, one.request)?;
             // Acquire: synchronizes with the Release in `set`, so that the task finds it decided.
             let state = State::of(request.state.load(Acquire));
             // One that is called waits still, and is to come.

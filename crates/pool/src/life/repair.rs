@@ -22,7 +22,7 @@ use latchwork_latch::{Exclusive, HolderDied, HolderNumber};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{
-    DIRTY, Desc, HASH_LATCHES_AT, Latch, MODIFYING, REMOVAL_LATCH, RESIZE_LATCH, TABLE_LATCH,
+    DIRTY, Desc, HASH_LATCHES_AT, MODIFYING, REMOVAL_LATCH, RESIZE_LATCH, TABLE_LATCH,
     TAG_POISONED, kind, tag, untag,
 };
 use crate::life::fault::verify;
@@ -45,7 +45,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let buckets = (0..HASH_LATCHES).map(|latch| HASH_LATCHES_AT + latch * 8);
         let latches = [TABLE_LATCH, RESIZE_LATCH, REMOVAL_LATCH];
         for latch in latches.into_iter().chain(buckets) {
-            let latch = &self.pool().inner.head.resolve::<Latch<M>>(latch)?.0;
+            let latch = self.pool().head_latch(latch)?;
             if let Some((holder, true)) = latch.holder().filter(|held| dead(held.0)) {
                 drop(latch.take_over(holder, self));
             }

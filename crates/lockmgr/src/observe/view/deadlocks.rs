@@ -5,6 +5,7 @@ use latchwork_region::Offset;
 
 use super::{TRIES, View, seen};
 use crate::deadlock::history::{HEAD, History, KEPT, LINK, Record, TOLD, WORDS};
+use crate::memory::cells::cell_at;
 use crate::memory::roots;
 use crate::mode::Mode;
 use crate::{Error, Link, OwnerId};
@@ -83,7 +84,7 @@ impl<M: ConstMachine> View<M> {
     pub(super) fn history(&self) -> Result<Option<&History<M>>, Error> {
         match seen(self.region.root(roots::HISTORY)?) as u32 {
             0 => Ok(None),
-            at => Ok(Some(self.region.resolve(Offset::from_raw(at))?)),
+            at => Ok(Some(cell_at(&self.region, at)?)),
         }
     }
 
@@ -111,7 +112,7 @@ impl<M: ConstMachine> View<M> {
     }
 
     fn copy<const N: usize>(&self, at: u32) -> Option<Vec<u64>> {
-        let record = self.region.resolve(Offset::<Record<M, N>>::from_raw(at)).ok()?;
+        let record = cell_at::<_, Record<M, N>>(&self.region, at).ok()?;
         Some(record.words.iter().map(seen).collect())
     }
 

@@ -10,7 +10,7 @@ use super::{Verified, View, seen};
 use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::blocks::chain_of;
-use crate::memory::cells::{FREE, Small};
+use crate::memory::cells::{FREE, Small, cell_at};
 use crate::memory::names::Name;
 use crate::memory::roots;
 use crate::memory::state::State;
@@ -38,7 +38,7 @@ impl<M: ConstMachine> View<M> {
         if at == 0 {
             return Ok(());
         }
-        let chains: &Keyspaces<M> = self.region.resolve(Offset::from_raw(at))?;
+        let chains: &Keyspaces<M> = cell_at(&self.region, at)?;
         let mut owned = HashMap::new();
         for (chain, head) in chains.heads.iter().enumerate() {
             if skipped(self.blocks.guarding(chain as u32)) {
@@ -68,7 +68,7 @@ impl<M: ConstMachine> View<M> {
     }
 
     fn space(&self, at: u32) -> Result<&Keyspace<M>, Error> {
-        Ok(self.region.resolve(Offset::from_raw(at))?)
+        Ok(cell_at(&self.region, at)?)
     }
 
     fn verify_keyspace(
@@ -80,7 +80,7 @@ impl<M: ConstMachine> View<M> {
     ) -> Result<(), Error> {
         let space = self.space(at)?;
         let mut wrong = |what: &str| said.flaws.push(format!("keyspace {at}: {what}"));
-        if self.region.lent(Offset::<Keyspace<M>>::from_raw(at))?.is_none() {
+        if self.region.lent(Offset::<()>::from_raw(at))?.is_none() {
             wrong("its cell is free");
         }
         let length = seen(&space.length) as usize;
@@ -148,7 +148,7 @@ impl<M: ConstMachine> View<M> {
         let mut wrong = |what: &str| flaws.push(format!("claim {at}: {what}"));
         let what = seen(&it.what);
         let (kind, state) = (RangeKind::of(what & 255), what >> 8);
-        let generation = self.region.lent(Offset::<Short<M>>::from_raw(at))?;
+        let generation = self.region.lent(Offset::<()>::from_raw(at))?;
         if generation.is_none() {
             wrong("its cell is free");
         }
@@ -217,7 +217,7 @@ impl<M: ConstMachine> View<M> {
         let chains = self.chains(table)?;
         let mut at = seen(&chains[crate::table::objects::place_of(name.hash as u32, chains.len())]);
         while at != 0 {
-            let object: &Small<M> = self.region.resolve(Offset::from_raw(at))?;
+            let object: &Small<M> = cell_at(&self.region, at)?;
             if seen(&object.hash) == name.hash as u32 && self.name_of(at, object)? == bytes {
                 let mut found = Vec::new();
                 self.read_queue(at, object, &mut found)?;

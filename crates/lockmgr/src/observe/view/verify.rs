@@ -7,7 +7,7 @@ use latchwork_region::Offset;
 
 use super::{View, seen};
 use crate::error::corrupt_list;
-use crate::memory::cells::{FREE, Request, Small, status};
+use crate::memory::cells::{FREE, Request, Small, cell_at, status};
 use crate::memory::names::Name;
 use crate::memory::state::State;
 use crate::{Error, Mode, Modes};
@@ -64,7 +64,7 @@ impl<M: ConstMachine> View<M> {
             }
             let (mut at, mut count) = (seen(&cell.head), 0);
             while at != 0 {
-                let Ok(request) = self.region.resolve(Offset::<Request<M>>::from_raw(at)) else {
+                let Ok(request) = cell_at::<_, Request<M>>(&self.region, at) else {
                     flaws.push(format!("owner {index}: its list leads nowhere"));
                     return Ok(());
                 };
@@ -100,7 +100,7 @@ impl<M: ConstMachine> View<M> {
         let Some(history) = self.history()? else { return Ok(()) };
         let mut known = HashSet::new();
         for at in history.slots.iter().map(|slot| seen(slot) as u32).filter(|at| *at != 0) {
-            match self.region.lent(Offset::<Request<M>>::from_raw(at)) {
+            match self.region.lent(Offset::<()>::from_raw(at)) {
                 Ok(Some(_)) if known.insert(at) => {}
                 Ok(Some(_)) => flaws.push(format!("deadlock {at}: twice in the history")),
                 Ok(None) => flaws.push(format!("deadlock {at}: its cell is free")),
@@ -137,8 +137,8 @@ impl<M: ConstMachine> View<M> {
         for chain in self.chains(table)? {
             let mut at = seen(chain);
             while at != 0 {
-                let object: &Small<M> = self.region.resolve(Offset::from_raw(at))?;
-                if self.region.lent(Offset::<Small<M>>::from_raw(at))?.is_none() {
+                let object: &Small<M> = cell_at(&self.region, at)?;
+                if self.region.lent(Offset::<()>::from_raw(at))?.is_none() {
                     said.flaws.push(format!("object {at}: its cell is free"));
                 }
                 let bytes = self.name_of(at, object)?;
@@ -180,7 +180,7 @@ impl<M: ConstMachine> View<M> {
         let (mut at, mut last, mut length) = (seen(&object.head), 0, 0u32);
         let mut held: Vec<(u32, Mode)> = Vec::new();
         while at != 0 {
-            let request = self.region.resolve(Offset::<Request<M>>::from_raw(at))?;
+            let request = cell_at::<_, Request<M>>(&self.region, at)?;
             let mut wrong = |what: &str| said.flaws.push(format!("request {at}: {what}"));
             let (state, owner) = (State::of(seen(&request.state)), seen(&request.owner));
             if seen(&request.object) != of || seen(&request.partition) != number {
