@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use latchwork_check::random::Random;
-use latchwork_lockmgr::{Error, Manager, Mode, Options, Owner, granular};
-use latchwork_machine::Shared;
+use latchwork_lockmgr::{Error, Manager, Mode, Options, Owner, Wait, granular};
+use latchwork_machine::{Deadline, Shared};
 
 use crate::deaths::{self, FOR_EVER, Peers, Steps, Stop};
 
@@ -80,6 +80,9 @@ fn child() {
     let bulk = std::env::var("LOCKMGR_BULK").is_ok();
     deaths::die_at(&told.step, told.nth);
     manager.session().unwrap().sweep().unwrap();
+    if std::env::var("LOCKMGR_IN_VAIN").is_ok() {
+        return lock_in_vain(&manager);
+    }
     if bulk {
         take_many(&manager);
     }
@@ -181,6 +184,7 @@ fn a_sweeper_killed_at_every_step() {
         "request unlinked",
         "request about to be unlinked",
         "before the latch is opened",
+        "moved request noted",
     ];
     let deaths =
         ["request linked", "bias closed", "weak lock moved", "object linked", "latch opened"];
@@ -225,6 +229,40 @@ fn kept_for_recovery_at_every_step() {
         let _ = std::fs::remove_file(&path);
     }
     assert!(reached >= 12, "only {reached} steps");
+}
+
+/// Asks for a lock that stops all of many, and has no time for it: what it moved it takes out again.
+fn lock_in_vain(manager: &Manager<Shared>) {
+    let session = manager.session().unwrap();
+    let at_once = Wait::Until(Deadline::after::<Shared>(Duration::ZERO));
+    let end = session.owner().unwrap().lock_with(b"many's", granular::X, at_once);
+    panic!("it was to die: {end:?}");
+}
+
+/// A closer whose time is over dies as it takes out what it had moved of living owners' locks.
+#[test]
+fn what_a_closer_had_no_time_for_is_the_owners() {
+    for nth in [1, 2, 100] {
+        let path = PEERS.fresh("in-vain");
+        let manager = open(&path);
+        let session = manager.session().unwrap();
+        let owners: Vec<_> = (0..520).map(|_| session.owner().unwrap()).collect();
+        for owner in &owners {
+            owner.lock(b"many's", granular::IS).unwrap();
+        }
+        let mut command = PEERS.command(&path, "moved request noted", nth, 0, 0);
+        let ended = command.env("LOCKMGR_IN_VAIN", "").spawn().unwrap().wait().unwrap();
+        assert_eq!(ended.code(), None, "the closer was not killed, it failed");
+        session.sweep().unwrap();
+        for owner in &owners {
+            assert_eq!(owner.holds(b"many's"), Ok(Some((granular::IS, 1))));
+            owner.unlock(b"many's").unwrap();
+        }
+        drop(owners);
+        drop(session);
+        all_is_well(&manager, "in vain");
+        let _ = std::fs::remove_file(&path);
+    }
 }
 
 /// A closer dies between moving a weak lock and noting that it has. While it is swept, the lock's

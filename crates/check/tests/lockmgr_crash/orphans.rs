@@ -330,8 +330,8 @@ fn child() {
         // SAFETY: signals this very process.
         unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
     }
-    if told.step == GIVEN_BACK {
-        gives_back_and_dies(&session);
+    if told.seed == GIVES_BACK {
+        gives_back_and_dies(&session, &told.step);
     }
     session.sweep().unwrap();
     deaths::die_at(&told.step, told.nth);
@@ -349,25 +349,31 @@ fn child() {
     }
 }
 
-/// Where an owner has given a lock back that a closer moved, and has yet to take that out.
-const GIVEN_BACK: &str = "weak lock given back, closed";
+/// The seed of a child that gives a lock back, which a closer moved, and dies before that is out of
+/// its queue.
+const GIVES_BACK: u64 = 1;
 
-/// Dies there, and holds something else.
-fn gives_back_and_dies(session: &Session<Shared>) {
+/// Dies at this step, and holds something else.
+fn gives_back_and_dies(session: &Session<Shared>, step: &str) {
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
     owner.lock(b"held", X).unwrap();
     owner.lock(b"given back", IS).unwrap();
     assert_eq!(other.try_lock(b"given back", X), Err(Error::NotGranted), "it moves the lock");
-    deaths::die_at(GIVEN_BACK, 1);
+    deaths::die_at(step, 1);
     owner.unlock(b"given back").unwrap();
 }
 
 /// What a closer moved of a lock that the dead one had given back goes when the orphan is adopted.
 #[test]
 fn a_lock_that_was_given_back_is_not_left_behind() {
+    let steps = ["weak lock given back, closed", "moved request noted", "request unlinked"];
+    steps.into_iter().for_each(given_back_until);
+}
+
+fn given_back_until(step: &str) {
     let path = PEERS.fresh("given-back");
     let manager = keeps::<Shared>(deaths::region(&path));
-    assert!(PEERS.dies(&path, GIVEN_BACK, 1, 0, 0), "it did not come to the step");
+    assert!(PEERS.dies(&path, step, 1, GIVES_BACK, 0), "it did not come to {step}");
     let session = manager.session().unwrap();
     session.sweep().unwrap();
     let orphans = session.orphans().unwrap();

@@ -247,7 +247,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 let moved = self.moved_of(page, at, object_at, owner)?;
                 if moved != 0 {
                     let object = memory.object(object_at)?;
-                    memory.note_request(moved)?;
+                    memory.note_moved(moved)?;
                     let last = State { status: status::NEW, ..State::held(Mode(0)) };
                     self.unlink(object, moved, memory.request(moved)?, last)?;
                     if get(&object.head) == 0 {

@@ -355,7 +355,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 latched.set(object, own, State { mode: made, ..mine });
                 put(&own.count, own.count() + entry.count);
             }
-            self.memory.note_request(moved)?;
+            self.memory.note_moved(moved)?;
             let last = State { status: status::NEW, ..State::held(Mode(0)) };
             latched.unlink(object, moved, request, last)?;
             latched.advance(object)?;

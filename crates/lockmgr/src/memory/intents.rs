@@ -49,6 +49,14 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
+    /// Notes a request that a closer moved, and that is about to leave its queue and be freed: with
+    /// the latch held, so that a sweep can tell whether it has left (`void_note` in `recovery/repair.rs`).
+    pub(crate) fn note_moved(&self, at: u32) -> Result<(), Error> {
+        self.note_request(at)?;
+        self.point("moved request noted");
+        Ok(())
+    }
+
     /// Strikes the note, for the noted request is in its owner's list again.
     #[inline]
     pub(crate) fn strike_request(&self) -> Result<(), Error> {

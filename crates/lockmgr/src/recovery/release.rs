@@ -205,13 +205,14 @@ impl<M: ConstMachine> Memory<M> {
         let object_at = latched.find(&Name { bytes: &bytes, hash })?;
         let moved =
             if object_at == 0 { 0 } else { latched.moved_of(page, at, object_at, index)? };
-        put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
         // One that its owner had begun to make its own is in its list, and goes with that.
         if moved != 0 && !self.own_list(cell)?.contains(&moved) {
-            self.note_request(moved)?;
+            self.note_moved(moved)?;
             self.take_out(&latched, object_at, moved)?;
             self.thread.free(Offset::<Request<M>>::from_raw(moved))?;
         }
+        // Last: should we die before, the next sweeper finds the moved request by the entry.
+        put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
         Ok(())
     }
 
