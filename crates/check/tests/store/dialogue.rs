@@ -9,10 +9,15 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long an answer that must come is waited for, so that a wrong dialogue ends.
 const GIVE_UP: Duration = Duration::from_secs(20);
+/// For how long a role may wait for a lock that should answer, where the dialogue is to fail. A
+/// deadlock is found in a thousandth of it.
+const WAITS: Duration = Duration::from_millis(300);
+/// How often it is looked whether such a role waits.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What a role's transaction allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,22 +181,39 @@ pub(crate) trait Stage {
     /// The rows are as in the beginning, and there are no others.
     fn set(&self);
 
+    /// Whether all levels and steps of the dialogue are there.
+    fn can(&self, dialogue: &Dialogue) -> bool;
+
     /// A role with a session of its own.
     fn enter(&self, role: char, level: Level) -> Role;
 
     /// Whether the role waits for a lock.
     fn waits(&self, role: char) -> bool;
+
+    /// Undoes what the roles have left prepared.
+    fn clear(&self) {}
 }
 
 /// Has the roles say their lines; the first that comes out differently.
 pub(crate) fn perform(stage: &dyn Stage, dialogue: &Dialogue) -> Result<(), String> {
+    perform_within(stage, dialogue, GIVE_UP)
+}
+
+/// The same for a dialogue that is to come out differently, and so sooner.
+pub(crate) fn perform_wrong(stage: &dyn Stage, dialogue: &Dialogue) -> Result<(), String> {
+    perform_within(stage, dialogue, WAITS)
+}
+
+fn perform_within(stage: &dyn Stage, dialogue: &Dialogue, time: Duration) -> Result<(), String> {
     stage.set();
     let enter = |role| (role, stage.enter(role, dialogue.level(role)));
     let mut roles: BTreeMap<char, Role> = dialogue.roles().map(enter).collect();
-    let end = converse(stage, dialogue, &mut roles);
+    let end = converse(stage, dialogue, &mut roles, time);
     for role in roles.values_mut() {
         (role.tell)("end");
     }
+    // A role may wait for what is prepared.
+    stage.clear();
     roles.into_values().for_each(|role| (role.gone)());
     end
 }
@@ -200,47 +222,70 @@ fn converse(
     stage: &dyn Stage,
     dialogue: &Dialogue,
     roles: &mut BTreeMap<char, Role>,
+    time: Duration,
 ) -> Result<(), String> {
     let mut waiting: Vec<char> = Vec::new();
     for line in &dialogue.lines {
-        let wrong = |what: String| Err(format!("line {}: {what}", line.number));
+        let wrong = |what: String| format!("line {}: {what}", line.number);
         if waiting.contains(&line.role) {
-            return wrong(format!("{} waits and can do nothing", line.role));
+            return Err(wrong(format!("{} waits and can do nothing", line.role)));
         }
         let role = roles.get_mut(&line.role).ok_or("no such role")?;
         (role.tell)(&line.step);
-        let answer = answer(stage, line.role, role, line.answer == "waits")?;
+        let answer = match line.answer.as_str() {
+            "waits" => answer_or_wait(stage, line.role, role),
+            _ => answer(stage, line.role, role, time),
+        };
+        let answer = answer.map_err(wrong)?;
         if answer != line.answer {
-            return wrong(format!("{} {}: {answer}, not {}", line.role, line.step, line.answer));
+            return Err(wrong(format!(
+                "{} {}: {answer}, not {}",
+                line.role, line.step, line.answer
+            )));
         }
         if answer == "waits" {
             waiting.push(line.role);
         }
         for (other, expected) in &line.others {
             waiting.retain(|role| role != other);
-            let answer = self::answer(stage, *other, &roles[other], false)?;
+            let answer = self::answer(stage, *other, &roles[other], time).map_err(wrong)?;
             if answer != *expected {
-                return wrong(format!("{other} at last: {answer}, not {expected}"));
+                return Err(wrong(format!("{other} at last: {answer}, not {expected}")));
             }
         }
         for other in &waiting {
-            let answer = self::answer(stage, *other, &roles[other], true)?;
+            let answer = answer_or_wait(stage, *other, &roles[other]).map_err(wrong)?;
             if answer != "waits" {
-                return wrong(format!("{other} waits no more: {answer}"));
+                return Err(wrong(format!("{other} waits no more: {answer}")));
             }
         }
     }
     Ok(())
 }
 
-/// What a role answers, or that it waits if it may.
-fn answer(stage: &dyn Stage, name: char, role: &Role, may_wait: bool) -> Result<String, String> {
-    if !may_wait {
-        return role.heard.recv_timeout(GIVE_UP).map_err(|why| match why {
-            RecvTimeoutError::Timeout => format!("{name} waits and should not"),
-            RecvTimeoutError::Disconnected => format!("{name} is gone"),
-        });
+/// What a role answers that must. One that waits for a lock may be about to be the victim of a
+/// deadlock, or to be let go before others: it is given some time.
+fn answer(stage: &dyn Stage, name: char, role: &Role, time: Duration) -> Result<String, String> {
+    let (begun, mut since) = (Instant::now(), None);
+    loop {
+        match role.heard.recv_timeout(LOOK) {
+            Ok(answer) => return Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => return Err(format!("{name} is gone")),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        match stage.waits(name) {
+            true => since = since.or_else(|| Some(Instant::now())),
+            false => since = None,
+        }
+        let waits = since.is_some_and(|since| since.elapsed() > time);
+        if waits || begun.elapsed() > GIVE_UP {
+            return Err(format!("{name} waits and should not"));
+        }
     }
+}
+
+/// What a role answers, or that it waits.
+fn answer_or_wait(stage: &dyn Stage, name: char, role: &Role) -> Result<String, String> {
     loop {
         match role.heard.try_recv() {
             Ok(answer) => return Ok(answer),

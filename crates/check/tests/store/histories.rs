@@ -17,7 +17,7 @@ use latchwork_store::{
     Attempts, Error, Level, Mode, Patience, ReadTxn, Snapshot, Store, Table, Txn, WriteTxn,
 };
 
-use crate::roles::options;
+use crate::dialogue_stages::options;
 
 const LISTS: Table<u64, &[u8]> = Table::new("lists");
 /// How many lists there are at a time: few, so that transactions meet.
@@ -478,6 +478,7 @@ fn processes(name: &str, kills: bool) {
             panic!("{anomaly}");
         }
     }
+    store.verify().unwrap();
     drop(store);
     std::fs::remove_dir_all(&path).unwrap();
 }

@@ -4,6 +4,7 @@ mod bytes;
 mod credit;
 mod damaged;
 mod dialogue;
+mod dialogue_stages;
 mod durable;
 mod faces;
 mod files;

@@ -15,7 +15,7 @@ use latchwork_check::again;
 use latchwork_check::random::Random;
 use latchwork_store::{Error, Mode, Options, ReadTxn, Store, Table};
 
-use crate::roles::{options, region_of};
+use crate::dialogue_stages::{options, region_of};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 const COUNT: u64 = 2000;
