@@ -161,6 +161,19 @@ impl<M: ConstMachine> Session<M> {
         self.memory.labelled_orphans()
     }
 
+    /// The owners that have this label, of all processes, those of the dead too: to find a
+    /// transaction by the number or the name that it goes by. Several may have one label.
+    ///
+    /// Looks at each owner there ever was at a time, without a latch; an owner that begins or ends
+    /// meanwhile may be missing or gone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn owners_labelled(&self, label: &str) -> Result<Vec<OwnerId>, Error> {
+        self.memory.owners_labelled(label)
+    }
+
     /// Adopts an orphan: to undo its work with the locks that it holds, and others. Of several
     /// threads that try, one succeeds.
     ///

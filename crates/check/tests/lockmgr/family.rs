@@ -1,7 +1,7 @@
 //! Children, and savepoints.
 
 use latchwork_lockmgr::{
-    Error,
+    Error, Wait,
     granular::{self, IS, IX, S, SIX, X},
 };
 
@@ -79,6 +79,43 @@ fn what_a_child_inherits_to_its_parent() {
     assert!(manager.region().audit().unwrap().is_sound());
 }
 
+/// Each savepoint has what was held then; an earlier one makes later ones void.
+#[test]
+fn savepoints_nest() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    let holds = |name: &[u8]| owner.holds(name).unwrap();
+    owner.lock(b"a", S).unwrap();
+    let first = owner.savepoint().unwrap();
+    owner.lock(b"a", IX).unwrap();
+    owner.lock(b"b", IS).unwrap();
+    let second = owner.savepoint().unwrap();
+    for _ in 0..3 {
+        owner.lock(b"a", X).unwrap();
+        owner.convert(b"b", X, Wait::Never).unwrap();
+        owner.lock(b"b", X).unwrap();
+        owner.roll_back_to(second).unwrap();
+        assert_eq!((holds(b"a"), holds(b"b")), (Some((SIX, 2)), Some((IS, 1))));
+    }
+    assert_eq!(other.lock(b"b", IX), Ok(()), "it is weak again");
+    other.lock(b"c", S).unwrap();
+    other.trade(b"c", &owner).unwrap();
+    // What was given back, or made weaker, stays so.
+    owner.unlock(b"a").unwrap();
+    owner.downgrade(b"a", IS).unwrap();
+    owner.lock(b"a", S).unwrap();
+    for savepoint in [second, first, second, first] {
+        owner.roll_back_to(savepoint).unwrap();
+        assert_eq!(holds(b"c"), None);
+    }
+    assert_eq!((holds(b"a"), holds(b"b")), (Some((IS, 1)), None));
+    owner.release_all().unwrap();
+    owner.lock(b"a", X).unwrap();
+    owner.roll_back_to(first).unwrap();
+    assert_eq!(owner.held(), Ok(0));
+}
+
 #[test]
 fn rolling_back_releases_what_came_after() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
@@ -102,7 +139,7 @@ fn rolling_back_releases_what_came_after() {
         }
         other.release_all().unwrap();
     }
-    assert_eq!(owner.holds(b"before"), Ok(Some((X, 3))));
+    assert_eq!(owner.holds(b"before"), Ok(Some((S, 1))));
     assert_eq!(owner.holds(b"weak before"), Ok(Some((IS, 1))));
     assert_eq!(other.roll_back_to(point), Err(Error::Family));
 }

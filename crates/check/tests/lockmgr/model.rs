@@ -23,6 +23,8 @@ pub(crate) enum Flaw {
     ParentsPass,
     /// Rolling back releases everything.
     NoSavepoints,
+    /// Rolling back leaves modes and counts as they are.
+    SavepointsKeepModes,
     /// An inherited lock loses its count.
     InheritLoses,
     /// Who is told to fail may go on.
@@ -34,7 +36,7 @@ pub(crate) enum Flaw {
 }
 
 impl Flaw {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Overtakes,
         Self::ConversionsQueue,
         Self::DowngradeUnseen,
@@ -42,6 +44,7 @@ impl Flaw {
         Self::KinStops,
         Self::ParentsPass,
         Self::NoSavepoints,
+        Self::SavepointsKeepModes,
         Self::InheritLoses,
         Self::DoomForgotten,
         Self::CancelUnseen,
@@ -92,12 +95,20 @@ struct Object {
     waiting: Vec<Wish>,
 }
 
+/// What an owner's last savepoint is: how many locks it had taken by then, and how it held what it
+/// asked for since, as it was at the first such request.
+#[derive(Clone, Debug, Default)]
+struct Savepoint {
+    marks: u32,
+    asked: BTreeMap<Vec<u8>, Option<(Mode, u32)>>,
+}
+
 #[derive(Clone, Debug)]
 struct Person {
     parent: Option<usize>,
     age: u64,
     marks: u32,
-    savepoint: Option<u32>,
+    savepoint: Savepoint,
     abort: Option<Reason>,
     waits_for: Option<Vec<u8>>,
     /// How its wait ended, until somebody looks.
@@ -121,7 +132,7 @@ impl Model {
             parent,
             age,
             marks: 0,
-            savepoint: None,
+            savepoint: Savepoint::default(),
             abort: None,
             waits_for: None,
             ended: None,
@@ -220,6 +231,7 @@ impl Model {
         if let Some(why) = self.people[owner].abort.filter(|_| self.flaw != Flaw::DoomForgotten) {
             return Outcome::Aborted(why);
         }
+        self.note_hold(owner, name);
         let mut object = self.objects.remove(name).unwrap_or_default();
         let outcome = self.ask(&mut object, owner, name, mode, how);
         self.keep(name, object);
@@ -454,14 +466,36 @@ impl Model {
 
     /// Notes what is held.
     pub(crate) fn savepoint(&mut self, owner: usize) {
-        self.people[owner].savepoint = Some(self.people[owner].marks);
+        let marks = self.people[owner].marks;
+        self.people[owner].savepoint = Savepoint { marks, asked: BTreeMap::new() };
     }
 
-    /// Releases what was taken since.
+    fn note_hold(&mut self, owner: usize, name: &[u8]) {
+        let held = self.holds(owner, name);
+        self.people[owner].savepoint.asked.entry(name.to_vec()).or_insert(held);
+    }
+
+    /// Releases what was taken since, and makes what has grown what it was.
     pub(crate) fn roll_back(&mut self, owner: usize) {
-        let mark = self.people[owner].savepoint.unwrap_or(0);
+        let marks = self.people[owner].savepoint.marks;
+        let asked = std::mem::take(&mut self.people[owner].savepoint.asked);
         let all = self.flaw == Flaw::NoSavepoints;
-        self.release_if(owner, |_, hold| all || hold.mark > mark);
+        self.release_if(owner, |_, hold| all || hold.mark > marks);
+        for (name, held) in asked {
+            let (Some(now), Some((mode, count))) = (self.holds(owner, &name), held) else {
+                continue;
+            };
+            if self.flaw == Flaw::SavepointsKeepModes {
+                continue;
+            }
+            let object = self.objects.get_mut(&name).unwrap();
+            let hold = object.holds.get_mut(&owner).unwrap();
+            hold.count = hold.count.min(count);
+            if now.0 != mode && self.modes.covers(now.0, mode) {
+                hold.mode = mode;
+            }
+            self.advance(&name);
+        }
     }
 
     /// Gives a child's locks to its parent; false if either waits.
@@ -472,6 +506,9 @@ impl Model {
         }
         let names: Vec<_> = self.objects.keys().cloned().collect();
         for name in names {
+            if self.holds(child, &name).is_some() {
+                self.note_hold(parent, &name);
+            }
             let object = self.objects.get_mut(&name).unwrap();
             let Some(mut hold) = object.holds.remove(&child) else { continue };
             if self.flaw == Flaw::InheritLoses {

@@ -336,6 +336,7 @@ fn compare(modes: &Modes, weak: bool, operations: &[BatchOp], flaw: Flaw) -> Res
         let model = Model::new(modes.clone(), &PEOPLE, flaw);
         let mut pair = Pair { sessions, owners, children: [&d, &e, &f], model };
         let mut points = owners.map(|owner| owner.savepoint().unwrap());
+        (0..owners.len()).for_each(|o| pair.model.savepoint(o));
         for (at, operation) in operations.iter().enumerate() {
             let told = |error| format!("operation {at}, {operation:?}: {error}");
             match *operation {

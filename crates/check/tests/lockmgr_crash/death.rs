@@ -231,7 +231,8 @@ fn kept_for_recovery_at_every_step() {
     assert!(reached >= 12, "only {reached} steps");
 }
 
-/// Asks for a lock that stops all of many, and has no time for it: what it moved it takes out again.
+/// Asks for a lock that stops all of many, and has no time for it: what it moved it takes out
+/// again.
 fn lock_in_vain(manager: &Manager<Shared>) {
     let session = manager.session().unwrap();
     let at_once = Wait::Until(Deadline::after::<Shared>(Duration::ZERO));

@@ -232,24 +232,26 @@ impl<'m> Life<'m> {
         had(end)
     }
 
-    /// Locks names that it does not hold, and rolls back to before that.
+    /// Locks names that it holds and others, and rolls back to before that.
     fn back_to_a_savepoint(&mut self, owner: &Owner<'_, Shared>, holds: &mut Holds) -> bool {
         let savepoint = owner.savepoint().unwrap();
-        let mut new = Holds::new();
-        for _ in 0..2 {
-            let (name, mode) = (self.name(), self.mode());
-            if holds.contains_key(&name) || new.contains_key(&name) {
-                continue;
-            }
+        let mut grown = holds.clone();
+        for _ in 0..3 {
+            let held = self.one_of(holds).filter(|_| self.random.below(2) == 0);
+            let (name, mode) = (held.unwrap_or_else(|| self.name()), self.mode());
             if had(owner.lock_with(&name.to_le_bytes(), mode, soon())) {
-                self.granted(&mut new, name, mode);
+                self.granted(&mut grown, name, mode);
             }
         }
-        new.keys().for_each(|name| self.book.forget(*name));
+        for name in grown.keys() {
+            match holds.get(name) {
+                Some((mode, _)) => self.book.note(*name, *mode),
+                None => self.book.forget(*name),
+            }
+        }
         owner.roll_back_to(savepoint).unwrap();
-        for (name, (mode, _)) in holds {
-            let (held, _) = owner.holds(&name.to_le_bytes()).unwrap().expect("it was held before");
-            assert!(self.modes.covers(held, *mode), "rolled back over what was held before");
+        for (name, hold) in holds {
+            assert_eq!(owner.holds(&name.to_le_bytes()), Ok(Some(*hold)), "rolled back");
         }
         true
     }

@@ -200,6 +200,8 @@ fn an_orphan_is_adopted() {
     let (session, other) = (manager.session().unwrap(), manager.session().unwrap());
     let labels = [(ids[0], b"undo 17".to_vec()), (ids[1], b"undo 18".to_vec())];
     assert_eq!(session.labelled_orphans().unwrap(), labels);
+    assert_eq!(session.owners_labelled("undo 18").unwrap(), [ids[1]]);
+    assert_eq!(session.owners_labelled("undo 1").unwrap(), []);
     let adopted = session.adopt(ids[0]).unwrap();
     assert_eq!(adopted.id(), ids[0]);
     // One at a time.

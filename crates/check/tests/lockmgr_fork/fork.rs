@@ -232,6 +232,7 @@ fn sessions_say_so(scene: &Scene<'_>) {
     let _ = (session.stats(), session.waits(), session.manager().modes().each().count());
     let _ = session.thread().number();
     assert_eq!(session.labelled_orphans(), Err(FORKED));
+    assert_eq!(session.owners_labelled("a"), Err(FORKED));
     assert_eq!(manager.health(), Err(FORKED));
     let _ = format!("{manager:?} {session:?} {:?}", scene.idle);
     assert_eq!(session.partition_totals().map(drop), Err(FORKED));

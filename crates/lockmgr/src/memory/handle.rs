@@ -1,11 +1,12 @@
 //! An owner in hand: what it remembers of its cell. What it does is in the folders above.
 
-use core::cell::Cell;
+use core::cell::{Cell, OnceCell};
 
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::memory::Memory;
 use crate::memory::cells::{OwnerCell, Request, Small, WeakPage};
+use crate::memory::journal::Journal;
 #[cfg(feature = "tracing")]
 use crate::meter::events;
 
@@ -36,6 +37,8 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) watch: Watch,
     /// Dropping it releases nothing.
     pub(crate) kept: Cell<bool>,
+    /// From its first savepoint on.
+    pub(crate) journal: OnceCell<Box<Journal>>,
 }
 
 /// What an owner remembers of its wait.

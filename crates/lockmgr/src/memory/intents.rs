@@ -50,7 +50,8 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Notes a request that a closer moved, and that is about to leave its queue and be freed: with
-    /// the latch held, so that a sweep can tell whether it has left (`void_note` in `recovery/repair.rs`).
+    /// the latch held, so that a sweep can tell whether it has left (`void_note` in
+    /// `recovery/repair.rs`).
     pub(crate) fn note_moved(&self, at: u32) -> Result<(), Error> {
         self.note_request(at)?;
         self.point("moved request noted");

@@ -10,6 +10,7 @@ pub(crate) mod crash_points;
 pub(crate) mod handle;
 pub(crate) mod inner;
 pub(crate) mod intents;
+pub(crate) mod journal;
 pub(crate) mod latch;
 pub(crate) mod names;
 pub(crate) mod notifiers;

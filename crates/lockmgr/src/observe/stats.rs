@@ -1,6 +1,8 @@
 //! Snapshots: which owners hold and wait for what, and totals.
 
-use latchwork_machine::ConstMachine;
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{ConstMachine, Word};
 
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
 use crate::memory::cells::{FREE, LIVE, OWNERS, WEAK, WeakPage, cell_at, get, is_kept, thread_of};
@@ -8,6 +10,7 @@ use crate::memory::{Memory, names};
 use crate::meter::counters::Stats;
 use crate::meter::waits::Waits;
 use crate::mode::Mode;
+use crate::owner::handle::label_words;
 use crate::range::cells::told;
 use crate::{Error, OwnerId};
 
@@ -92,6 +95,20 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn owners(&self) -> Result<usize, Error> {
         self.region().check()?;
         Ok(self.each_owner().filter(|(_, cell)| get(&cell.state) != FREE).count())
+    }
+
+    /// The owners that have this label, orphans too. Takes no latch.
+    pub(crate) fn owners_labelled(&self, label: &str) -> Result<Vec<OwnerId>, Error> {
+        self.region().check()?;
+        let words = label_words(label);
+        let found = self.each_owner().filter_map(|(index, cell)| {
+            // Acquire: synchronizes with the Release in `owner_with`, so that the label is not that
+            // of an earlier owner in this cell.
+            let generation = cell.generation.load(Acquire);
+            let is_so = get(&cell.state) != FREE && cell.label.iter().map(get).eq(words);
+            is_so.then_some(OwnerId { index, generation })
+        });
+        Ok(found.collect())
     }
 
     /// Counts what lies in each partition that has objects, at an instant of its own.

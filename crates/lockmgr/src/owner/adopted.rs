@@ -1,6 +1,6 @@
 //! Orphans in hand: see `recovery/orphans.rs`.
 
-use core::cell::Cell;
+use core::cell::{Cell, OnceCell};
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
@@ -87,6 +87,7 @@ impl<M: ConstMachine> Memory<M> {
             page: Cell::new(None),
             watch: Watch::default(),
             kept: Cell::new(false),
+            journal: OnceCell::new(),
         };
         let adopted = Adopted { owner: ManuallyDrop::new(owner) };
         // From here on an error makes it an orphan again.

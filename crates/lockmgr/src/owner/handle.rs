@@ -1,6 +1,6 @@
 //! An owner's beginning and end, and the ways to take one lock.
 
-use core::cell::Cell;
+use core::cell::{Cell, OnceCell};
 use core::fmt;
 use std::time::Duration;
 
@@ -54,6 +54,7 @@ impl<M: ConstMachine> Memory<M> {
             page: Cell::new(None),
             watch: Watch::default(),
             kept: Cell::new(false),
+            journal: OnceCell::new(),
         };
         if owner.reserved.get() != 0 {
             owner.weak_page()?;
@@ -62,7 +63,8 @@ impl<M: ConstMachine> Memory<M> {
     }
 }
 
-fn label_words(label: &str) -> [u64; 4] {
+/// A label as a cell keeps it.
+pub(crate) fn label_words(label: &str) -> [u64; 4] {
     let mut words = [0; 4];
     for (at, byte) in label.bytes().take(32).enumerate() {
         words[at / 8] |= u64::from(byte) << (at % 8 * 8);

@@ -11,6 +11,7 @@ pub(crate) mod range_request;
 pub(crate) mod ranges;
 pub(crate) mod release;
 pub(crate) mod request;
+pub(crate) mod savepoint;
 pub(crate) mod transfer;
 pub(crate) mod wait;
 pub(crate) mod watch;

@@ -1,4 +1,4 @@
-//! Families, for nested transactions; and savepoints.
+//! Families, for nested transactions.
 //!
 //! A child is an owner that its parent's holds do not stop, nor those of the parent's parents. The
 //! reverse does not hold, and siblings are strangers. So it is in Berkeley DB (5.3).
@@ -10,7 +10,6 @@ use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
 use crate::fastpath::entry::Entry;
-use crate::ids::OwnerId;
 use crate::memory::cells::{WEAK, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::{Memory, roots};
@@ -42,13 +41,6 @@ impl<'s, M: ConstMachine> Deref for Child<'_, 's, M> {
     }
 }
 
-/// An instant in the life of an owner: see [`Owner::savepoint`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Savepoint {
-    owner: OwnerId,
-    mark: u32,
-}
-
 impl<'s, M: ConstMachine> Owner<'s, M> {
     /// A new child, of its parent's age. It may have children itself, 1,000 generations at most.
     ///
@@ -71,31 +63,6 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         put(&owner.cell.parent, self.index + 1);
         Ok(Child { owner, parent: self })
-    }
-
-    /// Notes what is held now.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`] in the child of a fork.
-    pub fn savepoint(&self) -> Result<Savepoint, Error> {
-        self.memory.region().check()?;
-        Ok(Savepoint { owner: self.id(), mark: get(&self.cell.marks) })
-    }
-
-    /// Releases the locks that were taken, or inherited, since a savepoint. What was held then is
-    /// held still, as often and in the mode that it has come to. The savepoint may be used again,
-    /// for as long as fewer than 2^31 locks are taken after it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Family`] if the savepoint is another owner's; [`Error::Waiting`],
-    /// [`Error::Region`].
-    pub fn roll_back_to(&self, savepoint: Savepoint) -> Result<(), Error> {
-        if savepoint.owner != self.id() {
-            return Err(Error::Family);
-        }
-        self.release_some(|_, mark, _| mark.wrapping_sub(savepoint.mark) as i32 > 0)
     }
 }
 
@@ -152,6 +119,7 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
         let mine = memory.request(at)?;
         let bytes = memory.name_of(get(&mine.object))?;
         let name = memory.named(&bytes)?;
+        parent.note_hold(&bytes)?;
         self.owner.hand_over_range(at, parent)?;
         let latched = memory.latch(get(&mine.partition))?;
         if let Some(page) = parent.weak_page()?

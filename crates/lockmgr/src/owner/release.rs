@@ -139,7 +139,11 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// [`Error::Waiting`], [`Error::Region`].
     pub fn release_all(&self) -> Result<(), Error> {
-        self.release_some(|_, _, _| true)
+        self.release_some(|_, _, _| true)?;
+        if let Some(journal) = self.journal.get() {
+            journal.clear();
+        }
+        Ok(())
     }
 
     /// As [`release_all`](Self::release_all), and each lock goes to the request whose turn it is,
@@ -339,6 +343,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         self.ready()?;
         self.allowed(mode)?;
+        self.note_hold(name)?;
         let name = self.memory.named(name)?;
         let spot = self.memory.spot(name.hash);
         // In the table one request says all that is held.

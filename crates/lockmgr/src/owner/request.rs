@@ -26,6 +26,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     pub fn request(&self, name: &[u8], mode: Mode, wait: Wait) -> Result<Step, Error> {
         self.ready()?;
         self.allowed(mode)?;
+        self.note_hold(name)?;
         let name = self.memory.named(name)?;
         let spot = self.memory.spot(name.hash);
         let mut taken = Taken::No;

@@ -34,6 +34,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         self.at_rest()?;
         to.at_rest()?;
+        to.note_hold(name)?;
         let name = memory.named(name)?;
         let spot = self.memory.spot(name.hash);
         let latched = memory.latch(spot.partition)?;

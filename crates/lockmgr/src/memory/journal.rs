@@ -1,0 +1,54 @@
+//! What an owner held of names that it asked for again after a savepoint.
+
+use core::cell::RefCell;
+use std::collections::HashSet;
+
+use crate::mode::Mode;
+
+/// A hold as it was: name, mode, count.
+pub(crate) type Hold = (Vec<u8>, Mode, u32);
+
+/// The holds of an owner that may have grown, each as it was at the first request for its name
+/// after a savepoint. It lies in the process's own memory, for a savepoint is of no use to others.
+#[derive(Default)]
+pub(crate) struct Journal {
+    holds: RefCell<Vec<Hold>>,
+    /// Names that were asked for since the last savepoint.
+    asked: RefCell<HashSet<Vec<u8>>>,
+}
+
+impl Journal {
+    /// Begins a savepoint, and says where.
+    pub(crate) fn begin(&self) -> usize {
+        self.asked.borrow_mut().clear();
+        self.holds.borrow().len()
+    }
+
+    pub(crate) fn is_asked(&self, name: &[u8]) -> bool {
+        self.asked.borrow().contains(name)
+    }
+
+    /// Notes a name that is asked for, and what is held of it.
+    pub(crate) fn note(&self, name: &[u8], held: Option<(Mode, u32)>) {
+        self.asked.borrow_mut().insert(name.to_vec());
+        if let Some((mode, count)) = held {
+            self.holds.borrow_mut().push((name.to_vec(), mode, count));
+        }
+    }
+
+    /// Takes out what was noted since a savepoint: the last first.
+    pub(crate) fn take_back(&self, to: usize) -> Vec<Hold> {
+        self.asked.borrow_mut().clear();
+        let mut holds = self.holds.borrow_mut();
+        let length = holds.len();
+        let mut taken = holds.split_off(to.min(length));
+        taken.reverse();
+        taken
+    }
+
+    /// Forgets all savepoints.
+    pub(crate) fn clear(&self) {
+        self.asked.borrow_mut().clear();
+        self.holds.borrow_mut().clear();
+    }
+}
