@@ -103,10 +103,21 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
         let procs = if series.cell.place == Place::Processes { 2 } else { 1 };
         assert_eq!(row.procs, procs);
     }
-    // Without the rival two are not judged: the speeds.
+    // Without the rival eleven are not judged: those over its.
     let judged = figures(&report).len();
-    assert_eq!(judged, if subjects == 2 { 20 } else { 18 });
+    assert_eq!(judged, if subjects == 2 { 29 } else { 18 });
     assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "shared memory is left behind");
+}
+
+#[test]
+fn what_is_beside_many_is_judged() {
+    let steep = [Workload::StrongBeside, Workload::OwnerBeside, Workload::WaitBehind];
+    let judged = figures(&measured(tiny(&steep)));
+    let whats: Vec<&str> = judged.iter().map(|figure| figure.what.as_str()).collect();
+    assert_eq!(
+        whats,
+        ["strong-beside, time: 10000 / 1", "wait-behind 10000, us", "owner-beside 10000, us"]
+    );
 }
 
 #[test]

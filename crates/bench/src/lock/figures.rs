@@ -6,7 +6,11 @@ use crate::{Bound, Figure};
 
 use Bound::{AtLeast, AtMost};
 use Place::{Private, Processes, Region};
-use Workload::{Calm, Cycle2, Cycle100, Detecting, Held, OneObject, ReleaseAll, Strong, Weak};
+use Workload::{
+    Calm, Cold, Cycle2, Cycle100, Detecting, Held, LookBehind, OneObject, OwnerBeside, ReleaseAll,
+    ReleaseBehind, SessionBeside, SharedBehind, Strong, StrongBeside, Table, WaitBehind, Weak,
+    Zipf,
+};
 
 /// The figures that `report` has something to say about.
 pub fn figures(report: &Report) -> Vec<Figure> {
@@ -14,8 +18,10 @@ pub fn figures(report: &Report) -> Vec<Figure> {
     to.one_worker();
     to.places();
     to.two_workers();
+    to.table();
     to.deadlocks();
     to.sizes();
+    to.steep();
     to.figures
 }
 
@@ -68,7 +74,7 @@ impl<'a> Judge<'a> {
     }
 
     fn one_worker(&mut self) {
-        for (workload, limit, speed) in [(Weak, 20.0, 4.0), (Strong, 50.0, 1.8)] {
+        for (workload, limit, speed) in [(Weak, 20.0, 10.0), (Strong, 50.0, 10.0)] {
             let name = workload.name();
             let ours = self.ours(workload, Private, 1);
             let theirs = self.of(Subject::BerkeleyDb, workload, Private, 1);
@@ -124,6 +130,35 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Locks that are new to their owner, or that others write: what a transaction asks for.
+    fn table(&mut self) {
+        let goals = [
+            (Table, Private, 1, 4.0),
+            (Table, Private, 2, 4.0),
+            (Cold, Private, 1, 1.5),
+            (Cold, Private, 2, 3.0),
+            (Zipf, Private, 2, 3.0),
+            (Zipf, Region, 2, 3.0),
+            (Zipf, Processes, 2, 3.0),
+            (Held, Private, 1, 1.0),
+        ];
+        for (workload, place, workers, goal) in goals {
+            let what = match workload {
+                Held => "first locks, rate: ours / theirs".to_owned(),
+                _ => {
+                    let (name, place) = (workload.name(), place.name());
+                    format!("{name}, {place}, {workers}, rate: ours / theirs")
+                }
+            };
+            let theirs = self.of(Subject::BerkeleyDb, workload, place, workers);
+            self.ratio(what, AtLeast(goal), (self.ours(workload, place, workers), theirs), rate);
+        }
+        let theirs = self.of(Subject::BerkeleyDb, ReleaseAll, Private, 1);
+        let pair = (theirs, self.ours(ReleaseAll, Private, 1));
+        let what = "release of 1,000 locks, speed: ours / theirs".to_owned();
+        self.ratio(what, AtLeast(2.0), pair, |outcome| outcome.p50_ns);
+    }
+
     fn deadlocks(&mut self) {
         let all = self.ours(ReleaseAll, Private, 1);
         self.number("release of 1,000 locks, us".into(), AtMost(50.0), all, |o| o.p50_ns / 1e3);
@@ -137,6 +172,35 @@ impl<'a> Judge<'a> {
         let pair = (self.ours(Detecting, Private, 1), self.ours(Calm, Private, 1));
         let what = "others' p99: deadlocks looked for / not".to_owned();
         self.ratio(what, AtMost(1.1), pair, |outcome| outcome.p99_ns);
+    }
+
+    /// What a request costs beside 10,000 others: in microseconds, or over what it costs beside
+    /// one.
+    fn steep(&mut self) {
+        let beside = |workload, others| {
+            let cell = Cell { workload, place: Private, workers: 1, others };
+            self.report.find(Subject::Ours, &cell)
+        };
+        let [one, .., most] = Cell::OTHERS;
+        let pair = |workload| (beside(workload, most), beside(workload, one));
+        let (new, released) = (pair(StrongBeside), pair(ReleaseBehind));
+        let p50_us = |outcome: &Outcome| outcome.p50_ns / 1e3;
+        // A timeout of 1 ms, and 2 ms for all that its thread does besides.
+        let limits = [
+            (SharedBehind, 3_000.0),
+            (WaitBehind, 3_000.0),
+            (LookBehind, 5_000.0),
+            (OwnerBeside, 1.0),
+            (SessionBeside, 4.0),
+        ];
+        let limited = limits.map(|(workload, limit)| (workload, limit, beside(workload, most)));
+        for (workload, pair) in [(StrongBeside, new), (ReleaseBehind, released)] {
+            let what = format!("{}, time: {most} / {one}", workload.name());
+            self.ratio(what, AtMost(1.5), pair, |outcome| outcome.p50_ns);
+        }
+        for (workload, limit, series) in limited {
+            self.number(format!("{} {most}, us", workload.name()), AtMost(limit), series, p50_us);
+        }
     }
 
     fn sizes(&mut self) {
