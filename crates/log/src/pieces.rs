@@ -49,6 +49,11 @@ impl<M: ConstMachine> Log<M> {
 }
 
 impl<M: ConstMachine> Pieces<M> {
+    /// Where the next piece begins.
+    pub fn position(&self) -> Lsn {
+        self.at
+    }
+
     /// The next piece, in the memory of one that is not needed any more; none at the end.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use core::fmt::Display;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use latchwork_log::{Entry, Log, Lsn};
+use latchwork_log::{Entry, Error as LogError, Head, Log, Lsn, Piece};
 use latchwork_machine::ConstMachine;
 use latchwork_pool::{Lost, Rebuild, WriteAhead};
 use latchwork_region::Region;
@@ -88,20 +88,36 @@ impl<M: ConstMachine> Halves<M> {
                 return Ok(if here { newest.0 } else { lost.lsn_before });
             }
         }
-        self.newest_of(lost.page, lost.lsn_before)
+        self.newest_of(lost.page, lost.lsn_before).map_err(say)
     }
 
     /// The last record of the page that the log has behind a place: a record, or where redo would
     /// begin, for there a record begins in any case. The page's latch is held, so there is none
     /// behind where the log ends now.
-    fn newest_of(&self, page: u64, known: u64) -> Result<u64, String> {
+    ///
+    /// Each record's checksum is looked at: a page that is made anew without one of its changes
+    /// would be a lie.
+    fn newest_of(&self, page: u64, known: u64) -> Result<u64, LogError> {
         let (mut newest, end) = (known, self.log.end());
-        for entry in self.log.scan(Lsn(known).max(self.log.redo())) {
-            let entry = entry.map_err(say)?;
+        let is_its = |head: &Head| head.kind == CHANGE && head.page == page;
+        let mut pieces = self.log.pieces(Lsn(known).max(self.log.redo()))?;
+        let mut old = Piece::default();
+        while let Some(piece) = pieces.next_piece(old)? {
+            for (place, _) in piece.entries() {
+                let entry = piece.entry(place)?;
+                if is_its(&entry.head) {
+                    newest = entry.lsn.0;
+                }
+            }
+            old = piece;
+        }
+        // What is in no file yet.
+        for entry in self.log.scan(pieces.position()) {
+            let entry = entry?;
             if entry.lsn >= end {
                 break;
             }
-            if entry.head.kind == CHANGE && entry.head.page == page {
+            if is_its(&entry.head) {
                 newest = entry.lsn.0;
             }
         }
@@ -163,7 +179,11 @@ impl<M: ConstMachine> Rebuild for Halves<M> {
             if self.unknown(redo).1.contains(&page) {
                 return None;
             }
-            match self.newest_of(page, 0).and_then(|newest| self.made(page, newest, None, into)) {
+            match self
+                .newest_of(page, 0)
+                .map_err(say)
+                .and_then(|newest| self.made(page, newest, None, into))
+            {
                 Ok(lsn) => return Some(lsn),
                 // A checkpoint has ended meanwhile, and what was to be read is gone: once more.
                 Err(_) if self.log.redo() != redo => {}

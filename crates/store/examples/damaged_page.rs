@@ -1,0 +1,75 @@
+//! How long a page takes that the disk has damaged: it is made anew from the log.
+//!
+//! ```sh
+//! cargo run --release -p latchwork-store --example damaged_page -- 100
+//! ```
+//!
+//! The number is the MiB of log that are written since the page was last changed. The page's own
+//! changes lie at its beginning, so all of the log is read: a page takes no longer than this.
+
+#![allow(clippy::disallowed_types, reason = "it measures what a user of the store would")]
+
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use latchwork_store::{Mode, Options, Store, Table};
+
+const ROWS: Table<u64, &[u8]> = Table::new("rows");
+const NEEDLE: &[u8] = b"a value that no other record has";
+const PAGE: usize = 8192;
+
+type Fault = Box<dyn std::error::Error>;
+
+/// Changes a byte of the page on disk that has the needle; false if no page has it.
+fn damage(data: &Path) -> Result<bool, Fault> {
+    let mut file = std::fs::File::options().read(true).write(true).open(data)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let Some(at) = bytes.windows(NEEDLE.len()).position(|bytes| bytes == NEEDLE) else {
+        return Ok(false);
+    };
+    file.seek(SeekFrom::Start(at as u64))?;
+    file.write_all(b"A")?;
+    println!("page {} is damaged on disk", at / PAGE);
+    Ok(true)
+}
+
+fn run(path: &Path, mib: u64) -> Result<(), Fault> {
+    let mut options = Options::default();
+    // So that the page leaves the cache, and no checkpoint comes.
+    options.sizes.cache = 4 << 20;
+    options.sizes.log_budget = (mib + 1024) << 20;
+    options.sizes.mode = Mode::None;
+    let store = Store::open_with(path, &options)?;
+    // In the middle of the page's records, so that its neighbours fill it.
+    for row in 0..100 {
+        store.put(&ROWS, row, if row == 50 { NEEDLE } else { &[7; 64] })?;
+    }
+    let begin = store.log_end();
+    let mut row = 1000;
+    while store.log_end() - begin < mib << 20 {
+        for _ in 0..1000 {
+            store.put(&ROWS, row, &[7; 500])?;
+            row += 1;
+        }
+    }
+    if !damage(&path.join("data"))? {
+        return Err("the page is not on disk".into());
+    }
+    let since = Instant::now();
+    let found = store.read(|tx| tx.get(&ROWS, 50))?;
+    let took = since.elapsed();
+    assert_eq!(found.as_deref(), Some(NEEDLE), "the record is as it was");
+    println!("made anew from {mib} MiB of log in {:.0} ms", took.as_secs_f64() * 1e3);
+    store.verify()?;
+    Ok(())
+}
+
+fn main() -> Result<(), Fault> {
+    let mib = std::env::args().nth(1).map_or(Ok(100), |mib| mib.parse())?;
+    let path = std::env::temp_dir().join(format!("damaged-page-{}", std::process::id()));
+    let end = run(&path, mib);
+    std::fs::remove_dir_all(&path)?;
+    end
+}
