@@ -95,7 +95,7 @@ fn compare(
     let mut line = vec![OsString::from(deed.program)];
     line.extend(deed.args.iter().cloned());
     let mut dressed = Ok(());
-    let plan = Plan { command: &line, latch: "shfl", only: None };
+    let plan = Plan { command: &line, latch: "shfl", only: None, depth: 1 };
     let session = session::run(&plan, |command| dressed = dress(command, deed, scratch, &ours));
     dressed?;
     let session = session.map_err(|refusal| anyhow::anyhow!("{refusal:?}"))?;
@@ -115,7 +115,8 @@ fn compare(
         if same { "are the same" } else { "DIFFER" },
     )?;
     let cost = latchwork_profile::cost_ns();
-    let options = report::Options { top: 5, json: false, colour: false, cost };
+    let options =
+        report::Options { top: 5, depth: 1, json: false, colour: false, width: None, cost };
     report::print(&session.snapshots, &options, told)?;
     writeln!(told)?;
     Ok(same)

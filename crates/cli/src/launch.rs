@@ -108,7 +108,7 @@ pub(crate) fn prepare(command: &[OsString], latch: &str) -> Result<Command, Refu
     command.arg0(name).args(args);
     command.env("LD_PRELOAD", preload(std::env::var_os("LD_PRELOAD"), library.as_os_str()));
     command.env("LATCHWORK_LATCH", latch);
-    for variable in ["LATCHWORK_PROFILE", "LATCHWORK_ONLY"] {
+    for variable in ["LATCHWORK_PROFILE", "LATCHWORK_ONLY", "LATCHWORK_DEPTH"] {
         command.env_remove(variable);
     }
     Ok(command)

@@ -29,6 +29,7 @@ mod figures;
 mod launch;
 mod locks;
 mod output;
+mod places;
 mod pool;
 mod profile;
 mod program;
@@ -39,7 +40,9 @@ mod sim;
 mod store;
 mod symbols;
 mod terminal;
+mod unwind;
 mod watch;
+mod wrappers;
 
 use std::io::Write;
 use std::process::ExitCode;

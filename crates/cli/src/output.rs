@@ -7,6 +7,15 @@ use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, pre
 /// The columns that everything fits.
 pub(crate) const WIDTH: usize = 100;
 
+/// The columns of the terminal that a stream is; none if it is none, or does not say.
+pub(crate) fn columns(stream: &impl std::os::fd::AsRawFd) -> Option<usize> {
+    // SAFETY: zero is a value of it.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to what the call wants.
+    let said = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCGWINSZ, &mut size) };
+    (said == 0 && size.ws_col > 0).then(|| size.ws_col.into())
+}
+
 /// One line on stderr.
 pub(crate) fn complain(what: &str) {
     let _ = writeln!(anstream::stderr(), "latchwork: {what}");
@@ -68,6 +77,11 @@ pub(crate) fn count(n: u64) -> String {
         n if n < 999_500_000.0 => format!("{:.1}M", n / 1e6),
         n => format!("{:.1}G", n / 1e9),
     }
+}
+
+/// A count of things, with the word for one or for many: `1 latch`, `2 latches`.
+pub(crate) fn plural(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
 /// A number of bytes, in at most nine characters.
@@ -137,7 +151,14 @@ pub(crate) fn writable(path: &std::path::Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::crop;
+    use super::{crop, plural};
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(plural(1, "latch", "latches"), "1 latch");
+        assert_eq!(plural(0, "latch", "latches"), "0 latches");
+        assert_eq!(plural(200_000, "time", "times"), "200k times");
+    }
 
     #[test]
     fn a_line_is_cropped_by_what_is_seen_of_it() {

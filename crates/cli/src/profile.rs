@@ -35,6 +35,12 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     top: u32,
 
+    /// How many callers to tell of each place where latches were waited for, itself among them; 0
+    /// looks at no stack and tells who called the lock function
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(0..=16))]
+    depth: u32,
+
     /// Look at a program that is being profiled: its process number, or the folder it writes to
     #[arg(long, value_name = "PID|DIR", conflicts_with_all = ["only", "output", "latch", "command"])]
     watch: Option<String>,
@@ -55,7 +61,7 @@ pub(crate) struct Args {
 /// Runs and reports, or watches.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(target) = &args.watch {
-        let options = args.options(output_colour());
+        let options = args.options(output_colour(), output::columns(&io::stdout()));
         return watch::run(target, &options, args.once, args.interval);
     }
     // Before the program runs: a report that cannot be written is a failure of ours.
@@ -68,15 +74,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let only = args.only.as_deref();
-    let plan = Plan { command: &args.command, latch: &args.latch.latch, only };
+    let depth = args.depth;
+    let plan = Plan { command: &args.command, latch: &args.latch.latch, only, depth };
     let session = match session::run(&plan, |_| ()) {
         Ok(session) => session,
         Err(refusal) => return Ok(refusal.say()),
     };
     let written = match file {
-        Some(mut file) => tell(&session, &args.options(false), &mut file),
+        Some(mut file) => tell(&session, &args.options(false, None), &mut file),
         None => {
-            let options = args.options(output::colour_on_stderr());
+            let width = output::columns(&io::stderr());
+            let options = args.options(output::colour_on_stderr(), width);
             tell(&session, &options, &mut io::stderr().lock())
         }
     };
@@ -111,8 +119,9 @@ fn tell(session: &Session, options: &report::Options, out: &mut dyn Write) -> io
 }
 
 impl Args {
-    fn options(&self, colour: bool) -> report::Options {
+    fn options(&self, colour: bool, width: Option<usize>) -> report::Options {
         let cost = latchwork_profile::cost_ns();
-        report::Options { top: self.top as usize, json: self.json, colour, cost }
+        let (top, depth) = (self.top as usize, self.depth as usize);
+        report::Options { top, depth, json: self.json, colour, width, cost }
     }
 }

@@ -1,29 +1,25 @@
 //! The report: the most contended latches and call sites, for people or as JSON lines.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 
-use latchwork_profile::{Class, Row, Snapshot};
-use serde_json::json;
+use latchwork_profile::{Row, Snapshot};
+use serde_json::{Value, json};
 
-use crate::output::{self, WIDTH, count, time};
-use crate::symbols::{Name, Symbols};
+use crate::output::{self, count, plural, time};
+use crate::places::{Latch, Places, Site, class, latch_class, program};
+use crate::symbols::Name;
 
 /// What to print.
 pub(crate) struct Options {
     pub(crate) top: usize,
+    /// How many callers of a place, itself among them; zero if no stacks were taken.
+    pub(crate) depth: usize,
     pub(crate) json: bool,
     pub(crate) colour: bool,
+    /// The columns of the terminal; none in a file, where nothing is cut.
+    pub(crate) width: Option<usize>,
     /// What one record costs, in nanoseconds.
     pub(crate) cost: f64,
-}
-
-/// A latch or a call site, of one process or of many that run one program.
-struct Item {
-    row: Row,
-    pid: u32,
-    program: String,
-    name: Name,
 }
 
 /// Prints what the processes said.
@@ -32,90 +28,18 @@ pub(crate) fn print(
     options: &Options,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut symbols = Symbols::default();
-    let latches = latches(snapshots, &mut symbols);
-    let sites = sites(snapshots, &mut symbols);
+    let places = Places::of(snapshots, options.depth);
     if options.json {
-        return print_json(snapshots, &latches, &sites, options, out);
+        return print_json(snapshots, &places, options, out);
     }
     head_lines(snapshots, options, out)?;
-    if latches.is_empty() {
+    if places.latches.is_empty() {
         return Ok(());
     }
-    latch_table(&latches, options, out)?;
-    site_table(&sites, options, out)?;
+    latch_table(&places.latches, options, out)?;
+    site_table(&places.sites, options, out)?;
+    holder_table(&places.sites, options, out)?;
     tail_lines(snapshots, options, out)
-}
-
-fn program(snapshot: &Snapshot) -> String {
-    snapshot.exe.rsplit('/').next().unwrap_or_default().to_owned()
-}
-
-/// By what was waited in all, then by how often they were taken.
-fn order(items: &mut [Item]) {
-    items.sort_by_key(|item| {
-        let row = &item.row;
-        (std::cmp::Reverse((row.wait_total, row.acquisitions)), row.address, item.pid)
-    });
-}
-
-fn latches(snapshots: &[Snapshot], symbols: &mut Symbols) -> Vec<Item> {
-    let mut items = Vec::new();
-    for snapshot in snapshots {
-        for row in &snapshot.latches {
-            let name = symbols_for(row.peer, snapshot, symbols);
-            let (pid, program) = (snapshot.pid, program(snapshot));
-            items.push(Item { row: row.clone(), pid, program, name });
-        }
-    }
-    order(&mut items);
-    items
-}
-
-fn symbols_for(address: u64, snapshot: &Snapshot, symbols: &mut Symbols) -> Name {
-    if address == 0 { Name::default() } else { symbols.name(snapshot, address) }
-}
-
-/// Call sites; the same place in the same file is one, whichever process it was in.
-fn sites(snapshots: &[Snapshot], symbols: &mut Symbols) -> Vec<Item> {
-    let mut items: Vec<Item> = Vec::new();
-    let mut known: HashMap<(String, u64, u8), usize> = HashMap::new();
-    for snapshot in snapshots {
-        for row in &snapshot.sites {
-            let place = snapshot.place(row.address.saturating_sub(1));
-            let key =
-                place.map(|(mapping, offset)| (mapping.path.clone(), offset, row.class as u8));
-            if let Some(index) = key.as_ref().and_then(|key| known.get(key)) {
-                items[*index].row.add(row);
-                continue;
-            }
-            if let Some(key) = key {
-                known.insert(key, items.len());
-            }
-            let name = symbols.name(snapshot, row.address);
-            let (pid, program) = (snapshot.pid, program(snapshot));
-            items.push(Item { row: row.clone(), pid, program, name });
-        }
-    }
-    order(&mut items);
-    items
-}
-
-fn class(class: Class) -> &'static str {
-    match class {
-        Class::Mutex => "mutex",
-        Class::Read => "read",
-        Class::Write => "write",
-        Class::Spin => "spin",
-    }
-}
-
-/// A latch has one class: of a reader-writer lock it does not matter who came last.
-fn latch_class(of: Class) -> &'static str {
-    match of {
-        Class::Read | Class::Write => "rwlock",
-        of => class(of),
-    }
 }
 
 fn share(row: &Row) -> String {
@@ -149,14 +73,14 @@ fn head_lines(snapshots: &[Snapshot], options: &Options, out: &mut dyn Write) ->
     let waited: u64 = rows.clone().fold(0, |sum, row| sum.saturating_add(row.wait_total));
     let processes = match snapshots {
         [one] => format!("{} ({})", program(one), one.pid),
-        many => format!("{} processes", many.len()),
+        many => plural(many.len() as u64, "process", "processes"),
     };
     let latch = snapshots.first().map_or("", |s| s.latch.as_str());
     writeln!(
         out,
-        "latchwork: {processes} on {latch}: {} latches taken {} times, {:.2} % contended, {} waited.",
-        rows.count(),
-        count(taken),
+        "latchwork: {processes} on {latch}: {} taken {}, {:.2} % contended, {} waited.",
+        plural(rows.count() as u64, "latch", "latches"),
+        plural(taken, "time", "times"),
         100.0 * contended as f64 / taken as f64,
         time(waited),
     )?;
@@ -170,67 +94,102 @@ fn head_lines(snapshots: &[Snapshot], options: &Options, out: &mut dyn Write) ->
 }
 
 /// The columns that numbers take, and what is left for words.
-const NUMBERS: [&str; 7] = ["taken", "cont. %", "wait p50", "p99", "max", "total", ""];
-const WORDS: usize = WIDTH - 66;
+const NUMBERS: [&str; 6] = ["taken", "cont. %", "wait p50", "p99", "max", "total"];
+const NUMBERS_WIDTH: usize = 66;
+const WORDS_MIN: usize = 14;
 
-fn numbers(row: &Row) -> [String; 6] {
-    let [p50, p99, max, total] = waits(row);
-    [count(row.acquisitions), share(row), p50, p99, max, total]
+impl Options {
+    /// The columns that a table's words have, behind so many of numbers.
+    fn words(&self, numbers: usize) -> usize {
+        self.width.map_or(usize::MAX, |width| width.saturating_sub(numbers).max(WORDS_MIN))
+    }
 }
 
-fn latch_table(items: &[Item], options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let many = items.iter().any(|item| item.pid != items[0].pid);
+fn numbers(row: &Row, counted: bool) -> [String; 6] {
+    let [p50, p99, max, total] = waits(row);
+    if counted {
+        [count(row.acquisitions), share(row), p50, p99, max, total]
+    } else {
+        [format!("{}+", count(row.acquisitions)), "-".to_owned(), p50, p99, max, total]
+    }
+}
+
+/// A place and its callers, a line each.
+fn chain(frames: &[Name], width: usize) -> String {
+    let line = |(at, name): (usize, &Name)| match at {
+        0 => name.text(width),
+        _ => format!("  < {}", name.text(width.saturating_sub(4).max(WORDS_MIN))),
+    };
+    frames.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn latch_table(latches: &[Latch], options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let many = latches.iter().any(|latch| latch.pid != latches[0].pid);
     let mut header = vec!["latch"];
     header.extend(NUMBERS);
-    header[7] = "at, longest waited for in";
+    header.push("name, longest wait");
     let mut table = output::table(&header, 1..7, options.colour);
-    for item in items.iter().take(options.top) {
-        let mut at = format!("{:x}", item.row.address);
-        if many {
-            at += &format!(" {}", item.pid);
+    let words = options.words(NUMBERS_WIDTH);
+    for latch in latches.iter().take(options.top) {
+        let process = if many { format!(" ({})", latch.pid) } else { String::new() };
+        let name = output::head(&latch.name, words.saturating_sub(process.len()));
+        let mut lines = vec![name + &process];
+        for (what, name) in [("waited in", &latch.waited_at), ("held by", &latch.held_at)] {
+            if let Some(name) = name {
+                let left = words.saturating_sub(what.len() + 1).max(WORDS_MIN);
+                lines.push(format!("{what} {}", name.text(left)));
+            }
         }
-        if item.row.peer != 0 {
-            let left = WORDS - at.len() - 1;
-            at = format!("{at} {}", item.name.text(left));
-        }
-        let mut cells = vec![latch_class(item.row.class).to_owned()];
-        cells.extend(numbers(&item.row));
-        cells.push(at);
+        let mut cells = vec![latch_class(latch.row.class).to_owned()];
+        cells.extend(numbers(&latch.row, true));
+        cells.push(lines.join("\n"));
         table.add_row(cells);
     }
-    fit(&table.to_string(), out)
+    fit(&table.to_string(), options, out)
 }
 
-fn site_table(items: &[Item], options: &Options, out: &mut dyn Write) -> io::Result<()> {
+fn site_table(sites: &[Site], options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let mut header = vec!["call"];
     header.extend(NUMBERS);
-    header[7] = "in";
+    header.push("in");
     let mut table = output::table(&header, 1..7, options.colour);
-    for item in items.iter().take(options.top) {
-        let mut cells = vec![class(item.row.class).to_owned()];
-        cells.extend(numbers(&item.row));
-        cells.push(item.name.text(WORDS));
+    for site in sites.iter().take(options.top) {
+        let mut cells = vec![class(site.row.class).to_owned()];
+        cells.extend(numbers(&site.row, site.counted));
+        cells.push(chain(&site.frames, options.words(NUMBERS_WIDTH)));
         table.add_row(cells);
     }
     writeln!(out)?;
-    fit(&table.to_string(), out)
+    fit(&table.to_string(), options, out)
 }
 
-/// Prints a table, cut to the width that everything fits. Escapes are not counted.
-fn fit(table: &str, out: &mut dyn Write) -> io::Result<()> {
+/// Where latches were held while others waited for them.
+fn holder_table(sites: &[Site], options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let mut holders: Vec<_> = sites.iter().filter(|site| site.row.blocked > 0).collect();
+    holders.sort_by_key(|site| std::cmp::Reverse(site.row.blocked_total));
+    if holders.is_empty() {
+        return Ok(());
+    }
+    let header = ["held", "others waited", "in all", "taken in"];
+    let mut table = output::table(&header, 1..3, options.colour);
+    for site in holders.iter().take(options.top) {
+        let row = &site.row;
+        table.add_row([
+            class(row.class).to_owned(),
+            count(row.blocked),
+            time(row.blocked_total),
+            chain(&site.frames, options.words(34)),
+        ]);
+    }
+    writeln!(out)?;
+    fit(&table.to_string(), options, out)
+}
+
+/// Prints a table, cut to the width of the terminal.
+fn fit(table: &str, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     for line in table.lines() {
-        let line = line.trim_end();
-        let mut shown = String::new();
-        let (mut width, mut escape) = (0, false);
-        for c in line.chars() {
-            escape |= c == '\u{1b}';
-            width += usize::from(!escape);
-            if width <= WIDTH || escape {
-                shown.push(c);
-            }
-            escape &= c != 'm';
-        }
-        writeln!(out, "{}", shown.trim_end())?;
+        let line = output::crop(line.trim_end(), options.width.unwrap_or(usize::MAX));
+        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }
@@ -240,11 +199,12 @@ fn tail_lines(snapshots: &[Snapshot], options: &Options, out: &mut dyn Write) ->
     let latches: usize = snapshots.iter().map(|s| s.latches.len()).sum();
     writeln!(out)?;
     if latches > options.top {
-        writeln!(out, "{} more latches: --top N shows more.", latches - options.top)?;
+        let more = plural((latches - options.top) as u64, "more latch", "more latches");
+        writeln!(out, "{more}: --top N shows more.")?;
     }
     let refused = sum(|s| s.refused);
     if refused > 0 {
-        writeln!(out, "{} tries failed or timed out.", count(refused))?;
+        writeln!(out, "{} failed or timed out.", plural(refused, "try", "tries"))?;
     }
     let lost = (sum(|s| s.lost_latches), sum(|s| s.lost_sites));
     if lost != (0, 0) {
@@ -255,6 +215,11 @@ fn tail_lines(snapshots: &[Snapshot], options: &Options, out: &mut dyn Write) ->
             count(lost.1)
         )?;
     }
+    let unknown = sum(|s| s.lost_chains);
+    if unknown > 0 {
+        let waits = plural(unknown, "wait", "waits");
+        writeln!(out, "The callers of {waits} are not known: the table of chains was full.")?;
+    }
     writeln!(
         out,
         "p50 and p99 are exact to a factor of two. Not seen: semaphores, barriers, atomics, C11 \
@@ -264,8 +229,7 @@ fn tail_lines(snapshots: &[Snapshot], options: &Options, out: &mut dyn Write) ->
 
 fn print_json(
     snapshots: &[Snapshot],
-    latches: &[Item],
-    sites: &[Item],
+    places: &Places,
     options: &Options,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -275,25 +239,50 @@ fn print_json(
             "latch": snapshot.latch, "began_unix_ns": snapshot.began,
             "acquisitions": snapshot.acquisitions(), "refused": snapshot.refused,
             "lost_latches": snapshot.lost_latches, "lost_sites": snapshot.lost_sites,
-            "record_ns": options.cost,
+            "lost_chains": snapshot.lost_chains, "record_ns": options.cost,
         });
         writeln!(out, "{row}")?;
     }
-    for (kind, items) in [("latch", latches), ("site", sites)] {
-        for item in items.iter().take(options.top) {
-            let row = &item.row;
-            let class = if kind == "latch" { latch_class(row.class) } else { class(row.class) };
-            let line = json!({
-                "kind": kind, "class": class, "address": format!("{:#x}", row.address),
-                "pid": item.pid, "program": item.program,
-                "acquisitions": row.acquisitions, "contended": row.contended,
-                "wait_total_ns": row.wait_total, "wait_max_ns": row.wait_max,
-                "wait_p50_ns": row.wait_quantile(0.5), "wait_p99_ns": row.wait_quantile(0.99),
-                "first_seen_ns": row.first_seen, "function": item.name.function,
-                "line": item.name.line, "module": item.name.module,
-            });
-            writeln!(out, "{line}")?;
-        }
+    for latch in places.latches.iter().take(options.top) {
+        let waited = latch.waited_at.clone().unwrap_or_default();
+        let mut line = counts("latch", latch_class(latch.row.class), &latch.row, true);
+        line["pid"] = latch.pid.into();
+        line["program"] = latch.program.as_str().into();
+        line["name"] = latch.name.as_str().into();
+        line["held_by"] = latch.held_at.as_ref().map(place).into();
+        with_place(&mut line, &waited);
+        writeln!(out, "{line}")?;
+    }
+    for site in places.sites.iter().take(options.top) {
+        let mut line = counts("site", class(site.row.class), &site.row, site.counted);
+        line["pid"] = site.pid.into();
+        line["program"] = site.program.as_str().into();
+        line["others_waited"] = site.row.blocked.into();
+        line["others_waited_ns"] = site.row.blocked_total.into();
+        line["callers"] = site.frames.iter().skip(1).map(place).collect();
+        with_place(&mut line, site.frames.first().unwrap_or(&Name::default()));
+        writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// What latches and places have in common.
+fn counts(kind: &str, class: &str, row: &Row, counted: bool) -> Value {
+    json!({
+        "kind": kind, "class": class, "address": format!("{:#x}", row.address),
+        "acquisitions": counted.then_some(row.acquisitions), "contended": row.contended,
+        "wait_total_ns": row.wait_total, "wait_max_ns": row.wait_max,
+        "wait_p50_ns": row.wait_quantile(0.5), "wait_p99_ns": row.wait_quantile(0.99),
+        "first_seen_ns": row.first_seen,
+    })
+}
+
+fn place(name: &Name) -> Value {
+    json!({ "function": name.function, "line": name.line, "module": name.module })
+}
+
+fn with_place(line: &mut Value, name: &Name) {
+    line["function"] = name.function.as_deref().into();
+    line["line"] = name.line.as_deref().into();
+    line["module"] = name.module.as_deref().into();
 }

@@ -46,6 +46,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) latch: &'a str,
     pub(crate) only: Option<&'a str>,
+    /// How many callers a report will ask for.
+    pub(crate) depth: u32,
 }
 
 /// Runs a program to its end.
@@ -57,6 +59,7 @@ pub(crate) fn run(
     let folder = Folder::new()
         .map_err(|error| Refusal::new(FAILED, format!("no folder for the profile: {error}")))?;
     command.env("LATCHWORK_PROFILE", &folder.path);
+    command.env("LATCHWORK_DEPTH", plan.depth.to_string());
     if let Some(only) = plan.only {
         command.env("LATCHWORK_ONLY", only);
     }

@@ -1,19 +1,23 @@
-//! Names for return addresses: function, and file and line where a program has them.
+//! Names for addresses: of code the function, and file and line where a program has them; of data
+//! the variable.
 
 use std::collections::HashMap;
 use std::fs;
+use std::ops::Range;
+use std::rc::Rc;
 
 use addr2line::Loader;
-use latchwork_profile::Snapshot;
+use latchwork_profile::{Mapping, Snapshot};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use crate::output::{head, tail};
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use crate::wrappers::is_wrapper;
 
 /// Files larger than this are not read for names.
 const FILE_MAX: u64 = 2 << 30;
 
 /// What an address is called.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
     /// The function, if known.
     pub(crate) function: Option<String>,
@@ -21,6 +25,8 @@ pub(crate) struct Name {
     pub(crate) line: Option<String>,
     /// The program's or library's file, and the place in it.
     pub(crate) module: Option<String>,
+    /// Whether it is no more than a way to lock, see `wrappers.rs`.
+    pub(crate) wrapper: bool,
 }
 
 impl Name {
@@ -31,6 +37,9 @@ impl Name {
         };
         let file = self.module.as_ref().and_then(|module| module.split('+').next());
         let place = self.line.as_deref().or(file).unwrap_or_default();
+        if width == usize::MAX {
+            return format!("{function} {place}");
+        }
         // The function is worth more than its place, down to a third of the room.
         let left = width.saturating_sub(function.chars().count() + 1).max(width / 3);
         let place = tail(place, left);
@@ -45,29 +54,85 @@ pub(crate) struct Symbols {
     modules: HashMap<String, Option<Module>>,
 }
 
-struct Module {
+/// A section that is used as it is.
+pub(crate) struct Section {
+    pub(crate) range: Range<u64>,
+    pub(crate) bytes: Rc<[u8]>,
+}
+
+/// A symbol: address, size, name.
+type Symbol = (u64, u64, String);
+
+/// What a code file says.
+pub(crate) struct Module {
     loader: Option<Loader>,
-    /// File offset, size, address: what is loaded.
-    segments: Vec<(u64, u64, u64)>,
+    segments: Vec<Segment>,
     /// Functions that the file exports, by address: all that a stripped file has.
-    exports: Vec<(u64, u64, String)>,
+    exports: Vec<Symbol>,
+    /// Variables, by address.
+    variables: Vec<Symbol>,
+    /// The tables for unwinding, and the index of them.
+    pub(crate) eh_frame: Option<Section>,
+    pub(crate) eh_frame_hdr: Option<Section>,
+}
+
+/// What is loaded: where it is in the file, and where in memory.
+struct Segment {
+    offset: u64,
+    size: u64,
+    memory: Range<u64>,
+    is_code: bool,
 }
 
 impl Symbols {
-    /// The name of a return address.
-    pub(crate) fn name(&mut self, snapshot: &Snapshot, address: u64) -> Name {
+    /// The names of a return address: of the function that it is in after those that the compiler
+    /// put into it, the innermost first. Never empty.
+    pub(crate) fn frames(&mut self, snapshot: &Snapshot, address: u64) -> Vec<Name> {
         // The call is before what it returns to.
         let Some((mapping, offset)) = snapshot.place(address.saturating_sub(1)) else {
-            return Name::default();
+            return vec![Name::default()];
         };
-        let file = mapping.path.rsplit('/').next().unwrap_or_default();
-        let module = Some(format!("{file}+{offset:#x}"));
-        let opened = self.modules.entry(mapping.path.clone()).or_insert_with_key(|path| open(path));
-        let Some(found) = opened else { return Name { module, ..Name::default() } };
-        let Some(probe) = found.address(offset) else { return Name { module, ..Name::default() } };
-        let (function, line) = found.look_up(probe);
-        Name { function, line, module }
+        let module = format!("{}+{offset:#x}", file_of(&mapping.path));
+        let wrapper = is_wrapper(None, None, &mapping.path);
+        let bare = Name { module: Some(module), wrapper, ..Name::default() };
+        let Some((found, _)) = self.module(mapping) else { return vec![bare] };
+        let Some(probe) = found.address(offset) else { return vec![bare] };
+        found.frames(probe, &mapping.path, &bare)
     }
+
+    /// The variable at an address, and its file: `lock in prog`, or `queue+8 in prog`. None if the
+    /// address is in no file's data.
+    pub(crate) fn variable(&mut self, snapshot: &Snapshot, address: u64) -> Option<String> {
+        for mapping in &snapshot.maps {
+            let Some((module, base)) = self.module(mapping) else { continue };
+            let at = address.wrapping_sub(base);
+            if !module.segments.iter().any(|segment| segment.memory.contains(&at)) {
+                continue;
+            }
+            let file = file_of(&mapping.path);
+            let name = match covering(&module.variables, at) {
+                Some((start, _, name)) if *start == at => printable(&demangled(name)),
+                Some((start, _, name)) => {
+                    format!("{}+{}", printable(&demangled(name)), at - start)
+                }
+                None => format!("data+{at:#x}"),
+            };
+            return Some(format!("{name} in {file}"));
+        }
+        None
+    }
+
+    /// The file of a mapping, and what was added to its addresses where it was loaded.
+    pub(crate) fn module(&mut self, mapping: &Mapping) -> Option<(&Module, u64)> {
+        let opened = self.modules.entry(mapping.path.clone()).or_insert_with_key(|path| open(path));
+        let module = opened.as_ref()?;
+        let base = mapping.start.wrapping_sub(module.address(mapping.offset)?);
+        Some((module, base))
+    }
+}
+
+fn file_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 fn open(path: &str) -> Option<Module> {
@@ -77,47 +142,108 @@ fn open(path: &str) -> Option<Module> {
     }
     let bytes = fs::read(path).ok()?;
     let object = object::File::parse(&*bytes).ok()?;
-    let segments = object
-        .segments()
-        .map(|segment| {
-            let (offset, size) = segment.file_range();
-            (offset, size, segment.address())
-        })
-        .collect();
-    let mut exports: Vec<_> = object
-        .dynamic_symbols()
-        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
+    let segments = object.segments().map(|segment| {
+        let (offset, size) = segment.file_range();
+        let end = segment.address().saturating_add(segment.size());
+        let object::SegmentFlags::Elf { p_flags } = segment.flags() else {
+            return Segment { offset, size, memory: 0..0, is_code: false };
+        };
+        let is_code = p_flags & object::elf::PF_X != 0;
+        Segment { offset, size, memory: segment.address()..end, is_code }
+    });
+    let section = |name| {
+        let section = object.section_by_name(name)?;
+        let end = section.address().checked_add(section.size())?;
+        Some(Section { range: section.address()..end, bytes: section.data().ok()?.into() })
+    };
+    Some(Module {
+        loader: Loader::new(path).ok(),
+        segments: segments.collect(),
+        exports: symbols(object.dynamic_symbols(), SymbolKind::Text),
+        variables: symbols(object.symbols().chain(object.dynamic_symbols()), SymbolKind::Data),
+        eh_frame: section(".eh_frame"),
+        eh_frame_hdr: section(".eh_frame_hdr"),
+    })
+}
+
+/// The symbols of a kind that are defined, by address.
+fn symbols<'a>(all: impl Iterator<Item = object::Symbol<'a, 'a>>, kind: SymbolKind) -> Vec<Symbol> {
+    let mut found: Vec<_> = all
+        .filter(|symbol| symbol.kind() == kind && symbol.is_definition())
         .filter_map(|symbol| {
             Some((symbol.address(), symbol.size(), symbol.name().ok()?.to_owned()))
         })
         .collect();
-    exports.sort();
-    Some(Module { loader: Loader::new(path).ok(), segments, exports })
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The symbol that an address is in.
+fn covering(symbols: &[Symbol], at: u64) -> Option<&Symbol> {
+    let after = symbols.partition_point(|(address, _, _)| *address <= at);
+    symbols.get(after.checked_sub(1)?).filter(|(address, size, _)| at - address < *size)
 }
 
 impl Module {
-    /// The address that the file gives to the byte at `offset`.
+    /// The address that the file gives to the code at `offset`. A segment's first page may begin
+    /// with what is before it in the file.
     fn address(&self, offset: u64) -> Option<u64> {
-        let (from, _, address) =
-            self.segments.iter().find(|(from, size, _)| offset.wrapping_sub(*from) < *size)?;
-        (offset - from).checked_add(*address)
+        const PAGE: u64 = 4096;
+        let segment = self.segments.iter().filter(|segment| segment.is_code).find(|segment| {
+            let before = segment.offset % PAGE;
+            offset.wrapping_sub(segment.offset - before) < segment.size.saturating_add(before)
+        })?;
+        Some(segment.memory.start.wrapping_add(offset.wrapping_sub(segment.offset)))
     }
 
-    fn look_up(&self, probe: u64) -> (Option<String>, Option<String>) {
-        let loader = self.loader.as_ref();
-        let line = loader.and_then(|loader| loader.find_location(probe).ok().flatten());
-        let line = line.and_then(|at| {
-            let file = at.file?.rsplit('/').next()?.to_owned();
-            Some(format!("{file}:{}", at.line?))
-        });
-        let symbol = loader.and_then(|loader| loader.find_symbol(probe)).or_else(|| {
-            let after = self.exports.partition_point(|(address, _, _)| *address <= probe);
-            let (address, size, name) = self.exports.get(after.checked_sub(1)?)?;
-            (probe - address < *size).then_some(name.as_str())
-        });
-        let function = symbol.map(|name| addr2line::demangle_auto(name.into(), None).into_owned());
-        (function.map(|name| printable(&name)), line.map(|name| printable(&name)))
+    /// The function at `probe`, after those that the compiler put into it.
+    fn frames(&self, probe: u64, path: &str, bare: &Name) -> Vec<Name> {
+        let mut names = Vec::new();
+        if let Some(Ok(mut frames)) = self.loader.as_ref().map(|loader| loader.find_frames(probe)) {
+            while let Ok(Some(frame)) = frames.next() {
+                let function = frame.function.as_ref().and_then(|name| name.raw_name().ok());
+                let function = function.map(|name| demangled(&name));
+                let at = frame.location.as_ref();
+                let source = at.and_then(|at| at.file);
+                let line = source.zip(at.and_then(|at| at.line));
+                let line = line.map(|(path, line)| format!("{}:{line}", file_of(path)));
+                names.push(Name {
+                    wrapper: is_wrapper(function.as_deref(), source, path),
+                    function: function.map(|name| printable(&name)),
+                    line: line.map(|line| printable(&line)),
+                    module: bare.module.clone(),
+                });
+            }
+        }
+        if names.is_empty() {
+            names.push(bare.clone());
+        }
+        // The function that is there is known by its symbol, too, where there are no lines.
+        if let Some(outermost) = names.last_mut()
+            && outermost.function.is_none()
+            && let Some(symbol) = self.symbol(probe)
+        {
+            let name = demangled(symbol);
+            outermost.wrapper |= is_wrapper(Some(&name), None, path);
+            outermost.function = Some(printable(&name));
+        }
+        names
     }
+
+    fn symbol(&self, probe: u64) -> Option<&str> {
+        let known = self.loader.as_ref().and_then(|loader| loader.find_symbol(probe));
+        known.or_else(|| covering(&self.exports, probe).map(|(_, _, name)| name.as_str()))
+    }
+}
+
+/// A name as its language has it. A short name of C's is also the mangled name of some type of
+/// C++'s: `m` would be `unsigned long`.
+fn demangled(name: &str) -> String {
+    if name.starts_with("_Z") || name.starts_with("_R") {
+        return addr2line::demangle_auto(name.into(), None).into_owned();
+    }
+    name.to_owned()
 }
 
 /// A file's own words, without what would steer a terminal.

@@ -1,37 +1,13 @@
 //! What `run` and `profile` do with programs that can be run, and with those that cannot.
 
+mod rig;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-fn latchwork() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
-    command.env_remove("LD_PRELOAD").env_remove("LATCHWORK_LIBRARY");
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    latchwork().args(args).output().unwrap()
-}
-
-/// A folder of this test's own.
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{name}"));
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
-    path
-}
-
-/// Compiles a program; none if there is no compiler for that.
-fn compile(folder: &Path, name: &str, text: &str, flags: &[&str]) -> Option<String> {
-    let (source, to) = (folder.join(format!("{name}.c")), folder.join(name));
-    fs::write(&source, text).unwrap();
-    let mut cc = Command::new("cc");
-    let done = cc.args(["-g", "-pthread", "-o"]).arg(&to).arg(&source).args(flags).output();
-    done.unwrap().status.success().then(|| to.to_str().unwrap().to_owned())
-}
+use rig::{compile, folder, latchwork, run};
 
 #[track_caller]
 fn refused(output: &Output, code: i32, says: &str) {
@@ -129,97 +105,6 @@ fn stdout_is_the_programs() {
         list.starts_with("libc.so.6:/") && list.ends_with("latchwork_interpose.so\n"),
         "{list}"
     );
-}
-
-const HOT: &str = r"
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
-static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
-static void *hot_spot(void *a) {
-    for (int i = 0; i < 200; i++) {
-        pthread_mutex_lock(&m);
-        usleep(50);
-        pthread_mutex_unlock(&m);
-    }
-    return a;
-}
-int main(int c, char **v) {
-    pthread_t t[4];
-    for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, hot_spot, 0);
-    for (int i = 0; i < 4; i++) pthread_join(t[i], 0);
-    if (c > 1) sleep(atoi(v[1]));
-    _exit(3);
-}
-";
-
-#[test]
-fn a_profile_names_the_hot_spot_even_after_an_exit_in_haste() {
-    let folder = folder("hot");
-    let program = compile(&folder, "hot", HOT, &[]).unwrap();
-    for latch in ["shfl", "shfl-spin", "lw", "glibc"] {
-        let output = run(&["profile", "--latch", latch, "--", &program]);
-        assert_eq!(output.status.code(), Some(3));
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert!(text.contains("hot_spot hot.c:8") && text.contains("800"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-        assert!(!text.contains('\u{1b}'), "{text}");
-    }
-    let file = folder.join("report");
-    let to = file.to_str().unwrap();
-    let output = run(&["profile", "--json", "-o", to, "--", &program]);
-    assert!(output.stderr.is_empty(), "{output:?}");
-    let rows: Vec<serde_json::Value> = fs::read_to_string(&file)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let row = |kind: &str| rows.iter().find(|row| row["kind"] == kind).unwrap();
-    assert_eq!(row("latch")["acquisitions"], 800);
-    assert_eq!(row("site")["function"], "hot_spot");
-    assert!(row("site")["contended"].as_u64().unwrap() > 0);
-    assert!(row("site")["wait_p50_ns"].as_u64() <= row("site")["wait_max_ns"].as_u64());
-    assert_eq!(row("process")["exe"], program.as_str());
-}
-
-#[test]
-fn only_one_program_is_recorded() {
-    let folder = folder("only");
-    let program = compile(&folder, "hot", HOT, &[]).unwrap();
-    let line = format!("{program}; true");
-    let output = run(&["profile", "--only", "hot", "--", "sh", "-c", &line]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("hot_spot"));
-    let output = run(&["profile", "--only", "sh", "--", "sh", "-c", &line]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("0 locks seen"));
-}
-
-#[test]
-fn no_locks_are_said_to_be_none() {
-    let output = run(&["profile", "true"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("0 locks seen"));
-}
-
-#[test]
-fn a_second_terminal_watches() {
-    let folder = folder("watch");
-    let program = compile(&folder, "hot", HOT, &[]).unwrap();
-    let report = folder.join("report");
-    let args = ["profile", "-o", report.to_str().unwrap(), "--", &program, "3"];
-    let mut child = latchwork().args(args).spawn().unwrap();
-    let mut seen = String::new();
-    for _ in 0..25 {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        let children = format!("/proc/{0}/task/{0}/children", child.id());
-        let Ok(process) = fs::read_to_string(children) else { continue };
-        let Some(process) = process.split_whitespace().next() else { continue };
-        let output = run(&["profile", "--watch", process, "--once"]);
-        seen = String::from_utf8(output.stdout).unwrap();
-        if seen.contains("taken 800 times") {
-            break;
-        }
-    }
-    assert!(seen.contains("hot_spot hot.c:8") && seen.contains("taken 800 times"), "{seen}");
-    assert_eq!(child.wait().unwrap().code(), Some(3));
 }
 
 #[test]

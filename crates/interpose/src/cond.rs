@@ -17,13 +17,14 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
-use libc::{c_int, c_void, clockid_t, pthread_cond_t, pthread_condattr_t, timespec};
+use libc::{c_int, clockid_t, pthread_cond_t, pthread_condattr_t, timespec};
 
 use latchwork_latch::{Outcome, Ticket};
 use latchwork_machine::{Deadline, Machine, Native};
 
 use crate::abi::{COND_MONOTONIC, COND_SHARED, Cond, Mutex};
 use crate::mode::{self, GLIBC};
+use crate::record::Caller;
 use crate::{mutex, real};
 
 unsafe extern "C" {
@@ -49,7 +50,7 @@ unsafe extern "C" {
 struct Wait {
     cond: *const Cond,
     mutex: *const Mutex,
-    caller: usize,
+    caller: Caller,
     count: u32,
     ticket: Option<Ticket>,
 }
@@ -86,7 +87,7 @@ unsafe extern "C" fn latchwork_wait_begin(
     wait: *mut Wait,
     cond: &Cond,
     mutex: *const Mutex,
-    caller: usize,
+    caller: &Caller,
 ) -> c_int {
     // Relaxed: who destroys the object has seen, by the mutex or otherwise, that the wait began.
     cond.users.fetch_add(1, Relaxed);
@@ -94,7 +95,7 @@ unsafe extern "C" fn latchwork_wait_begin(
     // SAFETY: POSIX has the caller of a wait hold the mutex.
     match unsafe { mutex::release_all(mutex) } {
         Ok(count) => {
-            let begun = Wait { cond, mutex, caller, count, ticket: Some(ticket) };
+            let begun = Wait { cond, mutex, caller: *caller, count, ticket: Some(ticket) };
             // SAFETY: `wait.c` gives a place of 64 bytes, as asserted above.
             unsafe { wait.write(begun) };
             0
@@ -286,6 +287,6 @@ unsafe extern "C" fn latchwork_mutex_release(mutex: *const Mutex, count: &mut u3
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn latchwork_mutex_reacquire(mutex: &Mutex, count: u32, caller: *mut c_void) -> c_int {
-    mutex::reacquire(mutex, count, caller as usize)
+extern "C" fn latchwork_mutex_reacquire(mutex: &Mutex, count: u32, caller: &Caller) -> c_int {
+    mutex::reacquire(mutex, count, *caller)
 }

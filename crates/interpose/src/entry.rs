@@ -2,7 +2,7 @@
 //!
 //! Each name that a profile wants the caller of is a few instructions of assembly: if the object
 //! is an ordinary one and nobody chose otherwise, jump to the short path; else find the return
-//! address and jump to the long one. Nothing is pushed, so a debugger sees the caller's frame.
+//! address and the caller's stack and jump to the long one. Nothing is pushed, so a debugger sees the caller's frame.
 //!
 //! A forced unwind (a cancelled wait) passes none of these: they jump, they do not call. It may
 //! begin in one, though, where a program has its thread cancelled at any instruction: so each has
@@ -19,9 +19,10 @@ use crate::mode::MODE;
 use crate::{cond, mutex, rwlock, spin};
 
 /// An export that jumps to `$plain` if the word at `$offset` of its first argument, and the mode,
-/// are zero; else to `$other` with the return address as one argument more, in `$x86` or `$arm`.
+/// are zero; else to `$other` with three arguments more, in the registers `$x86` or `$arm`: the
+/// return address, and the stack and frame pointers as they are here.
 macro_rules! entry {
-    ($($name:ident($($arg:ident: $type:ty),*): [$offset:literal] $plain:path, $other:path, $x86:literal $arm:literal;)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*): [$offset:literal] $plain:path, $other:path, [$xa:literal $xs:literal $xf:literal] [$aa:literal $as:literal $af:literal];)*) => {$(
         #[doc = concat!("POSIX's `", stringify!($name), "`.")]
         ///
         /// # Safety
@@ -38,7 +39,9 @@ macro_rules! entry {
                 "jne 2f",
                 "jmp {plain}",
                 "2:",
-                concat!("mov ", $x86, ", qword ptr [rsp]"),
+                concat!("mov ", $xa, ", qword ptr [rsp]"),
+                concat!("mov ", $xs, ", rsp"),
+                concat!("mov ", $xf, ", rbp"),
                 "jmp {other}",
                 ".cfi_endproc",
                 mode = sym MODE, plain = sym $plain, other = sym $other,
@@ -53,7 +56,9 @@ macro_rules! entry {
                 "cbnz w8, 2f",
                 "b {plain}",
                 "2:",
-                concat!("mov ", $arm, ", x30"),
+                concat!("mov ", $aa, ", x30"),
+                concat!("mov ", $as, ", sp"),
+                concat!("mov ", $af, ", x29"),
                 "b {other}",
                 ".cfi_endproc",
                 mode = sym MODE, plain = sym $plain, other = sym $other,
@@ -62,9 +67,9 @@ macro_rules! entry {
     )*};
 }
 
-/// An export that jumps to `$other` with the return address as one argument more.
+/// An export that jumps to `$other` with the three arguments more.
 macro_rules! entry_called {
-    ($($name:ident($($arg:ident: $type:ty),*): $other:path, $x86:literal $arm:literal;)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*): $other:path, [$xa:literal $xs:literal $xf:literal] [$aa:literal $as:literal $af:literal];)*) => {$(
         #[doc = concat!("POSIX's `", stringify!($name), "`.")]
         ///
         /// # Safety
@@ -76,7 +81,9 @@ macro_rules! entry_called {
             #[cfg(target_arch = "x86_64")]
             naked_asm!(
                 ".cfi_startproc",
-                concat!("mov ", $x86, ", qword ptr [rsp]"),
+                concat!("mov ", $xa, ", qword ptr [rsp]"),
+                concat!("mov ", $xs, ", rsp"),
+                concat!("mov ", $xf, ", rbp"),
                 "jmp {other}",
                 ".cfi_endproc",
                 other = sym $other,
@@ -84,7 +91,9 @@ macro_rules! entry_called {
             #[cfg(target_arch = "aarch64")]
             naked_asm!(
                 ".cfi_startproc",
-                concat!("mov ", $arm, ", x30"),
+                concat!("mov ", $aa, ", x30"),
+                concat!("mov ", $as, ", sp"),
+                concat!("mov ", $af, ", x29"),
                 "b {other}",
                 ".cfi_endproc",
                 other = sym $other,
@@ -114,36 +123,36 @@ macro_rules! entry_jump {
 
 entry! {
     pthread_mutex_lock(mutex: *mut pthread_mutex_t):
-        ["16"] mutex::lock_plain, mutex::lock, "rsi" "x1";
+        ["16"] mutex::lock_plain, mutex::lock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
     pthread_mutex_trylock(mutex: *mut pthread_mutex_t):
-        ["16"] mutex::trylock_plain, mutex::trylock, "rsi" "x1";
+        ["16"] mutex::trylock_plain, mutex::trylock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
     pthread_mutex_unlock(mutex: *mut pthread_mutex_t):
-        ["16"] mutex::unlock_plain, mutex::unlock, "rsi" "x1";
+        ["16"] mutex::unlock_plain, mutex::unlock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
     pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t):
-        ["28"] rwlock::rdlock_plain, rwlock::rdlock, "rsi" "x1";
+        ["28"] rwlock::rdlock_plain, rwlock::rdlock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
     pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t):
-        ["28"] rwlock::wrlock_plain, rwlock::wrlock, "rsi" "x1";
+        ["28"] rwlock::wrlock_plain, rwlock::wrlock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
     pthread_rwlock_unlock(lock: *mut pthread_rwlock_t):
-        ["28"] rwlock::unlock_plain, rwlock::unlock, "rsi" "x1";
+        ["28"] rwlock::unlock_plain, rwlock::unlock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
 }
 
 entry_called! {
     pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, at: *const timespec):
-        mutex::timedlock, "rdx" "x2";
+        mutex::timedlock, ["rdx" "rcx" "r8"] ["x2" "x3" "x4"];
     pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, at: *const timespec):
-        mutex::clocklock, "rcx" "x3";
-    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t): rwlock::tryrdlock, "rsi" "x1";
-    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t): rwlock::trywrlock, "rsi" "x1";
+        mutex::clocklock, ["rcx" "r8" "r9"] ["x3" "x4" "x5"];
+    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t): rwlock::tryrdlock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
+    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t): rwlock::trywrlock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
     pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, at: *const timespec):
-        rwlock::timedrdlock, "rdx" "x2";
+        rwlock::timedrdlock, ["rdx" "rcx" "r8"] ["x2" "x3" "x4"];
     pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, at: *const timespec):
-        rwlock::timedwrlock, "rdx" "x2";
+        rwlock::timedwrlock, ["rdx" "rcx" "r8"] ["x2" "x3" "x4"];
     pthread_rwlock_clockrdlock(lock: *mut pthread_rwlock_t, clock: clockid_t, at: *const timespec):
-        rwlock::clockrdlock, "rcx" "x3";
+        rwlock::clockrdlock, ["rcx" "r8" "r9"] ["x3" "x4" "x5"];
     pthread_rwlock_clockwrlock(lock: *mut pthread_rwlock_t, clock: clockid_t, at: *const timespec):
-        rwlock::clockwrlock, "rcx" "x3";
-    pthread_spin_lock(lock: *mut c_int): spin::lock, "rsi" "x1";
-    pthread_spin_trylock(lock: *mut c_int): spin::trylock, "rsi" "x1";
+        rwlock::clockwrlock, ["rcx" "r8" "r9"] ["x3" "x4" "x5"];
+    pthread_spin_lock(lock: *mut c_int): spin::lock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
+    pthread_spin_trylock(lock: *mut c_int): spin::trylock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
 }
 
 entry_jump! {

@@ -18,7 +18,7 @@ use latchwork_machine::{Clock, Deadline};
 
 use crate::abi::{DESTROYED, ERRORCHECK, Latch, Mutex, RECURSIVE, SPECIAL, SpinLatch, TYPE};
 use crate::mode::{self, GLIBC, LW, PROFILE, SPIN};
-use crate::record::{self, Class};
+use crate::record::{self, Caller, Class};
 use crate::{real, thread, time};
 
 /// How long a caller is ready to wait.
@@ -72,19 +72,19 @@ pub(crate) extern "C" fn unlock_plain(mutex: *const Mutex) -> c_int {
 }
 
 /// Locks any mutex. What is not quick is a jump away, so that this needs no frame.
-pub(crate) extern "C" fn lock(mutex: &Mutex, caller: usize) -> c_int {
+pub(crate) extern "C" fn lock(mutex: &Mutex, caller: usize, sp: usize, fp: usize) -> c_int {
     // Relaxed: who may lock a mutex has seen it initialised.
     let kind = mutex.kind.load(Relaxed);
     if mode::mode() != 0 || kind & SPECIAL != 0 {
-        return lock_chosen(mutex, caller);
+        return lock_chosen(mutex, caller, sp, fp);
     }
     let me = if asks_who(kind) { thread::known_number() } else { u32::MAX };
     // Relaxed: it is this thread's number only if this thread wrote it.
     if me == 0 || mutex.owner.load(Relaxed) == me {
-        return lock_chosen(mutex, caller);
+        return lock_chosen(mutex, caller, sp, fp);
     }
     if !(take_alone(&mutex.latch) || mutex.latch.try_lock()) {
-        return lock_chosen(mutex, caller);
+        return lock_chosen(mutex, caller, sp, fp);
     }
     if asks_who(kind) {
         mutex.owner.store(me, Relaxed);
@@ -96,19 +96,25 @@ pub(crate) extern "C" fn lock(mutex: &Mutex, caller: usize) -> c_int {
 /// Locks a mutex by whatever the mode, its kind and its holder ask for.
 #[cold]
 #[inline(never)]
-extern "C" fn lock_chosen(mutex: &Mutex, caller: usize) -> c_int {
-    acquire(mutex, Patience::Endless, caller)
+extern "C" fn lock_chosen(mutex: &Mutex, caller: usize, sp: usize, fp: usize) -> c_int {
+    acquire(mutex, Patience::Endless, Caller { address: caller, sp, fp })
 }
 
 /// Tries to lock any mutex.
-pub(crate) extern "C" fn trylock(mutex: &Mutex, caller: usize) -> c_int {
-    acquire(mutex, Patience::None, caller)
+pub(crate) extern "C" fn trylock(mutex: &Mutex, caller: usize, sp: usize, fp: usize) -> c_int {
+    acquire(mutex, Patience::None, Caller { address: caller, sp, fp })
 }
 
 /// Locks any mutex, or gives up at an instant of the wall's clock.
-pub(crate) extern "C" fn timedlock(mutex: &Mutex, at: *const timespec, caller: usize) -> c_int {
-    let clock = libc::CLOCK_REALTIME;
-    acquire(mutex, Patience::Until(clock, Clock::Realtime, at), caller)
+pub(crate) extern "C" fn timedlock(
+    mutex: &Mutex,
+    at: *const timespec,
+    caller: usize,
+    sp: usize,
+    fp: usize,
+) -> c_int {
+    let patience = Patience::Until(libc::CLOCK_REALTIME, Clock::Realtime, at);
+    acquire(mutex, patience, Caller { address: caller, sp, fp })
 }
 
 /// Locks any mutex, or gives up at an instant of a clock.
@@ -117,9 +123,14 @@ pub(crate) extern "C" fn clocklock(
     clock: clockid_t,
     at: *const timespec,
     caller: usize,
+    sp: usize,
+    fp: usize,
 ) -> c_int {
     match time::clock(clock) {
-        Ok(known) => acquire(mutex, Patience::Until(clock, known, at), caller),
+        Ok(known) => {
+            let patience = Patience::Until(clock, known, at);
+            acquire(mutex, patience, Caller { address: caller, sp, fp })
+        }
         Err(error) => error,
     }
 }
@@ -186,7 +197,7 @@ fn is_glibc(kind: u32, mode: u32) -> bool {
 }
 
 #[inline(never)]
-fn acquire(mutex: &Mutex, patience: Patience, caller: usize) -> c_int {
+fn acquire(mutex: &Mutex, patience: Patience, caller: Caller) -> c_int {
     let mode = mode::mode();
     // Relaxed: who may lock a mutex has seen it initialised.
     let kind = mutex.kind.load(Relaxed);
@@ -219,7 +230,7 @@ fn acquire_again(mutex: &Mutex, kind: u32, patience: Patience) -> c_int {
     0
 }
 
-fn acquire_latch(mutex: &Mutex, patience: Patience, mode: u32, caller: usize) -> c_int {
+fn acquire_latch(mutex: &Mutex, patience: Patience, mode: u32, caller: Caller) -> c_int {
     if try_latch(mutex, mode) {
         record::at_once(mode, Class::Mutex, address(mutex), caller);
         return 0;
@@ -236,9 +247,9 @@ fn acquire_latch(mutex: &Mutex, patience: Patience, mode: u32, caller: usize) ->
             Err(error) => return error,
         },
     };
-    let wait = record::begin(mode);
+    let wait = record::begin(mode, Class::Mutex, address(mutex), caller);
     let taken = wait_latch(mutex, mode, deadline);
-    record::end(mode, Class::Mutex, address(mutex), caller, wait, taken);
+    record::end(wait, Class::Mutex, address(mutex), caller, taken);
     if taken { 0 } else { libc::ETIMEDOUT }
 }
 
@@ -284,7 +295,7 @@ fn is_held(mutex: &Mutex, mode: u32) -> bool {
     if mode & LW != 0 { mutex.lw.is_locked() } else { mutex.latch.is_locked() }
 }
 
-fn acquire_glibc(mutex: &Mutex, patience: Patience, mode: u32, caller: usize) -> c_int {
+fn acquire_glibc(mutex: &Mutex, patience: Patience, mode: u32, caller: Caller) -> c_int {
     let this = (&raw const *mutex).cast_mut().cast();
     if mode & PROFILE == 0 || matches!(patience, Patience::None) {
         // SAFETY: the C library's object, as its kind says, or all are.
@@ -296,11 +307,11 @@ fn acquire_glibc(mutex: &Mutex, patience: Patience, mode: u32, caller: usize) ->
         record::at_once(mode, Class::Mutex, address(mutex), caller);
         return result;
     }
-    let wait = record::begin(mode);
+    let wait = record::begin(mode, Class::Mutex, address(mutex), caller);
     // SAFETY: as above.
     let result = unsafe { wait_glibc(this, patience) };
     let taken = matches!(result, 0 | libc::EOWNERDEAD);
-    record::end(mode, Class::Mutex, address(mutex), caller, wait, taken);
+    record::end(wait, Class::Mutex, address(mutex), caller, taken);
     result
 }
 
@@ -346,8 +357,8 @@ pub(crate) unsafe fn release_all(mutex: *const Mutex) -> Result<u32, c_int> {
 }
 
 /// Takes a mutex again as often as it was held.
-pub(crate) fn reacquire(mutex: &Mutex, count: u32, caller: usize) -> c_int {
-    let result = lock(mutex, caller);
+pub(crate) fn reacquire(mutex: &Mutex, count: u32, caller: Caller) -> c_int {
+    let result = lock(mutex, caller.address, caller.sp, caller.fp);
     let kind = mutex.kind.load(Relaxed);
     if result == 0 && kind & (TYPE | SPECIAL) == RECURSIVE && !is_glibc(kind, mode::mode()) {
         mutex.count.store(count, Relaxed);

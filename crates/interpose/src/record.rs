@@ -2,42 +2,36 @@
 
 use crate::mode::PROFILE;
 
-pub(crate) use latchwork_profile::Class;
+pub(crate) use latchwork_profile::{Caller, Class};
 
-use latchwork_machine::{Clock, Machine, Native};
+use latchwork_profile::Wait;
 
 /// An acquisition that did not wait.
 #[inline]
-pub(crate) fn at_once(mode: u32, class: Class, object: usize, caller: usize) {
+pub(crate) fn at_once(mode: u32, class: Class, object: usize, caller: Caller) {
     if mode & PROFILE != 0 {
-        latchwork_profile::record(class, object, caller, None);
+        latchwork_profile::record(class, object, caller.address);
     }
 }
 
 /// A try that failed.
 #[inline]
-pub(crate) fn refused(mode: u32, class: Class, object: usize, caller: usize) {
+pub(crate) fn refused(mode: u32, class: Class, object: usize, caller: Caller) {
     if mode & PROFILE != 0 {
-        latchwork_profile::refused(class, object, caller);
+        latchwork_profile::refused(class, object, caller.address);
     }
 }
 
-/// The time, if anybody wants to know it.
+/// A wait begins; none if nobody wants to know.
 #[inline]
-pub(crate) fn begin(mode: u32) -> u64 {
-    if mode & PROFILE != 0 { Native::now(Clock::Monotonic) } else { 0 }
+pub(crate) fn begin(mode: u32, class: Class, object: usize, caller: Caller) -> Option<Wait> {
+    (mode & PROFILE != 0).then(|| latchwork_profile::wait_begins(class, object, caller))
 }
 
-/// A wait that began at `wait` has ended.
+/// The wait has ended.
 #[inline]
-pub(crate) fn end(mode: u32, class: Class, object: usize, caller: usize, wait: u64, taken: bool) {
-    if mode & PROFILE == 0 {
-        return;
-    }
-    let waited = Native::now(Clock::Monotonic).saturating_sub(wait);
-    if taken {
-        latchwork_profile::record(class, object, caller, Some(waited));
-    } else {
-        latchwork_profile::refused(class, object, caller);
+pub(crate) fn end(wait: Option<Wait>, class: Class, object: usize, caller: Caller, taken: bool) {
+    if let Some(wait) = wait {
+        latchwork_profile::wait_ended(class, object, caller.address, wait, taken);
     }
 }

@@ -15,7 +15,7 @@ use latchwork_machine::{Clock, Deadline};
 
 use crate::abi::{PREFER_WRITER, Rwlock};
 use crate::mode::{self, GLIBC, LW, PROFILE};
-use crate::record::{self, Class};
+use crate::record::{self, Caller, Class};
 use crate::{real, thread, time};
 
 /// How long a caller is ready to wait.
@@ -128,33 +128,55 @@ fn release_lw<A: Attempt>(latch: &LwLatch<A>, writes: bool) {
 }
 
 /// Read-locks any lock.
-pub(crate) extern "C" fn rdlock(lock: &Rwlock, caller: usize) -> c_int {
-    acquire(lock, Want::Read, Patience::Endless, caller)
+pub(crate) extern "C" fn rdlock(lock: &Rwlock, caller: usize, sp: usize, fp: usize) -> c_int {
+    acquire(lock, Want::Read, Patience::Endless, Caller { address: caller, sp, fp })
 }
 
 /// Write-locks any lock.
-pub(crate) extern "C" fn wrlock(lock: &Rwlock, caller: usize) -> c_int {
-    acquire(lock, Want::Write, Patience::Endless, caller)
+pub(crate) extern "C" fn wrlock(lock: &Rwlock, caller: usize, sp: usize, fp: usize) -> c_int {
+    acquire(lock, Want::Write, Patience::Endless, Caller { address: caller, sp, fp })
 }
 
 /// Tries to read-lock any lock.
-pub(crate) extern "C" fn tryrdlock(lock: &Rwlock, caller: usize) -> c_int {
-    acquire(lock, Want::Read, Patience::None, caller)
+pub(crate) extern "C" fn tryrdlock(lock: &Rwlock, caller: usize, sp: usize, fp: usize) -> c_int {
+    acquire(lock, Want::Read, Patience::None, Caller { address: caller, sp, fp })
 }
 
 /// Tries to write-lock any lock.
-pub(crate) extern "C" fn trywrlock(lock: &Rwlock, caller: usize) -> c_int {
-    acquire(lock, Want::Write, Patience::None, caller)
+pub(crate) extern "C" fn trywrlock(lock: &Rwlock, caller: usize, sp: usize, fp: usize) -> c_int {
+    acquire(lock, Want::Write, Patience::None, Caller { address: caller, sp, fp })
 }
 
 /// Read-locks any lock, or gives up at an instant of the wall's clock.
-pub(crate) extern "C" fn timedrdlock(lock: &Rwlock, at: *const timespec, caller: usize) -> c_int {
-    acquire(lock, Want::Read, Patience::Until(libc::CLOCK_REALTIME, at), caller)
+pub(crate) extern "C" fn timedrdlock(
+    lock: &Rwlock,
+    at: *const timespec,
+    caller: usize,
+    sp: usize,
+    fp: usize,
+) -> c_int {
+    acquire(
+        lock,
+        Want::Read,
+        Patience::Until(libc::CLOCK_REALTIME, at),
+        Caller { address: caller, sp, fp },
+    )
 }
 
 /// Write-locks any lock, or gives up at an instant of the wall's clock.
-pub(crate) extern "C" fn timedwrlock(lock: &Rwlock, at: *const timespec, caller: usize) -> c_int {
-    acquire(lock, Want::Write, Patience::Until(libc::CLOCK_REALTIME, at), caller)
+pub(crate) extern "C" fn timedwrlock(
+    lock: &Rwlock,
+    at: *const timespec,
+    caller: usize,
+    sp: usize,
+    fp: usize,
+) -> c_int {
+    acquire(
+        lock,
+        Want::Write,
+        Patience::Until(libc::CLOCK_REALTIME, at),
+        Caller { address: caller, sp, fp },
+    )
 }
 
 /// Read-locks any lock, or gives up at an instant of a clock.
@@ -163,8 +185,10 @@ pub(crate) extern "C" fn clockrdlock(
     clock: clockid_t,
     at: *const timespec,
     caller: usize,
+    sp: usize,
+    fp: usize,
 ) -> c_int {
-    acquire(lock, Want::Read, Patience::Until(clock, at), caller)
+    acquire(lock, Want::Read, Patience::Until(clock, at), Caller { address: caller, sp, fp })
 }
 
 /// Write-locks any lock, or gives up at an instant of a clock.
@@ -173,8 +197,10 @@ pub(crate) extern "C" fn clockwrlock(
     clock: clockid_t,
     at: *const timespec,
     caller: usize,
+    sp: usize,
+    fp: usize,
 ) -> c_int {
-    acquire(lock, Want::Write, Patience::Until(clock, at), caller)
+    acquire(lock, Want::Write, Patience::Until(clock, at), Caller { address: caller, sp, fp })
 }
 
 /// Unlocks any lock.
@@ -201,7 +227,7 @@ fn address(lock: &Rwlock) -> usize {
     &raw const *lock as usize
 }
 
-fn acquire(lock: &Rwlock, want: Want, patience: Patience, caller: usize) -> c_int {
+fn acquire(lock: &Rwlock, want: Want, patience: Patience, caller: Caller) -> c_int {
     let mode = mode::mode();
     if is_glibc(lock, mode) {
         return acquire_glibc(lock, want, patience, mode, caller);
@@ -238,7 +264,7 @@ fn acquire_latch(
     patient: bool,
     deadline: Option<Deadline>,
     mode: u32,
-    caller: usize,
+    caller: Caller,
 ) -> c_int {
     if try_latch(lock, want, mode) {
         record::at_once(mode, want.class(), address(lock), caller);
@@ -248,9 +274,9 @@ fn acquire_latch(
         record::refused(mode, want.class(), address(lock), caller);
         return EBUSY;
     }
-    let wait = record::begin(mode);
+    let wait = record::begin(mode, want.class(), address(lock), caller);
     let taken = wait_latch(lock, want, mode, deadline);
-    record::end(mode, want.class(), address(lock), caller, wait, taken);
+    record::end(wait, want.class(), address(lock), caller, taken);
     if taken { 0 } else { ETIMEDOUT }
 }
 
@@ -306,7 +332,13 @@ fn wait_lw<A: Attempt>(latch: &LwLatch<A>, want: Want, deadline: Option<Deadline
     true
 }
 
-fn acquire_glibc(lock: &Rwlock, want: Want, patience: Patience, mode: u32, caller: usize) -> c_int {
+fn acquire_glibc(
+    lock: &Rwlock,
+    want: Want,
+    patience: Patience,
+    mode: u32,
+    caller: Caller,
+) -> c_int {
     let this = (&raw const *lock).cast_mut().cast();
     if mode & PROFILE == 0 || matches!(patience, Patience::None) {
         // SAFETY: the C library's object.
@@ -318,10 +350,10 @@ fn acquire_glibc(lock: &Rwlock, want: Want, patience: Patience, mode: u32, calle
         record::at_once(mode, want.class(), address(lock), caller);
         return result;
     }
-    let wait = record::begin(mode);
+    let wait = record::begin(mode, want.class(), address(lock), caller);
     // SAFETY: as above.
     let result = unsafe { wait_glibc(this, want, patience) };
-    record::end(mode, want.class(), address(lock), caller, wait, result == 0);
+    record::end(wait, want.class(), address(lock), caller, result == 0);
     result
 }
 

@@ -14,7 +14,7 @@ use latchwork_machine::{Machine, Native, Spin};
 
 use crate::abi::spin_word::{FREE, HELD};
 use crate::mode;
-use crate::record::{self, Class};
+use crate::record::{self, Caller, Class};
 
 /// Makes a lock free.
 pub(crate) extern "C" fn init(lock: &AtomicU32, _shared: c_int) -> c_int {
@@ -29,20 +29,21 @@ pub(crate) extern "C" fn destroy(_lock: &AtomicU32) -> c_int {
 }
 
 /// Takes a lock.
-pub(crate) extern "C" fn lock(lock: &AtomicU32, caller: usize) -> c_int {
-    if mode::mode() == 0 && take(lock) { 0 } else { lock_slow(lock, caller) }
+pub(crate) extern "C" fn lock(lock: &AtomicU32, caller: usize, sp: usize, fp: usize) -> c_int {
+    if mode::mode() == 0 && take(lock) { 0 } else { lock_slow(lock, caller, sp, fp) }
 }
 
 #[cold]
 #[inline(never)]
-fn lock_slow(lock: &AtomicU32, caller: usize) -> c_int {
+fn lock_slow(lock: &AtomicU32, caller: usize, sp: usize, fp: usize) -> c_int {
+    let caller = Caller { address: caller, sp, fp };
     let mode = mode::mode();
     let address = &raw const *lock as usize;
     if take(lock) {
         record::at_once(mode, Class::Spin, address, caller);
         return 0;
     }
-    let wait = record::begin(mode);
+    let wait = record::begin(mode, Class::Spin, address, caller);
     let mut spin = Spin::<Native>::new(Native::SPIN_NS);
     loop {
         // glibc counts waiters down from HELD: whatever is not FREE is held.
@@ -53,13 +54,14 @@ fn lock_slow(lock: &AtomicU32, caller: usize) -> c_int {
             Native::yield_now();
         }
     }
-    record::end(mode, Class::Spin, address, caller, wait, true);
+    record::end(wait, Class::Spin, address, caller, true);
     0
 }
 
 /// Takes a lock unless it is held.
-pub(crate) extern "C" fn trylock(lock: &AtomicU32, caller: usize) -> c_int {
+pub(crate) extern "C" fn trylock(lock: &AtomicU32, caller: usize, sp: usize, fp: usize) -> c_int {
     let (mode, address) = (mode::mode(), &raw const *lock as usize);
+    let caller = Caller { address: caller, sp, fp };
     if take(lock) {
         record::at_once(mode, Class::Spin, address, caller);
         0

@@ -31,7 +31,8 @@ unsafe extern "C" fn start(_: c_int, _: *const *const c_char, environment: *cons
         && variable(b"LATCHWORK_ONLY").is_none_or(latchwork_profile::is_this_program)
     {
         let name = variable(b"LATCHWORK_LATCH").unwrap_or(b"shfl");
-        if latchwork_profile::start(folder, name) {
+        let depth = variable(b"LATCHWORK_DEPTH").map_or(1, number);
+        if latchwork_profile::start(folder, name, depth) {
             mode |= PROFILE;
         }
     }
@@ -39,6 +40,11 @@ unsafe extern "C" fn start(_: c_int, _: *const *const c_char, environment: *cons
     MODE.store(mode, Relaxed);
     // SAFETY: the handler stays for as long as this library does, which is for good.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+/// A number in decimal digits; what is none counts as zero.
+fn number(text: &[u8]) -> usize {
+    core::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// The value of a variable, without the zero byte.

@@ -30,7 +30,30 @@ struct wait {
     uint64_t opaque[8];
 };
 
-extern int latchwork_wait_begin(struct wait *, pthread_cond_t *, pthread_mutex_t *, void *caller);
+/* Where a wait was called from; latchwork-profile's struct of this name. */
+struct caller {
+    void *address;
+    void *sp;
+    void *fp;
+};
+
+/*
+ * The caller of the function whose frame this is. On x86-64 a frame begins with the caller's frame
+ * pointer and the return address; elsewhere it does not say what the stack pointer was.
+ */
+static inline struct caller caller_of(void **frame, void *address) {
+#if defined(__x86_64__)
+    struct caller caller = {address, frame + 1, frame[0]};
+#else
+    struct caller caller = {address, NULL, frame[0]};
+#endif
+    return caller;
+}
+
+#define CALLER caller_of(__builtin_frame_address(0), __builtin_return_address(0))
+
+extern int latchwork_wait_begin(struct wait *, pthread_cond_t *, pthread_mutex_t *,
+                                const struct caller *);
 extern const uint32_t *latchwork_wait_word(struct wait *, uint32_t *expected);
 extern int latchwork_wait_end(struct wait *);
 extern void latchwork_wait_cancelled(void *wait);
@@ -103,7 +126,7 @@ static __attribute__((noinline)) long nap(const uint32_t *word, uint32_t expecte
 
 /* An object of ours, or a mutex that is not and a condition variable that is. */
 static int wait_ours(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                     const struct patience *patience, void *caller) {
+                     const struct patience *patience, const struct caller *caller) {
     struct wait wait;
     int timed_out = 0;
     int error = latchwork_wait_begin(&wait, cond, mutex, caller);
@@ -150,11 +173,12 @@ static int wait_glibc(pthread_cond_t *cond, pthread_mutex_t *mutex,
 extern pthread_mutex_t *latchwork_gate_close(void);
 extern void latchwork_gate_open(void);
 extern int latchwork_mutex_release(pthread_mutex_t *, uint32_t *count);
-extern int latchwork_mutex_reacquire(pthread_mutex_t *, uint32_t count, void *caller);
+extern int latchwork_mutex_reacquire(pthread_mutex_t *, uint32_t count,
+                                       const struct caller *);
 
 struct mixed {
     pthread_mutex_t *mutex;
-    void *caller;
+    const struct caller *caller;
     uint32_t count;
 };
 
@@ -165,7 +189,7 @@ static void mixed_cancelled(void *argument) {
 }
 
 static int wait_mixed(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                      const struct patience *patience, void *caller) {
+                      const struct patience *patience, const struct caller *caller) {
     struct mixed mixed = {mutex, caller, 0};
     pthread_mutex_t *gate = latchwork_gate_close();
     int result = latchwork_mutex_release(mutex, &mixed.count);
@@ -183,7 +207,7 @@ static int wait_mixed(pthread_cond_t *cond, pthread_mutex_t *mutex,
 
 /* Whoever serves the wait, and with cancellation deferred. */
 static int wait_deferred(pthread_cond_t *cond, pthread_mutex_t *mutex, struct patience patience,
-                         void *caller) {
+                         const struct caller *caller) {
     if (patience.which == TIMEDWAIT)
         patience.clock = latchwork_cond_clock(cond);
     int route = latchwork_cond_route(cond, mutex);
@@ -209,10 +233,10 @@ static int wait_deferred(pthread_cond_t *cond, pthread_mutex_t *mutex, struct pa
 /* A thread that can be cancelled at any time can be in here only while it sleeps: in `nap`, or in
    glibc's own wait, which looks after itself. */
 static int wait_any(pthread_cond_t *cond, pthread_mutex_t *mutex, struct patience patience,
-                    void *caller) {
+                    struct caller caller) {
     int type;
     pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
-    int result = wait_deferred(cond, mutex, patience, caller);
+    int result = wait_deferred(cond, mutex, patience, &caller);
     /* If it acts here, the mutex is held. */
     pthread_setcanceltype(type, &type);
     return result;
@@ -220,14 +244,14 @@ static int wait_any(pthread_cond_t *cond, pthread_mutex_t *mutex, struct patienc
 
 int latchwork_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex) {
     struct patience patience = {WAIT, CLOCK_MONOTONIC, NULL};
-    return wait_any(cond, mutex, patience, __builtin_return_address(0));
+    return wait_any(cond, mutex, patience, CALLER);
 }
 
 int latchwork_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                              const struct timespec *at) {
     /* The clock is the condition variable's own. */
     struct patience patience = {TIMEDWAIT, CLOCK_REALTIME, at};
-    return wait_any(cond, mutex, patience, __builtin_return_address(0));
+    return wait_any(cond, mutex, patience, CALLER);
 }
 
 int latchwork_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock,
@@ -235,5 +259,5 @@ int latchwork_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clock
     if (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC)
         return EINVAL;
     struct patience patience = {CLOCKWAIT, clock, at};
-    return wait_any(cond, mutex, patience, __builtin_return_address(0));
+    return wait_any(cond, mutex, patience, CALLER);
 }

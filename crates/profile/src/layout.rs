@@ -1,4 +1,4 @@
-//! The segment: a header, two tables, a text. All zero is an empty one.
+//! The segment: a header, three tables, a text. All zero is an empty one.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -30,8 +30,11 @@ pub const BUCKETS: usize = 48;
 
 pub(crate) const LATCHES: usize = 8192;
 pub(crate) const SITES: usize = 4096;
+pub(crate) const CHAINS: usize = 1024;
+/// The words of a waiter's stack that are kept at most: 2 KiB.
+pub(crate) const STACK: usize = 256;
 pub(crate) const MAPS: usize = 64 << 10;
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"latchpf1");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"latchpf2");
 pub(crate) const EXE: usize = 256;
 
 /// What a segment begins with.
@@ -52,27 +55,57 @@ pub(crate) struct Header {
     pub(crate) lost_sites: AtomicU64,
     /// Tries that failed, and waits that timed out.
     pub(crate) refused: AtomicU64,
+    /// Waits whose call chain found the table full, or a stack that could not be read.
+    pub(crate) lost_chains: AtomicU64,
     pub(crate) latch_name: [AtomicU8; 16],
     pub(crate) exe: [AtomicU8; EXE],
-    pad: [u8; 3768],
+    pad: [u8; 3760],
 }
 
-/// One latch, or one call site.
+/// One latch, one call site, or one call chain.
 #[repr(C)]
 pub(crate) struct Entry {
-    /// The address, with the class in the top four bits for a site; zero while unused.
+    /// The address, with the class in the top four bits for a site; of a chain a hash. Zero while
+    /// unused.
     pub(crate) key: AtomicU64,
     /// Low half the class; of a latch that was taken in several ways, the last.
     pub(crate) class: AtomicU64,
+    /// Of a chain, the waits: nobody looks at the stack of a thread that does not wait.
     pub(crate) acquisitions: AtomicU64,
     pub(crate) contended: AtomicU64,
     pub(crate) wait_total: AtomicU64,
     pub(crate) wait_max: AtomicU64,
     /// Of a latch, where it was waited for longest; of a site, the latch that was.
     pub(crate) peer: AtomicU64,
+    /// Of a latch, where its last holder took it: a `Place`, see `place.rs`. It shares the line of
+    /// the counters above, which every acquisition writes.
+    pub(crate) holder: AtomicU64,
     /// When it was first seen, on the monotonic clock.
     pub(crate) first_seen: AtomicU64,
+    /// Of a latch, where it was taken first.
+    pub(crate) first_caller: AtomicU64,
+    /// Of a latch, the `Place` of the holder during the longest wait.
+    pub(crate) peer_holder: AtomicU64,
+    /// Waits of other threads that began while the latch was held from here, and their sum.
+    pub(crate) blocked: AtomicU64,
+    pub(crate) blocked_total: AtomicU64,
+    spare: [u64; 3],
     pub(crate) waits: [AtomicU32; BUCKETS],
+}
+
+/// How a thread came to a latch that it waited for: what is needed to unwind its stack later.
+#[repr(C)]
+pub(crate) struct Chain {
+    pub(crate) entry: Entry,
+    /// The return address of the latch function, and the stack and frame pointers at its entry.
+    pub(crate) caller: AtomicU64,
+    pub(crate) sp: AtomicU64,
+    pub(crate) fp: AtomicU64,
+    /// How many words of the stack there are. Written last.
+    pub(crate) length: AtomicU64,
+    spare: [u64; 4],
+    /// The stack from `sp` upwards.
+    pub(crate) stack: [AtomicU64; STACK],
 }
 
 /// All of it.
@@ -81,12 +114,12 @@ pub(crate) struct Segment {
     pub(crate) header: Header,
     pub(crate) latches: [Entry; LATCHES],
     pub(crate) sites: [Entry; SITES],
+    pub(crate) chains: [Chain; CHAINS],
     pub(crate) maps: [AtomicU8; MAPS],
 }
 
-pub(crate) const KEY_CLASS_SHIFT: u32 = 60;
-
-const _: () = assert!(size_of::<Entry>() == 256 && size_of::<Header>() == 4096);
+const _: () = assert!(size_of::<Entry>() == 320 && size_of::<Header>() == 4096);
+const _: () = assert!(size_of::<Chain>() == 320 + 64 + 8 * STACK);
 
 /// The bucket of a wait.
 pub(crate) fn bucket(ns: u64) -> usize {

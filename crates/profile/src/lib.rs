@@ -1,11 +1,12 @@
 //! What a profiled program writes and a watcher reads: one file a process, mapped by the writer.
 //!
 //! ```text
-//!  0          4096                  + 8,192 x 256           + 4,096 x 256        + 64 KiB
-//! ┌──────────┬─────────────────────┬───────────────────────┬────────────────────┐
-//! │ header   │ latches, by address │ call sites, by return │ the program's code │
-//! │          │                     │ address and class     │ files, as text     │
-//! └──────────┴─────────────────────┴───────────────────────┴────────────────────┘
+//!  0        4096              + 8,192 x 320     + 4,096 x 320     + 1,024 x 2,432   + 64 KiB
+//! ┌────────┬─────────────────┬─────────────────┬─────────────────┬─────────────────┐
+//! │ header │ latches, by     │ call sites, by  │ call chains of  │ the program's   │
+//! │        │ address         │ return address  │ waits: pieces   │ code files, as  │
+//! │        │                 │ and class       │ of stacks       │ text            │
+//! └────────┴─────────────────┴─────────────────┴─────────────────┴─────────────────┘
 //! ```
 //!
 //! The file is the live segment: a watcher reads it while the program runs, and after the program
@@ -15,9 +16,15 @@
 
 mod layout;
 mod maps;
+mod place;
 mod reader;
+mod stack;
 mod writer;
 
 pub use crate::layout::{BUCKETS, Class};
-pub use crate::reader::{FormatError, Mapping, Row, Snapshot};
-pub use crate::writer::{cost_ns, forked, is_this_program, record, refused, start};
+pub use crate::place::Place;
+pub use crate::reader::{FormatError, Mapping, Row, Snapshot, Stack};
+pub use crate::stack::Caller;
+pub use crate::writer::{
+    Wait, cost_ns, forked, is_this_program, record, refused, start, wait_begins, wait_ended,
+};

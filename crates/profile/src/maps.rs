@@ -40,6 +40,15 @@ pub(crate) fn see(segment: &Segment, address: usize) {
     }
 }
 
+/// Whether `address` lies in code of a file. Of code that was loaded since the text was taken it
+/// does not know.
+pub(crate) fn is_code(address: usize) -> bool {
+    let known = &KNOWN[..COUNT.load(Acquire).min(RANGES)];
+    // Relaxed: as above. The ranges are in the order of the text, which is that of addresses.
+    let after = known.partition_point(|(start, _)| start.load(Relaxed) <= address);
+    after > 0 && address < known[after - 1].1.load(Relaxed)
+}
+
 /// Takes the text.
 pub(crate) fn write(segment: &Segment) {
     // Acquire, and Release below: one writer's text comes after another's.

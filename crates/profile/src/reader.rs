@@ -3,8 +3,9 @@
 use core::fmt;
 
 use crate::layout::{
-    BUCKETS, Class, EXE, Entry, Header, KEY_CLASS_SHIFT, LATCHES, MAGIC, MAPS, SITES, Segment,
+    BUCKETS, CHAINS, Chain, Class, EXE, Entry, Header, LATCHES, MAGIC, MAPS, SITES, STACK, Segment,
 };
+use crate::place::Place;
 use core::mem::offset_of;
 
 /// Why bytes are no segment.
@@ -57,6 +58,14 @@ pub struct Row {
     pub peer: u64,
     /// When it was first taken, in nanoseconds on the monotonic clock.
     pub first_seen: u64,
+    /// Of a latch, the return address of the call that took it first; else zero.
+    pub first_caller: u64,
+    /// Of a latch, where it had been taken by the thread that held it as its longest wait began.
+    pub peer_holder: Option<Place>,
+    /// How many waits of other threads began while a latch was held from here.
+    pub blocked: u64,
+    /// The sum of those waits, in nanoseconds.
+    pub blocked_total: u64,
     /// Waits by their magnitude: from `2^(b-1)` to `2^b - 1` nanoseconds.
     pub waits: [u32; BUCKETS],
 }
@@ -78,11 +87,23 @@ impl Row {
         None
     }
 
+    /// Takes another row's counts from this one's.
+    pub fn subtract(&mut self, other: &Row) {
+        self.acquisitions = self.acquisitions.saturating_sub(other.acquisitions);
+        self.contended = self.contended.saturating_sub(other.contended);
+        self.wait_total = self.wait_total.saturating_sub(other.wait_total);
+        for (from, other) in self.waits.iter_mut().zip(other.waits) {
+            *from = from.saturating_sub(other);
+        }
+    }
+
     /// Adds another row's counts to this one's.
     pub fn add(&mut self, other: &Row) {
         self.acquisitions = self.acquisitions.saturating_add(other.acquisitions);
         self.contended = self.contended.saturating_add(other.contended);
         self.wait_total = self.wait_total.saturating_add(other.wait_total);
+        self.blocked = self.blocked.saturating_add(other.blocked);
+        self.blocked_total = self.blocked_total.saturating_add(other.blocked_total);
         if other.wait_max > self.wait_max {
             (self.wait_max, self.peer) = (other.wait_max, other.peer);
         }
@@ -90,6 +111,21 @@ impl Row {
             *to = to.saturating_add(from);
         }
     }
+}
+
+/// A call chain that ended in waits: the bottom of a thread's stack as it was.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    /// The chain's index, as `Place::Chain` has it.
+    pub index: usize,
+    /// The waits. The address is the return address of the latch function.
+    pub row: Row,
+    /// The stack pointer at the entry of the latch function.
+    pub sp: u64,
+    /// The frame pointer there, in code that has any.
+    pub fp: u64,
+    /// The stack's words, from the stack pointer upwards.
+    pub words: Vec<u64>,
 }
 
 /// A piece of a code file in the process's memory.
@@ -120,12 +156,16 @@ pub struct Snapshot {
     pub lost_latches: u64,
     /// Acquisitions at call sites beyond the 4,096 that fit.
     pub lost_sites: u64,
+    /// Waits whose call chain is not known: the first 1,024 chains fit.
+    pub lost_chains: u64,
     /// Tries that failed, and waits that timed out.
     pub refused: u64,
     /// Latches, in no order.
     pub latches: Vec<Row>,
     /// Call sites, in no order.
     pub sites: Vec<Row>,
+    /// Call chains, in no order.
+    pub chains: Vec<Stack>,
     /// The process's code files.
     pub maps: Vec<Mapping>,
 }
@@ -155,9 +195,11 @@ impl Snapshot {
             latch: text(&bytes[offset_of!(Header, latch_name)..][..16]),
             lost_latches: word(offset_of!(Header, lost_latches)),
             lost_sites: word(offset_of!(Header, lost_sites)),
+            lost_chains: word(offset_of!(Header, lost_chains)),
             refused: word(offset_of!(Header, refused)),
             latches: rows(bytes, offset_of!(Segment, latches), LATCHES, u64::MAX),
-            sites: rows(bytes, offset_of!(Segment, sites), SITES, (1 << KEY_CLASS_SHIFT) - 1),
+            sites: rows(bytes, offset_of!(Segment, sites), SITES, (1 << 60) - 1),
+            chains: chains(&bytes[offset_of!(Segment, chains)..][..CHAINS * size_of::<Chain>()]),
             maps: mappings(&bytes[maps..maps + length as usize]),
         })
     }
@@ -219,8 +261,27 @@ fn row(entry: &[u8], address: u64) -> Option<Row> {
         wait_max: word(offset_of!(Entry, wait_max)),
         peer: word(offset_of!(Entry, peer)),
         first_seen: word(offset_of!(Entry, first_seen)),
+        first_caller: word(offset_of!(Entry, first_caller)),
+        peer_holder: Place::from_word(word(offset_of!(Entry, peer_holder))),
+        blocked: word(offset_of!(Entry, blocked)),
+        blocked_total: word(offset_of!(Entry, blocked_total)),
         waits,
     })
+}
+
+/// The chains that are whole.
+fn chains(bytes: &[u8]) -> Vec<Stack> {
+    let all = bytes.chunks_exact(size_of::<Chain>()).enumerate();
+    all.filter_map(|(index, chain)| {
+        let word = |at| u64_at(chain, at);
+        let mut row = row(chain, u64::MAX)?;
+        row.address = word(offset_of!(Chain, caller));
+        let length = word(offset_of!(Chain, length)).min(STACK as u64) as usize;
+        let words = (0..length).map(|n| word(offset_of!(Chain, stack) + 8 * n)).collect();
+        let (sp, fp) = (word(offset_of!(Chain, sp)), word(offset_of!(Chain, fp)));
+        (length > 0).then_some(Stack { index, row, sp, fp, words })
+    })
+    .collect()
 }
 
 /// The lines `START-END OFFSET PATH`; one that is none is passed over.

@@ -47,6 +47,34 @@ fn a_row_is_read_back() {
 }
 
 #[test]
+fn a_chain_is_read_back_once_it_is_whole() {
+    let mut bytes = blank();
+    let at = offset_of!(Segment, chains) + 3 * size_of::<Chain>();
+    put(&mut bytes, at + offset_of!(Entry, key), 99);
+    put(&mut bytes, at + offset_of!(Entry, class), Class::Mutex as u64);
+    put(&mut bytes, at + offset_of!(Chain, caller), 0x5000);
+    put(&mut bytes, at + offset_of!(Chain, stack) + 8, 0x6000);
+    assert!(Snapshot::parse(&bytes).unwrap().chains.is_empty());
+    put(&mut bytes, at + offset_of!(Chain, length), 2);
+    let chains = Snapshot::parse(&bytes).unwrap().chains;
+    let [chain] = &chains[..] else { panic!("{chains:?}") };
+    assert_eq!((chain.index, chain.row.address), (3, 0x5000));
+    assert_eq!(chain.words, [0, 0x6000]);
+    put(&mut bytes, at + offset_of!(Chain, length), u64::MAX);
+    assert_eq!(Snapshot::parse(&bytes).unwrap().chains[0].words.len(), STACK);
+}
+
+#[test]
+fn a_place_is_one_word() {
+    for place in [Place::Site(0x7fff_1234_5678, Class::Spin), Place::Chain(CHAINS - 1)] {
+        assert_eq!(Place::from_word(place.word()), Some(place));
+    }
+    for none in [0, 5 << 60, 15 << 60 | CHAINS as u64] {
+        assert_eq!(Place::from_word(none), None);
+    }
+}
+
+#[test]
 fn mappings_that_are_none_are_passed_over() {
     let text =
         b"1000-2000 0 /bin/a b\nx-y 0 /c\n3000-2000 0 /d\n\n5000-6000 zz /e\n7-8 1 /f\x1b[2J";

@@ -7,8 +7,10 @@ use latchwork_machine::{Clock, Machine, Native};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::layout::{Class, Entry, Header, KEY_CLASS_SHIFT, MAGIC, Segment, bucket};
+use crate::layout::{Chain, Class, Entry, Header, MAGIC, Segment, bucket};
 use crate::maps;
+use crate::place::Place;
+use crate::stack::{Caller, Piece};
 
 /// The segment of this process, or of the parent's until the first record after a fork.
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(core::ptr::null_mut());
@@ -18,6 +20,9 @@ static INHERITED: AtomicBool = AtomicBool::new(false);
 /// The folder of the segments, and the latch's name, for children.
 static FOLDER: Text<512> = Text::new();
 static LATCH: Text<16> = Text::new();
+
+/// How many words of a waiter's stack are looked at.
+static WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that are written before there is a second thread.
 struct Text<const N: usize> {
@@ -54,10 +59,14 @@ pub(crate) fn store_bytes(room: &[AtomicU8], text: &[u8]) {
     }
 }
 
-/// Begins a segment for this process in `folder`; false if that is not possible.
+/// Begins a segment for this process in `folder`; false if that is not possible. A report will ask
+/// for `depth` callers of each wait.
 ///
 /// Call it before there is a second thread.
-pub fn start(folder: &[u8], latch: &[u8]) -> bool {
+pub fn start(folder: &[u8], latch: &[u8], depth: usize) -> bool {
+    // Half a kilobyte for each caller, and for the wrappers below the first.
+    let words = if depth == 0 { 0 } else { 64 + 64 * depth.min(100) };
+    WORDS.store(words, Relaxed);
     if !FOLDER.set(folder) || !LATCH.set(&latch[..latch.len().min(16)]) {
         return false;
     }
@@ -167,50 +176,149 @@ fn segment() -> Option<&'static Segment> {
     unsafe { SEGMENT.load(Acquire).as_ref() }
 }
 
-/// Counts an acquisition; `wait` is how many nanoseconds it waited, if it did.
-pub fn record(class: Class, object: usize, caller: usize, wait: Option<u64>) {
+/// Counts an acquisition that did not wait.
+pub fn record(class: Class, object: usize, caller: usize) {
     if let Some(segment) = segment() {
-        record_in(segment, class, object, caller, wait);
+        record_in(segment, class, object, caller, None, None);
     }
 }
 
-/// Counts a try that failed, or a wait that timed out.
+/// Counts a try that failed.
 pub fn refused(_: Class, _: usize, _: usize) {
     if let Some(segment) = segment() {
         segment.header.refused.fetch_add(1, Relaxed);
     }
 }
 
-fn record_in(segment: &Segment, class: Class, object: usize, caller: usize, wait: Option<u64>) {
-    let Header { lost_latches, lost_sites, .. } = &segment.header;
+/// A wait that has begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    began: u64,
+    /// Where the latch's holder took it, as a `Place` has it.
+    holder: u64,
+    chain: Option<usize>,
+}
+
+/// Looks at the caller's stack, and at who holds the latch; call it where a wait begins.
+pub fn wait_begins(class: Class, object: usize, caller: Caller) -> Wait {
+    let (mut holder, mut chain) = (0, None);
+    if let Some(segment) = segment() {
+        chain = chain_of(segment, class, caller);
+        // The last thread that took the latch. Of several readers it stands for all.
+        holder = find(&segment.latches, object as u64)
+            .map_or(0, |(latch, _)| latch.holder.load(Relaxed));
+    }
+    // Last: what was done here is not part of the wait.
+    Wait { began: Native::now(Clock::Monotonic), holder, chain }
+}
+
+/// Counts an acquisition after a wait, or a wait that timed out.
+pub fn wait_ended(class: Class, object: usize, caller: usize, wait: Wait, taken: bool) {
+    let waited = Native::now(Clock::Monotonic).saturating_sub(wait.began);
+    let Some(segment) = segment() else { return };
+    blame(segment, wait.holder, waited);
+    if taken {
+        record_in(segment, class, object, caller, Some(waited), Some(&wait));
+    } else {
+        segment.header.refused.fetch_add(1, Relaxed);
+    }
+}
+
+/// Adds a wait to the place where the latch was held from as it began.
+fn blame(segment: &Segment, holder: u64, waited: u64) {
+    let entry = match Place::from_word(holder) {
+        Some(Place::Chain(index)) => segment.chains.get(index).map(|chain| &chain.entry),
+        Some(Place::Site(..)) => find(&segment.sites, holder).map(|(entry, _)| entry),
+        None => None,
+    };
+    if let Some(entry) = entry {
+        // Relaxed: as in `count`.
+        entry.blocked.fetch_add(1, Relaxed);
+        entry.blocked_total.fetch_add(waited, Relaxed);
+    }
+}
+
+/// The index of the caller's chain; none if it cannot be known.
+fn chain_of(segment: &Segment, class: Class, caller: Caller) -> Option<usize> {
+    // Relaxed: set before there was a second thread.
+    let words = WORDS.load(Relaxed);
+    if words == 0 || caller.sp == 0 {
+        return None;
+    }
+    let found = Piece::copy(caller, words).and_then(|piece| {
+        let key = piece.key(caller, class);
+        let (index, fresh) = find_by(&segment.chains, key, |chain: &Chain| &chain.entry)?;
+        if fresh {
+            piece.store(&segment.chains[index], caller);
+        }
+        Some(index)
+    });
+    if found.is_none() {
+        segment.header.lost_chains.fetch_add(1, Relaxed);
+    }
+    found
+}
+
+fn record_in(
+    segment: &Segment,
+    class: Class,
+    object: usize,
+    caller: usize,
+    waited: Option<u64>,
+    wait: Option<&Wait>,
+) {
+    let Header { lost_latches, lost_sites, lost_chains, .. } = &segment.header;
     let latch = find(&segment.latches, object as u64);
-    let key = caller as u64 | (class as u64) << KEY_CLASS_SHIFT;
-    let site = find(&segment.sites, key);
+    let place = Place::Site(caller as u64, class).word();
+    let site = find(&segment.sites, place);
     if site.is_some_and(|(_, fresh)| fresh) {
         maps::see(segment, caller);
     }
-    count(latch, lost_latches, class, caller, wait);
-    count(site, lost_sites, class, object, wait);
+    if let Some((latch, fresh)) = latch {
+        if fresh {
+            latch.first_caller.store(caller as u64, Relaxed);
+        }
+        let chain = wait.and_then(|wait| wait.chain);
+        let holder = chain.map_or(place, |index| Place::Chain(index).word());
+        // Relaxed: a hint. A thread that waits may still see the holder before this one.
+        latch.holder.store(holder, Relaxed);
+    }
+    if count(latch, lost_latches, class, caller, waited)
+        && let (Some((latch, _)), Some(wait)) = (latch, wait)
+    {
+        latch.peer_holder.store(wait.holder, Relaxed);
+    }
+    count(site, lost_sites, class, object, waited);
+    if let Some(index) = wait.and_then(|wait| wait.chain) {
+        let chain = &segment.chains[index].entry;
+        count(Some((chain, false)), lost_chains, class, object, waited);
+    }
 }
 
 /// The entry with this key, and whether it is new; none if the table has no room near its place.
 fn find(table: &[Entry], key: u64) -> Option<(&Entry, bool)> {
+    find_by(table, key, |entry| entry).map(|(index, fresh)| (&table[index], fresh))
+}
+
+/// As `find`, in a table of things that have an entry.
+fn find_by<T>(table: &[T], key: u64, entry: impl Fn(&T) -> &Entry) -> Option<(usize, bool)> {
     // Fibonacci hashing: the top bits of the product depend on all bits of the key.
     let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - table.len().ilog2());
     for probe in 0..64 {
-        let entry = &table[(hash as usize + probe) & (table.len() - 1)];
+        let index = (hash as usize + probe) & (table.len() - 1);
+        let entry = entry(&table[index]);
         // Relaxed: counters next to the key need no order; a reader takes what it finds.
         let seen = entry.key.load(Relaxed);
         if seen == key {
-            return Some((entry, false));
+            return Some((index, false));
         }
         if seen == 0 {
             match entry.key.compare_exchange(0, key, Relaxed, Relaxed) {
                 Ok(_) => {
                     entry.first_seen.store(Native::now(Clock::Monotonic), Relaxed);
-                    return Some((entry, true));
+                    return Some((index, true));
                 }
-                Err(now) if now == key => return Some((entry, false)),
+                Err(now) if now == key => return Some((index, false)),
                 Err(_) => {}
             }
         }
@@ -218,29 +326,32 @@ fn find(table: &[Entry], key: u64) -> Option<(&Entry, bool)> {
     None
 }
 
+/// Counts; true if it was the longest wait so far.
 fn count(
     found: Option<(&Entry, bool)>,
     lost: &AtomicU64,
     class: Class,
     peer: usize,
     wait: Option<u64>,
-) {
+) -> bool {
     // Relaxed, all: counters that order nothing.
     let Some((entry, _)) = found else {
         lost.fetch_add(1, Relaxed);
-        return;
+        return false;
     };
     if entry.class.load(Relaxed) != class as u64 {
         entry.class.store(class as u64, Relaxed);
     }
     entry.acquisitions.fetch_add(1, Relaxed);
-    let Some(wait) = wait else { return };
+    let Some(wait) = wait else { return false };
     entry.contended.fetch_add(1, Relaxed);
     entry.wait_total.fetch_add(wait, Relaxed);
     entry.waits[bucket(wait)].fetch_add(1, Relaxed);
-    if entry.wait_max.fetch_max(wait, Relaxed) < wait {
+    let longest = entry.wait_max.fetch_max(wait, Relaxed) < wait;
+    if longest {
         entry.peer.store(peer as u64, Relaxed);
     }
+    longest
 }
 
 /// What one record of an uncontended acquisition costs on this machine, in nanoseconds.
@@ -261,7 +372,7 @@ pub fn cost_ns() -> f64 {
     let round = || {
         let began = Native::now(Clock::Monotonic);
         for n in 0..TIMES {
-            record_in(segment, Class::Mutex, 64, 4096 + (n & 7) as usize, None);
+            record_in(segment, Class::Mutex, 64, 4096 + (n & 7) as usize, None, None);
         }
         Native::now(Clock::Monotonic) - began
     };

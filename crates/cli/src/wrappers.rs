@@ -1,0 +1,84 @@
+//! Functions between a program's own code and ours: what is called to lock, not who locks.
+//!
+//! A report that names `__gthread_mutex_lock` names every C++ program's every lock. So frames of
+//! the C and C++ libraries, of their headers, and of other people's names for a mutex are passed
+//! over, and what is left is the program's own line.
+
+/// Folders of headers that no program has its own code in.
+const HEADERS: [&str; 4] = ["/usr/include/", "/usr/lib/gcc/", "/include/c++/", "/rustc/"];
+
+/// Libraries that lock on behalf of others alone.
+const LIBRARIES: [&str; 8] = [
+    "libc.so",
+    "libpthread.so",
+    "libpthread-",
+    "libc-2.",
+    "libstdc++.so",
+    "libc++.so",
+    "libc++abi.so",
+    "liblatchwork_interpose.so",
+];
+
+/// Other names for locking: what a function's name begins with.
+const FUNCTIONS: [&str; 30] = [
+    "pthread_",
+    "__pthread_",
+    "__gthread_",
+    "__gthrw_",
+    "std::",
+    "__gnu_cxx::",
+    "boost::",
+    "absl::Mutex",
+    "folly::",
+    "tbb::",
+    "g_mutex_",
+    "g_rec_mutex_",
+    "g_rw_lock_",
+    "g_static_mutex_",
+    "g_static_rec_mutex_",
+    "g_cond_",
+    "uv_mutex_",
+    "uv_rwlock_",
+    "uv_cond_",
+    "apr_thread_mutex_",
+    "apr_thread_rwlock_",
+    "PR_Lock",
+    "PR_EnterMonitor",
+    "SDL_LockMutex",
+    "SDL_mutexP",
+    "CRYPTO_THREAD_",
+    "PyThread_",
+    "sqlite3_mutex_enter",
+    "pthreadMutexEnter",
+    "inline_mysql_",
+];
+
+/// Whether a frame is no more than a way to lock.
+pub(crate) fn is_wrapper(function: Option<&str>, source: Option<&str>, module: &str) -> bool {
+    let library = module.rsplit('/').next().unwrap_or_default();
+    LIBRARIES.iter().any(|name| library.starts_with(name))
+        || source.is_some_and(|path| HEADERS.iter().any(|folder| is_in(path, folder)))
+        || function.is_some_and(|name| FUNCTIONS.iter().any(|start| name.starts_with(start)))
+}
+
+/// Whether a path is in a folder: `/include/c++/` is one anywhere, the others are at the root.
+fn is_in(path: &str, folder: &str) -> bool {
+    path.starts_with(folder) || folder.contains("c++") && path.contains(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_passed_over_is_a_wrapper() {
+        let header = Some("/usr/include/x86_64-linux-gnu/c++/12/bits/gthr-default.h");
+        assert!(is_wrapper(Some("__gthread_mutex_lock"), header, "/home/prog"));
+        assert!(is_wrapper(Some("lock_guard"), Some("/opt/gcc/include/c++/13/mutex"), "/prog"));
+        assert!(is_wrapper(Some("g_rec_mutex_lock"), None, "/usr/lib/libglib-2.0.so.0"));
+        assert!(is_wrapper(None, None, "/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30"));
+        assert!(!is_wrapper(Some("g_main_loop_run"), None, "/usr/lib/libglib-2.0.so.0"));
+        assert!(!is_wrapper(Some("worker"), Some("/home/me/include/pool.h"), "/home/me/prog"));
+        assert!(!is_wrapper(None, None, "/home/me/libcrypt.so"));
+    }
+}

@@ -1,0 +1,94 @@
+//! The stack of a thread that is about to wait.
+//!
+//! Code that is built for speed has no frame pointers, and to find a caller without them takes the
+//! tables of unwinding: large, read under a lock of the loader's, and by code that allocates. None
+//! of that is for a path that locks. So the piece of the stack above the call is copied as it is,
+//! once for each chain, and unwound by the reader, with the tables of the files. This also costs
+//! the same for every program. What else was thought of: a walk of frame pointers stops in the
+//! first library that was built without (glib of Debian is); a search of the stack for words that
+//! look like return addresses finds those of calls that are over.
+//!
+//! The kernel makes the copy. A thread may run on a stack of the program's own, whose end nobody
+//! knows, and a piece that ends behind it would be a fault; the kernel copies as far as there is
+//! memory. It costs about a microsecond, before a wait.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::layout::{Chain, Class, STACK};
+use crate::maps;
+
+/// Where a latch function was called from.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Caller {
+    /// The return address.
+    pub address: usize,
+    /// The stack pointer at the function's entry; zero if it is not known.
+    pub sp: usize,
+    /// The frame pointer at the function's entry, in code that has any.
+    pub fp: usize,
+}
+
+/// A piece of this thread's stack.
+pub(crate) struct Piece {
+    words: [u64; STACK],
+    length: usize,
+}
+
+impl Piece {
+    /// Copies at most `length` words above the caller's stack pointer; none if that cannot be read.
+    pub(crate) fn copy(caller: Caller, length: usize) -> Option<Self> {
+        let mut piece = Self { words: [0; STACK], length: 0 };
+        let bytes = length.min(STACK) * size_of::<u64>();
+        let to = libc::iovec { iov_base: piece.words.as_mut_ptr().cast(), iov_len: bytes };
+        // The kernel copies whole parts of a list, so that there is one for each page.
+        let from = pages(caller.sp, bytes);
+        let count = from.iter().take_while(|part| part.iov_len > 0).count() as libc::c_ulong;
+        let process = rustix::process::getpid().as_raw_nonzero().get();
+        // SAFETY: the calling thread's own.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        let before = unsafe { errno.read() };
+        // SAFETY: the kernel writes at most `bytes` to the words, and looks itself at what it
+        // reads.
+        let copied = unsafe { libc::process_vm_readv(process, &to, 1, from.as_ptr(), count, 0) };
+        // SAFETY: as above. A lock function leaves `errno` as it was.
+        unsafe { errno.write(before) };
+        piece.length = usize::try_from(copied).unwrap_or(0) / size_of::<u64>();
+        (piece.length > 0).then_some(piece)
+    }
+
+    /// What tells this chain from others: the words of the piece that are addresses of code. Those
+    /// that are left of earlier calls make two chains of one; the reader finds that they are one.
+    pub(crate) fn key(&self, caller: Caller, class: Class) -> u64 {
+        let code = self.words[..self.length].iter().filter(|word| maps::is_code(**word as usize));
+        let all = [caller.address as u64, class as u64].into_iter().chain(code.copied());
+        // Fibonacci hashing, of one word after another.
+        let hash = all.fold(0u64, |hash, word| {
+            (hash.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        hash.max(1)
+    }
+
+    pub(crate) fn store(&self, chain: &Chain, caller: Caller) {
+        // Relaxed: a reader takes what it finds in the file. That the length comes last is for a
+        // process that dies before it.
+        chain.caller.store(caller.address as u64, Relaxed);
+        chain.sp.store(caller.sp as u64, Relaxed);
+        chain.fp.store(caller.fp as u64, Relaxed);
+        for (to, from) in chain.stack.iter().zip(&self.words[..self.length]) {
+            to.store(*from, Relaxed);
+        }
+        chain.length.store(self.length as u64, Relaxed);
+    }
+}
+
+/// The parts of `bytes` from `start` on, cut where a page may end.
+fn pages(start: usize, bytes: usize) -> [libc::iovec; 2] {
+    const PAGE: usize = 4096;
+    let first = (PAGE - start % PAGE).min(bytes);
+    let part = |at: usize, length| libc::iovec { iov_base: at as *mut _, iov_len: length };
+    [part(start, first), part(start.wrapping_add(first), bytes - first)]
+}
+
+const _: () = assert!(STACK * size_of::<u64>() <= 4096);
