@@ -10,19 +10,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 
-use crate::session::{self, Plan};
-use crate::{output, report};
+use crate::session::{self, Plan, Session};
+use crate::{launch, output, report};
 
 /// Sort and pack the system's own files, with glibc's locks and with our latches
 ///
-/// Compares what comes out byte for byte, and prints both times and the profile. Exits with 1 if
-/// anything differs.
+/// The runs of both take turns. Compares what comes out byte for byte, and prints the times, and a
+/// profile of one run more. Exits with 1 if anything differs.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How many megabytes of files to join
     #[arg(long, value_name = "MB", default_value_t = 200,
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     size: u64,
+
+    /// How many runs with each
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
 }
 
 /// Where files are taken from, in this order.
@@ -41,12 +46,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     fs::write(&packed, read_start(&input, bytes / 8)?)?;
     let mut same = true;
     let mut told = Vec::new();
-    for deed in deeds(&input, &packed) {
-        if which(deed.program).is_none() {
-            writeln!(told, "{}: not installed, left out\n", deed.program)?;
+    for task in tasks(&input, &packed) {
+        if which(task.program).is_none() {
+            writeln!(told, "{}: not installed, left out\n", task.program)?;
             continue;
         }
-        same &= compare(&deed, &scratch.0, &spinner, &mut told)?;
+        same &= Demo { task: &task, scratch: &scratch.0, spinner: &spinner, runs: args.runs }
+            .run(&mut told)?;
     }
     spinner.finish_and_clear();
     output::print(|out| {
@@ -57,81 +63,146 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// A program, its arguments without the place of its output.
-struct Deed<'a> {
+struct Task<'a> {
     program: &'static str,
     args: Vec<OsString>,
     shown: &'static str,
     input: &'a Path,
 }
 
-fn deeds<'a>(input: &'a Path, packed: &'a Path) -> [Deed<'a>; 2] {
+fn tasks<'a>(input: &'a Path, packed: &'a Path) -> [Task<'a>; 2] {
     let sort = ["--parallel=4", "-S", "256M"].map(OsString::from).to_vec();
     let xz = ["-T4", "-1", "--block-size=1MiB", "-c"].map(OsString::from).to_vec();
     [
-        Deed { program: "sort", args: sort, shown: "sort --parallel=4 -S 256M", input },
-        Deed { program: "xz", args: xz, shown: "xz -T4 -1 --block-size=1MiB -c", input: packed },
+        Task { program: "sort", args: sort, shown: "sort --parallel=4 -S 256M", input },
+        Task { program: "xz", args: xz, shown: "xz -T4 -1 --block-size=1MiB -c", input: packed },
     ]
 }
 
-/// Runs a deed both ways; false if the outputs differ.
-fn compare(
-    deed: &Deed<'_>,
-    scratch: &Path,
-    spinner: &ProgressBar,
-    told: &mut Vec<u8>,
-) -> anyhow::Result<bool> {
-    spinner.set_message(format!("{} with glibc's locks", deed.program));
-    let (theirs, ours) = (scratch.join("theirs"), scratch.join("ours"));
-    let mut command = Command::new(deed.program);
-    command.args(&deed.args);
-    dress(&mut command, deed, scratch, &theirs)?;
-    let began = Instant::now();
-    let status = command.status().with_context(|| deed.program.to_owned())?;
-    let glibc = began.elapsed();
-    if !status.success() {
-        bail!("{} with glibc's locks: {status}", deed.program);
-    }
-    spinner.set_message(format!("{} on our latches, profiled", deed.program));
-    let mut line = vec![OsString::from(deed.program)];
-    line.extend(deed.args.iter().cloned());
-    let mut dressed = Ok(());
-    let plan = Plan { command: &line, latch: "shfl", only: None, depth: 1 };
-    let session = session::run(&plan, |command| dressed = dress(command, deed, scratch, &ours));
-    dressed?;
-    let session = session.map_err(|refusal| anyhow::anyhow!("{refusal:?}"))?;
-    if !session.status.success() {
-        bail!("{} on our latches: {}", deed.program, session.status);
-    }
-    let same = same_bytes(&theirs, &ours)?;
-    let (ratio, seconds) = (session.took.as_secs_f64() / glibc.as_secs_f64(), |d: Duration| {
-        format!("{:.2} s", d.as_secs_f64())
-    });
-    writeln!(
-        told,
-        "{}: {} with glibc's locks, {} on our latches and profiled ({ratio:.2}x); outputs {}",
-        deed.shown,
-        seconds(glibc),
-        seconds(session.took),
-        if same { "are the same" } else { "DIFFER" },
-    )?;
-    let cost = latchwork_profile::cost_ns();
-    let options =
-        report::Options { top: 5, depth: 1, json: false, colour: false, width: None, cost };
-    report::print(&session.snapshots, &options, told)?;
-    writeln!(told)?;
-    Ok(same)
+/// One program, with one and with the other.
+struct Demo<'a> {
+    task: &'a Task<'a>,
+    scratch: &'a Path,
+    spinner: &'a ProgressBar,
+    runs: u32,
 }
 
-/// Gives a command its input, output and scratch folder.
-fn dress(
-    command: &mut Command,
-    deed: &Deed<'_>,
-    scratch: &Path,
-    output: &Path,
-) -> anyhow::Result<()> {
-    command.env("LC_ALL", "C").env("TMPDIR", scratch);
-    command.stdin(Stdio::from(File::open(deed.input)?)).stdout(Stdio::from(File::create(output)?));
-    Ok(())
+const GLIBC: &str = "with glibc's locks";
+const OURS: &str = "on our latches";
+
+impl Demo<'_> {
+    /// Runs the program both ways; false if the outputs differ.
+    fn run(&self, told: &mut Vec<u8>) -> anyhow::Result<bool> {
+        let (theirs, ours) = (self.scratch.join("theirs"), self.scratch.join("ours"));
+        let line = self.line();
+        let (mut times, mut same) = ([Vec::new(), Vec::new()], true);
+        for run in 0..self.runs {
+            // They take turns in being first: what warms up or slows down meets both alike.
+            for side in [run % 2, 1 - run % 2] {
+                let (how, command, output) = match side {
+                    0 => (GLIBC, self.plain(), &theirs),
+                    _ => (OURS, launch::prepare(&line, "shfl").map_err(refused)?, &ours),
+                };
+                self.spinner.set_message(format!(
+                    "{} {how}, run {} of {}",
+                    self.task.program,
+                    run + 1,
+                    self.runs
+                ));
+                times[side as usize].push(self.time(command, how, output)?);
+            }
+            same &= same_bytes(&theirs, &ours)?;
+        }
+        self.spinner.set_message(format!("{} {OURS}, profiled", self.task.program));
+        let session = self.profile(&line, &ours)?;
+        same &= same_bytes(&theirs, &ours)?;
+        let [glibc, ours] = &mut times;
+        let outputs = if same { "are the same" } else { "DIFFER" };
+        writeln!(told, "{}: {}; outputs {outputs}", self.task.shown, compared(glibc, ours))?;
+        let cost = latchwork_profile::cost_ns();
+        let width = output::columns(&std::io::stdout());
+        let options = report::Options { top: 5, depth: 1, json: false, colour: false, width, cost };
+        report::print(&session.found, &options, told)?;
+        writeln!(told)?;
+        Ok(same)
+    }
+
+    fn line(&self) -> Vec<OsString> {
+        let mut line = vec![OsString::from(self.task.program)];
+        line.extend(self.task.args.iter().cloned());
+        line
+    }
+
+    fn plain(&self) -> Command {
+        let mut command = Command::new(self.task.program);
+        command.args(&self.task.args);
+        command
+    }
+
+    /// How many seconds a run takes.
+    fn time(&self, mut command: Command, how: &str, output: &Path) -> anyhow::Result<f64> {
+        self.dress(&mut command, output)?;
+        let began = Instant::now();
+        let status = command.status().with_context(|| self.task.program.to_owned())?;
+        let took = began.elapsed().as_secs_f64();
+        if !status.success() {
+            bail!("{} {how}: {status}", self.task.program);
+        }
+        Ok(took)
+    }
+
+    fn profile(&self, line: &[OsString], output: &Path) -> anyhow::Result<Session> {
+        let mut dressed = Ok(());
+        let plan = Plan { command: line, latch: "shfl", only: None, depth: 1 };
+        let session = session::run(&plan, |command| dressed = self.dress(command, output));
+        dressed?;
+        let session = session.map_err(refused)?;
+        if !session.status.success() {
+            bail!("{} {OURS}, profiled: {}", self.task.program, session.status);
+        }
+        Ok(session)
+    }
+
+    /// Gives a command its input, output and scratch folder.
+    fn dress(&self, command: &mut Command, output: &Path) -> anyhow::Result<()> {
+        command.env("LC_ALL", "C").env("TMPDIR", self.scratch);
+        let (input, output) = (File::open(self.task.input)?, File::create(output)?);
+        command.stdin(Stdio::from(input)).stdout(Stdio::from(output));
+        Ok(())
+    }
+}
+
+fn refused(refusal: launch::Refusal) -> anyhow::Error {
+    anyhow::anyhow!("{refusal:?}")
+}
+
+/// The medians of two rows of runs, and whether the one is faster; or that nobody can tell.
+fn compared(glibc: &mut [f64], ours: &mut [f64]) -> String {
+    let (theirs, their_spread) = median(glibc);
+    let (median, our_spread) = median(ours);
+    let (ratio, spread) = (median / theirs, their_spread.max(our_spread));
+    let runs = output::plural(glibc.len() as u64, "run", "runs");
+    let times = format!(
+        "{theirs:.2} s {GLIBC}, {median:.2} s {OURS} ({ratio:.2}x)\n{}{runs} each, spread {:.0} %",
+        if glibc.len() == 1 { "" } else { "medians of " },
+        100.0 * spread
+    );
+    let difference = (ratio - 1.0).abs();
+    if glibc.len() == 1 {
+        return format!("{times}; one run is too few to tell");
+    }
+    if difference <= spread {
+        return format!("{times}: too noisy to tell the {:.0} % between them", 100.0 * difference);
+    }
+    times
+}
+
+/// The median, and how far runs lie apart, as a part of it.
+fn median(runs: &mut [f64]) -> (f64, f64) {
+    runs.sort_by(f64::total_cmp);
+    let (first, last) = (runs.first().copied(), runs.last().copied());
+    let middle = (runs[(runs.len() - 1) / 2] + runs[runs.len() / 2]) / 2.0;
+    (middle, (last.unwrap_or(0.0) - first.unwrap_or(0.0)) / middle.max(f64::MIN_POSITIVE))
 }
 
 fn which(program: &str) -> Option<PathBuf> {
@@ -210,5 +281,23 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compared;
+
+    #[test]
+    fn what_the_runs_cannot_tell_is_said() {
+        let said = compared(&mut [1.0, 1.2, 1.1], &mut [1.15, 1.0, 1.2]);
+        assert!(
+            said.contains("too noisy to tell the 5 %") && said.contains("spread 18 %"),
+            "{said}"
+        );
+        let said = compared(&mut [1.0, 1.01, 1.02], &mut [2.0, 2.02, 2.04]);
+        assert!(said.contains("(2.00x)") && !said.contains("noisy"), "{said}");
+        let said = compared(&mut [1.0], &mut [2.0]);
+        assert!(said.contains("1 run each") && said.contains("too few"), "{said}");
     }
 }

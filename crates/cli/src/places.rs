@@ -148,7 +148,8 @@ impl<'a> Process<'a> {
             let (_, wrapper) = own(symbols, snapshot, row.first_caller);
             let first = if wrapper { "locked" } else { "first locked" };
             let at = self.at(row.first_caller, row.address, symbols).unwrap_or_default();
-            format!("heap {:x}, {first} in {}", row.address, at.text(usize::MAX))
+            let memory = if snapshot.is_on_stack(row.address) { "stack" } else { "heap" };
+            format!("{memory} {:x}, {first} in {}", row.address, at.text(usize::MAX))
         });
         let held_at = row.peer_holder.and_then(|place| match place {
             Place::Site(address, _) => self.at(address, row.address, symbols),

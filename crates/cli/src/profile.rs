@@ -10,10 +10,21 @@ use crate::launch::{FAILED, LatchArg};
 use crate::session::{self, Plan, Session};
 use crate::{output, report, watch};
 
+const HELP: &str = "\
+Examples:
+  latchwork profile -- sort --parallel=4 FILE         which latches were waited for, and where
+  latchwork profile --depth 4 -o REPORT -- PROGRAM    and from where; uncut, to a file
+  latchwork profile --only mysqld -- ./start.sh       one of the programs that it starts
+  latchwork profile --watch                           while it runs, from a second terminal
+
+Profiles are written to a folder in /dev/shm, or in that which LATCHWORK_FOLDER names, and removed
+when the program has ended.";
+
 /// Run a program on our latches and report, on stderr, which were waited for, and where
 ///
 /// Exits as the program does, and as `run` where there is no program to exit.
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Args {
     #[command(flatten)]
     latch: LatchArg,
@@ -26,7 +37,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Only processes that run this program; others run on our latches and are not recorded
+    /// Only processes that run this program, or are called so; others run on our latches and are
+    /// not recorded
     #[arg(long, value_name = "EXE")]
     only: Option<String>,
 
@@ -41,9 +53,11 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(0..=16))]
     depth: u32,
 
-    /// Look at a program that is being profiled: its process number, or the folder it writes to
-    #[arg(long, value_name = "PID|DIR", conflicts_with_all = ["only", "output", "latch", "command"])]
-    watch: Option<String>,
+    /// Look at a program that is being profiled: the only one there is; or that with this process
+    /// number, its own or latchwork's; or that which writes to this folder
+    #[arg(long, value_name = "PID|DIR", num_args = 0..=1,
+          conflicts_with_all = ["only", "output", "latch", "command"])]
+    watch: Option<Option<String>>,
 
     /// Seconds between looks
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, requires = "watch")]
@@ -62,7 +76,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(target) = &args.watch {
         let options = args.options(output_colour(), output::columns(&io::stdout()));
-        return watch::run(target, &options, args.once, args.interval);
+        return watch::run(target.as_deref(), &options, args.once, args.interval);
     }
     // Before the program runs: a report that cannot be written is a failure of ours.
     let file = match args.output.as_deref().map(create).transpose() {
@@ -105,7 +119,7 @@ fn output_colour() -> bool {
 }
 
 fn tell(session: &Session, options: &report::Options, out: &mut dyn Write) -> io::Result<()> {
-    report::print(&session.snapshots, options, out)?;
+    report::print(&session.found, options, out)?;
     if let Some(folder) = &session.running
         && !options.json
     {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::elf::{self, Image};
 use crate::launch::{FAILED, NOT_EXECUTABLE, NOT_FOUND, Refusal};
+use crate::runtime;
 
 /// Scripts whose interpreter is a script, and so on: as many as the kernel follows.
 const SCRIPTS_MAX: u32 = 5;
@@ -70,6 +71,11 @@ fn check_at(path: &Path, scripts: u32) -> Result<(), Refusal> {
     }
     match elf::image(&bytes) {
         Image::Dynamic => Ok(()),
+        Image::Static if runtime::is_go(path) => refuse(
+            FAILED,
+            "a Go program, statically linked: the loader would ignore our library, and Go's locks \
+             are no pthread mutexes",
+        ),
         Image::Static => refuse(FAILED, "statically linked: the loader would ignore our library"),
         Image::Foreign(machine) => {
             let what =

@@ -1,12 +1,15 @@
 //! The report: the most contended latches and call sites, for people or as JSON lines.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use latchwork_profile::{Row, Snapshot};
 use serde_json::{Value, json};
 
+use crate::found::Found;
 use crate::output::{self, count, plural, time};
 use crate::places::{Latch, Places, Site, class, latch_class, program};
+use crate::runtime::Runtime;
 use crate::symbols::Name;
 
 /// What to print.
@@ -23,23 +26,73 @@ pub(crate) struct Options {
 }
 
 /// Prints what the processes said.
-pub(crate) fn print(
-    snapshots: &[Snapshot],
-    options: &Options,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(crate) fn print(found: &Found, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let snapshots = &found.snapshots[..];
     let places = Places::of(snapshots, options.depth);
     if options.json {
         return print_json(snapshots, &places, options, out);
     }
-    head_lines(snapshots, options, out)?;
     if places.latches.is_empty() {
-        return Ok(());
+        nothing(found, out)?;
+        return notes(found, out);
     }
+    head_lines(snapshots, options, out)?;
+    notes(found, out)?;
     latch_table(&places.latches, options, out)?;
     site_table(&places.sites, options, out)?;
     holder_table(&places.sites, options, out)?;
     tail_lines(snapshots, options, out)
+}
+
+/// Says that no latch was taken, and by whom.
+fn nothing(found: &Found, out: &mut dyn Write) -> io::Result<()> {
+    if !found.idle.is_empty() {
+        let names = named(found.idle.iter().map(program));
+        return writeln!(
+            out,
+            "latchwork: 0 locks seen in {names}: no pthread mutexes, rwlocks or spin locks.\n(Go, \
+             Rust's std and much of Java lock by other means; a static program is not seen at all.)"
+        );
+    }
+    if !found.others.is_empty() {
+        let names = named(found.others.iter().cloned());
+        return writeln!(
+            out,
+            "latchwork: 0 locks seen: --only is the name of none of the programs that ran: {names}."
+        );
+    }
+    writeln!(
+        out,
+        "latchwork: 0 locks seen: no program said anything. (A static program does not load our \
+         library.)"
+    )
+}
+
+/// Names, with how often each is there: `sh, true (3 processes)`.
+fn named(names: impl Iterator<Item = String>) -> String {
+    let mut counts = BTreeMap::new();
+    names.for_each(|name| *counts.entry(name).or_insert(0u64) += 1);
+    let each = counts.into_iter().map(|(name, n)| match n {
+        1 => name,
+        n => format!("{name} ({})", plural(n, "process", "processes")),
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// Tells of programs that a profile shows little of.
+fn notes(found: &Found, out: &mut dyn Write) -> io::Result<()> {
+    let mut told = Vec::new();
+    for snapshot in found.snapshots.iter().chain(&found.idle) {
+        let name = program(snapshot);
+        if told.contains(&name) {
+            continue;
+        }
+        if let Some(runtime) = Runtime::of(snapshot) {
+            writeln!(out, "Note: {name} {}", runtime.note())?;
+        }
+        told.push(name);
+    }
+    Ok(())
 }
 
 fn share(row: &Row) -> String {
@@ -61,14 +114,6 @@ fn waits(row: &Row) -> [String; 4] {
 fn head_lines(snapshots: &[Snapshot], options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let rows = snapshots.iter().flat_map(|s| &s.latches);
     let taken: u64 = snapshots.iter().map(Snapshot::acquisitions).sum();
-    if taken == 0 {
-        return writeln!(
-            out,
-            "latchwork: 0 locks seen: the program does not use pthread mutexes, rwlocks or spin \
-             locks.\n(Go, Rust's std and much of Java lock by other means; a static program is not \
-             seen at all.)"
-        );
-    }
     let contended: u64 = rows.clone().map(|row| row.contended).sum();
     let waited: u64 = rows.clone().fold(0, |sum, row| sum.saturating_add(row.wait_total));
     let processes = match snapshots {

@@ -1,42 +1,79 @@
 //! `latchwork profile --watch`: the same report, of a program that is still running.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::bail;
+
 use crate::report::{self, Options};
-use crate::{output, session};
+use crate::{folders, found, output, places};
 
 /// Prints the report again and again, until the last process has ended.
 pub(crate) fn run(
-    target: &str,
+    target: Option<&str>,
     options: &Options,
     once: bool,
     interval: f64,
 ) -> anyhow::Result<ExitCode> {
-    let folder = match target.parse::<u32>() {
-        Ok(process) => session::folder_of(process).ok_or_else(|| {
-            anyhow::anyhow!("process {process} is not being profiled, or not by this user")
-        })?,
-        Err(_) => PathBuf::from(target),
-    };
-    anyhow::ensure!(folder.is_dir(), "{} is no folder of profiles", folder.display());
+    let folder = find(target)?;
     let interval = Duration::try_from_secs_f64(interval).unwrap_or(Duration::from_secs(1));
     let interval = interval.clamp(Duration::from_millis(50), Duration::from_secs(3600));
     let clear = io::stdout().is_terminal() && !options.json && !once;
     loop {
-        let (snapshots, _) = session::read_folder(&folder);
+        // Asked first: a program that ends in between has said everything by then.
+        let is_held = folders::is_held(&folder);
+        let found = found::read(&folder);
         output::print(|out| {
             if clear {
                 out.write_all(b"\x1b[2J\x1b[H")?;
             }
-            report::print(&snapshots, options, out)
+            report::print(&found, options, out)
         })?;
-        let over = !folder.is_dir() || !snapshots.iter().any(session::is_running);
-        if once || over {
+        if once || !is_held && !found.is_running() {
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(interval);
+    }
+}
+
+/// The folder of a process, of the one program that is being profiled, or this one.
+fn find(target: Option<&str>) -> anyhow::Result<PathBuf> {
+    let Some(target) = target else { return find_only() };
+    if let Ok(process) = target.parse::<u32>() {
+        return folders::of_process(process).ok_or_else(|| {
+            anyhow::anyhow!("process {process} is not being profiled, or not by this user")
+        });
+    }
+    let folder = PathBuf::from(target);
+    if !folder.is_dir() {
+        bail!("{target} is no folder of profiles");
+    }
+    if !folders::is_held(&folder) && found::read(&folder).is_empty() {
+        bail!("there is no profile in {target}");
+    }
+    Ok(folder)
+}
+
+fn find_only() -> anyhow::Result<PathBuf> {
+    match &folders::live()[..] {
+        [] => bail!("no program of this user's is being profiled"),
+        [one] => Ok(one.clone()),
+        many => {
+            let names: Vec<_> = many.iter().map(|folder| described(folder)).collect();
+            bail!("several programs are being profiled, say which: {}", names.join(", "))
+        }
+    }
+}
+
+/// The first process that writes to a folder, or the folder.
+fn described(folder: &Path) -> String {
+    let found = found::read(folder);
+    let mut all: Vec<_> = found.snapshots.iter().chain(&found.idle).collect();
+    all.sort_by_key(|snapshot| snapshot.began);
+    match all.first() {
+        Some(first) => format!("{} ({})", first.pid, places::program(first)),
+        None => folder.display().to_string(),
     }
 }

@@ -20,7 +20,7 @@ const LIBRARIES: [&str; 8] = [
 ];
 
 /// Other names for locking: what a function's name begins with.
-const FUNCTIONS: [&str; 30] = [
+const FUNCTIONS: [&str; 29] = [
     "pthread_",
     "__pthread_",
     "__gthread_",
@@ -43,7 +43,6 @@ const FUNCTIONS: [&str; 30] = [
     "apr_thread_mutex_",
     "apr_thread_rwlock_",
     "PR_Lock",
-    "PR_EnterMonitor",
     "SDL_LockMutex",
     "SDL_mutexP",
     "CRYPTO_THREAD_",

@@ -3,8 +3,10 @@
 mod rig;
 
 use std::fs;
+use std::io::Read;
+use std::os::fd::FromRawFd;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use rig::{compile, folder, latchwork, run};
 use serde_json::Value;
@@ -65,16 +67,170 @@ fn only_one_program_is_recorded() {
     let folder = folder("only");
     let program = compile(&folder, "hot", HOT, &[]).unwrap();
     let line = format!("{program}; true");
-    let output = run(&["profile", "--only", "hot", "--", "sh", "-c", &line]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("hot_spot"));
-    let output = run(&["profile", "--only", "sh", "--", "sh", "-c", &line]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("0 locks seen"));
+    let said = |only: &str, line: &str| {
+        let output = run(&["profile", "--only", only, "--", "sh", "-c", line]);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said("hot", &line).contains("hot_spot"));
+    let idle = said("sh", &line);
+    assert!(idle.contains("0 locks seen in ") && !idle.contains("hot"), "{idle}");
+    // What a program is called as counts as much as its file.
+    let alias = folder.join("alias");
+    std::os::unix::fs::symlink(&program, &alias).unwrap();
+    assert!(said("alias", &format!("{}; true", alias.display())).contains("hot_spot"));
 }
 
 #[test]
-fn no_locks_are_said_to_be_none() {
-    let output = run(&["profile", "true"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("0 locks seen"));
+fn no_locks_are_said_to_be_none_and_what_ran_is_named() {
+    let output = run(&["profile", "sleep", "0"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("0 locks seen in sleep: "), "{said}");
+    let line = "sleep 0; sleep 0; echo";
+    let output = run(&["profile", "--only", "no-such", "--", "sh", "-c", line]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("none of the programs that ran: "), "{said}");
+    assert!(said.contains("sleep (2 processes)"), "{said}");
+}
+
+/// What is written to a terminal of so many columns.
+fn on_terminal(columns: u16, args: &[&str]) -> String {
+    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let (mut ours, mut theirs, none) = (0, 0, std::ptr::null_mut());
+    // SAFETY: two places for descriptors, no name, no modes, and a size.
+    let made = unsafe { libc::openpty(&mut ours, &mut theirs, none, none.cast(), &size) };
+    assert_eq!(made, 0);
+    // SAFETY: both were just opened, and are nobody else's.
+    let (ours, theirs) = unsafe { (fs::File::from_raw_fd(ours), fs::File::from_raw_fd(theirs)) };
+    let mut command = latchwork();
+    let mut child = command.args(args).env("NO_COLOR", "1").stderr(theirs).spawn().unwrap();
+    // The command has the other end open, and reading would not end.
+    drop(command);
+    let mut said = Vec::new();
+    // The end is an error: nobody has the other end any more.
+    let _ = (&ours).read_to_end(&mut said);
+    child.wait().unwrap();
+    String::from_utf8(said).unwrap().replace('\r', "")
+}
+
+#[test]
+fn a_table_has_the_width_of_its_terminal() {
+    let folder = folder("width");
+    let long = "a_function_with_a_name_that_nobody_would_like_to_type_but_that_tells_all_of_it";
+    let program = compile(&folder, "hot", &HOT.replace("hot_spot", long), &[]).unwrap();
+    let wide = on_terminal(180, &["profile", "--", &program]);
+    assert!(wide.contains(&format!("{long} hot.c:8")), "{wide}");
+    let narrow = on_terminal(84, &["profile", "--", &program]);
+    let rows: Vec<_> = narrow.lines().filter(|line| line.starts_with("mutex ")).collect();
+    assert!(rows.len() >= 2 && rows.iter().all(|line| line.chars().count() <= 84), "{narrow}");
+    assert!(narrow.contains("hot.c:8") && !narrow.contains(long), "{narrow}");
+}
+
+#[test]
+fn nothing_is_cut_in_a_file() {
+    let folder = folder("uncut");
+    let long = "a_function_with_a_name_that_nobody_would_like_to_type_but_that_tells_all_of_it";
+    let program = compile(&folder, "hot", &HOT.replace("hot_spot", long), &[]).unwrap();
+    let text = String::from_utf8(run(&["profile", "--", &program]).stderr).unwrap();
+    assert!(text.contains(&format!("{long} hot.c:8")), "{text}");
+    assert!(text.contains(": 1 latch taken 800 times"), "{text}");
+}
+
+/// A name that is in the tables of a program of another kind is enough for a note.
+#[test]
+fn programs_that_lock_by_other_means_are_noted() {
+    let folder = folder("kinds");
+    let mark = "__attribute__((section(\".go.buildinfo\"))) int mark = 1;\n";
+    let go = compile(&folder, "hello", &format!("{mark}{HOT}"), &[]).unwrap();
+    let text = String::from_utf8(run(&["profile", "--", &go]).stderr).unwrap();
+    assert!(text.contains("Note: hello is a Go program: "), "{text}");
+    if let Some(still) = compile(&folder, "still", &format!("{mark}{HOT}"), &["-static"]) {
+        let text = String::from_utf8(run(&["profile", "--", &still]).stderr).unwrap();
+        assert!(text.contains("a Go program, statically linked"), "{text}");
+    }
+    let java = compile(&folder, "java", HOT, &[]).unwrap();
+    let text = String::from_utf8(run(&["profile", "--", &java]).stderr).unwrap();
+    assert!(text.contains("Note: java is a JVM: "), "{text}");
+    let plain = compile(&folder, "hot", HOT, &[]).unwrap();
+    let text = String::from_utf8(run(&["profile", "--", &plain]).stderr).unwrap();
+    assert!(!text.contains("Note: "), "{text}");
+}
+
+/// Runs latchwork with a folder for profiles that nobody else uses.
+fn apart(profiles: &Path, args: &[&str]) -> Output {
+    latchwork().env("LATCHWORK_FOLDER", profiles).args(args).output().unwrap()
+}
+
+#[test]
+fn a_watcher_finds_the_program_without_a_number_and_by_its_wrappers() {
+    let folder = folder("found");
+    let profiles = folder.join("profiles");
+    fs::create_dir(&profiles).unwrap();
+    let program = compile(&folder, "hot", HOT, &[]).unwrap();
+    let none = apart(&profiles, &["profile", "--watch", "--once"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("is being profiled"));
+    let start = |name: &str| {
+        let report = folder.join(name);
+        let args = ["profile", "-o", report.to_str().unwrap(), "--", &program, "60"];
+        latchwork().env("LATCHWORK_FOLDER", &profiles).args(args).spawn().unwrap()
+    };
+    let seen = |args: &[&str]| {
+        let mut text = String::new();
+        for _ in 0..300 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let output = apart(&profiles, &[&["profile", "--once", "--watch"], args].concat());
+            text = String::from_utf8(output.stdout).unwrap();
+            if text.contains("taken 800 times") {
+                return;
+            }
+        }
+        panic!("{args:?}: {text}");
+    };
+    let mut first = start("first");
+    seen(&[]);
+    seen(&[&first.id().to_string()]);
+    let mut second = start("second");
+    seen(&[&second.id().to_string()]);
+    let many = apart(&profiles, &["profile", "--watch", "--once"]);
+    let said = String::from_utf8(many.stderr).unwrap();
+    assert!(said.contains("say which: ") && said.matches("(hot)").count() == 2, "{said}");
+    for child in [&mut first, &mut second] {
+        let kill = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        assert!(kill.success() && child.wait().is_ok());
+    }
+}
+
+#[test]
+fn a_folder_without_a_profile_is_an_error() {
+    let folder = folder("empty");
+    let output = run(&["profile", "--watch", folder.to_str().unwrap(), "--once"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no profile in "), "{output:?}");
+}
+
+#[test]
+fn what_a_killed_latchwork_left_is_removed() {
+    let profiles = folder("swept");
+    // SAFETY: it only tells.
+    let user = unsafe { libc::geteuid() };
+    let made = |name: &str, old: bool| {
+        let path = profiles.join(format!("latchwork-{user}-{name}.0"));
+        fs::create_dir(&path).unwrap();
+        let folder = fs::File::open(&path).unwrap();
+        let then = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        if old {
+            folder.set_modified(then).unwrap();
+        }
+        (path, folder)
+    };
+    let (dead, _) = made("1000000001", true);
+    let (young, _) = made("1000000002", false);
+    let (held, lock) = made("1000000003", true);
+    lock.lock().unwrap();
+    assert!(apart(&profiles, &["profile", "true"]).status.success());
+    assert_eq!([&dead, &young, &held].map(|path| path.exists()), [false, true, true]);
+    // The run's own is gone, too.
+    assert_eq!(fs::read_dir(&profiles).unwrap().count(), 2);
 }
 
 #[test]

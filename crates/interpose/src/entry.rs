@@ -2,7 +2,8 @@
 //!
 //! Each name that a profile wants the caller of is a few instructions of assembly: if the object
 //! is an ordinary one and nobody chose otherwise, jump to the short path; else find the return
-//! address and the caller's stack and jump to the long one. Nothing is pushed, so a debugger sees the caller's frame.
+//! address and the caller's stack and jump to the long one. Nothing is pushed, so a debugger sees
+//! the caller's frame.
 //!
 //! A forced unwind (a cancelled wait) passes none of these: they jump, they do not call. It may
 //! begin in one, though, where a program has its thread cancelled at any instruction: so each has
@@ -22,7 +23,8 @@ use crate::{cond, mutex, rwlock, spin};
 /// are zero; else to `$other` with three arguments more, in the registers `$x86` or `$arm`: the
 /// return address, and the stack and frame pointers as they are here.
 macro_rules! entry {
-    ($($name:ident($($arg:ident: $type:ty),*): [$offset:literal] $plain:path, $other:path, [$xa:literal $xs:literal $xf:literal] [$aa:literal $as:literal $af:literal];)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*): [$offset:literal] $plain:path, $other:path,
+        [$xa:literal $xs:literal $xf:literal] [$aa:literal $as:literal $af:literal];)*) => {$(
         #[doc = concat!("POSIX's `", stringify!($name), "`.")]
         ///
         /// # Safety
@@ -69,7 +71,8 @@ macro_rules! entry {
 
 /// An export that jumps to `$other` with the three arguments more.
 macro_rules! entry_called {
-    ($($name:ident($($arg:ident: $type:ty),*): $other:path, [$xa:literal $xs:literal $xf:literal] [$aa:literal $as:literal $af:literal];)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*): $other:path,
+        [$xa:literal $xs:literal $xf:literal] [$aa:literal $as:literal $af:literal];)*) => {$(
         #[doc = concat!("POSIX's `", stringify!($name), "`.")]
         ///
         /// # Safety
@@ -141,8 +144,10 @@ entry_called! {
         mutex::timedlock, ["rdx" "rcx" "r8"] ["x2" "x3" "x4"];
     pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, at: *const timespec):
         mutex::clocklock, ["rcx" "r8" "r9"] ["x3" "x4" "x5"];
-    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t): rwlock::tryrdlock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
-    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t): rwlock::trywrlock, ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
+    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t): rwlock::tryrdlock,
+        ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
+    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t): rwlock::trywrlock,
+        ["rsi" "rdx" "rcx"] ["x1" "x2" "x3"];
     pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, at: *const timespec):
         rwlock::timedrdlock, ["rdx" "rcx" "r8"] ["x2" "x3" "x4"];
     pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, at: *const timespec):

@@ -19,7 +19,11 @@ type Constructor = unsafe extern "C" fn(c_int, *const *const c_char, *const *con
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: Constructor = start;
 
-unsafe extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+unsafe extern "C" fn start(
+    count: c_int,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
     // SAFETY: the loader gives constructors the environment.
     let variable = |name: &[u8]| unsafe { find(environment, name) };
     let mut mode = variable(b"LATCHWORK_LATCH").and_then(mode::by_name).unwrap_or(0);
@@ -27,13 +31,18 @@ unsafe extern "C" fn start(_: c_int, _: *const *const c_char, environment: *cons
     if !unsafe { layout_is_known() } {
         mode = GLIBC;
     }
-    if let Some(folder) = variable(b"LATCHWORK_PROFILE")
-        && variable(b"LATCHWORK_ONLY").is_none_or(latchwork_profile::is_this_program)
-    {
-        let name = variable(b"LATCHWORK_LATCH").unwrap_or(b"shfl");
-        let depth = variable(b"LATCHWORK_DEPTH").map_or(1, number);
-        if latchwork_profile::start(folder, name, depth) {
-            mode |= PROFILE;
+    // SAFETY: the loader gives constructors the arguments, of which there may be none.
+    let called = (count > 0).then(|| unsafe { CStr::from_ptr(*arguments) }.to_bytes());
+    if let Some(folder) = variable(b"LATCHWORK_PROFILE") {
+        let is_this = |only| latchwork_profile::is_this_program(only, called.unwrap_or_default());
+        if variable(b"LATCHWORK_ONLY").is_none_or(is_this) {
+            let name = variable(b"LATCHWORK_LATCH").unwrap_or(b"shfl");
+            let depth = variable(b"LATCHWORK_DEPTH").map_or(1, number);
+            if latchwork_profile::start(folder, name, depth) {
+                mode |= PROFILE;
+            }
+        } else {
+            latchwork_profile::passed_over(folder);
         }
     }
     // Relaxed: there is one thread.

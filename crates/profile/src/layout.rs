@@ -1,5 +1,6 @@
 //! The segment: a header, three tables, a text. All zero is an empty one.
 
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// How a latch was taken.
@@ -124,4 +125,11 @@ const _: () = assert!(size_of::<Chain>() == 320 + 64 + 8 * STACK);
 /// The bucket of a wait.
 pub(crate) fn bucket(ns: u64) -> usize {
     ((u64::BITS - ns.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+/// Writes as much of `text` as there is room for.
+pub(crate) fn store_bytes(room: &[AtomicU8], text: &[u8]) {
+    for (to, from) in room.iter().zip(text) {
+        to.store(*from, Relaxed);
+    }
 }

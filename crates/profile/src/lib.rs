@@ -26,5 +26,6 @@ pub use crate::place::Place;
 pub use crate::reader::{FormatError, Mapping, Row, Snapshot, Stack};
 pub use crate::stack::Caller;
 pub use crate::writer::{
-    Wait, cost_ns, forked, is_this_program, record, refused, start, wait_begins, wait_ended,
+    Wait, cost_ns, forked, is_this_program, passed_over, record, refused, start, wait_begins,
+    wait_ended,
 };

@@ -1,7 +1,8 @@
 //! Which code lies where: taken from `/proc/self/maps`, so that a reader can name a return
 //! address after the process is gone.
 //!
-//! Only code with a file is kept, a line each: `START-END OFFSET PATH`, in hexadecimal. The text
+//! Only code with a file is kept, and the first thread's stack, a line each: `START-END OFFSET
+//! PATH`, in hexadecimal. The text
 //! is taken again when a call site is in none of the files seen so far, for programs load code as
 //! they run; at most 64 times, for some make their own.
 
@@ -11,8 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use rustix::fd::{IntoRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::layout::Segment;
-use crate::writer::store_bytes;
+use crate::layout::{Segment, store_bytes};
 
 const RANGES: usize = 512;
 static KNOWN: [(AtomicUsize, AtomicUsize); RANGES] =
@@ -22,6 +22,9 @@ static TAKEN: AtomicU32 = AtomicU32::new(0);
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 const TAKES_MAX: u32 = 64;
+
+/// What the kernel calls the first thread's stack.
+pub(crate) const STACK: &[u8] = b"[stack]";
 
 /// A new segment has no text yet that `see` could rely on.
 pub(crate) fn forget() {
@@ -110,12 +113,16 @@ impl Text<'_> {
         else {
             return;
         };
-        let Some(slash) = line.iter().position(|b| *b == b'/') else { return };
-        if access.get(2) != Some(&b'x') {
-            return;
-        }
-        self.remember(range);
-        let path = &line[slash..];
+        let path = if line.ends_with(STACK) {
+            STACK
+        } else {
+            let Some(slash) = line.iter().position(|b| *b == b'/') else { return };
+            if access.get(2) != Some(&b'x') {
+                return;
+            }
+            self.remember(range);
+            &line[slash..]
+        };
         let needed = range.len() + offset.len() + path.len() + 3;
         if needed > self.segment.maps.len() - self.length {
             return;

@@ -5,8 +5,13 @@ use core::fmt;
 use crate::layout::{
     BUCKETS, CHAINS, Chain, Class, EXE, Entry, Header, LATCHES, MAGIC, MAPS, SITES, STACK, Segment,
 };
+use crate::maps;
 use crate::place::Place;
 use core::mem::offset_of;
+
+/// How far below what was seen of it a stack is still taken for one; the kernel keeps more than
+/// this free.
+const STACK_GROWS: u64 = 8 << 20;
 
 /// Why bytes are no segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +171,7 @@ pub struct Snapshot {
     pub sites: Vec<Row>,
     /// Call chains, in no order.
     pub chains: Vec<Stack>,
-    /// The process's code files.
+    /// The process's code files, and the first thread's stack.
     pub maps: Vec<Mapping>,
 }
 
@@ -187,7 +192,7 @@ impl Snapshot {
         if length as usize > MAPS {
             return Err(FormatError::Maps(length));
         }
-        let maps = offset_of!(Segment, maps);
+        let text_at = offset_of!(Segment, maps);
         Ok(Self {
             pid: u32_at(bytes, offset_of!(Header, pid)),
             began: word(offset_of!(Header, began)),
@@ -200,13 +205,20 @@ impl Snapshot {
             latches: rows(bytes, offset_of!(Segment, latches), LATCHES, u64::MAX),
             sites: rows(bytes, offset_of!(Segment, sites), SITES, (1 << 60) - 1),
             chains: chains(&bytes[offset_of!(Segment, chains)..][..CHAINS * size_of::<Chain>()]),
-            maps: mappings(&bytes[maps..maps + length as usize]),
+            maps: mappings(&bytes[text_at..text_at + length as usize]),
         })
     }
 
     /// How often latches were taken.
     pub fn acquisitions(&self) -> u64 {
         self.latches.iter().fold(self.lost_latches, |sum, row| sum.saturating_add(row.acquisitions))
+    }
+
+    /// Whether `address` lies on the first thread's stack, which may have grown since it was seen.
+    pub fn is_on_stack(&self, address: u64) -> bool {
+        let grown = |m: &Mapping| m.start.saturating_sub(STACK_GROWS)..m.end;
+        let is_stack = |m: &&Mapping| m.path.as_bytes() == maps::STACK;
+        self.maps.iter().filter(is_stack).any(|stack| grown(stack).contains(&address))
     }
 
     /// The code file around `address`, and the place in it.

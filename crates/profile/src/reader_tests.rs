@@ -65,6 +65,18 @@ fn a_chain_is_read_back_once_it_is_whole() {
 }
 
 #[test]
+fn the_stack_is_told_from_the_heap() {
+    let mut bytes = blank();
+    let text = b"1000-2000 0 /bin/a\n7fff0000000-7fff0020000 0 [stack]\n";
+    bytes[offset_of!(Segment, maps)..][..text.len()].copy_from_slice(text);
+    bytes[offset_of!(Header, maps_length)..][..4]
+        .copy_from_slice(&(text.len() as u32).to_ne_bytes());
+    let snapshot = Snapshot::parse(&bytes).unwrap();
+    assert!(snapshot.is_on_stack(0x7fff_0010_000) && snapshot.is_on_stack(0x7ffe_fff0_000));
+    assert!(!snapshot.is_on_stack(0x1800) && !snapshot.is_on_stack(0x7fff_0020_000));
+}
+
+#[test]
 fn a_place_is_one_word() {
     for place in [Place::Site(0x7fff_1234_5678, Class::Spin), Place::Chain(CHAINS - 1)] {
         assert_eq!(Place::from_word(place.word()), Some(place));

@@ -7,7 +7,7 @@ use latchwork_machine::{Clock, Machine, Native};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::layout::{Chain, Class, Entry, Header, MAGIC, Segment, bucket};
+use crate::layout::{Chain, Class, Entry, Header, MAGIC, Segment, bucket, store_bytes};
 use crate::maps;
 use crate::place::Place;
 use crate::stack::{Caller, Piece};
@@ -52,13 +52,6 @@ impl<const N: usize> Text<N> {
     }
 }
 
-/// Writes as much of `text` as there is room for.
-pub(crate) fn store_bytes(room: &[AtomicU8], text: &[u8]) {
-    for (to, from) in room.iter().zip(text) {
-        to.store(*from, Relaxed);
-    }
-}
-
 /// Begins a segment for this process in `folder`; false if that is not possible. A report will ask
 /// for `depth` callers of each wait.
 ///
@@ -82,11 +75,26 @@ pub fn forked() {
     INHERITED.store(true, Relaxed);
 }
 
-/// Whether this process runs the program `name`, a path or the last part of one.
-pub fn is_this_program(name: &[u8]) -> bool {
+/// Whether this process runs the program `name`, a path or the last part of one: its file, or
+/// what it was called as.
+pub fn is_this_program(name: &[u8], called: &[u8]) -> bool {
+    let mut buffer = [0; 4096];
+    let is_name = |path: &[u8]| path == name || path.rsplit(|b| *b == b'/').next() == Some(name);
+    is_name(executable(&mut buffer)) || is_name(called)
+}
+
+/// Leaves a word in `folder` that this program ran and was not asked for: its file's path.
+///
+/// Call it before there is a second thread.
+pub fn passed_over(folder: &[u8]) {
     let mut buffer = [0; 4096];
     let exe = executable(&mut buffer);
-    exe == name || exe.rsplit(|b| *b == b'/').next() == Some(name)
+    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    if FOLDER.set(folder)
+        && let Some(file) = create_file(pid, b".other")
+    {
+        let _ = rustix::io::write(&file, exe);
+    }
 }
 
 fn executable(buffer: &mut [u8; 4096]) -> &[u8] {
@@ -97,7 +105,7 @@ fn executable(buffer: &mut [u8; 4096]) -> &[u8] {
 /// A new, mapped segment; null if there is none to be had.
 fn create() -> *mut Segment {
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
-    let Some(file) = create_file(pid) else { return core::ptr::null_mut() };
+    let Some(file) = create_file(pid, b"") else { return core::ptr::null_mut() };
     // A full file system would end the program at its first write to a page that has no place.
     let room = rustix::fs::fstatvfs(&file)
         .is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= 4 * size_of::<Segment>() as u64);
@@ -125,8 +133,9 @@ fn create() -> *mut Segment {
     segment
 }
 
-/// A new file, `PID.N` in the folder. `N` counts the programs that one process became by `exec`.
-fn create_file(pid: u32) -> Option<rustix::fd::OwnedFd> {
+/// A new file, `PID.N` in the folder and then `suffix`. `N` counts the programs that one process
+/// became by `exec`.
+fn create_file(pid: u32, suffix: &[u8]) -> Option<rustix::fd::OwnedFd> {
     let mut buffer = [0; 512];
     let folder = FOLDER.get(&mut buffer);
     for n in 0..1000u32 {
@@ -136,6 +145,7 @@ fn create_file(pid: u32) -> Option<rustix::fd::OwnedFd> {
         path.push_number(u64::from(pid), 10);
         path.push(b".");
         path.push_number(u64::from(n), 10);
+        path.push(suffix);
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match rustix::fs::openat(CWD, path.bytes(), flags, Mode::RUSR | Mode::WUSR) {
