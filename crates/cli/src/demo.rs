@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 
 use crate::session::{self, Plan, Session};
+use crate::symbols::Symbols;
 use crate::{launch, output, report};
 
 /// Sort and pack the system's own files, with glibc's locks and with our latches
@@ -119,10 +120,10 @@ impl Demo<'_> {
         let [glibc, ours] = &mut times;
         let outputs = if same { "are the same" } else { "DIFFER" };
         writeln!(told, "{}: {}; outputs {outputs}", self.task.shown, compared(glibc, ours))?;
-        let cost = latchwork_profile::cost_ns();
+        let cost = latchwork_profile::cost(1);
         let width = output::columns(&std::io::stdout());
         let options = report::Options { top: 5, depth: 1, json: false, colour: false, width, cost };
-        report::print(&session.found, &options, told)?;
+        report::print(&session.found, &mut Symbols::default(), &options, told)?;
         writeln!(told)?;
         Ok(same)
     }

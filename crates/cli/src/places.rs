@@ -1,5 +1,6 @@
 //! What a report is about: latches by their names, and the places in a program that took them.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use latchwork_profile::{Class, Place, Row, Snapshot, Stack};
@@ -24,8 +25,10 @@ pub(crate) struct Latch {
     pub(crate) row: Row,
     pub(crate) pid: u32,
     pub(crate) program: String,
-    /// The variable, or where it was locked first.
+    /// The variable, or the address.
     pub(crate) name: String,
+    /// Of one that is no variable, where it was locked first; the words say how sure that is.
+    pub(crate) first_at: Option<(&'static str, Name)>,
     /// Where it was waited for longest, and where the thread that held it then had taken it.
     pub(crate) waited_at: Option<Name>,
     pub(crate) held_at: Option<Name>,
@@ -44,23 +47,29 @@ pub(crate) fn program(snapshot: &Snapshot) -> String {
 }
 
 impl Places {
-    /// Names what the processes said; of a place so many callers as `depth`.
-    pub(crate) fn of(snapshots: &[Snapshot], depth: usize) -> Self {
-        let mut symbols = Symbols::default();
+    /// Names what the processes said: so many latches as `top`, all places, and of a place so many
+    /// callers as `depth`.
+    pub(crate) fn of(
+        snapshots: &[Snapshot],
+        depth: usize,
+        top: usize,
+        symbols: &mut Symbols,
+    ) -> Self {
+        // By what was waited in all, then by how often they were taken.
+        let order = |row: &Row| (Reverse((row.wait_total, row.acquisitions)), row.address);
+        let processes: Vec<_> =
+            snapshots.iter().map(|snapshot| Process::new(snapshot, symbols, depth)).collect();
         let mut known = HashMap::new();
         let mut places = Self::default();
-        for snapshot in snapshots {
-            let process = Process::new(snapshot, &mut symbols, depth);
-            places.add_sites(&process, &mut symbols, &mut known);
-            for row in &snapshot.latches {
-                places.latches.push(process.latch(row, &mut symbols));
-            }
+        for process in &processes {
+            places.add_sites(process, symbols, &mut known);
         }
-        // By what was waited in all, then by how often they were taken.
-        let order =
-            |row: &Row| (std::cmp::Reverse((row.wait_total, row.acquisitions)), row.address);
-        places.latches.sort_by_key(|latch| (order(&latch.row), latch.pid));
         places.sites.sort_by_key(|site| (order(&site.row), site.pid));
+        let rows = |process| Process::rows(process).map(move |row| (process, row));
+        let mut rows: Vec<_> = processes.iter().flat_map(rows).collect();
+        rows.sort_by_key(|(process, row)| (order(row), process.snapshot.pid));
+        let named = rows.into_iter().take(top).map(|(process, row)| process.latch(row, symbols));
+        places.latches = named.collect();
         places
     }
 
@@ -100,7 +109,11 @@ struct Process<'a> {
 
 impl<'a> Process<'a> {
     fn new(snapshot: &'a Snapshot, symbols: &mut Symbols, depth: usize) -> Self {
-        let mut tables = Tables::of(snapshot, symbols);
+        // The tables are large, and those of a process that never waited are of no use.
+        let mut tables = match &snapshot.chains[..] {
+            [] => Tables::none(),
+            _ => Tables::of(snapshot, symbols),
+        };
         let chains = snapshot.chains.iter().map(|stack| {
             let callers = tables.callers(stack);
             let all = callers.iter().flat_map(|caller| symbols.frames(snapshot, *caller));
@@ -111,6 +124,11 @@ impl<'a> Process<'a> {
             (stack, frames)
         });
         Self { snapshot, depth, chains: chains.collect() }
+    }
+
+    /// The rows of its latches.
+    fn rows(&self) -> impl Iterator<Item = &'a Row> {
+        self.snapshot.latches.iter()
     }
 
     /// What a call site's row is about: itself, or the callers of a wrapper.
@@ -143,21 +161,22 @@ impl<'a> Process<'a> {
 
     fn latch(&self, row: &Row, symbols: &mut Symbols) -> Latch {
         let snapshot = self.snapshot;
-        let name = symbols.variable(snapshot, row.address).unwrap_or_else(|| {
+        let variable = symbols.variable(snapshot, row.address);
+        let first_at = variable.is_none().then(|| {
             // Of a wrapper's callers only those that waited are known.
             let (_, wrapper) = own(symbols, snapshot, row.first_caller);
-            let first = if wrapper { "locked" } else { "first locked" };
             let at = self.at(row.first_caller, row.address, symbols).unwrap_or_default();
-            let memory = if snapshot.is_on_stack(row.address) { "stack" } else { "heap" };
-            format!("{memory} {:x}, {first} in {}", row.address, at.text(usize::MAX))
+            (if wrapper { "locked in" } else { "first in" }, at)
         });
+        let memory = if snapshot.is_on_stack(row.address) { "stack" } else { "heap" };
+        let name = variable.unwrap_or_else(|| format!("{memory} {:x}", row.address));
         let held_at = row.peer_holder.and_then(|place| match place {
             Place::Site(address, _) => self.at(address, row.address, symbols),
             Place::Chain(index) => self.chain(index),
         });
         let waited_at = self.at(row.peer, row.address, symbols);
         let (pid, program) = (snapshot.pid, program(snapshot));
-        Latch { row: row.clone(), pid, program, name, waited_at, held_at }
+        Latch { row: row.clone(), pid, program, name, first_at, waited_at, held_at }
     }
 
     fn chain(&self, index: usize) -> Option<Name> {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use crate::launch::{FAILED, LatchArg};
 use crate::session::{self, Plan, Session};
+use crate::symbols::Symbols;
 use crate::{output, report, watch};
 
 const HELP: &str = "\
@@ -119,7 +120,7 @@ fn output_colour() -> bool {
 }
 
 fn tell(session: &Session, options: &report::Options, out: &mut dyn Write) -> io::Result<()> {
-    report::print(&session.found, options, out)?;
+    report::print(&session.found, &mut Symbols::default(), options, out)?;
     if let Some(folder) = &session.running
         && !options.json
     {
@@ -134,8 +135,8 @@ fn tell(session: &Session, options: &report::Options, out: &mut dyn Write) -> io
 
 impl Args {
     fn options(&self, colour: bool, width: Option<usize>) -> report::Options {
-        let cost = latchwork_profile::cost_ns();
         let (top, depth) = (self.top as usize, self.depth as usize);
+        let cost = latchwork_profile::cost(depth);
         report::Options { top, depth, json: self.json, colour, width, cost }
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use latchwork_profile::{Row, Snapshot};
+use latchwork_profile::{Cost, Row, Snapshot};
 use serde_json::{Value, json};
 
 use crate::found::Found;
 use crate::output::{self, count, plural, time};
 use crate::places::{Latch, Places, Site, class, latch_class, program};
 use crate::runtime::Runtime;
-use crate::symbols::Name;
+use crate::symbols::{Name, Symbols};
 
 /// What to print.
 pub(crate) struct Options {
@@ -21,14 +21,18 @@ pub(crate) struct Options {
     pub(crate) colour: bool,
     /// The columns of the terminal; none in a file, where nothing is cut.
     pub(crate) width: Option<usize>,
-    /// What one record costs, in nanoseconds.
-    pub(crate) cost: f64,
+    pub(crate) cost: Cost,
 }
 
 /// Prints what the processes said.
-pub(crate) fn print(found: &Found, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn print(
+    found: &Found,
+    symbols: &mut Symbols,
+    options: &Options,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let snapshots = &found.snapshots[..];
-    let places = Places::of(snapshots, options.depth);
+    let places = Places::of(snapshots, options.depth, options.top, symbols);
     if options.json {
         return print_json(snapshots, &places, options, out);
     }
@@ -129,12 +133,16 @@ fn head_lines(snapshots: &[Snapshot], options: &Options, out: &mut dyn Write) ->
         100.0 * contended as f64 / taken as f64,
         time(waited),
     )?;
-    let cost = options.cost * taken as f64 / 1e9;
+    let Cost { record, wait } = options.cost;
+    let each_wait = match options.depth {
+        0 => String::new(),
+        _ => format!(" and {} for each wait", time(wait as u64)),
+    };
+    let all = record * taken as f64 + wait * contended as f64;
     writeln!(
         out,
-        "Recording cost about {:.0} ns each, {} in all threads; the waits include some of it.",
-        options.cost,
-        time((cost * 1e9) as u64)
+        "Recording cost about {record:.0} ns each{each_wait}, {} in all threads.",
+        time(all as u64)
     )
 }
 
@@ -179,11 +187,12 @@ fn latch_table(latches: &[Latch], options: &Options, out: &mut dyn Write) -> io:
         let process = if many { format!(" ({})", latch.pid) } else { String::new() };
         let name = output::head(&latch.name, words.saturating_sub(process.len()));
         let mut lines = vec![name + &process];
-        for (what, name) in [("waited in", &latch.waited_at), ("held by", &latch.held_at)] {
-            if let Some(name) = name {
-                let left = words.saturating_sub(what.len() + 1).max(WORDS_MIN);
-                lines.push(format!("{what} {}", name.text(left)));
-            }
+        let first = latch.first_at.as_ref().map(|(what, name)| (*what, name));
+        let waited = latch.waited_at.as_ref().map(|name| ("waited in", name));
+        let held = latch.held_at.as_ref().map(|name| ("held by", name));
+        for (what, name) in [first, waited, held].into_iter().flatten() {
+            let left = words.saturating_sub(what.len() + 1).max(WORDS_MIN);
+            lines.push(format!("{what} {}", name.text(left)));
         }
         let mut cells = vec![latch_class(latch.row.class).to_owned()];
         cells.extend(numbers(&latch.row, true));
@@ -263,7 +272,8 @@ fn tail_lines(snapshots: &[Snapshot], options: &Options, out: &mut dyn Write) ->
     let unknown = sum(|s| s.lost_chains);
     if unknown > 0 {
         let waits = plural(unknown, "wait", "waits");
-        writeln!(out, "The callers of {waits} are not known: the table of chains was full.")?;
+        let why = "the table was full, or the kernel did not copy their stacks";
+        writeln!(out, "The callers of {waits} are not known: {why}.")?;
     }
     writeln!(
         out,
@@ -284,7 +294,8 @@ fn print_json(
             "latch": snapshot.latch, "began_unix_ns": snapshot.began,
             "acquisitions": snapshot.acquisitions(), "refused": snapshot.refused,
             "lost_latches": snapshot.lost_latches, "lost_sites": snapshot.lost_sites,
-            "lost_chains": snapshot.lost_chains, "record_ns": options.cost,
+            "lost_chains": snapshot.lost_chains, "record_ns": options.cost.record,
+            "record_wait_ns": options.cost.wait,
         });
         writeln!(out, "{row}")?;
     }
@@ -294,6 +305,7 @@ fn print_json(
         line["pid"] = latch.pid.into();
         line["program"] = latch.program.as_str().into();
         line["name"] = latch.name.as_str().into();
+        line["first_locked"] = latch.first_at.as_ref().map(|(_, name)| place(name)).into();
         line["held_by"] = latch.held_at.as_ref().map(place).into();
         with_place(&mut line, &waited);
         writeln!(out, "{line}")?;
@@ -315,7 +327,8 @@ fn print_json(
 fn counts(kind: &str, class: &str, row: &Row, counted: bool) -> Value {
     json!({
         "kind": kind, "class": class, "address": format!("{:#x}", row.address),
-        "acquisitions": counted.then_some(row.acquisitions), "contended": row.contended,
+        "acquisitions": counted.then_some(row.acquisitions),
+        "acquisitions_at_least": row.acquisitions, "contended": row.contended,
         "wait_total_ns": row.wait_total, "wait_max_ns": row.wait_max,
         "wait_p50_ns": row.wait_quantile(0.5), "wait_p99_ns": row.wait_quantile(0.99),
         "first_seen_ns": row.first_seen,

@@ -21,9 +21,14 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
+    /// No tables.
+    pub(crate) fn none() -> Self {
+        Self { unwinder: UnwinderNative::new(), cache: CacheNative::new() }
+    }
+
     /// Reads the tables of a process's code files.
     pub(crate) fn of(snapshot: &Snapshot, symbols: &mut Symbols) -> Self {
-        let mut unwinder = UnwinderNative::new();
+        let mut tables = Self::none();
         for mapping in &snapshot.maps {
             let Some((module, base)) = symbols.module(mapping) else { continue };
             let info = ExplicitModuleSectionInfo {
@@ -34,9 +39,9 @@ impl Tables {
                 ..ExplicitModuleSectionInfo::default()
             };
             let range = mapping.start..mapping.end;
-            unwinder.add_module(Module::new(mapping.path.clone(), range, base, info));
+            tables.unwinder.add_module(Module::new(mapping.path.clone(), range, base, info));
         }
-        Self { unwinder, cache: CacheNative::new() }
+        tables
     }
 
     /// The return addresses of a chain, from the latch function's outwards, as far as they are

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 use crate::report::{self, Options};
+use crate::symbols::Symbols;
 use crate::{folders, found, output, places};
 
 /// Prints the report again and again, until the last process has ended.
@@ -21,6 +22,8 @@ pub(crate) fn run(
     let interval = Duration::try_from_secs_f64(interval).unwrap_or(Duration::from_secs(1));
     let interval = interval.clamp(Duration::from_millis(50), Duration::from_secs(3600));
     let clear = io::stdout().is_terminal() && !options.json && !once;
+    // The files are read once.
+    let mut symbols = Symbols::default();
     loop {
         // Asked first: a program that ends in between has said everything by then.
         let is_held = folders::is_held(&folder);
@@ -29,7 +32,7 @@ pub(crate) fn run(
             if clear {
                 out.write_all(b"\x1b[2J\x1b[H")?;
             }
-            report::print(&found, options, out)
+            report::print(&found, &mut symbols, options, out)
         })?;
         if once || !is_held && !found.is_running() {
             return Ok(ExitCode::SUCCESS);

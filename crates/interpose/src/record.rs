@@ -10,7 +10,7 @@ use latchwork_profile::Wait;
 #[inline]
 pub(crate) fn at_once(mode: u32, class: Class, object: usize, caller: Caller) {
     if mode & PROFILE != 0 {
-        latchwork_profile::record(class, object, caller.address);
+        latchwork_profile::record(class, object, caller);
     }
 }
 
@@ -32,6 +32,6 @@ pub(crate) fn begin(mode: u32, class: Class, object: usize, caller: Caller) -> O
 #[inline]
 pub(crate) fn end(wait: Option<Wait>, class: Class, object: usize, caller: Caller, taken: bool) {
     if let Some(wait) = wait {
-        latchwork_profile::wait_ended(class, object, caller.address, wait, taken);
+        latchwork_profile::wait_ended(class, object, caller, wait, taken);
     }
 }

@@ -71,7 +71,7 @@ pub(crate) struct Entry {
     pub(crate) key: AtomicU64,
     /// Low half the class; of a latch that was taken in several ways, the last.
     pub(crate) class: AtomicU64,
-    /// Of a chain, the waits: nobody looks at the stack of a thread that does not wait.
+    /// Of a chain only those that waited, or took a latch that others had waited for.
     pub(crate) acquisitions: AtomicU64,
     pub(crate) contended: AtomicU64,
     pub(crate) wait_total: AtomicU64,
@@ -87,7 +87,8 @@ pub(crate) struct Entry {
     pub(crate) first_caller: AtomicU64,
     /// Of a latch, the `Place` of the holder during the longest wait.
     pub(crate) peer_holder: AtomicU64,
-    /// Waits of other threads that began while the latch was held from here, and their sum.
+    /// Of a place, waits of other threads that began while a latch was held from here, and their
+    /// sum; of a latch, waits that began.
     pub(crate) blocked: AtomicU64,
     pub(crate) blocked_total: AtomicU64,
     spare: [u64; 3],

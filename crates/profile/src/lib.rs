@@ -26,6 +26,6 @@ pub use crate::place::Place;
 pub use crate::reader::{FormatError, Mapping, Row, Snapshot, Stack};
 pub use crate::stack::Caller;
 pub use crate::writer::{
-    Wait, cost_ns, forked, is_this_program, passed_over, record, refused, start, wait_begins,
+    Cost, Wait, cost, forked, is_this_program, passed_over, record, refused, start, wait_begins,
     wait_ended,
 };

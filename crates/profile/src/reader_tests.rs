@@ -72,8 +72,8 @@ fn the_stack_is_told_from_the_heap() {
     bytes[offset_of!(Header, maps_length)..][..4]
         .copy_from_slice(&(text.len() as u32).to_ne_bytes());
     let snapshot = Snapshot::parse(&bytes).unwrap();
-    assert!(snapshot.is_on_stack(0x7fff_0010_000) && snapshot.is_on_stack(0x7ffe_fff0_000));
-    assert!(!snapshot.is_on_stack(0x1800) && !snapshot.is_on_stack(0x7fff_0020_000));
+    assert!(snapshot.is_on_stack(0x7ff_f001_0000) && snapshot.is_on_stack(0x7ff_efff_0000));
+    assert!(!snapshot.is_on_stack(0x1800) && !snapshot.is_on_stack(0x7ff_f002_0000));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::layout::{Chain, Class, Entry, Header, MAGIC, Segment, bucket, store_bytes};
 use crate::maps;
 use crate::place::Place;
-use crate::stack::{Caller, Piece};
+use crate::stack::{self, Caller, Piece};
 
 /// The segment of this process, or of the parent's until the first record after a fork.
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(core::ptr::null_mut());
@@ -57,9 +57,7 @@ impl<const N: usize> Text<N> {
 ///
 /// Call it before there is a second thread.
 pub fn start(folder: &[u8], latch: &[u8], depth: usize) -> bool {
-    // Half a kilobyte for each caller, and for the wrappers below the first.
-    let words = if depth == 0 { 0 } else { 64 + 64 * depth.min(100) };
-    WORDS.store(words, Relaxed);
+    WORDS.store(words(depth), Relaxed);
     if !FOLDER.set(folder) || !LATCH.set(&latch[..latch.len().min(16)]) {
         return false;
     }
@@ -67,6 +65,12 @@ pub fn start(folder: &[u8], latch: &[u8], depth: usize) -> bool {
     // Release: synchronizes with the Acquire in `segment`.
     SEGMENT.store(segment, Release);
     !segment.is_null()
+}
+
+/// How many words of a stack so many callers take: half a kilobyte for each, and for the wrappers
+/// below the first.
+fn words(depth: usize) -> usize {
+    if depth == 0 { 0 } else { 64 + 64 * depth.min(100) }
 }
 
 /// In the child of a fork: the first record will begin a segment of its own. Where that fails
@@ -187,9 +191,9 @@ fn segment() -> Option<&'static Segment> {
 }
 
 /// Counts an acquisition that did not wait.
-pub fn record(class: Class, object: usize, caller: usize) {
+pub fn record(class: Class, object: usize, caller: Caller) {
     if let Some(segment) = segment() {
-        record_in(segment, class, object, caller, None, None);
+        record_in(segment, class, object, caller, None);
     }
 }
 
@@ -204,6 +208,8 @@ pub fn refused(_: Class, _: usize, _: usize) {
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     began: u64,
+    /// How long it was; zero until it has ended.
+    took: u64,
     /// Where the latch's holder took it, as a `Place` has it.
     holder: u64,
     chain: Option<usize>,
@@ -213,22 +219,25 @@ pub struct Wait {
 pub fn wait_begins(class: Class, object: usize, caller: Caller) -> Wait {
     let (mut holder, mut chain) = (0, None);
     if let Some(segment) = segment() {
-        chain = chain_of(segment, class, caller);
+        // Relaxed: set before there was a second thread.
+        chain = chain_of(segment, class, caller, WORDS.load(Relaxed));
         // The last thread that took the latch. Of several readers it stands for all.
-        holder = find(&segment.latches, object as u64)
-            .map_or(0, |(latch, _)| latch.holder.load(Relaxed));
+        if let Some((latch, _)) = find(&segment.latches, object as u64) {
+            holder = latch.holder.load(Relaxed);
+            latch.blocked.fetch_add(1, Relaxed);
+        }
     }
     // Last: what was done here is not part of the wait.
-    Wait { began: Native::now(Clock::Monotonic), holder, chain }
+    Wait { began: Native::now(Clock::Monotonic), took: 0, holder, chain }
 }
 
 /// Counts an acquisition after a wait, or a wait that timed out.
-pub fn wait_ended(class: Class, object: usize, caller: usize, wait: Wait, taken: bool) {
-    let waited = Native::now(Clock::Monotonic).saturating_sub(wait.began);
+pub fn wait_ended(class: Class, object: usize, caller: Caller, mut wait: Wait, taken: bool) {
+    wait.took = Native::now(Clock::Monotonic).saturating_sub(wait.began);
     let Some(segment) = segment() else { return };
-    blame(segment, wait.holder, waited);
+    blame(segment, wait.holder, wait.took);
     if taken {
-        record_in(segment, class, object, caller, Some(waited), Some(&wait));
+        record_in(segment, class, object, caller, Some(&wait));
     } else {
         segment.header.refused.fetch_add(1, Relaxed);
     }
@@ -248,58 +257,76 @@ fn blame(segment: &Segment, holder: u64, waited: u64) {
     }
 }
 
-/// The index of the caller's chain; none if it cannot be known.
-fn chain_of(segment: &Segment, class: Class, caller: Caller) -> Option<usize> {
-    // Relaxed: set before there was a second thread.
-    let words = WORDS.load(Relaxed);
+/// The index of the caller's chain, told by so many words of the stack; none if it cannot be known.
+fn chain_of(segment: &Segment, class: Class, caller: Caller, words: usize) -> Option<usize> {
     if words == 0 || caller.sp == 0 {
         return None;
     }
-    let found = Piece::copy(caller, words).and_then(|piece| {
-        let key = piece.key(caller, class);
-        let (index, fresh) = find_by(&segment.chains, key, |chain: &Chain| &chain.entry)?;
-        if fresh {
-            piece.store(&segment.chains[index], caller);
-        }
-        Some(index)
-    });
+    let found = Piece::copy(caller, words)
+        .and_then(|piece| chain_with(segment, piece.key(caller, class), caller, || Some(piece)));
     if found.is_none() {
         segment.header.lost_chains.fetch_add(1, Relaxed);
     }
     found
 }
 
-fn record_in(
+/// The index of the chain of a thread that did not wait; none if it has no frame pointers.
+fn quick_chain_of(segment: &Segment, class: Class, caller: Caller) -> Option<usize> {
+    // Relaxed: set before there was a second thread.
+    let words = WORDS.load(Relaxed);
+    if words == 0 || caller.sp == 0 {
+        return None;
+    }
+    // As many frames as callers are asked for, and three of wrappers.
+    let key = stack::quick_key(caller, class, words / 64 + 2)?;
+    chain_with(segment, key, caller, || Piece::copy(caller, words))
+}
+
+/// The index of the chain with this key; a new one gets its piece.
+fn chain_with(
     segment: &Segment,
-    class: Class,
-    object: usize,
-    caller: usize,
-    waited: Option<u64>,
-    wait: Option<&Wait>,
-) {
+    key: u64,
+    caller: Caller,
+    piece: impl FnOnce() -> Option<Piece>,
+) -> Option<usize> {
+    let (index, fresh) = find_by(&segment.chains, key, |chain: &Chain| &chain.entry)?;
+    let chain = &segment.chains[index];
+    if fresh && let Some(piece) = piece() {
+        piece.store(chain, caller);
+    }
+    // Without a piece it would be a place that nobody can name. Relaxed: a hint.
+    (chain.length.load(Relaxed) > 0).then_some(index)
+}
+
+fn record_in(segment: &Segment, class: Class, object: usize, caller: Caller, wait: Option<&Wait>) {
     let Header { lost_latches, lost_sites, lost_chains, .. } = &segment.header;
     let latch = find(&segment.latches, object as u64);
-    let place = Place::Site(caller as u64, class).word();
+    let place = Place::Site(caller.address as u64, class).word();
     let site = find(&segment.sites, place);
     if site.is_some_and(|(_, fresh)| fresh) {
-        maps::see(segment, caller);
+        maps::see(segment, caller.address);
     }
+    let mut chain = wait.and_then(|wait| wait.chain);
     if let Some((latch, fresh)) = latch {
         if fresh {
-            latch.first_caller.store(caller as u64, Relaxed);
+            latch.first_caller.store(caller.address as u64, Relaxed);
         }
-        let chain = wait.and_then(|wait| wait.chain);
+        // Who holds a latch that nobody waits for is of no interest, and costs nothing to know.
+        if wait.is_none() && latch.blocked.load(Relaxed) > 0 {
+            chain = quick_chain_of(segment, class, caller);
+        }
         let holder = chain.map_or(place, |index| Place::Chain(index).word());
         // Relaxed: a hint. A thread that waits may still see the holder before this one.
         latch.holder.store(holder, Relaxed);
     }
-    if count(latch, lost_latches, class, caller, waited)
+    let waited = wait.map(|wait| wait.took);
+    if count(latch, lost_latches, class, caller.address, waited)
         && let (Some((latch, _)), Some(wait)) = (latch, wait)
     {
         latch.peer_holder.store(wait.holder, Relaxed);
     }
     count(site, lost_sites, class, object, waited);
-    if let Some(index) = wait.and_then(|wait| wait.chain) {
+    if let Some(index) = chain {
         let chain = &segment.chains[index].entry;
         count(Some((chain, false)), lost_chains, class, object, waited);
     }
@@ -364,9 +391,17 @@ fn count(
     longest
 }
 
-/// What one record of an uncontended acquisition costs on this machine, in nanoseconds.
-pub fn cost_ns() -> f64 {
-    const TIMES: u64 = 5_000;
+/// What recording costs on this machine, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// Of an acquisition.
+    pub record: f64,
+    /// Of a wait besides: to copy a piece of the stack.
+    pub wait: f64,
+}
+
+/// Measures what recording costs where a report asks for `depth` callers.
+pub fn cost(depth: usize) -> Cost {
     // SAFETY: a new mapping of fresh memory.
     let mapped = unsafe {
         rustix::mm::mmap_anonymous(
@@ -376,19 +411,33 @@ pub fn cost_ns() -> f64 {
             MapFlags::PRIVATE,
         )
     };
-    let Ok(mapped) = mapped else { return 0.0 };
+    let Ok(mapped) = mapped else { return Cost::default() };
     // SAFETY: zero is a value of all its fields; it is unmapped below, after its last use.
     let segment = unsafe { &*mapped.cast::<Segment>() };
-    let round = || {
+    let record = |n: u64| {
+        let caller = Caller { address: 4096 + (n & 7) as usize, sp: 0, fp: 0 };
+        record_in(segment, Class::Mutex, 64, caller, None);
+    };
+    let here = &raw const mapped as usize;
+    let caller = Caller { address: 4096, sp: here & !7, fp: 0 };
+    let words = words(depth);
+    let wait = |_: u64| {
+        chain_of(segment, Class::Mutex, caller, words);
+    };
+    let cost = Cost { record: took(5_000, record), wait: took(200, wait) };
+    // SAFETY: mapped above, with this length, and no longer used.
+    let _ = unsafe { rustix::mm::munmap(mapped, size_of::<Segment>()) };
+    cost
+}
+
+/// How long one call takes, in nanoseconds.
+fn took(times: u64, mut call: impl FnMut(u64)) -> f64 {
+    let mut round = || {
         let began = Native::now(Clock::Monotonic);
-        for n in 0..TIMES {
-            record_in(segment, Class::Mutex, 64, 4096 + (n & 7) as usize, None, None);
-        }
+        (0..times).for_each(&mut call);
         Native::now(Clock::Monotonic) - began
     };
     // The first round pays for the memory; of the others the least disturbed one counts.
-    let took = (0..5).map(|_| round()).min().unwrap_or(0);
-    // SAFETY: mapped above, with this length, and no longer used.
-    let _ = unsafe { rustix::mm::munmap(mapped, size_of::<Segment>()) };
-    took as f64 / TIMES as f64
+    let least = (0..5).map(|_| round()).min().unwrap_or(0);
+    least as f64 / times as f64
 }

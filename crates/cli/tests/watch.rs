@@ -1,0 +1,113 @@
+//! How a program that is being profiled is found by others, and what is left when it has ended.
+
+#[path = "rig/hot.rs"]
+mod hot;
+mod rig;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use hot::HOT;
+use rig::{compile, folder, latchwork, run};
+
+/// Runs latchwork with a folder for profiles that nobody else uses.
+fn apart(profiles: &Path, args: &[&str]) -> Output {
+    latchwork().env("LATCHWORK_FOLDER", profiles).args(args).output().unwrap()
+}
+
+#[test]
+fn a_watcher_finds_the_program_without_a_number_and_by_its_wrappers() {
+    let folder = folder("found");
+    let profiles = folder.join("profiles");
+    fs::create_dir(&profiles).unwrap();
+    let program = compile(&folder, "hot", HOT, &[]).unwrap();
+    let none = apart(&profiles, &["profile", "--watch", "--once"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("is being profiled"));
+    let start = |name: &str| {
+        let report = folder.join(name);
+        let args = ["profile", "-o", report.to_str().unwrap(), "--", &program, "60"];
+        latchwork().env("LATCHWORK_FOLDER", &profiles).args(args).spawn().unwrap()
+    };
+    let seen = |args: &[&str]| {
+        let mut text = String::new();
+        for _ in 0..300 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let output = apart(&profiles, &[&["profile", "--once", "--watch"], args].concat());
+            text = String::from_utf8(output.stdout).unwrap();
+            if text.contains("taken 800 times") {
+                return;
+            }
+        }
+        panic!("{args:?}: {text}");
+    };
+    let mut first = start("first");
+    seen(&[]);
+    seen(&[&first.id().to_string()]);
+    let mut second = start("second");
+    seen(&[&second.id().to_string()]);
+    let many = apart(&profiles, &["profile", "--watch", "--once"]);
+    let said = String::from_utf8(many.stderr).unwrap();
+    assert!(said.contains("say which: ") && said.matches("(hot)").count() == 2, "{said}");
+    for child in [&mut first, &mut second] {
+        let kill = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        assert!(kill.success() && child.wait().is_ok());
+    }
+}
+
+#[test]
+fn a_folder_without_a_profile_is_an_error() {
+    let folder = folder("empty");
+    let output = run(&["profile", "--watch", folder.to_str().unwrap(), "--once"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no profile in "), "{output:?}");
+}
+
+#[test]
+fn what_a_killed_latchwork_left_is_removed() {
+    let profiles = folder("swept");
+    // SAFETY: it only tells.
+    let user = unsafe { libc::geteuid() };
+    let made = |name: &str, old: bool| {
+        let path = profiles.join(format!("latchwork-{user}-{name}.0"));
+        fs::create_dir(&path).unwrap();
+        let folder = fs::File::open(&path).unwrap();
+        let then = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        if old {
+            folder.set_modified(then).unwrap();
+        }
+        (path, folder)
+    };
+    let (dead, _) = made("1000000001", true);
+    let (young, _) = made("1000000002", false);
+    let (held, lock) = made("1000000003", true);
+    lock.lock().unwrap();
+    assert!(apart(&profiles, &["profile", "true"]).status.success());
+    assert_eq!([&dead, &young, &held].map(|path| path.exists()), [false, true, true]);
+    // The run's own is gone, too.
+    assert_eq!(fs::read_dir(&profiles).unwrap().count(), 2);
+}
+
+#[test]
+fn a_second_terminal_watches() {
+    let folder = folder("watch");
+    let program = compile(&folder, "hot", HOT, &[]).unwrap();
+    let report = folder.join("report");
+    let args = ["profile", "-o", report.to_str().unwrap(), "--", &program, "3"];
+    let mut child = latchwork().args(args).spawn().unwrap();
+    let mut seen = String::new();
+    for _ in 0..25 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let Ok(process) = fs::read_to_string(children) else { continue };
+        let Some(process) = process.split_whitespace().next() else { continue };
+        let output = run(&["profile", "--watch", process, "--once"]);
+        seen = String::from_utf8(output.stdout).unwrap();
+        if seen.contains("taken 800 times") {
+            break;
+        }
+    }
+    assert!(seen.contains("hot_spot hot.c:8") && seen.contains("taken 800 times"), "{seen}");
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
