@@ -393,3 +393,58 @@ fn a_stack_ends_where_its_memory_does() {
     let sites = rows(&["--depth", "16"], &program, "site");
     assert_eq!(of(&sites, "fiber")["contended"], 1);
 }
+
+/// Forbids itself the call that copies stacks; what the latch function leaves in `errno` is its
+/// exit code.
+const SANDBOX: &str = r"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+static volatile int waits;
+static void *second(void *a) {
+    waits = 1;
+    errno = 77;
+    pthread_mutex_lock(&m);
+    *(int *)a = errno;
+    pthread_mutex_unlock(&m);
+    return a;
+}
+int main(void) {
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {4, steps};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) return 1;
+    pthread_t t;
+    int left = 0;
+    pthread_mutex_lock(&m);
+    pthread_create(&t, 0, second, &left);
+    while (!waits) usleep(1000);
+    usleep(100000);
+    pthread_mutex_unlock(&m);
+    pthread_join(t, 0);
+    return left;
+}
+";
+
+#[test]
+fn a_kernel_that_copies_no_stacks_is_borne() {
+    let folder = folder("sandbox");
+    let program = compile(&folder, "sandbox", SANDBOX, &[]).unwrap();
+    let output = run(&["profile", "--", &program]);
+    assert_eq!(output.status.code(), Some(77));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("waited in second sandbox.c:15"), "{text}");
+    assert!(text.contains("held by main sandbox.c:32"), "{text}");
+    assert!(text.contains("The callers of 1 wait are not known"), "{text}");
+}

@@ -43,11 +43,15 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Copies at most `length` words above the caller's stack pointer; none if that cannot be read.
-    pub(crate) fn copy(caller: Caller, length: usize) -> Option<Self> {
-        let mut piece = Self { words: [0; STACK], length: 0 };
+    pub(crate) const fn empty() -> Self {
+        Self { words: [0; STACK], length: 0 }
+    }
+
+    /// Copies at most `length` words above the caller's stack pointer; false if the kernel does
+    /// not. In place, for the stack that it is on may be a small one.
+    pub(crate) fn copy(&mut self, caller: Caller, length: usize) -> bool {
         let bytes = length.min(STACK) * size_of::<u64>();
-        let to = libc::iovec { iov_base: piece.words.as_mut_ptr().cast(), iov_len: bytes };
+        let to = libc::iovec { iov_base: self.words.as_mut_ptr().cast(), iov_len: bytes };
         // The kernel copies whole parts of a list, so that there is one for each page.
         let from = pages(caller.sp, bytes);
         let count = from.iter().take_while(|part| part.iov_len > 0).count() as libc::c_ulong;
@@ -61,8 +65,8 @@ impl Piece {
         let copied = unsafe { libc::process_vm_readv(process, &to, 1, from.as_ptr(), count, 0) };
         // SAFETY: as above. A lock function leaves `errno` as it was.
         unsafe { errno.write(before) };
-        piece.length = usize::try_from(copied).unwrap_or(0) / size_of::<u64>();
-        (piece.length > 0).then_some(piece)
+        self.length = usize::try_from(copied).unwrap_or(0) / size_of::<u64>();
+        self.length > 0
     }
 
     /// What tells this chain from others: the words of the piece that are addresses of code. Those

@@ -262,8 +262,13 @@ fn chain_of(segment: &Segment, class: Class, caller: Caller, words: usize) -> Op
     if words == 0 || caller.sp == 0 {
         return None;
     }
-    let found = Piece::copy(caller, words)
-        .and_then(|piece| chain_with(segment, piece.key(caller, class), caller, || Some(piece)));
+    let mut piece = Piece::empty();
+    let found = if piece.copy(caller, words) {
+        let key = piece.key(caller, class);
+        chain_with(segment, key, |chain| piece.store(chain, caller))
+    } else {
+        None
+    };
     if found.is_none() {
         segment.header.lost_chains.fetch_add(1, Relaxed);
     }
@@ -279,20 +284,25 @@ fn quick_chain_of(segment: &Segment, class: Class, caller: Caller) -> Option<usi
     }
     // As many frames as callers are asked for, and three of wrappers.
     let key = stack::quick_key(caller, class, words / 64 + 2)?;
-    chain_with(segment, key, caller, || Piece::copy(caller, words))
+    chain_with(segment, key, |chain| copy_to(chain, caller, words))
+}
+
+/// Copies the caller's stack to a chain. A new one is rare, and others need no room for a piece.
+#[cold]
+#[inline(never)]
+fn copy_to(chain: &Chain, caller: Caller, words: usize) {
+    let mut piece = Piece::empty();
+    if piece.copy(caller, words) {
+        piece.store(chain, caller);
+    }
 }
 
 /// The index of the chain with this key; a new one gets its piece.
-fn chain_with(
-    segment: &Segment,
-    key: u64,
-    caller: Caller,
-    piece: impl FnOnce() -> Option<Piece>,
-) -> Option<usize> {
+fn chain_with(segment: &Segment, key: u64, fill: impl FnOnce(&Chain)) -> Option<usize> {
     let (index, fresh) = find_by(&segment.chains, key, |chain: &Chain| &chain.entry)?;
     let chain = &segment.chains[index];
-    if fresh && let Some(piece) = piece() {
-        piece.store(chain, caller);
+    if fresh {
+        fill(chain);
     }
     // Without a piece it would be a place that nobody can name. Relaxed: a hint.
     (chain.length.load(Relaxed) > 0).then_some(index)
