@@ -35,31 +35,41 @@
 //! conflict: so every snapshot is the state between two transactions of a serial order. Old
 //! versions are found in the log, by the stamp that each record bears.
 //!
-//! | file | what |
-//! |---|---|
-//! | `key` | keys whose bytes are in their order |
-//! | `value`, `table` | values; tables and their types |
-//! | `error` | why a call failed, and whether to try again |
-//! | `engine` | what transactions need of trees and of a log |
-//! | `stamp`, `seen` | who wrote a record last; which version a snapshot sees |
-//! | `long` | values in pieces |
-//! | `snapshot` | reading at a position of the log |
-//! | `txn` | reading and writing under locks; savepoints; rolling back |
-//! | `retry` | running a closure again until it commits |
-//! | `files` | the engine on trees and a log: opening, undoing, recovery, checkpoints |
-//! | `open` | the folder: who has it open, where its shared memory lies |
-//! | `place`, `refusal` | what a folder lies on; why one is not opened |
-//! | `tables`, `names` | from the names of tables to their trees; names that are made at run time |
-//! | `sorted` | a new table of rows that come in order |
-//! | `store`, `typed` | a store; what its closures have in hand |
-//! | `idle` | a store's sessions, of threads and of objects |
-//! | `turns` | tasks' turns at thread slots |
-//! | `wakers` | tasks that wait for a turn or a sync |
-//! | `background` | threads that flush and make checkpoints for tasks |
-//! | `prepared` | transactions in two phases |
-//! | `faces` | transactions and snapshots that are objects; those of tasks; cursors, multimaps, |
-//! | | sequences, ends; waiting for the disk; errors of the caller's own |
-//! | `tools` | what looks at a whole store, or makes one of another |
+//! # What to call
+//!
+//! - Open a store, which makes it, joins it or recovers it: [`Store::open`]; with sizes and a
+//!   mode [`Store::open_with`].
+//! - Name a table, with types: [`Table`], [`Multi`] for many values a key. Keys are [`Key`]s,
+//!   values [`Value`]s.
+//! - Read, all of it at one moment: [`Store::read`]; one record [`Store::get`]; a snapshot to
+//!   keep [`Store::snapshot`].
+//! - Read a range: [`ReadTxn::range`], [`prefix`](ReadTxn::prefix); without a copy
+//!   [`scan`](ReadTxn::scan); by steps [`Cursor`].
+//! - Write, and again after a deadlock: [`Store::write`]; with a mode, a level, a deadline or a
+//!   label [`Store::write_with`] and [`Patience`].
+//! - Read before a write: [`WriteTxn::get_for_update`], [`update`](WriteTxn::update).
+//! - Undo a part: [`WriteTxn::savepoint`], [`roll_back_to`](WriteTxn::roll_back_to).
+//! - End a closure with an error of one's own: [`Store::write_as`], [`Store::read_as`], or
+//!   [`Error::Rejected`].
+//! - Take from an end and add at the other, as a queue does: [`WriteTxn::pop_first`],
+//!   [`put_last`](WriteTxn::put_last).
+//! - Count without a hot record: [`Sequence`].
+//! - Keep a transaction in a struct, or a server: [`Store::begin`], which gives a
+//!   [`Transaction`].
+//! - Wait without a thread: [`Store::write_async`], [`Store::begin_async`],
+//!   [`Store::sync_async`].
+//! - Commit in two phases: [`Transaction::prepare`], [`Store::prepared`],
+//!   [`Store::commit_prepared`].
+//! - Choose what a commit waits for: [`Mode`] in [`Options`] or [`Patience`]; wait later:
+//!   [`Store::sync`].
+//! - Know whether to try again: [`Error::is_retryable`]; whether the disk is full:
+//!   [`Error::is_no_space`].
+//! - Fill a new table with sorted rows: [`Store::load_sorted`]; from text [`Store::load`].
+//! - Copy, check, look into: [`Store::backup`] and [`restore`], [`Store::verify`],
+//!   [`Store::activity`], [`salvage`].
+//!
+//! `docs/store.md` has the format, the protocols, and what each kind of failure leaves; the
+//! `README.md` of this crate says which file has what.
 
 #![warn(clippy::all)]
 
