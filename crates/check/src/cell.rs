@@ -1,7 +1,7 @@
 //! What lies in a region, for tests, whose cells are of one type each.
 
 use latchwork_machine::ConstMachine;
-use latchwork_region::{Error, Offset, Plain, Region};
+use latchwork_region::{Error, Offset, Plain, Region, Thread};
 
 /// The value in a cell.
 ///
@@ -28,6 +28,16 @@ pub fn generation<T: Plain, M: ConstMachine>(
 ) -> Result<u32, Error> {
     // SAFETY: a test has its offsets from cells.
     unsafe { region.generation(offset) }
+}
+
+/// Gives a cell back.
+///
+/// # Errors
+///
+/// As [`Thread::free`].
+pub fn free<T: Plain, M: ConstMachine>(thread: &Thread<M>, offset: Offset<T>) -> Result<(), Error> {
+    // SAFETY: a test that frees a cell is done with it, or frees none.
+    unsafe { thread.free(offset) }
 }
 
 /// The bytes of a region in which no thread is at work.

@@ -18,7 +18,8 @@
 //! let offset = cell.publish();
 //! // SAFETY: all who use this cell use it as three such words.
 //! assert_eq!(unsafe { region.resolve(offset) }?[1].load(Relaxed), 7);
-//! thread.free(offset)?;
+//! // SAFETY: nothing leads there any more.
+//! unsafe { thread.free(offset) }?;
 //! # Ok::<(), latchwork_region::Error>(())
 //! ```
 //!

@@ -120,12 +120,6 @@ impl<'t, T: Plain, M: ConstMachine> Cell<'t, T, M> {
         core::mem::forget(self);
         offset
     }
-
-    /// The value, for as long as the thread's slot.
-    #[inline(always)]
-    pub fn value(&self) -> &'t T {
-        self.value
-    }
 }
 
 impl<T: Plain, M: ConstMachine> Deref for Cell<'_, T, M> {
@@ -140,7 +134,7 @@ impl<T: Plain, M: ConstMachine> Drop for Cell<'_, T, M> {
     fn drop(&mut self) {
         // The cell is the caller's: it cannot fail but in the child of a fork, or where a peer
         // has scribbled over the link; then the cell stays lost.
-        let _ = self.thread.free(self.offset);
+        let _ = self.thread.take_back(self.offset);
         if let Ok(slot) = self.thread.slot() {
             // Release: as in `publish`.
             slot.taking[self.entry as usize].store(0, Release);
@@ -210,14 +204,25 @@ impl<M: ConstMachine> Thread<M> {
         Ok(Cell { thread: self, value, offset: Offset::from_raw(unit), generation, entry })
     }
 
-    /// Takes a cell back. The caller has made sure that nothing leads to it.
+    /// Takes a cell back.
+    ///
+    /// # Safety
+    ///
+    /// Nothing leads to the cell any more, it is no [`Cell`] that a thread has in hand, and no
+    /// reference to it is used, but to load what is then discarded: it may be lent out again as
+    /// another type at once. See [`Region::resolve`].
     ///
     /// # Errors
     ///
     /// [`Error::NotInUse`] if it is free already or no cell of a `T`'s size;
     /// [`Error::OutOfRange`], [`Error::Forked`]. Nothing is changed then.
     #[inline]
-    pub fn free<T: Plain>(&self, offset: Offset<T>) -> Result<(), Error> {
+    pub unsafe fn free<T: Plain>(&self, offset: Offset<T>) -> Result<(), Error> {
+        self.take_back(offset)
+    }
+
+    #[inline]
+    fn take_back<T: Plain>(&self, offset: Offset<T>) -> Result<(), Error> {
         let class = const { class_of(size_of::<T>()) };
         let (slot, unit) = (self.slot()?, offset.raw());
         let link = self.link_of(unit, class)?;

@@ -1,7 +1,7 @@
 //! Children, and savepoints.
 
 use latchwork_lockmgr::{
-    Error, Wait,
+    Error, Step, Wait,
     granular::{self, IS, IX, S, SIX, X},
 };
 
@@ -114,6 +114,64 @@ fn savepoints_nest() {
     owner.lock(b"a", X).unwrap();
     owner.roll_back_to(first).unwrap();
     assert_eq!(owner.held(), Ok(0));
+}
+
+/// A parent reads in its own memory, has a savepoint, and inherits a read of the table; a stranger
+/// has the two made one: that is as old as the older.
+#[test]
+fn what_was_held_before_is_held_though_it_became_one_with_what_was_inherited() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
+    // Closed, so the child's read goes to the table; then it opens again.
+    for mode in [IS, X] {
+        stranger.lock(b"a", mode).unwrap();
+        stranger.release_all().unwrap();
+    }
+    let child = parent.child().unwrap();
+    child.lock(b"a", IS).unwrap();
+    assert!(!child.locks().unwrap()[0].weak);
+    for _ in 0..1000 {
+        stranger.lock(b"a", IS).unwrap();
+        stranger.unlock(b"a").unwrap();
+    }
+    parent.lock(b"a", IS).unwrap();
+    assert!(parent.locks().unwrap()[0].weak, "it is not in its own memory");
+    let savepoint = parent.savepoint().unwrap();
+    child.inherit().unwrap();
+    assert_eq!(stranger.try_lock(b"a", X), Err(Error::NotGranted));
+    assert_eq!(parent.holds(b"a"), Ok(Some((IS, 2))), "a look makes them one");
+    parent.roll_back_to(savepoint).unwrap();
+    assert_eq!(parent.holds(b"a"), Ok(Some((IS, 1))));
+}
+
+/// A table that is locked to read, and then to write after a savepoint: when that is undone, the
+/// locks of others on it are in their own memory still.
+#[test]
+fn rolling_back_closes_no_bias() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    owner.lock(b"table", IS).unwrap();
+    other.lock(b"table", IX).unwrap();
+    for _ in 0..3 {
+        let savepoint = owner.savepoint().unwrap();
+        owner.lock(b"table", IX).unwrap();
+        owner.lock(b"table", IS).unwrap();
+        owner.roll_back_to(savepoint).unwrap();
+        assert_eq!(owner.holds(b"table"), Ok(Some((IS, 1))));
+    }
+    for one in [&owner, &other] {
+        assert!(one.locks().unwrap()[0].weak, "its bias was closed");
+    }
+    let mut waits = owner.savepoint().unwrap();
+    assert_eq!(owner.request(b"table", X, Wait::Detect), Ok(Step::Waiting));
+    assert_eq!(owner.savepoint(), Err(Error::Waiting));
+    assert_eq!(owner.cancel(), Ok(true));
+    owner.roll_back_to(waits).unwrap();
+    waits = owner.savepoint().unwrap();
+    owner.roll_back_to(waits).unwrap();
+    assert_eq!(owner.holds(b"table"), Ok(Some((IS, 1))));
 }
 
 #[test]

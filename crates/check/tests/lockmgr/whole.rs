@@ -215,7 +215,7 @@ impl Pair<'_> {
             BatchOp::Detect => return self.detect(),
             BatchOp::Wrong(o) => {
                 let no_mode = Mode::new(16);
-                let other = owners[(o + 1) % owners.len()].savepoint().unwrap();
+                let other = owners[(o + 1) % owners.len()].savepoint();
                 let free = !self.model.waits(o);
                 let asked = owners[o].request(b"a", no_mode, Wait::Never);
                 let named = owners[o].request(&[1; 4001], self.mode(0), Wait::Never);
@@ -223,7 +223,9 @@ impl Pair<'_> {
                     same("mode", asked, Err(Error::Mode(no_mode)))?;
                     same("name", named, Err(Error::Name(4001)))?;
                 }
-                same("savepoint", owners[o].roll_back_to(other), Err(Error::Family))?;
+                if let Ok(other) = other {
+                    same("savepoint", owners[o].roll_back_to(other), Err(Error::Family))?;
+                }
                 if free {
                     same("name", owners[o].unlock(b""), Err(Error::Name(0)))?;
                 }
@@ -341,8 +343,13 @@ fn compare(modes: &Modes, weak: bool, operations: &[BatchOp], flaw: Flaw) -> Res
             let told = |error| format!("operation {at}, {operation:?}: {error}");
             match *operation {
                 BatchOp::Savepoint(o) => {
-                    points[o] = owners[o].savepoint().unwrap();
-                    pair.model.savepoint(o);
+                    let real = owners[o].savepoint();
+                    if pair.model.waits(o) {
+                        same("savepoint", real, Err(Error::Waiting)).map_err(told)?;
+                    } else {
+                        points[o] = real.unwrap();
+                        pair.model.savepoint(o);
+                    }
                 }
                 BatchOp::RollBack(o) => {
                     let real = owners[o].roll_back_to(points[o]);

@@ -389,6 +389,35 @@ fn given_back_until(step: &str) {
     let _ = std::fs::remove_file(&path);
 }
 
+/// What a session noted and freed itself is not the spare request of the next session on its slot.
+#[test]
+fn a_retained_slot_has_no_spare_that_is_free() {
+    let region = heap();
+    let manager = Manager::new(region.clone(), granular::modes(), early()).unwrap();
+    let (session, beside) = (manager.session().unwrap(), manager.session().unwrap());
+    let (owner, other) = (session.owner().unwrap(), beside.owner().unwrap());
+    owner.lock(b"a", IS).unwrap();
+    assert_eq!(other.try_lock(b"a", X), Err(Error::NotGranted), "it moves the lock");
+    owner.unlock(b"a").unwrap();
+    drop(owner);
+    let number = session.thread().number();
+    session.thread().retain();
+    drop(session);
+    let session = manager.session_on(region.claim_retained(number).unwrap().unwrap());
+    let (one, two) = (session.owner().unwrap(), session.owner().unwrap());
+    one.lock(b"one", X).unwrap();
+    two.lock(b"two", X).unwrap();
+    one.lock(b"three", X).unwrap();
+    let held = [one.holds(b"one"), two.holds(b"two"), one.holds(b"three")];
+    assert_eq!(held, [(); 3].map(|()| Ok(Some((X, 1)))));
+    assert_eq!((one.held(), two.held()), (Ok(2), Ok(1)));
+    drop((one, two));
+    drop(session);
+    drop(other);
+    drop(beside);
+    all_is_well(&manager);
+}
+
 /// Has a process leave orphans, and adopters die at a step; then all that is left can be had.
 fn adopters_die_at(path: &Path, step: &str) -> usize {
     let manager = keeps::<Shared>(deaths::region(path));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use latchwork_check::cell;
 use latchwork_lockmgr::{Error, Manager, Options, shared};
 use latchwork_machine::{Native, Shared};
 use latchwork_region::{Error as RegionError, Layer, Region};
@@ -182,7 +183,7 @@ fn a_manager_that_fails_is_tried_again() {
     for _ in 0..3 {
         assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(full.clone()), "it hangs");
     }
-    cells.into_iter().for_each(|cell| thread.free(cell).unwrap());
+    cells.into_iter().for_each(|cell| cell::free(&thread, cell).unwrap());
     drop(thread);
     Manager::new(region, shared::modes(), Options::default()).unwrap();
 }

@@ -230,7 +230,7 @@ unsafe impl<const N: usize> Plain for Scrap<N> {}
 fn scribble<const N: usize>(thread: &Thread<Overlaid>) {
     let cells = [thread.alloc::<Scrap<N>>().unwrap(), thread.alloc::<Scrap<N>>().unwrap()];
     for cell in cells {
-        cell.value().0.iter().for_each(|word| word.store(0x0101_0101_0101_0101, Relaxed));
+        cell.0.iter().for_each(|word| word.store(0x0101_0101_0101_0101, Relaxed));
     }
 }
 

@@ -25,8 +25,8 @@ fn image() -> Vec<u8> {
     let (thread, dead) = (region.thread().unwrap(), doomed.thread().unwrap());
     let cells: Vec<_> = (0..300).map(|_| thread.alloc::<Words>().unwrap().publish()).collect();
     let wides: Vec<_> = (0..20).map(|_| dead.alloc::<Wide>().unwrap().publish()).collect();
-    cells.into_iter().skip(50).for_each(|cell| thread.free(cell).unwrap());
-    wides.into_iter().skip(5).for_each(|cell| dead.free(cell).unwrap());
+    cells.into_iter().skip(50).for_each(|cell| cell::free(&thread, cell).unwrap());
+    wides.into_iter().skip(5).for_each(|cell| cell::free(&dead, cell).unwrap());
     std::mem::forget(dead.alloc::<Words>().unwrap());
     doomed.die();
     let mut image = cell::image(&region);
@@ -56,7 +56,7 @@ fn use_it(image: &[u8]) -> Result<(), Error> {
             cell[499].store(1, Relaxed);
         }
         for raw in 0..200 {
-            let _ = thread.free(Offset::<Words>::from_raw(raw * 37));
+            let _ = cell::free(&thread, Offset::<Words>::from_raw(raw * 37));
         }
         for dead in region.dead_threads()? {
             let _ =

@@ -25,8 +25,8 @@ fn cells_are_lent_out_zeroed_and_taken_back() {
     let offset = cell.publish();
     assert_eq!(cell::generation(&region, offset), Ok(generation));
     assert_eq!(region.audit().unwrap().used(), 1);
-    thread.free(offset).unwrap();
-    assert_eq!(thread.free(offset), Err(Error::NotInUse(offset.raw())));
+    cell::free(&thread, offset).unwrap();
+    assert_eq!(cell::free(&thread, offset), Err(Error::NotInUse(offset.raw())));
     // The last one freed is the next one lent out.
     let again = thread.alloc::<Words>().unwrap();
     assert_eq!((again.offset(), again.generation()), (offset, generation + 1));
@@ -58,7 +58,7 @@ fn every_size_has_its_cells() {
         assert!(places.windows(2).all(|two| two[1] - two[0] >= apart), "cells overlap");
         for offset in offsets {
             assert_eq!(value(region, offset).unwrap()[N - 1].load(Relaxed), N as u64);
-            thread.free(offset).unwrap();
+            cell::free(&thread, offset).unwrap();
         }
     }
     let region = Region::private(&small()).unwrap();
@@ -86,14 +86,14 @@ fn offsets_that_lead_nowhere_are_refused() {
     for raw in [u32::MAX, u32::MAX - 1, 1 << 31, (region.len() / 16) as u32] {
         let offset = Offset::<Words>::from_raw(raw);
         assert_eq!(value(&region, offset).err(), Some(Error::OutOfRange(raw)));
-        assert_eq!(thread.free(offset), Err(Error::OutOfRange(raw)));
+        assert_eq!(cell::free(&thread, offset), Err(Error::OutOfRange(raw)));
     }
     // Of another size, between two cells, never lent out.
     let raw = cell.offset().raw();
     let wide = cell.offset().cast::<[AtomicU64; 20]>();
-    assert_eq!(thread.free(wide), Err(Error::NotInUse(raw)));
+    assert_eq!(cell::free(&thread, wide), Err(Error::NotInUse(raw)));
     let inside = Offset::<Words>::from_raw(raw + 1);
-    assert_eq!(thread.free(inside), Err(Error::NotInUse(raw + 1)));
+    assert_eq!(cell::free(&thread, inside), Err(Error::NotInUse(raw + 1)));
     // What looks like the link of a cell that is lent out, within another cell.
     let large = thread.alloc::<[AtomicU64; 20]>().unwrap();
     value(&region, large.offset()).unwrap().iter().for_each(|word| word.store(u64::MAX, Relaxed));
@@ -123,14 +123,14 @@ fn a_region_grows_to_its_limit_and_not_beyond() {
     assert_eq!(thread.alloc::<[AtomicU64; 100]>().err(), Some(Error::Full(8 << 20)));
     let count = offsets.len();
     for offset in offsets.drain(..) {
-        thread.free(offset).unwrap();
+        cell::free(&thread, offset).unwrap();
     }
     for _ in 0..count {
         offsets.push(thread.alloc::<Words>().unwrap().publish());
     }
     assert_eq!(thread.alloc::<Words>().err(), Some(Error::Full(8 << 20)));
     for offset in offsets {
-        thread.free(offset).unwrap();
+        cell::free(&thread, offset).unwrap();
     }
     let audit = region.audit().unwrap();
     assert!(audit.is_sound() && audit.used() == 0, "{audit:?}");
@@ -157,7 +157,7 @@ fn many_threads_allocate_and_free_each_others_cells() {
                     let cell = value(region, offset).unwrap();
                     let owner = cell[0].load(Relaxed);
                     assert!(cell.iter().all(|word| word.swap(0, Relaxed) == owner));
-                    thread.free(offset).unwrap();
+                    cell::free(&thread, offset).unwrap();
                 }
             });
         }
@@ -176,7 +176,7 @@ fn cells_wander_from_who_frees_to_who_allocates() {
     for round in 0..200 {
         let cells: Vec<_> = (0..1_000).map(|_| taker.alloc::<Words>().unwrap().publish()).collect();
         for offset in cells {
-            giver.free(offset).unwrap();
+            cell::free(&giver, offset).unwrap();
         }
         if round == 1 {
             length = region.len();
@@ -233,7 +233,7 @@ fn a_dead_threads_cells_in_hand_are_decided() {
     drop(thread);
     let next = region.thread().unwrap();
     assert!(next.intent().unwrap().iter().all(|word| word.load(Relaxed) == 0));
-    next.free(keep).unwrap();
+    cell::free(&next, keep).unwrap();
     assert!(region.audit().unwrap().is_sound());
 }
 

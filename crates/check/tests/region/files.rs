@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
-use latchwork_check::cell::{image, value};
+use latchwork_check::cell::{self, image, value};
 use latchwork_check::folder::Folder;
 use latchwork_check::refusal::{Call, refuse};
 use latchwork_machine::Shared;
@@ -295,7 +295,7 @@ fn a_full_disk_is_an_error_and_takes_nothing() {
     // The region goes on within what it has.
     for offset in offsets.drain(..) {
         value(&region, offset).unwrap()[6].store(1, Relaxed);
-        thread.free(offset).unwrap();
+        cell::free(&thread, offset).unwrap();
     }
     let cell = thread.alloc::<Words>().map(drop);
     let audit = region.audit().unwrap();

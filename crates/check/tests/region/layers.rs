@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use latchwork_check::cell;
 use latchwork_machine::{Deadline, Native};
 use latchwork_region::{Dead, Error, Fate, InHand, Layer, Offset, Options, Region, Repair};
 
@@ -49,7 +50,7 @@ impl Repair for Fake {
             let word = &dead.intent_of(self.layer)[0];
             let noted = Offset::<Words>::from_raw(word.load(Relaxed) as u32);
             if noted.raw() != 0 && self.region.lent(noted)?.is_some() {
-                thread.free(noted)?;
+                cell::free(&thread, noted)?;
             }
             word.store(0, Relaxed);
         }
@@ -254,7 +255,7 @@ fn a_cell_in_hand_is_kept_if_any_layer_leads_to_it() {
     process.die();
     assert_eq!(region.sweep(), Ok(1));
     assert_eq!(region.audit().unwrap().used(), 1);
-    region.thread().unwrap().free(led).unwrap();
+    cell::free(&region.thread().unwrap(), led).unwrap();
     assert!(region.audit().unwrap().is_sound());
 }
 
@@ -270,7 +271,7 @@ fn sweepers_have_slots_of_their_own() {
     assert!(numbers.into_iter().eq(64..80));
     assert_eq!(region.sweeper().err(), Some(Error::Threads(64)));
     let cell = sweepers[3].alloc::<Words>().unwrap().publish();
-    held[5].free(cell).unwrap();
+    cell::free(&held[5], cell).unwrap();
     assert_eq!(region.threads().count(), 80);
     drop((held, sweepers));
     assert_eq!(region.threads().count(), 0);

@@ -42,7 +42,7 @@ fn region(processes: u32, threads: u32) -> Handle {
 
 fn cell(thread: &Thread<Overlaid>, mark: u64) -> Offset<Large> {
     let cell = thread.alloc_dirty::<Large>().unwrap();
-    cell.value().set_mark(mark);
+    cell.set_mark(mark);
     cell.publish()
 }
 
@@ -105,7 +105,7 @@ fn depot() -> impl Fn() + Send + Sync + 'static {
     let lives: Vec<Life> = vec![
         |_, thread, cells| {
             let thread = thread.unwrap();
-            cells.iter().for_each(|cell| thread.free(*cell).unwrap());
+            cells.iter().for_each(|cell| cell::free(&thread, *cell).unwrap());
         },
         |_, thread, _| {
             let thread = thread.unwrap();
@@ -120,7 +120,7 @@ fn third() -> impl Fn() + Send + Sync + 'static {
     let takes: Life = |_, thread, _| _ = cell(&thread.unwrap(), 2);
     let gives: Life = |_, thread, cells| {
         let thread = thread.unwrap();
-        cells.iter().for_each(|cell| thread.free(*cell).unwrap());
+        cells.iter().for_each(|cell| cell::free(&thread, *cell).unwrap());
     };
     Play { cells: 6, slots: 3, own: false, lives: vec![gives, takes, takes], left: 2..=2 }.model()
 }
@@ -188,7 +188,7 @@ fn generation() -> impl Fn() + Send + Sync + 'static {
         |region, thread, cells| {
             let thread = thread.unwrap();
             value(region, cells[0]).unwrap().set_mark(5);
-            thread.free(cells[0]).unwrap();
+            cell::free(&thread, cells[0]).unwrap();
             assert_eq!(thread.alloc_dirty::<Large>().unwrap().publish(), cells[0]);
         },
         |region, _, cells| {
@@ -215,8 +215,8 @@ fn death(sweepers: usize) -> impl Fn() + Send + Sync + 'static {
         let dead: Deed<'_> = Box::new(|| {
             let thread = ManuallyDrop::new(dying.thread().unwrap());
             let in_hand = ManuallyDrop::new(thread.alloc_dirty::<Large>().unwrap());
-            in_hand.value().set_mark(3);
-            thread.free(offset).unwrap();
+            in_hand.set_mark(3);
+            cell::free(&thread, offset).unwrap();
             dying.die();
         });
         let sweep = living.iter().map(|region| -> Deed<'_> {
@@ -247,7 +247,7 @@ fn swept() -> impl Fn() + Send + Sync + 'static {
         let claims: Deed<'_> = Box::new(|| {
             if let Ok(thread) = first.thread() {
                 cell(&thread, 2);
-                thread.free(offset).unwrap();
+                cell::free(&thread, offset).unwrap();
             }
         });
         together(vec![sweeps, claims]);

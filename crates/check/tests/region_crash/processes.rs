@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
-use latchwork_check::cell::value;
+use latchwork_check::cell::{self, value};
 use latchwork_latch::ShflMutex;
 use latchwork_machine::Shared;
 use latchwork_region::{Error, Fate, Offset, Options, Plain, Region, Thread};
@@ -122,11 +122,11 @@ fn one_grows_and_the_other_follows() {
         count += 1;
         assert_eq!(cell[1].load(Relaxed), 100_000 - count);
         at = cell[0].load(Relaxed);
-        thread.free(offset).unwrap();
+        cell::free(&thread, offset).unwrap();
     }
     assert_eq!(count, 100_000);
     for offset in mine {
-        thread.free(offset).unwrap();
+        cell::free(&thread, offset).unwrap();
     }
     assert!(region.len() > first + (8 << 20), "it grew in steps");
     let audit = region.audit().unwrap();
@@ -287,7 +287,7 @@ fn the_child_of_a_fork_is_told() {
         assert_eq!(region.check(), Err(Error::Forked));
         assert_eq!(value(&region, offset).err(), Some(Error::Forked));
         assert_eq!(thread.alloc::<Words>().err(), Some(Error::Forked));
-        assert_eq!(thread.free(offset), Err(Error::Forked));
+        assert_eq!(cell::free(&thread, offset), Err(Error::Forked));
         assert_eq!(thread.intent().err(), Some(Error::Forked));
         assert_eq!(region.thread().err(), Some(Error::Forked));
         assert_eq!(region.dead_threads().err(), Some(Error::Forked));
@@ -369,9 +369,9 @@ impl Keeper<'_> {
 
 fn free(thread: &Thread<Shared>, noted: u64, wide: bool) {
     if wide {
-        thread.free(Offset::<Wide>::from_raw(noted as u32)).unwrap();
+        cell::free(thread, Offset::<Wide>::from_raw(noted as u32)).unwrap();
     } else {
-        thread.free(Offset::<Words>::from_raw(noted as u32)).unwrap();
+        cell::free(thread, Offset::<Words>::from_raw(noted as u32)).unwrap();
     }
 }
 

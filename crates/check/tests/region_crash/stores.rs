@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use latchwork_check::cell;
 use latchwork_machine::{
     Chain, Clock, ConstMachine, Deadline, Integer, Level, Machine, Native, Place, Slots, Waited,
     Word,
@@ -177,7 +178,7 @@ fn work(thread: &Thread<Mortal>, cells: u64) -> Result<(), Error> {
         ManuallyDrop::into_inner(cell).publish();
     }
     for offset in offsets {
-        thread.free(offset)?;
+        cell::free(thread, offset)?;
     }
     Ok(())
 }
@@ -306,7 +307,7 @@ fn a_cell_in_hand_is_asked_about_once_at_every_death() {
             // And out of it again, noted: from then on the cell may be free.
             region.root(1).unwrap().store(1, Release);
             region.root(0).unwrap().store(0, Release);
-            let _ = thread.free(noted);
+            let _ = cell::free(thread, noted);
         });
         doomed.die();
         let root = region.root(0).unwrap().load(Relaxed);

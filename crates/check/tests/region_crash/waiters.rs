@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use latchwork_check::cell::value;
+use latchwork_check::cell::{self, value};
 use latchwork_latch::{FetchAdd, LwLatch, ShflMutex};
 use latchwork_machine::{Deadline, Shared, status};
 use latchwork_region::{Offset, Options, Plain, Region};
@@ -131,7 +131,7 @@ fn kills(name: &str, rounds: u64) {
             }
         }
         assert_eq!(region.waiters(), 1, "round {round}, {part}");
-        thread.free(offset).unwrap();
+        cell::free(&thread, offset).unwrap();
     }
     println!("{had} threads that waited were killed, with {SLOTS} slots");
     let _ = std::fs::remove_file(&path);

@@ -163,9 +163,9 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(());
         }
         match slot >> 32 {
-            0 => self.thread.free(Offset::<Record<M, { WORDS[0] }>>::from_raw(at))?,
-            1 => self.thread.free(Offset::<Record<M, { WORDS[1] }>>::from_raw(at))?,
-            _ => self.thread.free(Offset::<Record<M, { WORDS[2] }>>::from_raw(at))?,
+            0 => self.free_cell::<Record<M, { WORDS[0] }>>(at)?,
+            1 => self.free_cell::<Record<M, { WORDS[1] }>>(at)?,
+            _ => self.free_cell::<Record<M, { WORDS[2] }>>(at)?,
         }
         Ok(())
     }

@@ -213,11 +213,9 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Frees a report's cell: it is of one of three sizes, and refused as one of another.
     fn free_report(&self, at: u32) -> Result<(), Error> {
-        let short = self.thread.free(Offset::<Small<M>>::from_raw(at));
-        let middle =
-            short.or_else(|_| self.thread.free(Offset::<Report<M, { WORDS[1] }>>::from_raw(at)));
-        let long =
-            middle.or_else(|_| self.thread.free(Offset::<Report<M, { WORDS[2] }>>::from_raw(at)));
+        let short = self.free_cell::<Small<M>>(at);
+        let middle = short.or_else(|_| self.free_cell::<Report<M, { WORDS[1] }>>(at));
+        let long = middle.or_else(|_| self.free_cell::<Report<M, { WORDS[2] }>>(at));
         Ok(long?)
     }
 

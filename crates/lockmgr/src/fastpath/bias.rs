@@ -23,7 +23,6 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use latchwork_machine::{ConstMachine, Deadline, Integer, Word};
-use latchwork_region::Offset;
 
 use crate::Error;
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
@@ -207,7 +206,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&cell.partition, self.number);
         put(&page.moved[at], cell.offset().raw());
         self.memory.point("moved request told");
-        self.link_front(object, cell.offset().raw(), cell.value(), entry.mode)?;
+        self.link_front(object, cell.offset().raw(), &cell, entry.mode)?;
         self.memory.point("weak lock moved");
         cell.publish();
         Ok(())
@@ -253,7 +252,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                     if get(&object.head) == 0 {
                         self.retire(object_at, object)?;
                     }
-                    memory.thread.free(Offset::<Request<M>>::from_raw(moved))?;
+                    memory.free_cell::<Request<M>>(moved)?;
                 }
             }
         }

@@ -354,6 +354,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 let made = self.memory.modes().convert(mine.mode, theirs.mode);
                 latched.set(object, own, State { mode: made, ..mine });
                 put(&own.count, own.count() + entry.count);
+                // It is held for as long as the older of the two.
+                let (now, mark) = (get(&self.cell.marks), get(&page.marks[at]));
+                if now.wrapping_sub(mark) > now.wrapping_sub(get(&own.mark)) {
+                    put(&own.mark, mark);
+                }
             }
             self.memory.note_moved(moved)?;
             let last = State { status: status::NEW, ..State::held(Mode(0)) };
@@ -362,7 +367,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             if get(&object.head) == 0 {
                 latched.retire(object_at, object)?;
             }
-            self.memory.thread.free(Offset::<Request<M>>::from_raw(moved))?;
+            self.memory.free_cell::<Request<M>>(moved)?;
         }
         put(&page.states[at], Entry { count: 0, ..entry }.word());
         put(&page.moved[at], 0);

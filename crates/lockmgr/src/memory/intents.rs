@@ -50,8 +50,8 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Notes a request that a closer moved, and that is about to leave its queue and be freed: with
-    /// the latch held, so that a sweep can tell whether it has left (`void_note` in
-    /// `recovery/repair.rs`).
+    /// the latch held, so that a sweep can tell whether it has left (`free_noted_request`
+    /// in `recovery/release.rs`).
     pub(crate) fn note_moved(&self, at: u32) -> Result<(), Error> {
         self.note_request(at)?;
         self.point("moved request noted");
@@ -69,7 +69,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn free_spare(&self) -> Result<(), Error> {
         match self.spare.take() {
             0 => Ok(()),
-            spare => Ok(self.thread.free(Offset::<Request<M>>::from_raw(spare))?),
+            spare => Ok(self.free_cell::<Request<M>>(spare)?),
         }
     }
 
@@ -105,13 +105,14 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// A noted cell, if it has not been freed and lent out since.
+    /// A noted cell, if it has not been freed since: what is noted is freed before the note is
+    /// struck, or is not struck at all.
     pub(crate) fn noted(&self, word: u64) -> Result<Option<u32>, Error> {
         let at = word as u32;
         if at == 0 {
             return Ok(None);
         }
-        let generation = generation_at(self.region(), at)?;
-        Ok((generation == (word >> 32) as u32).then_some(at))
+        let lent = self.region().lent(Offset::<()>::from_raw(at))?;
+        Ok((lent == Some((word >> 32) as u32)).then_some(at))
     }
 }

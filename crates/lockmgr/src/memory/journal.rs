@@ -36,14 +36,20 @@ impl Journal {
         }
     }
 
-    /// Takes out what was noted since a savepoint: the last first.
-    pub(crate) fn take_back(&self, to: usize) -> Vec<Hold> {
+    /// Puts back what was noted since a savepoint, the last first. What fails, and what comes after
+    /// it, stays noted.
+    pub(crate) fn put_back<E>(
+        &self,
+        to: usize,
+        mut put: impl FnMut(&Hold) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.asked.borrow_mut().clear();
-        let mut holds = self.holds.borrow_mut();
-        let length = holds.len();
-        let mut taken = holds.split_off(to.min(length));
-        taken.reverse();
-        taken
+        loop {
+            let last = self.holds.borrow().get(to..).and_then(|holds| holds.last().cloned());
+            let Some(hold) = last else { return Ok(()) };
+            put(&hold)?;
+            self.holds.borrow_mut().pop();
+        }
     }
 
     /// Forgets all savepoints.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_machine::{Clock, ConstMachine, Deadline, Word};
-use latchwork_region::{Region, Thread};
+use latchwork_region::{Offset, Plain, Region, Thread};
 
 use self::blocks::Blocks;
 use self::cells::{
@@ -152,6 +152,14 @@ impl<M: ConstMachine> Memory<M> {
     #[inline(always)]
     pub(crate) fn request(&self, offset: u32) -> Result<&Request<M>, Error> {
         Ok(cell_at(self.region(), offset)?)
+    }
+
+    /// Gives a cell back that was taken out of all that led to it.
+    #[inline]
+    pub(crate) fn free_cell<T: Plain>(&self, at: u32) -> Result<(), latchwork_region::Error> {
+        // SAFETY: the caller took it out under the latch that guards it; threads that have an old
+        // offset only load, see `cell_at`.
+        unsafe { self.thread.free(Offset::<T>::from_raw(at)) }
     }
 
     /// The words of an object's name.

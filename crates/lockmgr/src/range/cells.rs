@@ -402,7 +402,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn free_claim(&self, at: u32, tier: u32) -> Result<(), Error> {
         macro_rules! free {
             ($n:literal) => {
-                self.thread.free(Offset::<Claim<M, $n>>::from_raw(at))?
+                self.free_cell::<Claim<M, $n>>(at)?
             };
         }
         by_tier!(tier, free);

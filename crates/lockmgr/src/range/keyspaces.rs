@@ -8,7 +8,6 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use latchwork_machine::{ConstMachine, Word};
-use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
@@ -163,7 +162,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             _ => put(&self.memory.keyspace(all[place - 1])?.next, next),
         }
         self.memory.point("keyspace unlinked");
-        Ok(self.memory.thread.free(Offset::<Keyspace<M>>::from_raw(at))?)
+        Ok(self.memory.free_cell::<Keyspace<M>>(at)?)
     }
 
     /// Makes the tree anew, if somebody died at it.
@@ -320,7 +319,7 @@ impl<M: ConstMachine> Memory<M> {
         }
         // A free cell is refused, rightly.
         if tier == KEYSPACE_TIER {
-            let _ = self.thread.free(Offset::<Keyspace<M>>::from_raw(at));
+            let _ = self.free_cell::<Keyspace<M>>(at);
         } else {
             let _ = self.free_claim(at, tier);
         }

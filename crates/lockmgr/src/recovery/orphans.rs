@@ -179,7 +179,7 @@ impl<M: ConstMachine> Memory<M> {
                 0 => put(&cell.head, next),
                 prev => put(&self.request(prev)?.own_next, next),
             }
-            self.thread.free(Offset::<Request<M>>::from_raw(at))?;
+            self.free_cell::<Request<M>>(at)?;
         }
         put(&cell.held, held);
         Ok(())

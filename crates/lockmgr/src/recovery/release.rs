@@ -175,7 +175,7 @@ impl<M: ConstMachine> Memory<M> {
             self.note_request(at)?;
             put(&cell.head, get(&request.own_next));
             self.point("dead owner's request taken");
-            self.thread.free(Offset::<Request<M>>::from_raw(at))?;
+            self.free_cell::<Request<M>>(at)?;
         }
         self.drop_report(cell)?;
         put(&cell.held, 0);
@@ -209,7 +209,7 @@ impl<M: ConstMachine> Memory<M> {
         if moved != 0 && !self.own_list(cell)?.contains(&moved) {
             self.note_moved(moved)?;
             self.take_out(&latched, object_at, moved)?;
-            self.thread.free(Offset::<Request<M>>::from_raw(moved))?;
+            self.free_cell::<Request<M>>(moved)?;
         }
         // Last: should we die before, the next sweeper finds the moved request by the entry.
         put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
@@ -219,12 +219,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Frees what a dead thread had taken out of a list and not yet freed.
     pub(crate) fn free_noted(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let notes = dead.intent();
-        if let Some(at) = self.noted(get(&notes[intents::REQUEST]))?
-            && !self.is_orphans(at)?
-        {
-            // What still held or waited was released above; a free cell is refused, rightly.
-            let _ = self.thread.free(Offset::<Request<M>>::from_raw(at));
-        }
+        self.free_noted_request(get(&notes[intents::REQUEST]))?;
         if let Some(at) = self.noted(get(&notes[intents::OBJECT]))? {
             let number = get(&notes[intents::OBJECT_IN]) as u32 % self.partitions();
             let latched = self.latch(number)?;
@@ -243,6 +238,25 @@ impl<M: ConstMachine> Memory<M> {
         }
         self.free_noted_report(dead)?;
         self.free_noted_range(notes)
+    }
+
+    /// Frees a request that a dead thread had noted, unless it is in its queue still: then it is a
+    /// lock that a closer moved, of an owner that lives or is kept, who takes it out itself. The
+    /// note is void then, by a new generation.
+    fn free_noted_request(&self, note: u64) -> Result<(), Error> {
+        let Some(at) = self.noted(note)? else { return Ok(()) };
+        let request = self.request(at)?;
+        // What a closer moved leaves its queue and is freed under this latch.
+        let latched = self.latch(get(&request.partition) % self.partitions())?;
+        if self.noted(note)?.is_none() || self.is_orphans(at)? {
+            return Ok(());
+        }
+        if latched.is_queued(at)? {
+            return Ok(self.thread.adopt(Offset::<Request<M>>::from_raw(at))?);
+        }
+        // What still held or waited was released above; a free cell is refused, rightly.
+        let _ = self.free_cell::<Request<M>>(at);
+        Ok(())
     }
 
     /// Whether a request is in the list of an owner that is kept for recovery.

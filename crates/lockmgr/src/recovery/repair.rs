@@ -4,13 +4,13 @@ use core::sync::atomic::Ordering::Acquire;
 use std::collections::HashSet;
 
 use latchwork_machine::{ConstMachine, Word};
-use latchwork_region::{Dead, Offset};
+use latchwork_region::Dead;
 
 use crate::error::{corrupt_list, is_short, reason_number};
 use crate::fastpath::bias::Bias;
 use crate::memory::cells::{
-    Directory, LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, Request, adopted_by, asked_by, cell_at,
-    get, put, status,
+    Directory, LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, adopted_by, asked_by, cell_at, get, put,
+    status,
 };
 use crate::memory::latch::Latched;
 use crate::memory::state::State;
@@ -87,7 +87,6 @@ impl<M: ConstMachine> Memory<M> {
         for at in &objects {
             self.repair_object(latched, *at, &mut linked)?;
         }
-        self.void_note(&linked, dead)?;
         if let Some(at) = self.noted(get(&dead.intent()[intents::AWAY]))? {
             let request = self.request(at)?;
             let state = State::of(get(&request.state));
@@ -110,17 +109,6 @@ impl<M: ConstMachine> Memory<M> {
             latched.advance(self.object(at)?)?;
         }
         Ok(())
-    }
-
-    /// Voids a dead thread's note of a request that is in a queue still, by a new generation. The
-    /// thread was to take out what a closer had moved: the request's owner may live, or be kept,
-    /// and takes it out itself.
-    fn void_note(&self, linked: &HashSet<u32>, dead: &Dead<'_, M>) -> Result<(), Error> {
-        let noted = self.noted(get(&dead.intent()[intents::REQUEST]))?;
-        match noted.filter(|at| linked.contains(at)) {
-            Some(at) => Ok(self.thread.adopt(Offset::<Request<M>>::from_raw(at))?),
-            None => Ok(()),
-        }
     }
 
     /// Collects once more under each bias that is closed: one of them the dead may have been

@@ -10,7 +10,6 @@
 //! comes and goes allocates no object, and there are less than twice as many idle ones as chains.
 
 use latchwork_machine::ConstMachine;
-use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::{corrupt_list, is_short};
@@ -389,7 +388,7 @@ impl<M: ConstMachine> Memory<M> {
         let (offset, tier) = (table as u32, table >> 32);
         macro_rules! free {
             ($n:block) => {
-                self.thread.free(Offset::<Heads<M, $n>>::from_raw(offset))?
+                self.free_cell::<Heads<M, $n>>(offset)?
             };
         }
         by_tier!(tier, free);
@@ -400,7 +399,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn free_object(&self, at: u32, length: usize) -> Result<(), Error> {
         macro_rules! free {
             ($n:literal) => {
-                self.thread.free(Offset::<Object<M, $n>>::from_raw(at))?
+                self.free_cell::<Object<M, $n>>(at)?
             };
         }
         match tier_of(length) {

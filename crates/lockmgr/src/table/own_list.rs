@@ -99,7 +99,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         let cell = memory.thread.alloc_dirty::<Request<M>>()?;
         let at = cell.offset().raw();
-        self.begin_request(at, cell.value(), object, partition, count)?;
+        self.begin_request(at, &cell, object, partition, count)?;
         cell.publish();
         Ok((at, memory.request(at)?))
     }

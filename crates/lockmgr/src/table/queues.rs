@@ -30,6 +30,21 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.requests_from(get(&object.head))
     }
 
+    /// Whether a request is in the queue of its object. Costs a look at each object of the
+    /// partition: for the repair of what the dead left.
+    pub(crate) fn is_queued(&self, at: u32) -> Result<bool, Error> {
+        let object_at = get(&self.memory.request(at)?.object);
+        if !self.each_object()?.contains(&object_at) {
+            return Ok(false);
+        }
+        for each in self.requests(self.memory.object(object_at)?) {
+            if each?.0 == at {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     pub(crate) fn requests_from<'a>(
         &'a self,
         first: u32,
