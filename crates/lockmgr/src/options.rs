@@ -24,7 +24,7 @@ pub struct Options {
     /// Whether the first weak lock of a name that nobody has locked is taken in the owner's own
     /// memory. False: a name comes there when 32 weak locks of it, or of others that share its
     /// bias, went through the table, so that a strong lock of a new name need not look at any
-    /// owner.
+    /// owner. After strong locks each part of the table learns when that is worth it.
     pub opens_early: bool,
     /// How often a session asks for a name before it is reserved for it: then its strong locks,
     /// too, are taken in the owner's own memory until somebody else asks for it. 32; 0 is never.

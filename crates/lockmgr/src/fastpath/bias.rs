@@ -26,6 +26,7 @@ use latchwork_machine::{ConstMachine, Deadline, Integer, Word};
 
 use crate::Error;
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
+use crate::fastpath::learned::Learned;
 use crate::memory::cells::{
     BIASES, GROUP, MOVED, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WEAK_WORDS, WeakPage,
     cell_at, get, put, status,
@@ -84,8 +85,6 @@ impl Bias {
     }
 }
 
-/// Weak requests that go to the table before the bias is opened.
-const MISSES: u32 = 32;
 /// Owners that a closer looks at before it asks for the time.
 const LOOKED: usize = 512;
 /// Bits of a filter that are set before it is looked whether they need to be.
@@ -126,8 +125,14 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline(always)]
     pub(crate) fn close_by(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
-        put(&self.misses, 0);
-        if Bias(get(word)).is_closed() { Ok(()) } else { self.close_now(bias, deadline) }
+        let bias_now = Bias(get(word));
+        let seen = get(&self.learned);
+        let mut learned = Learned::of(seen);
+        learned.strong(bias_now.is_open());
+        if learned.word() != seen {
+            put(&self.learned, learned.word());
+        }
+        if bias_now.is_closed() { Ok(()) } else { self.close_now(bias, deadline) }
     }
 
     #[cold]
@@ -135,11 +140,17 @@ impl<M: ConstMachine> Latched<'_, M> {
     fn close_now(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let open = get(word);
+        let since = self.memory.now();
         put(word, open + 1);
         self.memory.point("bias closed");
         let mut reached = 0;
         let passed = self.memory.pass_barrier();
         let end = passed.and_then(|()| self.collect(bias, open, deadline, &mut reached));
+        if Bias(open).is_open() {
+            let mut learned = Learned::of(get(&self.learned));
+            learned.closed(self.memory.now().saturating_sub(since));
+            put(&self.learned, learned.word());
+        }
         end.or_else(|error| {
             self.reopen(bias, open, reached)?;
             Err(error)
@@ -285,13 +296,15 @@ impl<M: ConstMachine> Latched<'_, M> {
         if closed.is_open() || !self.memory.inner().weak {
             return Ok(());
         }
-        let misses = get(&self.misses).saturating_add(1);
-        put(&self.misses, misses);
-        if misses >= MISSES
+        let mut learned = Learned::of(get(&self.learned));
+        let opens = learned.missed();
+        put(&self.learned, learned.word());
+        if opens
             && get(&self.strong[(bias % BIASES) as usize]) == 0
             && let Some(opened) = closed.opened()
         {
-            put(&self.misses, 0);
+            learned.opened();
+            put(&self.learned, learned.word());
             put(word, opened);
         }
         Ok(())

@@ -3,5 +3,6 @@
 pub(crate) mod bias;
 pub(crate) mod cached;
 pub(crate) mod entry;
+pub(crate) mod learned;
 pub(crate) mod reserved;
 pub(crate) mod weak;

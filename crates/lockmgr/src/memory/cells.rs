@@ -120,8 +120,8 @@ pub(crate) fn chains_at<M: ConstMachine>(
 pub(crate) struct Partition<M: Machine> {
     /// One more than the thread slot of its holder; see `memory/latch.rs`.
     pub(crate) latch: M::AtomicU32,
-    /// Weak requests that met a closed bias since the last strong one.
-    pub(crate) misses: M::AtomicU32,
+    /// When a bias is worth opening; see `fastpath/learned.rs`.
+    pub(crate) learned: M::AtomicU32,
     /// Its chains, and above them their tier; see `table/objects.rs`. Null until the first object.
     pub(crate) heads: M::AtomicU64,
     /// The larger table that its objects move to, in the same form, or null.
