@@ -82,6 +82,15 @@ fn roots() -> Vec<PathBuf> {
     }
 }
 
+/// Whether a name is two numbers and a dot, and perhaps something behind another: so folders are
+/// called behind their prefix, and the files in them.
+fn is_numbered(name: &str, more: bool) -> bool {
+    let mut parts = name.split('.');
+    let numbers: Vec<_> = parts.by_ref().take(2).collect();
+    let number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.len() == 2 && numbers.iter().all(number) && (more || parts.next().is_none())
+}
+
 /// This user's folders.
 fn all() -> impl Iterator<Item = PathBuf> {
     let prefix = prefix();
@@ -89,7 +98,8 @@ fn all() -> impl Iterator<Item = PathBuf> {
     let user = unsafe { libc::geteuid() };
     let own = move |entry: &fs::DirEntry| {
         // Somebody else's folder may lie in a folder that all may write to.
-        entry.file_name().to_string_lossy().starts_with(&prefix)
+        let name = entry.file_name();
+        name.to_string_lossy().strip_prefix(&prefix).is_some_and(|name| is_numbered(name, false))
             && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == user)
     };
     let folders = roots().into_iter().filter_map(|root| fs::read_dir(root).ok());
@@ -124,8 +134,16 @@ pub(crate) fn of_process(process: u32) -> Option<PathBuf> {
     found.iter().find(|folder| is_live(folder)).or(found.first()).cloned()
 }
 
+/// Whether nothing lies in a folder that no profile has.
+fn has_profiles_alone(folder: &Path) -> bool {
+    let is_one = |entry: std::io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| is_numbered(&entry.file_name().to_string_lossy(), true))
+    };
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_one))
+}
+
 fn sweep() {
-    for folder in all() {
+    for folder in all().filter(|folder| has_profiles_alone(folder)) {
         let changed = folder.metadata().and_then(|data| data.modified());
         let age = changed.ok().and_then(|changed| changed.elapsed().ok());
         if age.is_some_and(|age| age > YOUNG) && !is_live(&folder) {

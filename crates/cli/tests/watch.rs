@@ -6,6 +6,7 @@ mod rig;
 
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use hot::HOT;
@@ -69,9 +70,12 @@ fn what_a_killed_latchwork_left_is_removed() {
     let profiles = folder("swept");
     // SAFETY: it only tells.
     let user = unsafe { libc::geteuid() };
-    let made = |name: &str, old: bool| {
+    let made_with = |name: &str, file: Option<&str>, old: bool| {
         let path = profiles.join(format!("latchwork-{user}-{name}.0"));
         fs::create_dir(&path).unwrap();
+        if let Some(file) = file {
+            fs::write(path.join(file), "").unwrap();
+        }
         let folder = fs::File::open(&path).unwrap();
         let then = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
         if old {
@@ -79,14 +83,20 @@ fn what_a_killed_latchwork_left_is_removed() {
         }
         (path, folder)
     };
+    let made = |name: &str, old: bool| made_with(name, None, old);
     let (dead, _) = made("1000000001", true);
+    let (left, _) = made_with("1000000005", Some("1000000006.0"), true);
+    // What is not called as latchwork calls its folders and files is somebody's.
+    let (kept, _) = made_with("saved", None, true);
+    let (mine, _) = made_with("1000000004", Some("letter.txt"), true);
     let (young, _) = made("1000000002", false);
     let (held, lock) = made("1000000003", true);
     lock.lock().unwrap();
     assert!(apart(&profiles, &["profile", "true"]).status.success());
-    assert_eq!([&dead, &young, &held].map(|path| path.exists()), [false, true, true]);
+    let there = |paths: &[&PathBuf]| paths.iter().filter(|path| path.exists()).count();
+    assert_eq!((there(&[&dead, &left]), there(&[&young, &held, &kept, &mine])), (0, 4));
     // The run's own is gone, too.
-    assert_eq!(fs::read_dir(&profiles).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(&profiles).unwrap().count(), 4);
 }
 
 #[test]

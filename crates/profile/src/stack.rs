@@ -118,7 +118,12 @@ pub(crate) fn quick_key(caller: Caller, class: Class, frames: usize) -> Option<u
             // as long as the thread runs on it. Atomic, for the stack may be shared.
             unsafe { AtomicUsize::from_ptr(word) }.load(Relaxed)
         };
-        (key, found) = (mix(key, word(fp + size_of::<usize>()) as u64), true);
+        let back = word(fp + size_of::<usize>());
+        // Code that was built for speed has other things in that register.
+        if !maps::is_code(back) {
+            break;
+        }
+        (key, found) = (mix(key, back as u64), true);
         (low, fp) = (fp + 2 * size_of::<usize>(), word(fp));
     }
     // Another world than that of the pieces' keys.

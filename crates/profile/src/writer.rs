@@ -317,9 +317,12 @@ fn record_in(segment: &Segment, class: Class, object: usize, caller: Caller, wai
         maps::see(segment, caller.address);
     }
     let mut chain = wait.and_then(|wait| wait.chain);
-    if let Some((latch, fresh)) = latch {
-        if fresh {
-            latch.first_caller.store(caller.address as u64, Relaxed);
+    if let Some((latch, _)) = latch {
+        // Not where the entry was made: a thread that waits makes it, too, and takes it later.
+        if latch.first_caller.load(Relaxed) == 0 {
+            let address = caller.address as u64;
+            // Relaxed: of two that are first at once either will do.
+            let _ = latch.first_caller.compare_exchange(0, address, Relaxed, Relaxed);
         }
         // Who holds a latch that nobody waits for is of no interest, and costs nothing to know.
         if wait.is_none() && latch.blocked.load(Relaxed) > 0 {
