@@ -51,6 +51,8 @@ pub enum Workload {
     OwnerBeside,
     /// A new session beside many.
     SessionBeside,
+    /// A range locked and unlocked beside many in its keyspace.
+    RangeBeside,
 }
 
 impl Workload {
@@ -71,7 +73,7 @@ impl Workload {
     ];
 
     /// Those that say what a request costs beside very many others.
-    pub const STEEP: [Self; 7] = [
+    pub const STEEP: [Self; 8] = [
         Self::StrongBeside,
         Self::SharedBehind,
         Self::ReleaseBehind,
@@ -79,6 +81,7 @@ impl Workload {
         Self::WaitBehind,
         Self::OwnerBeside,
         Self::SessionBeside,
+        Self::RangeBeside,
     ];
 
     /// Its name in rows and on the command line.
@@ -103,6 +106,7 @@ impl Workload {
             Self::WaitBehind => "wait-behind",
             Self::OwnerBeside => "owner-beside",
             Self::SessionBeside => "session-beside",
+            Self::RangeBeside => "range-beside",
         }
     }
 

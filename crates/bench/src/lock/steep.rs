@@ -13,11 +13,12 @@
 //! | `wait-behind` | X with a timeout of 1 ms, until it gives up | the same |
 //! | `owner-beside` | an owner, made and dropped | owners of the same session |
 //! | `session-beside` | a session with an owner, opened and closed | sessions, 1,500 at most |
+//! | `range-beside` | a range of one key, locked and unlocked | ranges of others, all around |
 
 use std::time::Duration;
 
 use latchwork_lockmgr::granular::{self, IX, S, X};
-use latchwork_lockmgr::{Error, Manager, Owner, Session, Step, Wait};
+use latchwork_lockmgr::{Error, KeyRange, Manager, Owner, RangeKind, Session, Step, Wait};
 
 use super::Workload;
 use super::job::{Job, Outcome};
@@ -48,6 +49,7 @@ pub(crate) fn measure(job: &Job, start: impl FnOnce() -> u64) -> Result<Outcome,
         Workload::LookBehind => behind(&session, job.others, || look(&session, trials))?,
         Workload::WaitBehind => behind(&session, job.others, || wait(&session, trials))?,
         Workload::OwnerBeside => owner(&session, job.others, trials * 10)?,
+        Workload::RangeBeside => range(&session, job.others, trials * 10)?,
         _ => opened(&manager, job.others.min(1500), trials * 10)?,
     };
     // Those of sessions that were timed are gone with them: one more that counts.
@@ -161,6 +163,30 @@ fn owner(session: &Session, others: usize, trials: usize) -> Result<Vec<f64>, St
     let mut times = Vec::new();
     for _ in 0..trials {
         let (time, end) = took(|| session.owner().map(drop));
+        end?;
+        times.push(time);
+    }
+    drop(all);
+    Ok(times)
+}
+
+fn range(session: &Session, others: usize, trials: usize) -> Result<Vec<f64>, Stop> {
+    let lock = |owner: &Owner<'_>, key: usize, kind| {
+        let [from, to] = [key, key + 1].map(usize::to_be_bytes);
+        owner.lock_range(HOT, KeyRange::half_open(&from, &to), kind, Wait::Never)
+    };
+    let all = owners(session, others)?;
+    for (number, owner) in all.iter().enumerate() {
+        lock(owner, 2 * number, RangeKind::ReadNext)?;
+    }
+    let (one, middle) = (session.owner()?, others / 2 * 2 + 1);
+    let mut times = Vec::new();
+    for _ in 0..trials {
+        let (time, end) = took(|| {
+            lock(&one, middle, RangeKind::WriteRecord)?;
+            let [from, to] = [middle, middle + 1].map(usize::to_be_bytes);
+            one.unlock_range(HOT, KeyRange::half_open(&from, &to), RangeKind::WriteRecord)
+        });
         end?;
         times.push(time);
     }

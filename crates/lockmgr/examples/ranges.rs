@@ -1,0 +1,55 @@
+//! What the one latch of a keyspace costs: nanoseconds for a range that is locked and unlocked, by
+//! one thread, by two in one keyspace, and by two in a keyspace each. All ranges are apart.
+//!
+//! `cargo run --release -p latchwork-lockmgr --example ranges`
+
+use std::sync::Barrier;
+
+use latchwork_lockmgr::{Error, KeyRange, Manager, RangeKind, Wait, granular};
+
+const PAIRS: u64 = 200_000;
+const RUNS: usize = 9;
+
+/// One thread's pairs, and the nanoseconds that each took.
+fn work(manager: &Manager, keyspace: &[u8], worker: u64, begin: &Barrier) -> Result<f64, Error> {
+    let session = manager.session()?;
+    let owner = session.owner()?;
+    begin.wait();
+    #[allow(clippy::disallowed_types, reason = "an example measures by the wall")]
+    let began = std::time::Instant::now();
+    for pair in 0..PAIRS {
+        let key = (worker << 32) | (pair % 16);
+        let [from, to] = [key, key + 1].map(u64::to_be_bytes);
+        let range = KeyRange::half_open(&from, &to);
+        owner.lock_range(keyspace, range, RangeKind::WriteRecord, Wait::Never)?;
+        owner.unlock_range(keyspace, range, RangeKind::WriteRecord)?;
+    }
+    Ok(began.elapsed().as_nanos() as f64 / PAIRS as f64)
+}
+
+/// The median of the runs' means: of so many threads, each in the keyspace that it is told.
+fn median(manager: &Manager, keyspaces: &[&'static [u8]]) -> Result<f64, Error> {
+    let mut means = Vec::new();
+    for _ in 0..RUNS {
+        let begin = Barrier::new(keyspaces.len());
+        let times: Result<Vec<f64>, Error> = std::thread::scope(|scope| {
+            let start = |(worker, keyspace): (usize, &&'static [u8])| {
+                let (begin, keyspace) = (&begin, *keyspace);
+                scope.spawn(move || work(manager, keyspace, worker as u64, begin))
+            };
+            let threads: Vec<_> = keyspaces.iter().enumerate().map(start).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        means.push(times?.iter().sum::<f64>() / keyspaces.len() as f64);
+    }
+    means.sort_by(f64::total_cmp);
+    Ok(means[RUNS / 2])
+}
+
+fn main() -> Result<(), Error> {
+    let manager = Manager::private(granular::modes())?;
+    println!("1 thread                 {:6.0} ns", median(&manager, &[b"one"])?);
+    println!("2 threads, one keyspace  {:6.0} ns", median(&manager, &[b"one", b"one"])?);
+    println!("2 threads, one each      {:6.0} ns", median(&manager, &[b"one", b"two"])?);
+    Ok(())
+}
