@@ -183,6 +183,14 @@ impl World {
         self.explorer().deadlines[me] = deadline.map(|d| d.at).filter(|at| *at < TIME_MAX);
     }
 
+    /// The thread ends, whatever it waits for. Its buffered stores have left its program already.
+    pub(crate) fn kill(&mut self, thread: usize) {
+        assert!(self.explorer.is_some(), "only explorations kill");
+        self.flush(thread);
+        self.awake(thread, 0);
+        self.threads[thread].state = State::Done;
+    }
+
     /// Deadlines that have passed are noticed at any later time.
     fn some_deadlines_come(&mut self) {
         let asleep = |t: &usize| matches!(self.threads[*t].state, State::Parked(_));

@@ -29,7 +29,7 @@ mod word;
 mod world;
 
 pub use explore::Explorer;
-pub use machine::{Simulated, clock, touch, work};
+pub use machine::{Simulated, clock, kill, touch, work};
 pub use outcome::{Misses, Outcome, Stuck, ThreadState};
 pub use spec::{Coherence, Costs, Os, SHIPPED, Spec, SpecError, States};
 pub use topology::{Cores, MAX_CORES, Topology};

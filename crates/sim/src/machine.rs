@@ -151,3 +151,17 @@ pub fn clock() -> Option<(usize, f64)> {
 pub fn work(cycles: u64) {
     with(|world, me| world.spend(me, cycles));
 }
+
+/// Kills another simulated thread where it is, as a signal would: it does nothing more, what it has
+/// stored is seen, and what its stack has is leaked. For explorations.
+///
+/// # Panics
+///
+/// Outside of one; if it is the caller.
+pub fn kill(thread: usize) {
+    with(|world, me| {
+        assert!(thread != me, "a thread does not kill itself");
+        world.kill(thread);
+    })
+    .expect("in a simulated thread");
+}
