@@ -1,0 +1,329 @@
+//! Where the transactions of simulated threads run: in a store, or on the trees in ordinary memory
+//! that have planted bugs. The laws see no difference.
+
+use std::ops::Bound::{Excluded, Included};
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_check::explore::Schedule;
+use latchwork_check::memory_engine::{Bug, Memory};
+use latchwork_disk::{Disk, Simulated as Files};
+use latchwork_lockmgr::{Manager, Session, granular};
+use latchwork_machine::{ConstMachine, Machine};
+use latchwork_region::{Options as RegionOptions, Region};
+use latchwork_sim::Simulated;
+use latchwork_store::{
+    Attempts, Error, Level, Mode, Patience, ReadTxn, Savepoint, Sizes, Snapshot, Store, Table, Txn,
+    WriteTxn,
+};
+
+use crate::ledger::{Odd, Program, THREADS, Tally, run};
+
+const ROWS: Table<u64, &[u8]> = Table::new("rows");
+/// The table, as the oracle and the trees in memory name it.
+pub(crate) const TREE: u32 = 1;
+
+/// Records in the order of their keys.
+pub(crate) type Rows = Vec<(u64, Vec<u8>)>;
+
+/// What a transaction or a snapshot reads.
+pub(crate) trait Reads {
+    fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error>;
+    /// The records from a key to before another, in order, though they may be read `back`wards.
+    fn scan(&mut self, from: u64, to: u64, back: bool) -> Result<Rows, Error>;
+}
+
+/// What a transaction does beside that.
+pub(crate) trait Writes: Reads {
+    fn get_for_update(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error>;
+    /// Writes a record, or removes it.
+    fn put(&mut self, key: u64, value: Option<&[u8]>) -> Result<(), Error>;
+    fn put_last(&mut self, key: u64, value: &[u8]) -> Result<(), Error>;
+    fn insert(&mut self, key: u64, value: &[u8]) -> Result<(), Error>;
+    fn savepoint(&mut self) -> Result<Savepoint, Error>;
+    fn roll_back_to(&mut self, here: Savepoint) -> Result<(), Error>;
+}
+
+/// What is done in a snapshot.
+pub(crate) type Look<'b> = dyn FnMut(&mut dyn Reads) -> Result<(), Error> + 'b;
+/// What is done in a transaction, which may be run more than once.
+pub(crate) type Body<'b> = dyn FnMut(&mut dyn Writes) -> Result<(), Error> + 'b;
+
+/// Where transactions run.
+pub(crate) trait Place {
+    /// Where the transaction was committed, if it wrote; and how often it ran.
+    fn write(&self, level: Level, body: &mut Body<'_>) -> Result<(Option<u64>, u32), Error>;
+    /// The snapshot's position.
+    fn read(&self, look: &mut Look<'_>) -> Result<u64, Error>;
+    /// The log's last position.
+    fn end(&self) -> u64;
+    /// Writes all pages back, and unlinks leaves that are empty.
+    fn checkpoint(&self) -> Result<(), Error>;
+    /// Undoes what dead threads left.
+    fn sweep(&self) -> Result<(), Error>;
+}
+
+impl<M: ConstMachine> Place for Store<M> {
+    fn write(&self, level: Level, body: &mut Body<'_>) -> Result<(Option<u64>, u32), Error> {
+        let patience = Patience { level, ..Patience::default() };
+        self.write_with(&patience, |tx| body(tx)).map(|done| (done.at, done.runs))
+    }
+    fn read(&self, look: &mut Look<'_>) -> Result<u64, Error> {
+        Store::read(self, |tx| look(&mut Lent(tx)).map(|()| tx.at()))
+    }
+    fn end(&self) -> u64 {
+        self.log_end() - 1
+    }
+    fn checkpoint(&self) -> Result<(), Error> {
+        Store::checkpoint(self)
+    }
+    fn sweep(&self) -> Result<(), Error> {
+        Store::sweep(self).map(drop)
+    }
+}
+
+/// A snapshot of a store, which is lent and not to be changed.
+struct Lent<'t, 'x, M: ConstMachine>(&'t ReadTxn<'x, M>);
+
+impl<M: ConstMachine> Reads for Lent<'_, '_, M> {
+    fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
+        self.0.get(&ROWS, key)
+    }
+    fn scan(&mut self, from: u64, to: u64, back: bool) -> Result<Rows, Error> {
+        let rows = self.0.range(&ROWS, from..to)?;
+        if !back {
+            return rows.collect();
+        }
+        let mut all: Rows = rows.rev().collect::<Result<_, _>>()?;
+        all.reverse();
+        Ok(all)
+    }
+}
+
+impl<M: ConstMachine> Reads for WriteTxn<'_, '_, M> {
+    fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
+        WriteTxn::get(self, &ROWS, key)
+    }
+    fn scan(&mut self, from: u64, to: u64, _: bool) -> Result<Rows, Error> {
+        self.range(&ROWS, from..to)?.collect()
+    }
+}
+
+impl<M: ConstMachine> Writes for WriteTxn<'_, '_, M> {
+    fn get_for_update(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
+        WriteTxn::get_for_update(self, &ROWS, key)
+    }
+    fn put(&mut self, key: u64, value: Option<&[u8]>) -> Result<(), Error> {
+        match value {
+            Some(value) => WriteTxn::put(self, &ROWS, key, value),
+            None => self.remove(&ROWS, key).map(drop),
+        }
+    }
+    fn put_last(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
+        WriteTxn::put_last(self, &ROWS, key, value)
+    }
+    fn insert(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
+        WriteTxn::insert(self, &ROWS, key, value)
+    }
+    fn savepoint(&mut self) -> Result<Savepoint, Error> {
+        WriteTxn::savepoint(self)
+    }
+    fn roll_back_to(&mut self, here: Savepoint) -> Result<(), Error> {
+        WriteTxn::roll_back_to(self, here)
+    }
+}
+
+/// The trees in memory, which threads use under these sessions of a lock manager. They have no word
+/// of the simulated machine: so others run between the calls, and not in them.
+pub(crate) struct InMemory<'a> {
+    pub(crate) memory: &'a Memory,
+    pub(crate) session: &'a Session<Simulated>,
+    pub(crate) slot: u16,
+}
+
+/// Lets others run, perhaps.
+fn pause(key: u64) {
+    (0..1 + key % 3).for_each(|_| Simulated::relax());
+}
+
+fn bytes(key: u64) -> [u8; 8] {
+    key.to_be_bytes()
+}
+
+/// Adds a record to those that a scan has found.
+fn add(rows: &mut Rows, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+    rows.push((key.first_chunk().map_or(u64::MAX, |key| u64::from_be_bytes(*key)), value.to_vec()));
+    Ok(true)
+}
+
+impl Place for InMemory<'_> {
+    fn write(&self, level: Level, body: &mut Body<'_>) -> Result<(Option<u64>, u32), Error> {
+        let patience = Patience { level, ..Patience::default() };
+        let done = Attempts::run(self.memory, self.session, self.slot, &patience, |txn| body(txn))?;
+        Ok((done.at, done.runs))
+    }
+    fn read(&self, look: &mut Look<'_>) -> Result<u64, Error> {
+        let mut snapshot = Snapshot::new(self.memory, self.slot)?;
+        look(&mut snapshot)?;
+        Ok(snapshot.at())
+    }
+    fn end(&self) -> u64 {
+        self.memory.end()
+    }
+    fn checkpoint(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn sweep(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Reads for Snapshot<'_, Memory> {
+    fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
+        pause(key);
+        self.get_raw(TREE, &bytes(key))
+    }
+    fn scan(&mut self, from: u64, to: u64, back: bool) -> Result<Rows, Error> {
+        pause(from);
+        let (mut rows, from, to) = (Rows::new(), bytes(from), bytes(to));
+        let mut each = |key: &[u8], value: &[u8]| add(&mut rows, key, value);
+        self.scan_raw(TREE, &from[..]..&to[..], back, &mut each)?;
+        rows.sort();
+        Ok(rows)
+    }
+}
+
+impl Reads for Txn<'_, Memory, Simulated> {
+    fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
+        pause(key);
+        self.get_raw(TREE, &bytes(key))
+    }
+    fn scan(&mut self, from: u64, to: u64, back: bool) -> Result<Rows, Error> {
+        pause(from);
+        let (mut rows, from, to) = (Rows::new(), bytes(from), bytes(to));
+        let mut each = |key: &[u8], value: &[u8]| add(&mut rows, key, value);
+        self.scan_raw(TREE, (Included(&from[..]), Excluded(&to[..])), back, &mut each)?;
+        rows.sort();
+        Ok(rows)
+    }
+}
+
+impl Writes for Txn<'_, Memory, Simulated> {
+    fn get_for_update(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
+        pause(key);
+        self.get_raw_for_update(TREE, &bytes(key))
+    }
+    fn put(&mut self, key: u64, value: Option<&[u8]>) -> Result<(), Error> {
+        pause(key);
+        self.write_raw(TREE, &bytes(key), value)
+    }
+    fn put_last(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
+        pause(key);
+        self.write_last(TREE, &bytes(key), Some(value))
+    }
+    fn insert(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
+        pause(key);
+        self.insert_raw(TREE, &bytes(key), value)
+    }
+    fn savepoint(&mut self) -> Result<Savepoint, Error> {
+        Txn::savepoint(self)
+    }
+    fn roll_back_to(&mut self, here: Savepoint) -> Result<(), Error> {
+        pause(0);
+        Txn::roll_back_to(self, here)
+    }
+}
+
+fn sizes(schedule: Schedule, odd: Odd) -> Sizes {
+    Sizes {
+        cache: 1 << 20,
+        page: 4096,
+        log_buffer: 1 << 20,
+        log_segment: 1 << 20,
+        log_budget: odd.budget,
+        history: 1 << 30,
+        threads: 2 * THREADS as u32 + 4,
+        locks: 64 << 20,
+        mode: [Mode::None, Mode::Write, Mode::Full][(schedule.0 / 3 % 3) as usize],
+    }
+}
+
+/// A run of two to four threads on a store, each of which has it open as a process of its own.
+pub(crate) fn on_store<M: ConstMachine>(
+    schedule: Schedule,
+    odd: Odd,
+    program: Program,
+) -> Result<Tally, String> {
+    crate::flawed::renew();
+    let told = |error: Error| error.to_string();
+    let threads = 2 + (schedule.0 / 8 % (THREADS as u64 - 1)) as usize;
+    let sizes = sizes(schedule, odd);
+    let options = RegionOptions {
+        processes: 1 + threads as u32,
+        threads: sizes.threads,
+        waiters: 64,
+        limit: 16 << 20,
+        ..RegionOptions::default()
+    };
+    let region = Region::<M>::heap(&options).map_err(|error| error.to_string())?;
+    let disk: Arc<dyn Disk> = Arc::new(Files::new());
+    let regions = (0..threads).map(|_| region.another()).collect::<Result<Vec<_>, _>>();
+    let regions = regions.map_err(|error| error.to_string())?;
+    let open = |region| Store::in_region(region, &disk, Path::new("/store"), &sizes);
+    let mut stores = regions.iter().map(open).collect::<Result<Vec<_>, _>>().map_err(told)?;
+    let places: Vec<_> = stores.iter().map(|store| store as &dyn Place).collect();
+    let kill = || {
+        latchwork_sim::kill(0);
+        regions[0].die();
+    };
+    let ran = run(schedule, odd, program, &places, &kill);
+    drop(places);
+    let tally = match ran {
+        Ok(tally) => tally,
+        Err(flaw) => {
+            // They are in the midst of something: nobody is to touch them again.
+            core::mem::forget(stores);
+            return Err(flaw);
+        }
+    };
+    // The first may be dead.
+    stores.reverse();
+    let locks = stores[0].counts().map_err(told)?.locks;
+    let space = stores[0].space().map_err(told)?;
+    if locks != 0 || space.lost != 0 {
+        return Err(format!("{locks} locks are held, {space:?}"));
+    }
+    Ok(Tally { used: space.used, free: space.free, ..tally })
+}
+
+/// The same on the trees in memory, with a bug or without one.
+pub(crate) fn in_memory(
+    schedule: Schedule,
+    odd: Odd,
+    program: Program,
+    bug: Bug,
+) -> Result<Tally, String> {
+    let threads = 2 + (schedule.0 / 8 % (THREADS as u64 - 1)) as usize;
+    let options = RegionOptions {
+        processes: 1,
+        threads: threads as u32,
+        waiters: 1,
+        limit: 4 << 20,
+        ..RegionOptions::default()
+    };
+    let region = Region::heap(&options).map_err(|error| error.to_string())?;
+    let told = |error: latchwork_lockmgr::Error| error.to_string();
+    let manager = Manager::new(region, granular::modes(), Default::default()).map_err(told)?;
+    let sessions = (0..threads).map(|_| manager.session()).collect::<Result<Vec<_>, _>>();
+    let sessions = sessions.map_err(told)?;
+    let memory = Memory::new(bug);
+    let of = |(slot, session)| InMemory { memory: &memory, session, slot };
+    let all: Vec<_> = (1..).zip(&sessions).map(of).collect();
+    let places: Vec<_> = all.iter().map(|place| place as &dyn Place).collect();
+    let ran = run(schedule, odd, program, &places, &|| {});
+    if ran.is_err() {
+        core::mem::forget(sessions);
+        core::mem::forget(manager);
+    }
+    ran
+}
