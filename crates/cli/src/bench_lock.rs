@@ -208,6 +208,7 @@ fn operation(workload: Workload) -> &'static str {
         Workload::WaitBehind => "X, 1 ms and gives up; others wait before it",
         Workload::OwnerBeside => "an owner made and dropped; others of its session",
         Workload::SessionBeside => "a session and an owner; others, 1,500 at most",
+        Workload::RangeBeside => "a range of one key; others have ranges all around",
     }
 }
 
