@@ -4,6 +4,7 @@
 //! on any real machine. Exits with 1 if something is not as it must be.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use latchwork_check::law::{self, Locality};
 use latchwork_latch::{Park, Policy};
@@ -77,8 +78,9 @@ fn main() -> ExitCode {
     let in_order = || law::locality::<InOrder, Native>(threads, nodes, rounds, stand);
     let is_mixed = |control: &Locality| nodes == 1 || control.share() < 0.6;
     let mut control = in_order();
-    for _ in 1..5 {
+    for _ in 1..20 {
         if !is_mixed(&control) {
+            std::thread::sleep(Duration::from_millis(100));
             control = in_order();
         }
     }
