@@ -26,8 +26,8 @@ const BETWEEN: u32 = 12;
 const CLOSING: u32 = 11;
 /// What the mean of closings counts, as a power of two of nanoseconds.
 const UNIT: u32 = 7;
-/// The most that the first closing is taken to be: 16 us.
-const FIRST: u32 = 128;
+/// The most that the first closing is taken to be: what `AT_FIRST` requests are worth.
+const FIRST: u32 = (AT_FIRST * SAVED) >> UNIT;
 
 /// What a partition has learned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,7 +146,7 @@ mod tests {
     fn a_thread_that_was_stopped_says_little() {
         let mut learned = Learned::default();
         learned.closed(u64::MAX);
-        assert!(learned.opens_after() <= 163);
+        assert_eq!(learned.opens_after(), AT_FIRST);
         (0..20).for_each(|_| learned.closed(5_000));
         let before = learned.closing;
         learned.closed(10_000_000);
