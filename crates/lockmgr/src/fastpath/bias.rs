@@ -125,14 +125,14 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline(always)]
     pub(crate) fn close_by(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
-        let bias_now = Bias(get(word));
-        let seen = get(&self.learned);
+        let (now, seen) = (Bias(get(word)), get(&self.learned));
         let mut learned = Learned::of(seen);
-        learned.strong(bias_now.is_open());
+        learned.strong(now.is_open());
+        // Where nobody reads there is nothing to learn, and nothing to store.
         if learned.word() != seen {
             put(&self.learned, learned.word());
         }
-        if bias_now.is_closed() { Ok(()) } else { self.close_now(bias, deadline) }
+        if now.is_closed() { Ok(()) } else { self.close_now(bias, deadline) }
     }
 
     #[cold]

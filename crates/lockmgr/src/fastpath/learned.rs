@@ -17,10 +17,12 @@
 
 /// What a weak request costs more in the table, in nanoseconds.
 const SAVED: u32 = 100;
-/// Weak requests before a bias opens: the least, the most.
+/// After so many weak requests a bias opens that is worth it.
 const SOON: u32 = 2;
+/// The same where nothing is known yet, and the least where it is not worth it.
 const AT_FIRST: u32 = 32;
 
+/// Bits of each part of the word.
 const MISSES: u32 = 9;
 const BETWEEN: u32 = 12;
 const CLOSING: u32 = 11;
