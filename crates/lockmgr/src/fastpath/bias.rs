@@ -125,13 +125,12 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline(always)]
     pub(crate) fn close_by(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
-        let (now, seen) = (Bias(get(word)), get(&self.learned));
-        let mut learned = Learned::of(seen);
+        let now = Bias(get(word));
+        let mut learned = Learned::of(get(&self.learned));
         learned.strong(now.is_open());
-        // Where nobody reads there is nothing to learn, and nothing to store.
-        if learned.word() != seen {
-            put(&self.learned, learned.word());
-        }
+        // Also where it changes nothing: the number of steps of an acquisition must not depend on
+        // what others did before, or the models of it have no end.
+        put(&self.learned, learned.word());
         if now.is_closed() { Ok(()) } else { self.close_now(bias, deadline) }
     }
 
