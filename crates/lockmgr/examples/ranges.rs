@@ -1,40 +1,47 @@
 //! What the one latch of a keyspace costs: nanoseconds for a range that is locked and unlocked, by
-//! one thread, by two in one keyspace, and by two in a keyspace each. All ranges are apart.
+//! one thread, by two in one keyspace, by two in one that has a stripe for each, and by two in a
+//! keyspace each. All ranges are apart.
 //!
 //! `cargo run --release -p latchwork-lockmgr --example ranges`
 
 use std::sync::Barrier;
 
-use latchwork_lockmgr::{Error, KeyRange, Manager, RangeKind, Wait, granular};
+use latchwork_lockmgr::{Error, KeyRange, Manager, RangeKind, Stripes, Wait, granular};
 
 const PAIRS: u64 = 200_000;
 const RUNS: usize = 9;
 
+/// Where a worker's keys begin.
+fn first_key(worker: u64) -> u64 {
+    worker << 32
+}
+
 /// One thread's pairs, and the nanoseconds that each took.
-fn work(manager: &Manager, keyspace: &[u8], worker: u64, begin: &Barrier) -> Result<f64, Error> {
+fn work(manager: &Manager, keyspace: &Stripes, worker: u64, begin: &Barrier) -> Result<f64, Error> {
     let session = manager.session()?;
     let owner = session.owner()?;
     begin.wait();
     #[allow(clippy::disallowed_types, reason = "an example measures by the wall")]
     let began = std::time::Instant::now();
     for pair in 0..PAIRS {
-        let key = (worker << 32) | (pair % 16);
+        let key = first_key(worker) + pair % 16;
         let [from, to] = [key, key + 1].map(u64::to_be_bytes);
         let range = KeyRange::half_open(&from, &to);
-        owner.lock_range(keyspace, range, RangeKind::WriteRecord, Wait::Never)?;
-        owner.unlock_range(keyspace, range, RangeKind::WriteRecord)?;
+        owner.lock_striped(keyspace, range, RangeKind::WriteRecord, Wait::Never)?;
+        owner.unlock_striped(keyspace, range, RangeKind::WriteRecord)?;
     }
     Ok(began.elapsed().as_nanos() as f64 / PAIRS as f64)
 }
 
 /// The median of the runs' means: of so many threads, each in the keyspace that it is told.
-fn median(manager: &Manager, keyspaces: &[&'static [u8]]) -> Result<f64, Error> {
+fn median<'k>(manager: &Manager, keyspaces: &[&'k Stripes]) -> Result<f64, Error> {
     let mut means = Vec::new();
     for _ in 0..RUNS {
         let begin = Barrier::new(keyspaces.len());
         let times: Result<Vec<f64>, Error> = std::thread::scope(|scope| {
-            let start = |(worker, keyspace): (usize, &&'static [u8])| {
-                let (begin, keyspace) = (&begin, *keyspace);
+            let begin = &begin;
+            let start = |(worker, keyspace): (usize, &&'k Stripes)| {
+                let keyspace = *keyspace;
                 scope.spawn(move || work(manager, keyspace, worker as u64, begin))
             };
             let threads: Vec<_> = keyspaces.iter().enumerate().map(start).collect();
@@ -48,8 +55,12 @@ fn median(manager: &Manager, keyspaces: &[&'static [u8]]) -> Result<f64, Error> 
 
 fn main() -> Result<(), Error> {
     let manager = Manager::private(granular::modes())?;
-    println!("1 thread                 {:6.0} ns", median(&manager, &[b"one"])?);
-    println!("2 threads, one keyspace  {:6.0} ns", median(&manager, &[b"one", b"one"])?);
-    println!("2 threads, one each      {:6.0} ns", median(&manager, &[b"one", b"two"])?);
+    let whole = |name: &[u8]| Stripes::new(name, [[0; 0]; 0]);
+    let (one, two) = (whole(b"one")?, whole(b"two")?);
+    let striped = Stripes::new(b"striped", [first_key(1).to_be_bytes()])?;
+    println!("1 thread                 {:6.0} ns", median(&manager, &[&one])?);
+    println!("2 threads, one keyspace  {:6.0} ns", median(&manager, &[&one, &one])?);
+    println!("2 threads, two stripes   {:6.0} ns", median(&manager, &[&striped, &striped])?);
+    println!("2 threads, one each      {:6.0} ns", median(&manager, &[&one, &two])?);
     Ok(())
 }

@@ -47,7 +47,7 @@
 //! | `memory` | what lies in the region, and what a thread has in hand to work there |
 //! | `table` | objects, their queues, granting; what is done when memory is short |
 //! | `fastpath` | locks that touch no shared line: weak, reserved, cached |
-//! | `range` | ranges of keys: kinds, claims, keyspaces, trees |
+//! | `range` | ranges of keys: kinds, claims, keyspaces, trees, stripes |
 //! | `deadlock` | finding cycles, choosing a victim, its report, the history |
 //! | `recovery` | the sweep, repair, releasing what the dead had, orphans |
 //! | `owner` | requests, waits, releases, ranges, children, transfers, batches |
@@ -124,6 +124,7 @@ pub use crate::preset::{berkeley, granular, postgres, shared};
 pub use crate::range::cells::KEYSPACE_MAX;
 pub use crate::range::count::Claims;
 pub use crate::range::kinds::{KEY_MAX, KeyRange, RangeKind};
+pub use crate::range::stripes::Stripes;
 pub use crate::session::Session;
 pub use crate::stored::{StoredFuture, StoredOwner};
 pub use crate::wakeup::futures::LockFuture;

@@ -66,6 +66,9 @@ pub struct Names {
     /// Operations in a thousand on a common object that exclude all others; the rest read, in a
     /// mode that is weak: it conflicts with none of its kind.
     pub writes: u32,
+    /// If not zero, a thread's own objects are keys that it locks as ranges, of a keyspace with so
+    /// many stripes.
+    pub stripes: usize,
     /// Cycles between two operations.
     pub outside: u64,
 }

@@ -25,7 +25,7 @@ pub struct Workload {
     pub engine: Option<Operations>,
 }
 
-const NAMES: Names = Names { own: 0, common: 0, writes: 0, outside: 100 };
+const NAMES: Names = Names { own: 0, common: 0, writes: 0, stripes: 0, outside: 100 };
 const RECORDS: Records =
     Records { objects: 20_000, writes: 0, skewed: false, transfers: false, outside: 100 };
 
@@ -193,6 +193,20 @@ pub const ALL: &[Workload] = &[
         shape: Shape { inside: 100, ..PLAIN },
         locks: MANAGERS,
         engine: Some(Operations::Locks(Names { common: 1000, writes: 10, ..NAMES })),
+    },
+    Workload {
+        name: "lockmgr-ranges",
+        title: "lock and unlock: each thread its own 16 keys in turn, as ranges of one keyspace",
+        shape: PLAIN,
+        locks: &["lockmgr"],
+        engine: Some(Operations::Locks(Names { own: 16, stripes: 1, ..NAMES })),
+    },
+    Workload {
+        name: "lockmgr-striped",
+        title: "the same, the keyspace in 64 stripes",
+        shape: PLAIN,
+        locks: &["lockmgr"],
+        engine: Some(Operations::Locks(Names { own: 16, stripes: 64, ..NAMES })),
     },
     Workload {
         name: "lockmgr-seed",

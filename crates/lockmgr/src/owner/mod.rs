@@ -12,6 +12,7 @@ pub(crate) mod ranges;
 pub(crate) mod release;
 pub(crate) mod request;
 pub(crate) mod savepoint;
+pub(crate) mod striped;
 pub(crate) mod transfer;
 pub(crate) mod wait;
 pub(crate) mod watch;

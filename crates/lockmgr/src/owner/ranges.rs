@@ -52,11 +52,21 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         kind: RangeKind,
         wait: Wait,
     ) -> Result<RangeRequest<'o, 's, M>, Error> {
+        self.request_span(keyspace, &Span::of(range)?, kind, wait)
+    }
+
+    pub(crate) fn request_span<'o>(
+        &'o self,
+        keyspace: &[u8],
+        span: &Span,
+        kind: RangeKind,
+        wait: Wait,
+    ) -> Result<RangeRequest<'o, 's, M>, Error> {
         self.ready()?;
         let memory = self.memory;
         let (held, _) = memory.tickets()?;
-        let (name, span) = (memory.keyspace_named(keyspace)?, Span::of(range)?);
-        memory.with_room(|| self.claim_range(&name, &span, kind, (held, wait)))
+        let name = memory.keyspace_named(keyspace)?;
+        memory.with_room(|| self.claim_range(&name, span, kind, (held, wait)))
     }
 
     fn claim_range<'o>(
@@ -118,10 +128,18 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         range: KeyRange<'_>,
         kind: RangeKind,
     ) -> Result<(), Error> {
+        self.unlock_span(keyspace, &Span::of(range)?, kind)
+    }
+
+    pub(crate) fn unlock_span(
+        &self,
+        keyspace: &[u8],
+        span: &Span,
+        kind: RangeKind,
+    ) -> Result<(), Error> {
         self.at_rest()?;
         let memory = self.memory;
-        let (name, span) = (memory.keyspace_named(keyspace)?, Span::of(range)?);
-        let keys = OwnKeys::of(&span);
+        let (name, keys) = (memory.keyspace_named(keyspace)?, OwnKeys::of(span));
         let latched = memory.latch(memory.spot(name.hash).partition)?;
         let at = self.same(&latched, &name, keys.keys(), kind)?;
         if at == 0 {
@@ -153,9 +171,17 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         range: KeyRange<'_>,
         kind: RangeKind,
     ) -> Result<Option<u32>, Error> {
+        self.holds_span(keyspace, &Span::of(range)?, kind)
+    }
+
+    pub(crate) fn holds_span(
+        &self,
+        keyspace: &[u8],
+        span: &Span,
+        kind: RangeKind,
+    ) -> Result<Option<u32>, Error> {
         let memory = self.memory;
-        let (name, span) = (memory.keyspace_named(keyspace)?, Span::of(range)?);
-        let keys = OwnKeys::of(&span);
+        let (name, keys) = (memory.keyspace_named(keyspace)?, OwnKeys::of(span));
         let latched = memory.latch(memory.spot(name.hash).partition)?;
         match self.same(&latched, &name, keys.keys(), kind)? {
             0 => Ok(None),

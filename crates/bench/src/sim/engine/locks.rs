@@ -3,7 +3,9 @@
 use std::cell::Cell;
 
 use latchwork_lockmgr::shared::{self, S, X};
-use latchwork_lockmgr::{Error, Manager, Options, Session};
+use latchwork_lockmgr::{
+    Error, KeyRange, Manager, Options, Owner, RangeKind, Session, Stripes, Wait,
+};
 use latchwork_region::Region;
 use latchwork_sim::{Simulated, Simulation, work};
 
@@ -16,6 +18,8 @@ use super::{Engine, drawn, pause, zipf};
 const THREAD: u64 = 256 << 10;
 const OBJECT: u64 = 256;
 const REST: u64 = 8 << 20;
+/// The kind of ranges: they exclude all others.
+const RANGE: RangeKind = RangeKind::WriteRecord;
 
 /// A lock manager, and a session for each simulated thread.
 pub(super) struct Bank {
@@ -23,6 +27,8 @@ pub(super) struct Bank {
     /// Cycles under a lock.
     inside: u64,
     names: Names,
+    /// Of the keyspace whose ranges are locked, if they are.
+    stripes: Option<Stripes>,
     /// The part of requests for a common object that goes to it or one before it.
     shares: Vec<f64>,
     /// By object: how many hold it; -1 is one that excludes all.
@@ -57,6 +63,7 @@ impl Bank {
             sessions: sessions.map_err(told)?,
             inside,
             names,
+            stripes: stripes(names.stripes, objects).map_err(told)?,
             shares: zipf(names.common, 1.0),
             holders: (0..objects).map(|_| Cell::new(0)).collect(),
             weak,
@@ -71,14 +78,28 @@ impl Bank {
         let owner = self.sessions[me].owner()?;
         for turn in 0..self.names.own {
             let name = name(me * self.names.own + turn);
-            owner.lock(&name, X)?;
-            owner.unlock(&name)?;
+            self.lock(&owner, &name, true)?;
+            self.unlock(&owner, &name)?;
         }
         if self.names.common > 0 {
             owner.lock(&name(0), S)?;
             owner.unlock(&name(0))?;
         }
         Ok(())
+    }
+
+    fn lock(&self, owner: &Owner<'_, Simulated>, name: &[u8], writes: bool) -> Result<(), Error> {
+        match &self.stripes {
+            None => owner.lock(name, if writes { X } else { S }),
+            Some(stripes) => owner.lock_striped(stripes, KeyRange::key(name), RANGE, Wait::Detect),
+        }
+    }
+
+    fn unlock(&self, owner: &Owner<'_, Simulated>, name: &[u8]) -> Result<(), Error> {
+        match &self.stripes {
+            None => owner.unlock(name),
+            Some(stripes) => owner.unlock_striped(stripes, KeyRange::key(name), RANGE),
+        }
     }
 
     fn enter(&self, object: usize, writes: bool) -> Result<(), String> {
@@ -118,16 +139,15 @@ impl Engine for Bank {
             };
             let writes = self.names.common == 0 || (dice.below(1000) as u32) < self.names.writes;
             let name = name(object);
-            let mode = if writes { X } else { S };
             let mut granted = Ok(());
-            watch.waited(&mut || granted = owner.lock(&name, mode));
+            watch.waited(&mut || granted = self.lock(&owner, &name, writes));
             granted.map_err(told)?;
             self.enter(object, writes)?;
             if self.names.common > 0 {
                 work(self.inside);
             }
             self.leave(object, writes);
-            owner.unlock(&name).map_err(told)?;
+            self.unlock(&owner, &name).map_err(told)?;
             watch.done();
         }
         Ok(())
@@ -143,16 +163,23 @@ impl Engine for Bank {
             return Err("no lock was taken in its owner's memory".to_owned());
         }
         let left = self.sessions[0].totals().map_err(|error| error.to_string())?;
-        match left.requests + left.weak {
+        match left.requests + left.weak + left.ranges {
             0 => Ok(Some(weak as f64 / requests.max(1) as f64)),
             left => Err(format!("{left} locks are held when all have ended")),
         }
     }
 }
 
-/// 16 bytes, as the native workloads have.
+/// 16 bytes, as the native workloads have, in the order of objects.
 fn name(object: usize) -> [u8; 16] {
     let mut name = *b"object..........";
-    name[8..].copy_from_slice(&(object as u64).to_le_bytes());
+    name[8..].copy_from_slice(&(object as u64).to_be_bytes());
     name
+}
+
+/// As many stripes, of as many objects each; none if there is no keyspace.
+fn stripes(count: usize, objects: usize) -> Result<Option<Stripes>, Error> {
+    let count = count.min(objects);
+    let bounds = (1..count).map(|stripe| name(stripe * objects / count));
+    (count > 0).then(|| Stripes::new(b"keys", bounds)).transpose()
 }
