@@ -265,3 +265,21 @@ impl<M: ConstMachine> Session<M> {
         self.memory.places()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::memory::cells::get;
+    use crate::{Manager, shared};
+
+    #[test]
+    fn a_latch_that_is_tried_in_vain_stays_another_threads() {
+        let manager = Manager::private(shared::modes()).unwrap();
+        let (one, two) = (manager.session().unwrap(), manager.session().unwrap());
+        let held = one.memory.latch(3).unwrap();
+        assert!(two.memory.try_latch(3).unwrap().is_none());
+        let holder = get(&two.memory.partition(3).unwrap().latch);
+        assert_eq!(holder, one.memory.thread.number() + 1, "it was opened");
+        drop(held);
+        assert!(two.memory.try_latch(3).unwrap().is_some());
+    }
+}

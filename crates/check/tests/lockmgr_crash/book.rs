@@ -74,20 +74,19 @@ impl Book {
         })
     }
 
-    /// Says that a name is held so, which was granted just now; fails if others hold what they may
-    /// not beside it.
-    pub(crate) fn granted(&self, name: u64, mode: Mode) {
+    /// Says that a name is held so, which was granted just now; fails, and says why, if others hold
+    /// what they may not beside it.
+    pub(crate) fn granted(&self, name: u64, mode: Mode) -> Result<(), String> {
         self.note(name, mode);
         for (row, word) in self.others(1 + name) {
             let held = self.each[word as usize - 1];
-            assert!(
-                !self.modes.conflicts(held, mode),
-                "row {} has {} on name {name}, row {row} has {}",
-                self.row,
-                self.modes.name(mode),
-                self.modes.name(held),
-            );
+            if self.modes.conflicts(held, mode) {
+                let (me, modes) = (self.row, &self.modes);
+                let (mode, held) = (modes.name(mode), modes.name(held));
+                return Err(format!("row {me} has {mode} on name {name}, row {row} has {held}"));
+            }
         }
+        Ok(())
     }
 
     /// Says that a name is held so, in a weaker mode from now on.
@@ -181,19 +180,19 @@ fn what_two_may_not_hold_is_found() {
     let rows = [(1, false), (2, true), (3, false)].map(|(n, kept)| parent.begin(n, kept).unwrap());
     assert_eq!(rows, [0, 1, 2]);
     let [one, kept, three] = rows.map(book);
-    one.granted(5, granular::S);
-    kept.granted(5, granular::IS);
-    assert!(fails(&|| three.granted(5, granular::IX)) && !fails(&|| three.granted(6, granular::X)));
+    one.granted(5, granular::S).unwrap();
+    kept.granted(5, granular::IS).unwrap();
+    assert!(three.granted(5, granular::IX).is_err() && three.granted(6, granular::X).is_ok());
     three.forget(5);
     parent.end(0);
-    three.granted(5, granular::IX);
-    assert!(fails(&|| three.granted(5, granular::X)));
+    three.granted(5, granular::IX).unwrap();
+    assert!(three.granted(5, granular::X).is_err());
     parent.end(1);
-    assert!(fails(&|| three.granted(5, granular::X)), "the dead one's is kept");
+    assert!(three.granted(5, granular::X).is_err(), "the dead one's is kept");
     assert_eq!(parent.of_dead(2), Some((1, vec![(5, granular::IS)])));
     assert_eq!(parent.begin(4, false), Some(0));
     parent.clear(1);
-    three.granted(5, granular::X);
+    three.granted(5, granular::X).unwrap();
     three.granted_range(3, 6, RangeKind::ReadNext);
     let four = book(0);
     four.granted_range(6, 8, RangeKind::WriteNext);

@@ -1,8 +1,10 @@
 //! Every kind of lock at once, in processes that are stopped, killed, and replaced at random: weak
 //! and strong locks, conversions, ranges, futures, families, trades, names that are kept for one
 //! session, savepoints, and the owners of dead processes that others adopt. A book of what is held
-//! finds two that hold what they may not.
+//! finds two that hold what they may not. In a region with room for a few cells more, too: there
+//! any of them may be told that it is full.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
@@ -19,9 +21,10 @@ use latchwork_check::random::Random;
 use latchwork_check::{early, left};
 use latchwork_lockmgr::{
     BatchOp, Error, KeyRange, Manager, Mode, Modes, Options, Owner, OwnerOptions, RangeKind,
-    Session, Wait, granular,
+    Session, Stripes, Wait, granular,
 };
 use latchwork_machine::{Deadline, Shared};
+use latchwork_region::Region;
 
 use crate::book::{Book, KEYS, NAMES};
 use crate::deaths::{self, FOR_EVER, Peers};
@@ -29,15 +32,59 @@ use crate::deaths::{self, FOR_EVER, Peers};
 /// The processes that run this file's `child`.
 const PEERS: Peers = Peers(module_path!());
 const SPACE: &[u8] = b"hot";
+/// Where its stripes begin, but for the first.
+const BOUNDS: [u64; 3] = [3, 5, 11];
 /// Names from here on are locked again and again by one process after the other, and are in no
 /// book.
 const KEPT_NAMES: u64 = 1_000;
 
+/// How large a region is that has little room.
+const LITTLE: u64 = 4 << 20;
+thread_local! {
+    /// Whether the region has little room: then all that takes cells may fail.
+    static IS_TIGHT: Cell<bool> = const { Cell::new(false) };
+    /// How often this thread was told that there is no room.
+    static REFUSED: Cell<u64> = const { Cell::new(0) };
+    /// How many locks it was granted.
+    static GRANTED: Cell<u64> = const { Cell::new(0) };
+}
+
 fn open(path: &Path, keep_after: u32) -> Manager<Shared> {
     let options = Options { keep_after, ..early::early() };
-    let recovery = Box::new(|_, label: &[u8]| !label.starts_with(b"kept"));
-    let region = deaths::region(path);
-    Manager::with_recovery(region, granular::modes(), options, recovery).unwrap()
+    let recovery = || Box::new(|_, label: &[u8]| !label.starts_with(b"kept"));
+    loop {
+        let mut sizes = deaths::options();
+        if IS_TIGHT.get() {
+            sizes.limit = LITTLE;
+        }
+        let region = Region::open_or_create(path, &sizes).unwrap();
+        let modes = granular::modes();
+        let opened = Manager::with_recovery(region, modes, options.clone(), recovery());
+        if let Some(manager) = if_room(opened) {
+            return manager;
+        }
+    }
+}
+
+/// What was had, unless there was no room for it.
+fn if_room<T>(got: Result<T, Error>) -> Option<T> {
+    match got {
+        Ok(had) => Some(had),
+        Err(Error::Region(latchwork_region::Error::Full(_))) if IS_TIGHT.get() => {
+            REFUSED.set(REFUSED.get() + 1);
+            std::thread::sleep(Duration::from_micros(200));
+            None
+        }
+        Err(error) => panic!("a survivor got: {error}"),
+    }
+}
+
+fn session(manager: &Manager<Shared>) -> Session<Shared> {
+    loop {
+        if let Some(session) = if_room(manager.session()) {
+            return session;
+        }
+    }
 }
 
 fn soon() -> Wait {
@@ -55,7 +102,7 @@ fn had(end: Result<(), Error>) -> bool {
             | Error::NotGranted
             | Error::Died(_),
         ) => false,
-        Err(error) => panic!("a survivor got: {error}"),
+        end => if_room(end).is_some(),
     }
 }
 
@@ -86,6 +133,7 @@ struct Life<'m> {
     session: &'m Session<Shared>,
     modes: &'m Modes,
     book: &'m Book,
+    stripes: Stripes,
     random: Random,
     label: String,
     /// Whether its owners are kept after its death.
@@ -115,15 +163,25 @@ impl<'m> Life<'m> {
     }
 
     fn granted(&self, holds: &mut Holds, name: u64, mode: Mode) {
+        GRANTED.set(GRANTED.get() + 1);
         let held = holds.entry(name).or_insert((mode, 0));
         *held = (self.modes.convert(held.0, mode), held.1 + 1);
-        self.book.granted(name, held.0);
+        self.book_it(name, held.0);
+    }
+
+    /// Says in the book that a name was granted.
+    fn book_it(&self, name: u64, mode: Mode) {
+        if let Err(flaw) = self.book.granted(name, mode) {
+            let mut rows = self.session.snapshot().unwrap();
+            rows.retain(|row| row.object == name.to_le_bytes());
+            panic!("{flaw}; the manager has {rows:?}");
+        }
     }
 
     fn transaction(&mut self) {
         let label = self.label.clone();
         let options = OwnerOptions { label: &label, ..OwnerOptions::default() };
-        let owner = self.session.owner_with(&options).unwrap();
+        let Some(owner) = if_room(self.session.owner_with(&options)) else { return };
         let (mut holds, mut others) = (Holds::new(), Vec::new());
         for _ in 0..1 + self.random.below(6) {
             let goes_on = match self.random.below(16) {
@@ -176,7 +234,9 @@ impl<'m> Life<'m> {
         let (held, _) = holds[&name];
         if self.modes.covers(held, granular::IS) {
             self.book.note(name, granular::IS);
-            owner.downgrade(&name.to_le_bytes(), granular::IS).unwrap();
+            if if_room(owner.downgrade(&name.to_le_bytes(), granular::IS)).is_none() {
+                return false;
+            }
             holds.entry(name).and_modify(|held| held.0 = granular::IS);
         }
         true
@@ -197,7 +257,8 @@ impl<'m> Life<'m> {
         let from = self.random.below(KEYS);
         let to = (from + 1 + self.random.below(3)).min(KEYS);
         let (low, high) = (from.to_be_bytes(), to.to_be_bytes());
-        let done = had(owner.lock_range(SPACE, KeyRange::half_open(&low, &high), kind, soon()));
+        let range = KeyRange::half_open(&low, &high);
+        let done = had(owner.lock_striped(&self.stripes, range, kind, soon()));
         if done {
             self.book.granted_range(from, to, kind);
         }
@@ -249,7 +310,9 @@ impl<'m> Life<'m> {
                 None => self.book.forget(*name),
             }
         }
-        owner.roll_back_to(savepoint).unwrap();
+        if if_room(owner.roll_back_to(savepoint)).is_none() {
+            return false;
+        }
         for (name, hold) in holds {
             assert_eq!(owner.holds(&name.to_le_bytes()), Ok(Some(*hold)), "rolled back");
         }
@@ -274,17 +337,21 @@ impl<'m> Life<'m> {
         if holds.contains_key(&name) {
             return true;
         }
-        let child = owner.child().unwrap();
+        let Some(child) = if_room(owner.child()) else { return false };
         if !had(child.lock_with(&name.to_le_bytes(), mode, soon())) {
             return false;
         }
-        self.book.granted(name, mode);
+        self.book_it(name, mode);
         if self.random.below(2) == 0 {
-            holds.insert(name, (mode, 1));
-            child.inherit().unwrap();
-        } else {
-            self.book.forget(name);
+            let inherited = if_room(child.inherit()).is_some();
+            if inherited {
+                holds.insert(name, (mode, 1));
+            } else {
+                self.book.forget(name);
+            }
+            return inherited;
         }
+        self.book.forget(name);
         true
     }
 
@@ -296,16 +363,13 @@ impl<'m> Life<'m> {
         others: &mut Vec<(Owner<'m, Shared>, u64)>,
     ) -> bool {
         let Some(name) = self.one_of(holds) else { return true };
-        let other = self.session.owner().unwrap();
-        match owner.trade(&name.to_le_bytes(), &other) {
-            Ok(()) => {
-                holds.remove(&name);
-                others.push((other, name));
-                // Now it would wait for itself.
-                false
-            }
-            Err(error) => panic!("a trade failed: {error}"),
+        let Some(other) = if_room(self.session.owner()) else { return false };
+        if if_room(owner.trade(&name.to_le_bytes(), &other)).is_some() {
+            holds.remove(&name);
+            others.push((other, name));
         }
+        // Now it would wait for itself.
+        false
     }
 
     /// The owners of dead processes that are kept hold what the book says; they are adopted, lock
@@ -315,7 +379,10 @@ impl<'m> Life<'m> {
             let adopted = match self.session.adopt(id) {
                 Ok(adopted) => adopted,
                 Err(Error::NoOwner(_)) => continue,
-                Err(error) => panic!("an orphan was not adopted: {error}"),
+                end => match if_room(end) {
+                    Some(adopted) => adopted,
+                    None => continue,
+                },
             };
             let label = String::from_utf8_lossy(&label);
             let serial = label.trim_end_matches('\0').strip_prefix("kept ").expect("a label");
@@ -357,8 +424,9 @@ fn child() {
         let mut file = File::options().create(true).append(true).open(&faults).unwrap();
         file.write_all(format!("{fault}\n").as_bytes()).unwrap();
     }));
+    IS_TIGHT.set(std::env::var_os("KINDS_TIGHT").is_some());
     let manager = open(&told.path, number("KINDS_KEEP_AFTER") as u32);
-    live(&manager, &told.path, number("KINDS_ROW"), told.seed, told.rounds);
+    live(&session(&manager), &told.path, number("KINDS_ROW"), told.seed, told.rounds);
 }
 
 /// Where processes tell what they found.
@@ -367,14 +435,14 @@ fn faults(path: &Path) -> PathBuf {
 }
 
 /// So many rounds of the process that has this row, and this serial number as its seed.
-fn live(manager: &Manager<Shared>, path: &Path, row: u64, serial: u64, rounds: u64) {
-    let (session, book, modes) =
-        (manager.session().unwrap(), Book::open(path, row), granular::modes());
+fn live(session: &Session<Shared>, path: &Path, row: u64, serial: u64, rounds: u64) {
+    let (book, modes) = (Book::open(path, row), granular::modes());
+    let stripes = Stripes::new(SPACE, BOUNDS.map(u64::to_be_bytes)).unwrap();
     let kept = is_kept(serial);
-    let label = if kept { format!("kept {serial}") } else { String::new() };
+    let label = if kept { format!("kept {serial}") } else { format!("row {row}, {serial}") };
     let random = Random(serial.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let (session, book, modes) = (&session, &book, &modes);
-    Life { session, modes, book, random, label, kept }.rounds(rounds);
+    let (book, modes) = (&book, &modes);
+    Life { session, modes, book, stripes, random, label, kept }.rounds(rounds);
 }
 
 /// Of each three processes one has owners that are kept after its death.
@@ -394,6 +462,9 @@ impl Peer {
         let mut command = PEERS.command(path, "", 0, serial, FOR_EVER);
         command.env("KINDS_ROW", row.to_string());
         command.env("KINDS_KEEP_AFTER", keep_after.to_string());
+        if IS_TIGHT.get() {
+            command.env("KINDS_TIGHT", "1");
+        }
         Self { process: command.spawn().unwrap(), row }
     }
 
@@ -437,9 +508,38 @@ impl Drop for Peer {
     }
 }
 
+/// An owner that has nearly all of the region's room.
+struct Ballast<'s> {
+    owner: Owner<'s, Shared>,
+    names: u64,
+}
+
+impl Ballast<'_> {
+    fn name(number: u64) -> Vec<u8> {
+        [b"ballast ", &number.to_le_bytes()[..]].concat()
+    }
+
+    /// Locks names of its own until the region is full, and then lets so many go.
+    fn leave(&mut self, room: u64) {
+        // A weak mode: it closes no bias.
+        while if_room(self.owner.lock(&Self::name(self.names), granular::IS)).is_some() {
+            self.names += 1;
+        }
+        for _ in 0..room.min(self.names) {
+            self.names -= 1;
+            self.owner.unlock(&Self::name(self.names)).unwrap();
+        }
+    }
+
+    fn release(&mut self) {
+        self.owner.release_all().unwrap();
+        self.names = 0;
+    }
+}
+
 /// Kills one of three processes so often, and stops another now and then; all the others go on.
 fn kills(count: u64, keep_after: u32) {
-    let path = PEERS.fresh(&format!("kinds-{keep_after}"));
+    let path = PEERS.fresh(&format!("kinds-{}-{keep_after}", IS_TIGHT.get()));
     let _ = std::fs::remove_file(faults(&path));
     let _ = std::fs::remove_file(path.with_extension("book"));
     let parent = Book::open(&path, u64::MAX);
@@ -451,7 +551,12 @@ fn kills(count: u64, keep_after: u32) {
         Peer::start(&path, &parent, serial, keep_after)
     };
     let mut peers: Vec<Peer> = (0..3).map(|_| start()).collect();
+    let own_session = manager.session().unwrap();
+    let mut ballast = Ballast { owner: own_session.owner().unwrap(), names: 0 };
     for round in 0..count {
+        if IS_TIGHT.get() {
+            ballast.leave(random.below(60));
+        }
         std::thread::sleep(Duration::from_micros(1_000 + random.below(5_000)));
         if round % 4 == 0 {
             let stopped = &mut peers[random.roll(3)];
@@ -460,14 +565,27 @@ fn kills(count: u64, keep_after: u32) {
             stopped.signal(libc::SIGCONT);
         }
         peers.swap_remove(random.roll(3)).kill(&parent);
-        live(&manager, &path, own, 7 + 3 * round, 10);
+        live(&own_session, &path, own, 7 + 3 * round, 10);
         peers.push(start());
+        if IS_TIGHT.get() && round / 50 % 2 == 0 {
+            // It finds room for what a session keeps for as long as there is one.
+            ballast.release();
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if (round + 1) % 1_000 == 0 {
             let rate = (round + 1) as f64 / since.elapsed().as_secs_f64();
             println!("keep_after {keep_after}: {} kills, {rate:.0} a second", round + 1);
         }
     }
     peers.into_iter().for_each(|peer| peer.kill(&parent));
+    drop(ballast);
+    drop(own_session);
+    if IS_TIGHT.get() {
+        let (granted, refused) = (GRANTED.replace(0), REFUSED.replace(0));
+        println!("keep_after {keep_after}: granted {granted}, refused {refused}");
+        // Once in each round it is filled.
+        assert!(granted > count && refused > count / 2, "granted {granted}, {refused}");
+    }
     assert_eq!(std::fs::read_to_string(faults(&path)).unwrap_or_default(), "");
     let session = manager.session().unwrap();
     session.sweep().unwrap();
@@ -496,7 +614,20 @@ fn kills_among_all_kinds_harm_nobody() {
 }
 
 #[test]
+fn kills_in_a_full_region_harm_nobody() {
+    IS_TIGHT.set(true);
+    with_all_kinds(asked(80));
+}
+
+#[test]
 #[ignore = "long: 100,000 kills"]
 fn kills_among_all_kinds_harm_nobody_long() {
+    with_all_kinds(asked(100_000));
+}
+
+#[test]
+#[ignore = "long: 100,000 kills"]
+fn kills_in_a_full_region_harm_nobody_long() {
+    IS_TIGHT.set(true);
     with_all_kinds(asked(100_000));
 }

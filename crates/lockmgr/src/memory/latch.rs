@@ -53,7 +53,8 @@ impl<M: ConstMachine> Memory<M> {
         let me = self.thread.number() + 1;
         // Acquire: as in `latch`.
         let open = partition.latch.compare_exchange(0, me, Acquire, Relaxed).is_ok();
-        Ok(open.then_some(Latched { memory: self, number, partition }))
+        // Made only if it is ours: dropping it opens the latch.
+        Ok(open.then(|| Latched { memory: self, number, partition }))
     }
 
     /// The latch of a dead thread that this session sweeps, as if it were ours.
