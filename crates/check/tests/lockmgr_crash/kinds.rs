@@ -565,7 +565,9 @@ fn kills(count: u64, keep_after: u32) {
             stopped.signal(libc::SIGCONT);
         }
         peers.swap_remove(random.roll(3)).kill(&parent);
-        live(&own_session, &path, own, 7 + 3 * round, 10);
+        // With little room this process keeps its session, for only its own kills make room.
+        let fresh = (!IS_TIGHT.get()).then(|| session(&manager));
+        live(fresh.as_ref().unwrap_or(&own_session), &path, own, 7 + 3 * round, 10);
         peers.push(start());
         if IS_TIGHT.get() && round / 50 % 2 == 0 {
             // It finds room for what a session keeps for as long as there is one.

@@ -16,7 +16,9 @@ impl<M: ConstMachine> Owner<'_, M> {
     ///
     /// A range over several stripes is not taken at one instant. While it waits in one stripe it
     /// has those before, and deadlocks through them are found as any are; a request that fails
-    /// gives them back, and meanwhile others may have met them.
+    /// gives them back, and meanwhile others may have met them. Each claim is one lock of its
+    /// owner. A part that the owner has already in this kind, as a part of another range, is
+    /// counted there. Costs as many times a range as it meets stripes.
     ///
     /// # Errors
     ///
