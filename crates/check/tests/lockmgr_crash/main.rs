@@ -5,6 +5,7 @@ mod counts;
 mod death;
 mod deaths;
 mod kinds;
+mod life;
 mod orphans;
 mod policy;
 mod range;

@@ -74,6 +74,11 @@ impl Bias {
         self.0.checked_sub(1)
     }
 
+    /// What it is when it was open or reserved and is closed. In a damaged region it may be any.
+    fn closed(self) -> u32 {
+        self.0.wrapping_add(1)
+    }
+
     /// What it is when it was closed and is opened.
     pub(crate) fn opened(self) -> Option<u32> {
         (self.0 < Self::TOP).then_some(((self.0 + 2) & !3) + 1)
@@ -140,7 +145,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let open = get(word);
         let since = self.memory.now();
-        put(word, open + 1);
+        put(word, Bias(open).closed());
         self.memory.point("bias closed");
         let mut reached = 0;
         let passed = self.memory.pass_barrier();
@@ -197,6 +202,35 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the closing of a bias had ended, for all we know: what its owners hold under it is
+    /// in the table, and what they seem to hold beside that they are about to take back.
+    ///
+    /// Where it was open, a strong request is made only after that. Where it was reserved, somebody
+    /// has the name in the table only after that, whatever is held of other names.
+    pub(crate) fn is_collected(&self, bias: u32, open: u32) -> Result<bool, Error> {
+        if Bias(open).is_open() {
+            return Ok(get(&self.strong[(bias % BIASES) as usize]) != 0);
+        }
+        let here = Spot { partition: self.number, bias };
+        for (_, cell) in self.memory.each_weak(here).filter(|(_, cell)| get(&cell.weak) != 0) {
+            let page: &WeakPage<M> = cell_at(self.memory.region(), get(&cell.weak))?;
+            for at in 0..WEAK {
+                let entry = Entry::of(get(&page.states[at]));
+                let hash = get(&page.hashes[at]);
+                let named = (1..=LENGTH_MAX).contains(&entry.length);
+                if entry.bias != open || !named || self.memory.spot(hash) != here {
+                    continue;
+                }
+                let bytes = names::read::<M>(&page.names[at], entry.length);
+                let object_at = self.find(&Name { bytes: &bytes, hash })?;
+                if object_at != 0 && get(&self.memory.object(object_at)?.head) != 0 {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn move_entry(

@@ -4,6 +4,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::error::corrupt_list;
+use crate::fastpath::bias::Bias;
 use crate::fastpath::entry::Entry;
 use crate::memory::cells::{Request, Spot, get, put};
 use crate::memory::handle::{Last, Owner};
@@ -296,7 +297,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(found)
     }
 
-    /// Exchanges the mode of a held lock for a weaker one.
+    /// Exchanges the mode of a held lock for a weaker one. Needs no room.
     ///
     /// # Errors
     ///
@@ -308,6 +309,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         let name = self.memory.named(name)?;
         let spot = self.memory.spot(name.hash);
         let latched = self.memory.latch(spot.partition)?;
+        if let Some(changed) = self.downgrade_entry(&latched, &name, spot, mode)? {
+            return changed;
+        }
         // In the table every change of mode is one that others can see.
         latched.close(spot.bias)?;
         if let Some(page) = self.weak_page()?
@@ -329,6 +333,35 @@ impl<M: ConstMachine> Owner<'_, M> {
         latched.advance(object)?;
         drop(latched);
         self.memory.wake_all()
+    }
+
+    /// The same for what is in the owner's own memory alone, where its bias stays as it is: so the
+    /// table that is locked to read and then to write does not close its bias when the write is
+    /// undone. Nothing if it is not there.
+    fn downgrade_entry(
+        &self,
+        latched: &Latched<'_, M>,
+        name: &Name<'_>,
+        spot: Spot,
+        mode: Mode,
+    ) -> Result<Option<Result<(), Error>>, Error> {
+        let Some(page) = self.weak_page()? else { return Ok(None) };
+        let Some(at) = self.entry_of(page, name) else { return Ok(None) };
+        let (entry, modes) = (Entry::of(get(&page.states[at])), self.memory.modes());
+        // Nobody closes it while the latch is held.
+        let bias = Bias(get(&self.memory.biases(spot.partition)?[spot.bias as usize]));
+        let here = entry.count != 0 && entry.bias == bias.0;
+        if !here
+            || !(bias.is_reserved() || modes.is_weak(mode))
+            || self.find_held(latched, name, spot)? != 0
+        {
+            return Ok(None);
+        }
+        if !modes.covers(entry.mode, mode) {
+            return Ok(Some(Err(Error::NotHeld)));
+        }
+        put(&page.states[at], Entry { mode, ..entry }.word());
+        Ok(Some(Ok(())))
     }
 
     /// Asks for a stronger mode of what is held, without counting it once more. It goes before all

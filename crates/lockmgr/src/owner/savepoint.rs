@@ -7,13 +7,10 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
-use crate::memory::cells::{get, put};
+use crate::memory::cells::get;
 use crate::memory::handle::Owner;
 use crate::memory::journal::{Hold, Journal};
-use crate::memory::names::Name;
-use crate::mode::Mode;
 
 /// An instant in the life of an owner: see [`Owner::savepoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +44,8 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// # Errors
     ///
     /// [`Error::Family`] if the savepoint is another owner's; [`Error::Waiting`];
-    /// [`Error::Region`], then some of it is done, and the rest when it is rolled back again.
+    /// [`Error::Region`], then some of it is done, and the rest when it is rolled back again. It
+    /// needs no room.
     pub fn roll_back_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         if savepoint.owner != self.id() {
             return Err(Error::Family);
@@ -59,36 +57,12 @@ impl<M: ConstMachine> Owner<'_, M> {
 
     /// Gives back what is held of a name beyond this.
     fn shrink_to(&self, (name, mode, count): &Hold) -> Result<(), Error> {
-        if self.shrink_weak_to(&self.memory.named(name)?, *mode, *count)? {
-            return Ok(());
-        }
         let Some((now, times)) = self.holds(name)? else { return Ok(()) };
         for _ in *count..times {
             self.unlock(name)?;
         }
         let grown = now != *mode && self.memory.modes().covers(now, *mode);
-        if grown { self.memory.with_room(|| self.downgrade(name, *mode)) } else { Ok(()) }
-    }
-
-    /// The same for what is in the owner's own memory alone, and was there: so the table that is
-    /// locked to read and then to write does not close its bias when the write is undone.
-    fn shrink_weak_to(&self, name: &Name<'_>, mode: Mode, count: u32) -> Result<bool, Error> {
-        let modes = self.memory.modes();
-        let spot = self.memory.spot(name.hash);
-        let Some(page) = self.weak_page()?.filter(|_| modes.is_weak(mode)) else {
-            return Ok(false);
-        };
-        // While it is held nobody closes the bias.
-        let latched = self.memory.latch(spot.partition)?;
-        let Some(at) = self.entry_of(page, name) else { return Ok(false) };
-        let entry = Entry::of(get(&page.states[at]));
-        let open = get(&self.memory.biases(spot.partition)?[spot.bias as usize]);
-        if entry.count == 0 || entry.bias != open || self.find_held(&latched, name, spot)? != 0 {
-            return Ok(false);
-        }
-        let mode = if modes.covers(entry.mode, mode) { mode } else { entry.mode };
-        put(&page.states[at], Entry { mode, count: entry.count.min(count), ..entry }.word());
-        Ok(true)
+        if grown { self.downgrade(name, *mode) } else { Ok(()) }
     }
 
     /// Notes what is held of a name that is asked for, once after each savepoint.

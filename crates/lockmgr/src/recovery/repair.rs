@@ -112,7 +112,8 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Collects once more under each bias that is closed: one of them the dead may have been
-    /// closing.
+    /// closing. Where there is no room for that, the bias is open again, if the closing had not
+    /// ended: so a partition can be put right in a full region, too.
     fn repair_biases(&self, latched: &Latched<'_, M>) -> Result<(), Error> {
         let biases = self.biases(latched.number)?;
         let was_open = |word: u32| Bias(word).is_closed() && Bias(word).before().is_some();
@@ -124,9 +125,10 @@ impl<M: ConstMachine> Memory<M> {
             let closed = Bias(get(word));
             let Some(open) = closed.before().filter(|_| closed.is_closed()) else { continue };
             match latched.collect(bias, open, None, &mut 0) {
-                // The closer asks for its lock afterwards: nothing is under it that is in the way.
-                Err(error) if is_short(&error) && get(&latched.strong[bias as usize]) == 0 => {
-                    latched.reopen(bias, open, u32::MAX)?;
+                Err(error) if is_short(&error) => {
+                    if !latched.is_collected(bias, open)? {
+                        latched.reopen(bias, open, u32::MAX)?;
+                    }
                 }
                 end => end?,
             }
@@ -234,5 +236,86 @@ impl<M: ConstMachine> Memory<M> {
             }
         }
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_machine::Native;
+    use latchwork_region::Region;
+
+    use crate::fastpath::bias::Bias;
+    use crate::fastpath::entry::Entry;
+    use crate::memory::cells::{Request, get, put};
+    use crate::{Manager, Mode, Options, Owner, granular};
+
+    const NAME: &[u8] = b"a name";
+
+    /// Fills a region.
+    fn fill(ballast: &Owner<'_>) {
+        let name = |number: u32| [b"ballast", &number.to_le_bytes()[..]].concat();
+        assert!((0..).any(|number| ballast.lock(&name(number), granular::X).is_err()));
+    }
+
+    fn small_region(keep_after: u32) -> Manager {
+        let options = latchwork_region::Options { limit: 4 << 20, ..Default::default() };
+        let region = Region::<Native>::private(&options).unwrap();
+        let options = Options { keep_after, opens_early: true, ..Options::default() };
+        Manager::new(region, granular::modes(), options).unwrap()
+    }
+
+    /// A sweeper looks under a bias that was closed, in a full region, while an entry under it is
+    /// counted by an owner that has not yet seen that, and will take it back. Another owner has the
+    /// name by now, in this mode. Returns what the bias is then, and what it was closed from.
+    fn repaired(first: Mode, second: Mode) -> (Bias, Bias) {
+        let manager = small_region(2);
+        let sessions = [(); 3].map(|()| manager.session().unwrap());
+        let [before, after, ballast] = [0, 1, 2].map(|at| sessions[at].owner().unwrap());
+        // The second request reserves it, if it is strong.
+        before.lock(NAME, first).unwrap();
+        before.unlock(NAME).unwrap();
+        before.lock(NAME, first).unwrap();
+        let memory = before.memory;
+        let spot = memory.spot(memory.named(NAME).unwrap().hash);
+        let bias = &memory.biases(spot.partition).unwrap()[spot.bias as usize];
+        let open = Bias(get(bias));
+        assert_eq!(
+            (open.is_open(), open.is_reserved()),
+            (first != granular::X, first == granular::X)
+        );
+        let page = before.weak_page().unwrap().unwrap();
+        let at = before.entries.get().trailing_zeros() as usize;
+        let counted = get(&page.states[at]);
+        assert_eq!((Entry::of(counted).bias, Entry::of(counted).count), (open.0, 1));
+        before.unlock(NAME).unwrap();
+        after.lock(NAME, second).unwrap();
+        put(&page.states[at], counted);
+        fill(&ballast);
+
+        let sweeper = ballast.memory;
+        // The last cells, too.
+        while let Ok(cell) = sweeper.thread.alloc::<Request<Native>>() {
+            cell.publish();
+        }
+        let latched = sweeper.latch(spot.partition).unwrap();
+        sweeper.repair_biases(&latched).unwrap();
+        let now = Bias(get(bias));
+        drop(latched);
+        assert_eq!(after.holds(NAME), Ok(Some((second, 1))));
+        (now, open)
+    }
+
+    #[test]
+    fn a_name_that_was_reserved_stays_in_the_table_while_another_has_it() {
+        for mode in [granular::IS, granular::X] {
+            let (now, reserved) = repaired(granular::X, mode);
+            assert_eq!(now.before(), Some(reserved.0), "reserved again beside {mode:?}");
+        }
+    }
+
+    #[test]
+    fn a_bias_stays_closed_while_a_strong_lock_is_under_it() {
+        let (now, open) = repaired(granular::IS, granular::X);
+        assert_eq!(now.before(), Some(open.0), "opened again");
     }
 }
