@@ -11,8 +11,10 @@
 
 use latchwork_machine::Deadline;
 
+use crate::agenda::TIME_MAX;
 use crate::rng::Rng;
-use crate::world::{State, TIME_MAX, World};
+use crate::threads::State;
+use crate::world::World;
 
 /// Simulated nanoseconds for each step.
 const STEP_NS: u64 = 100;
@@ -159,7 +161,7 @@ impl World {
 
     /// A word changes: whoever looks at its line looks again.
     pub(crate) fn touched(&mut self, address: usize) {
-        for t in &mut self.threads {
+        for t in self.threads.iter_mut() {
             if matches!(t.state, State::Watching(seen) if seen >> 6 == address >> 6) {
                 t.state = State::Running;
             }

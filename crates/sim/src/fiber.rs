@@ -33,7 +33,7 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut World, usize) -> R) -> Option<R> {
     // SAFETY: `Simulation::run` set the pointer to a world that it keeps until it clears it, and
     // no call of `with` is under way: `f` neither suspends its fiber nor calls `with`.
     let world = unsafe { world.as_mut() };
-    let current = world.current?;
+    let current = world.threads.current?;
     Some(f(world, current))
 }
 

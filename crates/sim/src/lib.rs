@@ -13,6 +13,8 @@
 //! small, the bandwidth of links, prefetching, speculation, and everything that a core does between
 //! two accesses to shared memory but the cycles that [`work`] is told.
 
+mod agenda;
+mod buffer;
 mod events;
 mod explore;
 mod fiber;
@@ -24,6 +26,7 @@ mod outcome;
 pub mod probe;
 mod rng;
 mod spec;
+mod threads;
 mod topology;
 mod word;
 mod world;

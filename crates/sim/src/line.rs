@@ -4,11 +4,17 @@
 //! requester is one near the last owner is decided by the machine's `near_bias`. Threads that only
 //! look at a line wait until it is taken from their core, and then ask for it again, all of them.
 
+use core::ops::{Index, IndexMut};
 use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
+
+use crate::agenda::Event;
+use crate::outcome::Misses;
 use crate::spec::{Spec, States};
+use crate::threads::State;
 use crate::topology::Cores;
-use crate::world::{Event, State, World};
+use crate::world::World;
 
 const NOBODY: usize = usize::MAX;
 
@@ -121,6 +127,55 @@ impl Cost {
     }
 }
 
+/// All lines that were touched, in the order of their first touch.
+#[derive(Default)]
+pub(crate) struct Lines {
+    all: Vec<Line>,
+    /// By number, the place of each.
+    place_of: FxHashMap<usize, usize>,
+    /// By address.
+    pub(crate) misses: FxHashMap<usize, Misses>,
+}
+
+impl Lines {
+    /// The place of the line of this number; if it is new, its home is this socket, and it was
+    /// last with this core.
+    fn place(&mut self, line: usize, home: usize, core: usize) -> usize {
+        let next = self.all.len();
+        let place = *self.place_of.entry(line).or_insert(next);
+        if place == next {
+            self.all.push(Line {
+                address: line << 6,
+                owner: NOBODY,
+                dirty: false,
+                sharers: Cores::NONE,
+                home,
+                last: core,
+                free_at: 0,
+                serve_due: false,
+                queue: VecDeque::new(),
+                watchers: Vec::new(),
+            });
+        }
+        place
+    }
+}
+
+impl Index<usize> for Lines {
+    type Output = Line;
+    #[inline(always)]
+    fn index(&self, place: usize) -> &Line {
+        &self.all[place]
+    }
+}
+
+impl IndexMut<usize> for Lines {
+    #[inline(always)]
+    fn index_mut(&mut self, place: usize) -> &mut Line {
+        &mut self.all[place]
+    }
+}
+
 impl World {
     /// The line of an address.
     pub(crate) fn line(&mut self, me: usize, address: usize) -> usize {
@@ -129,38 +184,19 @@ impl World {
         if recent == line {
             return index;
         }
-        let index = self.line_first(line, self.threads[me].core);
+        let core = self.threads[me].core;
+        let index = self.lines.place(line, self.spec.topology.socket_of(core), core);
         self.threads[me].recent = (line, index);
         index
     }
 
-    /// The line of this number; if it is new, its home is where `core` is.
-    fn line_first(&mut self, line: usize, core: usize) -> usize {
-        let next = self.lines.len();
-        let index = *self.line_of.entry(line).or_insert(next);
-        if index == next {
-            self.lines.push(Line {
-                address: line << 6,
-                owner: NOBODY,
-                dirty: false,
-                sharers: Cores::NONE,
-                home: self.spec.topology.socket_of(core),
-                last: core,
-                free_at: 0,
-                serve_due: false,
-                queue: VecDeque::new(),
-                watchers: Vec::new(),
-            });
-        }
-        index
-    }
-
     pub(crate) fn warm(&mut self, start: usize, len: usize, cpus: usize) {
-        let cores = (0..cpus.min(self.cpus.len())).map(|cpu| self.spec.topology.core_of(cpu));
+        let topology = &self.spec.topology;
+        let cores = (0..cpus.min(topology.cpus())).map(|cpu| topology.core_of(cpu));
         let mut sharers = Cores::NONE;
         cores.for_each(|core| sharers.add(core));
         for line in (start >> 6)..(start + len).div_ceil(64) {
-            let index = self.line_first(line, 0);
+            let index = self.lines.place(line, topology.socket_of(0), 0);
             self.lines[index].sharers = sharers;
         }
     }
@@ -194,7 +230,7 @@ impl World {
 
     /// Serves the next requester of a line.
     pub(crate) fn serve(&mut self, line: usize) {
-        let now = self.now;
+        let now = self.agenda.now;
         self.lines[line].serve_due = false;
         let Some(index) = self.pick(line) else { return };
         // Copied here: to copy what `remove` returns is slow, in pieces of odd sizes.
@@ -215,7 +251,7 @@ impl World {
         let rules = self.spec.coherence;
         let left = (latency as f64 * rules.overlap) as u64;
         let done = (request.arrival + latency).max(now + left);
-        let entry = self.misses.entry(request.address).or_default();
+        let entry = self.lines.misses.entry(request.address).or_default();
         entry.add(near, done - request.arrival);
         let l = &mut self.lines[line];
         l.last = core;
@@ -260,7 +296,7 @@ impl World {
         let topology = &self.spec.topology;
         let here = topology.socket_of(l.last);
         let stay = self.rng.chance(self.spec.coherence.near_bias);
-        let wanted = |r: &Request| (usize::from(self.sockets[r.thread()]) == here) == stay;
+        let wanted = |r: &Request| (usize::from(self.threads.sockets[r.thread()]) == here) == stay;
         Some(l.queue.iter().position(wanted).unwrap_or(0))
     }
 

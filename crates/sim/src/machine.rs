@@ -97,7 +97,10 @@ impl Machine for Simulated {
 
     fn slots<'a>(_: *const Self::AtomicU32) -> Slots<'a, Self> {
         let found = with(|world, _| {
-            (core::ptr::from_ref(&**world.table), core::ptr::from_ref(world.slots.as_slice()))
+            (
+                core::ptr::from_ref(&**world.slots.table),
+                core::ptr::from_ref(world.slots.all.as_slice()),
+            )
         });
         let (table, slots) = found.expect("latches wait in simulated threads only");
         // SAFETY: table and slots lie in allocations of their own, which nobody borrows mutably and

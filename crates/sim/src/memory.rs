@@ -7,17 +7,12 @@
 
 use latchwork_machine::Clock;
 
+use crate::agenda::Event;
+use crate::buffer::Store;
 use crate::fiber::{suspend, with};
 use crate::line::{Kind, Request};
-use crate::world::{Event, State, World};
-
-/// A store that others cannot see yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Store {
-    pub(crate) address: usize,
-    pub(crate) value: u64,
-    pub(crate) bytes: u8,
-}
+use crate::threads::State;
+use crate::world::World;
 
 /// What an access needs before it takes effect.
 enum Access {
@@ -137,19 +132,19 @@ impl World {
     fn in_order(&mut self, me: usize) -> bool {
         self.accesses += 1;
         let (time, cpu) = (self.threads[me].time, self.threads[me].cpu);
-        let goes_on = self.horizon() >= time && self.accesses <= self.limit;
-        goes_on && !self.cpus[cpu].preempt || self.passes(me, time, cpu)
+        let goes_on = self.agenda.horizon() >= time && self.accesses <= self.limit;
+        goes_on && !self.os.cpus[cpu].preempt || self.passes(me, time, cpu)
     }
 
     /// What `in_order` says if somebody is first, or something is to be looked at.
     fn passes(&mut self, me: usize, time: u64, cpu: usize) -> bool {
-        if self.cpus[cpu].preempt {
+        if self.os.cpus[cpu].preempt {
             self.preempt(me, time);
             return false;
         }
         // Who never waits for anything would never come to the loop that looks at the limit.
         let spent = self.accesses > self.limit;
-        if spent || self.horizon() < time {
+        if spent || self.agenda.horizon() < time {
             self.accesses -= u64::from(!spent);
             self.push(time, Event::Resume(me));
             return false;
@@ -159,7 +154,7 @@ impl World {
 
     fn is_ahead(&mut self, me: usize) -> bool {
         let time = self.threads[me].time;
-        let ahead = self.explorer.is_none() && self.horizon() < time;
+        let ahead = self.explorer.is_none() && self.agenda.horizon() < time;
         if ahead {
             self.push(time, Event::Resume(me));
         }
@@ -305,7 +300,7 @@ impl World {
 
     /// A thread's oldest store has its line: it takes effect, and those after it that can.
     pub(crate) fn commit(&mut self, thread: usize) {
-        let now = self.now;
+        let now = self.agenda.now;
         let mut first = true;
         while let Some(store) = self.threads[thread].stores.front().copied() {
             let line = self.line(thread, store.address);
@@ -330,27 +325,6 @@ impl World {
         match &self.explorer {
             Some(explorer) => explorer.now_ns(),
             None => (self.threads[me].time as f64 / self.spec.ghz) as u64,
-        }
-    }
-}
-
-impl Store {
-    /// Writes the value where it belongs.
-    pub(crate) fn write(self) {
-        use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
-        macro_rules! put {
-            ($word:ty, $value:expr) => {{
-                let word = core::ptr::with_exposed_provenance_mut::<$word>(self.address);
-                // SAFETY: a simulated thread stored to this word, which is aligned, and memory
-                // that simulated threads share outlives their run.
-                unsafe { (*word).store($value, Relaxed) }
-            }};
-        }
-        match self.bytes {
-            1 => put!(AtomicU8, self.value as u8),
-            2 => put!(AtomicU16, self.value as u16),
-            4 => put!(AtomicU32, self.value as u32),
-            _ => put!(AtomicU64, self.value),
         }
     }
 }

@@ -7,9 +7,13 @@
 use std::collections::VecDeque;
 
 use latchwork_machine::{Clock, Deadline, Waited};
+use rustc_hash::FxHashMap;
 
+use crate::agenda::{Event, TIME_MAX};
 use crate::fiber::{suspend, with};
-use crate::world::{Event, State, TIME_MAX, World};
+use crate::threads::State;
+use crate::topology::Topology;
+use crate::world::World;
 
 /// Looks after which a waiter in `spin_until` yields, if others want its processor.
 const LOOKS: u64 = 64;
@@ -23,6 +27,35 @@ pub(crate) struct Cpu {
     slice_due: bool,
     /// The running thread is to go at its next access.
     pub(crate) preempt: bool,
+}
+
+/// The processors, and the threads that sleep.
+pub(crate) struct Os {
+    pub(crate) cpus: Vec<Cpu>,
+    /// How many of each core's processors run a thread.
+    busy: Vec<u16>,
+    /// By the address of the word that they sleep on.
+    parked: FxHashMap<usize, Vec<usize>>,
+    /// Whether threads stay on their processors.
+    pub(crate) pinned: bool,
+    pub(crate) switches: u64,
+}
+
+impl Os {
+    pub(crate) fn new(topology: &Topology) -> Self {
+        Self {
+            cpus: (0..topology.cpus()).map(|_| Cpu::default()).collect(),
+            busy: vec![0; topology.total_cores()],
+            parked: FxHashMap::default(),
+            pinned: true,
+            switches: 0,
+        }
+    }
+
+    fn idle_near(&self, core: usize, topology: &Topology) -> Option<usize> {
+        let idle = (0..self.cpus.len()).filter(|cpu| self.cpus[*cpu].running.is_none());
+        idle.min_by_key(|cpu| topology.between(core, topology.core_of(*cpu)))
+    }
 }
 
 /// Sleeps while the word at `address` holds what `read` finds `expected`.
@@ -90,7 +123,7 @@ impl World {
     #[inline]
     pub(crate) fn sibling_runs(&self, me: usize) -> bool {
         let t = &self.threads[me];
-        self.busy[t.core] > u16::from(self.cpus[t.cpu].running.is_some())
+        self.os.busy[t.core] > u16::from(self.os.cpus[t.cpu].running.is_some())
     }
 
     /// Puts a thread on a processor, or in its queue.
@@ -98,31 +131,31 @@ impl World {
         self.threads[thread].cpu = cpu;
         let core = self.spec.topology.core_of(cpu);
         self.threads[thread].core = core;
-        self.sockets[thread] = self.spec.topology.socket_of(core) as u16;
-        if self.cpus[cpu].running.is_none() {
+        self.threads.sockets[thread] = self.spec.topology.socket_of(core) as u16;
+        if self.os.cpus[cpu].running.is_none() {
             self.start(thread, cpu, at);
         } else {
             self.threads[thread].state = State::Queued;
-            self.cpus[cpu].queue.push_back(thread);
+            self.os.cpus[cpu].queue.push_back(thread);
             self.slice_by(cpu, at);
         }
     }
 
     fn start(&mut self, thread: usize, cpu: usize, at: u64) {
         let slice = self.us(self.spec.os.slice_us);
-        let c = &mut self.cpus[cpu];
+        let c = &mut self.os.cpus[cpu];
         let idle = c.running.replace(thread).is_none();
         c.preempt = false;
         c.slice_ends = at + slice;
-        self.busy[self.threads[thread].core] += u16::from(idle);
+        self.os.busy[self.threads[thread].core] += u16::from(idle);
         self.resume(thread, at);
-        if !self.cpus[cpu].queue.is_empty() {
+        if !self.os.cpus[cpu].queue.is_empty() {
             self.slice_by(cpu, at);
         }
     }
 
     fn slice_by(&mut self, cpu: usize, at: u64) {
-        let c = &mut self.cpus[cpu];
+        let c = &mut self.os.cpus[cpu];
         if !c.slice_due {
             c.slice_due = true;
             let at = c.slice_ends.max(at);
@@ -132,8 +165,8 @@ impl World {
 
     /// A slice may have ended.
     pub(crate) fn slice(&mut self, cpu: usize) {
-        let now = self.now;
-        let c = &mut self.cpus[cpu];
+        let now = self.agenda.now;
+        let c = &mut self.os.cpus[cpu];
         c.slice_due = false;
         let Some(thread) = c.running else { return };
         if c.queue.is_empty() {
@@ -156,7 +189,7 @@ impl World {
         let cpu = self.threads[thread].cpu;
         self.threads[thread].epoch = self.threads[thread].epoch.wrapping_add(1);
         self.threads[thread].state = State::Queued;
-        self.cpus[cpu].queue.push_back(thread);
+        self.os.cpus[cpu].queue.push_back(thread);
         self.leave(thread, at);
     }
 
@@ -164,21 +197,21 @@ impl World {
     pub(crate) fn leave(&mut self, thread: usize, at: u64) {
         let cpu = self.threads[thread].cpu;
         let at = at + self.us(self.spec.os.switch_us);
-        let busy = self.cpus[cpu].running.take().is_some();
-        self.busy[self.threads[thread].core] -= u16::from(busy);
-        self.cpus[cpu].preempt = false;
-        if let Some(next) = self.cpus[cpu].queue.pop_front() {
-            self.switches += 1;
+        let busy = self.os.cpus[cpu].running.take().is_some();
+        self.os.busy[self.threads[thread].core] -= u16::from(busy);
+        self.os.cpus[cpu].preempt = false;
+        if let Some(next) = self.os.cpus[cpu].queue.pop_front() {
+            self.os.switches += 1;
             return self.start(next, cpu, at);
         }
-        if self.pinned {
+        if self.os.pinned {
             return;
         }
-        let longest = (0..self.cpus.len()).max_by_key(|c| self.cpus[*c].queue.len());
+        let longest = (0..self.os.cpus.len()).max_by_key(|c| self.os.cpus[*c].queue.len());
         if let Some(from) = longest
-            && let Some(next) = self.cpus[from].queue.pop_front()
+            && let Some(next) = self.os.cpus[from].queue.pop_front()
         {
-            self.switches += 1;
+            self.os.switches += 1;
             self.place(next, cpu, at);
         }
     }
@@ -191,7 +224,7 @@ impl World {
         }
         self.charge_ns(me, self.spec.os.syscall_ns);
         let t = &self.threads[me];
-        if self.cpus[t.cpu].queue.is_empty() {
+        if self.os.cpus[t.cpu].queue.is_empty() {
             return false;
         }
         let at = t.time;
@@ -200,7 +233,7 @@ impl World {
     }
 
     fn park(&mut self, me: usize, address: usize, deadline: Option<Deadline>) {
-        self.parked.entry(address).or_default().push(me);
+        self.os.parked.entry(address).or_default().push(me);
         let t = &mut self.threads[me];
         t.state = State::Parked(address);
         t.epoch = t.epoch.wrapping_add(1);
@@ -216,7 +249,7 @@ impl World {
     }
 
     pub(crate) fn unpark(&mut self, me: usize, address: usize) {
-        let Some(sleepers) = self.parked.get_mut(&address) else { return };
+        let Some(sleepers) = self.os.parked.get_mut(&address) else { return };
         let sleepers = std::mem::take(sleepers);
         let at = self.threads[me].time + self.us(self.spec.os.wake_us);
         for thread in sleepers {
@@ -227,7 +260,7 @@ impl World {
     /// A sleeping thread is to go on.
     pub(crate) fn awake(&mut self, thread: usize, at: u64) {
         if let State::Parked(address) = self.threads[thread].state
-            && let Some(sleepers) = self.parked.get_mut(&address)
+            && let Some(sleepers) = self.os.parked.get_mut(&address)
         {
             sleepers.retain(|t| *t != thread);
         }
@@ -239,24 +272,20 @@ impl World {
         t.epoch = t.epoch.wrapping_add(1);
         t.time = t.time.max(at);
         let (last, core) = (t.cpu, t.core);
-        let cpu = match self.cpus[last].running {
-            Some(_) if !self.pinned => self.idle_near(core).unwrap_or(last),
+        let cpu = match self.os.cpus[last].running {
+            Some(_) if !self.os.pinned => {
+                self.os.idle_near(core, &self.spec.topology).unwrap_or(last)
+            }
             _ => last,
         };
         self.place(thread, cpu, at);
-    }
-
-    fn idle_near(&self, core: usize) -> Option<usize> {
-        let topology = &self.spec.topology;
-        let idle = (0..self.cpus.len()).filter(|cpu| self.cpus[*cpu].running.is_none());
-        idle.min_by_key(|cpu| topology.between(core, topology.core_of(*cpu)))
     }
 
     /// A waiter in `spin_until` yields after a while if others want its processor.
     pub(crate) fn look_until_tired(&mut self, me: usize) {
         let t = &mut self.threads[me];
         t.epoch = t.epoch.wrapping_add(1);
-        if !self.cpus[t.cpu].queue.is_empty() {
+        if !self.os.cpus[t.cpu].queue.is_empty() {
             let due = t.time + LOOKS * (self.cost.pause + 5);
             self.ring(me, due);
         }
@@ -269,7 +298,7 @@ impl World {
 
     /// A sleep's deadline has come, or a look has lasted long enough.
     pub(crate) fn timer(&mut self, thread: usize) {
-        let now = self.now;
+        let now = self.agenda.now;
         match self.threads[thread].state {
             _ if now != self.threads[thread].due => {}
             State::Parked(_) => {

@@ -45,7 +45,7 @@ impl Outcome {
         let ended = world.threads.iter().map(|t| t.time).max().unwrap_or(0);
         let mut misses: Vec<(String, Misses)> = Vec::new();
         let mut places = std::collections::BTreeMap::new();
-        for (address, seen) in &world.misses {
+        for (address, seen) in &world.lines.misses {
             // Slots are many and alike: by field.
             let name = generic(&label(&world.labels, *address));
             let at = *places.entry(name.clone()).or_insert_with(|| {
@@ -61,7 +61,7 @@ impl Outcome {
         Self {
             ns: ended as f64 / world.spec.ghz,
             accesses: world.accesses,
-            switches: world.switches,
+            switches: world.os.switches,
             host,
             misses,
         }

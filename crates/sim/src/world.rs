@@ -5,116 +5,48 @@
 //! touched in the order of simulated time, by one host thread, and the same seed gives the same
 //! run on any host.
 
-use std::collections::VecDeque;
+use latchwork_machine::{MAX_SLOTS, Padded, Slot, SlotTable};
 
-use corosensei::Yielder;
-use latchwork_machine::{Chain, MAX_SLOTS, Padded, Slot, SlotTable};
-use rustc_hash::FxHashMap;
-
-use crate::events::Events;
+use crate::agenda::{Agenda, Event, TIME_MAX};
 use crate::explore::Explorer;
 use crate::fiber::{Running, fiber, is_running, world_now};
-use crate::line::{Cost, Line};
+use crate::line::{Cost, Lines};
 use crate::machine::Simulated;
-use crate::memory::Store;
-use crate::os::Cpu;
+use crate::os::Os;
 use crate::outcome::{Outcome, Stuck, ThreadState, spent};
 use crate::rng::Rng;
 use crate::spec::Spec;
+use crate::threads::{State, Thread, Threads};
 use crate::topology::Topology;
 
 /// Thread numbers that an event can carry.
 const MAX_THREADS: usize = 1 << 16;
-
-/// The last cycle there is: after some weeks, and when the deadlines of those come who never stop.
-pub(crate) const TIME_MAX: u64 = (1 << 52) - 1;
-
-/// The largest number of a thread, a processor or a line.
-const ID_MAX: usize = (1 << 24) - 1;
-
-/// What happens next at some time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// A thread goes on.
-    Resume(usize),
-    /// A line can serve its next requester.
-    Serve(usize),
-    /// A thread's oldest buffered store has its line.
-    Commit(usize),
-    /// A processor's thread has had its turn.
-    Slice(usize),
-    /// A thread's sleep or look ends.
-    Timer(usize),
-}
-
-/// What a thread is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It runs, or is about to.
-    Running,
-    /// It waits for a processor.
-    Queued,
-    /// It waits for a line.
-    Missing(usize),
-    /// It looks at a word and waits for its line to change.
-    Watching(usize),
-    /// It waits for its stores to be seen.
-    Draining,
-    /// It sleeps on a word.
-    Parked(usize),
-    /// It has ended.
-    Done,
-}
-
-pub(crate) struct Thread {
-    pub(crate) yielder: *const Yielder<(), ()>,
-    pub(crate) cpu: usize,
-    pub(crate) core: usize,
-    /// Its clock, in cycles.
-    pub(crate) time: u64,
-    /// Counts what it waited for, so that an event for an earlier wait is known as stale.
-    pub(crate) epoch: u16,
-    pub(crate) state: State,
-    pub(crate) stores: VecDeque<Store>,
-    pub(crate) chain: Chain,
-    /// The line it touched last.
-    pub(crate) recent: (usize, usize),
-    pub(crate) timed_out: bool,
-    /// When its timer rings: an epoch comes round again.
-    pub(crate) due: u64,
-    /// How many of its stores have been seen.
-    pub(crate) seen: u64,
-}
 
 /// A simulated machine at work.
 pub(crate) struct World {
     pub(crate) spec: Spec,
     pub(crate) cost: Cost,
     pub(crate) rng: Rng,
-    pub(crate) now: u64,
-    events: Events<u64>,
-    pub(crate) threads: Vec<Thread>,
-    /// The socket of each thread, side by side for who looks for one of a socket.
-    pub(crate) sockets: Vec<u16>,
-    pub(crate) current: Option<usize>,
+    pub(crate) agenda: Agenda,
+    pub(crate) threads: Threads,
+    pub(crate) lines: Lines,
+    pub(crate) os: Os,
+    /// Accesses so far, and after how many it gives up.
+    pub(crate) accesses: u64,
+    pub(crate) limit: u64,
+    pub(crate) explorer: Option<Explorer>,
     /// What the loop in `run` is to do.
     pub(crate) next: Step,
-    pub(crate) cpus: Vec<Cpu>,
-    /// How many of each core's processors run a thread.
-    pub(crate) busy: Vec<u16>,
-    pub(crate) lines: Vec<Line>,
-    pub(crate) line_of: FxHashMap<usize, usize>,
-    pub(crate) parked: FxHashMap<usize, Vec<usize>>,
-    pub(crate) misses: FxHashMap<usize, crate::outcome::Misses>,
-    pub(crate) accesses: u64,
-    pub(crate) switches: u64,
-    pub(crate) explorer: Option<Explorer>,
-    pub(crate) pinned: bool,
+    pub(crate) slots: Slots,
+    pub(crate) labels: Vec<(usize, usize, String)>,
+}
+
+/// The latches' slots, and the table of those that are free.
+#[derive(Default)]
+pub(crate) struct Slots {
     /// Apart, for locks look at it while the world changes; on a line of its own.
     pub(crate) table: Box<Padded<SlotTable<Simulated>>>,
-    pub(crate) slots: Vec<Slot<Simulated>>,
-    pub(crate) labels: Vec<(usize, usize, String)>,
-    pub(crate) limit: u64,
+    pub(crate) all: Vec<Slot<Simulated>>,
 }
 
 /// What a simulation does next.
@@ -131,43 +63,14 @@ pub(crate) enum Step {
 }
 
 impl World {
+    /// Has something happen at a time.
     #[inline]
     pub(crate) fn push(&mut self, at: u64, event: Event) {
-        let (kind, id) = match event {
-            Event::Resume(t) => (0, t),
-            Event::Serve(line) => (1, line),
-            Event::Commit(t) => (2, t),
-            Event::Slice(cpu) => (3, cpu),
-            Event::Timer(t) => (4, t),
-        };
         let epoch = match event {
             Event::Resume(t) | Event::Timer(t) => self.threads[t].epoch,
             _ => 0,
         };
-        assert!(id <= ID_MAX, "more lines than a simulation holds");
-        let packed = kind << 56 | (id as u64) << 16 | u64::from(epoch);
-        self.events.push(at.min(TIME_MAX), packed);
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<(Event, u16)> {
-        let (at, packed) = self.events.pop()?;
-        self.now = at;
-        let id = (packed >> 16) as usize & ID_MAX;
-        let event = match packed >> 56 {
-            0 => Event::Resume(id),
-            1 => Event::Serve(id),
-            2 => Event::Commit(id),
-            3 => Event::Slice(id),
-            _ => Event::Timer(id),
-        };
-        Some((event, packed as u16))
-    }
-
-    /// When the next event is due.
-    #[inline]
-    pub(crate) fn horizon(&self) -> u64 {
-        self.events.next()
+        self.agenda.push(at, event, epoch);
     }
 
     /// Lets a thread go on at `at`, from whatever it waits for.
@@ -211,32 +114,21 @@ pub struct Simulation {
 impl Simulation {
     /// A machine as `spec` says, with nothing to do yet; `seed` decides what chance decides.
     pub fn new(spec: &Spec, seed: u64) -> Self {
-        let cpus = spec.topology.cpus();
         Self {
             world: Box::new(World {
                 cost: Cost::new(spec),
                 spec: spec.clone(),
                 rng: Rng::new(seed),
-                now: 0,
-                events: Events::new(),
-                threads: Vec::new(),
-                sockets: Vec::new(),
-                current: None,
-                next: Step::End,
-                busy: vec![0; spec.topology.total_cores()],
-                cpus: (0..cpus).map(|_| Cpu::default()).collect(),
-                lines: Vec::new(),
-                line_of: FxHashMap::default(),
-                parked: FxHashMap::default(),
-                misses: FxHashMap::default(),
+                agenda: Agenda::new(),
+                threads: Threads::default(),
+                lines: Lines::default(),
+                os: Os::new(&spec.topology),
                 accesses: 0,
-                switches: 0,
-                explorer: None,
-                pinned: true,
-                table: Box::default(),
-                slots: Vec::new(),
-                labels: Vec::new(),
                 limit: u64::MAX,
+                explorer: None,
+                next: Step::End,
+                slots: Slots::default(),
+                labels: Vec::new(),
             }),
         }
     }
@@ -249,7 +141,7 @@ impl Simulation {
 
     /// Lets the scheduler move threads to idle processors. They are pinned otherwise.
     pub fn unpinned(mut self) -> Self {
-        self.world.pinned = false;
+        self.world.os.pinned = false;
         self
     }
 
@@ -301,12 +193,12 @@ impl Simulation {
         let world = &mut *self.world;
         // A thread may abandon slots by timing out, and take another for each.
         let slots = (bodies.len() * 4 + 64).min(MAX_SLOTS as usize + 1);
-        world.slots.resize_with(slots, Slot::default);
-        let slots = world.slots.as_ptr().addr();
+        world.slots.all.resize_with(slots, Slot::default);
+        let slots = world.slots.all.as_ptr().addr();
         let slot = size_of::<Slot<Simulated>>();
-        let table = core::ptr::from_ref(&**world.table).addr();
+        let table = core::ptr::from_ref(&**world.slots.table).addr();
         world.labels.push((table, size_of::<SlotTable<Simulated>>(), "slot-table".to_owned()));
-        for number in 1..world.slots.len() {
+        for number in 1..world.slots.all.len() {
             world.label_slot(slots + number * slot, number);
         }
         let mut fibers = Vec::new();
@@ -340,7 +232,7 @@ impl World {
     /// Lets happen what is next, up to where a thread is to run: `next` says which.
     pub(crate) fn decide(&mut self) {
         self.next = self.step();
-        self.current = match self.next {
+        self.threads.current = match self.next {
             Step::Thread(thread) => Some(thread),
             _ => None,
         };
@@ -355,9 +247,9 @@ impl World {
             return self.choose().map_or_else(|| stuck(self), Step::Thread);
         }
         loop {
-            let next = self.pop();
+            let next = self.agenda.pop();
             // A deadline at the end of time is none.
-            let Some((event, epoch)) = next.filter(|_| self.now < TIME_MAX) else {
+            let Some((event, epoch)) = next.filter(|_| self.agenda.now < TIME_MAX) else {
                 return stuck(self);
             };
             match event {
@@ -385,23 +277,10 @@ impl World {
 
     /// A thread, at its beginning.
     fn add(&mut self, number: usize) {
-        let cpu = number % self.cpus.len();
-        let core = self.spec.topology.core_of(cpu);
-        self.sockets.push(self.spec.topology.socket_of(core) as u16);
-        self.threads.push(Thread {
-            yielder: core::ptr::null(),
-            cpu,
-            core,
-            time: 0,
-            epoch: 0,
-            state: State::Queued,
-            stores: VecDeque::new(),
-            chain: 0,
-            recent: (usize::MAX, 0),
-            timed_out: false,
-            due: 0,
-            seen: 0,
-        });
+        let topology = &self.spec.topology;
+        let cpu = number % topology.cpus();
+        let core = topology.core_of(cpu);
+        self.threads.add(Thread::new(cpu, core), topology.socket_of(core));
         if self.explorer.is_some() {
             self.threads[number].state = State::Running;
         } else {
