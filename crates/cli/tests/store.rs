@@ -90,6 +90,13 @@ fn what_is_put_is_had_until_it_is_removed() {
     assert_eq!(rows(&["verify", s, "--json"])[0]["sound"], true);
     assert!(done(&["checkpoint", s]).starts_with("checkpoint made"));
     assert_eq!(done(&["scan", s]), "fig\t1\n");
+    assert_eq!(done(&["clear", s, "cities"]), "1 records removed\n");
+    assert_eq!(rows(&["clear", s, "cities", "--json"])[0]["removed"], 0);
+    assert_eq!(rows(&["stat", s, "--json"])[0]["tables"], serde_json::json!(["default"]));
+    assert_eq!(
+        store(&["clear", &folder.0.join("none").to_string_lossy(), "a"]).status.code(),
+        Some(2)
+    );
 }
 
 #[test]
@@ -129,6 +136,12 @@ fn a_value_may_be_no_text() {
     assert_eq!(store(&["get", s, "k"]).stdout, b"\xff\x01z\n");
     assert_eq!(done(&["scan", s]), "k\t\\xff\\x01z\n");
     assert_eq!(rows(&["get", s, "k", "--json"])[0]["hex"], "ff017a");
+    let put = &rows(&["put", s, "l", "1", "--json"])[0];
+    assert_eq!((&put["key"], &put["written"]), (&"l".into(), &true.into()));
+    let del = ["del", s, "l", "--json"];
+    assert_eq!(rows(&del)[0]["removed"], true);
+    let (code, line) = said(&del);
+    assert_eq!((code, &line[..]), (1, "{\"key\":\"l\",\"removed\":false}\n"));
 }
 
 #[test]

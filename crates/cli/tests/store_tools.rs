@@ -244,7 +244,8 @@ fn stat_says_where_the_memory_is() {
 
 #[test]
 fn help_has_examples() {
-    let words = ["dump", "load", "backup", "restore", "log", "pages", "salvage", "compact", "top"];
+    let words =
+        ["clear", "dump", "load", "backup", "restore", "log", "pages", "salvage", "compact", "top"];
     for word in words.into_iter().chain(["sync-test", "forget-memory", "prepared"]) {
         let help = done(&[word, "--help"]);
         assert!(help.contains("Example"), "{help}");

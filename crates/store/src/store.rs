@@ -436,7 +436,8 @@ impl<M: ConstMachine> Store<M> {
         self.inner.home.not_undone()
     }
 
-    /// The names of all tables, in order.
+    /// The names of all tables that have a record, in order. O(tables), those without a record
+    /// among them.
     ///
     /// # Errors
     ///

@@ -27,8 +27,20 @@ pub(crate) const MAP: &[u8] = b"\xfffree";
 /// How much memory a session keeps of what values took: one that is longer gives it back.
 pub(crate) const KEPT_BYTES: usize = 1 << 20;
 
-/// All tables that a snapshot sees, and their trees.
+/// The tables of which a snapshot sees a record, and their trees.
 pub(crate) fn tables<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(String, u32)>, Error> {
+    let mut tables = Vec::new();
+    for (name, tree) in trees(snapshot)? {
+        snapshot.scan_raw(tree, .., false, &mut |_, _| {
+            tables.push((name.clone(), tree));
+            Ok(false)
+        })?;
+    }
+    Ok(tables)
+}
+
+/// All tables that a snapshot sees, also those without a record, and their trees.
+pub(crate) fn trees<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(String, u32)>, Error> {
     let mut tables = Vec::new();
     snapshot.scan_raw(CATALOG, ..MAP, false, &mut |name, root| {
         tables.push((String::from_utf8_lossy(name).into_owned(), root_of(root)?));

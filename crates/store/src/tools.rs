@@ -5,6 +5,7 @@
 //! | `text` | a dump as text: what is written, and what of it is believed |
 //! | `dump` | a store to a dump, and a dump into a store |
 //! | `backup` | a copy of a store that others write, and a store of a copy |
+//! | `clear` | a table of any size is emptied |
 //! | `compact` | a store whose pages are full, of one whose pages are not |
 //! | `records` | what records there are in a log |
 //! | `pages` | how the pages of a table are filled |
@@ -15,6 +16,7 @@
 
 mod activity;
 mod backup;
+mod clear;
 mod compact;
 mod dump;
 mod memory;

@@ -230,6 +230,28 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
+    /// Removes all records of a range, and says how many there were. O(records), and memory of
+    /// their keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`scan_raw`](Self::scan_raw) and [`write_raw`](Self::write_raw).
+    pub fn remove_range_raw(
+        &mut self,
+        tree: u32,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> Result<u64, Error> {
+        let mut keys = Vec::new();
+        self.scan_raw(tree, range, false, &mut |key, _| {
+            keys.push(key.to_vec());
+            Ok(true)
+        })?;
+        for key in &keys {
+            self.write_raw(tree, key, None)?;
+        }
+        Ok(keys.len() as u64)
+    }
+
     /// Writes a record, or removes it, as the last thing before the commit: they are one record of
     /// the log. What is called instead of the commit does the write first. As
     /// [`write_raw`](Self::write_raw).

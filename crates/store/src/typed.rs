@@ -387,15 +387,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ) -> Result<u64, Error> {
         let range = bounds(table, &range)?;
         let tree = self.tables.make(table.name())?;
-        let mut keys = Vec::new();
-        self.txn.scan_raw(tree, as_slices(&range), false, &mut |key, _| {
-            keys.push(key.to_vec());
-            Ok(true)
-        })?;
-        for key in &keys {
-            self.txn.write_raw(tree, key, None)?;
-        }
-        Ok(keys.len() as u64)
+        self.txn.remove_range_raw(tree, as_slices(&range))
     }
 
     /// Notes where the transaction is.

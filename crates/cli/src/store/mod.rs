@@ -7,6 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `rows` | `put`, `get`, `del`, `scan`: text keys of one table |
+//! | `clear` | `clear`: a table is emptied |
 //! | `stat` | `stat`: what is there, and who has it open |
 //! | `dump` | `dump`, `load`: tables as text |
 //! | `backup` | `backup`, `restore`: copies |
@@ -18,6 +19,7 @@
 //! | `memory` | `forget-memory`: what killed processes left |
 
 mod backup;
+mod clear;
 mod dump;
 mod look;
 mod memory;
@@ -48,6 +50,7 @@ pub(crate) enum What {
     Get(rows::GetArgs),
     Del(rows::DelArgs),
     Scan(rows::ScanArgs),
+    Clear(clear::Args),
     Stat(stat::Args),
     Verify(VerifyArgs),
     Checkpoint(CheckpointArgs),
@@ -102,6 +105,7 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::Get(args) => rows::get(&args),
         What::Del(args) => rows::del(&args),
         What::Scan(args) => rows::scan(&args),
+        What::Clear(args) => clear::run(&args),
         What::Stat(args) => stat::run(&args),
         What::Verify(args) => verify(&args),
         What::Checkpoint(args) => checkpoint(&args),

@@ -53,6 +53,9 @@ pub(crate) struct PutArgs {
     /// The value: any bytes
     #[arg(allow_negative_numbers = true)]
     value: OsString,
+    /// A JSON line: `written`
+    #[arg(long)]
+    json: bool,
 }
 
 /// Print the value of a key
@@ -86,6 +89,9 @@ pub(crate) struct DelArgs {
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
+    /// A JSON line: `removed`
+    #[arg(long)]
+    json: bool,
 }
 
 /// Print keys and values in order, as they were at one instant
@@ -118,6 +124,9 @@ pub(crate) struct ScanArgs {
 pub(super) fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
     let (store, table) = (open(&args.of.path, true)?, args.of.table());
     store.write(|tx| tx.put(&table, &args.key, args.value.as_bytes()))?;
+    if args.json {
+        print_json(&json!({"key": args.key, "written": true}))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -142,6 +151,9 @@ pub(super) fn del(args: &DelArgs) -> anyhow::Result<ExitCode> {
     // A transaction makes the tables that it names. What was never written to is not to be made.
     let known = store.tables()?.contains(&args.of.table);
     let removed = known && store.write(|tx| tx.remove(&table, &args.key))?;
+    if args.json {
+        print_json(&json!({"key": args.key, "removed": removed}))?;
+    }
     Ok(if removed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 
 use latchwork_machine::ConstMachine;
 
+use crate::names::kept;
 use crate::{Error, Store, Table};
 
 /// The table that has the next number of each sequence.
@@ -30,6 +31,20 @@ impl Sequence {
     /// The sequence of this name, which a thread claims 64 numbers of at a time.
     pub const fn new(name: &'static str) -> Self {
         Self { name, batch: 64 }
+    }
+
+    /// The sequence of a name that is made at run time: see [`Table::named`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::Sequence;
+    ///
+    /// let tenant = "ann";
+    /// assert_eq!(Sequence::named(&format!("orders of {tenant}")).name(), "orders of ann");
+    /// ```
+    pub fn named(name: &str) -> Self {
+        Self::new(kept(name))
     }
 
     /// The same, with so many numbers at a time: 1 leaves no gaps but those of deaths, and costs

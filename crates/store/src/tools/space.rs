@@ -7,7 +7,7 @@ use latchwork_tree::Error as TreeError;
 
 use crate::files::scribe::Part;
 use crate::long::PIECES;
-use crate::tables::{CATALOG, tables};
+use crate::tables::{CATALOG, trees};
 use crate::{Error, Store};
 
 /// The pages of a store's file, counted.
@@ -72,10 +72,10 @@ impl<M: ConstMachine> Store<M> {
     pub fn space(&self) -> Result<Space, Error> {
         let (session, home) = (self.session()?, self.home());
         let worker = &session.worker;
-        let mut trees = vec![CATALOG, PIECES];
-        trees.extend(self.read(|tx| tables(&tx.snapshot))?.into_iter().map(|table| table.1));
+        let mut roots = vec![CATALOG, PIECES];
+        roots.extend(self.read(|tx| trees(&tx.snapshot))?.into_iter().map(|table| table.1));
         let mut used = BTreeSet::new();
-        for tree in trees {
+        for tree in roots {
             worker.with(tree, Part::System, |tree| {
                 tree.verify_each(&mut |page| match used.insert(page) {
                     true => Ok(()),

@@ -1,0 +1,44 @@
+//! `store clear`: a table is emptied.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{Progress, open, print_json};
+use crate::output;
+
+/// Remove all records of a table, of whatever types: so a table is dropped
+///
+/// A thousand records at a time, while others use the store. A table without records is not
+/// listed, nor dumped; its pages are used again.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  latchwork store clear /tmp/shop cities
+
+Exits with 0 if the table has no records now, also if it had none; 2 if that is not so, or not known.")]
+pub(crate) struct Args {
+    /// The store's folder
+    path: PathBuf,
+    /// The table
+    table: String,
+    /// A JSON line: `removed`
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let store = open(&args.path, false)?;
+    let progress = Progress::new();
+    let removed = store.clear(&args.table, &mut |removed| {
+        progress.tell(format!("{removed} records removed"));
+    })?;
+    drop(progress);
+    if args.json {
+        print_json(&json!({"table": args.table, "removed": removed}))?;
+    } else {
+        output::print(|out| writeln!(out, "{removed} records removed"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,82 @@
+//! A table is emptied, some records in a transaction.
+
+use std::ops::Bound;
+
+use latchwork_machine::ConstMachine;
+
+use crate::tables::trees;
+use crate::{Error, Patience, Store};
+
+/// How many records are removed in one transaction, and how many bytes, about.
+const RECORDS: u64 = 1000;
+const BYTES: usize = 1 << 20;
+
+impl<M: ConstMachine> Store<M> {
+    /// Removes all records of a table, whatever their types, and says how many there were: so a
+    /// table is dropped, for [`tables`](Self::tables) names those that have a record. Its pages
+    /// are used again, all but one or two.
+    ///
+    /// It goes in transactions of some thousand records each, from the first key to the last: so a
+    /// table of any size goes, and others work in the table meanwhile and see a part of it. What
+    /// they write behind the place that it has come to stays. To have it gone at one instant, or
+    /// together with other changes, there is
+    /// [`WriteTxn::remove_range`](crate::WriteTxn::remove_range) of `..`. `told` is called with the
+    /// number so far.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write). Then a part is removed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-clear-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// store.put(&FRUIT, "pear", 3)?;
+    /// assert_eq!(store.clear(FRUIT.name(), &mut |_| {})?, 1);
+    /// assert!(store.tables()?.is_empty());
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn clear(&self, table: &str, told: &mut dyn FnMut(u64)) -> Result<u64, Error> {
+        let known =
+            self.read(|tx| trees(&tx.snapshot))?.into_iter().find(|(name, _)| name == table);
+        let Some((_, tree)) = known else { return Ok(0) };
+        let (mut removed, mut from) = (0, Bound::Unbounded);
+        while let Some(last) = self.end_of_some(tree, &from)? {
+            removed += self.remove_some(tree, (&from, &last))?;
+            // A commit unlinks a few leaves, and these are many.
+            self.session()?.worker.tidy(usize::MAX);
+            told(removed);
+            from = Bound::Excluded(last);
+        }
+        Ok(removed)
+    }
+
+    /// The last key of as many records as one transaction removes.
+    fn end_of_some(&self, tree: u32, from: &Bound<Vec<u8>>) -> Result<Option<Vec<u8>>, Error> {
+        let (mut records, mut bytes, mut last) = (0, 0, None);
+        let range = (from.as_ref().map(|key| &key[..]), Bound::Unbounded);
+        self.read(|tx| {
+            tx.snapshot.scan_raw(tree, range, false, &mut |key, value| {
+                last = Some(key.to_vec());
+                records += 1;
+                bytes += key.len() + value.len();
+                Ok(records < RECORDS && bytes < BYTES)
+            })
+        })?;
+        Ok(last)
+    }
+
+    fn remove_some(&self, tree: u32, (from, last): (&Bound<Vec<u8>>, &[u8])) -> Result<u64, Error> {
+        let range = (from.as_ref().map(|key| &key[..]), Bound::Included(last));
+        let patience = Patience { label: "clear", ..Patience::default() };
+        let done = self.write_with(&patience, |tx| tx.txn.remove_range_raw(tree, range))?;
+        Ok(done.value)
+    }
+}
