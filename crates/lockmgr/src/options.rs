@@ -11,7 +11,8 @@ use crate::{Error, Owner, Session};
 /// What a manager may do; a process's own choice, not kept in the region.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a waiter waits before it looks for a deadlock that it is part of. 200 us.
+    /// How long a waiter waits before it looks for a deadlock that it is part of. 200 us. One that
+    /// waits for an owner that waits, too, looks at once.
     pub detect_after: Duration,
     /// Which owner a detector aborts.
     pub policy: Policy,

@@ -172,8 +172,11 @@ fn the_victim_is_in_the_cycle() {
     assert_eq!(session.detect(), Ok(1));
     assert!(matches!(a.poll(), Ok(Some(Err(Error::Deadlock(_))))));
     a.release_all().unwrap();
-    assert_eq!(oldest.poll(), Ok(Some(Ok(()))));
-    assert_eq!(youngest.poll(), Ok(None));
+    // The owner whose cycle that was comes first; then those outside, in their turn.
+    assert_eq!(b.poll(), Ok(Some(Ok(()))));
+    assert_eq!((oldest.poll(), youngest.poll()), (Ok(None), Ok(None)));
+    b.release_all().unwrap();
+    assert_eq!((oldest.poll(), youngest.poll()), (Ok(Some(Ok(()))), Ok(Some(Ok(())))));
 }
 
 #[test]
@@ -307,4 +310,61 @@ fn of_those_who_convert_beside_each_other_one_is_left() {
         });
     }
     assert_eq!(left[0].finish(None), Ok(()));
+}
+
+/// Two names that are locked in either order: the owner that waited for the victim goes on, though
+/// another asked for the same name before it. That one would have the name while the first holds
+/// what it asks for next, and be the next victim.
+#[test]
+fn the_owner_that_waited_for_the_victim_is_next() {
+    let manager = manager(Policy::Default);
+    let session = manager.session().unwrap();
+    let [old, early, young] = [1, 2, 3].map(|age| {
+        let options = OwnerOptions { age: Some(age), ..OwnerOptions::default() };
+        session.owner_with(&options).unwrap()
+    });
+    young.lock(&name(1), X).unwrap();
+    old.lock(&name(0), X).unwrap();
+    assert_eq!(early.request(&name(1), X, Wait::Detect), Ok(Step::Waiting));
+    assert_eq!(old.request(&name(1), X, Wait::Detect), Ok(Step::Waiting));
+    assert_eq!(young.request(&name(0), X, Wait::Detect), Ok(Step::Waiting));
+    assert_eq!(session.detect(), Ok(1));
+    assert!(matches!(young.poll(), Ok(Some(Err(Error::Deadlock(_))))));
+    young.release_all_in_turn().unwrap();
+    assert_eq!(old.poll(), Ok(Some(Ok(()))), "it stands behind another");
+    assert_eq!(early.poll(), Ok(None));
+    old.release_all().unwrap();
+    assert_eq!(early.poll(), Ok(Some(Ok(()))));
+    // The queue is as it was: the next ones come in their order.
+    assert_eq!(young.request(&name(1), X, Wait::Detect), Ok(Step::Waiting));
+    early.release_all().unwrap();
+    assert_eq!(young.poll(), Ok(Some(Ok(()))));
+}
+
+/// An owner that begins to wait for one that waits looks for a deadlock at once, and not after a
+/// nap.
+#[test]
+fn a_deadlock_of_two_is_found_as_it_is_closed() {
+    let region = Region::private(&latchwork_region::Options::default()).unwrap();
+    let hour = Duration::from_secs(3600);
+    let options = Options { detect_after: hour, ..latchwork_check::early::early() };
+    let manager = Manager::new(region, shared::modes(), options).unwrap();
+    for _ in 0..20 {
+        let both = Barrier::new(2);
+        let ends = std::thread::scope(|scope| {
+            let threads = [0, 1].map(|me| {
+                let (manager, both) = (&manager, &both);
+                scope.spawn(move || {
+                    let session = manager.session().unwrap();
+                    let owner = session.owner().unwrap();
+                    owner.lock(&name(me), X).unwrap();
+                    both.wait();
+                    owner.lock_timeout(&name(1 - me), X, Duration::from_secs(30))
+                })
+            });
+            threads.map(|thread| thread.join().unwrap())
+        });
+        let victims = ends.iter().filter(|end| matches!(end, Err(Error::Deadlock(_)))).count();
+        assert_eq!((victims, ends.iter().filter(|end| end.is_ok()).count()), (1, 1), "{ends:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Locks as futures, many on one thread.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Mutex;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use latchwork_check::left::nothing as nothing_is_left;
 use latchwork_check::tasks::{Task, block_on, join, pause, poll};
 use latchwork_lockmgr::{
-    Error, Manager, OwnerOptions, Reason, Step, Wait, set_point_hook, shared,
+    Error, Manager, Options, OwnerOptions, Reason, Step, Wait, set_point_hook, shared,
     shared::{S, X},
 };
 use latchwork_machine::{Deadline, Native, Shared};
@@ -42,6 +43,34 @@ fn many_tasks_of_one_thread_take_turns() {
     assert!(session.stats().waits > 0);
     drop(session);
     nothing_is_left(&manager);
+}
+
+/// As a thread does: a task that begins to wait for an owner that waits looks at once.
+#[test]
+fn a_deadlock_of_two_tasks_is_found_as_it_is_closed() {
+    let region = Region::private(&latchwork_region::Options::default()).unwrap();
+    let hour = Duration::from_secs(3600);
+    let options = Options { detect_after: hour, ..latchwork_check::early::early() };
+    let manager = Manager::new(region, shared::modes(), options).unwrap();
+    let session = manager.session().unwrap();
+    let ends = RefCell::new(Vec::new());
+    let task = |me: u8| {
+        let (session, ends) = (&session, &ends);
+        let task: Task<'_> = Box::pin(async move {
+            let owner = session.owner().unwrap();
+            owner.lock_async(&[me], X).await.unwrap();
+            pause().await;
+            let soon = Wait::Until(Deadline::after::<Native>(Duration::from_secs(30)));
+            let end = owner.lock_async_with(&[1 - me], X, soon).await;
+            owner.release_all().unwrap();
+            ends.borrow_mut().push(end);
+        });
+        Some(task)
+    };
+    join((0..2).map(task).collect());
+    let ends = ends.into_inner();
+    let victims = ends.iter().filter(|end| matches!(end, Err(Error::Deadlock(_)))).count();
+    assert_eq!((victims, ends.iter().filter(|end| end.is_ok()).count()), (1, 1), "{ends:?}");
 }
 
 #[test]

@@ -16,9 +16,11 @@
 //!
 //! An owner that runs is in no cycle. So the last edge of a cycle appears when an owner begins to
 //! wait, and that one searches, after [`detect_after`](crate::Options::detect_after), until it is
-//! in none: one wait may close several. If a cycle changed while it was looked at, so that another
-//! searcher may have gone by its older shape, it searches again after the next nap. It does so now
-//! and then anyway, at a cost of nothing that matters.
+//! in none: one wait may close several. It searches at once if one that holds what it waits for
+//! waits, too: as a rule that is a cycle just closed, and else this costs a latch. If a cycle
+//! changed while it was looked at, so that another searcher may have gone by its older shape, it
+//! searches again after the next nap. It does so now and then anyway, at a cost of nothing that
+//! matters.
 //!
 //! An owner that holds nothing need not search: those who stand behind it began to wait later, so
 //! its edge is the last one of no cycle.
@@ -38,7 +40,10 @@
 //! If an owner of the cycle merely stands behind another in a queue (a soft edge, as PostgreSQL
 //! calls it), it is moved before that one, up to 16 times in each wait; if that breaks the cycle,
 //! nobody is killed. Otherwise one victim is chosen (`deadlock/victim.rs`), its request refused,
-//! and the cycle told to it.
+//! and the cycle told to it. The owner that waits for what the victim holds is moved before all who
+//! asked for that earlier, for the next of them would be the next victim: of 16 threads that lock
+//! two names in either order each was, in turn (900 transactions a second on two processors; with
+//! this and the search at once 125,000).
 //!
 //! # Why there is one victim
 //!
@@ -55,8 +60,9 @@ use latchwork_machine::{ConstMachine, Deadline, Word};
 use crate::deadlock::search::{Bounds, Search, Searched};
 use crate::error::{corrupt_list, reason_number};
 use crate::memory::Memory;
-use crate::memory::cells::{LIVE, get, put, status};
+use crate::memory::cells::{LIVE, Small, get, put, status};
 use crate::memory::handle::Owner;
+use crate::memory::latch::Latched;
 use crate::memory::state::State;
 use crate::range::cells::told;
 use crate::{Error, Link, OwnerId, Reason};
@@ -347,15 +353,7 @@ impl<M: ConstMachine> Memory<M> {
                 continue;
             }
             put(&cell.forward, moves + 1);
-            // Should we die in between, the sweep refuses what is away.
-            self.note_away(waiting.at)?;
-            latched.unlink(
-                object,
-                waiting.at,
-                request,
-                State { status: status::AWAY, ..states.0 },
-            )?;
-            latched.link_before(object, waiting.at, next.at, states.0)?;
+            latched.move_before(object, waiting.at, next.at)?;
             latched.advance(object)?;
             drop(latched);
             self.wake_all()?;
@@ -364,6 +362,35 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Moves the owner that waits for what the victim holds before all that wait for it, too. They
+    /// asked earlier, but each would have it while that owner holds what it asks for next, and be
+    /// the next victim: on two names that are locked in either order, one after the other.
+    fn put_first(&self, waiting: &Waiting) -> Result<(), Error> {
+        let Some(cell) = self.owner_cell(waiting.owner)? else { return Ok(()) };
+        let latched = self.latch(waiting.partition)?;
+        if cell.wait() != (waiting.at, waiting.partition, waiting.ticket) {
+            return Ok(());
+        }
+        let request = self.request(waiting.at)?;
+        let (object, moves) = (self.object(get(&request.object))?, get(&cell.forward));
+        let first = get(&object.first);
+        // A conversion goes before them anyway; children may be behind their ancestors' waiters.
+        if State::of(get(&request.state)).status != status::WAITING
+            || self.inner().has_families()?
+            || [0, waiting.at].contains(&first)
+            || moves >= MOVES
+        {
+            return Ok(());
+        }
+        let ahead = self.request(first)?;
+        let same = get(&ahead.object) == get(&request.object);
+        if !same || [request, ahead].iter().any(|each| get(&each.partition) != latched.number) {
+            return corrupt_list();
+        }
+        put(&cell.forward, moves + 1);
+        latched.move_before(object, waiting.at, first)
     }
 
     /// Refuses one request of the cycle.
@@ -375,6 +402,10 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(false);
         }
         let victim = &cycle[place];
+        let behind = &cycle[(place + cycle.len() - 1) % cycle.len()];
+        if behind.link.hard {
+            self.put_first(behind)?;
+        }
         let Some(cell) = self.owner_cell(victim.owner)? else { return Ok(false) };
         if get(&cell.state) != LIVE {
             return Ok(false);
@@ -403,7 +434,35 @@ impl<M: ConstMachine> Memory<M> {
     }
 }
 
+impl<M: ConstMachine> Latched<'_, M> {
+    /// Moves a waiter before another of its queue.
+    fn move_before(&self, object: &Small<M>, at: u32, ahead: u32) -> Result<(), Error> {
+        let request = self.memory.request(at)?;
+        let state = State::of(get(&request.state));
+        // Should we die in between, the sweep refuses what is away.
+        self.memory.note_away(at)?;
+        self.unlink(object, at, request, State { status: status::AWAY, ..state })?;
+        self.link_before(object, at, ahead, state)
+    }
+}
+
 impl<M: ConstMachine> Owner<'_, M> {
+    /// Whether one that holds what it waits for waits, too: then a cycle may well be closed.
+    pub(crate) fn waits_for_a_waiter(&self) -> Result<bool, Error> {
+        let memory = self.memory;
+        let request = memory.request(self.pending.get())?;
+        let latched = memory.latch(get(&request.partition) % memory.partitions())?;
+        let state = State::of(get(&request.state));
+        if !state.waits() {
+            return Ok(false);
+        }
+        let object = memory.object(get(&request.object))?;
+        let Some(holder) = latched.stopped(object, self.index, state.want)? else {
+            return Ok(false);
+        };
+        Ok(memory.owner_cell(holder)?.is_some_and(|cell| get(&cell.waiting) != 0))
+    }
+
     /// Whether its wait may be the last edge of a cycle: it holds something that others may wait
     /// for.
     pub(crate) fn may_be_awaited(&self) -> Result<bool, Error> {

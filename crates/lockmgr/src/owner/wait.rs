@@ -72,6 +72,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         let mut nap = self.memory.inner().options.detect_after;
         let (mut naps, mut again) = (0u32, false);
         let mut since = get(&self.cell.since);
+        // Most waits end soon, and a look costs latches: so it waits a nap, as a rule.
+        if self.may_be_awaited()? && self.waits_for_a_waiter()? {
+            let looked = self.memory.now();
+            again = self.memory.detect_from(self.index, since, deadline)?;
+            since = if again { since } else { looked };
+        }
         loop {
             // Acquire: as in `poll`.
             let seen = word.load(Acquire);

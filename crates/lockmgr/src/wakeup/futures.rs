@@ -69,7 +69,11 @@ impl Looks {
     pub(crate) fn new<M: ConstMachine>(owner: &Owner<'_, M>) -> Self {
         let nap = owner.memory.inner().options.detect_after;
         let since = get(&owner.cell.since);
-        Self { nap, naps: 0, next: owner.memory.after(nap).at, since }
+        // As a waiting thread does. What fails here the look itself tells.
+        let hasty = owner.may_be_awaited().is_ok_and(|may| may)
+            && owner.waits_for_a_waiter().is_ok_and(|waits| waits);
+        let first = if hasty { Duration::ZERO } else { nap };
+        Self { nap, naps: 0, next: owner.memory.after(first).at, since }
     }
 
     /// Looks for deadlocks and the dead, if it is time to; not beyond the end of the wait.
