@@ -70,7 +70,7 @@ impl<M: ConstMachine> Session<M> {
             id: from.id,
             sequence: 2,
             segment: from.size,
-            checkpoint: Lsn::NEVER,
+            checkpoint: Lsn(self.log.shared()?.found.checkpoint.load(Relaxed)),
             redo,
             flushed: end,
             clean: false,

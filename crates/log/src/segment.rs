@@ -206,17 +206,11 @@ impl Segments {
             }
             None => {
                 let path = self.folder.join("new");
-                let file = self.disk.open(&path, Open::CREATE)?;
-                let (zeros, end) = (Buffer::new(FILL.min(self.size as usize)), self.size);
-                file.truncate(0)?;
-                file.write(0, &header)?;
-                let mut at = 0;
-                while at < end {
-                    let count = (end - at).min(zeros.len() as u64) as usize;
-                    file.write(BLOCK as u64 + at, &zeros[..count])?;
-                    at += count as u64;
+                if let Err(why) = self.fill(&path, &header) {
+                    // It may be the last room of a disk that others write, too.
+                    let _ = self.disk.remove(&path);
+                    return Err(why);
                 }
-                file.sync()?;
                 path
             }
         };
@@ -224,6 +218,21 @@ impl Segments {
         self.disk.rename(&path, &self.path(number))?;
         point("make: named");
         Ok(self.disk.sync_folder(&self.folder)?)
+    }
+
+    /// Makes a segment under another name, with its room: so no write to it fails for want of that.
+    fn fill(&self, path: &Path, header: &[u8]) -> Result<(), Error> {
+        let file = self.disk.open(path, Open::CREATE)?;
+        let (zeros, end) = (Buffer::new(FILL.min(self.size as usize)), self.size);
+        file.truncate(0)?;
+        file.write(0, header)?;
+        let mut at = 0;
+        while at < end {
+            let count = (end - at).min(zeros.len() as u64) as usize;
+            file.write(BLOCK as u64 + at, &zeros[..count])?;
+            at += count as u64;
+        }
+        Ok(file.sync()?)
     }
 
     /// Takes the names of all segments below `number` away; some of them become spare ones.
