@@ -137,7 +137,7 @@ fn main() -> ExitCode {
         Word::Man { command, folder } => man(&command, folder.as_deref()),
     };
     result.unwrap_or_else(|error| {
-        output::complain(&format!("{error:#}"));
+        output::complain(&output::chain(&error));
         ExitCode::FAILURE
     })
 }

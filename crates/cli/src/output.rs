@@ -21,6 +21,19 @@ pub(crate) fn complain(what: &str) {
     let _ = writeln!(anstream::stderr(), "latchwork: {what}");
 }
 
+/// An error with its causes, each once: many errors tell their causes themselves.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// Prints to stdout; a reader that closed the pipe has seen enough.
 pub(crate) fn print(
     write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>,
@@ -151,7 +164,15 @@ pub(crate) fn writable(path: &std::path::Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{crop, plural};
+    use super::{chain, crop, plural};
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let full = std::io::Error::other("the disk is full");
+        let error = anyhow::Error::new(full).context("writing: the disk is full").context("a dump");
+        assert_eq!(chain(&error), "a dump: writing: the disk is full");
+        assert_eq!(chain(&anyhow::anyhow!("alone")), "alone");
+    }
 
     #[test]
     fn one_is_not_many() {

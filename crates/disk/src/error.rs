@@ -141,7 +141,9 @@ impl fmt::Display for Error {
             Self::Unsupported(_) => "the file system cannot do that",
             Self::TooManyFiles(_) => "too many files are open",
             Self::Crashed(_) => "the simulated machine has crashed",
-            Self::System { subject, errno } => return write!(f, "{subject}: error {errno}"),
+            Self::System { subject, errno } => {
+                return write!(f, "{subject}: {}", std::io::Error::from_raw_os_error(*errno));
+            }
         };
         write!(f, "{}: {why}", self.subject())
     }

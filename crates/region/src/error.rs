@@ -190,7 +190,9 @@ impl fmt::Display for Error {
             Self::Repair(layer) => write!(f, "the {layer} could not repair what a death left"),
             Self::Retained => f.write_str("the slot of the dead thread is to be retained"),
             Self::Waiters(error) => write!(f, "waiter slots: {error}"),
-            Self::System { call, errno } => write!(f, "{call} failed with errno {errno}"),
+            Self::System { call, errno } => {
+                write!(f, "{call} failed: {}", std::io::Error::from_raw_os_error(*errno))
+            }
         }
     }
 }

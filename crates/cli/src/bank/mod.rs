@@ -197,7 +197,7 @@ fn work(args: &Args, folder: &Path) -> anyhow::Result<Summary> {
     drop(live);
     let settled = if args.in_file() { settle(args, folder) } else { vault::settle(folder) };
     let left = settled.unwrap_or_else(|error| {
-        tally.fail(format!("at the end: {error:#}"));
+        tally.fail(format!("at the end: {}", output::chain(&error)));
         Left::default()
     });
     if args.in_file() {

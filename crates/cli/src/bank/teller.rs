@@ -17,6 +17,7 @@ use latchwork_region::Region;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{Account, Ledger, Undo};
+use crate::output;
 
 /// How often a process says what it has done.
 pub(super) const TICK: Duration = Duration::from_millis(50);
@@ -154,7 +155,7 @@ pub(super) fn run(folder: &Path, part: Part, work: Work) -> anyhow::Result<ExitC
     });
     let voice = Arc::new(Voice::new(part.seat)?);
     if let Err(error) = work(folder, part, &over, &voice) {
-        voice.say(What::Fault(format!("{error:#}")));
+        voice.say(What::Fault(output::chain(&error)));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

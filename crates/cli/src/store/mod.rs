@@ -123,7 +123,7 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::ForgetMemory(args) => memory::run(&args),
     };
     done.or_else(|error| {
-        output::complain(&format!("{error:#}"));
+        output::complain(&output::chain(&error));
         Ok(ExitCode::from(NOT_DONE))
     })
 }
