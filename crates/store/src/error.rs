@@ -56,6 +56,11 @@ pub enum Error {
         /// Its bytes.
         length: usize,
     },
+    /// The name of a table is longer than [`NAME_MAX`](crate::NAME_MAX).
+    NameTooLong {
+        /// The table.
+        table: String,
+    },
     /// A value is longer than [`VALUE_MAX`](crate::VALUE_MAX).
     ValueTooLong {
         /// Its bytes.
@@ -234,6 +239,10 @@ impl fmt::Display for Error {
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
             Self::KeyTooLong { table, length } => {
                 write!(f, "a key of {length} bytes in {table}: may have {}", crate::KEY_MAX)
+            }
+            Self::NameTooLong { table } => {
+                let length = table.len();
+                write!(f, "a table's name of {length} bytes, {table}: may have {}", crate::NAME_MAX)
             }
             Self::ValueTooLong { length } => {
                 write!(f, "a value of {length} bytes: may have {}", crate::value::VALUE_MAX)

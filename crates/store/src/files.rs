@@ -16,6 +16,7 @@ pub(crate) mod recover;
 pub(crate) mod redo;
 pub(crate) mod scribe;
 pub(crate) mod shared;
+pub(crate) mod signature;
 pub(crate) mod space;
 pub(crate) mod start;
 pub(crate) mod tidy;

@@ -115,6 +115,7 @@ pub use crate::files::home::Sizes;
 #[doc(hidden)]
 pub use crate::files::turn::{State as TurnState, Turn};
 pub use crate::key::{KEY_MAX, Key, KeyError, StartsWith, Uuid};
+pub use crate::names::NAME_MAX;
 pub use crate::open::{Options, Place};
 pub use crate::place::{FileSystem, Kind, file_system};
 pub use crate::prepared::Prepared;

@@ -8,6 +8,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
+/// The longest name of a table, in bytes.
+pub const NAME_MAX: usize = 512;
+
 /// How many trees a session finds by the address of their names.
 const FEW: usize = 16;
 

@@ -20,6 +20,8 @@ pub enum Refusal {
     },
     /// There is something at a path where a store is to be made.
     Taken,
+    /// A copy was to be made in the folder of a store.
+    WithinStore,
     /// Another process is making a store there.
     BeingMade,
     /// The store has a format that is not known here: a newer program made it.
@@ -99,6 +101,7 @@ impl fmt::Display for Refusal {
                 return write!(f, "no store, and not empty: it has `{}`", name.display());
             }
             Self::Taken => "there is something of that name; choose another",
+            Self::WithinStore => "it lies in the folder of a store: choose a place beside that",
             Self::BeingMade => "another process makes it just now",
             Self::Newer { format } => {
                 return write!(
@@ -115,7 +118,10 @@ impl fmt::Display for Refusal {
                 );
             }
             Self::Damaged { file, what } => {
-                return write!(f, "its file `{file}` is not one that this version knows: {what}");
+                return write!(
+                    f,
+                    "its file `{file}` is damaged, or not the one that belongs there: {what}"
+                );
             }
             Self::ReadOnly => {
                 "the file system is read-only: a store that is opened is written to; copy it"

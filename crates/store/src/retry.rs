@@ -2,7 +2,8 @@
 //!
 //! The closure must bear being run more than once: it is, whenever the transaction was chosen to
 //! break a deadlock, or was open for too long. The next attempt is as old as the first, so it is
-//! not chosen for ever.
+//! not chosen for ever. And it reads a record that the one before could not lock to write it as one
+//! that it means to write: see `Txn::set_contended`.
 //!
 //! | the closure returns | and the transaction | then |
 //! |---|---|---|
@@ -30,6 +31,11 @@ pub struct Patience {
     /// The level. [`Level::Serializable`].
     pub level: Level,
     /// When a commit returns, if not as the store's mode says.
+    ///
+    /// A transaction that may write reads what is committed, be it durable or not, and one in
+    /// [`Mode::Full`] does not return before it is. A snapshot of a store in that mode sees what is
+    /// durable. So a thread that has read a record in a transaction of another mode may read an
+    /// older version in a snapshot that it takes afterwards.
     pub mode: Option<Mode>,
 }
 
@@ -95,16 +101,19 @@ impl<R> Attempts<R> {
         why: impl Fn(X, Option<Error>) -> Result<Error, X>,
     ) -> Result<Self, X> {
         let deadline = Deadline::after::<M>(patience.time);
-        let mut age = None;
+        let (mut age, mut contended) = (None, Vec::new());
         let mut runs = 0;
         loop {
             let options = OwnerOptions { label: patience.label, age, ..OwnerOptions::default() };
             let owner = session.owner_with(&options).map_err(Error::from)?;
             let mut txn = Txn::new(engine, owner, slot, patience.level);
             txn.set_wait(Wait::Until(deadline));
+            txn.set_contended(contended);
             age = Some(txn.age()?);
             runs += 1;
-            let failed = match body(&mut txn) {
+            let ended = body(&mut txn);
+            contended = txn.contended();
+            let failed = match ended {
                 Ok(value) => match txn.commit() {
                     Ok(at) => return Ok(Self { value, at, runs }),
                     Err(error) => error,

@@ -431,7 +431,7 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// The transactions of the dead that could not be undone when this process swept last, each as
-    /// an [`Error::NotUndone`].
+    /// an [`Error::NotUndone`]. Of the child of a fork: none.
     pub fn not_undone(&self) -> Vec<Error> {
         self.inner.home.not_undone()
     }
@@ -462,7 +462,7 @@ impl<M: ConstMachine> Store<M> {
         })
     }
 
-    /// The log's end, in bytes since the store was made.
+    /// The log's end, in bytes since the store was made; 0 in the child of a fork.
     pub fn log_end(&self) -> u64 {
         self.inner.home.log.end().0
     }

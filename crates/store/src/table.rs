@@ -231,7 +231,7 @@ pub(crate) fn after(prefix: &[u8], from: Vec<u8>) -> core::ops::Range<Vec<u8>> {
 }
 
 #[inline]
-fn checked(table: &str, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn checked(table: &str, bytes: &[u8]) -> Result<(), Error> {
     if bytes.len() > KEY_MAX {
         return Err(Error::KeyTooLong { table: table.to_owned(), length: bytes.len() });
     }

@@ -13,6 +13,7 @@ use crate::files::home::Home;
 use crate::files::scribe::{Part, Scribe};
 use crate::files::worker::Worker;
 use crate::idle::{Kept, Scratch, Sessions};
+use crate::names::NAME_MAX;
 use crate::{Attempts, Commits, Error, Patience, Snapshot};
 
 /// The tree that has the names of all others.
@@ -20,9 +21,13 @@ pub(crate) const CATALOG: u32 = 0;
 /// What errors call it.
 pub(crate) const CATALOG_NAME: &str = "the catalog";
 
-/// With this begin the records of the catalog that are no table's, but say which pages are free. No
-/// name begins so, for names are UTF-8.
+/// With this begin the records of the catalog that are no table's. No name begins so, for names are
+/// UTF-8.
+pub(crate) const INNER: &[u8] = b"\xff";
+/// And with this those of them that say which pages are free.
 pub(crate) const MAP: &[u8] = b"\xfffree";
+/// This one says to which log the pages belong.
+pub(crate) const SIGNATURE: &[u8] = b"\xfflog";
 
 /// How much memory a session keeps of what values took: one that is longer gives it back.
 pub(crate) const KEPT_BYTES: usize = 1 << 20;
@@ -42,7 +47,7 @@ pub(crate) fn tables<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(Strin
 /// All tables that a snapshot sees, also those without a record, and their trees.
 pub(crate) fn trees<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(String, u32)>, Error> {
     let mut tables = Vec::new();
-    snapshot.scan_raw(CATALOG, ..MAP, false, &mut |name, root| {
+    snapshot.scan_raw(CATALOG, ..INNER, false, &mut |name, root| {
         tables.push((String::from_utf8_lossy(name).into_owned(), root_of(root)?));
         Ok(true)
     })?;
@@ -69,6 +74,7 @@ impl<M: ConstMachine> Catalog<M> {
             return Ok(Some(*tree));
         }
         drop(known);
+        fits(name)?;
         let mut root = Vec::new();
         worker.about_to_read()?;
         let found = worker.newest(CATALOG, name.as_bytes(), &mut root)?;
@@ -82,6 +88,7 @@ impl<M: ConstMachine> Catalog<M> {
 
     /// Makes a table's tree, in a transaction of its own, unless another thread is faster.
     pub(crate) fn make(&self, name: &str) -> Result<u32, Error> {
+        fits(name)?;
         let home = &self.home;
         let worker = self.sessions.worker(home)?;
         let made = Cell::new(None);
@@ -117,6 +124,13 @@ impl<M: ConstMachine> Catalog<M> {
         self.home.name_table(tree, name);
         let mut known = self.trees.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(name.to_owned(), tree);
+    }
+}
+
+fn fits(name: &str) -> Result<(), Error> {
+    match name.len() > NAME_MAX {
+        true => Err(Error::NameTooLong { table: name.to_owned() }),
+        false => Ok(()),
     }
 }
 

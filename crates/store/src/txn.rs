@@ -19,10 +19,10 @@ mod prepare;
 mod reads;
 pub(crate) mod steps;
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::ops::Bound;
 
-use latchwork_lockmgr::granular::X;
+use latchwork_lockmgr::granular::{S, U, X};
 use latchwork_lockmgr::{KeyRange, Mode, Owner, RangeKind, Wait};
 use latchwork_machine::{ConstMachine, Native};
 
@@ -52,6 +52,9 @@ pub struct Savepoint {
     number: u64,
 }
 
+/// How many contended records a transaction remembers.
+const CONTENDED: usize = 16;
+
 /// A write whose lock is held.
 struct Pending {
     tree: u32,
@@ -66,6 +69,8 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     chain: Chain,
     level: Level,
     wait: Wait,
+    /// Records that this attempt, or one before it, could not lock to write them.
+    contended: RefCell<Vec<(u32, Vec<u8>)>>,
     /// Trees of which it holds ranges.
     claims: Vec<u32>,
     /// The last write, which the commit does.
@@ -124,6 +129,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             chain,
             level,
             wait: Wait::Detect,
+            contended: RefCell::default(),
             claims: Vec::new(),
             pending: None,
             savepoints: 0,
@@ -148,6 +154,40 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// [`Error::Locks`] in the child of a fork.
     pub fn age(&self) -> Result<u64, Error> {
         Ok(self.owner.age()?)
+    }
+
+    /// The records that it could not lock to write them, for its next attempt.
+    pub(crate) fn contended(&self) -> Vec<(u32, Vec<u8>)> {
+        self.contended.take()
+    }
+
+    /// Says which records an attempt before it could not lock to write them. Where two have read a
+    /// record, and both are to write it, one has to be run again: so each of many that read first
+    /// would be a victim in turn, again and again. This one reads such a record as one that it
+    /// means to write, which one transaction may do at a time.
+    pub(crate) fn set_contended(&mut self, contended: Vec<(u32, Vec<u8>)>) {
+        self.contended = contended.into();
+    }
+
+    /// The mode in which a record is locked to read it.
+    #[inline]
+    fn to_read(&self, tree: u32, key: &[u8]) -> Mode {
+        let contended = self.contended.borrow();
+        let is_it = |it: &(u32, Vec<u8>)| it.0 == tree && it.1 == key;
+        let means_to_write = self.level == Level::Serializable
+            && !contended.is_empty()
+            && contended.iter().any(is_it);
+        if means_to_write { U } else { S }
+    }
+
+    /// Notes a record that could not be locked to write it.
+    #[cold]
+    fn note_contended(&self, why: &latchwork_lockmgr::Error, tree: u32, key: &[u8]) {
+        use latchwork_lockmgr::Error::{Aborted, Deadlock};
+        let mut contended = self.contended.borrow_mut();
+        if matches!(why, Aborted(_) | Deadlock(_)) && contended.len() < CONTENDED {
+            contended.push((tree, key.to_vec()));
+        }
     }
 
     /// Why it can only be rolled back, if it can.
@@ -192,6 +232,9 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         let length = name(tree, key, &mut bytes);
         self.owner.lock_with(&bytes[..length], mode, self.wait).map_err(|why| {
             self.note_key(&why, tree, key, mode);
+            if mode == X {
+                self.note_contended(&why, tree, key);
+            }
             Error::Lock { table: self.engine.table(tree), key: key.to_vec(), why }
         })
     }

@@ -11,7 +11,7 @@ use latchwork_tree::{Batch, Header, Row};
 use crate::files::worker::Worker;
 use crate::idle::Scratch;
 use crate::snapshot::{EachRecord, FEW, Slices};
-use crate::table::after;
+use crate::table::{after, checked};
 use crate::tables::Tables;
 use crate::{Error, Key, Savepoint, Snapshot, StartsWith, Table, Txn, Value};
 
@@ -43,11 +43,12 @@ pub(crate) fn bounds<'k, K: Key, V>(
     Ok((bound(range.start_bound())?, bound(range.end_bound())?))
 }
 
-fn prefixed<P: Key, K: StartsWith<P>>(prefix: &P::Of<'_>) -> Bounds {
+fn prefixed<P: Key, K: StartsWith<P>>(table: &str, prefix: &P::Of<'_>) -> Result<Bounds, Error> {
     let mut bytes = Vec::new();
     K::encode_prefix(prefix, &mut bytes);
+    checked(table, &bytes)?;
     let range = after(&bytes, bytes.clone());
-    (Bound::Included(range.start), Bound::Excluded(range.end))
+    Ok((Bound::Included(range.start), Bound::Excluded(range.end)))
 }
 
 pub(crate) fn as_slices(range: &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
@@ -112,7 +113,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         table: &Table<K, V>,
         prefix: P::Of<'_>,
     ) -> Result<Rows<'_, K, V>, Error> {
-        self.rows(table, prefixed::<P, K>(&prefix))
+        self.rows(table, prefixed::<P, K>(table.name(), &prefix)?)
     }
 
     fn rows<K: Key, V: Value>(
@@ -342,7 +343,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         table: &Table<K, V>,
         prefix: P::Of<'_>,
     ) -> Result<Rows<'static, K, V>, Error> {
-        self.rows(table, &prefixed::<P, K>(&prefix))
+        self.rows(table, &prefixed::<P, K>(table.name(), &prefix)?)
     }
 
     fn rows<K: Key, V: Value>(

@@ -1,6 +1,7 @@
 //! Laws of transactions and of keys.
 
 mod bytes;
+mod contended;
 mod credit;
 mod damaged;
 mod dialogue;

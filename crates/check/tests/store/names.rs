@@ -3,7 +3,7 @@
 use std::thread;
 
 use latchwork_disk::Simulated;
-use latchwork_store::{Mode, Multi, Table};
+use latchwork_store::{Error, KEY_MAX, Mode, Multi, NAME_MAX, Table};
 
 use crate::stage::begin;
 
@@ -30,6 +30,28 @@ fn ten_thousand_tables_of_one_name_are_one() {
     assert_eq!(store.tables(), Ok(vec!["rows".to_owned()]));
     let one: Table<u64, u64> = Table::named("rows");
     assert!(core::ptr::eq(one.name(), Table::<&str, ()>::named(&["ro", "ws"].concat()).name()));
+}
+
+#[test]
+fn names_and_keys_that_are_too_long_are_told() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let longest: Table<u64, u64> = Table::named(&"n".repeat(NAME_MAX));
+    store.put(&longest, 1, 2).unwrap();
+    assert_eq!(store.get(&longest, 1), Ok(Some(2)));
+    let longer: Table<u64, u64> = Table::named(&"n".repeat(NAME_MAX + 1));
+    let error = Error::NameTooLong { table: longer.name().to_owned() };
+    assert_eq!(store.get(&longer, 1), Err(error.clone()));
+    assert_eq!(store.put(&longer, 1, 2), Err(error.clone()));
+    assert_eq!(store.tables(), Ok(vec![longest.name().to_owned()]));
+    assert!(error.to_string().contains("513 bytes") && !error.is_retryable(), "{error}");
+
+    // All that begins with a key that cannot be.
+    const TAGS: Multi<&str, u64> = Multi::new("tags");
+    let key = "k".repeat(KEY_MAX + 1);
+    let is_it = |error: Error| matches!(error, Error::KeyTooLong { .. });
+    assert!(store.read(|tx| tx.values(&TAGS, &key).map(drop)).is_err_and(is_it));
+    assert!(store.write(|tx| tx.values(&TAGS, &key).map(drop)).is_err_and(is_it));
+    assert!(store.write(|tx| tx.insert_value(&TAGS, &key, 1).map(drop)).is_err_and(is_it));
 }
 
 #[test]

@@ -94,6 +94,75 @@ fn what_is_no_folder_of_a_store_is_refused() {
     open(place.at("one")).verify().unwrap();
 }
 
+/// Whether it is refused for its pages, which stay as they are, and is the store again with these.
+fn is_refused_for_its_pages(place: &Place, pages: &[u8], what: &str) {
+    let data = place.at("one/data");
+    let before = fs::read(&data).unwrap_or_default();
+    let refusal = refused(place.at("one"));
+    assert!(matches!(refusal, Refusal::Damaged { file: "data", .. }), "{what}: {refusal:?}");
+    let after = fs::read(&data).unwrap_or_default();
+    assert!(after.starts_with(&before), "{what}: it was written over");
+    fs::write(&data, pages).unwrap();
+    let store = open(place.at("one"));
+    store.verify().unwrap();
+    assert_eq!(sum(&store), COUNT as i64 * EACH, "{what}");
+}
+
+/// After a clean close nothing is redone: pages that are not there, or not those of the log, must
+/// not pass for a store without records, or with other ones.
+#[test]
+fn pages_that_are_not_those_of_the_log_are_refused() {
+    let place = Place::new("pages");
+    let store = open(place.at("one"));
+    fill(&store, 300);
+    drop(store);
+    let data = place.at("one/data");
+    let early = fs::read(&data).unwrap();
+    let store = open(place.at("one"));
+    transfer(&store, 1, 2);
+    drop(store);
+    let pages = fs::read(&data).unwrap();
+
+    fs::remove_file(&data).unwrap();
+    is_refused_for_its_pages(&place, &pages, "gone");
+    for length in [0, 1, 4095, 8191, 8192] {
+        let pages = fs::read(&data).unwrap();
+        fs::File::options().write(true).open(&data).unwrap().set_len(length).unwrap();
+        is_refused_for_its_pages(&place, &pages, &format!("cut off at {length}"));
+    }
+    let pages = fs::read(&data).unwrap();
+    fs::write(&data, vec![0; pages.len()]).unwrap();
+    is_refused_for_its_pages(&place, &pages, "zeros");
+
+    let pages = fs::read(&data).unwrap();
+    fs::write(&data, &early).unwrap();
+    is_refused_for_its_pages(&place, &pages, "of before");
+    fill(&open(place.at("two")), 300);
+    let pages = fs::read(&data).unwrap();
+    fs::copy(place.at("two/data"), &data).unwrap();
+    is_refused_for_its_pages(&place, &pages, "another store's");
+
+    // No copy lies in a store, which would be cleared away with it.
+    let store = open(place.at("one"));
+    let within = |end: Result<(), Error>| assert_eq!(why(end.unwrap_err()), Refusal::WithinStore);
+    within(store.backup(place.at("one/copy"), &mut |_| {}).map(drop));
+    within(store.compact_into(place.at("one/log/copy"), &mut |_| {}).map(drop));
+    drop(store);
+
+    // The same of a copy.
+    open(place.at("one")).backup(place.at("copy"), &mut |_| {}).unwrap();
+    let copied = fs::read(place.at("copy/data")).unwrap();
+    for bytes in [&[][..], &early, &vec![0; copied.len()]] {
+        fs::write(place.at("copy/data"), bytes).unwrap();
+        let end = restore(place.at("copy"), place.at("again"), &mut |_| {});
+        assert!(end.is_err(), "{} bytes: {end:?}", bytes.len());
+        assert!(!place.at("again").exists());
+    }
+    fs::write(place.at("copy/data"), copied).unwrap();
+    restore(place.at("copy"), place.at("again"), &mut |_| {}).unwrap();
+    assert_eq!(sum(&open(place.at("again"))), COUNT as i64 * EACH);
+}
+
 /// What a process does that leaves its memory.
 #[test]
 fn writes_until_it_is_killed() {

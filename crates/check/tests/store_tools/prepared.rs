@@ -231,7 +231,12 @@ fn the_child_of_a_fork_decides_nothing() {
     // SAFETY: the child calls what fails at once, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let refused = open.prepare(b"two").is_err() && store.commit_prepared(b"one").is_err();
+        let forked = |error: Error| matches!(error, Error::Region(latchwork_region::Error::Forked));
+        let refused = open.prepare(b"two").is_err()
+            && store.commit_prepared(b"one").is_err_and(forked)
+            && store.roll_back_prepared(b"one").is_err_and(forked)
+            && store.prepared().is_err_and(forked)
+            && store.sync().is_err_and(forked);
         // SAFETY: nothing of the parent's runs in the child.
         unsafe { libc::_exit(i32::from(!refused)) };
     }

@@ -146,14 +146,14 @@ impl<M: ConstMachine> Store<M> {
         let (session, store) = (Some(session), self.clone());
         let txn = None;
         let mut begun = Transaction { txn, session, store, options: *options, patient, in_steps };
-        begun.begin(None)?;
+        begun.begin(None, Vec::new())?;
         Ok(begun)
     }
 }
 
 impl<M: ConstMachine> Transaction<M> {
-    /// Begins it, as old as it was.
-    fn begin(&mut self, age: Option<u64>) -> Result<(), Error> {
+    /// Begins it, as old as it was, and knowing what it could not lock to write it.
+    fn begin(&mut self, age: Option<u64>, contended: Vec<(u32, Vec<u8>)>) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or_else(over)?;
         // SAFETY: what borrows the session is dropped before that is given away.
         let worker = &unsafe { session.forever() }.worker;
@@ -161,6 +161,7 @@ impl<M: ConstMachine> Transaction<M> {
         let owner = worker.locks()?.owner_with(&owner)?;
         let mut txn = Txn::new(worker, owner, worker.slot(), self.options.level);
         txn.set_wait(self.wait());
+        txn.set_contended(contended);
         self.txn = Some(if self.in_steps { txn.in_steps() } else { txn });
         Ok(())
     }
@@ -401,9 +402,9 @@ impl<M: ConstMachine> Transaction<M> {
     pub fn restart(&mut self) -> Result<(), Error> {
         // The next one is of the same slot, and that has one at a time.
         let old = self.txn.take().ok_or_else(over)?;
-        let age = old.age()?;
+        let (age, contended) = (old.age()?, old.contended());
         old.roll_back()?;
-        self.begin(Some(age))
+        self.begin(Some(age), contended)
     }
 }
 

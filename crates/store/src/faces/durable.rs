@@ -38,7 +38,7 @@ impl<M: ConstMachine> Store<M> {
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
     pub fn sync(&self) -> Result<(), Error> {
-        let Some(last) = self.unsynced() else { return Ok(()) };
+        let Some(last) = self.unsynced()? else { return Ok(()) };
         let unknown = |why: latchwork_log::Error| Error::CommitUnknown { why: why.to_string() };
         self.session()?.worker.log.commit(last, Mode::Full).map_err(unknown)
     }
@@ -50,7 +50,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// As there.
     pub async fn sync_async(&self) -> Result<(), Error> {
-        let Some(last) = self.unsynced() else { return Ok(()) };
+        let Some(last) = self.unsynced()? else { return Ok(()) };
         match self.background().settle(last, Mode::Full) {
             Ok(Some(batch)) => batch.ended().await,
             Ok(None) => Ok(()),
@@ -60,10 +60,12 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Up to where the log is to be durable; none if it is.
-    fn unsynced(&self) -> Option<Lsn> {
+    fn unsynced(&self) -> Result<Option<Lsn>, Error> {
+        // The child of a fork sees a log without an end.
+        self.home().manager.region().check()?;
         let log = &self.home().log;
         // The record of a commit that has returned lies before the end.
         let end = log.end();
-        (log.flushed() < end).then(|| Lsn(end.0 - 1))
+        Ok((log.flushed() < end).then(|| Lsn(end.0 - 1)))
     }
 }

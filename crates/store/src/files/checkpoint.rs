@@ -5,6 +5,7 @@
 //!
 //! | step | what | who is killed after it leaves |
 //! |---|---|---|
+//! | sign | the catalog says where the log ends: `signature.rs` | nothing |
 //! | mark | pages that change from here on are logged whole first | nothing |
 //! | end | transactions that were open for too long are undone: `turn.rs` | a sweep ends it |
 //! | sync | all pages go out whose first change is before the mark | nothing |
@@ -51,6 +52,7 @@ impl<M: ConstMachine> Home<M> {
     }
 
     fn make_checkpoint(&self, worker: &Worker<M>) -> Result<(), Error> {
+        let signed = self.sign(worker)?;
         // Some pages are made before the mark and after they were counted.
         let pages = self.pool.pages(self.file)? + u64::from(self.sizes.threads);
         let image = u64::from(self.file.page_bytes()) + IMAGE;
@@ -73,7 +75,7 @@ impl<M: ConstMachine> Home<M> {
         // What has ended since the mark has its end in the log by now. It is made durable, or a
         // crash could leave a transaction without an end, and redo begin behind a part of it.
         worker.log.flush(Lsn(self.log.end().0.saturating_sub(1)))?;
-        worker.log.checkpoint(Checkpoint { lsn: Lsn::NEVER, redo, clean: false })?;
+        worker.log.checkpoint(Checkpoint { lsn: signed, redo, clean: false })?;
         // Snapshots that need more than the history may have get an error.
         worker.log.recycle(Lsn(self.shared.needed()?.max(least).min(redo.0)))?;
         Ok(())

@@ -29,6 +29,8 @@ impl<M: ConstMachine> Home<M> {
     /// [`Error::NotPrepared`]; those of the parts.
     pub(crate) fn take_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<Worker<M>, Error> {
         let region = self.manager.region();
+        // The child of a fork sees no slots, and must not say that there is no such transaction.
+        region.check()?;
         loop {
             let slot =
                 self.slot_of(gid)?.ok_or_else(|| Error::NotPrepared { gid: gid.to_vec() })?;

@@ -224,6 +224,8 @@ impl<M: ConstMachine> Home<M> {
     /// order in which they were prepared.
     pub(crate) fn all_prepared(&self) -> Result<Vec<Found>, Error> {
         let mut all = Vec::new();
+        // The child of a fork sees no slots.
+        self.manager.region().check()?;
         for slot in 0..self.log.slots_high() {
             if self.manager.region().is_retained(slot) {
                 all.extend(self.prepared_in(slot)?);

@@ -2,8 +2,10 @@
 //!
 //! | step | what |
 //! |---|---|
+//! | look | whether the pages are there |
 //! | read | the log from the redo point on, once: `analysis.rs` keeps what it says |
 //! | redo | each change of a page that the page does not have: `redo.rs` |
+//! | signature | whether the pages are of this log, and no older than its checkpoint: `signature.rs` |
 //! | again | the slots of transactions that are prepared: `again.rs` |
 //! | undo | the transactions that have no commit, as those of the dead |
 //! | checkpoint | so that it is not done again |
@@ -37,11 +39,13 @@ use crate::tables::CATALOG;
 impl<M: ConstMachine> Home<M> {
     /// Makes the store what its log says, and says that it can be used. So many threads redo.
     pub(crate) fn recover(self: &Arc<Self>, lanes: usize) -> Result<(), Error> {
+        self.has_roots()?;
         let mut analysis = Analysis::default();
         let stale = self.redo(lanes, &mut analysis)?;
         analysis.is_sound(&stale, self.file.number())?;
         // One of a sweeper's: the others may be those of prepared transactions.
         let worker = Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?;
+        self.is_signed(&worker)?;
         let low = self.restore_prepared(&worker, &mut analysis.slots)?;
         for (slot, open) in &analysis.slots.open {
             worker.undo_all(*slot, open.last, open.last)?;

@@ -34,7 +34,7 @@ use crate::files::home::Home;
 use crate::files::scribe::{Part, Scribe};
 use crate::files::worker::Worker;
 use crate::long::PIECES;
-use crate::tables::{CATALOG, MAP, root_of};
+use crate::tables::{CATALOG, INNER, MAP, root_of};
 
 /// Pages that one record is about.
 pub(crate) const GROUP: u64 = 512;
@@ -138,7 +138,7 @@ impl<M: ConstMachine> Worker<M> {
         if held.root {
             self.each_newest(&mut |key, value| {
                 let root = root_of(value).ok().map(u64::from);
-                found |= !key.starts_with(MAP) && root == Some(held.page);
+                found |= !key.starts_with(INNER) && root == Some(held.page);
             })?;
         }
         Ok(found)
@@ -184,7 +184,7 @@ impl<M: ConstMachine> Home<M> {
     ) -> Result<(), Error> {
         let mut trees = BTreeSet::from([CATALOG, PIECES]);
         worker.each_newest(&mut |key, root| {
-            trees.extend(root_of(root).ok().filter(|_| !key.starts_with(MAP)));
+            trees.extend(root_of(root).ok().filter(|_| !key.starts_with(INNER)));
         })?;
         let is_root = |page: &u64| u32::try_from(*page).is_ok_and(|page| trees.contains(&page));
         // One may lie behind the file's end: it was taken, and nothing was written there.

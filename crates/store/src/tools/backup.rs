@@ -270,6 +270,12 @@ impl Beside {
         if fs::symlink_metadata(&to).is_ok() {
             return Err(refused(&to, Refusal::Taken));
         }
+        let folder = to.parent().and_then(|folder| fs::canonicalize(folder).ok());
+        let is_store =
+            |folder: &Path| folder.join("identity").is_file() && folder.join("log").is_dir();
+        if folder.is_some_and(|folder| folder.ancestors().any(is_store)) {
+            return Err(refused(&to, Refusal::WithinStore));
+        }
         let mut name = name.to_owned();
         name.push(".new");
         let fresh = to.with_file_name(name);

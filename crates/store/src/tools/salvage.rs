@@ -25,7 +25,7 @@ use crate::files::prepare::Found;
 use crate::files::space::{first_of, free_of};
 use crate::long::{Fetch, PIECES, whole};
 use crate::open::at_rest;
-use crate::tables::{CATALOG, MAP, root_of};
+use crate::tables::{CATALOG, INNER, root_of};
 use crate::tools::backup::Beside;
 use crate::tools::records::{LogRead, entries};
 use crate::{Error, Refusal};
@@ -263,7 +263,7 @@ impl Ruin {
         let names = self.walk(CATALOG, &mut seen, &undone, &mut whole, found);
         let mut roots: BTreeMap<u32, String> = names
             .iter()
-            .filter(|(name, _)| !name.starts_with(MAP))
+            .filter(|(name, _)| !name.starts_with(INNER))
             .filter_map(|(name, root)| Some((root_of(root).ok()?, text(name))))
             .collect();
         roots.insert(PIECES, LONG.to_owned());

@@ -24,7 +24,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     pub fn get_into(&mut self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         self.guard(|txn| {
             txn.catch_up()?;
-            txn.lock(tree, key, S)?;
+            txn.lock(tree, key, txn.to_read(tree, key))?;
             let found = txn.newest(tree, key, value);
             if txn.level == Level::ReadCommitted {
                 txn.unlock(tree, key)?;

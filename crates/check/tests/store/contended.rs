@@ -1,0 +1,100 @@
+//! Records that many read and then write.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use latchwork_disk::Simulated;
+use latchwork_store::{Error, Mode, Patience, Table};
+
+use crate::stage::begin;
+
+const ROWS: Table<u64, u64> = Table::new("rows");
+
+fn patience(ms: u64) -> Patience {
+    Patience { time: Duration::from_millis(ms), ..Patience::default() }
+}
+
+/// Two have read a record, and both are to write it: one is run again, and then reads the record as
+/// one that it means to write.
+#[test]
+fn what_could_not_be_written_is_read_to_be_written_the_next_time() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.put(&ROWS, 1, 0).unwrap();
+    store.put(&ROWS, 2, 0).unwrap();
+    let may_be_written = |row: u64| {
+        let mut other = store.begin_with(&patience(20)).unwrap();
+        other.get_for_update(&ROWS, row).is_ok()
+    };
+    let both = Barrier::new(2);
+    let mut loser = thread::scope(|scope| {
+        let threads = [(); 2].map(|()| {
+            let (store, both) = (&store, &both);
+            scope.spawn(move || {
+                let mut txn = store.begin_with(&patience(30_000)).unwrap();
+                assert_eq!(txn.get(&ROWS, 1), Ok(Some(0)));
+                both.wait();
+                match txn.put(&ROWS, 1, 1) {
+                    Ok(()) => txn.commit().map(|_| None).unwrap(),
+                    Err(error) => {
+                        assert!(error.is_retryable(), "{error}");
+                        txn.restart().unwrap();
+                        Some(txn)
+                    }
+                }
+            })
+        });
+        let ended = threads.map(|thread| thread.join().unwrap());
+        ended.into_iter().flatten().next().expect("both have read it, and one is the victim")
+    });
+    assert_eq!(loser.get(&ROWS, 2), Ok(Some(0)));
+    assert!(may_be_written(2), "another record is read as ever");
+    assert_eq!(loser.get(&ROWS, 1), Ok(Some(1)));
+    assert!(!may_be_written(1), "it was read as if it were not to be written");
+    assert_eq!(store.get(&ROWS, 1), Ok(Some(1)), "readers pass");
+    let mut reader = store.begin_with(&patience(20)).unwrap();
+    assert_eq!(reader.get(&ROWS, 1), Ok(Some(1)));
+    reader.commit().unwrap();
+    loser.put(&ROWS, 1, 2).unwrap();
+    loser.commit().unwrap();
+    assert_eq!(store.get(&ROWS, 1), Ok(Some(2)));
+    assert!(may_be_written(1));
+}
+
+/// Many threads on one record, and on two in either order: the sums are right, and each commits.
+#[test]
+fn many_change_what_they_have_read() {
+    const EACH: u64 = 300;
+    for keys in [&[1][..], &[1, 2]] {
+        for for_update in [false, true] {
+            let store = begin(&Simulated::new(), Mode::None).unwrap();
+            keys.iter().for_each(|key| store.put(&ROWS, *key, 0).unwrap());
+            thread::scope(|scope| {
+                for number in 0..12 {
+                    let store = &store;
+                    scope.spawn(move || {
+                        for round in 0..EACH {
+                            let turned = (number + round) % 2 == 0;
+                            let order = |at: usize| if turned { keys.len() - 1 - at } else { at };
+                            let done = store.write_with(&patience(60_000), |tx| {
+                                for key in (0..keys.len()).map(|at| keys[order(at)]) {
+                                    let value = match for_update {
+                                        true => tx.get_for_update(&ROWS, key)?,
+                                        false => tx.get(&ROWS, key)?,
+                                    };
+                                    let value = value.ok_or(Error::Options("a row"))?;
+                                    tx.put(&ROWS, key, value + 1)?;
+                                }
+                                Ok(())
+                            });
+                            done.unwrap();
+                        }
+                    });
+                }
+            });
+            for key in keys {
+                assert_eq!(store.get(&ROWS, *key), Ok(Some(12 * EACH)), "{keys:?}, {for_update}");
+            }
+        }
+    }
+}
