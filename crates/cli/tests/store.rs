@@ -145,6 +145,46 @@ fn a_value_may_be_no_text() {
 }
 
 #[test]
+fn keys_of_any_type_are_written_as_json() {
+    use latchwork_store::{Store, Table};
+
+    let folder = Folder::new("typed");
+    let s = &folder.store();
+    let orders: Table<(&str, u64), &str> = Table::new("orders");
+    let years: Table<i32, &str> = Table::new("years");
+    let store = Store::open(s).unwrap();
+    store.put(&orders, ("ann", 8), "tea").unwrap();
+    store.put(&orders, ("bob", 1), "cake").unwrap();
+    store.put(&years, -44, "ides").unwrap();
+    drop(store);
+    fn with<'w>(words: &[&'w str]) -> Vec<&'w str> {
+        [words, &["--table", "orders", "--typed"]].concat()
+    }
+    assert_eq!(done(&["scan", s, "--table", "orders"]), "(ann, 8)\ttea\n(bob, 1)\tcake\n");
+    assert_eq!(done(&["scan", s, "--table", "years"]), "-44\tides\n");
+    assert_eq!(done(&with(&["scan", s, "[\"ann\"]", "[\"bob\"]"])), "(ann, 8)\ttea\n");
+    assert_eq!(done(&with(&["get", s, "[\"bob\", 1]"])), "cake\n");
+    let row = &rows(&with(&["scan", s, "--json", "--reverse"]))[0];
+    assert_eq!(row["key"], serde_json::json!(["bob", 1]));
+    done(&with(&["put", s, "[\"cid\", 18446744073709551615]", "jam"]));
+    assert_eq!(said(&with(&["del", s, "[\"bob\", 1]"])).0, 0);
+    assert_eq!(done(&["get", s, "-44", "--table", "years", "--typed"]), "ides\n");
+    assert_eq!(said(&["get", s, "-44", "--table", "years"]).0, 1, "text is another key");
+    let store = Store::open(s).unwrap();
+    assert_eq!(store.get(&orders, ("cid", u64::MAX)), Ok(Some("jam".to_owned())));
+    assert_eq!(store.get(&orders, ("bob", 1)), Ok(None));
+    let wrong = store_said(&with(&["get", s, "pear"]));
+    assert!(wrong.contains("pear: no JSON, which `--typed` wants"), "{wrong}");
+}
+
+/// What a command says that fails.
+fn store_said(args: &[&str]) -> String {
+    let output = store(args);
+    assert_eq!(output.status.code(), Some(2), "{args:?}");
+    text(&output.stderr)
+}
+
+#[test]
 fn processes_write_at_once_in_what_another_program_has_open() {
     let folder = Folder::new("many");
     let s = &folder.store();

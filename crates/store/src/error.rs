@@ -171,12 +171,14 @@ impl Error {
     /// rolled back, and may succeed when there is room.
     pub fn is_no_space(&self) -> bool {
         use latchwork_disk::Error::NoSpace;
+        use latchwork_tree::{Error as Tree, JournalError};
         matches!(
             self,
             Self::Disk(NoSpace(_))
                 | Self::Log(latchwork_log::Error::Disk(NoSpace(_)))
                 | Self::Pool(latchwork_pool::Error::Disk(NoSpace(_)))
-                | Self::Tree(latchwork_tree::Error::Pool(latchwork_pool::Error::Disk(NoSpace(_))))
+                | Self::Tree(Tree::Pool(latchwork_pool::Error::Disk(NoSpace(_))))
+                | Self::Tree(Tree::Journal(JournalError { no_space: true, .. }))
         )
     }
 

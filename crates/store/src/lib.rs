@@ -114,7 +114,7 @@ pub use crate::files::frontiers::Frontiers;
 pub use crate::files::home::Sizes;
 #[doc(hidden)]
 pub use crate::files::turn::{State as TurnState, Turn};
-pub use crate::key::{KEY_MAX, Key, KeyError, StartsWith, Uuid};
+pub use crate::key::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, StartsWith, Uuid};
 pub use crate::names::NAME_MAX;
 pub use crate::open::{Options, Place};
 pub use crate::place::{FileSystem, Kind, file_system};

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 /// The longest name of a table, in bytes.
-pub const NAME_MAX: usize = 512;
+pub const NAME_MAX: usize = 900;
 
 /// How many trees a session finds by the address of their names.
 const FEW: usize = 16;

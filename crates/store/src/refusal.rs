@@ -92,77 +92,74 @@ impl From<io::Error> for Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Refusal {
+    /// The text of one that has nothing of its own to tell.
+    fn text(&self) -> Option<&'static str> {
+        Some(match self {
             Self::NoStore => "there is no store; `create` makes one",
             Self::NotAFolder => "it is no folder: a store is one",
-            Self::NotEmpty { name } => {
-                return write!(f, "no store, and not empty: it has `{}`", name.display());
-            }
             Self::Taken => "there is something of that name; choose another",
             Self::WithinStore => "it lies in the folder of a store: choose a place beside that",
             Self::BeingMade => "another process makes it just now",
-            Self::Newer { format } => {
-                return write!(
-                    f,
-                    "its file `identity` has format {format}, which this version does not know: \
-                     a newer one made it"
-                );
-            }
-            Self::Older { format } => {
-                return write!(
-                    f,
-                    "its file `identity` has format {format}, which this version does not read \
-                     any more: `dump` it with the version that made it, and `load` that here"
-                );
-            }
-            Self::Damaged { file, what } => {
-                return write!(
-                    f,
-                    "its file `{file}` is damaged, or not the one that belongs there: {what}"
-                );
-            }
             Self::ReadOnly => {
                 "the file system is read-only: a store that is opened is written to; copy it"
             }
             Self::Permission => "this user may not write there",
             Self::NoSpace => "the file system is full: make room, nothing is lost",
-            Self::Network { kind } => {
-                return write!(
-                    f,
-                    "it is on {kind}, a file system of other machines, whose locks and memory a \
-                     store's processes cannot share: put it on a disk of this one"
-                );
-            }
             Self::OtherNamespace => {
                 "other processes have it open, and their shared memory is not to be seen from \
                  here: share /dev/shm between the containers, or use one of them"
-            }
-            Self::Elsewhere { path } => {
-                return write!(
-                    f,
-                    "its shared memory is that of the store at {}: it was moved or copied while \
-                     that was open. Move it back, or copy a store with `backup`; `forget-memory` \
-                     has the files alone count",
-                    path.display()
-                );
             }
             Self::InUse => "processes have it open: close it, or use `backup`",
             Self::LeftOpen => {
                 "its processes were killed, and their memory has what its files have not: open \
                  it once and close it"
             }
-            Self::Threads { needed } => {
-                return write!(
-                    f,
-                    "it has transactions of more threads, which are prepared or which a crash \
-                     left open: open it for {needed} threads at least, until those are decided \
-                     and these undone"
-                );
-            }
-            Self::System { why, .. } => return f.write_str(why),
+            _ => return None,
         })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotEmpty { name } => {
+                write!(f, "no store, and not empty: it has `{}`", name.display())
+            }
+            Self::Newer { format } => write!(
+                f,
+                "its file `identity` has format {format}, which this version does not know: a \
+                 newer one made it"
+            ),
+            Self::Older { format } => write!(
+                f,
+                "its file `identity` has format {format}, which this version does not read any \
+                 more: `dump` it with the version that made it, and `load` that here"
+            ),
+            Self::Damaged { file, what } => {
+                write!(f, "its file `{file}` is damaged, or not the one that belongs there: {what}")
+            }
+            Self::Network { kind } => write!(
+                f,
+                "it is on {kind}, a file system of other machines, whose locks and memory a \
+                 store's processes cannot share: put it on a disk of this one"
+            ),
+            Self::Elsewhere { path } => write!(
+                f,
+                "its shared memory is that of the store at {}: it was moved or copied while that \
+                 was open. Move it back, or copy a store with `backup`; `forget-memory` has the \
+                 files alone count",
+                path.display()
+            ),
+            Self::Threads { needed } => write!(
+                f,
+                "it has transactions of more threads, which are prepared or which a crash left \
+                 open: open it for {needed} threads at least, until those are decided and these \
+                 undone"
+            ),
+            Self::System { why, .. } => f.write_str(why),
+            other => f.write_str(other.text().unwrap_or("refused")),
+        }
     }
 }
 

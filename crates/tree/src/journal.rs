@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::change::Change;
+use crate::error::JournalError;
 
 /// Where changes are put in order.
 pub trait Journal {
@@ -19,7 +20,7 @@ pub trait Journal {
         page_prev: u64,
         change: &Change<'_>,
         since: u64,
-    ) -> Result<Option<u64>, String>;
+    ) -> Result<Option<u64>, JournalError>;
 
     /// The thread slot that the headers of records name.
     fn slot(&self) -> u16;
@@ -36,7 +37,7 @@ pub trait Journal {
     /// # Errors
     ///
     /// Why they cannot.
-    fn reserve(&self, bytes: u64) -> Result<(), String> {
+    fn reserve(&self, bytes: u64) -> Result<(), JournalError> {
         let _ = bytes;
         Ok(())
     }
@@ -106,7 +107,7 @@ pub trait Journal {
     /// # Errors
     ///
     /// Why that cannot be said.
-    fn may_write(&self) -> Result<bool, String> {
+    fn may_write(&self) -> Result<bool, JournalError> {
         Ok(true)
     }
 

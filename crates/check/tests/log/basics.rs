@@ -211,7 +211,7 @@ fn a_full_disk_fails_the_reservation_and_nothing_else() {
     assert!(matches!(error, Error::Disk(DiskError::NoSpace(_))), "{error}");
     assert!(number > 20 && !life.log.is_broken());
     // What was begun of a segment does not keep the room that is left.
-    assert!(!disk.list(&folder()).unwrap().contains(&"new".into()));
+    assert!(!disk.list(folder()).unwrap().contains(&"new".into()));
     disk.set_capacity(None);
     operate(&life, number, Mode::Full).unwrap();
     assert_eq!(life.log.scan(Lsn::FIRST).count() as u64, number + 1);

@@ -39,6 +39,8 @@ fn fill(store: &Store<Native>, thread: u64, seed: u64, full: &Barrier) -> u64 {
             }
         };
         assert!(why.to_string().contains("the file system is full"), "{why}");
+        // A thread that met it is told so in a way that a program can tell, whichever part it was.
+        assert!(why.is_no_space(), "{why:?}");
         full.wait();
         Err::<(), _>(Error::Rejected(String::new()))
     });

@@ -1,6 +1,6 @@
 //! Keys: bytes in the keys' order, and back again.
 
-use latchwork_store::{Key, KeyError, Uuid};
+use latchwork_store::{AnyKey, Key, KeyError, KeyPart, Uuid};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -151,8 +151,30 @@ proptest! {
             prop_assert_eq!(bytes::<([u8; 1], Option<bool>, f32)>(&three), found.clone());
         }
         if let Ok(text) = String::decode(&found) {
-            prop_assert_eq!(bytes::<String>(&text.as_str()), found);
+            prop_assert_eq!(bytes::<String>(&text.as_str()), found.clone());
         }
+        if let Ok(key) = AnyKey::decode(&found) {
+            prop_assert_eq!(bytes::<AnyKey>(&&key.0[..]), found);
+        }
+    }
+
+    #[test]
+    fn keys_of_all_types_are_read_without_knowing_them(
+        (text, number, blob) in (texts(), wide(), blobs()), is: Option<bool>, float: f64,
+    ) {
+        type Of = ((&'static str, i128, (Option<bool>,)), &'static [u8], f64);
+        let typed = bytes::<Of>(&((&text, number, (is,)), &blob, float));
+        let key = AnyKey::decode(&typed).unwrap();
+        prop_assert_eq!(bytes::<AnyKey>(&&key.0[..]), typed);
+        let is = is.map_or(KeyPart::Null, KeyPart::Bool);
+        let first = [KeyPart::Text(text), KeyPart::Integer(number), KeyPart::Tuple(vec![is])];
+        prop_assert_eq!(&key.0[0], &KeyPart::Tuple(first.to_vec()));
+        prop_assert_eq!(&key.0[1], &KeyPart::Bytes(blob));
+        prop_assert_eq!(key.0.len(), 3);
+        let large = u128::MAX - number.unsigned_abs();
+        let found = AnyKey::decode(&bytes::<u128>(&large)).unwrap();
+        let small = i128::try_from(large).map(KeyPart::Integer);
+        prop_assert_eq!(found.0, [small.unwrap_or(KeyPart::Large(large))]);
     }
 }
 
@@ -174,6 +196,22 @@ fn the_codes_are_foundationdbs() {
     ));
     assert_eq!(nested, b"\x05\x01foo\x00\xffbar\x00\x00\xff\x05\x00\xff\x00\x00\x27");
     assert_eq!(bytes::<Uuid>(&Uuid([7; 16])), [&[0x30][..], &[7; 16]].concat());
+}
+
+#[test]
+fn keys_of_any_type_are_told_to_people() {
+    let told = |bytes: &[u8]| AnyKey::decode(bytes).unwrap().to_string();
+    assert_eq!(told(&bytes::<&str>(&"pear")), "pear");
+    assert_eq!(told(&bytes::<(&str, u64)>(&("ann", 8))), "(ann, 8)");
+    assert_eq!(told(&bytes::<(&[u8], f32)>(&(&[7, 255], -0.5))), "(0x07ff, -0.5)");
+    let nested = bytes::<((Option<u8>, bool), i8)>(&((None, true), -3));
+    assert_eq!(told(&nested), "((none, true), -3)");
+    let uuid = "07070707-0707-0707-0707-070707070707";
+    assert_eq!(told(&bytes::<Uuid>(&Uuid([7; 16]))), uuid);
+    assert_eq!(told(b""), "()");
+    // Bytes of a file that would nest for ever.
+    assert_eq!(AnyKey::decode(&[5; 4000]), Err(KeyError::Type { found: 5 }));
+    assert_eq!(AnyKey::decode(b"\x05\x15\x07"), Err(KeyError::Short));
 }
 
 #[test]

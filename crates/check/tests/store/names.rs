@@ -43,7 +43,7 @@ fn names_and_keys_that_are_too_long_are_told() {
     assert_eq!(store.get(&longer, 1), Err(error.clone()));
     assert_eq!(store.put(&longer, 1, 2), Err(error.clone()));
     assert_eq!(store.tables(), Ok(vec![longest.name().to_owned()]));
-    assert!(error.to_string().contains("513 bytes") && !error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("901 bytes") && !error.is_retryable(), "{error}");
 
     // All that begins with a key that cannot be.
     const TAGS: Multi<&str, u64> = Multi::new("tags");

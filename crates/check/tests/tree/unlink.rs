@@ -6,7 +6,7 @@ use std::thread;
 use latchwork_check::random::Random;
 use latchwork_check::stops::{at_step, is_waiting, stop_at};
 use latchwork_pool::{FileId, Handle};
-use latchwork_tree::{Batch, Change, Journal, Kind, Node, Tree};
+use latchwork_tree::{Batch, Change, Journal, JournalError, Kind, Node, Tree};
 
 use crate::whole::{House, Scribe};
 
@@ -20,7 +20,7 @@ impl Journal for Forgetful<'_, '_> {
         page_prev: u64,
         change: &Change<'_>,
         since: u64,
-    ) -> Result<Option<u64>, String> {
+    ) -> Result<Option<u64>, JournalError> {
         self.0.append(page, page_prev, change, since)
     }
 

@@ -6,7 +6,8 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `rows` | `put`, `get`, `del`, `scan`: text keys of one table |
+//! | `rows` | `put`, `get`, `del`, `scan`: records of one table |
+//! | `keys` | keys of any type as text |
 //! | `clear` | `clear`: a table is emptied |
 //! | `stat` | `stat`: what is there, and who has it open |
 //! | `dump` | `dump`, `load`: tables as text |
@@ -21,6 +22,7 @@
 mod backup;
 mod clear;
 mod dump;
+mod keys;
 mod look;
 mod memory;
 mod prepared;

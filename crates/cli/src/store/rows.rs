@@ -1,4 +1,5 @@
-//! `store put`, `get`, `del`, `scan`: text keys of one table, values of any bytes.
+//! `store put`, `get`, `del`, `scan`: records of one table, whose keys are text or of any type
+//! (`keys.rs`), and values any bytes.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -7,16 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use latchwork_store::{Error, Table};
+use latchwork_store::{AnyKey, Error, Table};
 use serde_json::{Value, json};
 
-use super::{open, print_json};
+use super::{keys, open, print_json};
 use crate::output;
 
 /// The table of those who name none.
 const DEFAULT: &str = "default";
 
-type Texts = Table<&'static str, &'static [u8]>;
+type Records = Table<AnyKey, &'static [u8]>;
 
 /// Which table.
 #[derive(clap::Args)]
@@ -26,11 +27,13 @@ struct Of {
     /// The table
     #[arg(long, value_name = "NAME", default_value = DEFAULT)]
     table: String,
+    #[command(flatten)]
+    keys: keys::How,
 }
 
 impl Of {
     /// The table.
-    fn table(&self) -> Texts {
+    fn table(&self) -> Records {
         Table::named(&self.table)
     }
 }
@@ -42,12 +45,13 @@ impl Of {
 #[command(after_help = "Examples:
   latchwork store put /tmp/shop pear 3
   latchwork store put /tmp/shop --table cities -- Bergen -2
+  latchwork store put /tmp/shop --table orders --typed '[\"ann\", 8]' tea
 
 Exits with 0 if it is written, 2 if not.")]
 pub(crate) struct PutArgs {
     #[command(flatten)]
     of: Of,
-    /// The key: text
+    /// The key: text, or JSON with --typed
     #[arg(allow_negative_numbers = true)]
     key: String,
     /// The value: any bytes
@@ -63,6 +67,7 @@ pub(crate) struct PutArgs {
 #[command(after_help = "Examples:
   latchwork store get /tmp/shop pear
   latchwork store get /tmp/shop pear || echo none
+  latchwork store get /tmp/shop --table orders --typed '[\"ann\", 8]'
 
 The value's bytes as they are, and a line end. Exits with 0 if there is one, 1 and nothing on stdout
 if there is none, 2 if the store cannot be read.")]
@@ -100,15 +105,19 @@ pub(crate) struct DelArgs {
   latchwork store scan /tmp/shop
   latchwork store scan /tmp/shop a b                # keys that begin with an a
   latchwork store scan /tmp/shop --limit 10 --json
+  latchwork store scan /tmp/shop --table orders --typed '[\"ann\"]' '[\"bob\"]'
 
 A line each: the key, a tab, the value. What would make another line or column of it is escaped, as
-\\t, \\n, \\r, \\\\ and \\xNN; so are bytes that are no text.")]
+\\t, \\n, \\r, \\\\ and \\xNN; so are bytes that are no text. A key of several parts is shown in
+parentheses, bytes of a key as 0x..; with --json it is as --typed reads it.")]
 pub(crate) struct ScanArgs {
     #[command(flatten)]
     of: Of,
     /// The first key, if it is there
+    #[arg(allow_negative_numbers = true)]
     from: Option<String>,
     /// The key before which it ends
+    #[arg(allow_negative_numbers = true)]
     to: Option<String>,
     /// So many at most
     #[arg(long, value_name = "N")]
@@ -123,20 +132,22 @@ pub(crate) struct ScanArgs {
 
 pub(super) fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
     let (store, table) = (open(&args.of.path, true)?, args.of.table());
-    store.write(|tx| tx.put(&table, &args.key, args.value.as_bytes()))?;
+    let key = args.of.keys.read(&args.key)?;
+    store.write(|tx| tx.put(&table, &key.0, args.value.as_bytes()))?;
     if args.json {
-        print_json(&json!({"key": args.key, "written": true}))?;
+        print_json(&json!({"key": keys::told(&key), "written": true}))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
     let (store, table) = (open(&args.of.path, false)?, args.of.table());
-    let Some(value) = store.read(|tx| tx.get(&table, &args.key))? else {
+    let key = args.of.keys.read(&args.key)?;
+    let Some(value) = store.read(|tx| tx.get(&table, &key.0))? else {
         return Ok(ExitCode::FAILURE);
     };
     if args.json {
-        print_json(&line(&args.key, &value))?;
+        print_json(&line(&key, &value))?;
     } else {
         output::print(|out| {
             out.write_all(&value)?;
@@ -150,17 +161,20 @@ pub(super) fn del(args: &DelArgs) -> anyhow::Result<ExitCode> {
     let (store, table) = (open(&args.of.path, false)?, args.of.table());
     // A transaction makes the tables that it names. What was never written to is not to be made.
     let known = store.tables()?.contains(&args.of.table);
-    let removed = known && store.write(|tx| tx.remove(&table, &args.key))?;
+    let key = args.of.keys.read(&args.key)?;
+    let removed = known && store.write(|tx| tx.remove(&table, &key.0))?;
     if args.json {
-        print_json(&json!({"key": args.key, "removed": removed}))?;
+        print_json(&json!({"key": keys::told(&key), "removed": removed}))?;
     }
     Ok(if removed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     let (store, table) = (open(&args.of.path, false)?, args.of.table());
-    let from = args.from.as_deref().map_or(Bound::Unbounded, Bound::Included);
-    let to = args.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    let bound = |key: &Option<String>| key.as_deref().map(|key| args.of.keys.read(key)).transpose();
+    let (from, to) = (bound(&args.from)?, bound(&args.to)?);
+    let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key.0[..]));
+    let to = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key.0[..]));
     let limit = args.limit.map_or(usize::MAX, |limit| limit as usize);
     let mut said = Ok(());
     store.read(|tx| {
@@ -173,7 +187,7 @@ pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<ExitCode> {
                 match row {
                     Ok((key, value)) if args.json => writeln!(out, "{}", line(&key, &value))?,
                     Ok((key, value)) => {
-                        writeln!(out, "{}\t{}", escape(key.as_bytes()), escape(&value))?
+                        writeln!(out, "{}\t{}", escape(key.to_string().as_bytes()), escape(&value))?
                     }
                     Err(why) => {
                         failed = Some(why);
@@ -190,7 +204,8 @@ pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A record, for programs.
-fn line(key: &str, value: &[u8]) -> Value {
+fn line(key: &AnyKey, value: &[u8]) -> Value {
+    let key = keys::told(key);
     match std::str::from_utf8(value) {
         Ok(text) => json!({"key": key, "value": text}),
         Err(_) => {

@@ -5,7 +5,7 @@
 //! | look | whether the pages are there |
 //! | read | the log from the redo point on, once: `analysis.rs` keeps what it says |
 //! | redo | each change of a page that the page does not have: `redo.rs` |
-//! | signature | whether the pages are of this log, and no older than its checkpoint: `signature.rs` |
+//! | signature | whether the pages are of this log, and not older: `signature.rs` |
 //! | again | the slots of transactions that are prepared: `again.rs` |
 //! | undo | the transactions that have no commit, as those of the dead |
 //! | checkpoint | so that it is not done again |

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use latchwork_log::{Flags, Head, Lsn};
 use latchwork_machine::ConstMachine;
-use latchwork_tree::{Change, Error as TreeError, Journal};
+use latchwork_tree::{Change, Error as TreeError, Journal, JournalError};
 
 use crate::Error;
 use crate::engine::How;
@@ -124,6 +124,12 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
     }
 }
 
+/// As the tree passes it on.
+fn refused(why: impl Into<Error>) -> JournalError {
+    let why = why.into();
+    JournalError { no_space: why.is_no_space(), why: why.to_string() }
+}
+
 impl<M: ConstMachine> Journal for Scribe<'_, M> {
     fn append(
         &self,
@@ -131,7 +137,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         page_prev: u64,
         change: &Change<'_>,
         since: u64,
-    ) -> Result<Option<u64>, String> {
+    ) -> Result<Option<u64>, JournalError> {
         let log = &self.worker.log;
         let (slot, mut head) = self.head(change);
         (head.page, head.page_prev) = (page, Lsn(page_prev));
@@ -147,7 +153,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         if matches!((change, &appended), (Change::Image { .. }, Ok(Some(_)))) {
             self.taken.set((self.taken.get().0, 0));
         }
-        appended.map(|lsn| lsn.map(|lsn| lsn.0)).map_err(|why| why.to_string())
+        appended.map(|lsn| lsn.map(|lsn| lsn.0)).map_err(refused)
     }
 
     fn slot(&self) -> u16 {
@@ -158,15 +164,15 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         self.worker.log.log().marked().0
     }
 
-    fn reserve(&self, bytes: u64) -> Result<(), String> {
+    fn reserve(&self, bytes: u64) -> Result<(), JournalError> {
         if let (Part::Undo { slot, .. }, (0, 0)) = (self.part, self.taken.get()) {
             let image = u64::from(self.worker.home.file.page_bytes()) + IMAGE;
             let taken = self.worker.log.take_aside(u32::from(slot), bytes, image);
-            self.taken.set((bytes, taken.map_err(|why| why.to_string())?));
+            self.taken.set((bytes, taken.map_err(refused)?));
             return Ok(());
         }
         self.much.set(self.much.get() || bytes > self.worker.keep);
-        self.worker.log.reserve(bytes).map_err(|why| why.to_string())
+        self.worker.log.reserve(bytes).map_err(refused)
     }
 
     fn has(&self, bytes: u64) -> bool {
@@ -179,7 +185,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
             let page = self.worker.take_page(self.tree, root).map_err(|why| match why {
                 Error::Pool(why) => TreeError::Pool(why),
                 Error::Tree(why) => why,
-                why => TreeError::Journal(why.to_string()),
+                why => TreeError::Journal(refused(why)),
             })?;
             self.pages.borrow_mut().push((page, false));
         }
@@ -212,21 +218,21 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
 
     fn unlinked(&self, page: u64) -> Result<bool, TreeError> {
         let settled = self.worker.settle(self.slot(), self.held(page));
-        settled.map(|()| true).map_err(|why| TreeError::Journal(why.to_string()))
+        settled.map(|()| true).map_err(|why| TreeError::Journal(refused(why)))
     }
 
     fn forgotten(&self) -> u64 {
         self.worker.home.shared.forgotten().unwrap_or(0)
     }
 
-    fn may_write(&self) -> Result<bool, String> {
+    fn may_write(&self) -> Result<bool, JournalError> {
         if !matches!(self.part, Part::Write { how: How { cleared: false, .. }, .. }) {
             return Ok(true);
         }
         // SeqCst: the leaf's latch before the claims; the other one is in `Txn::claim`: a scan
         // that made its claim later finds the leaf latched, or its change.
         M::fence(SeqCst);
-        self.worker.has_claims(self.tree).map(|any| !any).map_err(|why| why.to_string())
+        self.worker.has_claims(self.tree).map(|any| !any).map_err(refused)
     }
 
     fn may_replace(&self, key: &[u8], before: &[u8]) -> bool {

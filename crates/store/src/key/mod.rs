@@ -24,12 +24,14 @@
 //! keys are equal if and only if their bytes are. (Of an `Option` in an `Option`, `None` and
 //! `Some(None)` are one key.)
 
+mod any;
 mod number;
 mod text;
 mod tuple;
 
 use core::fmt;
 
+pub use any::{AnyKey, KeyPart};
 pub use tuple::StartsWith;
 
 /// The longest key, in bytes as they are stored: four fit on a page of 8 KiB. A store with pages of
