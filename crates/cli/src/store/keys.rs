@@ -5,7 +5,8 @@
 //! | `"pear"`, `7`, `-0.5`, `true`, `null` | text, an integer, an `f64`, a boolean, `None` |
 //! | `["ann", 8]` | a tuple; inside of one, a nested tuple |
 //! | `{"hex": "07ff"}`, `{"uuid": ".."}` | bytes, a UUID |
-//! | `{"integer": ".."}`, `{"f32": ..}`, `{"f64": ".."}` | an integer of more than 64 bits, an `f32`, an `f64` that JSON has no number for |
+//! | `{"integer": ".."}` | an integer of more than 64 bits |
+//! | `{"f32": ".."}`, `{"f64": ".."}` | an `f32`; an `f64` that JSON has no number for |
 
 use anyhow::{Context, bail};
 use latchwork_store::{AnyKey, KeyPart, Uuid};

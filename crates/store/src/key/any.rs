@@ -129,7 +129,8 @@ impl Key for AnyKey {
     /// Takes all parts, up to the end of the tuple that they are in.
     fn take(from: &mut &[u8], nested: bool) -> Result<Self, KeyError> {
         let mut parts = Vec::new();
-        while !from.is_empty() && !(nested && is_end(from)) {
+        let is_over = |from: &[u8]| from.is_empty() || nested && is_end(from);
+        while !is_over(from) {
             parts.push(KeyPart::take_part(from, usize::from(nested))?);
         }
         Ok(Self(parts))
