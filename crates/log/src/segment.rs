@@ -232,7 +232,8 @@ impl Segments {
             file.write(BLOCK as u64 + at, &zeros[..count])?;
             at += count as u64;
         }
-        Ok(file.sync()?)
+        file.sync()?;
+        Ok(())
     }
 
     /// Takes the names of all segments below `number` away; some of them become spare ones.
