@@ -11,13 +11,13 @@ use crate::output;
 
 /// Remove all records of a table, of whatever types: so a table is dropped
 ///
-/// A thousand records at a time, while others use the store. A table without records is not
-/// listed, nor dumped; its pages are used again.
+/// A thousand records at a time, while others use the store. Its pages are used again.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store clear /tmp/shop cities
 
-Exits with 0 if the table has no records now, also if it had none; 2 if that is not so, or not known.")]
+A table without records is not listed, nor dumped. Exits with 0 if it has none now, also if it had
+none before; 2 if that is not so, or not known.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
