@@ -90,7 +90,7 @@ fn what_is_put_is_had_until_it_is_removed() {
     assert_eq!(rows(&["verify", s, "--json"])[0]["sound"], true);
     assert!(done(&["checkpoint", s]).starts_with("checkpoint made"));
     assert_eq!(done(&["scan", s]), "fig\t1\n");
-    assert_eq!(done(&["clear", s, "cities"]), "1 records removed\n");
+    assert_eq!(done(&["clear", s, "cities"]), "1 record removed\n");
     assert_eq!(rows(&["clear", s, "cities", "--json"])[0]["removed"], 0);
     assert_eq!(rows(&["stat", s, "--json"])[0]["tables"], serde_json::json!(["default"]));
     assert_eq!(

@@ -36,7 +36,7 @@ use crate::place::{Kind, file_system};
 use crate::{Error, Refusal};
 
 const TITLE: &str = "latchwork store, format ";
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
 /// Where shared memory lies.
 pub(crate) const SHM: &str = "/dev/shm";
 /// What the folders there are named by.
@@ -526,14 +526,14 @@ mod tests {
     #[test]
     fn an_identity_that_is_anything_is_refused_or_understood() {
         let number = "0123456789abcdef0123456789abcdef";
-        let sound = format!("{TITLE}2\n{number}\npage 4096\nsegment 4194304\n");
+        let sound = format!("{TITLE}{FORMAT}\n{number}\npage 4096\nsegment 4194304\n");
         let read = |bytes: &[u8]| read_identity(bytes, &mut Sizes::default());
         assert_eq!(read(sound.as_bytes()).as_deref(), Ok(number));
-        assert_eq!(read(format!("{TITLE}2\n{number}\n").as_bytes()).as_deref(), Ok(number));
-        let newer = sound.replace("format 2", "format 3");
-        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 3 }));
-        let older = sound.replace("format 2", "format 1");
-        assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format: 1 }));
+        assert_eq!(read(format!("{TITLE}{FORMAT}\n{number}\n").as_bytes()).as_deref(), Ok(number));
+        let newer = sound.replace("format 3", "format 4");
+        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 4 }));
+        let older = sound.replace("format 3", "format 2");
+        assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format: 2 }));
         for length in 0..sound.len() {
             if let Ok(id) = read(&sound.as_bytes()[..length]) {
                 assert!(sound[..length].ends_with('\n'), "{length}: {id}");

@@ -185,7 +185,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     fn note_contended(&self, why: &latchwork_lockmgr::Error, tree: u32, key: &[u8]) {
         use latchwork_lockmgr::Error::{Aborted, Deadlock};
         let mut contended = self.contended.borrow_mut();
-        if matches!(why, Aborted(_) | Deadlock(_)) && contended.len() < CONTENDED {
+        let known = contended.iter().any(|it| it.0 == tree && it.1 == key);
+        if matches!(why, Aborted(_) | Deadlock(_)) && !known && contended.len() < CONTENDED {
             contended.push((tree, key.to_vec()));
         }
     }

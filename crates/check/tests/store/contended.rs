@@ -1,9 +1,11 @@
 //! Records that many read and then write.
 
+use std::cell::Cell;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use latchwork_check::tasks::{Task, join, pause};
 use latchwork_disk::Simulated;
 use latchwork_store::{Error, Mode, Patience, Table};
 
@@ -59,6 +61,35 @@ fn what_could_not_be_written_is_read_to_be_written_the_next_time() {
     loser.commit().unwrap();
     assert_eq!(store.get(&ROWS, 1), Ok(Some(2)));
     assert!(may_be_written(1));
+}
+
+/// The same of tasks, whose waits end elsewhere.
+#[test]
+fn a_task_reads_what_it_could_not_write_to_write_it() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.put(&ROWS, 1, 0).unwrap();
+    let lost = Cell::new(0);
+    let task = |_: u64| {
+        let (store, lost) = (&store, &lost);
+        let task: Task<'_> = Box::pin(async move {
+            let mut txn = store.begin_async().await.unwrap();
+            assert_eq!(txn.get(&ROWS, 1).await, Ok(Some(0)));
+            pause().await;
+            if let Err(error) = txn.put(&ROWS, 1, 1).await {
+                assert!(error.is_retryable(), "{error}");
+                txn.restart().unwrap();
+                assert_eq!(txn.get(&ROWS, 1).await, Ok(Some(1)));
+                let mut other = store.begin_with(&patience(20)).unwrap();
+                assert!(other.get_for_update(&ROWS, 1).is_err(), "it was read as any other");
+                lost.set(lost.get() + 1);
+                txn.put(&ROWS, 1, 2).await.unwrap();
+            }
+            txn.commit().await.unwrap();
+        });
+        Some(task)
+    };
+    join((0..2).map(task).collect());
+    assert_eq!((lost.get(), store.get(&ROWS, 1)), (1, Ok(Some(2))));
 }
 
 /// Many threads on one record, and on two in either order: the sums are right, and each commits.

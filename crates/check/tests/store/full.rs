@@ -18,11 +18,21 @@ fn own(thread: u64, random: &mut Random) -> Vec<u8> {
     key(thread * 500 + random.below(300))
 }
 
+/// Has its thread come to the barrier when it goes, by a panic, too: then the others go on, and the
+/// test fails and does not hang.
+struct Arrives<'b>(&'b Barrier);
+
+impl Drop for Arrives<'_> {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
+
 /// Writes in a transaction until the disk is full, waits until all others have done so, and rolls
 /// back. Says how many records it wrote.
 fn fill(store: &Store<Native>, thread: u64, seed: u64, full: &Barrier) -> u64 {
     let mut random = Random(seed * 100 + thread + 1);
-    let mut count = 0;
+    let (mut count, mut arrives) = (0, Some(Arrives(full)));
     let ended = store.write(|tx| {
         let why = loop {
             let key = own(thread, &mut random);
@@ -41,7 +51,7 @@ fn fill(store: &Store<Native>, thread: u64, seed: u64, full: &Barrier) -> u64 {
         assert!(why.to_string().contains("the file system is full"), "{why}");
         // A thread that met it is told so in a way that a program can tell, whichever part it was.
         assert!(why.is_no_space(), "{why:?}");
-        full.wait();
+        drop(arrives.take());
         Err::<(), _>(Error::Rejected(String::new()))
     });
     assert_eq!(ended, Err(Error::Rejected(String::new())), "a rollback failed");

@@ -38,7 +38,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         print_json(&json!({"table": args.table, "removed": removed}))?;
     } else {
-        output::print(|out| writeln!(out, "{removed} records removed"))?;
+        output::print(|out| {
+            writeln!(out, "{removed} record{} removed", if removed == 1 { "" } else { "s" })
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -30,8 +30,9 @@ pub enum KeyPart {
     Uuid(Uuid),
 }
 
-/// How deep tuples may lie in each other. Bytes of a file are not to exhaust a stack.
-const DEPTH: usize = 32;
+/// How deep tuples may lie in each other, which is as deep as JSON is read: bytes of a file are not
+/// to exhaust a stack.
+const DEPTH: usize = 128;
 
 impl KeyPart {
     fn append_part(&self, nested: bool, to: &mut Vec<u8>) {

@@ -14,9 +14,9 @@ const BYTES: usize = 1 << 20;
 impl<M: ConstMachine> Store<M> {
     /// Removes all records of a table, whatever their types, and says how many there were: so a
     /// table is dropped, for [`tables`](Self::tables) names those that have a record. Its pages
-    /// are used again, all but one or two.
+    /// are used again, all but some three.
     ///
-    /// It goes in transactions of some thousand records each, from the first key to the last: so a
+    /// It goes in transactions of a thousand records at most, from the first key to the last: so a
     /// table of any size goes, and others work in the table meanwhile and see a part of it. What
     /// they write behind the place that it has come to stays. To have it gone at one instant, or
     /// together with other changes, there is

@@ -10,7 +10,7 @@ use core::ops::Bound;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use latchwork_lockmgr::granular::S;
+use latchwork_lockmgr::granular::{S, X};
 use latchwork_lockmgr::{
     Error as LocksError, KeyRange, LockFuture, Mode, RangeFuture, RangeKind, Wait,
 };
@@ -150,6 +150,11 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
 
     /// It did not get a lock: says so, and fails if it can only be rolled back.
     pub(crate) fn not_had(&mut self, awaited: &Awaited, why: LocksError) -> Error {
+        if let What::Record(name, X) = &awaited.what
+            && let Some(tree) = name.first_chunk()
+        {
+            self.note_contended(&why, u32::from_be_bytes(*tree), &awaited.key);
+        }
         let error = awaited.error(why);
         match self.guard(|_| Err::<(), _>(error.clone())) {
             Ok(()) => error,
