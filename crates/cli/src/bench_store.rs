@@ -72,6 +72,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     cache: Option<usize>,
 
+    /// Bytes of log after which our store makes a checkpoint: 64MiB [default: the store's own]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    budget: Option<u64>,
+
     /// Where stores lie that do not wait for the disk [default: /dev/shm, or as --disk]
     #[arg(long, value_name = "DIRECTORY")]
     memory: Option<PathBuf>,
@@ -146,6 +150,7 @@ impl Args {
             bytes: self.bytes.unwrap_or(default.bytes),
             kills: self.kills.unwrap_or(default.kills),
             cache: self.cache.map_or(default.cache, |mib| mib << 20),
+            budget: self.budget,
             memory: self.memory.clone(),
             disk: self.disk.clone(),
             patience: Duration::from_secs(self.patience),

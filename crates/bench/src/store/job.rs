@@ -34,6 +34,7 @@ pub(crate) struct Job {
     pub(crate) data: Data,
     pub(crate) folder: PathBuf,
     pub(crate) cache: usize,
+    pub(crate) budget: Option<u64>,
     /// Its workers.
     pub(crate) threads: usize,
     /// The number of the first of them among all workers.

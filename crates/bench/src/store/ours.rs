@@ -45,11 +45,15 @@ impl Ours {
         let mut ours = Options::default();
         ours.sizes.cache = options.cache as u64;
         ours.sizes.mode = if options.durable { Mode::Full } else { Mode::None };
+        if let Some(budget) = options.budget {
+            ours.sizes.log_budget = budget;
+            ours.sizes.history = ours.sizes.history.max(budget);
+        }
         if let Some(history) = options.history {
             // A segment is the least of the log that can go, so there are several in the history.
             let segment = (history / 8).clamp(1 << 20, ours.sizes.log_segment);
             ours.sizes.history = history;
-            ours.sizes.log_budget = options.budget.unwrap_or(ours.sizes.log_budget).min(history);
+            ours.sizes.log_budget = ours.sizes.log_budget.min(history);
             ours.sizes.log_segment = 1 << segment.ilog2();
             ours.sizes.log_buffer = ours.sizes.log_buffer.min(ours.sizes.log_segment);
         }

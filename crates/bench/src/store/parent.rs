@@ -93,6 +93,7 @@ impl<'s> Stores<'s> {
             data: self.data,
             folder: folder.to_owned(),
             cache: self.settings.cache,
+            budget: self.settings.budget,
             threads: 1,
             first: 0,
             window_ns: self.settings.window.as_nanos() as u64,

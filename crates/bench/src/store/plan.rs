@@ -124,6 +124,9 @@ pub struct Settings {
     pub few: bool,
     /// Bytes of each store's cache.
     pub cache: usize,
+    /// Bytes of log between two checkpoints of ours, where a workload does not set them; `None`
+    /// for its default.
+    pub budget: Option<u64>,
     /// Where stores lie that do not wait for the disk: `/dev/shm` if there is one, else the
     /// directory for temporary files.
     pub memory: Option<PathBuf>,
@@ -146,6 +149,7 @@ impl Default for Settings {
             bytes: 64 << 20,
             kills: 20,
             cache: 512 << 20,
+            budget: None,
             memory: None,
             disk: None,
             patience: Duration::from_secs(180),

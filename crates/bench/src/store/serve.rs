@@ -40,7 +40,11 @@ fn run(job: &Job) -> StoreResult<Outcome> {
         _ => false,
     };
     let options = job.data.options(job.cache, durable);
-    let options = StoreOptions { recover: matches!(job.task, Task::Reopen { .. }), ..options };
+    let options = StoreOptions {
+        recover: matches!(job.task, Task::Reopen { .. }),
+        budget: options.budget.or(job.budget),
+        ..options
+    };
     let begun = now();
     let store = open(subject, &job.folder, &options)?;
     let store = store.as_ref();
