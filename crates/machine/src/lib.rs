@@ -15,6 +15,7 @@
 
 #![warn(clippy::all)]
 
+mod copy;
 mod machine;
 mod native;
 mod pad;

@@ -121,4 +121,16 @@ pub trait ConstMachine: Machine {
     const U32: Self::AtomicU32;
     /// Eight zero bytes.
     const U64: Self::AtomicU64;
+
+    /// Copies words as bytes in the order of a little-endian machine, as many as there are of both.
+    ///
+    /// Other threads may store to the words meanwhile: what is copied may be of before or after,
+    /// even within a word, as it is for a reader that validates afterwards. Relaxed.
+    #[inline]
+    fn copy_words(from: &[Self::AtomicU64], into: &mut [[u8; 8]]) {
+        for (word, place) in from.iter().zip(into) {
+            // Relaxed: the caller orders.
+            *place = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+    }
 }

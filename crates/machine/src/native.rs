@@ -9,6 +9,7 @@ use rustix::thread::futex::{self, Flags, Timespec};
 use rustix::thread::{MembarrierCommand, membarrier};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::copy::copy_words;
 use crate::place;
 use crate::slot::{Slot, SlotTable};
 use crate::{
@@ -115,6 +116,11 @@ impl ConstMachine for Native {
     const U16: AtomicU16 = AtomicU16::new(0);
     const U32: AtomicU32 = AtomicU32::new(0);
     const U64: AtomicU64 = AtomicU64::new(0);
+
+    #[inline]
+    fn copy_words(from: &[AtomicU64], into: &mut [[u8; 8]]) {
+        copy_words(from, into);
+    }
 }
 
 static EXIT: AtomicU32 = AtomicU32::new(0);

@@ -17,6 +17,7 @@ use core::sync::atomic::{
 use rustix::thread::MembarrierCommand;
 use rustix::thread::futex::Flags;
 
+use crate::copy::copy_words;
 use crate::native::{Expedited, SPIN_NS, at_thread_exit, now, wait, wake};
 use crate::slot::{Slot, SlotTable};
 use crate::{
@@ -427,6 +428,11 @@ impl ConstMachine for Shared {
     const U16: AtomicU16 = AtomicU16::new(0);
     const U32: AtomicU32 = AtomicU32::new(0);
     const U64: AtomicU64 = AtomicU64::new(0);
+
+    #[inline]
+    fn copy_words(from: &[AtomicU64], into: &mut [[u8; 8]]) {
+        copy_words(from, into);
+    }
 }
 
 extern "C" fn retire(_: *mut libc::c_void) {

@@ -40,6 +40,14 @@ impl<M: ConstMachine> PageView<'_, M> {
         Some(self.words.get(at..at.checked_add(count)?)?.iter().map(|word| word.load(Relaxed)))
     }
 
+    /// Copies words from `at` on as bytes in the order of a little-endian machine; none beyond the
+    /// end, `into` is then as it was.
+    #[inline(always)]
+    pub fn chunks(&self, at: usize, into: &mut [[u8; 8]]) -> Option<()> {
+        M::copy_words(self.words.get(at..at.checked_add(into.len())?)?, into);
+        Some(())
+    }
+
     /// Copies words from `index` on; none beyond the end, `into` is then as it was.
     #[inline]
     pub fn copy(&self, index: usize, into: &mut [u64]) -> Option<()> {
@@ -60,13 +68,9 @@ impl<M: ConstMachine> PageView<'_, M> {
         }
         let (mut at, mut rest) = (at, into);
         if at.is_multiple_of(8) {
-            let (words, end) = rest.split_at_mut(rest.len() / 8 * 8);
-            let from = self.words.get(at / 8..)?;
-            for (place, word) in words.chunks_exact_mut(8).zip(from) {
-                // Relaxed: as in `word`.
-                place.copy_from_slice(&word.load(Relaxed).to_le_bytes());
-            }
-            (at, rest) = (at + words.len(), end);
+            let (words, end) = rest.as_chunks_mut();
+            M::copy_words(self.words.get(at / 8..)?, words);
+            (at, rest) = (at + words.len() * 8, end);
         }
         while !rest.is_empty() {
             let word = self.word(at / 8)?.to_le_bytes();

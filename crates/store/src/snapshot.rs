@@ -111,9 +111,13 @@ impl<'e, E: Engine> Snapshot<'e, E> {
             self.engine.scan(tree, start, back, limit, batch)?;
         }
         cut(batch, range, back);
-        let (max, mut from, mut value) = (self.engine.record_max(), 0, Vec::new());
-        // As a rule there is none that is not seen, or is a long value. Where it cannot be told,
-        // `see` says why.
+        let max = self.engine.record_max();
+        // As a rule all are seen, and none is a long value.
+        if batch.newest() < self.view.low && batch.longest() < max {
+            return Ok(());
+        }
+        let (mut from, mut value) = (0, Vec::new());
+        // Where it cannot be told, `see` says why.
         let is_seen = |header| self.view.sees(stamp(header), self.engine).is_ok_and(|seen| seen);
         while let Some(index) =
             batch.position(from, |header, bytes| !is_seen(header) || bytes == max)

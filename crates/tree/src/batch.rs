@@ -31,7 +31,7 @@ pub struct Row<'b> {
 }
 
 /// Where a record lies among the bytes of a batch.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct At {
     key: Range<usize>,
     value: Range<usize>,
@@ -57,6 +57,9 @@ pub struct Batch {
     whole: bool,
     /// Whether the page is there with all its records, and not only some.
     all: bool,
+    /// The last LSN of its records, and the most bytes that key and value of one of them have.
+    newest: u64,
+    longest: usize,
     /// How many records this scan has passed, and the one before; none if that is not known.
     passed: usize,
     before: usize,
@@ -82,6 +85,7 @@ impl Batch {
         self.rows.clear();
         self.rest = 0..0;
         self.more = false;
+        (self.newest, self.longest) = (0, 0);
         (self.before, self.passed) = (self.passed, 0);
     }
 
@@ -115,19 +119,24 @@ impl Batch {
     /// The record at `index`.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Row<'_>> {
-        let at = self.rows.get(index)?;
-        Some(Row {
-            key: self.slice(&at.key)?,
-            value: self.slice(&at.value)?,
-            header: at.header,
-            ghost: at.ghost,
-        })
+        self.row(self.rows.get(index)?)
     }
 
-    /// The header of the record at `index`.
-    #[inline]
-    pub fn header(&self, index: usize) -> Option<Header> {
-        Some(self.rows.get(index)?.header)
+    #[inline(always)]
+    fn row(&self, at: &At) -> Option<Row<'_>> {
+        let key = self.bytes.get(at.key.clone())?;
+        let value = self.bytes.get(at.value.clone())?;
+        Some(Row { key, value, header: at.header, ghost: at.ghost })
+    }
+
+    /// The last position at which one of its records was written, or one behind that.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// How many bytes the longest of its records has, key and value together, or more.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// The first record from `index` on of whose header, and of the bytes of key and value, `is`
@@ -151,14 +160,10 @@ impl Batch {
         at.is_some_and(|at| at.key.len() + at.value.len() == bytes && !at.ghost)
     }
 
-    #[inline(always)]
-    fn slice(&self, range: &Range<usize>) -> Option<&[u8]> {
-        self.bytes.get(range.clone())
-    }
-
     /// All records.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
-        (0..self.len()).filter_map(|index| self.get(index))
+        self.rows.iter().filter_map(|at| self.row(at))
     }
 
     /// Where to go on: the first key forwards, the key before which to look backwards. None at the
@@ -183,6 +188,8 @@ impl Batch {
 
     /// Adds a record behind the others.
     pub fn push(&mut self, row: Row<'_>) {
+        self.newest = self.newest.max(row.header.lsn());
+        self.longest = self.longest.max(row.key.len() + row.value.len());
         let (key, value) = (self.add(row.key), self.add(row.value));
         self.rows.push(At { key, value, header: row.header, ghost: row.ghost });
     }
@@ -221,7 +228,7 @@ impl Batch {
             false => place..place.saturating_add(limit).saturating_add(1).min(node.count()),
             true => place.saturating_sub(limit)..place,
         };
-        self.all = 4 * wanted.len() > 3 * node.count();
+        self.all = 3 * wanted.len() > node.count();
         if self.all {
             let (slots, heap) = (8 * (SLOTS + node.count()), 8 * node.heap()?);
             view.bytes(0, self.bytes.get_mut(..slots)?)?;
@@ -248,11 +255,7 @@ impl Batch {
         at: usize,
         count: usize,
     ) -> Option<()> {
-        let place = self.bytes.get_mut(8 * at..8 * (at + count))?;
-        for (place, word) in place.as_chunks_mut().0.iter_mut().zip(view.run(at, count)?) {
-            *place = word.to_le_bytes();
-        }
-        Some(())
+        view.chunks(at, self.bytes.get_mut(8 * at..8 * (at + count))?.as_chunks_mut().0)
     }
 
     /// Takes the records of the copied page apart from `first` on. None if it is malformed.
@@ -302,7 +305,6 @@ impl Batch {
     /// where the record's header was: a record is taken once.
     #[inline]
     fn take(&mut self, records: Range<usize>, back: bool) -> Option<()> {
-        const HEADER: usize = 8 * LEAF_WORDS;
         let node = Node::of(self.bytes.get(..self.page)?)?;
         let (low, prefix, parts) = (node.low_at()?, node.parts.prefix, node.parts);
         let beginning = low..low.checked_add(prefix).filter(|end| *end <= self.page)?;
@@ -311,26 +313,20 @@ impl Batch {
         if parts.kind != Kind::Leaf {
             return None;
         }
-        let in_place = if prefix <= HEADER { prefix } else { 0 };
-        let page = self.bytes.get_mut(..self.page)?;
-        self.rows.reserve(records.len());
-        for step in 0..records.len() {
-            let index = if back { records.end - 1 - step } else { records.start + step };
-            let slot = Slot::of(page.word(SLOTS + index)?);
-            let (head, rest) = page.get_mut(8 * slot.at..)?.split_first_chunk_mut::<HEADER>()?;
-            let header = Header::from_bits(head.as_slice().word(0)?);
-            let length = (head.as_slice().word(1)? & 0xffff) as usize;
-            if slot.suffix + length > rest.len() {
-                return None;
-            }
-            if prefix <= HEADER {
-                *head = short;
-            }
-            let suffix = 8 * slot.at + HEADER;
-            let value = suffix + slot.suffix;
-            let (key, value) = (suffix - in_place..value, value..value + length);
-            self.rows.push(At { key, value, header, ghost: slot.ghost });
+        // Behind the slots lies what they lead to.
+        let begin = 8 * (SLOTS + parts.count);
+        let (slots, heap) = self.bytes.get_mut(..self.page)?.split_at_mut_checked(begin)?;
+        let slots = slots.as_chunks().0.get(SLOTS..)?.get(records)?;
+        let mut heap =
+            Heap { bytes: heap, begin, prefix, short, newest: 0, longest: 0, is_malformed: false };
+        match back {
+            false => self.rows.extend(slots.iter().map(|slot| heap.take(slot))),
+            true => self.rows.extend(slots.iter().rev().map(|slot| heap.take(slot))),
         }
+        if heap.is_malformed {
+            return None;
+        }
+        (self.newest, self.longest) = (heap.newest << 4, heap.longest + prefix);
         if prefix > HEADER {
             for at in &mut self.rows {
                 let key = self.bytes.len();
@@ -340,6 +336,57 @@ impl Batch {
             }
         }
         Some(())
+    }
+}
+
+/// Bytes of a record before its suffix.
+const HEADER: usize = 8 * LEAF_WORDS;
+
+/// The records of a page that is taken apart, and what they have in common.
+struct Heap<'b> {
+    bytes: &'b mut [u8],
+    /// The byte of the page with which they begin.
+    begin: usize,
+    /// How many bytes the page's keys have in common; these, at the end, if they fit there.
+    prefix: usize,
+    short: [u8; HEADER],
+    /// The last position in a record's header, in 16 bytes, and the most bytes of suffix and value.
+    newest: u64,
+    longest: usize,
+    is_malformed: bool,
+}
+
+impl Heap<'_> {
+    #[inline(always)]
+    fn take(&mut self, slot: &[u8; 8]) -> At {
+        let at = self.record(Slot::of(u64::from_le_bytes(*slot)));
+        self.is_malformed |= at.is_none();
+        at.unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn record(&mut self, slot: Slot) -> Option<At> {
+        let record = self.bytes.get_mut((8 * slot.at).checked_sub(self.begin)?..)?;
+        let (head, rest) = record.split_first_chunk_mut::<HEADER>()?;
+        let [first, second] = *head.as_chunks::<8>().0 else { return None };
+        let header = Header::from_bits(u64::from_le_bytes(first));
+        let length = usize::from(u64::from_le_bytes(second) as u16);
+        let bytes = slot.suffix + length;
+        if bytes > rest.len() {
+            return None;
+        }
+        let in_place = if self.prefix <= HEADER {
+            *head = self.short;
+            self.prefix
+        } else {
+            0
+        };
+        self.newest = self.newest.max(header.lsn() >> 4);
+        self.longest = self.longest.max(bytes);
+        let suffix = 8 * slot.at + HEADER;
+        let value = suffix + slot.suffix;
+        let (key, value) = (suffix - in_place..value, value..value + length);
+        Some(At { key, value, header, ghost: slot.ghost })
     }
 }
 

@@ -27,6 +27,10 @@ impl<M: ConstMachine> Page for PageView<'_, M> {
     fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>> {
         PageView::run(self, at, count)
     }
+    #[inline(always)]
+    fn chunks(&self, at: usize, into: &mut [[u8; 8]]) -> Option<()> {
+        PageView::chunks(self, at, into)
+    }
 }
 
 /// A page in hand whose change was begun.

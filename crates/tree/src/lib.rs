@@ -34,6 +34,7 @@
 //! | `batch` | some records of one leaf, as they were at one moment |
 //! | `structure` | splits in two steps, which any thread finishes; a root that grows |
 //! | `unlink` | leaves that are empty go, and give their pages back |
+//! | `verify` | whether a tree is whole, also while others change it |
 //! | `load` | a tree of records that come in order |
 //! | `rebuild` | a page made anew from a base and the log's records of it |
 
@@ -54,6 +55,7 @@ mod root;
 mod split;
 mod structure;
 mod unlink;
+mod verify;
 mod walk;
 mod words;
 

@@ -25,14 +25,14 @@
 use core::cmp::Ordering;
 
 use latchwork_machine::ConstMachine;
-use latchwork_pool::{Error as PoolError, PageMut as PoolPage, PageView, Pin, Snapshot};
+use latchwork_pool::{PageMut as PoolPage, PageView, Pin, Snapshot};
 
+use crate::Error;
 use crate::batch::Batch;
 use crate::edit;
 use crate::journal::Journal;
 use crate::node::Node;
 use crate::root::Tree;
-use crate::{Error, Kind};
 
 /// Where a walk goes.
 #[derive(Clone, Copy)]
@@ -70,7 +70,7 @@ pub(crate) struct Missing {
 pub(crate) struct Met<'h, 't, M: ConstMachine> {
     pub(crate) page: u64,
     /// The page as it was read.
-    seen: Snapshot<'h, M>,
+    pub(crate) seen: Snapshot<'h, M>,
     /// The page that led to it; none if it is the root.
     via: Option<Snapshot<'h, M>>,
     /// Keeps that one from being evicted.
@@ -300,113 +300,4 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         })?;
         Ok(place)
     }
-
-    /// Looks at every page that the tree leads to, and returns how many there are.
-    ///
-    /// While nobody changes the tree: each level is one chain of pages whose fences meet, each
-    /// child has the fences that its parent says, and what is missing in a parent is said to be.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Malformed`] with what is wrong; [`Error::Pool`], [`Error::Level`].
-    pub fn verify(&self) -> Result<u64, Error> {
-        self.verify_each(&mut |_| Ok(()))
-    }
-
-    /// As [`verify`](Self::verify), and calls `each` with the number of every page.
-    ///
-    /// # Errors
-    ///
-    /// As there; what `each` returns.
-    pub fn verify_each(
-        &self,
-        each: &mut dyn FnMut(u64) -> Result<(), Error>,
-    ) -> Result<u64, Error> {
-        let (mut first, mut pages) = (Some(self.root), 0);
-        while let Some(begin) = first {
-            let (mut next, mut low, mut missing) = (Some(begin), Vec::new(), false);
-            first = None;
-            while let Some(page) = next {
-                let seen = self.handle.read(self.file, page, |view| Some(self.look(view)))??;
-                each(page)?;
-                pages += 1;
-                if pages > self.handle.pool().pages(self.file)? {
-                    return Err(Error::Malformed("the pages of a level lead in a circle"));
-                }
-                if seen.low != low {
-                    return Err(Error::Malformed("the fences of two siblings do not meet"));
-                }
-                if seen.high.is_some() != seen.right.is_some() {
-                    return Err(Error::Malformed(
-                        "an upper fence without a sibling, or none with one",
-                    ));
-                }
-                // Where the one before was incomplete nobody need know of this page.
-                let known = self.walk(To::Key(&low), seen.level, |_, _| Some(()))?.0.page;
-                if known != page && !missing {
-                    return Err(Error::Malformed("a page that its parent does not lead to"));
-                }
-                missing = seen.incomplete;
-                first = first.or(seen.first_child);
-                low = seen.high.unwrap_or_default();
-                next = seen.right;
-            }
-        }
-        Ok(pages)
-    }
-
-    /// Whether the tree leads to a page.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`], [`Error::Level`] for the pages on the way; what is wrong with the page
-    /// itself says that nothing leads to it.
-    pub fn leads_to(&self, page: u64) -> Result<bool, Error> {
-        if page == self.root {
-            return Ok(true);
-        }
-        let seen = self.handle.read(self.file, page, |view| {
-            let seen = Node::of(view).map(|node| Some((node.level(), node.low()?)));
-            Some(seen.flatten())
-        });
-        let (level, low) = match seen {
-            Ok(Some(seen)) => seen,
-            Ok(None) | Err(PoolError::Freed { .. }) => return Ok(false),
-            Err(error) if error.is_unwritten() => return Ok(false),
-            Err(PoolError::OutOfRange { .. }) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        let top = self.handle.read(self.file, self.root, |view| Some(Node::of(view)?.level()))?;
-        if level >= top {
-            return Ok(false);
-        }
-        Ok(self.walk(To::Key(&low), level, |_, _| Some(()))?.0.page == page)
-    }
-
-    fn look(&self, view: &PageView<'_, M>) -> Result<Seen, Error> {
-        let wrong = || Error::Malformed("a page whose fences cannot be read");
-        let node = Node::of(view).ok_or_else(edit::no_page)?;
-        node.verify()?;
-        Ok(Seen {
-            level: node.level(),
-            incomplete: node.is_incomplete(),
-            low: node.low().ok_or_else(wrong)?,
-            high: node.high().ok_or_else(wrong)?,
-            right: node.right().ok_or_else(wrong)?,
-            first_child: match node.kind() {
-                Kind::Inner => Some(node.first_child().ok_or_else(wrong)?),
-                Kind::Leaf => None,
-            },
-        })
-    }
-}
-
-/// What `verify` keeps of a page.
-struct Seen {
-    level: u8,
-    incomplete: bool,
-    low: Vec<u8>,
-    high: Option<Vec<u8>>,
-    right: Option<u64>,
-    first_child: Option<u64>,
 }

@@ -16,6 +16,16 @@ pub trait Page {
     /// So many words from `at` on, none beyond the end.
     fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>>;
 
+    /// Copies words from `at` on as bytes, none beyond the end.
+    #[inline(always)]
+    fn chunks(&self, at: usize, into: &mut [[u8; 8]]) -> Option<()> {
+        let words = self.run(at, into.len())?;
+        for (place, word) in into.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
+        Some(())
+    }
+
     /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -142,12 +152,12 @@ pub(crate) fn copy_out<P: Page + ?Sized>(
     // Whole words, with what lies around the bytes in the first and the last one: that goes away
     // again, which costs less than to take words apart.
     let (first, before) = (at + skip / 8, skip % 8);
-    let words = page.run(first, words_of(before + length))?;
-    let begun = to.len();
-    to.resize(begun + 8 * words_of(before + length), 0);
-    for (chunk, word) in to[begun..].as_chunks_mut().0.iter_mut().zip(words) {
-        *chunk = word.to_le_bytes();
+    let (begun, words) = (to.len(), words_of(before + length));
+    if first + words > page.len() {
+        return None;
     }
+    to.resize(begun + 8 * words, 0);
+    page.chunks(first, to[begun..].as_chunks_mut().0)?;
     if before != 0 {
         to.copy_within(begun + before..begun + before + length, begun);
     }

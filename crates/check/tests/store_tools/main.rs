@@ -4,6 +4,7 @@
 mod backup;
 mod clear;
 mod dump;
+mod live;
 mod looking;
 mod open;
 mod prepared;

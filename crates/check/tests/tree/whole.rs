@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use latchwork_check::random::Random;
 use latchwork_disk::System;
@@ -398,7 +399,6 @@ fn a_half_changed_page_is_made_anew() {
             for index in 2..60 {
                 assert!(held.set(index, random.below(u64::MAX)));
             }
-            drop(held);
         }
         tree.verify().unwrap();
         assert_eq!(contents(&tree, 50), model);
@@ -428,5 +428,25 @@ fn a_wrong_tree_does_not_verify() {
         assert!(held.set(3, right & !0xffff_ffff_ffff | tree.root()));
         held.commit();
         assert!(tree.verify().is_err(), "a leaf whose sibling is the root");
+        // Also while others change the tree, if not those pages.
+        let (stop, changed, root) = (AtomicBool::new(false), AtomicU64::new(0), tree.root());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                house.with(3, |handle, file, scribe| {
+                    let tree = Tree::open(handle, file, root, scribe);
+                    for number in (0..).take_while(|_| !stop.load(Relaxed)) {
+                        tree.put(&(5000 + number % 3000u32).to_be_bytes(), b"another").unwrap();
+                        changed.store(u64::from(number), Relaxed);
+                    }
+                });
+            });
+            while changed.load(Relaxed) < 1000 {
+                thread::yield_now();
+            }
+            let found: Vec<_> = (0..20).map(|_| tree.verify()).collect();
+            stop.store(true, Relaxed);
+            let wrong = |found: &Result<u64, Error>| matches!(found, Err(Error::Malformed(_)));
+            assert!(found.iter().all(wrong), "{found:?}");
+        });
     });
 }

@@ -72,7 +72,8 @@ pub(crate) enum What {
 
 /// Look at every page of every table
 ///
-/// While nobody writes: a page that is being changed may pass for a damaged one.
+/// Others may write meanwhile. A page that they add is not counted, and one that is just being
+/// taken or given back is told as lost.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store verify /tmp/shop

@@ -144,7 +144,8 @@ impl<M: ConstMachine> Worker<M> {
         Ok(found)
     }
 
-    fn leads_to(&self, tree: u32, page: u64) -> Result<bool, Error> {
+    /// Whether a tree leads to a page.
+    pub(crate) fn leads_to(&self, tree: u32, page: u64) -> Result<bool, Error> {
         let scribe = Scribe::new(self, tree, Part::System);
         let of = Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe);
         Ok(of.leads_to(page)?)
@@ -162,6 +163,14 @@ impl<M: ConstMachine> Worker<M> {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Whether the catalog says that a page is free.
+    pub(crate) fn is_free_page(&self, page: u64) -> Result<bool, Error> {
+        let mut bits = Vec::new();
+        let there = self.newest(CATALOG, &key_of(page), &mut bits)?.there;
+        let first = page / GROUP * GROUP;
+        Ok(there && free_of(first, &bits).any(|free| free == page))
     }
 
     /// All pages that the catalog says are free.

@@ -1,11 +1,12 @@
 //! How the pages of the file are used, and whether what the catalog says of them is so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use latchwork_machine::ConstMachine;
 use latchwork_tree::Error as TreeError;
 
 use crate::files::scribe::Part;
+use crate::files::worker::Worker;
 use crate::long::PIECES;
 use crate::tables::{CATALOG, trees};
 use crate::{Error, Store};
@@ -36,7 +37,7 @@ impl<M: ConstMachine> Store<M> {
         Ok((free, self.home().pool.pages(self.home().file)?))
     }
 
-    /// Looks at every page of every table; returns how many there are. While nobody writes.
+    /// Looks at every page of every table; returns how many there are. Others may write meanwhile.
     ///
     /// # Errors
     ///
@@ -47,7 +48,9 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Counts the pages of the file, and looks at them as [`verify`](Self::verify) does.
-    /// While nobody writes.
+    ///
+    /// Where others write meanwhile, a page may be counted as what it was a moment ago, and pages
+    /// that were added are not counted.
     ///
     /// # Errors
     ///
@@ -71,27 +74,92 @@ impl<M: ConstMachine> Store<M> {
     /// ```
     pub fn space(&self) -> Result<Space, Error> {
         let (session, home) = (self.session()?, self.home());
-        let worker = &session.worker;
-        let mut roots = vec![CATALOG, PIECES];
-        roots.extend(self.read(|tx| trees(&tx.snapshot))?.into_iter().map(|table| table.1));
-        let mut used = BTreeSet::new();
-        for tree in roots {
-            worker.with(tree, Part::System, |tree| {
-                tree.verify_each(&mut |page| match used.insert(page) {
-                    true => Ok(()),
-                    false => Err(TreeError::Malformed("a page that two pages lead to")),
+        let (worker, begun) = (&session.worker, self.log_end());
+        let pages = home.pool.pages(home.file)?;
+        let (mut used, mut twice) = (BTreeMap::new(), Vec::new());
+        for tree in self.roots()? {
+            worker.with(tree, Part::System, |of| {
+                of.verify_each(&mut |page| {
+                    let other = used.insert(page, tree).filter(|other| *other != tree);
+                    twice.extend(other.map(|other| (page, [other, tree])));
+                    Ok(())
                 })
             })?;
         }
-        let mut free = BTreeSet::new();
-        for page in worker.free_pages()? {
-            if used.contains(&page) {
+        for (page, trees) in twice {
+            if stays(&|| Ok(worker.leads_to(trees[0], page)? && worker.leads_to(trees[1], page)?))?
+            {
+                return Err(TreeError::Malformed("a page that two tables lead to").into());
+            }
+        }
+        let mut free: BTreeSet<_> = worker.free_pages()?.into_iter().collect();
+        for (page, tree) in free.iter().filter_map(|page| Some((*page, *used.get(page)?))) {
+            if stays(&|| Ok(worker.leads_to(tree, page)? && worker.is_free_page(page)?))? {
                 return Err(TreeError::Malformed("a page of a table that is free").into());
             }
-            free.insert(page);
         }
-        let (pages, used) = (home.pool.pages(home.file)?, used.len() as u64);
-        let free = free.range(..pages).count() as u64;
-        Ok(Space { pages, used, free, lost: pages.saturating_sub(used + free) })
+        free.retain(|page| *page < pages && !used.contains_key(page));
+        let used = used.range(..pages).map(|(page, _)| *page).collect();
+        let mut space = Counted { pages, used, free };
+        if self.log_end() != begun {
+            self.look_again(worker, &mut space)?;
+        }
+        Ok(space.count())
+    }
+
+    /// Looks again for pages that were neither of a table nor free when that was looked at.
+    fn look_again(&self, worker: &Worker<M>, space: &mut Counted) -> Result<(), Error> {
+        let (trees, mut looks) = (self.roots()?, 0);
+        for page in space.lost() {
+            if worker.is_free_page(page)? {
+                space.free.insert(page);
+                continue;
+            }
+            // A page that cannot be read is none of theirs.
+            let is_of = |tree: &u32| worker.leads_to(*tree, page).unwrap_or(false);
+            looks += trees.len();
+            if looks <= LOOKS && trees.iter().any(is_of) {
+                space.used.insert(page);
+            }
+        }
+        Ok(())
+    }
+
+    /// The trees of all tables, of the catalog and of long values.
+    fn roots(&self) -> Result<Vec<u32>, Error> {
+        let tables = self.read(|tx| trees(&tx.snapshot))?;
+        Ok([CATALOG, PIECES].into_iter().chain(tables.into_iter().map(|table| table.1)).collect())
+    }
+}
+
+/// How often it is asked at most whether a table leads to a page.
+const LOOKS: usize = 1 << 20;
+
+/// Whether something is wrong that stays so; others may be in the middle of a change.
+fn stays(wrong: &dyn Fn() -> Result<bool, Error>) -> Result<bool, Error> {
+    for _ in 0..3 {
+        if !wrong()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The first pages of the file, and what they are.
+struct Counted {
+    pages: u64,
+    used: BTreeSet<u64>,
+    free: BTreeSet<u64>,
+}
+
+impl Counted {
+    fn lost(&self) -> Vec<u64> {
+        let known = |page: &u64| self.used.contains(page) || self.free.contains(page);
+        (0..self.pages).filter(|page| !known(page)).collect()
+    }
+
+    fn count(&self) -> Space {
+        let (used, free) = (self.used.len() as u64, self.free.len() as u64);
+        Space { pages: self.pages, used, free, lost: self.pages.saturating_sub(used + free) }
     }
 }
