@@ -14,7 +14,7 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::control::Control;
 use crate::segment::Segments;
-use crate::{Error, Log, Lsn, Session};
+use crate::{Checkpoint, Error, Log, Lsn, Session};
 
 /// Bytes that are read and written in one call.
 const CHUNK: u64 = 1 << 20;
@@ -22,16 +22,27 @@ const CHUNK: u64 = 1 << 20;
 impl<M: ConstMachine> Log<M> {
     /// Where redo would begin now, as the last checkpoint says.
     pub fn redo(&self) -> Lsn {
-        self.shared().map_or(Lsn::NEVER, |shared| Lsn(shared.found.redo.load(Relaxed)))
+        self.last_checkpoint().redo
+    }
+
+    /// The last checkpoint, or one of before and the redo point of the last.
+    pub fn last_checkpoint(&self) -> Checkpoint {
+        let none = Checkpoint { lsn: Lsn::NEVER, redo: Lsn::NEVER, clean: false };
+        let Ok(shared) = self.shared() else { return none };
+        let found = &shared.found;
+        // Relaxed: an older one is one, too.
+        let (lsn, redo) = (Lsn(found.checkpoint.load(Relaxed)), Lsn(found.redo.load(Relaxed)));
+        Checkpoint { lsn, redo, clean: false }
     }
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// Makes a log in `folder`, whose redo point is `redo`, of what this one has from there on and
-    /// is durable. `told` is called with the bytes of each step. Returns where the copy ends.
+    /// Makes a log in `folder`, whose last checkpoint is `since`, of what this one has from its redo
+    /// point on and is durable. `told` is called with the bytes of each step. Returns where the copy
+    /// ends.
     ///
-    /// The caller has [pinned](Self::pin) the log from `redo` on, which is or was the redo point of
-    /// a checkpoint. Others may append meanwhile.
+    /// The caller has [pinned](Self::pin) the log from there on, and `since` is or was the last
+    /// checkpoint. Others may append meanwhile.
     ///
     /// # Errors
     ///
@@ -40,10 +51,10 @@ impl<M: ConstMachine> Session<M> {
         &self,
         disk: &Arc<dyn Disk>,
         folder: &Path,
-        redo: Lsn,
+        since: &Checkpoint,
         told: &mut dyn FnMut(u64),
     ) -> Result<Lsn, Error> {
-        let (from, oldest) = (&self.log.inner.segments, self.log.oldest());
+        let (from, oldest, redo) = (&self.log.inner.segments, self.log.oldest(), since.redo);
         if redo < oldest {
             return Err(Error::Gone { oldest });
         }
@@ -70,7 +81,7 @@ impl<M: ConstMachine> Session<M> {
             id: from.id,
             sequence: 2,
             segment: from.size,
-            checkpoint: Lsn(self.log.shared()?.found.checkpoint.load(Relaxed)),
+            checkpoint: since.lsn,
             redo,
             flushed: end,
             clean: false,

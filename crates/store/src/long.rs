@@ -43,9 +43,10 @@ fn beginning(max: usize, key: &[u8]) -> usize {
     max.saturating_sub(key.len() + TRAILER)
 }
 
-/// Bytes of a piece, but for the last: all its records are shorter than that of a long value.
+/// Bytes of a piece, but for the last: four of them fill a leaf, and all their records are shorter
+/// than that of a long value.
 fn piece_bytes(max: usize) -> usize {
-    max - PIECE_KEY - 1
+    max - 40
 }
 
 /// Whether a value is to be in pieces, where records may have `max` bytes. One whose key leaves no

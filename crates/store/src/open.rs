@@ -36,7 +36,7 @@ use crate::place::{Kind, file_system};
 use crate::{Error, Refusal};
 
 const TITLE: &str = "latchwork store, format ";
-const FORMAT: u64 = 3;
+const FORMAT: u64 = 4;
 /// Where shared memory lies.
 pub(crate) const SHM: &str = "/dev/shm";
 /// What the folders there are named by.
@@ -357,6 +357,7 @@ fn rejoin(at: &Path, path: &Path, options: &Options) -> Result<Option<Arc<Home<M
         Ok(_) | Err(Error::NotUndone { .. }) => {}
         Err(why) => return Err(why),
     }
+    home.has_its_pages()?;
     Ok((!home.log.is_broken()).then_some(home))
 }
 
@@ -425,9 +426,11 @@ fn begin(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine>>,
     let at = if is_in_memory(options.place, room(), needed) { memory } else { beside };
     fs::DirBuilder::new().mode(0o700).create(&at).map_err(said)?;
     fs::write(at.join(OF), format!("{}\n", path.display())).map_err(said)?;
-    let region = Region::create(at.join("region"), &options.sizes.region())?;
     let disk: Arc<dyn Disk> = Arc::new(System::new());
-    let home = Home::open(&region, &disk, path, &options.sizes, lanes())?;
+    let made = Region::create(at.join("region"), &options.sizes.region()).map_err(Error::from);
+    let made = made.and_then(|region| Home::open(&region, &disk, path, &options.sizes, lanes()));
+    // Memory of a store that does not open is nobody's.
+    let home = made.inspect_err(|_| drop(fs::remove_dir_all(&at)))?;
     // Only what is recovered is joined.
     let fresh = path.join("region-new");
     let text = format!("{}\n{}\n{}\n", boot(), at.display(), path.display());
@@ -530,10 +533,10 @@ mod tests {
         let read = |bytes: &[u8]| read_identity(bytes, &mut Sizes::default());
         assert_eq!(read(sound.as_bytes()).as_deref(), Ok(number));
         assert_eq!(read(format!("{TITLE}{FORMAT}\n{number}\n").as_bytes()).as_deref(), Ok(number));
-        let newer = sound.replace("format 3", "format 4");
-        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 4 }));
-        let older = sound.replace("format 3", "format 2");
-        assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format: 2 }));
+        let newer = sound.replace("format 4", "format 5");
+        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 5 }));
+        let older = sound.replace("format 4", "format 3");
+        assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format: 3 }));
         for length in 0..sound.len() {
             if let Ok(id) = read(&sound.as_bytes()[..length]) {
                 assert!(sound[..length].ends_with('\n'), "{length}: {id}");

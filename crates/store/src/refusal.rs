@@ -96,7 +96,7 @@ impl Refusal {
     /// The text of one that has nothing of its own to tell.
     fn text(&self) -> Option<&'static str> {
         Some(match self {
-            Self::NoStore => "there is no store; `create` makes one",
+            Self::NoStore => "there is no store",
             Self::NotAFolder => "it is no folder: a store is one",
             Self::Taken => "there is something of that name; choose another",
             Self::WithinStore => "it lies in the folder of a store: choose a place beside that",

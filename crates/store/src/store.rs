@@ -13,7 +13,6 @@ use latchwork_region::Region;
 
 use crate::background::Background;
 use crate::files::home::{Home, Sizes};
-use crate::files::tidy::FEW;
 use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, open};
@@ -384,7 +383,7 @@ impl<M: ConstMachine> Store<M> {
         if let Some(at) = self.settles(at, mode)? {
             worker.log.commit(at, mode).map_err(unknown)?;
         }
-        worker.tidy(FEW);
+        worker.tidy();
         Ok(())
     }
 
@@ -415,7 +414,7 @@ impl<M: ConstMachine> Store<M> {
     /// Those of the parts.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let kept = self.kept(|kept| &kept.writes)?;
-        kept.worker.tidy(usize::MAX);
+        kept.worker.tidy_all();
         self.inner.home.checkpoint(&kept.worker)
     }
 
@@ -511,7 +510,7 @@ impl<M: ConstMachine> Drop for Inner<M> {
             // The memory has what is not undone yet: it stays then.
             self.home.sweep()?;
             let worker = self.home.worker()?;
-            worker.tidy(usize::MAX);
+            worker.tidy_all();
             self.home.checkpoint(&worker)
         });
     }

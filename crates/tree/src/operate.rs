@@ -50,6 +50,9 @@ pub struct Newest {
 /// The part of a page that ghosts must be for a full page to be cleared of them, and not split.
 const CLEARED_SHARE: usize = 16;
 
+/// A full leaf with no more records than these has large ones.
+const LARGE: usize = 8;
+
 /// How often a write finishes a split before it says that the page only seems to be split.
 const ROUNDS: u32 = 1 << 16;
 
@@ -209,7 +212,10 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 _ => operation,
             };
             let change = change(key, operation, before.as_deref(), was, found.is_ok())?;
-            let last = found == Err(node.count()) && node.right() == Some(None);
+            // Keys that come in ascending order: at the end of the tree, or where records are so
+            // large that one or two more or less matter, in the midst of it.
+            let last =
+                found == Err(node.count()) && (node.count() <= LARGE || node.right() == Some(None));
             // The value is logged, and once more if it is undone.
             let old = if undoes { 0 } else { 2 * before.as_ref().map_or(0, Vec::len) as u64 };
             let whole = image_bytes(page.len());
@@ -233,7 +239,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 }
                 Err(Error::Full) if let Some(missing) = self.lacks_pages(&page) => pages = missing,
                 Err(Error::Full) => {
-                    let at = if last { SplitAt::End } else { SplitAt::Middle };
+                    let at = if last { SplitAt::Before(key) } else { SplitAt::Middle };
                     self.split(page, at)?;
                 }
                 Err(error) => return Err(error),

@@ -13,11 +13,12 @@ use crate::words::{PageMut, words_of};
 
 /// Where to divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SplitAt {
+pub enum SplitAt<'k> {
     /// Where both halves have as many bytes.
     Middle,
-    /// Before the last record: for keys that come in ascending order, which fill the left page.
-    End,
+    /// Behind the last record of a leaf, before this key, which is greater: for keys that come in
+    /// ascending order, which fill the left page. The right one has no record then, or the last one.
+    Before(&'k [u8]),
 }
 
 /// What a split did.
@@ -46,28 +47,50 @@ pub fn split<L: PageMut + ?Sized, R: PageMut + ?Sized>(
     left: &mut L,
     right: &mut R,
     right_number: u64,
-    at: SplitAt,
+    at: SplitAt<'_>,
 ) -> Result<Split, Error> {
-    let mut all = records(left)?;
+    let all = records(left)?;
+    if all.len() < 2 || right.len() != left.len() {
+        return Err(Error::Unsplittable);
+    }
+    let SplitAt::Before(key) = at else {
+        let middle = middle(&all);
+        return divide(left, right, right_number, all, (middle, None));
+    };
+    if all.last().is_some_and(|last| last.key.as_slice() >= key) {
+        return Err(Error::Malformed("a split before a key that is not the last one"));
+    }
+    let count = all.len();
+    match divide(left, right, right_number, all, (count, Some(key))) {
+        // The page has no room for an upper fence, which is new.
+        Err(Error::Full) => divide(left, right, right_number, records(left)?, (count - 1, None)),
+        done => done,
+    }
+}
+
+/// Moves the records from the index `middle` on; `next` is the key of what comes behind the others,
+/// if that is not a record of the page.
+fn divide<L: PageMut + ?Sized, R: PageMut + ?Sized>(
+    left: &mut L,
+    right: &mut R,
+    right_number: u64,
+    mut all: Vec<Record>,
+    (middle, next): (usize, Option<&[u8]>),
+) -> Result<Split, Error> {
     let view = Node::of(left).ok_or_else(malformed)?;
     let (kind, level, flags) = (view.kind(), view.level(), view.parts.flags);
     let sibling = view.right().ok_or_else(malformed)?.unwrap_or(0);
     let high = view.high().ok_or_else(malformed)?;
-    if all.len() < 2 || right.len() != left.len() {
-        return Err(Error::Unsplittable);
-    }
-    let middle = match at {
-        SplitAt::Middle => middle(&all),
-        SplitAt::End => all.len() - 1,
-    };
     let mut upper = all.split_off(middle);
     let parts = (kind, level, flags & INCOMPLETE);
     let (separator, right_first) = match kind {
         Kind::Leaf => {
             let last = all.last().ok_or_else(malformed)?;
-            (separator(&last.key, &upper[0].key).to_vec(), 0)
+            let next = next.or(upper.first().map(|record| &record.key[..]));
+            (separator(&last.key, next.ok_or_else(malformed)?).to_vec(), 0)
         }
         // The middle key moves up, and its child is the first of the right page.
+        Kind::Inner if upper.is_empty() => return Err(Error::Unsplittable),
         Kind::Inner => {
             let up = upper.remove(0);
             (up.key, up.first)

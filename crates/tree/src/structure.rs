@@ -46,7 +46,7 @@ pub(crate) fn pages_to_split<M: ConstMachine>(root: u64, page: &PoolPage<'_, '_,
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     /// Splits a page in hand, and finishes that.
-    pub(crate) fn split(&self, page: PoolPage<'_, '_, M>, at: SplitAt) -> Result<(), Error> {
+    pub(crate) fn split(&self, page: PoolPage<'_, '_, M>, at: SplitAt<'_>) -> Result<(), Error> {
         if page.page() == self.root {
             return self.grow(page, at);
         }
@@ -69,7 +69,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     }
 
     /// Puts two pages below the root, which have what it has.
-    fn grow(&self, page: PoolPage<'_, '_, M>, at: SplitAt) -> Result<(), Error> {
+    fn grow(&self, page: PoolPage<'_, '_, M>, at: SplitAt<'_>) -> Result<(), Error> {
         let mut left = copy(&page);
         let mut right = vec![0; left.len()];
         let lower = new_page(self.handle, self.file, self.journal)?;

@@ -112,7 +112,11 @@ pub(crate) fn model(done: &[Done]) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 pub(crate) fn dump(store: &Store<Native>) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    store.read(|tx| all(tx, false)).unwrap().into_iter().collect()
+    try_dump(store).unwrap()
+}
+
+fn try_dump(store: &Store<Native>) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+    Ok(store.read(|tx| all(tx, false))?.into_iter().collect())
 }
 
 #[test]
@@ -232,7 +236,7 @@ fn trial(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String>
     }
     let store = begin(&disk, mode).map_err(|why| text(&why))?;
     store.verify().map_err(|why| text(&why))?;
-    script.found(&dump(&store), mode)?;
+    script.found(&try_dump(&store).map_err(|why| text(&why))?, mode)?;
     script.run(&store, 10, &mut Random(seed)).map_err(|why| text(&why))?;
     if dump(&store) != *script.states.last().unwrap() {
         return Err("what was written after recovery is not there".to_owned());

@@ -48,7 +48,7 @@ fn pieces(store: &Store<Native>, lost: u64) -> u64 {
 
 /// How many there should be.
 fn wanted(model: &Model) -> u64 {
-    let (most, piece) = (most(), Limits::of(4096 / 8).record - 13);
+    let (most, piece) = (most(), Limits::of(4096 / 8).record - 40);
     let long = model.values().filter(|value| value.len() >= most);
     long.map(|value| (value.len() - (most - 16)).div_ceil(piece) as u64).sum()
 }

@@ -1,12 +1,13 @@
 //! A table that is emptied while others use the store.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use latchwork_store::{DumpError, Multi, Table};
+use latchwork_store::{DumpError, Mode, Multi, Patience, Table};
 
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, fill, length, open};
 
+const APPENDED: Table<u64, u64> = Table::new("appended");
 const TAGS: Multi<&str, u64> = Multi::new("tags");
 
 #[test]
@@ -49,6 +50,53 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
     assert!(pages[3] == pages[0] && pages[0] < 2 * before.pages, "{before:?}, {pages:?}");
     let last = store.get(&ROWS, 4999).unwrap().unwrap();
     assert_eq!(last.len(), length(4999));
+}
+
+/// A snapshot keeps what it sees, and the pages of that; clearing again gives them back.
+#[test]
+fn what_a_snapshot_has_kept_goes_when_it_is_cleared_again() {
+    let place = Place::new("clear-kept");
+    let store = open(place.at("one"));
+    fill(&store, 5000);
+    let before = store.space().unwrap();
+    let kept = store.snapshot().unwrap();
+    assert_eq!(store.clear("rows", &mut |_| {}), Ok(5000));
+    assert_eq!(kept.get(&ROWS, 4999).unwrap().map(|row| row.len()), Some(length(4999)));
+    drop(kept);
+    drop(store);
+    // In another process, say.
+    let store = open(place.at("one"));
+    assert_eq!(store.clear("rows", &mut |_| panic!("there is nothing")), Ok(0));
+    let after = store.space().unwrap();
+    assert!(after.used < before.used / 20, "{before:?}, {after:?}");
+}
+
+/// A writer that goes on behind the last record: clearing ends nevertheless.
+#[test]
+fn clearing_ends_beside_a_writer_that_appends() {
+    let place = Place::new("clear-append");
+    let store = open(place.at("one"));
+    let (stop, appended) = (AtomicBool::new(false), AtomicU64::new(0));
+    let removed = thread::scope(|scope| {
+        scope.spawn(|| {
+            let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+            for key in (0..).take_while(|_| !stop.load(Relaxed)) {
+                let put = store.write_with(&patience, |tx| tx.put(&APPENDED, key, key)).map(drop);
+                // Nobody waits for this thread for ever.
+                appended.store(if put.is_ok() { key + 1 } else { u64::MAX }, Relaxed);
+                put.unwrap();
+            }
+        });
+        while appended.load(Relaxed) < 3000 {
+            thread::yield_now();
+        }
+        let removed = store.clear(APPENDED.name(), &mut |_| {}).unwrap();
+        stop.store(true, Relaxed);
+        removed
+    });
+    let left = store.read(|tx| tx.range(&APPENDED, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
+    assert!(removed >= 3000 && !left.is_empty(), "{removed}, {}", left.len());
+    assert_eq!(removed + left.len() as u64, appended.load(Relaxed));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod backup;
 mod clear;
 mod dump;
 mod live;
+mod long;
 mod looking;
 mod open;
 mod prepared;

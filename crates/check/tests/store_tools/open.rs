@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork_store::{
-    Error, Mode, Options, Patience, Refusal, Store, forget_abandoned, forget_memory, left_memory,
-    restore,
+    Error, Mode, Options, Patience, Refusal, Store, Table, forget_abandoned, forget_memory,
+    left_memory, restore,
 };
 
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum, transfer};
@@ -84,7 +84,7 @@ fn what_is_no_folder_of_a_store_is_refused() {
     };
     assert!(matches!(with("another program's\n"), Refusal::Damaged { file: "identity", .. }));
     assert!(matches!(with(""), Refusal::Damaged { file: "identity", .. }));
-    let newer = identity.replace("format 3", "format 7");
+    let newer = identity.replace("format 4", "format 7");
     assert_eq!(with(&newer), Refusal::Newer { format: 7 });
     for length in [10, 30, 60] {
         let cut = with(&identity[..length]);
@@ -125,7 +125,8 @@ fn pages_that_are_not_those_of_the_log_are_refused() {
 
     fs::remove_file(&data).unwrap();
     is_refused_for_its_pages(&place, &pages, "gone");
-    for length in [0, 1, 4095, 8191, 8192] {
+    let (half, most) = (pages.len() as u64 / 2, pages.len() as u64 - 8192);
+    for length in [0, 1, 4095, 8191, 8192, half & !8191, most] {
         let pages = fs::read(&data).unwrap();
         fs::File::options().write(true).open(&data).unwrap().set_len(length).unwrap();
         is_refused_for_its_pages(&place, &pages, &format!("cut off at {length}"));
@@ -163,12 +164,41 @@ fn pages_that_are_not_those_of_the_log_are_refused() {
     assert_eq!(sum(&open(place.at("again"))), COUNT as i64 * EACH);
 }
 
+/// A crash has the signature made anew by redo, for its leaf was changed since the checkpoint; and
+/// where processes were killed nothing is redone at all.
+#[test]
+fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
+    for crash in [true, false] {
+        let place = Place::new("pages-crash");
+        let store = open(place.at("one"));
+        fill(&store, 300);
+        drop(store);
+        let data = place.at("one/data");
+        let early = fs::read(&data).unwrap();
+        let store = open(place.at("one"));
+        transfer(&store, 1, 2);
+        drop(store);
+        killed(&place);
+        if crash {
+            assert!(forget_memory(place.at("one")).unwrap() > 0);
+        }
+        let pages = fs::read(&data).unwrap();
+        fs::write(&data, &early).unwrap();
+        is_refused_for_its_pages(&place, &pages, if crash { "crash" } else { "killed" });
+        assert_eq!(open(place.at("one")).get(&LATE, 1), Ok(Some(1)));
+    }
+}
+
+/// A table that the process that is killed makes.
+const LATE: Table<u64, u64> = Table::new("late");
+
 /// What a process does that leaves its memory.
 #[test]
 fn writes_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
     let store = open(place.at("one"));
     fill(&store, 100);
+    store.put(&LATE, 1, 1).unwrap();
     let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
     store.write_with(&patience, |tx| tx.put(&ROWS, 77_777, b"not on the disk")).unwrap();
     fs::write(place.at("ready"), "").unwrap();

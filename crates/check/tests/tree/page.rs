@@ -107,10 +107,16 @@ proptest! {
                 splits += 1;
                 prop_assert!(splits < 20, "a page that is split again and again has room");
                 let mut right = vec![0; words];
-                let at = if at_end { SplitAt::End } else { SplitAt::Middle };
+                let last = model.keys().next_back().unwrap().clone();
+                let at = match step {
+                    Step::Insert(key, _) if at_end && *key > last => SplitAt::Before(key),
+                    _ => SplitAt::Middle,
+                };
                 let cut = split(&mut page, &mut right, 99, at).unwrap().separator;
                 let upper = model.split_off(&cut);
-                prop_assert!(!model.is_empty() && !upper.is_empty());
+                let before = matches!(at, SplitAt::Before(_));
+                let divided = if before { upper.len() < 2 } else { !upper.is_empty() };
+                prop_assert!(!model.is_empty() && divided);
                 prop_assert_eq!(contents(&page), model.clone());
                 prop_assert_eq!(contents(&right), upper.clone());
                 let left = Node::of(&page).unwrap();

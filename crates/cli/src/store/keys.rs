@@ -7,6 +7,7 @@
 //! | `{"hex": "07ff"}`, `{"uuid": ".."}` | bytes, a UUID |
 //! | `{"integer": ".."}` | an integer of more than 64 bits |
 //! | `{"f32": ".."}`, `{"f64": ".."}` | an `f32`; an `f64` that JSON has no number for |
+//! | `{"f32_bits": ".."}`, `{"f64_bits": ".."}` | one of the many that are no number: its bits in hex |
 
 use anyhow::{Context, bail};
 use latchwork_store::{AnyKey, KeyPart, Uuid};
@@ -45,9 +46,10 @@ fn part(value: &Value) -> anyhow::Result<KeyPart> {
         Value::Number(number) => match (number.as_i128(), number.as_f64()) {
             (Some(number), _) => KeyPart::Integer(number),
             // One that is written with as many digits is not a fraction.
-            (None, Some(large)) if large.abs() >= 9e15 => {
-                bail!("a number of more than 64 bits: {{\"integer\": \"..\"}} keeps its digits")
-            }
+            (None, Some(large)) if large.abs() >= 9e15 => bail!(
+                "a number that may be meant in two ways: {{\"integer\": \"..\"}} keeps its digits, \
+                 {{\"f64\": \"..\"}} is a fraction"
+            ),
             (None, Some(number)) => KeyPart::F64(number),
             (None, None) => bail!("no number that a key can have"),
         },
@@ -71,7 +73,16 @@ fn of_name(named: &Map<String, Value>) -> anyhow::Result<KeyPart> {
         },
         ("f64", Some(number)) => KeyPart::F64(number.parse().context("no f64")?),
         ("f32", Some(number)) => KeyPart::F32(number.parse().context("no f32")?),
-        ("f32", None) => KeyPart::F32(value.as_f64().context("no f32")? as f32),
+        ("f32", None) => {
+            let number = value.as_f64().context("no f32")? as f32;
+            KeyPart::F32(Some(number).filter(|it| it.is_finite()).context("too large for an f32")?)
+        }
+        ("f64_bits", Some(digits)) => {
+            KeyPart::F64(f64::from_bits(u64::from_str_radix(digits, 16).context("no 64 bits")?))
+        }
+        ("f32_bits", Some(digits)) => {
+            KeyPart::F32(f32::from_bits(u32::from_str_radix(digits, 16).context("no 32 bits")?))
+        }
         _ => bail!("a part is hex, uuid, integer, f32 or f64, and its value text"),
     })
 }
@@ -106,7 +117,13 @@ fn part_told(part: &KeyPart) -> Value {
             _ => json!({"integer": number.to_string()}),
         },
         KeyPart::F64(number) if number.is_finite() && number.abs() < 9e15 => json!(number),
+        KeyPart::F64(number) if number.is_nan() && number.to_bits() != f64::NAN.to_bits() => {
+            json!({"f64_bits": format!("{:016x}", number.to_bits())})
+        }
         KeyPart::F64(number) => json!({"f64": number.to_string()}),
+        KeyPart::F32(number) if number.is_nan() && number.to_bits() != f32::NAN.to_bits() => {
+            json!({"f32_bits": format!("{:08x}", number.to_bits())})
+        }
         KeyPart::F32(number) => json!({"f32": number.to_string()}),
         KeyPart::Uuid(_) => json!({"uuid": part.to_string()}),
         KeyPart::Bytes(bytes) => {
@@ -148,6 +165,16 @@ mod tests {
             let key = AnyKey(vec![part.clone()]);
             assert_eq!(read(&told(&key).to_string()).unwrap(), key);
         }
+        // No number is equal to one that is none, and there are many of them.
+        for bits in [f64::NAN.to_bits(), f64::NAN.to_bits() | 5, (-f64::NAN).to_bits()] {
+            let key = AnyKey(vec![KeyPart::F64(f64::from_bits(bits))]);
+            let Ok([KeyPart::F64(read)]) =
+                <[_; 1]>::try_from(read(&told(&key).to_string()).unwrap().0)
+            else {
+                panic!("{key:?}");
+            };
+            assert_eq!(read.to_bits(), bits);
+        }
         let key = AnyKey(parts.to_vec());
         assert_eq!(read(&told(&key).to_string()).unwrap(), key);
         assert_eq!(How { typed: false }.read("7").unwrap().0, [KeyPart::Text("7".to_owned())]);
@@ -162,6 +189,8 @@ mod tests {
             "{\"hex\": \"+1\"}",
             "{\"uuid\": \"07\"}",
             "{\"integer\": \"x\"}",
+            "{\"f32\": 1e300}",
+            "{\"f64_bits\": \"-1\"}",
             "{\"hex\": \"00\", \"uuid\": \"\"}",
             "{}",
             "[[{\"when\": 1}]]",

@@ -102,6 +102,9 @@ fn record_line(record: &LogRecord) -> String {
 }
 
 pub(super) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
+    if !args.path.join("log").is_dir() {
+        anyhow::bail!("{}: there is no store, and no log of one", args.path.display());
+    }
     let tree = match &args.table {
         None => args.tree,
         Some(name) => {

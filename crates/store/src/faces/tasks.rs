@@ -12,7 +12,6 @@ use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_tree::{Batch, Header, Row};
 
 use crate::faces::by_hand::{Own, Transaction};
-use crate::files::tidy::FEW;
 use crate::turns::Turn;
 use crate::txn::steps::{Awaited, Step};
 use crate::typed::{Rows, WriteTxn, as_slices, bounds};
@@ -497,7 +496,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         let (store, mode) = (self.inner.store().clone(), self.inner.mode());
         let Some(at) = store.settles(at, mode)? else { return Ok(()) };
         let worker = self.inner.ended()?;
-        worker.tidy(FEW);
+        worker.tidy();
         let batch = match store.background().settle(at, mode) {
             Ok(batch) => batch,
             // There is no thread for it: this one waits.

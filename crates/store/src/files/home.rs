@@ -79,8 +79,8 @@ impl Sizes {
         if self.log_segment < self.log_buffer || !self.log_segment.is_multiple_of(4096) {
             return wrong("log_segment: a multiple of 4,096, not less than log_buffer");
         }
-        if self.log_segment > 1 << 40 {
-            return wrong("log_segment: 1 TiB at most");
+        if self.log_segment > 1 << 36 {
+            return wrong("log_segment: 64 GiB at most");
         }
         if !(64 << 20..=1 << 36).contains(&self.locks) {
             return wrong("locks: 64 MiB to 64 GiB");

@@ -2,10 +2,10 @@
 //!
 //! | step | what |
 //! |---|---|
-//! | look | whether the pages are there |
+//! | look | whether the pages are there, and those of this log: `signature.rs` |
 //! | read | the log from the redo point on, once: `analysis.rs` keeps what it says |
 //! | redo | each change of a page that the page does not have: `redo.rs` |
-//! | signature | whether the pages are of this log, and not older: `signature.rs` |
+//! | signature | the same once more |
 //! | again | the slots of transactions that are prepared: `again.rs` |
 //! | undo | the transactions that have no commit, as those of the dead |
 //! | checkpoint | so that it is not done again |
@@ -39,7 +39,7 @@ use crate::tables::CATALOG;
 impl<M: ConstMachine> Home<M> {
     /// Makes the store what its log says, and says that it can be used. So many threads redo.
     pub(crate) fn recover(self: &Arc<Self>, lanes: usize) -> Result<(), Error> {
-        self.has_roots()?;
+        self.has_its_pages()?;
         let mut analysis = Analysis::default();
         let stale = self.redo(lanes, &mut analysis)?;
         analysis.is_sound(&stale, self.file.number())?;

@@ -2,12 +2,21 @@
 //!
 //! After a clean close nothing is redone, so no page is compared with the log: a file `data` that
 //! was lost, or is an older copy, or another store's, would pass for the store. So each checkpoint
-//! signs the pages before it has them written: a record of the catalog has the log's number, and
-//! where it ended. The control file has the same position. Pages that have none, or another log's,
-//! or an earlier one are refused.
+//! signs the pages before it has them written: a record of the catalog has the log's number, where
+//! it ended, and how long the file was. The control file has the same position. Pages that have
+//! none, or another log's, or an earlier one, or that are fewer are refused.
+//!
+//! It is looked at twice. Before redo in the file itself, for redo makes the record anew wherever
+//! its leaf was changed since. There the pages may be those of a crash: some as the checkpoint has
+//! written them, and some later ones, whose children may never have been written and lie where
+//! something else was before. So a leaf is believed if it is the root, which is nobody else's ever,
+//! or if nothing on the way to it was changed since the checkpoint. And once more after redo, when
+//! every page is what the log says.
 
+use latchwork_disk::{Buffer, Open};
 use latchwork_log::Lsn;
 use latchwork_machine::ConstMachine;
+use latchwork_tree::{Kind, Node};
 
 use crate::engine::Engine;
 use crate::error::refused;
@@ -25,17 +34,36 @@ struct Signature {
     log: u128,
     /// Where it ended.
     at: Lsn,
+    /// Bytes of the file of pages. A checkpoint that has ended has made them durable.
+    bytes: u64,
 }
+
+/// What the file of pages says, whatever the log has beside it.
+struct OnDisk {
+    /// None if there is no such record.
+    signed: Option<Signature>,
+    /// The last change of one of the pages on the way there.
+    newest: u64,
+    /// Whether the leaf is the root.
+    root: bool,
+    /// Bytes of the file.
+    bytes: u64,
+}
+
+/// Levels of a catalog, at most.
+const LEVELS: usize = 16;
 
 impl Signature {
     fn to_bytes(self) -> Vec<u8> {
-        [&self.log.to_le_bytes()[..], &self.at.0.to_le_bytes()].concat()
+        let words = [self.at.0.to_le_bytes(), self.bytes.to_le_bytes()];
+        [&self.log.to_le_bytes()[..], words.as_flattened()].concat()
     }
 
     fn of(bytes: &[u8]) -> Option<Self> {
-        let (log, at) = bytes.split_first_chunk()?;
-        let at = Lsn(u64::from_le_bytes(at.try_into().ok()?));
-        Some(Self { log: u128::from_le_bytes(*log), at })
+        let (log, words) = bytes.split_first_chunk()?;
+        let ([at, bytes], []) = words.as_chunks() else { return None };
+        let (at, bytes) = (Lsn(u64::from_le_bytes(*at)), u64::from_le_bytes(*bytes));
+        Some(Self { log: u128::from_le_bytes(*log), at, bytes })
     }
 }
 
@@ -50,36 +78,86 @@ impl<M: ConstMachine> Home<M> {
         {
             return Ok(last.at);
         }
-        let signature = Signature { log: self.log.id(), at: end }.to_bytes();
+        let bytes = self.disk.open(&self.folder.join("data"), Open::READ)?.length()?;
+        let signature = Signature { log: self.log.id(), at: end, bytes }.to_bytes();
         worker.with(CATALOG, Part::System, |tree| {
             tree.alter(SIGNATURE, &|_| Some(signature.clone()))
         })?;
         Ok(end)
     }
 
-    /// Refuses a file of pages that has not even the roots that each checkpoint wrote.
-    pub(crate) fn has_roots(&self) -> Result<(), Error> {
-        let begun = self.log.recovered().redo > Lsn::FIRST;
-        // The catalog's comes before it.
-        match begun && self.pool.pages(self.file)? <= u64::from(PIECES) {
-            true => self.not_its_pages("it is not there, or cut off, and the log is"),
-            false => Ok(()),
+    /// Refuses a file of pages that is not what the last checkpoint has left, or what was written
+    /// since: before redo, or where processes died that had the store open.
+    pub(crate) fn has_its_pages(&self) -> Result<(), Error> {
+        let (log, checkpoint) = (self.log.recovered(), self.log.recovered().checkpoint);
+        // Each checkpoint wrote the roots; the catalog's comes before it.
+        if log.redo > Lsn::FIRST && self.pool.pages(self.file)? <= u64::from(PIECES) {
+            return self.not_its_pages("it is not there, or cut off, and the log is");
+        }
+        let Some(found) = self.on_disk()?.filter(|_| checkpoint != Lsn::NEVER) else {
+            return Ok(());
+        };
+        if !found.root && found.newest >= checkpoint.0 {
+            return Ok(());
+        }
+        self.is_for(found.signed, checkpoint)?;
+        match found.signed {
+            Some(signed) if signed.at == checkpoint && found.bytes < signed.bytes => {
+                self.not_its_pages("it is cut off: it was longer at the last checkpoint")
+            }
+            _ => Ok(()),
         }
     }
 
     /// Refuses pages that are not signed for the last checkpoint. What the log has was redone.
     pub(crate) fn is_signed(&self, worker: &Worker<M>) -> Result<(), Error> {
-        let checkpoint = self.log.recovered().checkpoint;
-        if checkpoint == Lsn::NEVER {
-            return Ok(());
+        match self.log.recovered().checkpoint {
+            Lsn::NEVER => Ok(()),
+            checkpoint => self.is_for(worker.signature()?, checkpoint),
         }
-        match worker.signature()? {
+    }
+
+    fn is_for(&self, signed: Option<Signature>, checkpoint: Lsn) -> Result<(), Error> {
+        match signed {
             Some(signed) if signed.log != self.log.id() => {
                 self.not_its_pages("it is another store's, by the log beside it")
             }
             Some(signed) if signed.at >= checkpoint => Ok(()),
             _ => self.not_its_pages("it is older than the log beside it: a copy of before"),
         }
+    }
+
+    /// What the file says of itself; none if a page on the way is damaged, as after a crash.
+    fn on_disk(&self) -> Result<Option<OnDisk>, Error> {
+        let data = self.disk.open(&self.folder.join("data"), Open::READ)?;
+        let (bytes, size) = (data.length()?, u64::from(self.file.page_bytes()));
+        let mut page = Buffer::new(size as usize);
+        let (mut number, mut newest) = (u64::from(CATALOG), 0);
+        for level in 0..LEVELS {
+            if (number + 1).checked_mul(size).is_none_or(|end| end > bytes) {
+                return Ok(None);
+            }
+            data.read(number * size, &mut page)?;
+            if latchwork_pool::sound(number, &page).is_err() {
+                return Ok(None);
+            }
+            let Some(node) = Node::of(&page[..]) else { return Ok(None) };
+            // The pool's second word: the page's LSN.
+            newest =
+                newest.max(page.as_chunks().0.get(1).map_or(0, |lsn| u64::from_le_bytes(*lsn)));
+            if node.covers(SIGNATURE) != Some(true) {
+                return Ok(None);
+            }
+            if node.kind() == Kind::Leaf {
+                let at = node.search(SIGNATURE).and_then(Result::ok);
+                let value = at.and_then(|at| node.value(at));
+                let signed = value.and_then(|value| Signature::of(&value));
+                return Ok(Some(OnDisk { signed, newest, root: level == 0, bytes }));
+            }
+            let Some(child) = node.child_of(SIGNATURE) else { return Ok(None) };
+            number = child;
+        }
+        Ok(None)
     }
 
     fn not_its_pages(&self, what: &'static str) -> Result<(), Error> {

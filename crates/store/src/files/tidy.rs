@@ -24,16 +24,20 @@ use crate::long::PIECES;
 const NOTES: usize = 1 << 14;
 /// How many leaves of pieces are scanned in a checkpoint.
 const LOOKS: usize = 256;
-/// How many leaves are looked at after a commit, and how many pages unlinked.
-pub(crate) const FEW: usize = 4;
+/// How many leaves are looked at after a commit, and how many pages unlinked, at most; but for twice
+/// as many as it has emptied itself, or they would become ever more.
+const FEW: usize = 4;
 
 impl<M: ConstMachine> Worker<M> {
     /// Notes that a leaf has no record any more.
     pub(crate) fn is_empty_at(&self, tree: u32, key: &[u8], at: u64) {
         let mut empty = self.empty.borrow_mut();
-        if empty.len() < NOTES {
-            empty.push_back(EmptyLeaf { tree, key: key.to_vec(), at });
+        // Of more than these the last one stays: from there unlinking goes on to the left.
+        if empty.len() >= NOTES {
+            empty.pop_back();
         }
+        empty.push_back(EmptyLeaf { tree, key: key.to_vec(), at });
+        self.emptied.set(self.emptied.get() + 1);
     }
 
     /// Notes a leaf that a scan came by, if it had nothing but ghosts.
@@ -60,18 +64,22 @@ impl<M: ConstMachine> Worker<M> {
         }
     }
 
+    /// Looks at all leaves that were noted, by ended threads of this process, too, and unlinks
+    /// those that are empty. As [`tidy`](Self::tidy).
+    pub(crate) fn tidy_all(&self) {
+        let mut left = self.home.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        self.empty.borrow_mut().append(&mut left);
+        drop(left);
+        let _ = self.home.shared.look_again();
+        self.tidy_some(usize::MAX);
+    }
+
     /// Looks at some of the leaves that were noted, and unlinks those that are empty. Called with
     /// no page in hand and no lock that others wait for.
     #[inline]
-    pub(crate) fn tidy(&self, count: usize) {
-        if count == usize::MAX {
-            let mut left = self.home.empty.lock().unwrap_or_else(PoisonError::into_inner);
-            self.empty.borrow_mut().append(&mut left);
-            drop(left);
-            let _ = self.home.shared.look_again();
-        }
+    pub(crate) fn tidy(&self) {
         if !self.empty.borrow().is_empty() {
-            self.tidy_some(count);
+            self.tidy_some(FEW.max(2 * self.emptied.take()));
         }
         // A page that could not be given back: it keeps the log, and a slot has four at most.
         if let Ok(Some(_)) = self.home.shared.held_since(u32::from(self.slot())) {

@@ -91,6 +91,8 @@ pub(crate) struct Worker<M: ConstMachine> {
     pub(crate) batch: Cell<Batch>,
     /// Leaves that may be empty.
     pub(crate) empty: RefCell<VecDeque<EmptyLeaf>>,
+    /// How many were noted since it was looked at some.
+    pub(crate) emptied: Cell<usize>,
 }
 
 impl<M: ConstMachine> Home<M> {
@@ -144,6 +146,7 @@ impl<M: ConstMachine> Worker<M> {
             payload: RefCell::default(),
             batch: Cell::default(),
             empty: RefCell::default(),
+            emptied: Cell::default(),
         };
         if matches!(worker.own.place, Place::Locks(_)) {
             // What the slot's last owner could not give back.

@@ -124,8 +124,9 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<Copied, Error> {
         let home = self.home();
         home.checkpoint(worker)?;
-        let redo = home.log.redo();
-        worker.log.move_pin(pin, redo)?;
+        // All that are copied from now on are signed for this one.
+        let since = home.log.last_checkpoint();
+        worker.log.move_pin(pin, since.redo)?;
         let mut copied = Copied::default();
         let from = home.disk.open(&home.folder.join("data"), Open::READ)?;
         let to = disk.open(&folder.join("data"), Open::FRESH)?;
@@ -144,6 +145,10 @@ impl<M: ConstMachine> Store<M> {
             copied.page_bytes += count * size;
             told(&copied);
         }
+        // The copy is as long as its catalog may say that it was.
+        if from.length()? > pages * size {
+            to.truncate(from.length()?)?;
+        }
         to.sync()?;
         // What the pages have is in the log, and flushed before they were written.
         let end = home.log.end();
@@ -151,7 +156,7 @@ impl<M: ConstMachine> Store<M> {
         let log = folder.join("log");
         disk.make_folder(&log)?;
         disk.sync_folder(folder)?;
-        let end = worker.log.copy_to(disk, &log, redo, &mut |count| {
+        let end = worker.log.copy_to(disk, &log, &since, &mut |count| {
             copied.log_bytes += count;
             told(&copied);
         })?;

@@ -16,12 +16,18 @@ impl<M: ConstMachine> Store<M> {
     /// table is dropped, for [`tables`](Self::tables) names those that have a record. Its pages
     /// are used again, all but some three.
     ///
-    /// It goes in transactions of a thousand records at most, from the first key to the last: so a
-    /// table of any size goes, and others work in the table meanwhile and see a part of it. What
-    /// they write behind the place that it has come to stays. To have it gone at one instant, or
+    /// It goes in transactions of a thousand records at most, from the first key to what is the last
+    /// one at the beginning: so a table of any size goes, and others work in the table meanwhile and
+    /// see a part of it. What they write before the place that it has come to stays, and what they
+    /// write behind that last key. To have it gone at one instant, or
     /// together with other changes, there is
     /// [`WriteTxn::remove_range`](crate::WriteTxn::remove_range) of `..`. `told` is called with the
     /// number so far.
+    ///
+    /// While a snapshot may still see what was removed, in any process, the pages stay the table's;
+    /// clearing the table again, behind that, gives them back.
+    ///
+    /// Sequences are records of the table `latchwork sequences`: if that is cleared, they begin anew.
     ///
     /// # Errors
     ///
@@ -47,21 +53,42 @@ impl<M: ConstMachine> Store<M> {
         let known =
             self.read(|tx| trees(&tx.snapshot))?.into_iter().find(|(name, _)| name == table);
         let Some((_, tree)) = known else { return Ok(0) };
+        // What was removed long ago is seen to be, and its leaves are noted by the scans.
+        self.session()?.worker.tidy_all();
         let (mut removed, mut from) = (0, Bound::Unbounded);
-        while let Some(last) = self.end_of_some(tree, &from)? {
-            removed += self.remove_some(tree, (&from, &last))?;
-            // A commit unlinks a few leaves, and these are many.
-            self.session()?.worker.tidy(usize::MAX);
-            told(removed);
-            from = Bound::Excluded(last);
+        if let Some(end) = self.last_of(tree)? {
+            while let Some(last) = self.end_of_some(tree, (&from, &end))? {
+                removed += self.remove_some(tree, (&from, &last))?;
+                // A commit unlinks a few leaves, and these are many.
+                self.session()?.worker.tidy_all();
+                told(removed);
+                from = Bound::Excluded(last);
+            }
         }
+        self.session()?.worker.tidy_all();
         Ok(removed)
     }
 
+    /// The last key of a tree.
+    fn last_of(&self, tree: u32) -> Result<Option<Vec<u8>>, Error> {
+        let mut last = None;
+        self.read(|tx| {
+            tx.snapshot.scan_raw(tree, .., true, &mut |key, _| {
+                last = Some(key.to_vec());
+                Ok(false)
+            })
+        })?;
+        Ok(last)
+    }
+
     /// The last key of as many records as one transaction removes.
-    fn end_of_some(&self, tree: u32, from: &Bound<Vec<u8>>) -> Result<Option<Vec<u8>>, Error> {
+    fn end_of_some(
+        &self,
+        tree: u32,
+        (from, end): (&Bound<Vec<u8>>, &[u8]),
+    ) -> Result<Option<Vec<u8>>, Error> {
         let (mut records, mut bytes, mut last) = (0, 0, None);
-        let range = (from.as_ref().map(|key| &key[..]), Bound::Unbounded);
+        let range = (from.as_ref().map(|key| &key[..]), Bound::Included(end));
         self.read(|tx| {
             tx.snapshot.scan_raw(tree, range, false, &mut |key, value| {
                 last = Some(key.to_vec());
