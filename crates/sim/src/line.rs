@@ -3,6 +3,21 @@
 //! A line serves one requester at a time. Sockets take turns, or nearly so: whether the next
 //! requester is one near the last owner is decided by the machine's `near_bias`. Threads that only
 //! look at a line wait until it is taken from their core, and then ask for it again, all of them.
+//!
+//! A line is in one of these states; machines without `owned` have no such state.
+//!
+//! ```text
+//!   state      owner  dirty  supplier  sharers     a load by another core makes it
+//!   memory     -      -      -         none        exclusive
+//!   exclusive  core   no     -         the core    shared
+//!   modified   core   yes    -         the core    owned; elsewhere shared, or, by chance
+//!                                                  (`migratory`), the reader's
+//!   owned      -      -      core      several     owned: the supplier sends it
+//!   shared     -      -      -         several     shared: the nearest sharer sends it
+//! ```
+//!
+//! A store or an atomic operation makes it modified, from any of them. The core that had it to
+//! itself goes on using it until the probe that takes it away has come (`leaving`).
 
 use core::ops::{Index, IndexMut};
 use std::collections::VecDeque;
@@ -61,6 +76,11 @@ pub(crate) struct Line {
     /// The core that has it modified or exclusive.
     pub(crate) owner: usize,
     dirty: bool,
+    /// The core that has it modified while others share it, and supplies it to them.
+    supplier: usize,
+    /// The core that had it to itself before, and until when: the probe that takes it away is on
+    /// its way.
+    leaving: (usize, u64),
     pub(crate) sharers: Cores,
     home: usize,
     /// The core that got it last.
@@ -72,12 +92,34 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Whether a core need not ask for it.
-    pub(crate) fn has(&self, core: usize, kind: Kind) -> bool {
-        match kind {
+    /// Whether a core need not ask for it at this time.
+    pub(crate) fn has(&self, core: usize, kind: Kind, at: u64) -> bool {
+        let (leaving, until) = self.leaving;
+        let has = match kind {
             Kind::Load => self.sharers.has(core),
             Kind::Store | Kind::Atomic => self.owner == core,
+        };
+        has || leaving == core && at < until
+    }
+
+    /// A core gets a copy; where modified lines are kept shared (`owned`), who had it modified
+    /// supplies it from now on.
+    fn join(&mut self, core: usize, owned: bool) {
+        if owned && self.dirty {
+            self.supplier = self.owner;
         }
+        self.owner = if self.sharers.is_empty() { core } else { NOBODY };
+        self.dirty = false;
+        self.sharers.add(core);
+    }
+
+    /// A core gets it to itself; the core that had it to itself has it until then.
+    fn take(&mut self, core: usize, kind: Kind, until: u64) {
+        self.leaving = (self.owner, until);
+        self.owner = core;
+        self.supplier = NOBODY;
+        self.dirty = kind != Kind::Load;
+        self.sharers = Cores::one(core);
     }
 }
 
@@ -86,6 +128,7 @@ pub(crate) struct Cost {
     pub(crate) l1: u64,
     pub(crate) atomic_hit: u64,
     pub(crate) pause: u64,
+    pub(crate) reload: u64,
     load: Row,
     store: Row,
     atomic: Row,
@@ -94,6 +137,7 @@ pub(crate) struct Cost {
 struct Row {
     modified: Vec<u64>,
     exclusive: Vec<u64>,
+    owned: Vec<u64>,
     shared: Vec<u64>,
     memory: Vec<u64>,
 }
@@ -104,6 +148,7 @@ impl Cost {
         let row = |states: &States| Row {
             modified: whole(&states.modified),
             exclusive: whole(&states.exclusive),
+            owned: whole(&states.owned),
             shared: whole(&states.shared),
             memory: whole(&states.memory),
         };
@@ -112,6 +157,7 @@ impl Cost {
             l1: costs.l1,
             atomic_hit: costs.atomic_hit,
             pause: costs.pause,
+            reload: costs.reload,
             load: row(&costs.load),
             store: row(&costs.store),
             atomic: row(&costs.atomic),
@@ -148,6 +194,8 @@ impl Lines {
                 address: line << 6,
                 owner: NOBODY,
                 dirty: false,
+                supplier: NOBODY,
+                leaving: (NOBODY, 0),
                 sharers: Cores::NONE,
                 home,
                 last: core,
@@ -237,7 +285,7 @@ impl World {
         let request = self.lines[line].queue[index];
         self.lines[line].queue.remove(index);
         let core = self.threads[request.thread()].core;
-        if self.lines[line].has(core, request.kind) {
+        if self.lines[line].has(core, request.kind, now) {
             // It came with another access of the same core.
             self.granted(&request, now.max(request.arrival) + self.cost.l1);
             if !self.lines[line].queue.is_empty() {
@@ -253,20 +301,24 @@ impl World {
         let done = (request.arrival + latency).max(now + left);
         let entry = self.lines.misses.entry(request.address).or_default();
         entry.add(near, done - request.arrival);
-        let l = &mut self.lines[line];
-        l.last = core;
-        let migrates = l.dirty && self.rng.chance(rules.migratory);
+        self.lines[line].last = core;
+        let migrates = self.lines[line].dirty && self.rng.chance(rules.migratory);
         if request.kind == Kind::Load && !migrates {
-            let alone = l.sharers.is_empty();
-            l.owner = if alone { core } else { NOBODY };
-            l.dirty = false;
-            l.sharers.add(core);
-            l.free_at = now + left;
+            self.lines[line].join(core, rules.owned);
+            self.lines[line].free_at = now + left;
         } else {
-            l.owner = core;
-            l.dirty = request.kind != Kind::Load;
-            l.sharers = Cores::one(core);
-            l.free_at = done + rules.hold;
+            // A request that found the line at rest has all of its way before it; one that has
+            // waited is known where the line is, and only the probe is on its way. A load that
+            // takes the line over finds its owner done with it: that is why it is handed over.
+            let part = |part: f64| (latency as f64 * part) as u64;
+            let probed = match request.kind {
+                Kind::Load => now,
+                Kind::Store | Kind::Atomic => {
+                    (request.arrival + part(rules.travel)).max(now + part(rules.probe))
+                }
+            };
+            self.lines[line].take(core, request.kind, probed.min(done));
+            self.lines[line].free_at = done + rules.hold;
             self.invalidate(line, now + latency / 2);
         }
         self.granted(&request, done);
@@ -315,15 +367,25 @@ impl World {
             let distance = if topology.socket_of(core) == l.home { 0 } else { home };
             return (row.memory[distance], distance <= socket_wide);
         }
+        // Modified in one cache and in others as well, or clean in several.
+        let owned = l.supplier != NOBODY;
+        let states = if owned { &row.owned } else { &row.shared };
         if kind == Kind::Load {
-            let distance = topology.nearest(core, &l.sharers);
-            return (row.shared[distance], distance <= socket_wide);
+            let distance = match owned {
+                true => topology.between(core, l.supplier),
+                false => topology.nearest(core, &l.sharers),
+            };
+            return (states[distance], distance <= socket_wide);
         }
         let mut others = l.sharers;
         others.remove(core);
         let (distance, sockets) = topology.farthest(core, &others);
-        let more = self.spec.coherence.invalidate_per_socket * sockets.saturating_sub(1) as u64;
-        (row.shared[distance] + more, distance <= socket_wide)
+        // A broadcast costs the same however many hear of it for nothing.
+        let more = match self.spec.coherence.broadcast {
+            true => 0,
+            false => self.spec.coherence.invalidate_per_socket * sockets.saturating_sub(1) as u64,
+        };
+        (states[distance] + more, distance <= socket_wide)
     }
 
     /// All who look at a line lose it, and ask for it again.

@@ -183,8 +183,11 @@ impl World {
             return Access::Forwarded(value);
         }
         let line = self.line(me, address);
-        if self.lines[line].sharers.has(self.threads[me].core) {
-            self.spend(me, self.cost.l1);
+        let t = &self.threads[me];
+        if self.lines[line].has(t.core, Kind::Load, t.time) {
+            let again = t.changed == line;
+            self.threads[me].changed = usize::MAX;
+            self.spend(me, if again { self.cost.reload } else { self.cost.l1 });
             return Access::Now;
         }
         self.ask(line, Request::own(me, Kind::Load, address, self.threads[me].time));
@@ -211,7 +214,7 @@ impl World {
         }
         let line = self.line(me, store.address);
         let t = &mut self.threads[me];
-        if t.stores.is_empty() && self.lines[line].owner == t.core {
+        if t.stores.is_empty() && self.lines[line].has(t.core, Kind::Store, t.time) {
             let at = t.time;
             self.written(line, at);
             self.spend(me, 1);
@@ -247,7 +250,9 @@ impl World {
             return Access::Later;
         }
         let line = self.line(me, address);
-        if self.lines[line].owner == self.threads[me].core {
+        self.threads[me].changed = line;
+        let t = &self.threads[me];
+        if self.lines[line].has(t.core, Kind::Atomic, t.time) {
             self.written(line, self.threads[me].time);
             self.spend(me, self.cost.atomic_hit);
             return Access::Now;
@@ -304,7 +309,7 @@ impl World {
         let mut first = true;
         while let Some(store) = self.threads[thread].stores.front().copied() {
             let line = self.line(thread, store.address);
-            if !first && self.lines[line].owner != self.threads[thread].core {
+            if !first && !self.lines[line].has(self.threads[thread].core, Kind::Store, now) {
                 self.ask(line, Request::buffer(thread, store.address, now));
                 break;
             }

@@ -51,6 +51,8 @@ pub struct Costs {
     pub atomic_hit: u64,
     /// One PAUSE.
     pub pause: u64,
+    /// A load that hits the line on which this thread's last atomic operation was.
+    pub reload: u64,
     /// By how much a core's hardware threads slow each other.
     pub smt_share: f64,
     /// Loads, by the state of the line elsewhere.
@@ -68,6 +70,8 @@ pub struct States {
     pub modified: Vec<f64>,
     /// Exclusive and clean in one cache.
     pub exclusive: Vec<f64>,
+    /// Modified in one cache, and in others as well: only where modified lines stay `owned`.
+    pub owned: Vec<f64>,
     /// In several caches.
     pub shared: Vec<f64>,
     /// In none: from memory, by the distance of its home.
@@ -86,6 +90,20 @@ pub struct Coherence {
     pub overlap: f64,
     /// Cycles for which a core keeps a line that it got, so that it can do what it got it for.
     pub hold: u64,
+    /// The part of a transfer's latency that a request takes to reach the line's owner, which uses
+    /// the line until then: what two threads on one line gain over three.
+    #[serde(default)]
+    pub travel: f64,
+    /// The same of a request that had to wait: it is known already, and the probe is sent when the
+    /// transfer before has ended.
+    #[serde(default)]
+    pub probe: f64,
+    /// Whether a modified line that is read stays dirty with its owner, which supplies it.
+    #[serde(default)]
+    pub owned: bool,
+    /// Whether a store to a shared line is told to all, and so costs the same however many share.
+    #[serde(default)]
+    pub broadcast: bool,
     /// How often a load takes a modified line over, as a store would, instead of sharing it.
     pub migratory: f64,
     /// Cycles for each further socket in which a line has to be invalidated.
@@ -186,6 +204,7 @@ struct FileCore {
     l1: u64,
     atomic_hit: u64,
     pause: u64,
+    reload: Option<u64>,
     smt_share: f64,
 }
 
@@ -213,6 +232,7 @@ enum Unit {
 struct FileStates {
     modified: Option<Vec<f64>>,
     exclusive: Option<Vec<f64>>,
+    owned: Option<Vec<f64>>,
     shared: Option<Vec<f64>>,
     memory: Option<Vec<f64>>,
 }
@@ -277,6 +297,8 @@ impl Spec {
         for (key, part) in [
             ("coherence.near_bias", coherence.near_bias),
             ("coherence.overlap", coherence.overlap),
+            ("coherence.travel", coherence.travel),
+            ("coherence.probe", coherence.probe),
             ("coherence.migratory", coherence.migratory),
         ] {
             if !(0.0..=1.0).contains(&part) {
@@ -287,6 +309,7 @@ impl Spec {
             ("core.l1", costs.l1, 1, 1000),
             ("core.atomic_hit", costs.atomic_hit, 1, 1000),
             ("core.pause", costs.pause, 1, 10_000),
+            ("core.reload", costs.reload, 1, 1000),
             ("coherence.hold", coherence.hold, 0, 1_000_000),
             ("coherence.invalidate_per_socket", coherence.invalidate_per_socket, 0, 1_000_000),
             ("coherence.store_buffer", coherence.store_buffer as u64, 1, 10_000),
@@ -294,6 +317,18 @@ impl Spec {
             if !(least..=most).contains(&n) {
                 return Err(wrong(key, &format!("must be from {least} to {most}")));
             }
+        }
+        if coherence.broadcast && coherence.invalidate_per_socket > 0 {
+            let message = "must be 0 with `broadcast`: all are told, however many share";
+            return Err(wrong("coherence.invalidate_per_socket", message));
+        }
+        let rows = [
+            ("latency.load.owned", &file.latency.load.owned),
+            ("latency.store.owned", &file.latency.store.owned),
+            ("latency.atomic.owned", &file.latency.atomic.owned),
+        ];
+        if let Some((key, _)) = rows.iter().find(|(_, row)| row.is_some() && !coherence.owned) {
+            return Err(wrong(key, "needs `owned = true` in [coherence]: else no line is owned"));
         }
         if !(1.0..=16.0).contains(&costs.smt_share) {
             return Err(wrong("core.smt_share", "must be from 1 to 16"));
@@ -328,6 +363,7 @@ impl Spec {
             for row in [
                 &mut states.modified,
                 &mut states.exclusive,
+                &mut states.owned,
                 &mut states.shared,
                 &mut states.memory,
             ] {
@@ -335,6 +371,16 @@ impl Spec {
             }
         }
         self
+    }
+
+    /// Cycles of an atomic operation on a line modified at the greatest distance between two of
+    /// the first `cpus` processors; zero if they are of one core.
+    pub fn largest_latency(&self, cpus: usize) -> f64 {
+        let shape = &self.topology;
+        let cores = (0..cpus.min(shape.cpus())).map(|cpu| shape.core_of(cpu));
+        let others = cores.filter(|core| *core != 0);
+        let latency = |core| self.costs.atomic.modified[shape.between(0, core)];
+        others.map(latency).fold(0.0, f64::max)
     }
 
     /// Cycles in so many nanoseconds.
@@ -400,14 +446,22 @@ fn costs(
         (None, Some(like)) => Ok(theirs(&like.costs)),
         (None, None) => Err(wrong("core", "missing, and no `like`")),
     };
+    // What a file says nothing of costs as the state that it is most like.
+    let or = |given: &Option<Vec<f64>>, key: &'static str, instead: &[f64]| {
+        own(given, key).map(|row| row.unwrap_or_else(|| instead.to_vec()))
+    };
+    let load = row!(load, modified);
+    let (store, atomic) = (row!(store, shared), row!(atomic, shared));
     let smt_share = file.core.as_ref().map(|c| c.smt_share).or(like.map(|l| l.costs.smt_share));
     Ok(Costs {
         l1: core(|c| c.l1, |c| c.l1)?,
         atomic_hit: core(|c| c.atomic_hit, |c| c.atomic_hit)?,
         pause: core(|c| c.pause, |c| c.pause)?,
+        reload: core(|c| c.reload.unwrap_or(c.l1), |c| c.reload)?,
         smt_share: smt_share.unwrap_or(1.0),
         load: States {
-            modified: row!(load, modified),
+            owned: or(&latency.load.owned, "latency.load.owned", &load)?,
+            modified: load,
             exclusive: row!(load, exclusive),
             shared: row!(load, shared),
             memory: row!(load, memory),
@@ -415,13 +469,15 @@ fn costs(
         store: States {
             modified: row!(store, modified),
             exclusive: row!(store, exclusive),
-            shared: row!(store, shared),
+            owned: or(&latency.store.owned, "latency.store.owned", &store)?,
+            shared: store,
             memory: row!(load, memory),
         },
         atomic: States {
             modified: anchor.clone(),
             exclusive: anchor.clone(),
-            shared: row!(atomic, shared),
+            owned: or(&latency.atomic.owned, "latency.atomic.owned", &atomic)?,
+            shared: atomic,
             memory: row!(load, memory),
         },
     })

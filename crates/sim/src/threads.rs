@@ -40,6 +40,8 @@ pub(crate) struct Thread {
     pub(crate) chain: Chain,
     /// The line it touched last.
     pub(crate) recent: (usize, usize),
+    /// The line of its last atomic operation, if it has read none of it since.
+    pub(crate) changed: usize,
     pub(crate) timed_out: bool,
     /// When its timer is due: an epoch comes round again.
     pub(crate) due: u64,
@@ -60,6 +62,7 @@ impl Thread {
             stores: VecDeque::new(),
             chain: 0,
             recent: (usize::MAX, 0),
+            changed: usize::MAX,
             timed_out: false,
             due: 0,
             seen: 0,

@@ -5,5 +5,6 @@ mod costs;
 mod free;
 mod litmus;
 mod machine;
+mod protocol;
 mod scheduler;
 mod spec;

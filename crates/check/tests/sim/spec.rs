@@ -57,6 +57,22 @@ fn a_good_file_is_good() {
     assert_eq!(spec.cycles(1000.0), 2000);
 }
 
+#[test]
+fn what_a_file_does_not_say_of_its_protocol_is_plain() {
+    let spec = Spec::parse(GOOD).unwrap();
+    let rules = spec.coherence;
+    assert!(!rules.owned && !rules.broadcast && rules.travel == 0.0 && rules.probe == 0.0);
+    assert_eq!(spec.costs.reload, spec.costs.l1);
+    // An owned line costs as the state that it is most like, until a file says more.
+    let owned = GOOD.replace("hold = 6", "hold = 6\nowned = true");
+    let costs = Spec::parse(&owned).unwrap().costs;
+    assert_eq!(costs.load.owned, costs.load.modified);
+    assert_eq!(costs.store.owned, costs.store.shared);
+    assert_eq!(costs.atomic.owned, costs.atomic.shared);
+    let told = owned.replace("load.shared", "load.owned = [110, 310, 410]\nload.shared");
+    assert_eq!(Spec::parse(&told).unwrap().costs.load.owned, [110.0, 310.0, 410.0]);
+}
+
 /// The line of the good file that begins so, from one.
 fn line_of(start: &str) -> usize {
     let at = GOOD.lines().position(|line| line.starts_with(start));
@@ -72,6 +88,8 @@ fn with(start: &str, instead: &str) -> String {
     };
     GOOD.lines().enumerate().map(change).collect()
 }
+
+const INVALIDATE: &str = "coherence.invalidate_per_socket";
 
 #[test]
 fn a_wrong_value_is_told_with_line_and_key() {
@@ -108,8 +126,17 @@ fn a_wrong_value_is_told_with_line_and_key() {
         ("overlap", "overlap = -0.1", "coherence.overlap"),
         ("migratory", "migratory = nan", "coherence.migratory"),
         ("hold", "hold = 10000000", "coherence.hold"),
-        ("invalidate", "invalidate_per_socket = 9999999", "coherence.invalidate_per_socket"),
+        ("invalidate", "invalidate_per_socket = 9999999", INVALIDATE),
         ("store_buffer", "store_buffer = 0", "coherence.store_buffer"),
+        ("hold", "hold = 6\ntravel = 1.1", "coherence.travel"),
+        ("hold", "hold = 6\nprobe = -0.1", "coherence.probe"),
+        ("invalidate", "broadcast = true\ninvalidate_per_socket = 3", INVALIDATE),
+        (
+            "load.shared",
+            "load.shared = [50, 250, 350]\nload.owned = [1, 2, 3]",
+            "latency.load.owned",
+        ),
+        ("l1", "l1 = 5\nreload = 0", "core.reload"),
         ("slice_us", "slice_us = 0", "os.slice_us"),
         ("wake_us", "wake_us = -2.0", "os.wake_us"),
         ("switch_us", "switch_us = inf", "os.switch_us"),
