@@ -24,13 +24,18 @@ fn names(misses: &[String]) -> Vec<&str> {
     misses.iter().filter_map(|miss| miss.split(':').next()).collect()
 }
 
+/// The points of a figure that are off by more than 30 % of what was published.
+fn off_by_30_percent(name: &str) -> Vec<String> {
+    let all = judged(name);
+    let off = |j: &&Judged| (j.predicted / j.published - 1.0).abs() > 0.3;
+    all.iter().filter(off).map(|j| format!("{} {}", j.series, j.threads)).collect()
+}
+
 #[test]
 fn atomics_on_one_line_are_as_they_were_fitted() {
-    let all = judged("sosp13-4");
-    let points: Vec<_> = all.iter().map(|j| (j, j.predicted / j.published)).collect();
-    let missed = misses(&points, 1.2);
-    let known = ["CAS_FAI 1", "CAS_FAI 5", "CAS_FAI 10", "CAS_FAI 40", "SWAP 2", "FAI 2"];
-    assert_eq!(names(&missed), known, "{missed:?}");
+    let (xeon, opteron) = (off_by_30_percent("sosp13-4"), off_by_30_percent("sosp13-4-opteron"));
+    assert!(xeon.is_empty(), "{xeon:?}");
+    assert_eq!(opteron, ["CAS_FAI 2", "CAS_FAI 8"]);
 }
 
 #[test]
@@ -71,7 +76,7 @@ fn a_hash_table_on_192_cores_is_predicted() {
 #[test]
 fn renames_on_192_cores_are_predicted() {
     let missed = mispredicted("sosp19-8a");
-    assert_eq!(names(&missed), ["Stock 48", "Stock 144", "Stock 192"], "{missed:?}");
+    assert_eq!(names(&missed), ["Stock 144", "Stock 192"], "{missed:?}");
 }
 
 #[test]

@@ -20,4 +20,4 @@ pub use operations::{Names, Operations, Pages, Records};
 pub use published::{FIGURES, Figure, Judged};
 pub use run::{Plan, Point, RunError, run};
 pub use seeds::{CLAIMS, Claim, Finding as SeedFinding};
-pub use workload::{ALL, Shape, Workload};
+pub use workload::{ALL, Pause, Shape, Workload};

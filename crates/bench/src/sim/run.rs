@@ -115,8 +115,9 @@ impl Common {
             }
             Self::Latch(lock, shared) => {
                 let shape = &plan.workload.shape;
+                let pause = shape.pause.cycles(plan.spec, plan.threads);
                 while watch.goes_on() {
-                    operation(shape, &**lock, shared, watch.me, &mut dice, |enter| {
+                    operation(shape, &**lock, shared, watch.me, &mut dice, pause, |enter| {
                         watch.waited(enter);
                     });
                     watch.done();

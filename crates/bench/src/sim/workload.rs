@@ -1,7 +1,7 @@
 //! What simulated threads do, each workload named after what it stands for.
 
 use latchwork_machine::{Integer, Machine, Padded, Word};
-use latchwork_sim::{Simulated, work};
+use latchwork_sim::{Simulated, Spec, work};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::dice::Dice;
@@ -34,6 +34,8 @@ const RECORDS: Records =
 pub struct Shape {
     /// Before it takes the lock; varies at random by a quarter.
     pub outside: u64,
+    /// The same again, in proportion to the machine.
+    pub pause: Pause,
     /// Under the lock, besides its accesses.
     pub inside: u64,
     /// Lines that every section reads and writes.
@@ -53,8 +55,32 @@ pub struct Shape {
     pub isolated: bool,
 }
 
+/// A pause between two operations in proportion to what an atomic operation costs on a line that
+/// is modified as far away as can be: with it no thread does two in a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pause {
+    /// None.
+    None,
+    /// In proportion to the largest latency of the machine.
+    Machine(f64),
+    /// In proportion to the largest latency between the processors that the run uses; none on one.
+    Used(f64),
+}
+
+impl Pause {
+    /// So many cycles.
+    pub fn cycles(self, spec: &Spec, threads: usize) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Machine(part) => (spec.largest_latency(spec.topology.cpus()) * part) as u64,
+            Self::Used(part) => (spec.largest_latency(threads) * part) as u64,
+        }
+    }
+}
+
 const PLAIN: Shape = Shape {
     outside: 0,
+    pause: Pause::None,
     inside: 0,
     lines: 0,
     reads: 0,
@@ -73,15 +99,16 @@ const LOCK_BENCH: Shape =
 pub const ALL: &[Workload] = &[
     Workload {
         name: "line",
-        title: "atomic operations on one line, by all (SOSP'13, figure 4)",
-        shape: PLAIN,
+        title: "atomic operations on one line, half a largest latency apart (SOSP'13, figure 4)",
+        // Half of the largest latency: fitted to the points at 2 threads, of both machines.
+        shape: Shape { pause: Pause::Used(0.5), ..PLAIN },
         locks: &["fai", "swap", "cas-fai"],
         engine: None,
     },
     Workload {
         name: "lock-loop",
-        title: "the loop of SOSP'13, figure 5: one line under one lock, then a pause",
-        shape: Shape { outside: 430, lines: 1, ..PLAIN },
+        title: "the loop of SOSP'13, figure 5: one line under one lock, then a largest latency",
+        shape: Shape { pause: Pause::Machine(1.0), lines: 1, ..PLAIN },
         locks: &["tas", "ttas", "ticket", "mcs", "shfl-spin"],
         engine: None,
     },
@@ -295,6 +322,15 @@ impl Workload {
         }
     }
 
+    /// The workload with the pause that it makes on this machine, whatever runs there.
+    pub fn on_machine(mut self, spec: &Spec) -> Self {
+        if let Pause::Machine(_) = self.shape.pause {
+            self.shape.outside += self.shape.pause.cycles(spec, spec.topology.cpus());
+            self.shape.pause = Pause::None;
+        }
+        self
+    }
+
     /// Cycles between two operations under this latch or engine.
     pub fn outside(&self, subject: &Subject) -> u64 {
         self.on(subject).map_or(self.shape.outside, |mut operations| *operations.outside())
@@ -338,10 +374,11 @@ pub(super) fn operation(
     shared: &Shared,
     me: usize,
     dice: &mut Dice,
+    pause: u64,
     mut waited: impl FnMut(&mut dyn FnMut()),
 ) {
-    let outside = shape.outside - shape.outside / 4;
-    work(outside + dice.below(shape.outside as usize / 2 + 1) as u64);
+    let outside = shape.outside + pause;
+    work(outside - outside / 4 + dice.below(outside as usize / 2 + 1) as u64);
     for _ in 0..shape.times {
         let writes = (dice.below(1000) as u32) < shape.writes;
         let start = dice.below(shape.table.max(1));

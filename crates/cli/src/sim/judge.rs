@@ -117,12 +117,22 @@ fn curves(figure: &Figure, points: &[Judged]) -> Table {
             cells.push(found.map_or_else(String::new, |p| {
                 let star = if p.fitted { "*" } else { " " };
                 let quotient = p.predicted / p.published;
-                format!("{:.2}/{:.2} = {quotient:.2}{star}", p.predicted, p.published)
+                format!("{}/{} {quotient:.2}{star}", short(p.predicted), short(p.published))
             }));
         }
         table.add_row(cells);
     }
     table
+}
+
+/// Three digits, so that five curves fit side by side.
+fn short(value: f64) -> String {
+    let places = match value {
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.places$}")
 }
 
 /// `sim seeds`.

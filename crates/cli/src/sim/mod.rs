@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
-use latchwork_bench::sim::{ALL, Kind, Subject, Workload};
+use latchwork_bench::sim::{ALL, Kind, Pause, Subject, Workload};
 use latchwork_sim::Spec;
 
 use crate::output;
@@ -181,7 +181,10 @@ impl Load {
             Ok(spec) => spec,
             Err(misuse) => return Ok(Err(misuse)),
         };
-        let mut workload = self.workload;
+        let mut workload = self.workload.on_machine(&spec);
+        if self.outside.is_some() {
+            workload.shape.pause = Pause::None;
+        }
         workload.shape.inside = self.inside.unwrap_or(workload.shape.inside);
         workload.shape.outside = self.outside.unwrap_or(workload.shape.outside);
         if let Some(operations) = &mut workload.engine {
