@@ -37,9 +37,9 @@ impl<M: ConstMachine> Log<M> {
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// Makes a log in `folder`, whose last checkpoint is `since`, of what this one has from its redo
-    /// point on and is durable. `told` is called with the bytes of each step. Returns where the copy
-    /// ends.
+    /// Makes a log in `folder`, whose last checkpoint is `since`, of what this one has from its
+    /// redo point on and is durable. `told` is called with the bytes of each step. Returns where
+    /// the copy ends.
     ///
     /// The caller has [pinned](Self::pin) the log from there on, and `since` is or was the last
     /// checkpoint. Others may append meanwhile.

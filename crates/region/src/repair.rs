@@ -134,15 +134,20 @@ impl<M: ConstMachine> Chosen<M> {
 
     /// Each layer's repair of all these, before the next layer's: what a later one waits for may
     /// have been any of the dead's. If one of them cannot be put right, the others are, each by
-    /// itself. Says how it went with each.
-    fn run(&self, batch: &[Dead<'_, M>]) -> Vec<Result<(), Error>> {
-        let mut ends = vec![Ok(()); batch.len()];
+    /// itself; in the layers behind all of them together again, for there one may hold what another
+    /// needs. Those that could not go to the end of the batch. Says how it went with each.
+    fn run(&self, batch: &mut [Dead<'_, M>]) -> Vec<Result<(), Error>> {
+        let (mut ends, mut sound) = (vec![Ok(()); batch.len()], batch.len());
         for repair in &self.0 {
-            if ends.iter().all(Result::is_ok) && repair.repair(batch).is_ok() {
+            if repair.repair(&batch[..sound]).is_ok() {
                 continue;
             }
-            for (dead, end) in batch.iter().zip(&mut ends).filter(|(_, end)| end.is_ok()) {
-                *end = repair.repair(core::slice::from_ref(dead));
+            for at in (0..sound).rev() {
+                if let Err(why) = repair.repair(core::slice::from_ref(&batch[at])) {
+                    sound -= 1;
+                    batch.swap(at, sound);
+                    ends[sound] = Err(why);
+                }
             }
         }
         ends
@@ -248,7 +253,7 @@ impl<M: ConstMachine> Region<M> {
             let repairs = repairs.get_or_insert_with(|| self.choose(own));
             // After the claims: what layers the dead had used is seen.
             repairs.covers(self, Layer::Store)?;
-            let ends = repairs.run(&batch);
+            let ends = repairs.run(&mut batch);
             for (dead, end) in batch.drain(..).zip(ends) {
                 match end.and_then(|()| repairs.led_to(&dead)) {
                     Ok(kept) => {

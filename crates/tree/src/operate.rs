@@ -17,7 +17,7 @@ use crate::root::Tree;
 use crate::split::SplitAt;
 use crate::structure::pages_to_split;
 use crate::walk::{Missing, To};
-use crate::{Error, Header, Kind};
+use crate::{Error, Header, Kind, Page};
 
 /// What a change did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,10 +212,6 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 _ => operation,
             };
             let change = change(key, operation, before.as_deref(), was, found.is_ok())?;
-            // Keys that come in ascending order: at the end of the tree, or where records are so
-            // large that one or two more or less matter, in the midst of it.
-            let last =
-                found == Err(node.count()) && (node.count() <= LARGE || node.right() == Some(None));
             // The value is logged, and once more if it is undone.
             let old = if undoes { 0 } else { 2 * before.as_ref().map_or(0, Vec::len) as u64 };
             let whole = image_bytes(page.len());
@@ -239,13 +235,24 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 }
                 Err(Error::Full) if let Some(missing) = self.lacks_pages(&page) => pages = missing,
                 Err(Error::Full) => {
-                    let at = if last { SplitAt::Before(key) } else { SplitAt::Middle };
+                    let at = split_at(&node, key, found);
                     self.split(page, at)?;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// Where a full leaf is divided. Keys seem to come in ascending order if this one is behind all of
+/// the leaf: at the end of the tree, or where records are so large that one more or less matters.
+fn split_at<'k, P: Page + ?Sized>(
+    node: &Node<'_, P>,
+    key: &'k [u8],
+    found: Result<usize, usize>,
+) -> SplitAt<'k> {
+    let ends = node.count() <= LARGE || node.right() == Some(None);
+    if ends && found == Err(node.count()) { SplitAt::Before(key) } else { SplitAt::Middle }
 }
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {

@@ -17,7 +17,7 @@ pub enum SplitAt<'k> {
     /// Where both halves have as many bytes.
     Middle,
     /// Behind the last record of a leaf, before this key, which is greater: for keys that come in
-    /// ascending order, which fill the left page. The right one has no record then, or the last one.
+    /// ascending order, which fill the left page. The right one has no record then, or the last.
     Before(&'k [u8]),
 }
 

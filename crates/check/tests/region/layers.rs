@@ -156,6 +156,26 @@ fn a_slot_that_cannot_be_repaired_stops_no_other() {
     assert!(!region.is_dead(thread.number()));
 }
 
+/// In the layers behind one that cannot do all, what one of the dead holds may be what another
+/// needs: each by itself would wait for ever for what the next one was to open.
+#[test]
+fn layers_behind_one_that_fails_have_the_others_together() {
+    let (region, done) = (region(), Done::default());
+    let (tree, _keep) = layer(&region, Layer::Tree, &done);
+    let (_locks, _keep) = layer(&region, Layer::Locks, &done);
+    dead(&region, 5, &[Layer::Tree, Layer::Locks]);
+    *tree.fails_at.lock().unwrap() = Some(2);
+    assert_eq!(region.sweep(), Err(Error::Repair(Layer::Tree)));
+    let told = std::mem::take(&mut *done.lock().unwrap());
+    let mut locks = told.into_iter().filter(|(layer, _)| *layer == Layer::Locks);
+    let (_, mut slots) = locks.next().unwrap();
+    slots.sort_unstable();
+    assert_eq!((slots, locks.next()), (vec![0, 1, 3, 4], None));
+    assert!(region.threads().map(|thread| thread.slot).eq([2]));
+    *tree.fails_at.lock().unwrap() = None;
+    assert_eq!(region.sweep(), Ok(1));
+}
+
 #[test]
 fn a_sweep_claims_sixteen_at_a_time() {
     let (region, done) = (region(), Done::default());

@@ -20,6 +20,7 @@ fn a_long_value_takes_little_more_than_its_bytes() {
         (from..from + 10).for_each(|key| put(&store, key, &vec![key as u8; length]));
         let bytes = (store.space().unwrap().used - before) * 8192;
         let share = bytes as f64 / (10 * length) as f64;
+        println!("{length}: {share}");
         assert!((1.0..1.1).contains(&share), "{share} bytes for each of values of {length}");
     }
     assert_eq!(store.get(&BLOBS, 3).unwrap().unwrap(), vec![3; 1 << 20]);
@@ -39,6 +40,7 @@ fn a_long_value_that_is_overwritten_uses_its_pages_again() {
             }
         }
         let space = store.space().unwrap();
+        println!("{times} times {length}: {space:?}");
         assert!(space.pages < most, "{length}: {space:?}");
         assert!(space.pages < half + half / 4, "{length}: from {half} it grows to {space:?}");
     }

@@ -7,7 +7,7 @@
 //! | `{"hex": "07ff"}`, `{"uuid": ".."}` | bytes, a UUID |
 //! | `{"integer": ".."}` | an integer of more than 64 bits |
 //! | `{"f32": ".."}`, `{"f64": ".."}` | an `f32`; an `f64` that JSON has no number for |
-//! | `{"f32_bits": ".."}`, `{"f64_bits": ".."}` | one of the many that are no number: its bits in hex |
+//! | `{"f32_bits": ".."}`, `{"f64_bits": ".."}` | one that is no number: its bits in hex |
 
 use anyhow::{Context, bail};
 use latchwork_store::{AnyKey, KeyPart, Uuid};

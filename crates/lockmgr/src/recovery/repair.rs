@@ -20,16 +20,19 @@ use crate::{Error, Reason};
 impl<M: ConstMachine> Memory<M> {
     /// Puts right what dead threads left, and releases their owners' locks.
     pub(crate) fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
-        // All latches are opened first: while one thread is put right another's may be met.
+        // All latches are opened first: while one thread is put right another's may be met. Also
+        // those behind one that cannot be: then each thread is put right by itself.
+        let mut opened = Ok(());
         for number in 0..self.partitions() {
             let holder = get(&self.partition(number)?.latch);
             if holder != 0
                 && let Some(thread) = dead.iter().find(|thread| thread.number() + 1 == holder)
             {
-                self.repair_partition(number, thread)?;
+                opened = opened.and(self.repair_partition(number, thread));
                 self.point("dead thread's latch opened");
             }
         }
+        opened?;
         for thread in dead {
             self.release_dead(thread)?;
             self.orphan_again(thread)?;

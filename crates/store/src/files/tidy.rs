@@ -24,8 +24,8 @@ use crate::long::PIECES;
 const NOTES: usize = 1 << 14;
 /// How many leaves of pieces are scanned in a checkpoint.
 const LOOKS: usize = 256;
-/// How many leaves are looked at after a commit, and how many pages unlinked, at most; but for twice
-/// as many as it has emptied itself, or they would become ever more.
+/// How many leaves are looked at after a commit, and how many pages unlinked, at most; but for
+/// twice as many as it has emptied itself, or they would become ever more.
 const FEW: usize = 4;
 
 impl<M: ConstMachine> Worker<M> {

@@ -16,10 +16,10 @@ impl<M: ConstMachine> Store<M> {
     /// table is dropped, for [`tables`](Self::tables) names those that have a record. Its pages
     /// are used again, all but some three.
     ///
-    /// It goes in transactions of a thousand records at most, from the first key to what is the last
-    /// one at the beginning: so a table of any size goes, and others work in the table meanwhile and
-    /// see a part of it. What they write before the place that it has come to stays, and what they
-    /// write behind that last key. To have it gone at one instant, or
+    /// It goes in transactions of a thousand records at most, from the first key to what is the
+    /// last one at the beginning: so a table of any size goes, and others work in the table
+    /// meanwhile and see a part of it. What they write before the place that it has come to stays,
+    /// and what they write behind that last key. To have it gone at one instant, or
     /// together with other changes, there is
     /// [`WriteTxn::remove_range`](crate::WriteTxn::remove_range) of `..`. `told` is called with the
     /// number so far.
@@ -27,7 +27,8 @@ impl<M: ConstMachine> Store<M> {
     /// While a snapshot may still see what was removed, in any process, the pages stay the table's;
     /// clearing the table again, behind that, gives them back.
     ///
-    /// Sequences are records of the table `latchwork sequences`: if that is cleared, they begin anew.
+    /// Sequences are records of the table `latchwork sequences`: if that is cleared, they begin
+    /// anew.
     ///
     /// # Errors
     ///
