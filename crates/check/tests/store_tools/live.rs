@@ -66,9 +66,11 @@ fn it_is_sound_while_others_move_pages_from_table_to_table() {
         stop.store(true, Relaxed);
         (looks, most_lost)
     });
-    // A thread has four pages in hand at most.
-    assert!(most_lost <= 3 * 4, "{most_lost} lost in {looks} looks");
+    // A thread has four pages in hand at most; and some may have moved from look to look.
+    assert!(most_lost <= 3 * 4 + 20, "{most_lost} lost in {looks} looks");
     let quiet = store.space().unwrap();
-    assert_eq!(quiet.lost, 0, "{quiet:?}");
-    assert!(quiet.free > 0 && quiet.used > 10, "{quiet:?}");
+    assert!(quiet.lost == 0 && quiet.used > 10, "{quiet:?}");
+    [LEFT.name(), RIGHT.name()].map(|name| store.clear(name, &mut |_| {}).unwrap());
+    let empty = store.space().unwrap();
+    assert!(empty.lost == 0 && empty.free > quiet.used / 2, "{quiet:?}, {empty:?}");
 }
