@@ -72,8 +72,7 @@ pub(crate) enum What {
 
 /// Look at every page of every table
 ///
-/// Others may write meanwhile. A page that they add is not counted, and one that is just being
-/// taken or given back is told as lost.
+/// Others may write meanwhile: a page that they have in hand is told as lost.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store verify /tmp/shop
