@@ -164,6 +164,27 @@ fn pages_that_are_not_those_of_the_log_are_refused() {
     assert_eq!(sum(&open(place.at("again"))), COUNT as i64 * EACH);
 }
 
+/// The signature of a store of many tables is not on the first page.
+#[test]
+fn pages_of_many_tables_that_are_cut_off_are_refused() {
+    let place = Place::new("pages-many");
+    let store = open(place.at("one"));
+    fill(&store, 300);
+    for number in 0..300 {
+        let table: Table<u64, u64> = Table::new(format!("table number {number}").leak());
+        store.put(&table, number, number).unwrap();
+    }
+    assert!(store.pages().unwrap()[0].depth > 1, "the catalog is one page");
+    drop(store);
+    let data = place.at("one/data");
+    let pages = fs::read(&data).unwrap();
+    for bytes in [8192, 64 * 8192] {
+        let file = fs::File::options().write(true).open(&data).unwrap();
+        file.set_len(pages.len() as u64 - bytes).unwrap();
+        is_refused_for_its_pages(&place, &pages, &format!("{bytes} bytes fewer"));
+    }
+}
+
 /// A crash has the signature made anew by redo, for its leaf was changed since the checkpoint; and
 /// where processes were killed nothing is redone at all.
 #[test]

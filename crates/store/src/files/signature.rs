@@ -97,15 +97,14 @@ impl<M: ConstMachine> Home<M> {
         let Some(found) = self.on_disk()?.filter(|_| checkpoint != Lsn::NEVER) else {
             return Ok(());
         };
-        if !found.root && found.newest >= checkpoint.0 {
-            return Ok(());
-        }
-        self.is_for(found.signed, checkpoint)?;
-        match found.signed {
-            Some(signed) if signed.at == checkpoint && found.bytes < signed.bytes => {
+        let is_last = |signed: &Signature| signed.log == self.log.id() && signed.at == checkpoint;
+        match found.signed.filter(is_last) {
+            Some(signed) if found.bytes < signed.bytes => {
                 self.not_its_pages("it is cut off: it was longer at the last checkpoint")
             }
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None if !found.root && found.newest >= checkpoint.0 => Ok(()),
+            None => self.is_for(found.signed, checkpoint),
         }
     }
 
