@@ -352,12 +352,13 @@ fn rejoin(at: &Path, path: &Path, options: &Options) -> Result<Option<Arc<Home<M
         Err(why) if is_damage(&why) => return Ok(None),
         joined => joined?,
     };
+    // Before the dead are undone: that would be written into pages that are not the store's.
+    home.has_its_pages()?;
     match home.sweep() {
         Err(why) if is_damage(&why) => return Ok(None),
         Ok(_) | Err(Error::NotUndone { .. }) => {}
         Err(why) => return Err(why),
     }
-    home.has_its_pages()?;
     Ok((!home.log.is_broken()).then_some(home))
 }
 

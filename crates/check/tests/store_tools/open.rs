@@ -108,19 +108,25 @@ fn is_refused_for_its_pages(place: &Place, pages: &[u8], what: &str) {
     assert_eq!(sum(&store), COUNT as i64 * EACH, "{what}");
 }
 
+/// Makes a store and closes it, and once more with a transfer; what its pages were between the two.
+fn closed_twice(place: &Place) -> Vec<u8> {
+    let store = open(place.at("one"));
+    fill(&store, 300);
+    drop(store);
+    let early = fs::read(place.at("one/data")).unwrap();
+    let store = open(place.at("one"));
+    transfer(&store, 1, 2);
+    drop(store);
+    early
+}
+
 /// After a clean close nothing is redone: pages that are not there, or not those of the log, must
 /// not pass for a store without records, or with other ones.
 #[test]
 fn pages_that_are_not_those_of_the_log_are_refused() {
     let place = Place::new("pages");
-    let store = open(place.at("one"));
-    fill(&store, 300);
-    drop(store);
     let data = place.at("one/data");
-    let early = fs::read(&data).unwrap();
-    let store = open(place.at("one"));
-    transfer(&store, 1, 2);
-    drop(store);
+    let early = closed_twice(&place);
     let pages = fs::read(&data).unwrap();
 
     fs::remove_file(&data).unwrap();
@@ -191,14 +197,8 @@ fn pages_of_many_tables_that_are_cut_off_are_refused() {
 fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
     for crash in [true, false] {
         let place = Place::new("pages-crash");
-        let store = open(place.at("one"));
-        fill(&store, 300);
-        drop(store);
         let data = place.at("one/data");
-        let early = fs::read(&data).unwrap();
-        let store = open(place.at("one"));
-        transfer(&store, 1, 2);
-        drop(store);
+        let early = closed_twice(&place);
         killed(&place);
         if crash {
             assert!(forget_memory(place.at("one")).unwrap() > 0);

@@ -9,9 +9,10 @@
 //! It is looked at twice. Before redo in the file itself, for redo makes the record anew wherever
 //! its leaf was changed since. There the pages may be those of a crash: some as the checkpoint has
 //! written them, and some later ones, whose children may never have been written and lie where
-//! something else was before. So a leaf is believed if it is the root, which is nobody else's ever,
-//! or if nothing on the way to it was changed since the checkpoint. And once more after redo, when
-//! every page is what the log says.
+//! something else was before. So a leaf is believed if it has the signature of the last checkpoint
+//! itself, if it is the root, which is nobody else's ever, or if nothing on the way to it was
+//! changed since the checkpoint. The pages are looked at once more after redo, when every one is
+//! what the log says.
 
 use latchwork_disk::{Buffer, Open};
 use latchwork_log::Lsn;
@@ -89,7 +90,8 @@ impl<M: ConstMachine> Home<M> {
     /// Refuses a file of pages that is not what the last checkpoint has left, or what was written
     /// since: before redo, or where processes died that had the store open.
     pub(crate) fn has_its_pages(&self) -> Result<(), Error> {
-        let (log, checkpoint) = (self.log.recovered(), self.log.recovered().checkpoint);
+        let log = self.log.recovered();
+        let checkpoint = log.checkpoint;
         // Each checkpoint wrote the roots; the catalog's comes before it.
         if log.redo > Lsn::FIRST && self.pool.pages(self.file)? <= u64::from(PIECES) {
             return self.not_its_pages("it is not there, or cut off, and the log is");
