@@ -92,6 +92,9 @@ pub struct Params {
     pub scale: Option<usize>,
     /// Bytes of the cache.
     pub cache_bytes: usize,
+    /// Bytes of log between two checkpoints of ours, if it was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_bytes: Option<u64>,
     /// Milliseconds of one measurement.
     pub window_ms: u64,
     /// Processors that the program may use.
@@ -113,6 +116,7 @@ impl Params {
             value_bytes,
             scale,
             cache_bytes: settings.cache,
+            budget_bytes: settings.budget,
             window_ms: settings.window.as_millis() as u64,
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
         }

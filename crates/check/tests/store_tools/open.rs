@@ -12,7 +12,9 @@ use latchwork_store::{
     left_memory, restore,
 };
 
-use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum, transfer};
+use crate::stage::{
+    ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, length, open, options, sum, transfer,
+};
 
 #[test]
 fn a_store_keeps_the_sizes_of_its_pages_and_segments() {
@@ -206,7 +208,9 @@ fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
         let pages = fs::read(&data).unwrap();
         fs::write(&data, &early).unwrap();
         is_refused_for_its_pages(&place, &pages, if crash { "crash" } else { "killed" });
-        assert_eq!(open(place.at("one")).get(&LATE, 1), Ok(Some(1)));
+        let store = open(place.at("one"));
+        assert_eq!((store.get(&LATE, 1), store.get(&LATE, 2)), (Ok(Some(1)), Ok(None)));
+        assert_eq!(store.get(&ROWS, 3).unwrap().unwrap().len(), length(3));
     }
 }
 
@@ -222,6 +226,10 @@ fn writes_until_it_is_killed() {
     store.put(&LATE, 1, 1).unwrap();
     let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
     store.write_with(&patience, |tx| tx.put(&ROWS, 77_777, b"not on the disk")).unwrap();
+    // And what is undone for it: in the pages that it wrote, and in no others.
+    let mut open = store.begin().unwrap();
+    open.put(&LATE, 2, 2).unwrap();
+    open.put(&ROWS, 3, b"not committed").unwrap();
     fs::write(place.at("ready"), "").unwrap();
     loop {
         std::thread::sleep(Duration::from_secs(1));
