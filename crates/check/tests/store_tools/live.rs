@@ -70,7 +70,9 @@ fn it_is_sound_while_others_move_pages_from_table_to_table() {
     assert!(most_lost <= 3 * 4 + 20, "{most_lost} lost in {looks} looks");
     let quiet = store.space().unwrap();
     assert!(quiet.lost == 0 && quiet.used > 10, "{quiet:?}");
-    [LEFT.name(), RIGHT.name()].map(|name| store.clear(name, &mut |_| {}).unwrap());
+    for name in [LEFT.name(), RIGHT.name()] {
+        store.clear(name, &mut |_| {}).unwrap();
+    }
     let empty = store.space().unwrap();
     assert!(empty.lost == 0 && empty.free > quiet.used / 2, "{quiet:?}, {empty:?}");
 }
