@@ -1,9 +1,10 @@
-//! What tasks leave to threads of the store: to wait for the disk, and to make checkpoints.
+//! What is left to threads of the store: to undo what a crash found open, and for tasks to wait for
+//! the disk and to make checkpoints.
 //!
 //! The flusher begins with the first commit that waits for the disk, and ends when for a second
 //! none did. Commits that come while it syncs are the next *batch*: it is made durable by one call,
-//! as the commits of many threads are by a leader (`log/src/flush.rs`). Both threads end before the
-//! store does.
+//! as the commits of many threads are by a leader (`log/src/flush.rs`). All threads end before
+//! the store does.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -133,6 +134,7 @@ struct State {
     /// It is there, and will look again.
     flushes: bool,
     checkpointer: Option<JoinHandle<()>>,
+    sweeper: Option<JoinHandle<()>>,
     /// Why the last checkpoint failed.
     failed: Option<Error>,
     over: bool,
@@ -232,6 +234,19 @@ impl<M: ConstMachine> Background<M> {
         Ok(state.checkpointer.is_some())
     }
 
+    /// Has the dead swept, if there are any. Without a thread for it they are swept by those who
+    /// meet their locks, or need their slots.
+    pub(crate) fn sweep_if_needed(&self) {
+        let (region, log) = (self.home.manager.region(), &self.home.log);
+        let is_open = |slot| log.open_of(slot).is_ok_and(|(first, _)| first != Lsn::NEVER);
+        if (0..log.slots_high()).any(|slot| is_open(slot) && region.is_dead(slot)) {
+            let home = self.home.clone();
+            // What could not be undone is noted.
+            let body = move || drop(home.sweep());
+            locked(&self.state.0).sweeper = self.thread("latchwork-undo", body).ok();
+        }
+    }
+
     fn thread(
         &self,
         name: &str,
@@ -246,7 +261,7 @@ impl<M: ConstMachine> Background<M> {
         let (state, changed) = &*self.state;
         let mut state = locked(state);
         state.over = true;
-        let threads = [state.flusher.take(), state.checkpointer.take()];
+        let threads = [state.flusher.take(), state.checkpointer.take(), state.sweeper.take()];
         drop(state);
         changed.notify_one();
         // The flusher itself may be here: a waker that it calls may drop the last task of a store.

@@ -80,6 +80,7 @@ mod faces;
 mod files;
 mod idle;
 mod key;
+mod lock_name;
 mod long;
 mod names;
 mod open;

@@ -100,7 +100,9 @@ impl Store<Machine> {
     /// As there; [`Error::Options`].
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
         let (home, folder) = open(path.as_ref(), options)?;
-        Ok(Self::of(home, Some(folder)))
+        let store = Self::of(home, Some(folder));
+        store.background().sweep_if_needed();
+        Ok(store)
     }
 }
 

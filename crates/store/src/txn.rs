@@ -28,6 +28,7 @@ use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
 use crate::engine::{Chain, Engine, How, WRITER, Wrote};
+use crate::lock_name::{LOCK_NAME, lock_name};
 use crate::long::{Long, PIECES, is_long};
 use crate::txn::steps::Awaited;
 
@@ -89,25 +90,6 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     floor: u64,
     /// The lock that the last step did not get.
     awaited: Cell<Option<Box<Awaited>>>,
-}
-
-/// The name of a key's lock: the tree and the key, or the tree, the key's beginning and a hash of
-/// it. Two long keys with the same name are one to the lock manager, which makes them wait, and no
-/// more.
-fn name(tree: u32, key: &[u8], to: &mut [u8; 20]) -> usize {
-    const SHORT: usize = 12;
-    to[..4].copy_from_slice(&tree.to_be_bytes());
-    if key.len() <= SHORT {
-        to[4..4 + key.len()].copy_from_slice(key);
-        return 4 + key.len();
-    }
-    to[4..12].copy_from_slice(&key[..8]);
-    // FNV-1a, 64 bits.
-    let hash = key.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    to[12..].copy_from_slice(&hash.to_be_bytes());
-    20
 }
 
 /// The key at which a range begins.
@@ -229,8 +211,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     }
 
     fn lock(&self, tree: u32, key: &[u8], mode: Mode) -> Result<(), Error> {
-        let mut bytes = [0; 20];
-        let length = name(tree, key, &mut bytes);
+        let mut bytes = [0; LOCK_NAME];
+        let length = lock_name(tree, key, &mut bytes);
         self.owner.lock_with(&bytes[..length], mode, self.wait).map_err(|why| {
             self.note_key(&why, tree, key, mode);
             if mode == X {
@@ -249,8 +231,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     }
 
     fn unlock(&self, tree: u32, key: &[u8]) -> Result<(), Error> {
-        let mut bytes = [0; 20];
-        let length = name(tree, key, &mut bytes);
+        let mut bytes = [0; LOCK_NAME];
+        let length = lock_name(tree, key, &mut bytes);
         Ok(self.owner.unlock(&bytes[..length])?)
     }
 
@@ -573,23 +555,5 @@ impl<E: Engine, M: ConstMachine> Drop for Txn<'_, E, M> {
     fn drop(&mut self) {
         // What the engine cannot undo now is undone when the owner is swept.
         let _ = self.undo_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_locks_are_short_and_differ() {
-        let of = |tree, key: &[u8]| {
-            let mut bytes = [0; 20];
-            let length = name(tree, key, &mut bytes);
-            bytes[..length].to_vec()
-        };
-        assert_eq!(of(7, b"ab"), b"\0\0\0\x07ab");
-        assert_ne!(of(7, b"ab"), of(8, b"ab"));
-        let (long, other) = ([1; 40], [[1; 39].as_slice(), &[2]].concat());
-        assert!(of(7, &long).len() <= 20 && of(7, &long) != of(7, &other));
     }
 }

@@ -16,6 +16,7 @@ mod histories;
 mod history;
 mod isolation;
 mod keys;
+mod left_open;
 mod load;
 mod long;
 mod names;

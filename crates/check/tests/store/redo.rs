@@ -199,6 +199,9 @@ fn a_life_with_too_few_threads_for_what_was_open_is_refused() {
     let store = with(152).unwrap();
     assert_eq!(store.read(|tx| tx.count(&TABLE, ..)).unwrap(), 1);
     store.verify().unwrap();
+    store.sweep().unwrap();
+    // Their ends are on the disk.
+    store.put(&OTHER, 0, 0).unwrap();
     drop(store);
     disk.crash();
     // They have their end.

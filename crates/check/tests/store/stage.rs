@@ -48,11 +48,20 @@ pub(crate) fn begin_in(
     disk: &Simulated,
     sizes: Sizes,
 ) -> Result<(Region<Native>, Store<Native>), Error> {
+    begin_within(disk, sizes, 64 << 20)
+}
+
+/// Memory of so many bytes for locks.
+pub(crate) fn begin_within(
+    disk: &Simulated,
+    sizes: Sizes,
+    limit: u64,
+) -> Result<(Region<Native>, Store<Native>), Error> {
     let options = latchwork_region::Options {
         threads: sizes.threads,
         processes: 4,
         waiters: 64,
-        limit: 64 << 20,
+        limit,
         ..latchwork_region::Options::default()
     };
     let region = Region::private(&options).unwrap();

@@ -1,40 +1,108 @@
-//! Prepared transactions after a crash of the machine: each has its slot again, with its place in
-//! the log, its locks, and what is set aside for its end.
+//! Transactions without an end after a crash of the machine: each has its slot again, its place in
+//! the log, its locks, and what is set aside for its end. One that is prepared is as it was then.
+//! Any other is a dead thread's, which the next sweep undoes: so the store opens before that, and a
+//! record that cannot be undone stops nobody but those who want it.
 //!
 //! The slot has the number that it had, for the stamps in the pages name it. What was committed
 //! behind the first record of such a transaction is told by the slots' lists of commits, for `low`
 //! stays before that record: so these are made again, too.
+//!
+//! A prepared transaction has logged its locks. One that is to be undone needs those of what it has
+//! written, and they are told by its records. It is undone at once where this does not do:
+//!
+//! - its slot, or one that has committed since, is none that a thread may have now;
+//! - it has made a table: what is in hand is given back next, as the catalog says;
+//! - the lock manager has no room for its locks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use latchwork_lockmgr::granular::X;
 use latchwork_lockmgr::{Held, OwnerOptions};
 use latchwork_log::{ASIDE_LEAST, COMMITS, EntryView, Flags, Lsn};
 use latchwork_machine::ConstMachine;
 use latchwork_tree::Change;
 
 use crate::Error;
-use crate::error::refused;
+use crate::error::{of_tree, refused};
 use crate::files::home::Home;
 use crate::files::kinds::{CHANGE, END, LOCKS, PREPARE};
 use crate::files::prepare::locks_of;
-use crate::files::worker::{SMALL, Worker};
+use crate::files::worker::{Leave, SMALL, Worker};
+use crate::lock_name::{LOCK_NAME, lock_name};
+use crate::long::PIECES;
 use crate::refusal::Refusal;
+use crate::tables::CATALOG;
 
-/// A transaction without an end.
-#[derive(Clone, Copy, Debug)]
+/// A transaction without an end, as far as the log was read.
+#[derive(Debug)]
 pub(crate) struct Open {
-    pub(crate) first: Lsn,
-    pub(crate) last: Lsn,
-    pub(crate) prepared: bool,
+    first: Lsn,
+    last: Lsn,
+    prepared: bool,
+    had: Had,
+}
+
+/// What its records say that it had.
+#[derive(Debug, Default)]
+struct Had {
+    /// The names of the locks of the records that it has written, and how long they are.
+    written: Vec<([u8; LOCK_NAME], u8)>,
+    /// The payloads of what it has logged of its locks.
+    locks: Vec<Vec<u8>>,
+    /// What its end may take of the log.
+    aside: u64,
+    made_table: bool,
+}
+
+impl Had {
+    fn clear(&mut self) {
+        self.written.clear();
+        self.locks.clear();
+        (self.aside, self.made_table) = (2 * SMALL, false);
+    }
+
+    /// The locks that it has logged, as a prepared one has: all of them.
+    fn logged(&self) -> Result<Held, Error> {
+        let mut held = Held::default();
+        let what = "the locks of a prepared transaction";
+        let wrong = || Error::Damaged { table: of_tree(CATALOG), key: Vec::new(), what };
+        for part in &self.locks {
+            locks_of(part, &mut held).ok_or_else(wrong)?;
+        }
+        Ok(held)
+    }
+
+    fn note(&mut self, entry: &EntryView<'_>) {
+        let tree = entry.head.aux32;
+        match entry.head.kind {
+            LOCKS => self.locks.push(entry.payload.to_vec()),
+            CHANGE if !entry.head.flags.has(Flags::CLR) => {
+                // What is damaged is told when it is redone.
+                let undo = Change::decode(entry.payload).and_then(|change| change.undo());
+                self.aside += undo.as_ref().map_or(0, Change::bytes).max(ASIDE_LEAST);
+                self.made_table |= tree == CATALOG;
+                if let Some(Change::Ghost { key, .. } | Change::Restore { key, .. }) = undo
+                    && tree != PIECES
+                {
+                    let mut name = [0; LOCK_NAME];
+                    let length = lock_name(tree, key, &mut name);
+                    self.written.push((name, length as u8));
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The transactions of each slot, as the log says so far.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    pub(crate) open: BTreeMap<u16, Open>,
+    open: BTreeMap<u16, Open>,
     /// First record and commit of the last ones.
     commits: BTreeMap<u16, VecDeque<(Lsn, Lsn)>>,
+    /// Memory for the next ones.
+    spare: Vec<Had>,
 }
 
 impl Slots {
@@ -42,98 +110,125 @@ impl Slots {
         let (flags, lsn) = (entry.head.flags, entry.lsn);
         if flags.has(Flags::LAST) || entry.head.kind == END {
             let open = self.open.remove(&entry.slot);
+            let first = open.as_ref().map_or(lsn, |open| open.first);
+            self.spare.extend(open.map(|open| open.had));
             if flags.has(Flags::LAST) {
                 let list = self.commits.entry(entry.slot).or_default();
                 if list.len() == COMMITS - 1 {
                     list.pop_front();
                 }
-                list.push_back((open.map_or(lsn, |open| open.first), lsn));
+                list.push_back((first, lsn));
             }
         } else if !flags.has(Flags::SYSTEM) || flags.has(Flags::CLR) {
-            let open = self.open.entry(entry.slot);
-            let open = open.or_insert(Open { first: lsn, last: lsn, prepared: false });
+            let open = self.open.entry(entry.slot).or_insert_with(|| {
+                let mut had = self.spare.pop().unwrap_or_default();
+                had.clear();
+                Open { first: lsn, last: lsn, prepared: false, had }
+            });
             (open.last, open.prepared) = (lsn, entry.head.kind == PREPARE);
+            open.had.note(entry);
         }
     }
 
-    /// Takes out those that are prepared.
-    fn take_prepared(&mut self) -> Vec<(u16, Open)> {
-        self.open.extract_if(.., |_, open| open.prepared).collect()
+    /// Takes out those that are, or are not, prepared.
+    fn take(&mut self, prepared: bool) -> Vec<(u16, Open)> {
+        self.open.extract_if(.., |_, open| open.prepared == prepared).collect()
+    }
+
+    /// How many thread slots there are to be for these transactions to have theirs: what was
+    /// committed behind the first of them is of some slot, too.
+    fn needed(&self, open: &[(u16, Open)]) -> u32 {
+        let Some(low) = first_of(open) else { return 0 };
+        let since = |list: &VecDeque<(Lsn, Lsn)>| list.back().is_some_and(|last| last.1 >= low);
+        let committed = self.commits.iter().filter(|(_, list)| since(list)).map(|(slot, _)| slot);
+        let last = committed.chain(open.iter().map(|(slot, _)| slot)).max();
+        last.map_or(0, |slot| u32::from(*slot) + 1)
     }
 }
 
+/// The first record of all these.
+fn first_of(open: &[(u16, Open)]) -> Option<Lsn> {
+    open.iter().map(|(_, open)| open.first).min()
+}
+
 impl<M: ConstMachine> Home<M> {
-    /// Makes again what prepared transactions had, which are left out of `slots` then; returns the
-    /// first record of them all.
+    /// Gives transactions without an end what they had, and undoes those at once that cannot wait
+    /// for a sweep. Returns the first record of all that are left.
     ///
     /// # Errors
     ///
     /// [`Refusal::Threads`]; those of the parts. Then the store is not opened.
-    pub(crate) fn restore_prepared(
+    pub(crate) fn restore_open(
         self: &Arc<Self>,
         worker: &Worker<M>,
         slots: &mut Slots,
     ) -> Result<Option<Lsn>, Error> {
-        let prepared = slots.take_prepared();
-        // One that is only undone may be of a slot that is a sweeper's now.
-        let undone = slots.open.keys().next_back().map_or(0, |slot| u32::from(*slot) + 1);
-        if undone > self.log.threads() {
-            return Err(refused(&self.folder, Refusal::Threads { needed: undone }));
-        }
-        let Some(low) = prepared.iter().map(|(_, open)| open.first).min() else { return Ok(None) };
-        slots.commits.retain(|_, list| list.back().is_some_and(|(_, commit)| *commit >= low));
-        let numbers = prepared.iter().map(|(slot, _)| slot).chain(slots.commits.keys());
-        let needed = numbers.max().map_or(0, |slot| u32::from(*slot) + 1);
+        let threads = |needed| refused(&self.folder, Refusal::Threads { needed });
+        let mut again = slots.take(true);
+        let mut at_once = slots.take(false);
+        let needed = slots.needed(&again);
         if needed > self.sizes.threads {
-            return Err(refused(&self.folder, Refusal::Threads { needed }));
+            return Err(threads(needed));
         }
+        // One that is only undone may be of a slot that is a sweeper's now.
+        let undone = at_once.iter().map(|(slot, _)| u32::from(*slot) + 1).max().unwrap_or(0);
+        if undone > self.log.threads() {
+            return Err(threads(undone));
+        }
+        again.append(&mut at_once);
+        if slots.needed(&again) > self.sizes.threads {
+            at_once.extend(again.extract_if(.., |(_, open)| !open.prepared));
+        }
+        let low = first_of(&again);
         for (slot, list) in &mut slots.commits {
-            worker.log.restore_commits(u32::from(*slot), list.make_contiguous())?;
+            if list.back().is_some_and(|last| low.is_some_and(|low| last.1 >= low)) {
+                worker.log.restore_commits(u32::from(*slot), list.make_contiguous())?;
+            }
         }
-        for (slot, open) in prepared {
-            self.restore_one(worker, slot, open)?;
+        for (slot, open) in again {
+            if !self.restore_one(worker, slot, &open)? {
+                at_once.push((slot, open));
+            }
         }
-        Ok(Some(low))
+        for (slot, open) in at_once {
+            worker.undo_all(slot, open.last, open.last)?;
+        }
+        Ok(low)
     }
 
+    /// Gives a transaction its slot. False if it is to be undone at once.
     fn restore_one(
         self: &Arc<Self>,
         worker: &Worker<M>,
         slot: u16,
-        open: Open,
-    ) -> Result<(), Error> {
-        let (held, aside) = self.read_chain(open.last)?;
-        worker.log.restore_open(u32::from(slot), open.first, open.last, aside)?;
+        open: &Open,
+    ) -> Result<bool, Error> {
+        let had = &open.had;
+        if had.made_table && !open.prepared {
+            return Ok(false);
+        }
+        worker.log.restore_open(u32::from(slot), open.first, open.last, had.aside)?;
         let thread = self.manager.region().thread_at(u32::from(slot))?;
         let thread = thread.ok_or_else(|| Error::Engine(format!("slot {slot} is in use")))?;
         // Dropped, it leaves the slot as it is.
         let kept = Worker::of_retained(self.clone(), thread)?;
-        let options = OwnerOptions { label: "prepared", ..OwnerOptions::default() };
+        let label = if open.prepared { "prepared" } else { "open at the crash" };
+        let options = OwnerOptions { label, ..OwnerOptions::default() };
         let owner = kept.locks()?.owner_with(&options)?;
-        owner.keep();
-        Ok(owner.take_held(&held)?)
-    }
-
-    /// What a prepared transaction has locked, and what its end may take of the log.
-    fn read_chain(&self, last: Lsn) -> Result<(Held, u64), Error> {
-        let (mut held, mut aside, mut at) = (Held::default(), 2 * SMALL, last);
-        while at != Lsn::NEVER {
-            let entry = self.log.read(at)?;
-            let table = || self.table(entry.head.aux32);
-            let wrong = |what| Error::Damaged { table: table(), key: Vec::new(), what };
-            match entry.head.kind {
-                LOCKS => {
-                    let read = locks_of(&entry.payload, &mut held);
-                    read.ok_or_else(|| wrong("the locks of a prepared transaction"))?;
-                }
-                CHANGE if !entry.head.flags.has(Flags::CLR) => {
-                    let change = Change::decode(&entry.payload).ok_or_else(|| wrong("undo"))?;
-                    aside += change.undo_bytes().max(ASIDE_LEAST);
-                }
-                _ => {}
-            }
-            at = entry.head.prev;
+        if open.prepared {
+            owner.take_held(&had.logged()?)?;
+        } else if had
+            .written
+            .iter()
+            .any(|(name, length)| owner.try_lock(&name[..usize::from(*length)], X).is_err())
+        {
+            kept.leave(Leave::Free);
+            return Ok(false);
+        } else {
+            // As that of a dead thread.
+            kept.leave(Leave::Abandoned);
         }
-        Ok((held, aside))
+        owner.keep();
+        Ok(true)
     }
 }

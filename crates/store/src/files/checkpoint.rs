@@ -46,19 +46,21 @@ impl<M: ConstMachine> Home<M> {
             return Ok(());
         }
         worker.look_at_pieces();
-        let made = self.make_checkpoint(worker);
+        let made = self.make_checkpoint(worker, self.sizes.history);
         self.shared.checkpoint_over(slot)?;
         made
     }
 
-    fn make_checkpoint(&self, worker: &Worker<M>) -> Result<(), Error> {
+    /// Makes a checkpoint that keeps so many bytes of log for open transactions, by the thread that
+    /// has the right to, or is alone.
+    pub(crate) fn make_checkpoint(&self, worker: &Worker<M>, history: u64) -> Result<(), Error> {
         let signed = self.sign(worker)?;
         // Some pages are made before the mark and after they were counted.
         let pages = self.pool.pages(self.file)? + u64::from(self.sizes.threads);
         let image = u64::from(self.file.page_bytes()) + IMAGE;
         let mark = worker.log.mark_with(image, pages)?;
         self.shared.checkpoint_made(mark)?;
-        let least = mark.0.saturating_sub(self.sizes.history);
+        let least = mark.0.saturating_sub(history);
         self.end_old(worker, least);
         worker.handle.sync(mark.0.saturating_sub(1), &mut |_| {})?;
         let mut redo = mark;

@@ -6,9 +6,10 @@
 //! | read | the log from the redo point on, once: `analysis.rs` keeps what it says |
 //! | redo | each change of a page that the page does not have: `redo.rs` |
 //! | signature | the same once more |
-//! | again | the slots of transactions that are prepared: `again.rs` |
-//! | undo | the transactions that have no commit, as those of the dead |
+//! | again | the slots of transactions without an end, but of some that are undone: `again.rs` |
+//! | space | what was in hand is given back |
 //! | checkpoint | so that it is not done again |
+//! | undo | the transactions that are not prepared, by the first sweep of the open store |
 //!
 //! A page that cannot be read, because a write of it was torn, is made by the first record that has
 //! it whole: there is one, for each page is logged whole when it changes first after a checkpoint.
@@ -46,10 +47,7 @@ impl<M: ConstMachine> Home<M> {
         // One of a sweeper's: the others may be those of prepared transactions.
         let worker = Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?;
         self.is_signed(&worker)?;
-        let low = self.restore_prepared(&worker, &mut analysis.slots)?;
-        for (slot, open) in &analysis.slots.open {
-            worker.undo_all(*slot, open.last, open.last)?;
-        }
+        let low = self.restore_open(&worker, &mut analysis.slots)?;
         for tree in [CATALOG, PIECES] {
             if self.pool.pages(self.file)? <= u64::from(tree) {
                 worker.make_tree(tree)?;
@@ -58,8 +56,8 @@ impl<M: ConstMachine> Home<M> {
         self.recover_space(&worker, &analysis.in_hand)?;
         let end = self.log.end();
         self.shared.recovered(low.unwrap_or(end), end, self.sizes.mode)?;
-        self.checkpoint(&worker)?;
-        Ok(())
+        // What is not undone yet is not undone for the log that it keeps, either.
+        self.make_checkpoint(&worker, u64::MAX)
     }
 }
 

@@ -16,9 +16,10 @@ use latchwork_lockmgr::{
 };
 use latchwork_machine::ConstMachine;
 
-use super::{Level, Savepoint, Txn, name};
+use super::{Level, Savepoint, Txn};
 use crate::Error;
 use crate::engine::Engine;
+use crate::lock_name::{LOCK_NAME, lock_name};
 
 /// A lock that was not free.
 #[derive(Debug)]
@@ -170,8 +171,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     #[cold]
     pub(super) fn note_key(&self, why: &LocksError, tree: u32, key: &[u8], mode: Mode) {
         if self.in_steps && *why == LocksError::NotGranted {
-            let mut bytes = [0; 20];
-            let length = name(tree, key, &mut bytes);
+            let mut bytes = [0; LOCK_NAME];
+            let length = lock_name(tree, key, &mut bytes);
             let what = What::Record(bytes[..length].to_vec(), mode);
             let table = self.engine.table(tree);
             self.awaited.set(Some(Box::new(Awaited { table, key: key.to_vec(), what })));

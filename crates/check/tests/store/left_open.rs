@@ -1,0 +1,248 @@
+//! Transactions that a crash of the machine found open: the store is there before they are undone,
+//! and nobody sees what they wrote.
+
+use latchwork_check::random::Random;
+use latchwork_check::stops::{at, at_step, is_waiting};
+use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{Mode, Patience, Sizes, Store, Table, Transaction, WriteTxn};
+
+use crate::stage::{TABLE, begin, begin_with, begin_within, sizes};
+use crate::stuck::{key, value};
+
+/// A store of `rows` records, whose log has no bound that matters.
+fn filled(disk: &Simulated, rows: u64) -> Store<Native> {
+    let store = begin_with(disk, calm()).unwrap();
+    store.write(|tx| (0..rows).try_for_each(|n| tx.put(&TABLE, &key(n), &value(n)))).unwrap();
+    store
+}
+
+fn calm() -> Sizes {
+    Sizes { log_budget: 16 << 20, history: 64 << 20, ..sizes(Mode::Full) }
+}
+
+/// The machine crashes when all that is in the log is on the disk, and starts again.
+fn crash(disk: &Simulated, store: Store<Native>, open: Vec<Transaction<Native>>, seed: u64) {
+    store.put(&TABLE, format!("z{seed}").as_bytes(), &value(seed)).unwrap();
+    disk.crash();
+    drop((open, store));
+    disk.restart(seed);
+}
+
+/// Changes every third of these records, removes those behind them, and puts others in between.
+fn change(open: &mut Transaction<Native>, rows: core::ops::Range<u64>) {
+    for number in rows {
+        match number % 3 {
+            0 => open.put(&TABLE, &key(number), b"of the one that is open").unwrap(),
+            1 => assert!(open.with(|tx| tx.remove(&TABLE, &key(number))).unwrap()),
+            _ => {
+                let between = [key(number), b"x".to_vec()].concat();
+                open.put(&TABLE, &between, b"nobody's").unwrap();
+            }
+        }
+    }
+}
+
+fn is_as_before(store: &Store<Native>, rows: u64) {
+    let look = |found: Vec<(Vec<u8>, Vec<u8>)>| {
+        assert_eq!(found.len() as u64, rows);
+        for (number, (found, of)) in found.into_iter().enumerate() {
+            assert_eq!((found, of), (key(number as u64), value(number as u64)));
+        }
+    };
+    let (from, to) = (key(0), key(rows));
+    let range = &from[..]..&to[..];
+    look(store.read(|tx| tx.range(&TABLE, range.clone())?.collect()).unwrap());
+}
+
+/// How many transactions have ended by being undone, and how many are open.
+fn undone(store: &Store<Native>) -> (u64, u64) {
+    let counts = store.counts().unwrap();
+    (counts.undone, counts.transactions)
+}
+
+#[test]
+fn a_store_opens_before_they_are_undone_and_shows_nothing_of_them() {
+    let disk = Simulated::new();
+    let store = filled(&disk, 900);
+    let mut open = [store.begin().unwrap(), store.begin().unwrap(), store.begin().unwrap()];
+    change(&mut open[0], 0..300);
+    // What lies behind a checkpoint is in the pages on the disk.
+    store.checkpoint().unwrap();
+    change(&mut open[1], 300..600);
+    open[2].put(&TABLE, &key(2000), &vec![7; 30_000]).unwrap();
+    // Another commits behind their first records, in a slot that has committed before.
+    store.put(&TABLE, &key(800), &value(800)).unwrap();
+    crash(&disk, store, open.into(), 1);
+
+    let store = begin_with(&disk, calm()).unwrap();
+    assert_eq!(undone(&store), (0, 3));
+    is_as_before(&store, 900);
+    let snapshot = store.snapshot().unwrap();
+    // Others go on.
+    store.put(&TABLE, &key(700), &value(700)).unwrap();
+    assert_eq!(undone(&store), (0, 3), "nobody had to wait");
+    // A checkpoint keeps the log that undoes them.
+    store.checkpoint().unwrap();
+    assert_eq!(undone(&store), (0, 3));
+
+    // A thread that wants one of their records has them undone first.
+    let patience = Patience::default();
+    let seen = store.write_with(&patience, |tx| tx.get_for_update(&TABLE, &key(303))).unwrap();
+    assert_eq!(seen.value, Some(value(303)));
+    assert_eq!(undone(&store), (3, 0));
+    is_as_before(&store, 900);
+    assert_eq!(snapshot.get(&TABLE, &key(0)).unwrap(), Some(value(0)));
+    drop(snapshot);
+    assert_eq!(store.get(&TABLE, &key(2000)).unwrap(), None);
+    let counts = store.counts().unwrap();
+    assert_eq!((counts.locks, store.space().unwrap().lost), (0, 0));
+    store.verify().unwrap();
+    // They have their end: the next life finds none.
+    crash(&disk, store, Vec::new(), 2);
+    let store = begin_with(&disk, calm()).unwrap();
+    assert_eq!(undone(&store), (0, 0));
+    is_as_before(&store, 900);
+}
+
+/// A serializable transaction that reads a range where such a one has written waits for its end,
+/// and so does one that asks for a key that it has put in.
+#[test]
+fn ranges_and_new_keys_wait_for_them() {
+    let by: [fn(&mut WriteTxn<'_, '_, Native>) -> bool; 3] = [
+        |tx| tx.range(&TABLE, &key(0)[..]..&key(100)[..]).unwrap().count() == 100,
+        |tx| tx.insert(&TABLE, &[key(2), b"x".to_vec()].concat(), b"mine").is_ok(),
+        |tx| tx.get(&TABLE, &key(1)).unwrap() == Some(value(1)),
+    ];
+    for (seed, by) in by.into_iter().enumerate() {
+        let disk = Simulated::new();
+        let store = filled(&disk, 100);
+        let mut open = store.begin().unwrap();
+        change(&mut open, 0..30);
+        crash(&disk, store, vec![open], seed as u64);
+        let store = begin_with(&disk, calm()).unwrap();
+        assert_eq!(undone(&store), (0, 1));
+        assert!(store.write(|tx| Ok(by(tx))).unwrap(), "{seed}");
+        assert_eq!(undone(&store), (1, 0), "{seed}");
+        store.verify().unwrap();
+    }
+}
+
+/// Crashes again and again before the end of the undoing, which a small budget of log begins and a
+/// disk that fails breaks off.
+#[test]
+fn crashes_one_after_the_other_leave_what_the_first_one_left() {
+    for seed in 0..12 {
+        let (disk, mut random) = (Simulated::new(), Random(seed));
+        let mut store = filled(&disk, 600);
+        let mut open = store.begin().unwrap();
+        change(&mut open, 0..500);
+        crash(&disk, store, vec![open], seed);
+        for life in 0..5 {
+            store = begin_with(&disk, calm()).unwrap();
+            is_as_before(&store, 600);
+            let mut more = store.begin().unwrap();
+            more.put(&TABLE, &key(550 + life), b"of another").unwrap();
+            if random.below(3) > 0 {
+                disk.plan(disk.calls().total() + random.below(40), Fault::Device);
+                let _ = store.sweep();
+            }
+            disk.crash();
+            drop((more, store));
+            disk.restart(seed * 10 + life);
+        }
+        store = begin(&disk, Mode::Full).unwrap();
+        is_as_before(&store, 600);
+        store.sweep().unwrap();
+        is_as_before(&store, 600);
+        assert_eq!(undone(&store).1, 0);
+        assert_eq!(store.space().unwrap().lost, 0);
+        store.verify().unwrap();
+    }
+}
+
+/// What cannot wait is undone at once: the slot is none of a thread's now, the locks have no room,
+/// a table was being made.
+#[test]
+fn what_cannot_wait_is_undone_at_once() {
+    let fewer = Sizes { threads: 4, ..calm() };
+    for (seed, (next, room)) in [(fewer, 64 << 20), (calm(), 2 << 20)].into_iter().enumerate() {
+        let disk = Simulated::new();
+        let store = begin_with(&disk, calm()).unwrap();
+        let part = |n: u64| n * 600..(n + 1) * 600;
+        for n in 0..20 {
+            let put = |tx: &mut WriteTxn<'_, '_, Native>| {
+                part(n).try_for_each(|n| tx.put(&TABLE, &key(n), &value(n)))
+            };
+            store.write(put).unwrap();
+        }
+        let mut open: Vec<_> = (0..8).map(|_| store.begin().unwrap()).collect();
+        for (n, open) in open.iter_mut().enumerate() {
+            change(open, part(n as u64));
+        }
+        for n in 8..20 {
+            change(&mut open[7], part(n));
+        }
+        crash(&disk, store, open, seed as u64);
+        let (_, store) = begin_within(&disk, next, room).unwrap();
+        is_as_before(&store, 12_000);
+        let (none, left) = undone(&store);
+        assert_eq!(none, 0);
+        match seed {
+            0 => assert_eq!(left, 0),
+            _ => assert!((1..8).contains(&left), "{left} have their locks"),
+        }
+        store.sweep().unwrap();
+        assert_eq!(undone(&store), (left, 0));
+        is_as_before(&store, 12_000);
+        // One that reads the newest finds no other.
+        for n in 0..12_000 {
+            let newest = store.write(|tx| tx.get(&TABLE, &key(n)));
+            assert_eq!(newest.unwrap(), Some(value(n)), "{n}");
+        }
+        store.verify().unwrap();
+    }
+}
+
+/// Does something when this thread has appended so many records more.
+fn at_record(number: u32, then: Box<dyn FnOnce()>) {
+    at("append: end", move || match number {
+        0 => then(),
+        more => at_record(more - 1, then),
+    });
+}
+
+/// A table that was being made leaves no page behind, at whatever record the log ends.
+#[test]
+fn a_table_that_was_being_made_leaves_no_page() {
+    latchwork_log::set_point_hook(at_step);
+    let made = Table::<u64, u64>::new("made");
+    let (mut lost, mut there) = (0, 0);
+    for record in 0.. {
+        let disk = Simulated::new();
+        let store = filled(&disk, 1);
+        let (crashes, other) = (disk.clone(), store.clone());
+        let sync_and_crash = move || {
+            std::thread::spawn(move || other.sync().unwrap()).join().unwrap();
+            crashes.crash();
+        };
+        at_record(record, Box::new(sync_and_crash));
+        // Its first record makes the table.
+        let _ = store.put(&made, 1, 1);
+        if is_waiting() {
+            break;
+        }
+        drop(store);
+        disk.restart(u64::from(record));
+        let store = begin_with(&disk, calm()).unwrap();
+        let before = store.space().unwrap();
+        store.sweep().unwrap();
+        let after = store.space().unwrap();
+        assert_eq!((before.lost, after.lost), (0, 0), "record {record}");
+        store.put(&made, 2, 2).unwrap();
+        there += u64::from(store.get(&made, 1).unwrap() == Some(1));
+        lost += u64::from(store.get(&made, 1).unwrap().is_none());
+        store.verify().unwrap();
+    }
+    assert!(lost >= 3 && there > 0, "{lost} lost, {there} there");
+}

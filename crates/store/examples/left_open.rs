@@ -1,0 +1,87 @@
+//! How long a store takes to open after a crash that found a long transaction open, and how long
+//! others wait for it then.
+//!
+//! ```sh
+//! cargo run --release -p latchwork-store --example left_open -- 200000
+//! ```
+//!
+//! The number is how many records the transaction has changed. The process that has it open is a
+//! child, and is killed; then the memory that it shared is forgotten, as in a crash of the machine.
+
+#![allow(clippy::disallowed_types, reason = "it measures what a user of the store would")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use latchwork_store::{Options, Store, Table, forget_memory};
+
+const ROWS: Table<u64, &[u8]> = Table::new("rows");
+const OTHERS: Table<u64, u64> = Table::new("others");
+
+type Fault = Box<dyn std::error::Error>;
+
+fn open(path: &Path) -> Result<Store, Fault> {
+    let mut options = Options::default();
+    // No checkpoint comes.
+    options.sizes.log_budget = 8 << 30;
+    options.sizes.history = 16 << 30;
+    Ok(Store::open_with(path, &options)?)
+}
+
+/// What the child does, until it is killed.
+fn leave_open(path: &Path, rows: u64) -> Result<(), Fault> {
+    let store = open(path)?;
+    store.put(&OTHERS, 0, 0)?;
+    for part in 0..rows.div_ceil(1000) {
+        let rows = part * 1000..rows.min((part + 1) * 1000);
+        store.write(|tx| rows.clone().try_for_each(|row| tx.put(&ROWS, row, &[1; 100])))?;
+    }
+    let mut open = store.begin()?;
+    for row in 0..rows {
+        open.put(&ROWS, row, &[2; 100])?;
+    }
+    // Durable, and all that was logged before it.
+    store.put(&OTHERS, 1, 1)?;
+    println!("open");
+    std::thread::sleep(Duration::from_secs(600));
+    Err("nobody has killed it".into())
+}
+
+fn run(path: &Path, rows: u64) -> Result<(), Fault> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args([rows.to_string().as_ref(), path.as_os_str()])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let said = BufReader::new(child.stdout.take().ok_or("no output")?).lines().next();
+    child.kill()?;
+    child.wait()?;
+    assert_eq!(said.ok_or("the child said nothing")??, "open");
+    forget_memory(path)?;
+
+    let since = Instant::now();
+    let ms = |what: &str| println!("{what} after {:.0} ms", since.elapsed().as_secs_f64() * 1e3);
+    let store = open(path)?;
+    ms("opened");
+    assert_eq!(store.get(&ROWS, rows / 2)?.as_deref(), Some(&[1; 100][..]), "as it was");
+    ms("read what it had changed");
+    store.put(&OTHERS, 2, 2)?;
+    ms("written beside it");
+    store.put(&ROWS, rows / 2, &[3; 100])?;
+    ms("written what it had changed");
+    store.verify()?;
+    Ok(())
+}
+
+fn main() -> Result<(), Fault> {
+    let mut arguments = std::env::args().skip(1);
+    let rows = arguments.next().map_or(Ok(200_000), |rows| rows.parse())?;
+    if let Some(path) = arguments.next() {
+        return leave_open(Path::new(&path), rows);
+    }
+    let path = std::env::temp_dir().join(format!("left-open-{}", std::process::id()));
+    let end = run(&path, rows);
+    std::fs::remove_dir_all(&path)?;
+    end
+}
