@@ -126,8 +126,8 @@ impl<M: ConstMachine> Manager<M> {
         if get(region.root(roots::MODES)?) != modes.fingerprint() {
             return Err(Error::Foreign);
         }
-        let at = |number| Ok::<u32, Error>(get(region.root(number)?) as u32);
-        let directory = at(roots::DIRECTORY)?;
+        let directory = get(region.root(roots::DIRECTORY)?) as u32;
+        let directory = Offset::<Directory<M>>::from_raw(directory);
         let seed = region.creation() as u64;
         let relied_on = get(region.root(roots::BARRIER)?) != 0;
         if relied_on && !barrier {
@@ -136,8 +136,7 @@ impl<M: ConstMachine> Manager<M> {
         let weak = options.weak && relied_on;
         // Outside of the closure, where there is no error.
         let blocks = Blocks::read(&region)?;
-        let directory = Offset::from_raw(directory);
-        cell_at::<M, Directory<M>>(&region, directory.raw())?;
+        cell_at(&region, directory)?;
         let inner = Arc::new_cyclic(|inner: &Weak<Inner<M>>| Inner {
             tickets: crate::range::claims::tickets(&modes),
             modes,

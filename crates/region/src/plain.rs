@@ -92,6 +92,12 @@ impl<T> Hash for Offset<T> {
     }
 }
 
+impl<T> fmt::Display for Offset<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.raw.fmt(f)
+    }
+}
+
 impl<T> fmt::Debug for Offset<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Offset({:#x})", self.raw)

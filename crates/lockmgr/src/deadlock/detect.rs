@@ -56,11 +56,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
 
 use latchwork_machine::{ConstMachine, Deadline, Word};
+use latchwork_region::Offset;
 
 use crate::deadlock::search::{Bounds, Search, Searched};
 use crate::error::{corrupt_list, reason_number};
 use crate::memory::Memory;
-use crate::memory::cells::{LIVE, Small, get, put, status};
+use crate::memory::cells::{LIVE, RequestAt, Small, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::state::State;
@@ -91,18 +92,18 @@ enum Found {
 }
 
 /// How a search ended.
-enum Ended {
+enum Ended<M: ConstMachine> {
     None,
     /// One was found, and is none any more.
     Changed,
     Bounded,
-    Cycle(Vec<Waiting>),
+    Cycle(Vec<Waiting<M>>),
 }
 
 /// An owner that waits, and for which.
-struct Waiting {
+struct Waiting<M: ConstMachine> {
     owner: u32,
-    at: u32,
+    at: RequestAt<M>,
     partition: u32,
     ticket: u32,
     blockers: Vec<crate::table::granting::Blocker>,
@@ -120,7 +121,7 @@ impl<M: ConstMachine> Memory<M> {
     /// whether there are none left of those that were there when it began.
     fn break_all(&self, deadline: Option<Deadline>) -> Result<(usize, bool), Error> {
         let waiting = || {
-            let all = self.each_owner().filter(|(_, cell)| get(&cell.waiting) != 0);
+            let all = self.each_owner().filter(|(_, cell)| !get(&cell.waiting).is_null());
             all.map(|(owner, _)| owner).collect()
         };
         let bounds = Bounds::new(usize::MAX, deadline);
@@ -136,10 +137,10 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// What an owner waits for, if it does.
-    fn waiting_of(&self, owner: u32) -> Result<Option<Waiting>, Error> {
+    fn waiting_of(&self, owner: u32) -> Result<Option<Waiting<M>>, Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok(None) };
         let (at, partition, _) = cell.wait();
-        if at == 0 || partition >= self.partitions() {
+        if at.is_null() || partition >= self.partitions() {
             return Ok(None);
         }
         let latched = self.latch(partition)?;
@@ -234,7 +235,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// A cycle that these owners lead to, read once.
-    fn find(&self, starts: &[u32], bounds: Bounds) -> Result<Ended, Error> {
+    fn find(&self, starts: &[u32], bounds: Bounds) -> Result<Ended<M>, Error> {
         if self.inner().has_families()? {
             for hard in [true, false] {
                 match self.cycle(starts, hard, bounds)? {
@@ -260,7 +261,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// A cycle that these owners lead to: of hard edges alone, or of any. Asks for each owner's
     /// blockers, as families need it. Bounded by the deadline alone.
-    fn cycle(&self, starts: &[u32], hard: bool, bounds: Bounds) -> Result<Ended, Error> {
+    fn cycle(&self, starts: &[u32], hard: bool, bounds: Bounds) -> Result<Ended<M>, Error> {
         // Where on the path an owner is; none if all that it leads to was seen.
         let mut seen: HashMap<u32, Option<usize>> = HashMap::new();
         for start in starts {
@@ -306,7 +307,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Whether all of a cycle stands, read once more.
-    fn is_real(&self, cycle: &[Waiting]) -> Result<bool, Error> {
+    fn is_real(&self, cycle: &[Waiting<M>]) -> Result<bool, Error> {
         for (place, old) in cycle.iter().enumerate() {
             let next = cycle[(place + 1) % cycle.len()].owner;
             let Some(now) = self.waiting_of(old.owner)? else { return Ok(false) };
@@ -320,7 +321,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Moves an owner of the cycle before the one that it merely stands behind. There may be others
     /// that it stands behind still, and passes when they are in a cycle.
-    fn reorder(&self, cycle: &[Waiting]) -> Result<bool, Error> {
+    fn reorder(&self, cycle: &[Waiting<M>]) -> Result<bool, Error> {
         for (place, waiting) in cycle.iter().enumerate().filter(|(_, waiting)| !waiting.link.hard) {
             let next = &cycle[(place + 1) % cycle.len()];
             if next.partition != waiting.partition {
@@ -367,7 +368,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Moves the owner that waits for what the victim holds before all that wait for it, too. They
     /// asked earlier, but each would have it while that owner holds what it asks for next, and be
     /// the next victim: on two names that are locked in either order, one after the other.
-    fn put_first(&self, waiting: &Waiting) -> Result<(), Error> {
+    fn put_first(&self, waiting: &Waiting<M>) -> Result<(), Error> {
         let Some(cell) = self.owner_cell(waiting.owner)? else { return Ok(()) };
         let latched = self.latch(waiting.partition)?;
         if cell.wait() != (waiting.at, waiting.partition, waiting.ticket) {
@@ -379,7 +380,7 @@ impl<M: ConstMachine> Memory<M> {
         // A conversion goes before them anyway; children may be behind their ancestors' waiters.
         if State::of(get(&request.state)).status != status::WAITING
             || self.inner().has_families()?
-            || [0, waiting.at].contains(&first)
+            || [Offset::NULL, waiting.at].contains(&first)
             || moves >= MOVES
         {
             return Ok(());
@@ -394,7 +395,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Refuses one request of the cycle.
-    fn abort_victim(&self, cycle: &[Waiting]) -> Result<bool, Error> {
+    fn abort_victim(&self, cycle: &[Waiting<M>]) -> Result<bool, Error> {
         let owners: Vec<u32> = cycle.iter().map(|waiting| waiting.owner).collect();
         let place = self.choose(&owners)?;
         // If another victim was aborted meanwhile, the choice may have followed from it.
@@ -436,7 +437,12 @@ impl<M: ConstMachine> Memory<M> {
 
 impl<M: ConstMachine> Latched<'_, M> {
     /// Moves a waiter before another of its queue.
-    fn move_before(&self, object: &Small<M>, at: u32, ahead: u32) -> Result<(), Error> {
+    fn move_before(
+        &self,
+        object: &Small<M>,
+        at: RequestAt<M>,
+        ahead: RequestAt<M>,
+    ) -> Result<(), Error> {
         let request = self.memory.request(at)?;
         let state = State::of(get(&request.state));
         // Should we die in between, the sweep refuses what is away.
@@ -460,7 +466,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let Some(holder) = latched.stopped(object, self.index, state.want)? else {
             return Ok(false);
         };
-        Ok(memory.owner_cell(holder)?.is_some_and(|cell| get(&cell.waiting) != 0))
+        Ok(memory.owner_cell(holder)?.is_some_and(|cell| !get(&cell.waiting).is_null()))
     }
 
     /// Whether its wait may be the last edge of a cycle: it holds something that others may wait

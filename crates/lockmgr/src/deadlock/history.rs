@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use latchwork_machine::{Clock, ConstMachine};
 use latchwork_region::{Dead, Offset, Plain};
 
-use crate::memory::cells::{OWNERS, cell_at, generation_at, get, put};
+use crate::memory::cells::{OWNERS, cell_at, get, put};
 use crate::memory::{Memory, intents, roots};
 use crate::{Error, Link};
 
@@ -57,6 +57,11 @@ unsafe impl<M: ConstMachine> Plain for History<M> {}
 // SAFETY: as above.
 unsafe impl<M: ConstMachine, const N: usize> Plain for Record<M, N> {}
 
+/// Where a record lies, by the slot or the note that leads to it.
+fn record_of<M: ConstMachine>(word: u64) -> Offset<Record<M, { WORDS[0] }>> {
+    Offset::from_raw(word as u32)
+}
+
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks(8).map(|chunk| {
         let mut word = [0; 8];
@@ -71,7 +76,7 @@ impl<M: ConstMachine> Memory<M> {
         let region = self.region();
         match get(region.root(roots::HISTORY)?) as u32 {
             0 => Ok(None),
-            at => Ok(Some(cell_at(region, at)?)),
+            at => Ok(Some(cell_at(region, Offset::from_raw(at))?)),
         }
     }
 
@@ -137,7 +142,8 @@ impl<M: ConstMachine> Memory<M> {
         let (old, notes) = (get(slot), self.thread.intent()?);
         put(&cell.words[0], number);
         put(&notes[intents::RECORD_TIER], old >> 32);
-        put(&notes[intents::RECORD], if old == 0 { 0 } else { self.record_name(old as u32)? });
+        let name = if old == 0 { 0 } else { self.name_cell(record_of::<M>(old))? };
+        put(&notes[intents::RECORD], name);
         self.point("deadlock about to be linked");
         put(slot, tier << 32 | u64::from(cell.offset().raw()));
         self.point("deadlock in the history");
@@ -152,20 +158,15 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    fn record_name(&self, at: u32) -> Result<u64, Error> {
-        let generation = generation_at(self.region(), at)?;
-        Ok(u64::from(generation) << 32 | u64::from(at))
-    }
-
     fn free_record(&self, slot: u64) -> Result<(), Error> {
-        let at = slot as u32;
-        if at == 0 {
+        let at = record_of::<M>(slot);
+        if at.is_null() {
             return Ok(());
         }
         match slot >> 32 {
-            0 => self.free_cell::<Record<M, { WORDS[0] }>>(at)?,
-            1 => self.free_cell::<Record<M, { WORDS[1] }>>(at)?,
-            _ => self.free_cell::<Record<M, { WORDS[2] }>>(at)?,
+            0 => self.free_cell(at)?,
+            1 => self.free_cell(at.cast::<Record<M, { WORDS[1] }>>())?,
+            _ => self.free_cell(at.cast::<Record<M, { WORDS[2] }>>())?,
         }
         Ok(())
     }
@@ -183,17 +184,17 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn free_noted_record(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let notes = dead.intent();
         let noted = get(&notes[intents::RECORD]);
-        let at = noted as u32;
-        if at == 0 {
+        let at = record_of::<M>(noted);
+        if at.is_null() {
             return Ok(());
         }
         let _latched = self.latch(GUARD)?;
-        let lent = self.region().lent(Offset::<()>::from_raw(at))?;
+        let lent = self.region().lent(at)?;
         let in_history = self
             .history()?
-            .is_some_and(|history| history.slots.iter().any(|slot| get(slot) as u32 == at));
+            .is_some_and(|history| history.slots.iter().any(|slot| record_of(get(slot)) == at));
         if lent == Some((noted >> 32) as u32) && !in_history {
-            let _ = self.free_record(get(&notes[intents::RECORD_TIER]) << 32 | u64::from(at));
+            let _ = self.free_record(get(&notes[intents::RECORD_TIER]) << 32 | u64::from(at.raw()));
             self.point("dead one's deadlock freed");
         }
         put(&notes[intents::RECORD], 0);

@@ -55,12 +55,12 @@ pub(crate) enum Written<'s, M: ConstMachine> {
 }
 
 impl<M: ConstMachine> Written<'_, M> {
-    fn offset(&self) -> u32 {
+    fn offset(&self) -> Offset<Small<M>> {
         match self {
-            Self::Short(cell) => cell.offset().raw(),
-            Self::Middle(cell) => cell.offset().raw(),
-            Self::Long(cell) => cell.offset().raw(),
-            Self::Nowhere => 0,
+            Self::Short(cell) => cell.offset(),
+            Self::Middle(cell) => cell.offset().cast(),
+            Self::Long(cell) => cell.offset().cast(),
+            Self::Nowhere => Offset::NULL,
         }
     }
 
@@ -160,7 +160,7 @@ impl<M: ConstMachine> Memory<M> {
         owners: u32,
     ) -> Result<(), Error> {
         let old = self.begin_taking(cell)?;
-        put(&cell.report, u64::from(owners) << 32 | u64::from(report.offset()));
+        put(&cell.report, u64::from(owners) << 32 | u64::from(report.offset().raw()));
         report.publish();
         self.end_taking(old)
     }
@@ -175,17 +175,17 @@ impl<M: ConstMachine> Memory<M> {
     /// Before a report is taken from its place: notes it, and makes all other notes of it void. The
     /// thread that wrote it may have died before it noted that it was done; its sweeper is not to
     /// free it, too.
-    fn begin_taking(&self, cell: &OwnerCell<M>) -> Result<u32, Error> {
-        let at = get(&cell.report) as u32;
-        if at != 0 {
-            self.thread.adopt(Offset::<Small<M>>::from_raw(at))?;
+    fn begin_taking(&self, cell: &OwnerCell<M>) -> Result<Offset<Small<M>>, Error> {
+        let at = Offset::from_raw(get(&cell.report) as u32);
+        if !at.is_null() {
+            self.thread.adopt(at)?;
             put(&self.thread.intent()?[intents::REPORT], self.name_cell(at)?);
         }
         Ok(at)
     }
 
-    fn end_taking(&self, at: u32) -> Result<(), Error> {
-        if at != 0 {
+    fn end_taking(&self, at: Offset<Small<M>>) -> Result<(), Error> {
+        if !at.is_null() {
             self.point("report taken");
             self.free_report(at)?;
             put(&self.thread.intent()?[intents::REPORT], 0);
@@ -212,14 +212,14 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Frees a report's cell: it is of one of three sizes, and refused as one of another.
-    fn free_report(&self, at: u32) -> Result<(), Error> {
-        let short = self.free_cell::<Small<M>>(at);
-        let middle = short.or_else(|_| self.free_cell::<Report<M, { WORDS[1] }>>(at));
-        let long = middle.or_else(|_| self.free_cell::<Report<M, { WORDS[2] }>>(at));
+    fn free_report(&self, at: Offset<Small<M>>) -> Result<(), Error> {
+        let short = self.free_cell(at);
+        let middle = short.or_else(|_| self.free_cell(at.cast::<Report<M, { WORDS[1] }>>()));
+        let long = middle.or_else(|_| self.free_cell(at.cast::<Report<M, { WORDS[2] }>>()));
         Ok(long?)
     }
 
-    fn read_report(&self, at: u32) -> Result<Vec<Link>, Error> {
+    fn read_report(&self, at: Offset<Small<M>>) -> Result<Vec<Link>, Error> {
         let head = get(&words64_at(self.region(), at, 1)?[0]);
         let (told, used) = ((head >> 32) as usize, (head as u32 as usize).min(WORDS[2]));
         let words = words64_at(self.region(), at, used)?;
@@ -255,7 +255,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         let links = match report as u32 {
             0 => Vec::new(),
-            at => self.memory.read_report(at)?,
+            at => self.memory.read_report(Offset::from_raw(at))?,
         };
         self.memory.drop_report(self.cell)?;
         Ok(Error::Deadlock(Cycle { links, owners: (report >> 32) as u32 }))

@@ -40,7 +40,7 @@ use latchwork_machine::{ConstMachine, Deadline};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{get, status};
+use crate::memory::cells::{ObjectAt, RequestAt, get, status};
 use crate::mode::{MODES_MAX, Mode};
 
 /// Steps between two looks at the clock.
@@ -92,7 +92,7 @@ impl Hasher for Mixer {
 }
 
 /// By number.
-type Numbered<T> = HashMap<u32, T, BuildHasherDefault<Mixer>>;
+type Numbered<K, T> = HashMap<K, T, BuildHasherDefault<Mixer>>;
 
 /// An owner of a cycle, and whether the next one holds what it wants.
 pub(crate) type Edge = (u32, bool);
@@ -113,13 +113,13 @@ struct Queued {
 }
 
 /// The requests of an object, as they were.
-struct Queue {
+struct Queue<M: ConstMachine> {
     holders: Vec<(u32, Mode)>,
     /// Those that convert, and then the others in their order.
     queued: Vec<Queued>,
     converting: usize,
     /// By request, its place in `queued`.
-    places: Numbered<usize>,
+    places: Numbered<RequestAt<M>, usize>,
     /// By mode wanted: the holder, and the waiter, that is looked at next.
     hard: [usize; MODES_MAX],
     soft: [usize; MODES_MAX],
@@ -146,10 +146,10 @@ enum Seen {
 /// A search, with the queues that it has read.
 pub(crate) struct Search<'s, M: ConstMachine> {
     memory: &'s Memory<M>,
-    queues: Vec<Queue>,
+    queues: Vec<Queue<M>>,
     /// By object.
-    known: Numbered<usize>,
-    seen: Numbered<Seen>,
+    known: Numbered<ObjectAt<M>, usize>,
+    seen: Numbered<u32, Seen>,
     /// Whether waiters stop others, too.
     soft: bool,
     bounds: Bounds,
@@ -266,7 +266,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         let memory = self.memory;
         let Some(cell) = memory.owner_cell(owner)? else { return Ok(Looked::Runs) };
         let (at, partition, _) = cell.wait();
-        if at == 0 || partition >= memory.partitions() {
+        if at.is_null() || partition >= memory.partitions() {
             return Ok(Looked::Runs);
         }
         // Read without the latch it may be another request's by now; then it is not in the queue.
@@ -290,7 +290,12 @@ impl<'s, M: ConstMachine> Search<'s, M> {
 
     /// Reads the queue in which an owner waits. None if it does not any more, or if the queue is
     /// longer than the steps that are left.
-    fn read(&mut self, owner: u32, at: u32, partition: u32) -> Result<Option<usize>, Error> {
+    fn read(
+        &mut self,
+        owner: u32,
+        at: RequestAt<M>,
+        partition: u32,
+    ) -> Result<Option<usize>, Error> {
         let memory = self.memory;
         let Some(cell) = memory.owner_cell(owner)? else { return Ok(None) };
         let latched = memory.latch(partition)?;

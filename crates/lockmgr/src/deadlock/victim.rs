@@ -7,7 +7,7 @@ use latchwork_machine::{ConstMachine, Word};
 use crate::Error;
 use crate::fastpath::entry::Entry;
 use crate::memory::Memory;
-use crate::memory::cells::{WEAK, WeakPage, cell_at, get};
+use crate::memory::cells::{WEAK, cell_at, get};
 use crate::memory::state::State;
 use crate::mode::Mode;
 use crate::options::Policy;
@@ -24,8 +24,8 @@ impl<M: ConstMachine> Memory<M> {
             all += 1;
             writes += u32::from(self.modes().is_write(mode));
         };
-        if get(&cell.weak) != 0 {
-            let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
+        if !get(&cell.weak).is_null() {
+            let page = cell_at(self.region(), get(&cell.weak))?;
             for at in 0..WEAK {
                 let entry = Entry::of(get(&page.states[at]));
                 if entry.count != 0 {
@@ -36,7 +36,7 @@ impl<M: ConstMachine> Memory<M> {
         // The list is the owner's, which waits; a peer's scribbles must not make it endless.
         let mut at = get(&cell.head);
         for _ in 0..get(&cell.held) {
-            if at == 0 {
+            if at.is_null() {
                 break;
             }
             let request = self.request(at)?;

@@ -23,13 +23,14 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use latchwork_machine::{ConstMachine, Deadline, Integer, Word};
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
 use crate::fastpath::learned::Learned;
 use crate::memory::cells::{
-    BIASES, GROUP, MOVED, OWNERS, OwnerCell, PAGES, Request, Spot, WEAK, WEAK_WORDS, WeakPage,
-    cell_at, get, put, status,
+    BIASES, GROUP, MOVED, OWNERS, ObjectAt, OwnerCell, PAGES, Request, RequestAt, Spot, WEAK,
+    WEAK_WORDS, WeakPage, cell_at, get, put, status,
 };
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
@@ -101,22 +102,24 @@ impl<M: ConstMachine> Latched<'_, M> {
         &self,
         page: &WeakPage<M>,
         entry: usize,
-        object_at: u32,
+        object_at: ObjectAt<M>,
         owner: u32,
-    ) -> Result<u32, Error> {
+    ) -> Result<RequestAt<M>, Error> {
         let at = get(&page.moved[entry]);
         // A cell that was freed may be anything by now: then it is not the one.
-        let (true, Ok(request)) = (at != 0, self.memory.request(at)) else { return Ok(0) };
+        let (true, Ok(request)) = (!at.is_null(), self.memory.request(at)) else {
+            return Ok(Offset::NULL);
+        };
         let same = get(&request.owner) == owner
             && get(&request.object) == object_at
             && get(&request.partition) == self.number
             && request.is_moved();
         let linked = same
             && match get(&request.prev) {
-                0 => get(&self.memory.object(object_at)?.head) == at,
+                none if none.is_null() => get(&self.memory.object(object_at)?.head) == at,
                 prev => self.memory.request(prev).is_ok_and(|prev| get(&prev.next) == at),
             };
-        Ok(if linked { at } else { 0 })
+        Ok(if linked { at } else { Offset::NULL })
     }
 
     /// Closes a bias, if it is not closed, and moves all locks that are under it to the table.
@@ -182,10 +185,10 @@ impl<M: ConstMachine> Latched<'_, M> {
             // Acquire: synchronizes with the Release in `make_weak_page`, so that the page is seen
             // as it was made, and not what lay there before.
             let page = cell.weak.load(Acquire);
-            if page == 0 {
+            if page.is_null() {
                 continue;
             }
-            let page: &WeakPage<M> = cell_at(memory.region(), page)?;
+            let page = cell_at(memory.region(), page)?;
             for at in first..first + GROUP {
                 // Acquire: synchronizes with the Release in `weak_take`.
                 let entry = Entry::of(page.states[at].load(Acquire));
@@ -214,8 +217,9 @@ impl<M: ConstMachine> Latched<'_, M> {
             return Ok(get(&self.strong[(bias % BIASES) as usize]) != 0);
         }
         let here = Spot { partition: self.number, bias };
-        for (_, cell) in self.memory.each_weak(here).filter(|(_, cell)| get(&cell.weak) != 0) {
-            let page: &WeakPage<M> = cell_at(self.memory.region(), get(&cell.weak))?;
+        for (_, cell) in self.memory.each_weak(here).filter(|(_, cell)| !get(&cell.weak).is_null())
+        {
+            let page = cell_at(self.memory.region(), get(&cell.weak))?;
             for at in 0..WEAK {
                 let entry = Entry::of(get(&page.states[at]));
                 let hash = get(&page.hashes[at]);
@@ -225,7 +229,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 }
                 let bytes = names::read::<M>(&page.names[at], entry.length);
                 let object_at = self.find(&Name { bytes: &bytes, hash })?;
-                if object_at != 0 && get(&self.memory.object(object_at)?.head) != 0 {
+                if !object_at.is_null() && !get(&self.memory.object(object_at)?.head).is_null() {
                     return Ok(true);
                 }
             }
@@ -240,7 +244,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         entry: Entry,
     ) -> Result<(), Error> {
         let (object_at, object) = self.find_or_make(name)?;
-        if self.moved_of(page, at, object_at, owner)? != 0 {
+        if !self.moved_of(page, at, object_at, owner)?.is_null() {
             return Ok(());
         }
         let cell = self.memory.thread.alloc::<Request<M>>()?;
@@ -248,9 +252,9 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&cell.owner, owner);
         put(&cell.count, entry.count | MOVED);
         put(&cell.partition, self.number);
-        put(&page.moved[at], cell.offset().raw());
+        put(&page.moved[at], cell.offset());
         self.memory.point("moved request told");
-        self.link_front(object, cell.offset().raw(), &cell, entry.mode)?;
+        self.link_front(object, cell.offset(), &cell, entry.mode)?;
         self.memory.point("weak lock moved");
         cell.publish();
         Ok(())
@@ -269,8 +273,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         let memory = self.memory;
         let here = Spot { partition: self.number, bias };
         let some = memory.each_weak(here).take_while(|(owner, _)| *owner < end);
-        for (owner, cell) in some.filter(|(_, cell)| get(&cell.weak) != 0) {
-            let page: &WeakPage<M> = cell_at(memory.region(), get(&cell.weak))?;
+        for (owner, cell) in some.filter(|(_, cell)| !get(&cell.weak).is_null()) {
+            let page = cell_at(memory.region(), get(&cell.weak))?;
             for at in 0..WEAK {
                 // Acquire: synchronizes with the Release in `weak_take`. What counts nothing any
                 // more may have been moved while it did.
@@ -284,19 +288,19 @@ impl<M: ConstMachine> Latched<'_, M> {
                 }
                 let bytes = names::read::<M>(&page.names[at], entry.length);
                 let object_at = self.find(&Name { bytes: &bytes, hash })?;
-                if object_at == 0 {
+                if object_at.is_null() {
                     continue;
                 }
                 let moved = self.moved_of(page, at, object_at, owner)?;
-                if moved != 0 {
+                if !moved.is_null() {
                     let object = memory.object(object_at)?;
                     memory.note_moved(moved)?;
                     let last = State { status: status::NEW, ..State::held(Mode(0)) };
                     self.unlink(object, moved, memory.request(moved)?, last)?;
-                    if get(&object.head) == 0 {
+                    if get(&object.head).is_null() {
                         self.retire(object_at, object)?;
                     }
-                    memory.free_cell::<Request<M>>(moved)?;
+                    memory.free_cell(moved)?;
                 }
             }
         }
@@ -310,7 +314,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let object = self.find(name)?;
         if get(word) == 0
-            && (object == 0 || get(&self.memory.object(object)?.head) == 0)
+            && (object.is_null() || get(&self.memory.object(object)?.head).is_null())
             && get(&self.strong[(bias % BIASES) as usize]) == 0
             && let Some(opened) = Bias(0).opened()
         {
@@ -408,8 +412,8 @@ impl<M: ConstMachine> Owner<'_, M> {
             return Ok(());
         }
         let mut filter = 0;
-        for cell in owners.owners.iter().filter(|cell| get(&cell.weak) != 0) {
-            let page: &WeakPage<M> = cell_at(memory.region(), get(&cell.weak))?;
+        for cell in owners.owners.iter().filter(|cell| !get(&cell.weak).is_null()) {
+            let page = cell_at(memory.region(), get(&cell.weak))?;
             let counting = (0..WEAK).filter(|at| Entry::of(get(&page.states[*at])).count != 0);
             for at in counting {
                 filter |= self.memory.spot(get(&page.hashes[at])).filter();

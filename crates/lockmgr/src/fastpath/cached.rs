@@ -3,7 +3,7 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::memory::cells::{Request, get};
+use crate::memory::cells::{Request, RequestAt, get};
 use crate::memory::handle::{Known, Last, LastKnown, Owner};
 use crate::memory::state::State;
 
@@ -28,7 +28,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
     /// Keeps a request that holds as the last one.
     #[inline]
-    pub(crate) fn remember(&self, at: u32, request: &'s Request<M>) -> Result<(), Error> {
+    pub(crate) fn remember(&self, at: RequestAt<M>, request: &'s Request<M>) -> Result<(), Error> {
         let object_at = get(&request.object);
         let object = self.memory.object(object_at)?;
         self.remember_as(Last { at, object_at, request, object });
@@ -60,11 +60,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Takes a request that is in no queue out of the owner's list, and keeps it, noted, for the
     /// next lock of this session.
     #[inline]
-    pub(crate) fn discard(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+    pub(crate) fn discard(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         self.memory.discard(self.cell, at, request)?;
         let head = get(&self.cell.head);
         self.forget_last();
-        if head != 0 {
+        if !head.is_null() {
             let request = self.memory.request(head)?;
             if State::of(get(&request.state)).holds() {
                 self.remember(head, request)?;

@@ -165,7 +165,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.settle(&latched, page, at)?;
         }
         let object_at = latched.find(name)?;
-        if object_at != 0 && get(&self.memory.object(object_at)?.head) != 0 {
+        if !object_at.is_null() && !get(&self.memory.object(object_at)?.head).is_null() {
             return Ok(false);
         }
         let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];

@@ -41,7 +41,7 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::fastpath::bias::Bias;
 use crate::fastpath::entry::{Entry, LENGTH_MAX, Taken, group_of};
-use crate::memory::cells::{MOVED, Request, Spot, WEAK, WeakPage, cell_at, get, put, status};
+use crate::memory::cells::{MOVED, Spot, WEAK, WeakPage, cell_at, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::names;
@@ -56,7 +56,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         // `Owner::ready`.
         self.memory.region().check()?;
         let page = get(&self.cell.weak);
-        if page != 0 && self.page.get().is_none() {
+        if !page.is_null() && self.page.get().is_none() {
             let page = cell_at(self.memory.region(), page)?;
             self.page.set(Some(self.note(page)));
         }
@@ -82,7 +82,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     fn make_weak_page(&self) -> Result<(), Error> {
         let cell = self.memory.thread.alloc::<WeakPage<M>>()?;
         self.memory.note_weak(self.index)?;
-        put(&self.cell.weak, cell.offset().raw());
+        put(&self.cell.weak, cell.offset());
         cell.publish();
         Ok(())
     }
@@ -262,7 +262,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         for at in 0..WEAK {
             let entry = Entry::of(get(&page.states[at]));
             let named = (1..=LENGTH_MAX).contains(&entry.length);
-            if entry.count == 0 && named && get(&page.moved[at]) != 0 {
+            if entry.count == 0 && named && !get(&page.moved[at]).is_null() {
                 let spot = self.memory.spot(get(&page.hashes[at]));
                 self.settle_latched(page, at, spot)?;
             }
@@ -326,11 +326,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let bytes = names::read::<M>(&page.names[at], entry.length);
         let name = Name { bytes: &bytes, hash };
         let object_at = latched.find(&name)?;
-        let moved = match object_at {
-            0 => 0,
-            _ => latched.moved_of(page, at, object_at, self.index)?,
+        let moved = if object_at.is_null() {
+            Offset::NULL
+        } else {
+            latched.moved_of(page, at, object_at, self.index)?
         };
-        if moved == 0 {
+        if moved.is_null() {
             put(&page.states[at], Entry { count: 0, ..entry }.word());
             self.mark_entry(at, false);
             return Ok(());
@@ -338,10 +339,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let object = self.memory.object(object_at)?;
         let request = self.memory.request(moved)?;
         let own = self.find_own(latched, object_at, object)?;
-        if entry.count != 0 && own == 0 {
+        if entry.count != 0 && own.is_null() {
             // The closer may have died before it noted that it was done, and this request may have
             // left its queue, and be our spare one, when that one is swept.
-            self.memory.thread.adopt(Offset::<Request<M>>::from_raw(moved))?;
+            self.memory.thread.adopt(moved)?;
             put(&request.count, entry.count | MOVED);
             put(&request.mark, get(&page.marks[at]));
             self.adopt(moved, request)?;
@@ -364,13 +365,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             let last = State { status: status::NEW, ..State::held(Mode(0)) };
             latched.unlink(object, moved, request, last)?;
             latched.advance(object)?;
-            if get(&object.head) == 0 {
+            if get(&object.head).is_null() {
                 latched.retire(object_at, object)?;
             }
-            self.memory.free_cell::<Request<M>>(moved)?;
+            self.memory.free_cell(moved)?;
         }
         put(&page.states[at], Entry { count: 0, ..entry }.word());
-        put(&page.moved[at], 0);
+        put(&page.moved[at], Offset::NULL);
         self.mark_entry(at, false);
         Ok(())
     }

@@ -21,6 +21,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::{Offset, Plain, Region};
 
+use crate::memory::typed::Link;
+
 /// Partitions of a block: as many lines as one has.
 pub(crate) const LINES: u32 = 1022;
 /// Blocks of partitions, and of biases, that a manager has at most: see `memory/blocks.rs`.
@@ -60,7 +62,7 @@ pub(crate) fn put<W: Word>(word: &W, value: W::Value) {
 #[inline(always)]
 pub(crate) fn cell_at<M: ConstMachine, T: Plain>(
     region: &Region<M>,
-    offset: u32,
+    at: Offset<T>,
 ) -> Result<&T, latchwork_region::Error> {
     // SAFETY: a word of the region names cells of one type, and a cell is lent out as another type
     // only after all such words were changed under the latch that guards them. A thread that
@@ -68,7 +70,7 @@ pub(crate) fn cell_at<M: ConstMachine, T: Plain>(
     // afterwards whether the owner, the request or the generation is still the one it came for, as
     // `Region::resolve` describes. In a region that somebody has damaged a word may name any cell:
     // then each load gives some number, and all numbers are looked at before they are used.
-    unsafe { region.resolve(Offset::from_raw(offset)) }
+    unsafe { region.resolve(at) }
 }
 
 /// How often the cell at an offset was lent out.
@@ -77,12 +79,12 @@ pub(crate) fn cell_at<M: ConstMachine, T: Plain>(
 ///
 /// As [`Region::resolve`].
 #[inline(always)]
-pub(crate) fn generation_at<M: ConstMachine>(
+pub(crate) fn generation_at<M: ConstMachine, T: Plain>(
     region: &Region<M>,
-    offset: u32,
+    at: Offset<T>,
 ) -> Result<u32, latchwork_region::Error> {
     // SAFETY: as in `cell_at`: it leads to a cell, of whatever type by now.
-    unsafe { region.generation(Offset::<()>::from_raw(offset)) }
+    unsafe { region.generation(at) }
 }
 
 /// The first words of the cell at an offset, all of one size.
@@ -91,13 +93,13 @@ pub(crate) fn generation_at<M: ConstMachine>(
 ///
 /// As [`Region::resolve`].
 #[inline(always)]
-pub(crate) fn words64_at<M: ConstMachine>(
+pub(crate) fn words64_at<M: ConstMachine, T: Plain>(
     region: &Region<M>,
-    offset: u32,
+    at: Offset<T>,
     count: usize,
 ) -> Result<&[M::AtomicU64], latchwork_region::Error> {
     // SAFETY: as in `cell_at`, of the part of a cell that is made of such words.
-    unsafe { region.words64(Offset::<()>::from_raw(offset), count as u32) }
+    unsafe { region.words64(at, count as u32) }
 }
 
 /// The chains of a table: all words of its cell.
@@ -108,11 +110,11 @@ pub(crate) fn words64_at<M: ConstMachine>(
 #[inline(always)]
 pub(crate) fn chains_at<M: ConstMachine>(
     region: &Region<M>,
-    offset: u32,
+    at: Offset<Heads<M, 1>>,
     count: u32,
 ) -> Result<&[M::AtomicU32], latchwork_region::Error> {
     // SAFETY: as in `cell_at`.
-    unsafe { region.words32(Offset::<Heads<M, 1>>::from_raw(offset), count) }
+    unsafe { region.words32(at, count) }
 }
 
 /// A part of the table: one line.
@@ -127,7 +129,7 @@ pub(crate) struct Partition<M: Machine> {
     /// The larger table that its objects move to, in the same form, or null.
     pub(crate) fresh: M::AtomicU64,
     /// The object that is between the two tables.
-    pub(crate) moving: M::AtomicU32,
+    pub(crate) moving: Link<M, Small<M>>,
     /// Objects in it, idle ones too.
     pub(crate) objects: M::AtomicU32,
     /// By bias: strong requests in the table.
@@ -159,12 +161,12 @@ pub(crate) struct Heads<M: Machine, const N: usize> {
 #[repr(C)]
 pub(crate) struct Object<M: Machine, const W: usize> {
     /// The next in its chain.
-    pub(crate) next: M::AtomicU32,
+    pub(crate) next: Link<M, Small<M>>,
     /// Its requests, those that wait in the order of their turn.
-    pub(crate) head: M::AtomicU32,
-    pub(crate) tail: M::AtomicU32,
+    pub(crate) head: Link<M, Request<M>>,
+    pub(crate) tail: Link<M, Request<M>>,
     /// No request before this one waits.
-    pub(crate) first: M::AtomicU32,
+    pub(crate) first: Link<M, Request<M>>,
     /// The low half of the hash.
     pub(crate) hash: M::AtomicU32,
     /// Modes held, and above them modes waited for: at least all of them.
@@ -183,23 +185,29 @@ pub(crate) const NAME_AT: usize = 4;
 /// An object with the shortest name: what all begin with.
 pub(crate) type Small<M> = Object<M, 3>;
 
+/// Where an object lies.
+pub(crate) type ObjectAt<M> = Offset<Small<M>>;
+
 /// An owner's lock on an object, held or waited for.
 #[repr(C)]
 pub(crate) struct Request<M: Machine> {
-    pub(crate) object: M::AtomicU32,
+    pub(crate) object: Link<M, Small<M>>,
     pub(crate) owner: M::AtomicU32,
-    pub(crate) next: M::AtomicU32,
-    pub(crate) prev: M::AtomicU32,
+    pub(crate) next: Link<M, Request<M>>,
+    pub(crate) prev: Link<M, Request<M>>,
     /// See `status`; the word that a waiter sleeps on.
     pub(crate) state: M::AtomicU32,
-    pub(crate) own_next: M::AtomicU32,
-    pub(crate) own_prev: M::AtomicU32,
+    pub(crate) own_next: Link<M, Request<M>>,
+    pub(crate) own_prev: Link<M, Request<M>>,
     /// How often its owner took it, and whether it is `MOVED`.
     pub(crate) count: M::AtomicU32,
     pub(crate) partition: M::AtomicU32,
     /// When its owner took it, counted by the owner.
     pub(crate) mark: M::AtomicU32,
 }
+
+/// Where a request lies.
+pub(crate) type RequestAt<M> = Offset<Request<M>>;
 
 /// Of a request's count: a closer made it, and its owner has not come by; see `fastpath/weak.rs`.
 pub(crate) const MOVED: u32 = 1 << 31;
@@ -280,13 +288,13 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) parent: M::AtomicU32,
     pub(crate) priority: M::AtomicU32,
     /// Its requests, the last one first.
-    pub(crate) head: M::AtomicU32,
+    pub(crate) head: Link<M, Request<M>>,
     pub(crate) held: M::AtomicU32,
     pub(crate) writes: M::AtomicU32,
     /// Its weak page: stays with the slot for good.
-    pub(crate) weak: M::AtomicU32,
+    pub(crate) weak: Link<M, WeakPage<M>>,
     /// The request that it waits for, and the partition of it.
-    pub(crate) waiting: M::AtomicU32,
+    pub(crate) waiting: Link<M, Request<M>>,
     pub(crate) partition: M::AtomicU32,
     /// Counts its waits.
     pub(crate) ticket: M::AtomicU32,
@@ -322,7 +330,7 @@ impl<M: Machine> OwnerCell<M> {
     /// Read without the latch the partition may be a later wait's. A thread that then takes that
     /// latch and reads the same once more has found a wait that neither ends nor began since.
     #[inline]
-    pub(crate) fn wait(&self) -> (u32, u32, u32) {
+    pub(crate) fn wait(&self) -> (RequestAt<M>, u32, u32) {
         // Acquire: synchronizes with the Release in `begin_wait`. The partition and the ticket,
         // that were stored before, are not those of an earlier wait.
         let at = self.waiting.load(Acquire);
@@ -399,7 +407,7 @@ pub(crate) struct OwnerPage<M: Machine> {
 /// Pages of owners, in the order in which they were made; null is the end.
 #[repr(C)]
 pub(crate) struct Directory<M: Machine> {
-    pub(crate) pages: [M::AtomicU32; PAGES],
+    pub(crate) pages: [Link<M, OwnerPage<M>>; PAGES],
 }
 
 /// Weak locks of one owner: see `fastpath/weak.rs`.
@@ -411,7 +419,7 @@ pub(crate) struct WeakPage<M: Machine> {
     pub(crate) names: [[M::AtomicU64; WEAK_WORDS]; WEAK],
     pub(crate) marks: [M::AtomicU32; WEAK],
     /// The requests that closers made of the entries, perhaps; written under the partition's latch.
-    pub(crate) moved: [M::AtomicU32; WEAK],
+    pub(crate) moved: [Link<M, Request<M>>; WEAK],
     /// By group, a byte of the hash of each entry that is reserved; see `fastpath/reserved.rs`.
     pub(crate) tags: [M::AtomicU64; WEAK / GROUP],
 }

@@ -5,7 +5,7 @@ use core::cell::{Cell, OnceCell};
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::memory::Memory;
-use crate::memory::cells::{OwnerCell, Request, Small, WeakPage};
+use crate::memory::cells::{ObjectAt, OwnerCell, Request, RequestAt, Small, WeakPage};
 use crate::memory::journal::Journal;
 #[cfg(feature = "tracing")]
 use crate::meter::events;
@@ -22,7 +22,7 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) index: u32,
     pub(crate) generation: u32,
     /// The request that waits; null if none does.
-    pub(crate) pending: Cell<u32>,
+    pub(crate) pending: Cell<RequestAt<M>>,
     /// Whether that is a conversion.
     pub(crate) converting: Cell<bool>,
     /// By bit, the entries of the weak page that count something, and those that are reserved.
@@ -65,16 +65,16 @@ impl<T> Copy for Known<T> {}
 
 /// A request of an owner, and its object, as found.
 pub(crate) struct Last<'s, M: ConstMachine> {
-    pub(crate) at: u32,
-    pub(crate) object_at: u32,
+    pub(crate) at: RequestAt<M>,
+    pub(crate) object_at: ObjectAt<M>,
     pub(crate) request: &'s Request<M>,
     pub(crate) object: &'s Small<M>,
 }
 
 /// The same, as an owner keeps it.
 pub(crate) struct LastKnown<M: ConstMachine> {
-    pub(crate) at: u32,
-    pub(crate) object_at: u32,
+    pub(crate) at: RequestAt<M>,
+    pub(crate) object_at: ObjectAt<M>,
     pub(crate) request: Known<Request<M>>,
     pub(crate) object: Known<Small<M>>,
 }

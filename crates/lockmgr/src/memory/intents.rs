@@ -6,11 +6,11 @@
 //! again before the note is struck: the sweep walks the lists first.
 
 use latchwork_machine::ConstMachine;
-use latchwork_region::Offset;
+use latchwork_region::{Offset, Plain};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{Request, generation_at, get, put};
+use crate::memory::cells::{ObjectAt, RequestAt, generation_at, get, put};
 
 /// A request: generation, offset.
 pub(crate) const REQUEST: usize = 0;
@@ -33,16 +33,16 @@ pub(crate) const REPORT: usize = 10;
 
 impl<M: ConstMachine> Memory<M> {
     /// A cell as a note names it: with its generation.
-    pub(crate) fn name_cell(&self, at: u32) -> Result<u64, Error> {
+    pub(crate) fn name_cell<T: Plain>(&self, at: Offset<T>) -> Result<u64, Error> {
         let generation = generation_at(self.region(), at)?;
-        Ok(u64::from(generation) << 32 | u64::from(at))
+        Ok(u64::from(generation) << 32 | u64::from(at.raw()))
     }
 
     /// Notes that a request is about to be freed.
     #[inline]
-    pub(crate) fn note_request(&self, at: u32) -> Result<(), Error> {
+    pub(crate) fn note_request(&self, at: RequestAt<M>) -> Result<(), Error> {
         // The note was the spare one's.
-        if self.spare.get() != 0 {
+        if !self.spare.get().is_null() {
             self.free_spare()?;
         }
         put(&self.thread.intent()?[REQUEST], self.name_cell(at)?);
@@ -52,7 +52,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Notes a request that a closer moved, and that is about to leave its queue and be freed: with
     /// the latch held, so that a sweep can tell whether it has left (`free_noted_request`
     /// in `recovery/release.rs`).
-    pub(crate) fn note_moved(&self, at: u32) -> Result<(), Error> {
+    pub(crate) fn note_moved(&self, at: RequestAt<M>) -> Result<(), Error> {
         self.note_request(at)?;
         self.point("moved request noted");
         Ok(())
@@ -67,10 +67,8 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Frees the request that was kept for the next lock that needs one.
     pub(crate) fn free_spare(&self) -> Result<(), Error> {
-        match self.spare.take() {
-            0 => Ok(()),
-            spare => Ok(self.free_cell::<Request<M>>(spare)?),
-        }
+        let spare = self.spare.replace(Offset::NULL);
+        if spare.is_null() { Ok(()) } else { Ok(self.free_cell(spare)?) }
     }
 
     /// Takes over the request that the slot's last session kept for its next lock, and noted.
@@ -82,7 +80,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Notes that an object is about to leave its chain.
-    pub(crate) fn note_object(&self, at: u32, partition: u32) -> Result<(), Error> {
+    pub(crate) fn note_object(&self, at: ObjectAt<M>, partition: u32) -> Result<(), Error> {
         let notes = self.thread.intent()?;
         put(&notes[OBJECT], 0);
         put(&notes[OBJECT_IN], u64::from(partition));
@@ -95,24 +93,24 @@ impl<M: ConstMachine> Memory<M> {
         let notes = self.thread.intent()?;
         put(&notes[TABLE], 0);
         put(&notes[TABLE_IN], table >> 32 << 32 | u64::from(partition));
-        put(&notes[TABLE], self.name_cell(table as u32)?);
+        put(&notes[TABLE], self.name_cell(Offset::<()>::from_raw(table as u32))?);
         Ok(())
     }
 
     /// Notes that a waiting request is about to change its place.
-    pub(crate) fn note_away(&self, at: u32) -> Result<(), Error> {
+    pub(crate) fn note_away(&self, at: RequestAt<M>) -> Result<(), Error> {
         put(&self.thread.intent()?[AWAY], self.name_cell(at)?);
         Ok(())
     }
 
     /// A noted cell, if it has not been freed since: what is noted is freed before the note is
     /// struck, or is not struck at all.
-    pub(crate) fn noted(&self, word: u64) -> Result<Option<u32>, Error> {
-        let at = word as u32;
-        if at == 0 {
+    pub(crate) fn noted<T: Plain>(&self, word: u64) -> Result<Option<Offset<T>>, Error> {
+        let at = Offset::from_raw(word as u32);
+        if at.is_null() {
             return Ok(None);
         }
-        let lent = self.region().lent(Offset::<()>::from_raw(at))?;
+        let lent = self.region().lent(at)?;
         Ok((lent == Some((word >> 32) as u32)).then_some(at))
     }
 }

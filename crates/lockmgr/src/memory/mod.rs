@@ -17,6 +17,7 @@ pub(crate) mod notifiers;
 pub(crate) mod pages;
 pub(crate) mod roots;
 pub(crate) mod state;
+pub(crate) mod typed;
 pub(crate) mod wakers;
 
 use core::cell::{Cell, RefCell};
@@ -29,11 +30,12 @@ use latchwork_region::{Offset, Plain, Region, Thread};
 
 use self::blocks::Blocks;
 use self::cells::{
-    Directory, NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, Spot,
-    cell_at, words64_at,
+    NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, Spot, cell_at,
+    words64_at,
 };
 use self::inner::Inner;
 use self::names::Name;
+use crate::memory::cells::{ObjectAt, RequestAt};
 use crate::meter::asked::RequestCounters;
 use crate::meter::counters::Counters;
 use crate::meter::waits::Waits;
@@ -53,7 +55,7 @@ pub(crate) struct Memory<M: ConstMachine> {
     pub(crate) weak: u16,
     /// The request that left its owner's list last; null if it is in use again. See
     /// `memory/intents.rs`.
-    pub(crate) spare: Cell<u32>,
+    pub(crate) spare: Cell<RequestAt<M>>,
     /// Whether strong locks may be reserved. Not where the locks of an owner are limited.
     pub(crate) reserves: bool,
     /// Names that it asks for often.
@@ -62,7 +64,7 @@ pub(crate) struct Memory<M: ConstMachine> {
     pub(crate) pages: RefCell<Vec<u32>>,
     pub(crate) free: RefCell<Vec<u32>>,
     /// Requests to wake when the latch is open.
-    pub(crate) to_wake: RefCell<Vec<u32>>,
+    pub(crate) to_wake: RefCell<Vec<RequestAt<M>>>,
     /// What is released now goes to the next in turn, barging or not.
     pub(crate) in_turn: Cell<bool>,
     pub(crate) counters: Counters,
@@ -84,7 +86,7 @@ impl<M: ConstMachine> Memory<M> {
             blocks: inner.blocks.clone(),
             weak: if inner.weak { inner.modes.weak_mask() } else { 0 },
             reserves: inner.weak && inner.options.owner_locks.is_none(),
-            spare: Cell::new(0),
+            spare: Cell::new(Offset::NULL),
             asked: Box::default(),
             pages: RefCell::default(),
             free: RefCell::default(),
@@ -145,33 +147,37 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     #[inline(always)]
-    pub(crate) fn object(&self, offset: u32) -> Result<&Small<M>, Error> {
-        Ok(cell_at(self.region(), offset)?)
+    pub(crate) fn object(&self, at: ObjectAt<M>) -> Result<&Small<M>, Error> {
+        Ok(cell_at(self.region(), at)?)
     }
 
     #[inline(always)]
-    pub(crate) fn request(&self, offset: u32) -> Result<&Request<M>, Error> {
-        Ok(cell_at(self.region(), offset)?)
+    pub(crate) fn request(&self, at: RequestAt<M>) -> Result<&Request<M>, Error> {
+        Ok(cell_at(self.region(), at)?)
     }
 
     /// Gives a cell back that was taken out of all that led to it.
     #[inline]
-    pub(crate) fn free_cell<T: Plain>(&self, at: u32) -> Result<(), latchwork_region::Error> {
+    pub(crate) fn free_cell<T: Plain>(&self, at: Offset<T>) -> Result<(), latchwork_region::Error> {
         // SAFETY: the caller took it out under the latch that guards it; threads that have an old
         // offset only load, see `cell_at`.
-        unsafe { self.thread.free(Offset::<T>::from_raw(at)) }
+        unsafe { self.thread.free(at) }
     }
 
     /// The words of an object's name.
     #[inline]
-    pub(crate) fn name_words(&self, offset: u32, words: usize) -> Result<&[M::AtomicU64], Error> {
-        Ok(&words64_at(self.region(), offset, NAME_AT + words)?[NAME_AT..])
+    pub(crate) fn name_words(
+        &self,
+        at: ObjectAt<M>,
+        words: usize,
+    ) -> Result<&[M::AtomicU64], Error> {
+        Ok(&words64_at(self.region(), at, NAME_AT + words)?[NAME_AT..])
     }
 
     /// An object's name, out of its cell.
-    pub(crate) fn name_of(&self, offset: u32) -> Result<Vec<u8>, Error> {
-        let length = self.object(offset)?.name_length();
-        let words = self.name_words(offset, length.div_ceil(8))?;
+    pub(crate) fn name_of(&self, at: ObjectAt<M>) -> Result<Vec<u8>, Error> {
+        let length = self.object(at)?.name_length();
+        let words = self.name_words(at, length.div_ceil(8))?;
         Ok(names::read::<M>(words, length))
     }
 
@@ -182,11 +188,11 @@ impl<M: ConstMachine> Memory<M> {
 
     /// The page of owners at a place of the directory.
     pub(crate) fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
-        let directory: &Directory<M> = cell_at(self.region(), self.inner().directory.raw())?;
+        let directory = cell_at(self.region(), self.inner().directory)?;
         let Some(entry) = directory.pages.get(place as usize) else { return Ok(None) };
         // Acquire: synchronizes with the exchange in `claim_page`, in `memory/pages.rs`.
         match entry.load(Acquire) {
-            0 => Ok(None),
+            page if page.is_null() => Ok(None),
             page => Ok(Some(cell_at(self.region(), page)?)),
         }
     }

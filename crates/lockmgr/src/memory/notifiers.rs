@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use latchwork_machine::{ConstMachine, Integer, Machine, Word};
-use latchwork_region::Plain;
+use latchwork_region::{Offset, Plain};
 
 use crate::Error;
 use crate::memory::cells::{Request, cell_at, get};
@@ -29,7 +29,7 @@ impl<M: ConstMachine> Inner<M> {
         if at == 0 {
             return Ok(None);
         }
-        let notifiers: &Notifiers<M> = cell_at(&self.region, at)?;
+        let notifiers: &Notifiers<M> = cell_at(&self.region, Offset::from_raw(at))?;
         Ok(Some(&notifiers.words[process as usize % NOTIFIERS]))
     }
 

@@ -22,11 +22,10 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use latchwork_machine::{ConstMachine, Word};
+use latchwork_region::Offset;
 
 use crate::Error;
-use crate::memory::cells::{
-    Directory, FREE, OWNERS, OwnerCell, OwnerPage, PAGES, cell_at, get, put,
-};
+use crate::memory::cells::{FREE, OWNERS, OwnerCell, OwnerPage, PAGES, cell_at, get, put};
 use crate::memory::{Memory, roots};
 
 impl<M: ConstMachine> Memory<M> {
@@ -74,13 +73,13 @@ impl<M: ConstMachine> Memory<M> {
                 return Ok(place);
             }
         }
-        let directory: &Directory<M> = cell_at(region, self.inner().directory.raw())?;
+        let directory = cell_at(region, self.inner().directory)?;
         let made = region.root(roots::PAGES)?;
         let mut fresh = None;
         for place in get(made) as usize % (PAGES + 1)..PAGES {
             let entry = &directory.pages[place];
             // Acquire: synchronizes with the exchange below.
-            if entry.load(Acquire) != 0 {
+            if !entry.load(Acquire).is_null() {
                 continue;
             }
             let cell = match fresh.take() {
@@ -89,7 +88,7 @@ impl<M: ConstMachine> Memory<M> {
             };
             put(&cell.thread, self.thread.number() + 1);
             // AcqRel: synchronizes with the Acquire in `page`.
-            if entry.compare_exchange(0, cell.offset().raw(), AcqRel, Acquire).is_ok() {
+            if entry.compare_exchange(Offset::NULL, cell.offset(), AcqRel, Acquire).is_ok() {
                 cell.publish();
                 if get(made) < place as u64 + 1 {
                     put(made, place as u64 + 1);

@@ -5,6 +5,7 @@ use std::task::Waker;
 
 /// A task that waits.
 pub(crate) struct Watched {
+    /// Where the request lies for which it waits.
     pub(crate) request: u32,
     /// When it wants to be woken in any case.
     pub(crate) at: u64,

@@ -4,7 +4,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{Directory, WeakPage, cell_at, get};
+use crate::memory::cells::{cell_at, get};
 
 fn at<T: ?Sized>(what: &T) -> usize {
     core::ptr::from_ref(what).cast::<u8>().addr()
@@ -16,7 +16,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         let region = &self.inner().region;
         let mut found = region.places();
-        let directory: &Directory<M> = cell_at(region, self.inner().directory.raw())?;
+        let directory = cell_at(region, self.inner().directory)?;
         found.push((at(directory), size_of_val(directory), "directory".to_owned()));
         for number in 0..self.partitions() {
             let line = self.partition(number)?;
@@ -35,8 +35,8 @@ impl<M: ConstMachine> Memory<M> {
             }
         }
         for (owner, cell) in self.each_owner() {
-            if get(&cell.weak) != 0 {
-                let page: &WeakPage<M> = cell_at(region, get(&cell.weak))?;
+            if !get(&cell.weak).is_null() {
+                let page = cell_at(region, get(&cell.weak))?;
                 found.push((at(page), size_of_val(page), format!("weak-page {owner}")));
             }
             if get(&cell.generation) != 0 {

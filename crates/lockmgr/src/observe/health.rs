@@ -3,7 +3,7 @@
 use latchwork_machine::{Clock, ConstMachine};
 
 use crate::Error;
-use crate::memory::cells::{Directory, LIVE, OwnerPage, cell_at, get, is_kept};
+use crate::memory::cells::{LIVE, cell_at, get, is_kept};
 use crate::memory::inner::Inner;
 
 /// How a manager is, over all its processes: see [`Manager::health`](crate::Manager::health).
@@ -60,14 +60,14 @@ impl<M: ConstMachine> Inner<M> {
             }
         }
         let now = M::now(Clock::Monotonic);
-        let directory: &Directory<M> = cell_at(region, self.directory.raw())?;
-        for page in directory.pages.iter().map(get).take_while(|page| *page != 0) {
-            let page: &OwnerPage<M> = cell_at(region, page)?;
+        let directory = cell_at(region, self.directory)?;
+        for page in directory.pages.iter().map(get).take_while(|page| !page.is_null()) {
+            let page = cell_at(region, page)?;
             for cell in &page.owners {
                 let state = get(&cell.state);
                 health.owners += u64::from(state == LIVE);
                 health.orphans += u64::from(is_kept(state));
-                if state == LIVE && get(&cell.waiting) != 0 {
+                if state == LIVE && !get(&cell.waiting).is_null() {
                     health.waiting += 1;
                     let waited = now.saturating_sub(get(&cell.since));
                     health.longest_wait_ns = health.longest_wait_ns.max(waited);

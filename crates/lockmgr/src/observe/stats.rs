@@ -147,8 +147,8 @@ impl<M: ConstMachine> Memory<M> {
             let state = get(&cell.state);
             totals.owners += u64::from(state == LIVE);
             totals.orphans += u64::from(is_kept(state));
-            if get(&cell.weak) != 0 {
-                let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
+            if !get(&cell.weak).is_null() {
+                let page = cell_at(self.region(), get(&cell.weak))?;
                 for at in 0..WEAK {
                     totals.weak += u64::from(self.entry_that_counts(page, at)?.is_some());
                 }
@@ -185,10 +185,10 @@ impl<M: ConstMachine> Memory<M> {
             }
         }
         for (owner, cell) in self.each_owner() {
-            if get(&cell.weak) == 0 || get(&cell.state) == FREE {
+            if get(&cell.weak).is_null() || get(&cell.state) == FREE {
                 continue;
             }
-            let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
+            let page = cell_at(self.region(), get(&cell.weak))?;
             for at in 0..WEAK {
                 if let Some(entry) = self.entry_that_counts(page, at)? {
                     let mut row = self.row(owner)?;

@@ -25,8 +25,8 @@ use crate::error::corrupt_list;
 use crate::fastpath::entry::Entry;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{
-    Directory, FREE, OWNERS, Object, OwnerCell, OwnerPage, Request, Small, WEAK, WEAK_WORDS,
-    WeakPage, cell_at, chains_at, generation_at, thread_of,
+    Directory, FREE, OWNERS, Object, ObjectAt, OwnerCell, OwnerPage, Small, WEAK, WEAK_WORDS,
+    cell_at, chains_at, generation_at, thread_of,
 };
 use crate::memory::roots::READY;
 use crate::memory::state::State;
@@ -117,6 +117,11 @@ fn seen<W: Word>(word: &W) -> W::Value {
     word.load(Acquire)
 }
 
+/// The first object of a chain, likewise.
+fn seen_object<M: ConstMachine>(chain: &M::AtomicU32) -> ObjectAt<M> {
+    Offset::from_raw(seen(chain))
+}
+
 impl<M: ConstMachine> View<M> {
     /// Looks at the manager in a region, which may be a [view](Region::view) itself; none if there
     /// is no manager in it.
@@ -128,14 +133,13 @@ impl<M: ConstMachine> View<M> {
         if seen(region.root(roots::STATE)?) != READY {
             return Ok(None);
         }
-        let at = |number| Ok::<u32, Error>(seen(region.root(number)?) as u32);
         let view = Self {
             blocks: Blocks::read(&region)?,
-            directory: Offset::from_raw(at(roots::DIRECTORY)?),
+            directory: Offset::from_raw(seen(region.root(roots::DIRECTORY)?) as u32),
             fingerprint: seen(region.root(roots::MODES)?),
             region,
         };
-        cell_at::<M, Directory<M>>(&view.region, view.directory.raw())?;
+        cell_at(&view.region, view.directory)?;
         Ok(Some(view))
     }
 
@@ -247,9 +251,9 @@ impl<M: ConstMachine> View<M> {
     fn read_chains(&self, table: u64, to: &mut Contents) -> Result<(), Error> {
         let mut steps = 0;
         for chain in self.chains(table)? {
-            let mut at = seen(chain);
-            while at != 0 {
-                let object: &Small<M> = cell_at(&self.region, at)?;
+            let mut at = seen_object(chain);
+            while !at.is_null() {
+                let object = cell_at(&self.region, at)?;
                 let before = to.0.len();
                 self.read_queue(at, object, &mut to.0)?;
                 if to.0.len() == before {
@@ -267,13 +271,18 @@ impl<M: ConstMachine> View<M> {
         Ok(())
     }
 
-    fn read_queue(&self, of: u32, object: &Small<M>, to: &mut Vec<Found>) -> Result<(), Error> {
+    fn read_queue(
+        &self,
+        of: ObjectAt<M>,
+        object: &Small<M>,
+        to: &mut Vec<Found>,
+    ) -> Result<(), Error> {
         let mut at = seen(&object.head);
         let mut name = None;
         let mut steps = 0;
-        while at != 0 {
+        while !at.is_null() {
             let generation = generation_at(&self.region, at)?;
-            let request: &Request<M> = cell_at(&self.region, at)?;
+            let request = cell_at(&self.region, at)?;
             let owner = seen(&request.owner);
             let cell = self.owner(owner)?.ok_or(Error::Foreign)?.1;
             let state = seen(&request.state);
@@ -287,7 +296,7 @@ impl<M: ConstMachine> View<M> {
                 name = Some(told(&self.region, self.name_of(of, object)?));
             }
             to.push(Found {
-                at: found,
+                at: found.raw(),
                 generation,
                 owner,
                 of: seen(&cell.generation),
@@ -301,14 +310,18 @@ impl<M: ConstMachine> View<M> {
     }
 
     fn chains(&self, table: u64) -> Result<&[M::AtomicU32], Error> {
-        Ok(chains_at(&self.region, table as u32, crate::table::objects::chains_of(table))?)
+        Ok(chains_at(
+            &self.region,
+            Offset::from_raw(table as u32),
+            crate::table::objects::chains_of(table),
+        )?)
     }
 
-    fn name_of(&self, at: u32, object: &Small<M>) -> Result<Vec<u8>, Error> {
+    fn name_of(&self, at: ObjectAt<M>, object: &Small<M>) -> Result<Vec<u8>, Error> {
         let length = crate::memory::cells::length_of(seen(&object.info));
         macro_rules! read {
             ($n:literal) => {{
-                let object = cell_at::<_, Object<M, $n>>(&self.region, at)?;
+                let object = cell_at(&self.region, at.cast::<Object<M, $n>>())?;
                 names::read::<M>(&object.name[..length.div_ceil(8).min($n)], length)
             }};
         }
@@ -324,9 +337,9 @@ impl<M: ConstMachine> View<M> {
     }
 
     fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
-        let directory: &Directory<M> = cell_at(&self.region, self.directory.raw())?;
-        match directory.pages.get(place as usize).map_or(0, seen) {
-            0 => Ok(None),
+        let directory = cell_at(&self.region, self.directory)?;
+        match directory.pages.get(place as usize).map_or(Offset::NULL, seen) {
+            page if page.is_null() => Ok(None),
             page => Ok(Some(cell_at(&self.region, page)?)),
         }
     }
@@ -372,10 +385,10 @@ impl<M: ConstMachine> View<M> {
         rows: &mut Vec<LockInfo>,
     ) -> Result<(), Error> {
         let weak = seen(&cell.weak);
-        if weak == 0 {
+        if weak.is_null() {
             return Ok(());
         }
-        let weak: &WeakPage<M> = cell_at(&self.region, weak)?;
+        let weak = cell_at(&self.region, weak)?;
         for at in 0..WEAK {
             let word = seen(&weak.states[at]);
             let entry = Entry::of(word);

@@ -6,6 +6,7 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
 use latchwork_machine::{ConstMachine, Native};
+use latchwork_region::Offset;
 
 use crate::fastpath::entry::Entry;
 use crate::memory::Memory;
@@ -78,7 +79,7 @@ impl<M: ConstMachine> Memory<M> {
             filter,
             index,
             generation,
-            pending: Cell::new(0),
+            pending: Cell::new(Offset::NULL),
             converting: Cell::new(false),
             entries: Cell::new(0),
             reserved: Cell::new(if self.reserves { get(&cell.reserved) } else { 0 }),

@@ -5,6 +5,7 @@ use core::fmt;
 use std::time::Duration;
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::reason;
@@ -26,10 +27,12 @@ impl<M: ConstMachine> Memory<M> {
         let (index, cell) = self.free_owner()?;
         let filter = &self.page(index / OWNERS)?.ok_or(Error::Foreign)?.filter;
         let generation = get(&cell.generation).wrapping_add(1);
-        for word in [&cell.parent, &cell.head, &cell.held, &cell.writes, &cell.waiting, &cell.abort]
-        {
-            put(word, 0);
-        }
+        put(&cell.parent, 0);
+        put(&cell.head, Offset::NULL);
+        put(&cell.held, 0);
+        put(&cell.writes, 0);
+        put(&cell.waiting, Offset::NULL);
+        put(&cell.abort, 0);
         put(&cell.spared, 0);
         put(&cell.marks, 0);
         put(&cell.priority, options.priority);
@@ -45,7 +48,7 @@ impl<M: ConstMachine> Memory<M> {
             filter,
             index,
             generation,
-            pending: Cell::new(0),
+            pending: Cell::new(Offset::NULL),
             converting: Cell::new(false),
             entries: Cell::new(0),
             reserved: Cell::new(if self.reserves { get(&cell.reserved) } else { 0 }),
@@ -144,7 +147,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline]
     pub(crate) fn at_rest(&self) -> Result<(), Error> {
         self.memory.region().check()?;
-        if self.pending.get() != 0 { Err(Error::Waiting) } else { Ok(()) }
+        if !self.pending.get().is_null() { Err(Error::Waiting) } else { Ok(()) }
     }
 
     /// Whether the owner may ask for a lock now.
@@ -163,7 +166,7 @@ impl<M: ConstMachine> fmt::Debug for Owner<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner")
             .field("id", &format_args!("{}", self.id()))
-            .field("waits", &(self.pending.get() != 0))
+            .field("waits", &(!self.pending.get().is_null()))
             .field("weak", &self.entries.get().count_ones())
             .finish_non_exhaustive()
     }

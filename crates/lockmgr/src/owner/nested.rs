@@ -10,7 +10,7 @@ use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
 use crate::fastpath::entry::Entry;
-use crate::memory::cells::{WEAK, get, put};
+use crate::memory::cells::{RequestAt, WEAK, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::{Memory, roots};
 use crate::options::OwnerOptions;
@@ -102,7 +102,7 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
         }
         loop {
             let at = get(&self.owner.cell.head);
-            if at == 0 {
+            if at.is_null() {
                 put(&self.owner.cell.ranges, 0);
                 return memory.wake_all();
             }
@@ -114,7 +114,7 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
     }
 
     /// Makes one lock the parent's.
-    fn give_to_parent(&self, at: u32) -> Result<(), Error> {
+    fn give_to_parent(&self, at: RequestAt<M>) -> Result<(), Error> {
         let (memory, parent) = (self.owner.memory, self.parent);
         let mine = memory.request(at)?;
         let bytes = memory.name_of(get(&mine.object))?;

@@ -187,7 +187,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let latched = memory.latch(spot.partition)?;
         let at = self.find_held(&latched, &memory.named(&name)?, spot)?;
         drop(latched);
-        if at == 0 {
+        if at.is_null() {
             return Err(Error::NotHeld);
         }
         self.hand_over_range(at, to)?;

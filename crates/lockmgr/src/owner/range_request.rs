@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::fmt;
 
 use latchwork_machine::{ConstMachine, Native};
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
@@ -11,10 +12,7 @@ use crate::memory::cells::{generation_at, get};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::options::{Step, Wait};
-use crate::range::cells::{TICKET, is_that, ticket};
-
-/// No claim.
-const NONE: (u32, u32) = (0, 0);
+use crate::range::cells::{ClaimId, TICKET, is_that, no_claim, ticket};
 
 /// A request for a range. Dropping it before it is granted withdraws it; dropping it afterwards
 /// changes nothing.
@@ -22,10 +20,10 @@ const NONE: (u32, u32) = (0, 0);
 /// While it waits its owner can do nothing else.
 pub struct RangeRequest<'o, 's, M: ConstMachine = Native> {
     owner: &'o Owner<'s, M>,
-    id: (u32, u32),
+    id: ClaimId<M>,
     wait: Wait,
     /// The claim in the way, whose ticket was asked for.
-    behind: Cell<(u32, u32)>,
+    behind: Cell<ClaimId<M>>,
     /// Whether it waits still.
     open: Cell<bool>,
 }
@@ -39,8 +37,8 @@ impl<M: ConstMachine> fmt::Debug for RangeRequest<'_, '_, M> {
 
 impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     /// For a claim in the index, whose ticket is held.
-    pub(crate) fn new(owner: &'o Owner<'s, M>, id: (u32, u32), wait: Wait, open: bool) -> Self {
-        Self { owner, id, wait, behind: Cell::new(NONE), open: Cell::new(open) }
+    pub(crate) fn new(owner: &'o Owner<'s, M>, id: ClaimId<M>, wait: Wait, open: bool) -> Self {
+        Self { owner, id, wait, behind: Cell::new(no_claim()), open: Cell::new(open) }
     }
 
     /// Where it stands, without looking.
@@ -61,9 +59,9 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
             return Ok(Some(Ok(())));
         }
         let owner = self.owner;
-        let mut last = NONE;
+        let mut last = no_claim();
         loop {
-            if self.behind.get() != NONE {
+            if self.behind.get() != no_claim() {
                 match owner.poll()? {
                     None => return Ok(None),
                     Some(Err(error)) => return self.refused(error).map(Some),
@@ -99,13 +97,13 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         }
     }
 
-    fn ticket(&self, id: (u32, u32)) -> [u8; TICKET] {
+    fn ticket(&self, id: ClaimId<M>) -> [u8; TICKET] {
         ticket(self.owner.memory.region(), id.0, id.1)
     }
 
     /// Gives back the ticket that it waited for and got.
-    fn let_go(&self) -> Result<(u32, u32), Error> {
-        let got = self.behind.replace(NONE);
+    fn let_go(&self) -> Result<ClaimId<M>, Error> {
+        let got = self.behind.replace(no_claim());
         match self.owner.unlock(&self.ticket(got)) {
             Ok(()) | Err(Error::NotHeld) => Ok(got),
             Err(error) => Err(error),
@@ -114,7 +112,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
 
     /// The claim that is in the way now, or how it ended. `last` is one whose ticket was got.
     #[allow(clippy::type_complexity, reason = "an end is the exception here")]
-    fn look(&self, last: (u32, u32)) -> Result<Result<(u32, u32), Result<(), Error>>, Error> {
+    fn look(&self, last: ClaimId<M>) -> Result<Result<ClaimId<M>, Result<(), Error>>, Error> {
         let memory = self.owner.memory;
         let region = memory.region();
         if !is_that(region, self.id)? {
@@ -125,7 +123,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         let space = get(&memory.claim(self.id.0)?.space);
         let latched = memory.latch_keyspace(space)?;
         latched.repair_keyspace(space)?;
-        let mut dropped = 0;
+        let mut dropped = Offset::NULL;
         loop {
             let Some(other) = latched.in_the_way(space, self.id.0, true)? else {
                 self.grant(&latched)?;
@@ -155,7 +153,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     /// It may not wait for the claim in its way. If that only waits, as all others do, it goes
     /// before it.
     fn refused(&self, error: Error) -> Result<Result<(), Error>, Error> {
-        self.behind.set(NONE);
+        self.behind.set(no_claim());
         let memory = self.owner.memory;
         if matches!(error, Error::Deadlock(_)) && is_that(memory.region(), self.id)? {
             let space = get(&memory.claim(self.id.0)?.space);
@@ -176,12 +174,12 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
             return Ok(());
         }
         let (owner, memory) = (self.owner, self.owner.memory);
-        if self.behind.get() != NONE {
+        if self.behind.get() != no_claim() {
             // If the ticket came meanwhile, it goes again; if it was refused, there is none.
             if owner.cancel() == Ok(false) {
                 self.let_go()?;
             }
-            self.behind.set(NONE);
+            self.behind.set(no_claim());
         }
         if is_that(memory.region(), self.id)? {
             memory.remove_claim(self.id)?;

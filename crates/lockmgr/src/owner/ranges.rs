@@ -4,6 +4,7 @@
 use core::cmp::Ordering;
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::memory::cells::{generation_at, get, put};
@@ -13,7 +14,9 @@ use crate::memory::names::Name;
 use crate::mode::Mode;
 use crate::options::{Step, Wait};
 use crate::owner::range_request::RangeRequest;
-use crate::range::cells::{Keys, NewClaim, OwnKeys, claim, keys_of, ticket};
+use crate::range::cells::{
+    ClaimAt, ClaimId, Keys, NewClaim, OwnKeys, claim, keys_of, no_claim, ticket,
+};
 use crate::range::keyspaces::what;
 use crate::range::kinds::{KeyRange, RangeKind, Span};
 
@@ -78,7 +81,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Result<RangeRequest<'o, 's, M>, Error> {
         let memory = self.memory;
         if get(&self.cell.ranges) != 0 && self.take_again(name, span, kind)? {
-            return Ok(RangeRequest::new(self, (0, 0), wait, false));
+            return Ok(RangeRequest::new(self, no_claim(), wait, false));
         }
         let new = memory.new_claim(self.index, span, kind)?;
         let id = (new.at, new.generation);
@@ -142,7 +145,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let (name, keys) = (memory.keyspace_named(keyspace)?, OwnKeys::of(span));
         let latched = memory.latch(memory.spot(name.hash).partition)?;
         let at = self.same(&latched, &name, keys.keys(), kind)?;
-        if at == 0 {
+        if at.is_null() {
             return Err(Error::NotHeld);
         }
         let it = memory.claim(at)?;
@@ -183,10 +186,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let memory = self.memory;
         let (name, keys) = (memory.keyspace_named(keyspace)?, OwnKeys::of(span));
         let latched = memory.latch(memory.spot(name.hash).partition)?;
-        match self.same(&latched, &name, keys.keys(), kind)? {
-            0 => Ok(None),
-            at => Ok(Some(get(&memory.claim(at)?.count))),
-        }
+        let at = self.same(&latched, &name, keys.keys(), kind)?;
+        if at.is_null() { Ok(None) } else { Ok(Some(get(&memory.claim(at)?.count))) }
     }
 
     /// This owner's held claim of a range and kind.
@@ -195,18 +196,16 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         keyspace: &[u8],
         range: KeyRange<'_>,
         kind: RangeKind,
-    ) -> Result<Option<(u32, u32)>, Error> {
+    ) -> Result<Option<ClaimId<M>>, Error> {
         let memory = self.memory;
         let (name, span) = (memory.keyspace_named(keyspace)?, Span::of(range)?);
         let keys = OwnKeys::of(&span);
         let latched = memory.latch(memory.spot(name.hash).partition)?;
-        match self.same(&latched, &name, keys.keys(), kind)? {
-            0 => Ok(None),
-            at => {
-                let generation = generation_at(memory.region(), at)?;
-                Ok(Some((at, generation)))
-            }
+        let at = self.same(&latched, &name, keys.keys(), kind)?;
+        if at.is_null() {
+            return Ok(None);
         }
+        Ok(Some((at, generation_at(memory.region(), at)?)))
     }
 
     /// This owner's held claim of the same keyspace, kind and range; null if there is none.
@@ -216,15 +215,15 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         name: &Name<'_>,
         keys: Keys<'_, M>,
         kind: RangeKind,
-    ) -> Result<u32, Error> {
+    ) -> Result<ClaimAt<M>, Error> {
         let space = latched.find_keyspace(name)?;
-        if space == 0 {
-            return Ok(0);
+        if space.is_null() {
+            return Ok(Offset::NULL);
         }
         let memory = self.memory;
         let region = memory.region();
         let (from, to) = keys;
-        let mut same = 0;
+        let mut same = Offset::NULL;
         let root = get(&memory.keyspace(space)?.root);
         latched.search(root, keys, kind.bit(), 0, &mut |at, other| {
             let (begins, ends) = keys_of(region, at)?;
@@ -232,7 +231,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             if equal && get(&other.owner) == self.index && what(other)?.1 == claim::HELD {
                 same = at;
             }
-            Ok(same != 0)
+            Ok(!same.is_null())
         })?;
         Ok(same)
     }
@@ -241,11 +240,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let keys = OwnKeys::of(span);
         let latched = self.memory.latch(self.memory.spot(name.hash).partition)?;
         let at = self.same(&latched, name, keys.keys(), kind)?;
-        if at != 0 {
+        if !at.is_null() {
             let count = &self.memory.claim(at)?.count;
             put(count, get(count).saturating_add(1));
         }
-        Ok(at != 0)
+        Ok(!at.is_null())
     }
 
     /// Puts a claim, whose ticket is held, into its keyspace: held if nothing is in the way, or

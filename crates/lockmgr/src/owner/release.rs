@@ -1,12 +1,13 @@
 //! Giving locks back, all of them or a part; and what an owner holds.
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
 use crate::fastpath::bias::Bias;
 use crate::fastpath::entry::Entry;
-use crate::memory::cells::{Request, Spot, get, put};
+use crate::memory::cells::{Request, RequestAt, Spot, get, put};
 use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
 use crate::memory::names;
@@ -84,14 +85,11 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[inline(never)]
     fn unlock_in_table(&self, name: &Name<'_>, spot: Spot, all: bool) -> Result<(), Error> {
         let latched = self.memory.latch(spot.partition)?;
-        match self.find_held(&latched, name, spot)? {
-            0 if all => Ok(()),
-            0 => Err(Error::NotHeld),
-            at => {
-                let request = self.memory.request(at)?;
-                self.give_back(latched, at, request, all)
-            }
+        let at = self.find_held(&latched, name, spot)?;
+        if at.is_null() {
+            return if all { Ok(()) } else { Err(Error::NotHeld) };
         }
+        self.give_back(latched, at, self.memory.request(at)?, all)
     }
 
     /// Counts a request down; the last time it leaves its queue.
@@ -99,7 +97,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     fn give_back(
         &self,
         latched: Latched<'_, M>,
-        at: u32,
+        at: RequestAt<M>,
         request: &Request<M>,
         all: bool,
     ) -> Result<(), Error> {
@@ -121,17 +119,18 @@ impl<M: ConstMachine> Owner<'_, M> {
         latched: &Latched<'_, M>,
         name: &Name<'_>,
         spot: Spot,
-    ) -> Result<u32, Error> {
+    ) -> Result<RequestAt<M>, Error> {
         if let Some(Last { at, object_at, request, object }) = self.last()
             && get(&request.partition) == spot.partition
             && latched.is_named(object_at, object, name)?
         {
             return Ok(at);
         }
-        match latched.find(name)? {
-            0 => Ok(0),
-            object_at => self.find_own(latched, object_at, self.memory.object(object_at)?),
+        let object_at = latched.find(name)?;
+        if object_at.is_null() {
+            return Ok(Offset::NULL);
         }
+        self.find_own(latched, object_at, self.memory.object(object_at)?)
     }
 
     /// Releases everything, in time proportional to what the owner holds.
@@ -188,7 +187,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             let bytes = names::read::<M>(&page.names[at], entry.length);
             let (name, spot) = (Name { bytes: &bytes, hash }, self.memory.spot(hash));
             let latched = self.memory.latch(spot.partition)?;
-            let both = self.find_held(&latched, &name, spot)? != 0;
+            let both = !self.find_held(&latched, &name, spot)?.is_null();
             drop(latched);
             if both {
                 self.memory.with_room(|| self.gather_in_table(&name, spot))?;
@@ -216,7 +215,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.refresh_filter()?;
         self.forget_last();
         let (mut at, mut left) = (get(&self.cell.head), get(&self.cell.held));
-        while at != 0 {
+        while !at.is_null() {
             if left == 0 {
                 return corrupt_list();
             }
@@ -253,7 +252,8 @@ impl<M: ConstMachine> Owner<'_, M> {
                 let bytes = names::read::<M>(&page.names[at], entry.length);
                 let name = Name { bytes: &bytes, hash };
                 // What was taken while the bias was closed may be in the table besides.
-                if entry.count != 0 && self.find_held(&latched, &name, self.memory.spot(hash))? == 0
+                if entry.count != 0
+                    && self.find_held(&latched, &name, self.memory.spot(hash))?.is_null()
                 {
                     weak += 1;
                 }
@@ -282,7 +282,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             }
         }
         let at = self.find_held(&latched, &name, self.memory.spot(name.hash))?;
-        if at != 0 {
+        if !at.is_null() {
             let request = self.memory.request(at)?;
             let (state, count) = (State::of(get(&request.state)), request.count());
             found = match found {
@@ -320,7 +320,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.settle(&latched, page, at)?;
         }
         let at = self.find_held(&latched, &name, spot)?;
-        if at == 0 {
+        if at.is_null() {
             return Err(Error::NotHeld);
         }
         let request = self.memory.request(at)?;
@@ -353,7 +353,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let here = entry.count != 0 && entry.bias == bias.0;
         if !here
             || !(bias.is_reserved() || modes.is_weak(mode))
-            || self.find_held(latched, name, spot)? != 0
+            || !self.find_held(latched, name, spot)?.is_null()
         {
             return Ok(None);
         }

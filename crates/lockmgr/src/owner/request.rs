@@ -3,10 +3,11 @@
 use core::sync::atomic::Ordering::SeqCst;
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
 
 use crate::fastpath::entry::Taken;
 use crate::ids::OwnerId;
-use crate::memory::cells::{Small, Spot, get, put, status};
+use crate::memory::cells::{ObjectAt, RequestAt, Small, Spot, get, put, status};
 use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
@@ -115,7 +116,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let (object_at, object) = latched.find_or_make(name)?;
         let mut younger = Vec::new();
         let asked = self.ask(&latched, (object_at, object), spot, mode, wait, &mut younger);
-        if get(&object.head) == 0 {
+        if get(&object.head).is_null() {
             latched.retire(object_at, object)?;
         }
         drop(latched);
@@ -135,7 +136,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     fn ask(
         &self,
         latched: &Latched<'s, M>,
-        (object_at, object): (u32, &'s Small<M>),
+        (object_at, object): (ObjectAt<M>, &'s Small<M>),
         spot: Spot,
         mode: Mode,
         wait: Wait,
@@ -143,7 +144,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Result<Step, Error> {
         let modes = self.memory.modes();
         let own = self.find_own(latched, object_at, object)?;
-        if own != 0 {
+        if !own.is_null() {
             let request = self.memory.request(own)?;
             let old = State::of(get(&request.state));
             if request.count() >= 0xffff {
@@ -180,7 +181,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let (behind, before) = latched.behind(object, self.index, mode)?;
         let free = stopped.is_none() && behind.is_none();
         if !free {
-            self.may_wait(latched, object_at, 0, State::waiting(mode), wait, younger)?;
+            self.may_wait(latched, object_at, Offset::NULL, State::waiting(mode), wait, younger)?;
         }
         let (at, request) = self.new_request(object_at, spot.partition, 1)?;
         if free {
@@ -200,8 +201,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     fn may_wait(
         &self,
         latched: &Latched<'_, M>,
-        object_at: u32,
-        me: u32,
+        object_at: ObjectAt<M>,
+        me: RequestAt<M>,
         waiting: State,
         wait: Wait,
         younger: &mut Vec<u32>,
@@ -226,7 +227,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(())
     }
 
-    fn begin_wait(&self, at: u32, partition: u32, want: Mode) {
+    fn begin_wait(&self, at: RequestAt<M>, partition: u32, want: Mode) {
         self.note_wait(at, want);
         put(&self.cell.since, self.memory.now());
         put(&self.cell.partition, partition);

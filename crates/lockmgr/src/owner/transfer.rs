@@ -3,7 +3,7 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::memory::cells::{MOVED, get, put};
+use crate::memory::cells::{MOVED, ObjectAt, RequestAt, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::state::State;
@@ -45,7 +45,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.settle(&latched, page, entry)?;
         }
         let at = self.find_held(&latched, &name, spot)?;
-        if at == 0 {
+        if at.is_null() {
             return Err(Error::NotHeld);
         }
         if self.index == to.index {
@@ -73,7 +73,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     pub(crate) fn hand_over(
         &self,
         latched: &Latched<'_, M>,
-        at: u32,
+        at: RequestAt<M>,
         to: &Owner<'_, M>,
     ) -> Result<(), Error> {
         let memory = self.memory;
@@ -81,7 +81,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let object_at = get(&mine.object);
         let (object, held) = (memory.object(object_at)?, State::of(get(&mine.state)));
         let theirs = to.find_own(latched, object_at, object)?;
-        if theirs == 0 {
+        if theirs.is_null() {
             self.may_have(latched, object_at, held.mode, to, held.mode)?;
             let (new, request) = to.new_request(object_at, latched.number, mine.count())?;
             memory.point("traded lock in the other's list");
@@ -114,7 +114,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     fn may_have(
         &self,
         latched: &Latched<'_, M>,
-        object_at: u32,
+        object_at: ObjectAt<M>,
         held: Mode,
         to: &Owner<'_, M>,
         made: Mode,

@@ -12,11 +12,12 @@ use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Spin, Word};
+use latchwork_region::Offset;
 
 use crate::error::{reason, reason_number};
 use crate::ids::OwnerId;
 use crate::memory::Memory;
-use crate::memory::cells::{LIVE, OwnerCell, Request, get, put, status};
+use crate::memory::cells::{LIVE, OwnerCell, Request, RequestAt, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::state::State;
 use crate::meter::outcome::Outcome;
@@ -37,7 +38,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// [`Error::TimedOut`], [`Error::Deadlock`], [`Error::Aborted`], [`Error::Region`]. The request
     /// is withdrawn then; what was held before is held still.
     pub fn finish(&self, deadline: Option<Deadline>) -> Result<(), Error> {
-        if self.pending.get() == 0 {
+        if self.pending.get().is_null() {
             return Ok(self.memory.region().check()?);
         }
         self.until_decided(deadline).unwrap_or_else(|error| self.give_up(error))
@@ -46,7 +47,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// Withdraws a request that cannot be looked after any more, and says why; a success if it was
     /// granted meanwhile.
     pub(crate) fn give_up(&self, error: Error) -> Result<(), Error> {
-        if self.pending.get() == 0 {
+        if self.pending.get().is_null() {
             // The request has ended already, and the error says how.
             return Err(error);
         }
@@ -114,7 +115,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
         self.memory.region().check()?;
         let at = self.pending.get();
-        if at == 0 {
+        if at.is_null() {
             return Ok(Some(Ok(())));
         }
         self.wait_seen();
@@ -135,7 +136,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             let gone = self.withdraw(Outcome::Refused(why_not(why)))?;
             return Ok(Some(if gone { Err(reason(why)) } else { Ok(()) }));
         }
-        self.pending.set(0);
+        self.pending.set(Offset::NULL);
         if state.status == status::HELD && state.why == 0 {
             if self.converting.get() {
                 put(&request.count, get(&request.count).wrapping_add(1));
@@ -162,7 +163,7 @@ impl<M: ConstMachine> Owner<'_, M> {
 
     /// Comes for the lock for which this waiter was called.
     #[cold]
-    fn come(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+    fn come(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         let latched = self.memory.latch(get(&request.partition))?;
         if State::of(get(&request.state)).is_called() {
             latched.come(self.memory.object(get(&request.object))?, at, request)?;
@@ -184,7 +185,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     fn withdraw(&self, outcome: Outcome) -> Result<bool, Error> {
         self.memory.region().check()?;
         let at = self.pending.get();
-        if at == 0 {
+        if at.is_null() {
             return Ok(false);
         }
         let request = self.memory.request(at)?;
@@ -195,7 +196,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             drop(latched);
             return self.poll()?.unwrap_or(Ok(())).map(|()| false);
         }
-        put(&self.cell.waiting, 0);
+        put(&self.cell.waiting, Offset::NULL);
         if state.status == status::CONVERTING {
             let object = self.memory.object(get(&request.object))?;
             latched.set(object, request, State::held(state.mode));
@@ -206,7 +207,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             drop(latched);
             self.discard(at, request)?;
         }
-        self.pending.set(0);
+        self.pending.set(Offset::NULL);
         self.memory.wake_all()?;
         self.wait_ended(outcome);
         Ok(true)
@@ -259,7 +260,7 @@ impl<M: ConstMachine> Memory<M> {
         // SeqCst: see `begin_wait`.
         M::fence(SeqCst);
         let (at, partition, _) = cell.wait();
-        if at != 0 {
+        if !at.is_null() {
             self.refuse_waiting(index, at, partition, None, why)?;
         }
         Ok(())
@@ -269,7 +270,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn refuse_waiting(
         &self,
         index: u32,
-        at: u32,
+        at: RequestAt<M>,
         partition: u32,
         ticket: Option<u32>,
         why: Reason,

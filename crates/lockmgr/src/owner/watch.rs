@@ -4,14 +4,14 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Reason;
-use crate::memory::cells::get;
+use crate::memory::cells::{RequestAt, get};
 use crate::memory::handle::Owner;
 use crate::meter::outcome::Outcome;
 use crate::mode::Mode;
 
 impl<M: ConstMachine> Owner<'_, M> {
     /// A wait begins, with the latch held: notes what it is for.
-    pub(crate) fn note_wait(&self, at: u32, want: Mode) {
+    pub(crate) fn note_wait(&self, at: RequestAt<M>, want: Mode) {
         self.watch.want.set(want.0);
         #[cfg(feature = "tracing")]
         self.watch.traced.note(|| {

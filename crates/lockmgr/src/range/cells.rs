@@ -18,6 +18,7 @@ use latchwork_region::{Cell, Offset, Plain, Region};
 use crate::Error;
 use crate::memory::Memory;
 use crate::memory::cells::{PARTITIONS_MAX, cell_at, get, put};
+use crate::memory::typed::Link;
 use crate::range::kinds::{RangeKind, Span};
 
 /// The longest name of a keyspace, in bytes.
@@ -29,18 +30,18 @@ const SUPREMUM: u32 = 0xffff;
 /// The chains of keyspaces, each guarded by a partition's latch: see `chain_of`.
 #[repr(C)]
 pub(crate) struct Keyspaces<M: Machine> {
-    pub(crate) heads: [M::AtomicU32; PARTITIONS_MAX as usize],
+    pub(crate) heads: [Link<M, Keyspace<M>>; PARTITIONS_MAX as usize],
 }
 
 /// A keyspace.
 #[repr(C)]
 pub(crate) struct Keyspace<M: Machine> {
     /// The next in its chain.
-    pub(crate) next: M::AtomicU32,
+    pub(crate) next: Link<M, Keyspace<M>>,
     /// Its claims, in no order.
-    pub(crate) head: M::AtomicU32,
+    pub(crate) head: Link<M, Short<M>>,
     /// The root of their tree.
-    pub(crate) root: M::AtomicU32,
+    pub(crate) root: Link<M, Short<M>>,
     /// Not zero while the claims' links are changed: all but `next` is to be made anew.
     pub(crate) dirty: M::AtomicU32,
     /// The number of its chain.
@@ -55,19 +56,22 @@ pub(crate) struct Keyspace<M: Machine> {
     pub(crate) name: [M::AtomicU64; KEYSPACE_MAX / 8],
 }
 
+/// Where a keyspace lies.
+pub(crate) type KeyspaceAt<M> = Offset<Keyspace<M>>;
+
 /// An owner's range, with `W` words for the two keys.
 #[repr(C)]
 pub(crate) struct Claim<M: Machine, const W: usize> {
     /// The next of the keyspace.
-    pub(crate) next: M::AtomicU32,
-    pub(crate) prev: M::AtomicU32,
+    pub(crate) next: Link<M, Short<M>>,
+    pub(crate) prev: Link<M, Short<M>>,
     /// The tree: ordered by where ranges begin, and a heap by `rank`.
-    pub(crate) left: M::AtomicU32,
-    pub(crate) right: M::AtomicU32,
+    pub(crate) left: Link<M, Short<M>>,
+    pub(crate) right: Link<M, Short<M>>,
     /// Of this claim and those below it: one that ends last, and all kinds.
-    pub(crate) top: M::AtomicU32,
+    pub(crate) top: Link<M, Short<M>>,
     pub(crate) within: M::AtomicU32,
-    pub(crate) space: M::AtomicU32,
+    pub(crate) space: Link<M, Keyspace<M>>,
     pub(crate) owner: M::AtomicU32,
     /// The kind, and above it the state; see `claim`.
     pub(crate) what: M::AtomicU32,
@@ -85,6 +89,9 @@ pub(crate) struct Claim<M: Machine, const W: usize> {
 
 /// A claim on short keys: what all begin with.
 pub(crate) type Short<M> = Claim<M, 8>;
+
+/// Where a claim lies.
+pub(crate) type ClaimAt<M> = Offset<Short<M>>;
 
 /// States of a claim.
 pub(crate) mod claim {
@@ -180,7 +187,10 @@ macro_rules! by_tier {
 }
 
 /// The claim at an offset.
-pub(crate) fn resolve<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<&Short<M>, Error> {
+pub(crate) fn resolve<M: ConstMachine>(
+    region: &Region<M>,
+    at: ClaimAt<M>,
+) -> Result<&Short<M>, Error> {
     Ok(cell_at(region, at)?)
 }
 
@@ -211,13 +221,16 @@ impl<M: ConstMachine> OwnKeys<M> {
 }
 
 /// The keys of a claim.
-pub(crate) fn keys_of<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Keys<'_, M>, Error> {
+pub(crate) fn keys_of<M: ConstMachine>(
+    region: &Region<M>,
+    at: ClaimAt<M>,
+) -> Result<Keys<'_, M>, Error> {
     let short = resolve(region, at)?;
     let lengths = get(&short.lengths);
     let (from, to) = (lengths & 0xffff, lengths >> 16);
     macro_rules! keys {
         ($n:literal) => {
-            &cell_at::<_, Claim<M, $n>>(region, at)?.keys[..]
+            &cell_at(region, at.cast::<Claim<M, $n>>())?.keys[..]
         };
     }
     let all = by_tier!(get(&short.tier), keys);
@@ -232,7 +245,7 @@ pub(crate) fn keys_of<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Ke
 /// Where the range of a claim begins, and before which key it ends: none if it has no end.
 pub(crate) fn bounds_of<M: ConstMachine>(
     region: &Region<M>,
-    at: u32,
+    at: ClaimAt<M>,
 ) -> Result<(Vec<u8>, Option<Vec<u8>>), Error> {
     let (from, to) = keys_of(region, at)?;
     Ok((from.bytes(), (to.length != SUPREMUM).then(|| to.bytes())))
@@ -245,12 +258,12 @@ pub(crate) const TICKET: usize = 24;
 /// with but by intent, and the claim.
 pub(crate) fn ticket<M: ConstMachine>(
     region: &Region<M>,
-    at: u32,
+    at: ClaimAt<M>,
     generation: u32,
 ) -> [u8; TICKET] {
     let mut name = [0; TICKET];
     name[..16].copy_from_slice(&magic(region));
-    name[16..20].copy_from_slice(&at.to_be_bytes());
+    name[16..20].copy_from_slice(&at.raw().to_be_bytes());
     name[20..].copy_from_slice(&generation.to_be_bytes());
     name
 }
@@ -260,22 +273,30 @@ fn magic<M: ConstMachine>(region: &Region<M>) -> [u8; 16] {
     region.creation().wrapping_mul(MIX | 1).rotate_left(59).to_be_bytes()
 }
 
-/// The claim whose ticket has this name, with its generation.
-pub(crate) fn of_ticket<M: ConstMachine>(region: &Region<M>, name: &[u8]) -> Option<(u32, u32)> {
+/// Names a claim: a cell, and its generation.
+pub(crate) type ClaimId<M> = (ClaimAt<M>, u32);
+
+/// No claim.
+pub(crate) const fn no_claim<M: ConstMachine>() -> ClaimId<M> {
+    (Offset::NULL, 0)
+}
+
+/// The claim whose ticket has this name.
+pub(crate) fn of_ticket<M: ConstMachine>(region: &Region<M>, name: &[u8]) -> Option<ClaimId<M>> {
     let (magic_part, rest) = name.split_first_chunk::<16>()?;
     if name.len() != TICKET || *magic_part != magic(region) {
         return None;
     }
     let at = u32::from_be_bytes(*rest.first_chunk()?);
-    Some((at, u32::from_be_bytes(*rest.last_chunk()?)))
+    Some((Offset::from_raw(at), u32::from_be_bytes(*rest.last_chunk()?)))
 }
 
 /// Whether a claim is still the one that was meant.
 pub(crate) fn is_that<M: ConstMachine>(
     region: &Region<M>,
-    (at, generation): (u32, u32),
+    (at, generation): ClaimId<M>,
 ) -> Result<bool, Error> {
-    Ok(region.lent(Offset::<()>::from_raw(at))? == Some(generation))
+    Ok(region.lent(at)? == Some(generation))
 }
 
 /// What people are told of an object: its name, or if that is a ticket's, the range behind it.
@@ -286,7 +307,7 @@ pub(crate) fn is_that<M: ConstMachine>(
 pub(crate) fn told<M: ConstMachine>(region: &Region<M>, name: Vec<u8>) -> Vec<u8> {
     let Some(id) = of_ticket(region, &name) else { return name };
     let text = describe(region, id.0);
-    let tail = format!(" #{:x}.{:x}", id.0, id.1);
+    let tail = format!(" #{:x}.{:x}", id.0.raw(), id.1);
     match text {
         // What was read counts if the claim is still the same.
         Ok((mut text, waits)) if is_that(region, id) == Ok(true) => {
@@ -298,7 +319,7 @@ pub(crate) fn told<M: ConstMachine>(region: &Region<M>, name: Vec<u8>) -> Vec<u8
     }
 }
 
-fn describe<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<(Vec<u8>, bool), Error> {
+fn describe<M: ConstMachine>(region: &Region<M>, at: ClaimAt<M>) -> Result<(Vec<u8>, bool), Error> {
     let claim = resolve(region, at)?;
     let what = get(&claim.what);
     let mut text = space_name(region, get(&claim.space))?;
@@ -318,8 +339,11 @@ fn describe<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<(Vec<u8>, bo
 }
 
 /// The name of a keyspace.
-pub(crate) fn space_name<M: ConstMachine>(region: &Region<M>, at: u32) -> Result<Vec<u8>, Error> {
-    let space: &Keyspace<M> = cell_at(region, at)?;
+pub(crate) fn space_name<M: ConstMachine>(
+    region: &Region<M>,
+    at: KeyspaceAt<M>,
+) -> Result<Vec<u8>, Error> {
+    let space = cell_at(region, at)?;
     Ok(crate::memory::names::read::<M>(
         &space.name,
         (get(&space.length) as usize).min(KEYSPACE_MAX),
@@ -328,7 +352,7 @@ pub(crate) fn space_name<M: ConstMachine>(region: &Region<M>, at: u32) -> Result
 
 /// A new claim, of any size, in no index yet.
 pub(crate) struct NewClaim<'s, M: ConstMachine> {
-    pub(crate) at: u32,
+    pub(crate) at: ClaimAt<M>,
     pub(crate) generation: u32,
     cell: Sized<'s, M>,
 }
@@ -353,11 +377,11 @@ macro_rules! sizes {
 sizes!(A: 8, B: 24, C: 56, D: 120, E: 248, F: 504);
 
 impl<M: ConstMachine> Memory<M> {
-    pub(crate) fn claim(&self, at: u32) -> Result<&Short<M>, Error> {
+    pub(crate) fn claim(&self, at: ClaimAt<M>) -> Result<&Short<M>, Error> {
         resolve(self.region(), at)
     }
 
-    pub(crate) fn keyspace(&self, at: u32) -> Result<&Keyspace<M>, Error> {
+    pub(crate) fn keyspace(&self, at: KeyspaceAt<M>) -> Result<&Keyspace<M>, Error> {
         Ok(cell_at(self.region(), at)?)
     }
 
@@ -377,14 +401,14 @@ impl<M: ConstMachine> Memory<M> {
                 let cell = self.thread.alloc_dirty::<Claim<M, $n>>()?;
                 put(&cell.what, kind as u32 | claim::GONE << 8);
                 put(&cell.owner, owner);
-                put(&cell.space, 0);
+                put(&cell.space, Offset::NULL);
                 put(&cell.count, 1);
                 put(&cell.lengths, lengths.0 | lengths.1 << 16);
                 put(&cell.tier, tier as u32);
                 put(&cell.turn, u64::MAX);
                 write_key::<M>(&cell.keys, &span.from);
                 write_key::<M>(&cell.keys[first..], to.unwrap_or_default());
-                let (at, generation) = (cell.offset().raw(), cell.generation());
+                let (at, generation) = (cell.offset().cast(), cell.generation());
                 NewClaim { at, generation, cell: Sized::$name(cell) }
             }};
         }
@@ -399,10 +423,10 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Frees the cell of a claim that nothing leads to.
-    pub(crate) fn free_claim(&self, at: u32, tier: u32) -> Result<(), Error> {
+    pub(crate) fn free_claim(&self, at: ClaimAt<M>, tier: u32) -> Result<(), Error> {
         macro_rules! free {
             ($n:literal) => {
-                self.free_cell::<Claim<M, $n>>(at)?
+                self.free_cell(at.cast::<Claim<M, $n>>())?
             };
         }
         by_tier!(tier, free);

@@ -48,12 +48,12 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{OwnerCell, Request, get, put};
+use crate::memory::cells::{OwnerCell, RequestAt, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::names::Name;
 use crate::memory::state::State;
 use crate::mode::{Mode, Modes};
-use crate::range::cells::{KEYSPACE_MAX, TICKET, claim, is_that, of_ticket};
+use crate::range::cells::{ClaimId, KEYSPACE_MAX, TICKET, claim, is_that, of_ticket};
 use crate::range::keyspaces::what;
 use crate::range::kinds::RangeKind;
 
@@ -75,7 +75,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
     /// Makes the claim behind a request another owner's, if there is one. The request follows: so
     /// an owner that gets the ticket in between is told whose the claim is.
-    pub(crate) fn hand_over_range(&self, at: u32, to: &Owner<'_, M>) -> Result<(), Error> {
+    pub(crate) fn hand_over_range(&self, at: RequestAt<M>, to: &Owner<'_, M>) -> Result<(), Error> {
         let memory = self.memory;
         let Some(id) = memory.claim_of(self.cell, at)? else { return Ok(()) };
         // This one's count stays too high until all are handed over: after a death both look.
@@ -105,12 +105,12 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn claim_of(
         &self,
         cell: &OwnerCell<M>,
-        at: u32,
-    ) -> Result<Option<(u32, u32)>, Error> {
+        at: RequestAt<M>,
+    ) -> Result<Option<ClaimId<M>>, Error> {
         if get(&cell.ranges) == 0 {
             return Ok(None);
         }
-        let request: &Request<M> = self.request(at)?;
+        let request = self.request(at)?;
         let state = State::of(get(&request.state));
         if !state.holds() || self.inner().tickets.is_none_or(|(held, _)| held != state.mode) {
             return Ok(None);
@@ -126,7 +126,11 @@ impl<M: ConstMachine> Memory<M> {
 
     /// What the claim behind an owner's request says, if there is one.
     #[inline]
-    pub(crate) fn kind_of(&self, cell: &OwnerCell<M>, at: u32) -> Result<Option<RangeKind>, Error> {
+    pub(crate) fn kind_of(
+        &self,
+        cell: &OwnerCell<M>,
+        at: RequestAt<M>,
+    ) -> Result<Option<RangeKind>, Error> {
         if get(&cell.ranges) == 0 {
             return Ok(None);
         }
@@ -138,7 +142,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Takes out the claim behind an owner's request, which is about to be released.
     #[inline]
-    pub(crate) fn forget_range(&self, cell: &OwnerCell<M>, at: u32) -> Result<(), Error> {
+    pub(crate) fn forget_range(&self, cell: &OwnerCell<M>, at: RequestAt<M>) -> Result<(), Error> {
         if get(&cell.ranges) == 0 {
             return Ok(());
         }
@@ -150,7 +154,11 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Whether there is a waiting claim behind an owner's request.
-    pub(crate) fn is_waiting_claim(&self, cell: &OwnerCell<M>, at: u32) -> Result<bool, Error> {
+    pub(crate) fn is_waiting_claim(
+        &self,
+        cell: &OwnerCell<M>,
+        at: RequestAt<M>,
+    ) -> Result<bool, Error> {
         let Some(id) = self.claim_of(cell, at)? else { return Ok(false) };
         Ok(what(self.claim(id.0)?)?.1 == claim::WAITING)
     }
@@ -158,7 +166,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Claims, held or waited for.
     pub(crate) fn count_ranges(&self) -> Result<u64, Error> {
         let Some(known) = self.keyspaces()? else { return Ok(0) };
-        let has = |chain: u32| get(&known.heads[chain as usize]) != 0;
+        let has = |chain: u32| !get(&known.heads[chain as usize]).is_null();
         let mut count = 0;
         for number in (0..self.partitions()).filter(|at| self.blocks.chains(*at).any(has)) {
             let latched = self.latch(number)?;

@@ -9,13 +9,15 @@ use crate::Error;
 use crate::memory::Memory;
 use crate::memory::blocks::chain_of;
 use crate::memory::cells::get;
+use crate::memory::typed::Link;
+use crate::range::cells::Keyspace;
 
 /// A keyspace, for a thread that asks again and again whether anybody has claims in it.
 pub struct Claims<'s, M: ConstMachine> {
     memory: &'s Memory<M>,
     name: &'s [u8],
     chain: u32,
-    heads: &'s [M::AtomicU32],
+    heads: &'s [Link<M, Keyspace<M>>],
 }
 
 impl<M: ConstMachine> fmt::Debug for Claims<'_, M> {
@@ -53,20 +55,18 @@ impl<M: ConstMachine> Claims<'_, M> {
         // Acquire: synchronizes with the Release in `find_or_make_keyspace`, so that the keyspace
         // is seen as it was made.
         let head = self.heads[self.chain as usize].load(Acquire);
-        if head == 0 {
+        if head.is_null() {
             return Ok(0);
         }
         let only = memory.keyspace(head)?;
-        if get(&only.next) == 0 && get(&only.length) as usize == self.name.len() {
+        if get(&only.next).is_null() && get(&only.length) as usize == self.name.len() {
             // One that has claims stays. So if this one went meanwhile, it had none, and what is
             // read here counts for nothing; nor does it if it is another's, but too many do no
             // harm.
             return Ok(get(&only.claims));
         }
         let latched = memory.latch(memory.blocks.guarding(self.chain))?;
-        match latched.find_keyspace(&memory.named(self.name)?)? {
-            0 => Ok(0),
-            space => Ok(get(&memory.keyspace(space)?.claims)),
-        }
+        let space = latched.find_keyspace(&memory.named(self.name)?)?;
+        if space.is_null() { Ok(0) } else { Ok(get(&memory.keyspace(space)?.claims)) }
     }
 }

@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use latchwork_machine::{ConstMachine, Word};
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
@@ -16,7 +17,9 @@ use crate::memory::cells::{PARTITIONS_MAX, cell_at, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::{Memory, intents, roots};
-use crate::range::cells::{Keyspace, Keyspaces, Short, claim, is_that, keys_of};
+use crate::range::cells::{
+    ClaimAt, ClaimId, Keyspace, KeyspaceAt, Keyspaces, Short, claim, is_that, keys_of,
+};
 use crate::range::kinds::RangeKind;
 
 /// A list that is longer is corrupt.
@@ -39,7 +42,7 @@ impl<M: ConstMachine> Memory<M> {
         // Acquire: synchronizes with the exchange in `keyspaces_or_new`.
         match region.root(roots::KEYSPACES)?.load(Acquire) as u32 {
             0 => Ok(None),
-            at => Ok(Some(cell_at(region, at)?)),
+            at => Ok(Some(cell_at(region, Offset::from_raw(at))?)),
         }
     }
 
@@ -55,16 +58,16 @@ impl<M: ConstMachine> Memory<M> {
             Ok(_) => {
                 self.point("chains of keyspaces made");
                 cell.publish();
-                Ok(cell_at(region, at.raw())?)
+                Ok(cell_at(region, at)?)
             }
-            Err(other) => Ok(cell_at(region, other as u32)?),
+            Err(other) => Ok(cell_at(region, Offset::from_raw(other as u32))?),
         }
     }
 }
 
 impl<M: ConstMachine> Latched<'_, M> {
     /// All keyspaces of the partition.
-    pub(crate) fn each_keyspace(&self) -> Result<Vec<u32>, Error> {
+    pub(crate) fn each_keyspace(&self) -> Result<Vec<KeyspaceAt<M>>, Error> {
         let Some(known) = self.memory.keyspaces()? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for chain in self.memory.blocks.chains(self.number) {
@@ -78,10 +81,10 @@ impl<M: ConstMachine> Latched<'_, M> {
         &self,
         known: &Keyspaces<M>,
         chain: u32,
-        found: &mut Vec<u32>,
+        found: &mut Vec<KeyspaceAt<M>>,
     ) -> Result<(), Error> {
         let mut at = get(&known.heads[chain as usize]);
-        while at != 0 {
+        while !at.is_null() {
             found.push(at);
             at = get(&self.memory.keyspace(at)?.next);
             if found.len() > LIST_MAX as usize {
@@ -92,9 +95,9 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// All claims of a keyspace.
-    pub(crate) fn each_claim(&self, space: u32) -> Result<Vec<u32>, Error> {
+    pub(crate) fn each_claim(&self, space: KeyspaceAt<M>) -> Result<Vec<ClaimAt<M>>, Error> {
         let (mut found, mut at) = (Vec::new(), get(&self.memory.keyspace(space)?.head));
-        while at != 0 {
+        while !at.is_null() {
             found.push(at);
             at = get(&self.memory.claim(at)?.next);
             if found.len() > LIST_MAX as usize {
@@ -105,12 +108,12 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// The keyspace of this name, if it has claims or had some, put right.
-    pub(crate) fn find_keyspace(&self, name: &Name<'_>) -> Result<u32, Error> {
-        let Some(known) = self.memory.keyspaces()? else { return Ok(0) };
+    pub(crate) fn find_keyspace(&self, name: &Name<'_>) -> Result<KeyspaceAt<M>, Error> {
+        let Some(known) = self.memory.keyspaces()? else { return Ok(Offset::NULL) };
         let mut at = get(&known.heads[chain_of(name.hash) as usize]);
         for _ in 0..LIST_MAX {
-            if at == 0 {
-                return Ok(0);
+            if at.is_null() {
+                return Ok(Offset::NULL);
             }
             let space = self.memory.keyspace(at)?;
             if get(&space.length) as usize == name.bytes.len() && name.is_in(&space.name) {
@@ -123,9 +126,9 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// The keyspace of this name, made if there is none.
-    pub(crate) fn find_or_make_keyspace(&self, name: &Name<'_>) -> Result<u32, Error> {
+    pub(crate) fn find_or_make_keyspace(&self, name: &Name<'_>) -> Result<KeyspaceAt<M>, Error> {
         let found = self.find_keyspace(name)?;
-        if found != 0 {
+        if !found.is_null() {
             return Ok(found);
         }
         let number = chain_of(name.hash);
@@ -135,7 +138,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&cell.length, name.bytes.len() as u32);
         name.write(&cell.name);
         put(&cell.next, get(chain));
-        let at = cell.offset().raw();
+        let at = cell.offset();
         put(chain, at);
         self.memory.point("keyspace linked");
         cell.publish();
@@ -144,36 +147,37 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Takes a keyspace without claims out of its chain, if there is another such one: the last
     /// one stays, for an owner that comes again and again.
-    fn retire_keyspace(&self, at: u32) -> Result<(), Error> {
+    fn retire_keyspace(&self, at: KeyspaceAt<M>) -> Result<(), Error> {
         let known = self.memory.keyspaces_or_new()?;
         let chain = get(&self.memory.keyspace(at)?.chain) % PARTITIONS_MAX;
         let mut all = Vec::new();
         self.follow_chain(known, chain, &mut all)?;
-        let idle = |at: u32| Ok::<bool, Error>(get(&self.memory.keyspace(at)?.head) == 0);
+        let idle = |at| Ok::<bool, Error>(get(&self.memory.keyspace(at)?.head).is_null());
         let mut other = false;
         for each in &all {
             other |= *each != at && idle(*each)?;
         }
         let Some(place) = all.iter().position(|each| *each == at && other) else { return Ok(()) };
-        self.memory.note_range(at, KEYSPACE_TIER, self.number)?;
+        self.memory.note_range(at.cast(), KEYSPACE_TIER, self.number)?;
         let next = get(&self.memory.keyspace(at)?.next);
         match place {
             0 => put(&known.heads[chain as usize], next),
             _ => put(&self.memory.keyspace(all[place - 1])?.next, next),
         }
         self.memory.point("keyspace unlinked");
-        Ok(self.memory.free_cell::<Keyspace<M>>(at)?)
+        Ok(self.memory.free_cell(at)?)
     }
 
     /// Makes the tree anew, if somebody died at it.
-    pub(crate) fn repair_keyspace(&self, at: u32) -> Result<(), Error> {
+    pub(crate) fn repair_keyspace(&self, at: KeyspaceAt<M>) -> Result<(), Error> {
         let space = self.memory.keyspace(at)?;
         if get(&space.dirty) == 0 {
             return Ok(());
         }
-        let (mut prev, mut seen, mut tree, mut count) = (0, get(&space.head), 0, 0);
+        let (mut prev, mut tree, mut count) = (Offset::NULL, Offset::NULL, 0);
+        let mut seen = get(&space.head);
         for _ in 0..LIST_MAX {
-            if seen == 0 {
+            if seen.is_null() {
                 put(&space.claims, count);
                 put(&space.root, tree);
                 self.memory.point("tree made anew");
@@ -184,9 +188,10 @@ impl<M: ConstMachine> Latched<'_, M> {
             let next = get(&it.next);
             if what(it)?.1 == claim::GONE {
                 // It was about to leave, or to come; the thread that noted it frees it.
-                match prev {
-                    0 => put(&space.head, next),
-                    prev => put(&self.memory.claim(prev)?.next, next),
+                if prev.is_null() {
+                    put(&space.head, next);
+                } else {
+                    put(&self.memory.claim(prev)?.next, next);
                 }
             } else {
                 put(&it.prev, prev);
@@ -200,19 +205,24 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Links a claim, which is held or waits from then on.
-    pub(crate) fn link_claim(&self, space_at: u32, at: u32, state: u32) -> Result<(), Error> {
+    pub(crate) fn link_claim(
+        &self,
+        space_at: KeyspaceAt<M>,
+        at: ClaimAt<M>,
+        state: u32,
+    ) -> Result<(), Error> {
         let (space, it) = (self.memory.keyspace(space_at)?, self.memory.claim(at)?);
         let (turn, head) = (get(&space.turns) + 1, get(&space.head));
         put(&space.turns, turn);
         put(&it.turn, turn);
         put(&it.space, space_at);
         put(&it.next, head);
-        put(&it.prev, 0);
+        put(&it.prev, Offset::NULL);
         put(&space.dirty, 1);
         self.memory.point("claim about to be linked");
         put(&space.head, at);
         self.memory.point("claim linked");
-        if head != 0 {
+        if !head.is_null() {
             put(&self.memory.claim(head)?.prev, at);
         }
         put(&space.root, self.insert(get(&space.root), at, 0)?);
@@ -224,23 +234,24 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Takes a claim out, and frees it. Nothing is done to one that is out already.
-    pub(crate) fn drop_claim(&self, space_at: u32, at: u32) -> Result<(), Error> {
+    pub(crate) fn drop_claim(&self, space_at: KeyspaceAt<M>, at: ClaimAt<M>) -> Result<(), Error> {
         let (space, it) = (self.memory.keyspace(space_at)?, self.memory.claim(at)?);
         if what(it)?.1 == claim::GONE {
             return Ok(());
         }
         let tier = get(&it.tier);
-        self.memory.note_range(at, tier, self.number)?;
+        self.memory.note_range(at.cast(), tier, self.number)?;
         put(&space.dirty, 1);
         set_state(it, claim::GONE);
         self.memory.point("claim about to be unlinked");
         let (prev, next) = (get(&it.prev), get(&it.next));
-        match prev {
-            0 => put(&space.head, next),
-            prev => put(&self.memory.claim(prev)?.next, next),
+        if prev.is_null() {
+            put(&space.head, next);
+        } else {
+            put(&self.memory.claim(prev)?.next, next);
         }
         self.memory.point("claim unlinked");
-        if next != 0 {
+        if !next.is_null() {
             put(&self.memory.claim(next)?.prev, prev);
         }
         put(&space.root, self.remove(get(&space.root), at, 0)?);
@@ -248,11 +259,11 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&space.dirty, 0);
         self.memory.point("claim out of the tree");
         self.memory.free_claim(at, tier)?;
-        if get(&space.head) == 0 { self.retire_keyspace(space_at) } else { Ok(()) }
+        if get(&space.head).is_null() { self.retire_keyspace(space_at) } else { Ok(()) }
     }
 
     /// Grants a waiting claim.
-    pub(crate) fn grant_claim(&self, at: u32) -> Result<(), Error> {
+    pub(crate) fn grant_claim(&self, at: ClaimAt<M>) -> Result<(), Error> {
         set_state(self.memory.claim(at)?, claim::HELD);
         Ok(())
     }
@@ -264,10 +275,10 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// would wait for ever.
     pub(crate) fn in_the_way(
         &self,
-        space_at: u32,
-        at: u32,
+        space_at: KeyspaceAt<M>,
+        at: ClaimAt<M>,
         waiting: bool,
-    ) -> Result<Option<u32>, Error> {
+    ) -> Result<Option<ClaimAt<M>>, Error> {
         let root = get(&self.memory.keyspace(space_at)?.root);
         let me = self.memory.claim(at)?;
         let (owner, turn, stops) = (get(&me.owner), get(&me.turn), what(me)?.0.stopped_by());
@@ -286,7 +297,12 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Whether a waiting claim is stopped by what an owner or its ancestors hold.
-    fn stopped_by_kin(&self, root: u32, waiting: u32, owner: u32) -> Result<bool, Error> {
+    fn stopped_by_kin(
+        &self,
+        root: ClaimAt<M>,
+        waiting: ClaimAt<M>,
+        owner: u32,
+    ) -> Result<bool, Error> {
         let stops = what(self.memory.claim(waiting)?)?.0.stopped_by();
         let keys = keys_of(self.memory.region(), waiting)?;
         self.search(root, keys, stops, 0, &mut |_, other| {
@@ -300,7 +316,7 @@ const KEYSPACE_TIER: u32 = 6;
 
 impl<M: ConstMachine> Memory<M> {
     /// Notes that a claim or a keyspace is about to be freed.
-    fn note_range(&self, at: u32, tier: u32, partition: u32) -> Result<(), Error> {
+    fn note_range(&self, at: Offset<()>, tier: u32, partition: u32) -> Result<(), Error> {
         let notes = self.thread.intent()?;
         put(&notes[intents::RANGE], 0);
         put(&notes[intents::RANGE_IN], u64::from(tier) << 32 | u64::from(partition));
@@ -310,7 +326,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Frees what a dead thread had taken out of a keyspace, or out of their chain.
     pub(crate) fn free_noted_range(&self, notes: &[M::AtomicU64]) -> Result<(), Error> {
-        let Some(at) = self.noted(get(&notes[intents::RANGE]))? else { return Ok(()) };
+        let Some(at) = self.noted::<()>(get(&notes[intents::RANGE]))? else { return Ok(()) };
         let (tier, partition) =
             ((get(&notes[intents::RANGE_IN]) >> 32) as u32, get(&notes[intents::RANGE_IN]) as u32);
         let latched = self.latch(partition % self.partitions())?;
@@ -319,16 +335,16 @@ impl<M: ConstMachine> Memory<M> {
         }
         // A free cell is refused, rightly.
         if tier == KEYSPACE_TIER {
-            let _ = self.free_cell::<Keyspace<M>>(at);
+            let _ = self.free_cell(at.cast::<Keyspace<M>>());
         } else {
-            let _ = self.free_claim(at, tier);
+            let _ = self.free_claim(at.cast(), tier);
         }
         Ok(())
     }
 
     /// Puts a claim's keyspace right, and takes the claim out of it. For its owner, or the sweeper
     /// that releases that.
-    pub(crate) fn remove_claim(&self, id: (u32, u32)) -> Result<(), Error> {
+    pub(crate) fn remove_claim(&self, id: ClaimId<M>) -> Result<(), Error> {
         let region = self.region();
         // One that is gone, or never came, is freed by the thread that noted it.
         if !is_that(region, id)? || what(self.claim(id.0)?)?.1 == claim::GONE {
@@ -344,18 +360,19 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// The latch of the keyspace that a claim is in; it stays as long as the claim.
-    pub(crate) fn latch_keyspace(&self, space_at: u32) -> Result<Latched<'_, M>, Error> {
+    pub(crate) fn latch_keyspace(&self, space_at: KeyspaceAt<M>) -> Result<Latched<'_, M>, Error> {
         self.latch(self.blocks.guarding(get(&self.keyspace(space_at)?.chain)))
     }
 }
 
 impl<M: ConstMachine> Latched<'_, M> {
     /// All keyspaces and claims of the partition, after they were put right.
-    pub(crate) fn all_of_ranges(&self) -> Result<Vec<u32>, Error> {
-        let mut found = self.each_keyspace()?;
-        for space in found.clone() {
+    pub(crate) fn all_of_ranges(&self) -> Result<Vec<Offset<()>>, Error> {
+        let mut found = Vec::new();
+        for space in self.each_keyspace()? {
             self.repair_keyspace(space)?;
-            found.extend(self.each_claim(space)?);
+            found.push(space.cast());
+            found.extend(self.each_claim(space)?.into_iter().map(Offset::cast));
         }
         Ok(found)
     }

@@ -11,24 +11,25 @@
 use core::cmp::Ordering;
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::cells::{get, put};
 use crate::memory::latch::Latched;
-use crate::range::cells::{Keys, Short, keys_of};
+use crate::range::cells::{ClaimAt, Keys, Short, keys_of};
 
 /// A tree that is deeper is corrupt. With 2^32 claims one is expected to be less than 200 deep.
 pub(crate) const DEPTH_MAX: u32 = 1000;
 
 /// A number for the heap.
-pub(crate) fn rank(at: u32) -> u64 {
-    let word = (u64::from(at) ^ 0x9e37_79b9).wrapping_mul(0xd6e8_feb8_6659_fd93);
+pub(crate) fn rank<M: ConstMachine>(at: ClaimAt<M>) -> u64 {
+    let word = (u64::from(at.raw()) ^ 0x9e37_79b9).wrapping_mul(0xd6e8_feb8_6659_fd93);
     (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 /// What is done with each claim that is found; it ends the search by saying so.
-pub(crate) type Visit<'f, M> = dyn FnMut(u32, &Short<M>) -> Result<bool, Error> + 'f;
+pub(crate) type Visit<'f, M> = dyn FnMut(ClaimAt<M>, &Short<M>) -> Result<bool, Error> + 'f;
 
 impl<M: ConstMachine> Latched<'_, M> {
     fn deeper(depth: u32) -> Result<u32, Error> {
@@ -36,20 +37,20 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Whether one claim comes before another in the tree.
-    fn before(&self, a: u32, b: u32) -> Result<bool, Error> {
+    fn before(&self, a: ClaimAt<M>, b: ClaimAt<M>) -> Result<bool, Error> {
         let region = self.memory.region();
         let order = keys_of(region, a)?.0.order(keys_of(region, b)?.0);
-        Ok(order.then(a.cmp(&b)) == Ordering::Less)
+        Ok(order.then(a.raw().cmp(&b.raw())) == Ordering::Less)
     }
 
     /// Makes anew what a claim says of those below it.
-    fn sum_up(&self, at: u32) -> Result<(), Error> {
+    fn sum_up(&self, at: ClaimAt<M>) -> Result<(), Error> {
         let claim = self.memory.claim(at)?;
         let region = self.memory.region();
         let mut within = 1 << (get(&claim.what) & 7);
         let mut top = at;
         for child in [get(&claim.left), get(&claim.right)] {
-            if child == 0 {
+            if child.is_null() {
                 continue;
             }
             let child = self.memory.claim(child)?;
@@ -65,10 +66,15 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Puts a claim into a tree, and returns the root.
-    pub(crate) fn insert(&self, root: u32, at: u32, depth: u32) -> Result<u32, Error> {
+    pub(crate) fn insert(
+        &self,
+        root: ClaimAt<M>,
+        at: ClaimAt<M>,
+        depth: u32,
+    ) -> Result<ClaimAt<M>, Error> {
         let depth = Self::deeper(depth)?;
         let claim = self.memory.claim(at)?;
-        if root == 0 || rank(at) > rank(root) {
+        if root.is_null() || rank(at) > rank(root) {
             let (left, right) = self.split(root, at, depth)?;
             put(&claim.left, left);
             put(&claim.right, right);
@@ -83,9 +89,14 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Parts a tree into those before a claim and the others.
-    fn split(&self, root: u32, at: u32, depth: u32) -> Result<(u32, u32), Error> {
-        if root == 0 {
-            return Ok((0, 0));
+    fn split(
+        &self,
+        root: ClaimAt<M>,
+        at: ClaimAt<M>,
+        depth: u32,
+    ) -> Result<(ClaimAt<M>, ClaimAt<M>), Error> {
+        if root.is_null() {
+            return Ok((Offset::NULL, Offset::NULL));
         }
         let depth = Self::deeper(depth)?;
         let node = self.memory.claim(root)?;
@@ -103,9 +114,9 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Makes one tree of two, of which all of the first come before all of the second.
-    fn merge(&self, left: u32, right: u32, depth: u32) -> Result<u32, Error> {
-        if left == 0 || right == 0 {
-            return Ok(left | right);
+    fn merge(&self, left: ClaimAt<M>, right: ClaimAt<M>, depth: u32) -> Result<ClaimAt<M>, Error> {
+        if left.is_null() || right.is_null() {
+            return Ok(if left.is_null() { right } else { left });
         }
         let depth = Self::deeper(depth)?;
         if rank(left) > rank(right) {
@@ -122,9 +133,14 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     /// Takes a claim out of a tree, and returns the root.
-    pub(crate) fn remove(&self, root: u32, at: u32, depth: u32) -> Result<u32, Error> {
-        if root == 0 {
-            return Ok(0);
+    pub(crate) fn remove(
+        &self,
+        root: ClaimAt<M>,
+        at: ClaimAt<M>,
+        depth: u32,
+    ) -> Result<ClaimAt<M>, Error> {
+        if root.is_null() {
+            return Ok(root);
         }
         let depth = Self::deeper(depth)?;
         let node = self.memory.claim(root)?;
@@ -141,13 +157,13 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// their beginnings, until one is said to be the last. True if one was.
     pub(crate) fn search(
         &self,
-        root: u32,
+        root: ClaimAt<M>,
         with: Keys<'_, M>,
         kinds: u32,
         depth: u32,
         visit: &mut Visit<'_, M>,
     ) -> Result<bool, Error> {
-        if root == 0 {
+        if root.is_null() {
             return Ok(false);
         }
         let depth = Self::deeper(depth)?;

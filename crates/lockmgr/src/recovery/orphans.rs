@@ -37,7 +37,7 @@ use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
 use crate::memory::cells::{
     FREE, MOVED, ORPHANAGE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, Request, UNDECIDED,
-    WeakPage, adopted_by, asked_by, cell_at, get, is_orphan, put,
+    adopted_by, asked_by, cell_at, get, is_orphan, put,
 };
 use crate::memory::state::State;
 use crate::memory::{Memory, names};
@@ -151,8 +151,8 @@ impl<M: ConstMachine> Memory<M> {
         for at in self.own_list(cell)? {
             // A new generation makes the dead thread's notes of it void: from now on another thread
             // may change the list, by which the sweep would find that it is not to be freed.
-            if in_hand.iter().any(|noted| noted.offset.raw() == at) {
-                self.thread.adopt(Offset::<Request<M>>::from_raw(at))?;
+            if in_hand.iter().any(|noted| noted.offset.raw() == at.raw()) {
+                self.thread.adopt(at)?;
             }
         }
         put(&cell.state, state);
@@ -162,7 +162,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Makes the list of a dead owner's requests one of locks that it holds, with all fields that
     /// another thread needs to go on with it.
     fn renew_list(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
-        let (mut prev, mut held) = (0, 0);
+        let (mut prev, mut held) = (Offset::NULL, 0);
         for at in self.own_list(cell)? {
             let request = self.request(at)?;
             if State::of(get(&request.state)).holds() {
@@ -175,11 +175,12 @@ impl<M: ConstMachine> Memory<M> {
             self.forget_range(cell, at)?;
             self.note_request(at)?;
             let next = get(&request.own_next);
-            match prev {
-                0 => put(&cell.head, next),
-                prev => put(&self.request(prev)?.own_next, next),
+            if prev.is_null() {
+                put(&cell.head, next);
+            } else {
+                put(&self.request(prev)?.own_next, next);
             }
-            self.free_cell::<Request<M>>(at)?;
+            self.free_cell(at)?;
         }
         put(&cell.held, held);
         Ok(())
@@ -192,8 +193,8 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(());
         }
         let bytes = self.name_of(get(&request.object))?;
-        if get(&cell.weak) != 0 {
-            let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
+        if !get(&cell.weak).is_null() {
+            let page = cell_at(self.region(), get(&cell.weak))?;
             for (at, state) in page.states.iter().enumerate() {
                 let entry = Entry::of(get(state));
                 if entry.count != 0 && names::read::<M>(&page.names[at], entry.length) == bytes {

@@ -9,8 +9,8 @@ use crate::Error;
 use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
 use crate::memory::cells::{
-    FREE, LIVE, OWNERS, OwnerCell, PAGES, Request, UNDECIDED, WEAK, WeakPage, cell_at, get,
-    is_kept, put, status,
+    FREE, LIVE, OWNERS, ObjectAt, OwnerCell, PAGES, Request, RequestAt, UNDECIDED, WEAK, WeakPage,
+    cell_at, get, is_kept, put, status,
 };
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
@@ -105,10 +105,10 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     fn has_weak(&self, cell: &OwnerCell<M>) -> Result<bool, Error> {
-        if get(&cell.weak) == 0 {
+        if get(&cell.weak).is_null() {
             return Ok(false);
         }
-        let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
+        let page = cell_at(self.region(), get(&cell.weak))?;
         Ok(page.states.iter().any(|state| Entry::of(get(state)).count != 0))
     }
 
@@ -135,17 +135,22 @@ impl<M: ConstMachine> Memory<M> {
                 _ => {}
             }
         }
-        put(&cell.waiting, 0);
+        put(&cell.waiting, Offset::NULL);
         self.wake_all()
     }
 
-    fn take_out(&self, latched: &Latched<'_, M>, object_at: u32, at: u32) -> Result<(), Error> {
+    fn take_out(
+        &self,
+        latched: &Latched<'_, M>,
+        object_at: ObjectAt<M>,
+        at: RequestAt<M>,
+    ) -> Result<(), Error> {
         let object = self.object(object_at)?;
         let request = self.request(at)?;
         let state = State::of(get(&request.state));
         latched.unlink(object, at, request, State { status: status::NEW, ..state })?;
         latched.advance(object)?;
-        if get(&object.head) == 0 {
+        if get(&object.head).is_null() {
             latched.retire(object_at, object)?;
         }
         Ok(())
@@ -153,15 +158,15 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Releases all that an owner has, though its thread is gone, and frees its cell.
     pub(crate) fn release_cell(&self, index: u32, cell: &OwnerCell<M>) -> Result<(), Error> {
-        if get(&cell.weak) != 0 {
-            let page: &WeakPage<M> = cell_at(self.region(), get(&cell.weak))?;
+        if !get(&cell.weak).is_null() {
+            let page = cell_at(self.region(), get(&cell.weak))?;
             for at in 0..WEAK {
                 self.release_entry(index, cell, page, at)?;
             }
         }
         loop {
             let at = get(&cell.head);
-            if at == 0 {
+            if at.is_null() {
                 break;
             }
             let request = self.request(at)?;
@@ -175,13 +180,13 @@ impl<M: ConstMachine> Memory<M> {
             self.note_request(at)?;
             put(&cell.head, get(&request.own_next));
             self.point("dead owner's request taken");
-            self.free_cell::<Request<M>>(at)?;
+            self.free_cell(at)?;
         }
         self.drop_report(cell)?;
         put(&cell.held, 0);
         put(&cell.ranges, 0);
         put(&cell.notifier, 0);
-        put(&cell.waiting, 0);
+        put(&cell.waiting, Offset::NULL);
         put(&cell.state, FREE);
         self.wake_all()
     }
@@ -203,13 +208,16 @@ impl<M: ConstMachine> Memory<M> {
         let latched = self.latch(self.spot(hash).partition)?;
         let bytes = names::read::<M>(&page.names[at], entry.length);
         let object_at = latched.find(&Name { bytes: &bytes, hash })?;
-        let moved =
-            if object_at == 0 { 0 } else { latched.moved_of(page, at, object_at, index)? };
+        let moved = if object_at.is_null() {
+            Offset::NULL
+        } else {
+            latched.moved_of(page, at, object_at, index)?
+        };
         // One that its owner had begun to make its own is in its list, and goes with that.
-        if moved != 0 && !self.own_list(cell)?.contains(&moved) {
+        if !moved.is_null() && !self.own_list(cell)?.contains(&moved) {
             self.note_moved(moved)?;
             self.take_out(&latched, object_at, moved)?;
-            self.free_cell::<Request<M>>(moved)?;
+            self.free_cell(moved)?;
         }
         // Last: should we die before, the next sweeper finds the moved request by the entry.
         put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
@@ -228,12 +236,12 @@ impl<M: ConstMachine> Memory<M> {
                 let _ = self.free_object(at, length);
             }
         }
-        if let Some(at) = self.noted(get(&notes[intents::TABLE]))? {
+        if let Some(at) = self.noted::<()>(get(&notes[intents::TABLE]))? {
             let place = get(&notes[intents::TABLE_IN]);
             let latched = self.latch(place as u32 % self.partitions())?;
             let used = [get(&latched.heads), get(&latched.fresh)];
-            if used.iter().all(|table| *table as u32 != at) {
-                let _ = self.free_chains(place >> 32 << 32 | u64::from(at));
+            if used.iter().all(|table| *table as u32 != at.raw()) {
+                let _ = self.free_chains(place >> 32 << 32 | u64::from(at.raw()));
             }
         }
         self.free_noted_report(dead)?;
@@ -248,19 +256,19 @@ impl<M: ConstMachine> Memory<M> {
         let request = self.request(at)?;
         // What a closer moved leaves its queue and is freed under this latch.
         let latched = self.latch(get(&request.partition) % self.partitions())?;
-        if self.noted(note)?.is_none() || self.is_orphans(at)? {
+        if self.noted::<Request<M>>(note)?.is_none() || self.is_orphans(at)? {
             return Ok(());
         }
         if latched.is_queued(at)? {
-            return Ok(self.thread.adopt(Offset::<Request<M>>::from_raw(at))?);
+            return Ok(self.thread.adopt(at)?);
         }
         // What still held or waited was released above; a free cell is refused, rightly.
-        let _ = self.free_cell::<Request<M>>(at);
+        let _ = self.free_cell(at);
         Ok(())
     }
 
     /// Whether a request is in the list of an owner that is kept for recovery.
-    fn is_orphans(&self, at: u32) -> Result<bool, Error> {
+    fn is_orphans(&self, at: RequestAt<M>) -> Result<bool, Error> {
         match self.owner_cell(get(&self.request(at)?.owner))? {
             Some(cell) if is_kept(get(&cell.state)) => Ok(self.own_list(cell)?.contains(&at)),
             _ => Ok(false),

@@ -4,12 +4,12 @@ use core::sync::atomic::Ordering::Acquire;
 use std::collections::HashSet;
 
 use latchwork_machine::{ConstMachine, Word};
-use latchwork_region::Dead;
+use latchwork_region::{Dead, Offset};
 
 use crate::error::{corrupt_list, is_short, reason_number};
 use crate::fastpath::bias::Bias;
 use crate::memory::cells::{
-    Directory, LIVE, OWNERS, OwnerCell, OwnerPage, PAGES, adopted_by, asked_by, cell_at, get, put,
+    LIVE, OWNERS, ObjectAt, OwnerCell, PAGES, RequestAt, adopted_by, asked_by, cell_at, get, put,
     status,
 };
 use crate::memory::latch::Latched;
@@ -72,7 +72,7 @@ impl<M: ConstMachine> Memory<M> {
         let number = latched.number;
         if get(&latched.fresh) != 0 {
             let moving = get(&latched.moving);
-            if moving != 0 && get(&latched.fresh) != get(&latched.heads) {
+            if !moving.is_null() && get(&latched.fresh) != get(&latched.heads) {
                 let fresh = latched.fresh_heads()?;
                 let mut found = latched.each_object()?;
                 found.extend(latched.objects_of(fresh)?);
@@ -80,7 +80,7 @@ impl<M: ConstMachine> Memory<M> {
                     latched.push(fresh, moving)?;
                 }
             }
-            put(&latched.moving, 0);
+            put(&latched.moving, Offset::NULL);
             latched.move_all()?;
         }
         latched.strong.iter().for_each(|count| put(count, 0));
@@ -143,14 +143,14 @@ impl<M: ConstMachine> Memory<M> {
     fn repair_object(
         &self,
         latched: &Latched<'_, M>,
-        at: u32,
-        linked: &mut HashSet<u32>,
+        at: ObjectAt<M>,
+        linked: &mut HashSet<RequestAt<M>>,
     ) -> Result<(), Error> {
         let object = self.object(at)?;
-        let (mut prev, mut first, mut length) = (0, 0, 0);
+        let (mut prev, mut first, mut length) = (Offset::NULL, Offset::NULL, 0);
         let (mut masks, mut converting) = (0, 0);
         let mut seen = get(&object.head);
-        while seen != 0 {
+        while !seen.is_null() {
             if !linked.insert(seen) {
                 return corrupt_list();
             }
@@ -158,9 +158,10 @@ impl<M: ConstMachine> Memory<M> {
             let (next, state) = (get(&request.next), State::of(get(&request.state)));
             if !state.holds() && state.status != status::WAITING {
                 // It was about to leave.
-                match prev {
-                    0 => put(&object.head, next),
-                    prev => put(&self.request(prev)?.next, next),
+                if prev.is_null() {
+                    put(&object.head, next);
+                } else {
+                    put(&self.request(prev)?.next, next);
                 }
                 linked.remove(&seen);
                 seen = next;
@@ -176,7 +177,7 @@ impl<M: ConstMachine> Memory<M> {
             if state.waits() {
                 masks |= u32::from(state.want.bit()) << 16;
             }
-            if state.status == status::WAITING && first == 0 {
+            if state.status == status::WAITING && first.is_null() {
                 first = seen;
             }
             latched.count_strong(object, State { status: status::NEW, ..state }, state);
@@ -210,25 +211,25 @@ impl<M: ConstMachine> Memory<M> {
         for number in 0..self.partitions() {
             let latched = self.latch(number)?;
             found.extend([get(&latched.heads) as u32, get(&latched.fresh) as u32]);
-            found.extend(latched.all_of_ranges()?);
+            found.extend(latched.all_of_ranges()?.iter().map(|at| at.raw()));
             for at in latched.each_object()? {
-                found.insert(at);
+                found.insert(at.raw());
                 for each in latched.requests(self.object(at)?) {
-                    found.insert(each?.0);
+                    found.insert(each?.0.raw());
                 }
             }
         }
         found.extend(self.recorded()?);
-        let directory: &Directory<M> = cell_at(self.region(), self.inner().directory.raw())?;
-        for page in directory.pages.iter().map(get).take_while(|page| *page != 0) {
-            found.insert(page);
-            let page: &OwnerPage<M> = cell_at(self.region(), page)?;
+        let directory = cell_at(self.region(), self.inner().directory)?;
+        for page in directory.pages.iter().map(get).take_while(|page| !page.is_null()) {
+            found.insert(page.raw());
+            let page = cell_at(self.region(), page)?;
             for cell in &page.owners {
                 // Acquire: synchronizes with the Release in `drop_report`. Where a report was
                 // taken away, its new generation is seen.
-                found.extend([get(&cell.weak), cell.report.load(Acquire) as u32]);
+                found.extend([get(&cell.weak).raw(), cell.report.load(Acquire) as u32]);
                 if get(&cell.state) != LIVE {
-                    found.extend(self.own_list(cell)?);
+                    found.extend(self.own_list(cell)?.iter().map(|at| at.raw()));
                 }
             }
         }

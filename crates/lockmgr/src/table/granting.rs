@@ -14,10 +14,11 @@
 //!    has waited for long is granted the lock by rule 4.
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
-use crate::memory::cells::{Request, Small, get, put, status};
+use crate::memory::cells::{Request, RequestAt, Small, get, put, status};
 use crate::memory::latch::Latched;
 use crate::memory::state::{CALLED, State};
 use crate::mode::Mode;
@@ -106,10 +107,10 @@ impl<M: ConstMachine> Latched<'_, M> {
         object: &Small<M>,
         owner: u32,
         want: Mode,
-    ) -> Result<(Option<u32>, u32), Error> {
+    ) -> Result<(Option<u32>, RequestAt<M>), Error> {
         let clash = self.memory.modes().clash(want);
         if (get(&object.masks) >> 16) as u16 & clash == 0 {
-            return Ok((None, 0));
+            return Ok((None, Offset::NULL));
         }
         self.behind_among(object, owner, clash, self.is_alone(want))
     }
@@ -121,8 +122,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         owner: u32,
         clash: u16,
         may_barge: bool,
-    ) -> Result<(Option<u32>, u32), Error> {
-        let (mut exact, mut before, mut blocker) = (0, 0, None);
+    ) -> Result<(Option<u32>, RequestAt<M>), Error> {
+        let (mut exact, mut before, mut blocker) = (0, Offset::NULL, None);
         let families = self.memory.inner().has_families()?;
         let converting = object.conversions() != 0;
         let from = if converting { get(&object.head) } else { get(&object.first) };
@@ -132,16 +133,16 @@ impl<M: ConstMachine> Latched<'_, M> {
                 continue;
             }
             exact |= state.want.bit();
-            if state.want.bit() & clash == 0 || before != 0 {
+            if state.want.bit() & clash == 0 || !before.is_null() {
                 continue;
             }
             if state.is_called() && may_barge {
-                return Ok((None, 0));
+                return Ok((None, Offset::NULL));
             }
             if !families {
                 // The first one decides, and the mask is as good as it was: a queue costs each
                 // newcomer a look at its head.
-                return Ok((Some(get(&request.owner)), 0));
+                return Ok((Some(get(&request.owner)), Offset::NULL));
             }
             if self.yields(object, state.want, owner)? {
                 // Converting ones are not in order; rule 2 lets them go first anyway.
@@ -157,10 +158,10 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Grants what can be granted, by the rules above. Called after every release.
     #[inline]
     pub(crate) fn advance(&self, object: &Small<M>) -> Result<(), Error> {
-        if get(&object.first) == 0 && object.conversions() == 0 {
+        if get(&object.first).is_null() && object.conversions() == 0 {
             return Ok(());
         }
-        self.advance_slow(object, 0)
+        self.advance_slow(object, Offset::NULL)
     }
 
     /// For a waiter that was called: grants it the lock if it is its turn still, and else lets it
@@ -169,7 +170,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn come(
         &self,
         object: &Small<M>,
-        at: u32,
+        at: RequestAt<M>,
         request: &Request<M>,
     ) -> Result<(), Error> {
         self.advance_slow(object, at)?;
@@ -190,7 +191,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     fn calls(
         &self,
         object: &Small<M>,
-        at: u32,
+        at: RequestAt<M>,
         request: &Request<M>,
         state: State,
     ) -> Result<bool, Error> {
@@ -211,7 +212,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     #[cold]
     #[inline(never)]
-    fn advance_slow(&self, object: &Small<M>, come: u32) -> Result<(), Error> {
+    fn advance_slow(&self, object: &Small<M>, come: RequestAt<M>) -> Result<(), Error> {
         let modes = self.memory.modes();
         let families = self.memory.inner().has_families()?;
         let mut blocked = 0u16;
@@ -224,7 +225,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 }
             }
         }
-        let (mut first, mut denied, mut exact) = (0, 0u16, blocked);
+        let (mut first, mut denied, mut exact) = (Offset::NULL, 0u16, blocked);
         for each in self.requests_from(get(&object.first)) {
             let (at, request, state) = each?;
             if state.status != status::WAITING {
@@ -240,7 +241,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 self.grant(object, at, request, state)?;
                 continue;
             }
-            first = if first == 0 { at } else { first };
+            first = if first.is_null() { at } else { first };
             blocked |= state.want.bit();
             denied |= state.want.bit();
             exact |= state.want.bit();
@@ -297,7 +298,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     fn still_behind(
         &self,
         object: &Small<M>,
-        me: u32,
+        me: RequestAt<M>,
         owner: u32,
         want: Mode,
     ) -> Result<bool, Error> {
@@ -322,12 +323,12 @@ impl<M: ConstMachine> Latched<'_, M> {
     fn grant(
         &self,
         object: &Small<M>,
-        at: u32,
+        at: RequestAt<M>,
         request: &Request<M>,
         state: State,
     ) -> Result<(), Error> {
         if let Some(cell) = self.memory.owner_cell(get(&request.owner))? {
-            put(&cell.waiting, 0);
+            put(&cell.waiting, Offset::NULL);
         }
         self.memory.point("about to grant");
         self.set(object, request, State::held(state.want));
@@ -337,7 +338,12 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Refuses a request that waits: a conversion goes back to what it held, another leaves the
     /// list. Its owner is to be woken, and frees it.
-    pub(crate) fn refuse(&self, at: u32, request: &Request<M>, why: u32) -> Result<(), Error> {
+    pub(crate) fn refuse(
+        &self,
+        at: RequestAt<M>,
+        request: &Request<M>,
+        why: u32,
+    ) -> Result<(), Error> {
         if get(&request.partition) != self.number {
             // Whatever led here said otherwise: what follows is not for this latch to guard.
             return corrupt_list();
@@ -346,7 +352,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         let object = self.memory.object(object_at)?;
         let state = State::of(get(&request.state));
         if let Some(cell) = self.memory.owner_cell(get(&request.owner))? {
-            put(&cell.waiting, 0);
+            put(&cell.waiting, Offset::NULL);
         }
         if state.status == status::CONVERTING {
             self.set(object, request, State { why, ..State::held(state.mode) });
@@ -355,7 +361,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         self.memory.to_wake.borrow_mut().push(at);
         self.advance(object)?;
-        if get(&object.head) == 0 {
+        if get(&object.head).is_null() {
             self.retire(object_at, object)?;
         }
         Ok(())
@@ -365,7 +371,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn blockers(
         &self,
         object: &Small<M>,
-        me: u32,
+        me: RequestAt<M>,
         owner: u32,
         state: State,
     ) -> Result<Vec<Blocker>, Error> {
@@ -398,17 +404,17 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
     /// Takes a request out of its queue, and lets others have what it held.
     #[inline]
-    pub(crate) fn release(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+    pub(crate) fn release(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         let object_at = get(&request.object);
         let object = self.memory.object(object_at)?;
         let state = State::of(get(&request.state));
-        if state.status == status::HELD && get(&object.head) == at && get(&request.next) == 0 {
+        if state.status == status::HELD && get(&object.head) == at && get(&request.next).is_null() {
             self.unlink_only(object, request, state);
             return self.retire(object_at, object);
         }
         self.unlink(object, at, request, State { status: status::NEW, ..state })?;
         self.advance(object)?;
-        if get(&object.head) == 0 {
+        if get(&object.head).is_null() {
             self.retire(object_at, object)?;
         }
         Ok(())

@@ -9,11 +9,12 @@
 //! partition no more objects than chains: the next name of this chain takes it over. So a lock that
 //! comes and goes allocates no object, and there are less than twice as many idle ones as chains.
 
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Machine};
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::{corrupt_list, is_short};
-use crate::memory::cells::{Heads, Object, Small, chains_at, get, put};
+use crate::memory::cells::{Heads, Object, ObjectAt, Small, chains_at, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::{Memory, names};
@@ -50,6 +51,12 @@ pub(crate) fn chains_of(table: u64) -> u32 {
     CHAINS[((table >> 32) as usize).min(CHAINS.len() - 1)] as u32
 }
 
+/// The first object of a chain.
+#[inline(always)]
+pub(crate) fn first_of<M: Machine>(chain: &M::AtomicU32) -> ObjectAt<M> {
+    Offset::from_raw(get(chain))
+}
+
 /// Which of so many chains a hash falls to.
 #[inline(always)]
 pub(crate) fn place_of(hash: u32, chains: usize) -> usize {
@@ -61,7 +68,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     #[inline]
     fn chains(&self, table: u64) -> Result<&'s [M::AtomicU32], Error> {
         let memory: &'s Memory<M> = self.memory;
-        Ok(chains_at(memory.region(), table as u32, chains_of(table))?)
+        Ok(chains_at(memory.region(), Offset::from_raw(table as u32), chains_of(table))?)
     }
 
     fn new_chains(&self, tier: u64) -> Result<(), Error> {
@@ -102,27 +109,27 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     #[inline(always)]
     pub(crate) fn is_named(
         &self,
-        offset: u32,
+        at: ObjectAt<M>,
         object: &Small<M>,
         name: &Name<'_>,
     ) -> Result<bool, Error> {
         if get(&object.hash) != name.hash as u32 {
             return Ok(false);
         }
-        self.memory.has_name(offset, object, name.bytes)
+        self.memory.has_name(at, object, name.bytes)
     }
 
     /// The object of this name, if it is in the table.
     #[inline]
-    pub(crate) fn find(&self, name: &Name<'_>) -> Result<u32, Error> {
+    pub(crate) fn find(&self, name: &Name<'_>) -> Result<ObjectAt<M>, Error> {
         let heads = self.heads()?;
         if heads.is_empty() {
-            return Ok(0);
+            return Ok(Offset::NULL);
         }
-        let mut at = get(Self::chain(heads, name.hash as u32)?);
+        let mut at = first_of(Self::chain(heads, name.hash as u32)?);
         for _ in 0..CHAIN_MAX {
-            if at == 0 {
-                return Ok(0);
+            if at.is_null() {
+                return Ok(Offset::NULL);
             }
             let object = self.memory.object(at)?;
             if self.is_named(at, object, name)? {
@@ -135,19 +142,22 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
 
     /// The object of this name, made if there is none.
     #[inline]
-    pub(crate) fn find_or_make(&self, name: &Name<'_>) -> Result<(u32, &'s Small<M>), Error> {
+    pub(crate) fn find_or_make(
+        &self,
+        name: &Name<'_>,
+    ) -> Result<(ObjectAt<M>, &'s Small<M>), Error> {
         let memory: &'s Memory<M> = self.memory;
         let heads = self.heads()?;
         if !heads.is_empty() {
-            let mut at = get(Self::chain(heads, name.hash as u32)?);
-            let mut idle = 0;
+            let mut at = first_of(Self::chain(heads, name.hash as u32)?);
+            let mut idle = Offset::NULL;
             let mut steps = 0;
-            while at != 0 {
+            while !at.is_null() {
                 let object = memory.object(at)?;
                 if self.is_named(at, object, name)? {
                     return Ok((at, object));
                 }
-                if get(&object.head) == 0 && self.fits(object, name) {
+                if get(&object.head).is_null() && self.fits(object, name) {
                     idle = at;
                 }
                 at = get(&object.next);
@@ -156,7 +166,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
                     return corrupt_list();
                 }
             }
-            if idle != 0 {
+            if !idle.is_null() {
                 // Nobody waits for it and nobody looks: we hold the latch.
                 self.baptise(idle, name)?;
                 return Ok((idle, memory.object(idle)?));
@@ -171,7 +181,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         tier_of(object.name_length()) == tier_of(name.bytes.len())
     }
 
-    fn baptise(&self, at: u32, name: &Name<'_>) -> Result<(), Error> {
+    fn baptise(&self, at: ObjectAt<M>, name: &Name<'_>) -> Result<(), Error> {
         let object = self.memory.object(at)?;
         put(&object.hash, name.hash as u32);
         put(&object.info, name.bytes.len() as u32);
@@ -182,7 +192,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
 
     #[cold]
     #[inline(never)]
-    fn make(&self, name: &Name<'_>) -> Result<u32, Error> {
+    fn make(&self, name: &Name<'_>) -> Result<ObjectAt<M>, Error> {
         if get(&self.heads) == 0 {
             self.new_chains(0)?;
             self.move_all()?;
@@ -203,11 +213,11 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         macro_rules! new {
             ($n:literal) => {{
                 let cell = thread.alloc_dirty::<Object<M, $n>>()?;
-                put(&cell.head, 0);
-                put(&cell.tail, 0);
-                put(&cell.first, 0);
+                put(&cell.head, Offset::NULL);
+                put(&cell.tail, Offset::NULL);
+                put(&cell.first, Offset::NULL);
                 put(&cell.length, 0);
-                let at = cell.offset().raw();
+                let at = cell.offset().cast();
                 self.baptise(at, name)?;
                 self.push(self.heads()?, at)?;
                 self.memory.point("object linked");
@@ -229,11 +239,11 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     }
 
     /// Puts an object at the head of its chain.
-    pub(crate) fn push(&self, heads: &[M::AtomicU32], at: u32) -> Result<(), Error> {
+    pub(crate) fn push(&self, heads: &[M::AtomicU32], at: ObjectAt<M>) -> Result<(), Error> {
         let object = self.memory.object(at)?;
         let chain = Self::chain(heads, get(&object.hash))?;
-        put(&object.next, get(chain));
-        put(chain, at);
+        put(&object.next, first_of(chain));
+        put(chain, at.raw());
         Ok(())
     }
 
@@ -250,16 +260,16 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         let fresh = self.chains(new)?;
         for chain in self.heads()? {
             loop {
-                let at = get(chain);
-                if at == 0 {
+                let at = first_of(chain);
+                if at.is_null() {
                     break;
                 }
                 put(&self.moving, at);
                 self.memory.point("object about to move");
-                put(chain, get(&self.memory.object(at)?.next));
+                put(chain, get(&self.memory.object(at)?.next).raw());
                 self.memory.point("object between tables");
                 self.push(fresh, at)?;
-                put(&self.moving, 0);
+                put(&self.moving, Offset::NULL);
             }
         }
         self.settle_tables()
@@ -288,7 +298,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
 
     /// Called when an object has lost its last request: keeps it idle, or takes it out.
     #[inline]
-    pub(crate) fn retire(&self, at: u32, object: &Small<M>) -> Result<(), Error> {
+    pub(crate) fn retire(&self, at: ObjectAt<M>, object: &Small<M>) -> Result<(), Error> {
         put(&object.masks, 0);
         if get(&self.objects) <= chains_of(get(&self.heads)).min(IDLE_MAX) {
             return Ok(());
@@ -298,18 +308,18 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
 
     /// The same, where there are more objects than chains.
     #[inline(never)]
-    fn retire_among(&self, at: u32, object: &Small<M>) -> Result<(), Error> {
+    fn retire_among(&self, at: ObjectAt<M>, object: &Small<M>) -> Result<(), Error> {
         let chain = Self::chain(self.heads()?, get(&object.hash))?;
-        let (mut link, mut other) = (0, false);
-        let mut seen = get(chain);
+        let (mut link, mut other) = (Offset::NULL, false);
+        let mut seen = first_of(chain);
         let mut steps = 0;
-        while seen != 0 {
+        while !seen.is_null() {
             let it = self.memory.object(seen)?;
             let next = get(&it.next);
             if next == at {
                 link = seen;
             }
-            other |= seen != at && get(&it.head) == 0;
+            other |= seen != at && get(&it.head).is_null();
             seen = next;
             steps += 1;
             if steps == CHAIN_MAX {
@@ -320,12 +330,12 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             return Ok(());
         }
         let link = match link {
-            0 if get(chain) == at => chain,
-            0 => return corrupt_list(),
-            link => &self.memory.object(link)?.next,
+            none if none.is_null() && first_of(chain) == at => chain,
+            none if none.is_null() => return corrupt_list(),
+            link => &self.memory.object(link)?.next.word,
         };
         self.memory.note_object(at, self.number)?;
-        put(link, get(&object.next));
+        put(link, get(&object.next).raw());
         put(&self.objects, get(&self.objects).wrapping_sub(1));
         self.memory.point("object unlinked");
         let length = object.name_length();
@@ -338,16 +348,16 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     }
 
     /// All objects of the partition.
-    pub(crate) fn each_object(&self) -> Result<Vec<u32>, Error> {
+    pub(crate) fn each_object(&self) -> Result<Vec<ObjectAt<M>>, Error> {
         self.objects_of(self.heads()?)
     }
 
     /// All objects in these chains.
-    pub(crate) fn objects_of(&self, heads: &[M::AtomicU32]) -> Result<Vec<u32>, Error> {
+    pub(crate) fn objects_of(&self, heads: &[M::AtomicU32]) -> Result<Vec<ObjectAt<M>>, Error> {
         let mut found = Vec::new();
         for chain in heads {
-            let mut at = get(chain);
-            while at != 0 {
+            let mut at = first_of(chain);
+            while !at.is_null() {
                 found.push(at);
                 at = get(&self.memory.object(at)?.next);
                 if found.len() > CHAIN_MAX as usize {
@@ -369,7 +379,7 @@ impl<M: ConstMachine> Memory<M> {
     #[inline(always)]
     pub(crate) fn has_name(
         &self,
-        offset: u32,
+        at: ObjectAt<M>,
         object: &Small<M>,
         name: &[u8],
     ) -> Result<bool, Error> {
@@ -380,15 +390,15 @@ impl<M: ConstMachine> Memory<M> {
         if words <= object.name.len() {
             return Ok(names::is_in(name, &object.name));
         }
-        Ok(names::is_in(name, self.name_words(offset, words)?))
+        Ok(names::is_in(name, self.name_words(at, words)?))
     }
 
     /// Frees a table's chains, which nothing leads to.
     pub(crate) fn free_chains(&self, table: u64) -> Result<(), Error> {
-        let (offset, tier) = (table as u32, table >> 32);
+        let (at, tier) = (Offset::<()>::from_raw(table as u32), table >> 32);
         macro_rules! free {
             ($n:block) => {
-                self.free_cell::<Heads<M, $n>>(offset)?
+                self.free_cell(at.cast::<Heads<M, $n>>())?
             };
         }
         by_tier!(tier, free);
@@ -396,10 +406,10 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Frees the cell of an object that nothing leads to.
-    pub(crate) fn free_object(&self, at: u32, length: usize) -> Result<(), Error> {
+    pub(crate) fn free_object(&self, at: ObjectAt<M>, length: usize) -> Result<(), Error> {
         macro_rules! free {
             ($n:literal) => {
-                self.free_cell::<Object<M, $n>>(at)?
+                self.free_cell(at.cast::<Object<M, $n>>())?
             };
         }
         match tier_of(length) {

@@ -1,11 +1,12 @@
 //! An owner's list of its requests.
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::Memory;
-use crate::memory::cells::{OwnerCell, Request, Small, get, put, status};
+use crate::memory::cells::{ObjectAt, OwnerCell, Request, RequestAt, Small, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 
@@ -22,12 +23,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     pub(crate) fn find_own(
         &self,
         latched: &Latched<'_, M>,
-        object_at: u32,
+        object_at: ObjectAt<M>,
         object: &Small<M>,
-    ) -> Result<u32, Error> {
+    ) -> Result<RequestAt<M>, Error> {
         let (held, length) = (get(&self.cell.held), get(&object.length));
         if held == 0 || length == 0 {
-            return Ok(0);
+            return Ok(Offset::NULL);
         }
         self.find_among(latched, object_at, object)
     }
@@ -36,13 +37,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     fn find_among(
         &self,
         latched: &Latched<'_, M>,
-        object: u32,
+        object: ObjectAt<M>,
         it: &Small<M>,
-    ) -> Result<u32, Error> {
+    ) -> Result<RequestAt<M>, Error> {
         let (held, length) = (get(&self.cell.held), get(&it.length));
         if held < length {
             let (mut at, mut steps) = (get(&self.cell.head), 0);
-            while at != 0 {
+            while !at.is_null() {
                 if steps > held {
                     return corrupt_list();
                 }
@@ -55,7 +56,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 }
                 at = get(&request.own_next);
             }
-            return Ok(0);
+            return Ok(Offset::NULL);
         }
         for each in latched.requests(it) {
             let (at, request, _) = each?;
@@ -63,17 +64,17 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 return Ok(at);
             }
         }
-        Ok(0)
+        Ok(Offset::NULL)
     }
 
     /// Puts a request in front of the owner's list.
     #[inline]
-    pub(crate) fn adopt(&self, at: u32, request: &Request<M>) -> Result<(), Error> {
+    pub(crate) fn adopt(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         let head = get(&self.cell.head);
-        put(&request.own_prev, 0);
+        put(&request.own_prev, Offset::NULL);
         put(&request.own_next, head);
         put(&self.cell.head, at);
-        if head != 0 {
+        if !head.is_null() {
             put(&self.memory.request(head)?.own_prev, at);
         }
         put(&self.cell.held, get(&self.cell.held).wrapping_add(1));
@@ -84,13 +85,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline]
     pub(crate) fn new_request(
         &self,
-        object: u32,
+        object: ObjectAt<M>,
         partition: u32,
         count: u32,
-    ) -> Result<(u32, &'s Request<M>), Error> {
+    ) -> Result<(RequestAt<M>, &'s Request<M>), Error> {
         let memory: &'s Memory<M> = self.memory;
-        let spare = memory.spare.take();
-        if spare != 0 {
+        let spare = memory.spare.replace(Offset::NULL);
+        if !spare.is_null() {
             let request = memory.request(spare)?;
             self.begin_request(spare, request, object, partition, count)?;
             memory.strike_request()?;
@@ -98,7 +99,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok((spare, request));
         }
         let cell = memory.thread.alloc_dirty::<Request<M>>()?;
-        let at = cell.offset().raw();
+        let at = cell.offset();
         self.begin_request(at, &cell, object, partition, count)?;
         cell.publish();
         Ok((at, memory.request(at)?))
@@ -107,9 +108,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline(always)]
     fn begin_request(
         &self,
-        at: u32,
+        at: RequestAt<M>,
         request: &Request<M>,
-        object: u32,
+        object: ObjectAt<M>,
         partition: u32,
         count: u32,
     ) -> Result<(), Error> {
@@ -132,18 +133,18 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn discard(
         &self,
         cell: &OwnerCell<M>,
-        at: u32,
+        at: RequestAt<M>,
         request: &Request<M>,
     ) -> Result<(), Error> {
         self.note_request(at)?;
         let (prev, next) = (get(&request.own_prev), get(&request.own_next));
-        if prev == 0 {
+        if prev.is_null() {
             put(&cell.head, next);
         } else {
             put(&self.request(prev)?.own_next, next);
         }
         self.point("request out of the owner's list");
-        if next != 0 {
+        if !next.is_null() {
             put(&self.request(next)?.own_prev, prev);
         }
         put(&cell.held, get(&cell.held).wrapping_sub(1));
@@ -151,9 +152,9 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    pub(crate) fn own_list(&self, cell: &OwnerCell<M>) -> Result<Vec<u32>, Error> {
+    pub(crate) fn own_list(&self, cell: &OwnerCell<M>) -> Result<Vec<RequestAt<M>>, Error> {
         let (mut found, mut at) = (Vec::new(), get(&cell.head));
-        while at != 0 {
+        while !at.is_null() {
             found.push(at);
             at = get(&self.request(at)?.own_next);
             if found.len() > 1 << 26 {

@@ -7,10 +7,11 @@
 //! somebody it should not.
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
-use crate::memory::cells::{BIASES, CONVERSION, Request, Small, get, put, status};
+use crate::memory::cells::{BIASES, CONVERSION, Request, RequestAt, Small, get, put, status};
 use crate::memory::latch::Latched;
 pub(crate) use crate::memory::state::State;
 use crate::mode::Mode;
@@ -19,7 +20,7 @@ use crate::mode::Mode;
 const LIST_MAX: u32 = 1 << 26;
 
 /// A request of a list: its offset, itself, its state.
-pub(crate) type Listed<'a, M> = (u32, &'a Request<M>, State);
+pub(crate) type Listed<'a, M> = (RequestAt<M>, &'a Request<M>, State);
 
 impl<M: ConstMachine> Latched<'_, M> {
     /// The list of an object: offset and state of each request.
@@ -32,7 +33,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Whether a request is in the queue of its object. Costs a look at each object of the
     /// partition: for the repair of what the dead left.
-    pub(crate) fn is_queued(&self, at: u32) -> Result<bool, Error> {
+    pub(crate) fn is_queued(&self, at: RequestAt<M>) -> Result<bool, Error> {
         let object_at = get(&self.memory.request(at)?.object);
         if !self.each_object()?.contains(&object_at) {
             return Ok(false);
@@ -47,11 +48,11 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     pub(crate) fn requests_from<'a>(
         &'a self,
-        first: u32,
+        first: RequestAt<M>,
     ) -> impl Iterator<Item = Result<Listed<'a, M>, Error>> + use<'a, M> {
         let (mut at, mut steps) = (first, 0);
         core::iter::from_fn(move || {
-            if at == 0 {
+            if at.is_null() {
                 return None;
             }
             steps += 1;
@@ -59,11 +60,11 @@ impl<M: ConstMachine> Latched<'_, M> {
             let request = match self.memory.request(offset) {
                 Ok(request) if steps < LIST_MAX => request,
                 Ok(_) => {
-                    at = 0;
+                    at = Offset::NULL;
                     return Some(corrupt_list());
                 }
                 Err(error) => {
-                    at = 0;
+                    at = Offset::NULL;
                     return Some(Err(error));
                 }
             };
@@ -143,20 +144,20 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn link_front(
         &self,
         object: &Small<M>,
-        at: u32,
+        at: RequestAt<M>,
         request: &Request<M>,
         mode: Mode,
     ) -> Result<(), Error> {
         let head = get(&object.head);
         put(&request.next, head);
-        put(&request.prev, 0);
+        put(&request.prev, Offset::NULL);
         self.count_in(object.bias(), mode);
         put(&object.masks, get(&object.masks) | u32::from(mode.bit()));
         put(&request.state, State::held(mode).word());
         self.memory.point("request about to be linked");
         put(&object.head, at);
         self.memory.point("request linked");
-        if head == 0 {
+        if head.is_null() {
             put(&object.tail, at);
         } else {
             put(&self.memory.request(head)?.prev, at);
@@ -169,31 +170,33 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn link_before(
         &self,
         object: &Small<M>,
-        at: u32,
-        before: u32,
+        at: RequestAt<M>,
+        before: RequestAt<M>,
         state: State,
     ) -> Result<(), Error> {
         let request = self.memory.request(at)?;
-        let prev = match before {
-            0 => get(&object.tail),
-            before => get(&self.memory.request(before)?.prev),
+        let prev = if before.is_null() {
+            get(&object.tail)
+        } else {
+            get(&self.memory.request(before)?.prev)
         };
         put(&request.next, before);
         put(&request.prev, prev);
         self.set(object, request, state);
         self.memory.point("request about to be linked");
-        if prev == 0 {
+        if prev.is_null() {
             put(&object.head, at);
         } else {
             put(&self.memory.request(prev)?.next, at);
         }
         self.memory.point("request linked");
-        match before {
-            0 => put(&object.tail, at),
-            before => put(&self.memory.request(before)?.prev, at),
+        if before.is_null() {
+            put(&object.tail, at);
+        } else {
+            put(&self.memory.request(before)?.prev, at);
         }
         let first = get(&object.first);
-        if first == 0 || first == before {
+        if first.is_null() || first == before {
             put(&object.first, at);
         }
         put(&object.length, get(&object.length).wrapping_add(1));
@@ -206,7 +209,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn unlink(
         &self,
         object: &Small<M>,
-        at: u32,
+        at: RequestAt<M>,
         request: &Request<M>,
         last: State,
     ) -> Result<(), Error> {
@@ -219,15 +222,16 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         self.memory.point("request about to be unlinked");
         let (prev, next) = (get(&request.prev), get(&request.next));
-        if prev == 0 {
+        if prev.is_null() {
             put(&object.head, next);
         } else {
             put(&self.memory.request(prev)?.next, next);
         }
         self.memory.point("request unlinked");
-        match next {
-            0 => put(&object.tail, prev),
-            next => put(&self.memory.request(next)?.prev, prev),
+        if next.is_null() {
+            put(&object.tail, prev);
+        } else {
+            put(&self.memory.request(next)?.prev, prev);
         }
         if get(&object.first) == at {
             put(&object.first, next);
@@ -242,9 +246,9 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.count_out(object.bias(), old.mode);
         put(&request.state, State { status: status::NEW, ..old }.word());
         self.memory.point("request about to be unlinked");
-        put(&object.head, 0);
+        put(&object.head, Offset::NULL);
         self.memory.point("request unlinked");
-        put(&object.tail, 0);
+        put(&object.tail, Offset::NULL);
         put(&object.length, 0);
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{corrupt_list, is_short};
 use crate::memory::Memory;
 use crate::memory::cells::{get, put};
 use crate::memory::latch::Latched;
-use crate::table::objects::CHAIN_MAX;
+use crate::table::objects::{CHAIN_MAX, first_of};
 
 impl<M: ConstMachine> Memory<M> {
     /// Does something, and if there was no room for it once more, after idle objects were freed. No
@@ -46,19 +46,19 @@ impl<M: ConstMachine> Latched<'_, M> {
     fn free_idle(&self) -> Result<u32, Error> {
         let mut freed = 0;
         for chain in self.heads()? {
-            let (mut link, mut at, mut steps) = (chain, get(chain), 0);
-            while at != 0 {
+            let (mut link, mut at, mut steps) = (chain, first_of(chain), 0);
+            while !at.is_null() {
                 let object = self.memory.object(at)?;
                 let next = get(&object.next);
-                if get(&object.head) == 0 {
+                if get(&object.head).is_null() {
                     self.memory.note_object(at, self.number)?;
-                    put(link, next);
+                    put(link, next.raw());
                     put(&self.objects, get(&self.objects).wrapping_sub(1));
                     self.memory.point("object unlinked");
                     self.memory.free_object(at, object.name_length())?;
                     freed += 1;
                 } else {
-                    link = &object.next;
+                    link = &object.next.word;
                 }
                 at = next;
                 steps += 1;

@@ -9,7 +9,7 @@ use core::time::Duration;
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
-use crate::memory::cells::{get, put};
+use crate::memory::cells::{RequestAt, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::state::State;
 use crate::mode::Mode;
@@ -23,7 +23,7 @@ pub struct LockFuture<'o, 's, 'n, M: ConstMachine = Native> {
     name: &'n [u8],
     mode: Mode,
     wait: Wait,
-    state: Stage,
+    state: Stage<M>,
 }
 
 impl<M: ConstMachine> fmt::Debug for LockFuture<'_, '_, '_, M> {
@@ -38,17 +38,17 @@ impl<M: ConstMachine> fmt::Debug for LockFuture<'_, '_, '_, M> {
     }
 }
 
-enum Stage {
+enum Stage<M: ConstMachine> {
     New,
-    Waiting(Waiting),
+    Waiting(Waiting<M>),
     Done,
 }
 
 /// A wait that has begun.
-struct Waiting {
+struct Waiting<M: ConstMachine> {
     id: u64,
     /// Which wait of the owner it is.
-    request: u32,
+    request: RequestAt<M>,
     ticket: u32,
     /// What a conversion held before.
     old: Option<Mode>,
@@ -219,9 +219,9 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
     }
 }
 
-impl Waiting {
+impl<M: ConstMachine> Waiting<M> {
     /// Whether the owner is still in this wait.
-    fn is_of<M: ConstMachine>(&self, owner: &Owner<'_, M>) -> bool {
+    fn is_of(&self, owner: &Owner<'_, M>) -> bool {
         owner.pending.get() == self.request && get(&owner.cell.ticket) == self.ticket
     }
 }

@@ -11,9 +11,10 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use latchwork_machine::{Clock, ConstMachine, Deadline, Word};
+use latchwork_region::Offset;
 
 use crate::Error;
-use crate::memory::cells::{Request, cell_at};
+use crate::memory::cells::{Request, RequestAt, cell_at};
 use crate::memory::inner::Inner;
 use crate::memory::state::State;
 use crate::memory::wakers::{Watch, Watched};
@@ -35,7 +36,7 @@ impl<M: ConstMachine> Inner<M> {
     pub(crate) fn watch_for(
         self: &Arc<Self>,
         id: u64,
-        request: u32,
+        request: RequestAt<M>,
         at: u64,
         waker: Waker,
     ) -> Result<(), Error> {
@@ -43,7 +44,7 @@ impl<M: ConstMachine> Inner<M> {
         // Dropped behind the mutex: its waker may be the last that keeps a task, which waits, too.
         let _before;
         let mut watch = self.watch();
-        _before = watch.all.insert(id, Watched { request, at, waker });
+        _before = watch.all.insert(id, Watched { request: request.raw(), at, waker });
         if watch.runs {
             drop(watch);
             return self.notify(process);
@@ -87,7 +88,7 @@ impl<M: ConstMachine> Inner<M> {
         }
         let mut ids = Vec::new();
         for (id, one) in &watch.all {
-            let request: &Request<M> = cell_at(&self.region, one.request)?;
+            let request = cell_at(&self.region, Offset::<Request<M>>::from_raw(one.request))?;
             // Acquire: synchronizes with the Release in `set`, so that the task finds it decided.
             let state = State::of(request.state.load(Acquire));
             // One that is called waits still, and is to come.

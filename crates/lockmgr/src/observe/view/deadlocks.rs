@@ -84,7 +84,7 @@ impl<M: ConstMachine> View<M> {
     pub(super) fn history(&self) -> Result<Option<&History<M>>, Error> {
         match seen(self.region.root(roots::HISTORY)?) as u32 {
             0 => Ok(None),
-            at => Ok(Some(cell_at(&self.region, at)?)),
+            at => Ok(Some(cell_at(&self.region, Offset::from_raw(at))?)),
         }
     }
 
@@ -99,20 +99,20 @@ impl<M: ConstMachine> View<M> {
     fn record_at(&self, place: u64) -> Option<Vec<u64>> {
         let slot = self.history().ok()??.slots.get(place as usize)?;
         let word = seen(slot);
-        let offset = Offset::<History<M>>::from_raw(word as u32);
+        let offset = Offset::<()>::from_raw(word as u32);
         let before = self.region.lent(offset).ok()??;
         let words = match word >> 32 {
-            0 => self.copy::<{ WORDS[0] }>(word as u32)?,
-            1 => self.copy::<{ WORDS[1] }>(word as u32)?,
-            2 => self.copy::<{ WORDS[2] }>(word as u32)?,
+            0 => self.copy::<{ WORDS[0] }>(offset.cast())?,
+            1 => self.copy::<{ WORDS[1] }>(offset.cast())?,
+            2 => self.copy::<{ WORDS[2] }>(offset.cast())?,
             _ => return None,
         };
         let same = seen(slot) == word && self.region.lent(offset).ok()? == Some(before);
         same.then_some(words)
     }
 
-    fn copy<const N: usize>(&self, at: u32) -> Option<Vec<u64>> {
-        let record = cell_at::<_, Record<M, N>>(&self.region, at).ok()?;
+    fn copy<const N: usize>(&self, at: Offset<Record<M, N>>) -> Option<Vec<u64>> {
+        let record = cell_at(&self.region, at).ok()?;
         Some(record.words.iter().map(seen).collect())
     }
 

@@ -6,26 +6,27 @@ use std::collections::HashMap;
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
-use super::{Verified, View, seen};
+use super::{Verified, View, seen, seen_object};
 use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::blocks::chain_of;
-use crate::memory::cells::{FREE, Small, cell_at};
+use crate::memory::cells::{FREE, cell_at};
 use crate::memory::names::Name;
 use crate::memory::roots;
 use crate::memory::state::State;
 use crate::range::cells::{
-    KEYSPACE_MAX, Keyspace, Keyspaces, Short, claim, is_of_size, keys_of, resolve, space_name,
-    ticket,
+    ClaimAt, KEYSPACE_MAX, Keyspace, KeyspaceAt, Keyspaces, Short, claim, is_of_size, keys_of,
+    resolve, space_name, ticket,
 };
 use crate::range::kinds::RangeKind;
 use crate::range::tree::{DEPTH_MAX, rank};
+use crate::table::objects::place_of;
 
 /// More claims with a common key than this are not compared with each other.
 const COMPARED: usize = 64;
 
 /// The claims of a keyspace, by offset: their kind and state, and whether the tree has them.
-type Known = HashMap<u32, (RangeKind, u32, bool)>;
+type Known<M> = HashMap<ClaimAt<M>, (RangeKind, u32, bool)>;
 
 impl<M: ConstMachine> View<M> {
     /// Follows each chain of keyspaces, but for those of partitions that are latched.
@@ -34,8 +35,8 @@ impl<M: ConstMachine> View<M> {
         said: &mut Verified,
         skipped: impl Fn(u32) -> bool,
     ) -> Result<(), Error> {
-        let at = seen(self.region.root(roots::KEYSPACES)?) as u32;
-        if at == 0 {
+        let at = Offset::from_raw(seen(self.region.root(roots::KEYSPACES)?) as u32);
+        if at.is_null() {
             return Ok(());
         }
         let chains: &Keyspaces<M> = cell_at(&self.region, at)?;
@@ -45,7 +46,7 @@ impl<M: ConstMachine> View<M> {
                 continue;
             }
             let (mut at, mut steps) = (seen(head), 0);
-            while at != 0 {
+            while !at.is_null() {
                 if let Err(error) = self.verify_keyspace(at, chain as u32, said, &mut owned) {
                     said.flaws.push(format!("keyspace {at}: {error}"));
                 }
@@ -67,20 +68,20 @@ impl<M: ConstMachine> View<M> {
         Ok(())
     }
 
-    fn space(&self, at: u32) -> Result<&Keyspace<M>, Error> {
+    fn space(&self, at: KeyspaceAt<M>) -> Result<&Keyspace<M>, Error> {
         Ok(cell_at(&self.region, at)?)
     }
 
     fn verify_keyspace(
         &self,
-        at: u32,
+        at: KeyspaceAt<M>,
         chain: u32,
         said: &mut Verified,
         owned: &mut HashMap<u32, u32>,
     ) -> Result<(), Error> {
         let space = self.space(at)?;
         let mut wrong = |what: &str| said.flaws.push(format!("keyspace {at}: {what}"));
-        if self.region.lent(Offset::<()>::from_raw(at))?.is_none() {
+        if self.region.lent(at)?.is_none() {
             wrong("its cell is free");
         }
         let length = seen(&space.length) as usize;
@@ -97,9 +98,9 @@ impl<M: ConstMachine> View<M> {
             // A process died at it; the next thread that comes makes all but `next` anew.
             return Ok(());
         }
-        let (mut known, mut order) = (Known::new(), Vec::new());
-        let (mut claim_at, mut last) = (seen(&space.head), 0);
-        while claim_at != 0 {
+        let (mut known, mut order) = (Known::<M>::new(), Vec::new());
+        let (mut claim_at, mut last) = (seen(&space.head), Offset::NULL);
+        while !claim_at.is_null() {
             let it = resolve(&self.region, claim_at)?;
             if known.contains_key(&claim_at) {
                 said.flaws.push(format!("keyspace {at}: its list is corrupt"));
@@ -123,7 +124,7 @@ impl<M: ConstMachine> View<M> {
                 return corrupt_list();
             }
         }
-        let mut before = 0;
+        let mut before = Offset::NULL;
         let tree = self.verify_tree(seen(&space.root), 0, &mut known, &mut before);
         if let Err(what) = tree.and_then(|_| {
             let lost = known.values().filter(|(_, _, found)| !found).count();
@@ -139,16 +140,16 @@ impl<M: ConstMachine> View<M> {
     /// A claim by itself. None if its kind, its state or its keys cannot be.
     fn verify_claim(
         &self,
-        space_at: u32,
+        space_at: KeyspaceAt<M>,
         space: &Keyspace<M>,
-        at: u32,
+        at: ClaimAt<M>,
         it: &Short<M>,
         flaws: &mut Vec<String>,
     ) -> Result<Option<(RangeKind, u32)>, Error> {
         let mut wrong = |what: &str| flaws.push(format!("claim {at}: {what}"));
         let what = seen(&it.what);
         let (kind, state) = (RangeKind::of(what & 255), what >> 8);
-        let generation = self.region.lent(Offset::<()>::from_raw(at))?;
+        let generation = self.region.lent(at)?;
         if generation.is_none() {
             wrong("its cell is free");
         }
@@ -215,9 +216,9 @@ impl<M: ConstMachine> View<M> {
             return Ok(Some(Vec::new()));
         }
         let chains = self.chains(table)?;
-        let mut at = seen(&chains[crate::table::objects::place_of(name.hash as u32, chains.len())]);
-        while at != 0 {
-            let object: &Small<M> = cell_at(&self.region, at)?;
+        let mut at = seen_object(&chains[place_of(name.hash as u32, chains.len())]);
+        while !at.is_null() {
+            let object = cell_at(&self.region, at)?;
             if seen(&object.hash) == name.hash as u32 && self.name_of(at, object)? == bytes {
                 let mut found = Vec::new();
                 self.read_queue(at, object, &mut found)?;
@@ -237,12 +238,12 @@ impl<M: ConstMachine> View<M> {
     /// below it, one that ends last and the mask of their kinds; or says what is wrong.
     fn verify_tree(
         &self,
-        at: u32,
+        at: ClaimAt<M>,
         depth: u32,
-        known: &mut Known,
-        before: &mut u32,
+        known: &mut Known<M>,
+        before: &mut ClaimAt<M>,
     ) -> Result<u32, String> {
-        if at == 0 {
+        if at.is_null() {
             return Ok(0);
         }
         if depth == DEPTH_MAX {
@@ -258,16 +259,16 @@ impl<M: ConstMachine> View<M> {
         let told = |error: Error| format!("claim {at}: {error}");
         let node = resolve(&self.region, at).map_err(told)?;
         let (left, right) = (seen(&node.left), seen(&node.right));
-        for child in [left, right].into_iter().filter(|child| *child != 0) {
+        for child in [left, right].into_iter().filter(|child| !child.is_null()) {
             if rank(child) > rank(at) {
                 return Err(format!("claim {child} is below {at}, and should be above"));
             }
         }
         within |= self.verify_tree(left, depth + 1, known, before)?;
         let (from, to) = keys_of(&self.region, at).map_err(told)?;
-        if *before != 0 {
+        if !before.is_null() {
             let earlier = keys_of(&self.region, *before).map_err(told)?.0;
-            if earlier.order(from).then((*before).cmp(&at)) != Ordering::Less {
+            if earlier.order(from).then(before.raw().cmp(&at.raw())) != Ordering::Less {
                 return Err(format!("claim {at} comes after {before} in its tree, and should not"));
             }
         }
@@ -279,7 +280,7 @@ impl<M: ConstMachine> View<M> {
         // The one that ends last: one of these three, and none of them ends later.
         let top = keys_of(&self.region, seen(&node.top)).map_err(told)?.1;
         let mut last = to;
-        for child in [left, right].into_iter().filter(|child| *child != 0) {
+        for child in [left, right].into_iter().filter(|child| !child.is_null()) {
             let below = seen(&resolve(&self.region, child).map_err(told)?.top);
             let end = keys_of(&self.region, below).map_err(told)?.1;
             if end.order(last) == Ordering::Greater {
@@ -295,8 +296,8 @@ impl<M: ConstMachine> View<M> {
     /// No two strangers hold what one stops of the other.
     fn verify_holds(
         &self,
-        mut order: Vec<u32>,
-        known: &Known,
+        mut order: Vec<ClaimAt<M>>,
+        known: &Known<M>,
         flaws: &mut Vec<String>,
     ) -> Result<(), Error> {
         order.retain(|at| known.get(at).is_some_and(|(_, state, _)| *state == claim::HELD));
@@ -304,7 +305,7 @@ impl<M: ConstMachine> View<M> {
         for at in order {
             keyed.push((keys_of(&self.region, at)?, at));
         }
-        keyed.sort_by(|(a, x), (b, y)| a.0.order(b.0).then(x.cmp(y)));
+        keyed.sort_by(|(a, x), (b, y)| a.0.order(b.0).then(x.raw().cmp(&y.raw())));
         for (place, ((_, to), at)) in keyed.iter().enumerate() {
             let rest = keyed[place + 1..].iter().take(COMPARED);
             for (_, other) in rest.take_while(|((from, _), _)| from.order(*to) == Ordering::Less) {

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
-use super::{View, seen};
+use super::{View, seen, seen_object};
 use crate::error::corrupt_list;
-use crate::memory::cells::{FREE, Request, Small, cell_at, status};
+use crate::memory::cells::{FREE, ObjectAt, RequestAt, Small, cell_at, status};
 use crate::memory::names::Name;
 use crate::memory::state::State;
 use crate::{Error, Mode, Modes};
@@ -63,8 +63,8 @@ impl<M: ConstMachine> View<M> {
                 return Ok(());
             }
             let (mut at, mut count) = (seen(&cell.head), 0);
-            while at != 0 {
-                let Ok(request) = cell_at::<_, Request<M>>(&self.region, at) else {
+            while !at.is_null() {
+                let Ok(request) = cell_at(&self.region, at) else {
                     flaws.push(format!("owner {index}: its list leads nowhere"));
                     return Ok(());
                 };
@@ -126,7 +126,7 @@ impl<M: ConstMachine> View<M> {
         number: u32,
         modes: Option<&Modes>,
         said: &mut Verified,
-        linked: &mut HashMap<u32, u32>,
+        linked: &mut HashMap<RequestAt<M>, u32>,
     ) -> Result<(), Error> {
         let line = self.blocks.partition(&self.region, number)?;
         let table = seen(&line.heads);
@@ -135,10 +135,10 @@ impl<M: ConstMachine> View<M> {
         }
         let mut objects = 0;
         for chain in self.chains(table)? {
-            let mut at = seen(chain);
-            while at != 0 {
-                let object: &Small<M> = cell_at(&self.region, at)?;
-                if self.region.lent(Offset::<()>::from_raw(at))?.is_none() {
+            let mut at = seen_object(chain);
+            while !at.is_null() {
+                let object = cell_at(&self.region, at)?;
+                if self.region.lent(at)?.is_none() {
                     said.flaws.push(format!("object {at}: its cell is free"));
                 }
                 let bytes = self.name_of(at, object)?;
@@ -171,16 +171,16 @@ impl<M: ConstMachine> View<M> {
     fn verify_queue(
         &self,
         number: u32,
-        of: u32,
+        of: ObjectAt<M>,
         object: &Small<M>,
         modes: Option<&Modes>,
         said: &mut Verified,
-        linked: &mut HashMap<u32, u32>,
+        linked: &mut HashMap<RequestAt<M>, u32>,
     ) -> Result<(), Error> {
-        let (mut at, mut last, mut length) = (seen(&object.head), 0, 0u32);
+        let (mut at, mut last, mut length) = (seen(&object.head), Offset::NULL, 0u32);
         let mut held: Vec<(u32, Mode)> = Vec::new();
-        while at != 0 {
-            let request = cell_at::<_, Request<M>>(&self.region, at)?;
+        while !at.is_null() {
+            let request = cell_at(&self.region, at)?;
             let mut wrong = |what: &str| said.flaws.push(format!("request {at}: {what}"));
             let (state, owner) = (State::of(seen(&request.state)), seen(&request.owner));
             if seen(&request.object) != of || seen(&request.partition) != number {

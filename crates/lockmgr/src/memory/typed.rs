@@ -1,0 +1,86 @@
+//! Words of the region that say what they are of.
+//!
+//! All that lies in the region is numbers. A field whose number names something is [`Typed`]:
+//! `get` and `put` give and take what it names, so that the offset of a request is not put where
+//! that of an object belongs. In memory it is the word alone.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+
+use latchwork_machine::{Machine, Word};
+use latchwork_region::Offset;
+
+/// What a word of the region says, as a type.
+pub(crate) trait Stored: Copy + Eq + 'static {
+    /// The number that it is stored as.
+    type In;
+
+    /// What a number says: any may be met, in a damaged region.
+    fn of(word: Self::In) -> Self;
+
+    /// The number that says this.
+    fn word(self) -> Self::In;
+}
+
+impl<T: 'static> Stored for Offset<T> {
+    type In = u32;
+
+    #[inline(always)]
+    fn of(word: u32) -> Self {
+        Self::from_raw(word)
+    }
+
+    #[inline(always)]
+    fn word(self) -> u32 {
+        self.raw()
+    }
+}
+
+/// A word that says a `V`.
+#[repr(transparent)]
+pub(crate) struct Typed<W, V> {
+    pub(crate) word: W,
+    of: PhantomData<fn() -> V>,
+}
+
+/// A word that leads to a cell in which a `T` lies, or to none.
+pub(crate) type Link<M, T> = Typed<<M as Machine>::AtomicU32, Offset<T>>;
+
+impl<W: Default, V> Default for Typed<W, V> {
+    fn default() -> Self {
+        Self { word: W::default(), of: PhantomData }
+    }
+}
+
+impl<W: Word, V: Stored<In = W::Value>> Word for Typed<W, V> {
+    type Value = V;
+
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> V {
+        V::of(self.word.load(order))
+    }
+
+    #[inline(always)]
+    fn store(&self, value: V, order: Ordering) {
+        self.word.store(value.word(), order);
+    }
+
+    #[inline(always)]
+    fn swap(&self, value: V, order: Ordering) -> V {
+        V::of(self.word.swap(value.word(), order))
+    }
+
+    #[inline(always)]
+    fn compare_exchange(
+        &self,
+        old: V,
+        new: V,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<V, V> {
+        self.word
+            .compare_exchange(old.word(), new.word(), success, failure)
+            .map(V::of)
+            .map_err(V::of)
+    }
+}
