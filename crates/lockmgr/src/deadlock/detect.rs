@@ -64,9 +64,10 @@ use crate::memory::Memory;
 use crate::memory::cells::{LIVE, RequestAt, Small, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
 use crate::range::cells::told;
-use crate::{Error, Link, OwnerId, Reason};
+use crate::{Error, Link, Reason};
 
 /// Steps of a waiter's own search.
 const NEAR: usize = 512;
@@ -102,7 +103,7 @@ enum Ended<M: ConstMachine> {
 
 /// An owner that waits, and for which.
 struct Waiting<M: ConstMachine> {
-    owner: u32,
+    owner: OwnerNumber,
     at: RequestAt<M>,
     partition: u32,
     ticket: u32,
@@ -137,7 +138,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// What an owner waits for, if it does.
-    fn waiting_of(&self, owner: u32) -> Result<Option<Waiting<M>>, Error> {
+    fn waiting_of(&self, owner: OwnerNumber) -> Result<Option<Waiting<M>>, Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok(None) };
         let (at, partition, _) = cell.wait();
         if at.is_null() || partition >= self.partitions() {
@@ -157,7 +158,7 @@ impl<M: ConstMachine> Memory<M> {
         let blockers = latched.blockers(self.object(object_at)?, at, owner, state)?;
         let object = told(&self.inner().region, self.name_of(object_at)?);
         let link = Link {
-            owner: OwnerId { index: owner, generation: get(&cell.generation) },
+            owner: owner.id(get(&cell.generation)),
             length: object.len(),
             object,
             held: (state.status == status::CONVERTING).then_some(state.mode),
@@ -172,7 +173,7 @@ impl<M: ConstMachine> Memory<M> {
     /// deadline came first. `since` is when the owner began to wait, or looked last.
     pub(crate) fn detect_from(
         &self,
-        owner: u32,
+        owner: OwnerNumber,
         since: u64,
         deadline: Option<Deadline>,
     ) -> Result<bool, Error> {
@@ -212,7 +213,7 @@ impl<M: ConstMachine> Memory<M> {
     ///
     /// Those of hard edges come first: if b stands behind c for what a holds, and a waits for b,
     /// then c is in a cycle, too, but to abort it would help nobody.
-    fn break_one(&self, starts: Vec<u32>, bounds: Bounds) -> Result<Found, Error> {
+    fn break_one(&self, starts: Vec<OwnerNumber>, bounds: Bounds) -> Result<Found, Error> {
         // Each round ends with a move or a victim; a move is made once in each wait.
         for _ in 0..1000 {
             let cycle = match self.find(&starts, bounds)? {
@@ -235,7 +236,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// A cycle that these owners lead to, read once.
-    fn find(&self, starts: &[u32], bounds: Bounds) -> Result<Ended<M>, Error> {
+    fn find(&self, starts: &[OwnerNumber], bounds: Bounds) -> Result<Ended<M>, Error> {
         if self.inner().has_families()? {
             for hard in [true, false] {
                 match self.cycle(starts, hard, bounds)? {
@@ -261,9 +262,9 @@ impl<M: ConstMachine> Memory<M> {
 
     /// A cycle that these owners lead to: of hard edges alone, or of any. Asks for each owner's
     /// blockers, as families need it. Bounded by the deadline alone.
-    fn cycle(&self, starts: &[u32], hard: bool, bounds: Bounds) -> Result<Ended<M>, Error> {
+    fn cycle(&self, starts: &[OwnerNumber], hard: bool, bounds: Bounds) -> Result<Ended<M>, Error> {
         // Where on the path an owner is; none if all that it leads to was seen.
-        let mut seen: HashMap<u32, Option<usize>> = HashMap::new();
+        let mut seen: HashMap<OwnerNumber, Option<usize>> = HashMap::new();
         for start in starts {
             if seen.contains_key(start) {
                 continue;
@@ -396,7 +397,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Refuses one request of the cycle.
     fn abort_victim(&self, cycle: &[Waiting<M>]) -> Result<bool, Error> {
-        let owners: Vec<u32> = cycle.iter().map(|waiting| waiting.owner).collect();
+        let owners: Vec<OwnerNumber> = cycle.iter().map(|waiting| waiting.owner).collect();
         let place = self.choose(&owners)?;
         // If another victim was aborted meanwhile, the choice may have followed from it.
         if !self.is_real(cycle)? {

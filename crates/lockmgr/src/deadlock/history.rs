@@ -22,7 +22,8 @@ use std::collections::HashMap;
 use latchwork_machine::{Clock, ConstMachine};
 use latchwork_region::{Dead, Offset, Plain};
 
-use crate::memory::cells::{OWNERS, cell_at, get, put};
+use crate::memory::cells::{cell_at, get, put};
+use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents, roots};
 use crate::{Error, Link};
 
@@ -94,7 +95,7 @@ impl<M: ConstMachine> Memory<M> {
         let mut words = vec![0, now[0], now[1], 0, place(self.thread.number())];
         let mut written = 0u64;
         for link in links {
-            let cell = self.owner_cell(link.owner.index)?.ok_or(Error::Foreign)?;
+            let cell = self.owner_cell(link.owner.number())?.ok_or(Error::Foreign)?;
             let label: Vec<u8> = cell.label.iter().flat_map(|w| get(w).to_le_bytes()).collect();
             let label = &label[..label.iter().position(|b| *b == 0).unwrap_or(label.len())];
             let told = &link.object[..link.object.len().min(TOLD)];
@@ -102,7 +103,7 @@ impl<M: ConstMachine> Memory<M> {
             if words.len() + more > WORDS[2] {
                 break;
             }
-            let thread = self.page(link.owner.index / OWNERS)?.map_or(0, |page| get(&page.thread));
+            let thread = self.page(link.owner.number().page())?.map_or(0, |page| get(&page.thread));
             let held = link.held.map_or(0, |mode| u64::from(mode.0) + 1);
             let what = u64::from(link.hard)
                 | held << 8
@@ -110,7 +111,7 @@ impl<M: ConstMachine> Memory<M> {
                 | (label.len() as u64) << 24
                 | (told.len() as u64) << 32
                 | (link.object.len() as u64) << 48;
-            words.push(u64::from(link.owner.index) << 32 | u64::from(link.owner.generation));
+            words.push(link.owner.word());
             words.extend([what, thread.checked_sub(1).map_or(0, place)]);
             words.extend(words_of(label).chain(words_of(told)));
             written += 1;

@@ -25,6 +25,7 @@ use latchwork_region::{Cell, Dead, Offset, Plain};
 use crate::error::reason;
 use crate::memory::cells::{OwnerCell, get, put, words64_at};
 use crate::memory::handle::Owner;
+use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents, names};
 use crate::mode::Mode;
 use crate::{Cycle, Error, Link, OwnerId, Reason};
@@ -101,7 +102,7 @@ fn link_words(link: &Link, most: usize) -> Vec<u64> {
     let held = link.held.map_or(0, |mode| u64::from(mode.0) + 1);
     let lengths = (told.len() as u64) << 32 | (link.length as u64) << 48;
     let mut words = vec![
-        u64::from(link.owner.index) << 32 | u64::from(link.owner.generation),
+        link.owner.word(),
         u64::from(link.hard) | held << 8 | u64::from(link.wanted.0) << 16 | lengths,
     ];
     words.extend(told.chunks(8).map(|chunk| {
@@ -232,7 +233,7 @@ impl<M: ConstMachine> Memory<M> {
             let Some(name) = words.get(at + LINK..end) else { break };
             let held = (head >> 8) as u8;
             links.push(Link {
-                owner: OwnerId { index: (owner >> 32) as u32, generation: owner as u32 },
+                owner: OwnerId::of(owner),
                 object: names::read::<M>(name, length),
                 length: (head >> 48) as usize,
                 held: held.checked_sub(1).map(Mode),

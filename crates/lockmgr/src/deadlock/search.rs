@@ -41,6 +41,7 @@ use latchwork_machine::{ConstMachine, Deadline};
 use crate::Error;
 use crate::memory::Memory;
 use crate::memory::cells::{ObjectAt, RequestAt, get, status};
+use crate::memory::numbers::OwnerNumber;
 use crate::mode::{MODES_MAX, Mode};
 
 /// Steps between two looks at the clock.
@@ -95,7 +96,7 @@ impl Hasher for Mixer {
 type Numbered<K, T> = HashMap<K, T, BuildHasherDefault<Mixer>>;
 
 /// An owner of a cycle, and whether the next one holds what it wants.
-pub(crate) type Edge = (u32, bool);
+pub(crate) type Edge = (OwnerNumber, bool);
 
 /// How a search ended.
 pub(crate) enum Searched {
@@ -108,13 +109,13 @@ pub(crate) enum Searched {
 
 /// A waiter in a queue.
 struct Queued {
-    owner: u32,
+    owner: OwnerNumber,
     want: Mode,
 }
 
 /// The requests of an object, as they were.
 struct Queue<M: ConstMachine> {
-    holders: Vec<(u32, Mode)>,
+    holders: Vec<(OwnerNumber, Mode)>,
     /// Those that convert, and then the others in their order.
     queued: Vec<Queued>,
     converting: usize,
@@ -124,12 +125,12 @@ struct Queue<M: ConstMachine> {
     hard: [usize; MODES_MAX],
     soft: [usize; MODES_MAX],
     /// By mode wanted: owners that the cursor passed because they looked at themselves.
-    own: Vec<(Mode, u32)>,
+    own: Vec<(Mode, OwnerNumber)>,
 }
 
 /// An owner on the path: it waits in a queue.
 struct Node {
-    owner: u32,
+    owner: OwnerNumber,
     queue: usize,
     place: usize,
     want: Mode,
@@ -149,7 +150,7 @@ pub(crate) struct Search<'s, M: ConstMachine> {
     queues: Vec<Queue<M>>,
     /// By object.
     known: Numbered<ObjectAt<M>, usize>,
-    seen: Numbered<u32, Seen>,
+    seen: Numbered<OwnerNumber, Seen>,
     /// Whether waiters stop others, too.
     soft: bool,
     bounds: Bounds,
@@ -162,7 +163,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
     }
 
     /// Looks for a cycle that these owners lead to: of hard edges if there is one, or of any.
-    pub(crate) fn run(&mut self, starts: &[u32]) -> Result<Searched, Error> {
+    pub(crate) fn run(&mut self, starts: &[OwnerNumber]) -> Result<Searched, Error> {
         for soft in [false, true] {
             self.begin(soft);
             for start in starts {
@@ -186,7 +187,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         }
     }
 
-    fn from(&mut self, start: u32) -> Result<Searched, Error> {
+    fn from(&mut self, start: OwnerNumber) -> Result<Searched, Error> {
         if self.seen.contains_key(&start) {
             return Ok(Searched::None);
         }
@@ -229,11 +230,11 @@ impl<'s, M: ConstMachine> Search<'s, M> {
     }
 
     /// The next owner that a waiter leads to and that is not done, and whether it holds.
-    fn after(&mut self, node: &Node) -> Option<(u32, bool)> {
+    fn after(&mut self, node: &Node) -> Option<Edge> {
         let (modes, queue) = (self.memory.modes(), &mut self.queues[node.queue]);
         let (stops, clash) = (modes.stopped_by(node.want), modes.clash(node.want));
         let mode = usize::from(node.want.0) % MODES_MAX;
-        let done = |owner: &u32| matches!(self.seen.get(owner), Some(Seen::Done));
+        let done = |owner: &OwnerNumber| matches!(self.seen.get(owner), Some(Seen::Done));
         if let Some((_, owner)) =
             queue.own.iter().find(|(want, owner)| *want == node.want && *owner != node.owner)
         {
@@ -262,7 +263,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
     }
 
     /// What an owner waits for. Reads the queue if it is not known.
-    fn node(&mut self, owner: u32) -> Result<Looked, Error> {
+    fn node(&mut self, owner: OwnerNumber) -> Result<Looked, Error> {
         let memory = self.memory;
         let Some(cell) = memory.owner_cell(owner)? else { return Ok(Looked::Runs) };
         let (at, partition, _) = cell.wait();
@@ -292,7 +293,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
     /// longer than the steps that are left.
     fn read(
         &mut self,
-        owner: u32,
+        owner: OwnerNumber,
         at: RequestAt<M>,
         partition: u32,
     ) -> Result<Option<usize>, Error> {

@@ -8,7 +8,9 @@ use crate::Error;
 use crate::fastpath::entry::Entry;
 use crate::memory::Memory;
 use crate::memory::cells::{WEAK, cell_at, get};
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
+use crate::memory::typed::Stored;
 use crate::mode::Mode;
 use crate::options::Policy;
 
@@ -17,7 +19,7 @@ pub(crate) const SPARED_AFTER: u16 = 5;
 
 impl<M: ConstMachine> Memory<M> {
     /// What an owner holds: all, and in modes that write.
-    fn counted(&self, owner: u32) -> Result<(u32, u32), Error> {
+    fn counted(&self, owner: OwnerNumber) -> Result<(u32, u32), Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok((0, 0)) };
         let (mut all, mut writes) = (0, 0);
         let mut count = |mode: Mode| {
@@ -51,7 +53,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// The victim of a cycle, the same for all that ask: only an owner's `spared` changes as it
     /// waits.
-    pub(crate) fn choose(&self, owners: &[u32]) -> Result<usize, Error> {
+    pub(crate) fn choose(&self, owners: &[OwnerNumber]) -> Result<usize, Error> {
         let policy = self.inner().options.policy;
         let mut best = None;
         for (place, owner) in owners.iter().enumerate() {
@@ -61,7 +63,7 @@ impl<M: ConstMachine> Memory<M> {
             let key = match policy {
                 Policy::Youngest | Policy::Default => u64::MAX - age,
                 Policy::Oldest => age,
-                Policy::Random => scatter(get(&cell.since) ^ u64::from(*owner)),
+                Policy::Random => scatter(get(&cell.since) ^ u64::from(owner.word())),
                 Policy::MaxLocks => most(self.counted(*owner)?.0),
                 Policy::MinLocks => u64::from(self.counted(*owner)?.0),
                 Policy::MaxWrites => most(self.counted(*owner)?.1),

@@ -29,13 +29,15 @@ use crate::Error;
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
 use crate::fastpath::learned::Learned;
 use crate::memory::cells::{
-    BIASES, GROUP, MOVED, OWNERS, ObjectAt, OwnerCell, PAGES, Request, RequestAt, Spot, WEAK,
-    WEAK_WORDS, WeakPage, cell_at, get, put, status,
+    BIASES, GROUP, MOVED, ObjectAt, OwnerCell, PAGES, Request, RequestAt, Spot, WEAK, WEAK_WORDS,
+    WeakPage, cell_at, get, put, status,
 };
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
+use crate::memory::typed::Stored;
 use crate::memory::{Memory, names};
 use crate::mode::Mode;
 
@@ -103,7 +105,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         page: &WeakPage<M>,
         entry: usize,
         object_at: ObjectAt<M>,
-        owner: u32,
+        owner: OwnerNumber,
     ) -> Result<RequestAt<M>, Error> {
         let at = get(&page.moved[entry]);
         // A cell that was freed may be anything by now: then it is not the one.
@@ -181,7 +183,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             if asks && deadline.is_some_and(|deadline| deadline.passed::<M>()) {
                 return Err(Error::TimedOut);
             }
-            *reached = owner + 1;
+            *reached = owner.word() + 1;
             // Acquire: synchronizes with the Release in `make_weak_page`, so that the page is seen
             // as it was made, and not what lay there before.
             let page = cell.weak.load(Acquire);
@@ -239,7 +241,7 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     fn move_entry(
         &self,
-        (owner, page, at): (u32, &WeakPage<M>, usize),
+        (owner, page, at): (OwnerNumber, &WeakPage<M>, usize),
         name: &Name<'_>,
         entry: Entry,
     ) -> Result<(), Error> {
@@ -272,7 +274,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn reopen(&self, bias: u32, open: u32, end: u32) -> Result<(), Error> {
         let memory = self.memory;
         let here = Spot { partition: self.number, bias };
-        let some = memory.each_weak(here).take_while(|(owner, _)| *owner < end);
+        let some = memory.each_weak(here).take_while(|(owner, _)| owner.word() < end);
         for (owner, cell) in some.filter(|(_, cell)| !get(&cell.weak).is_null()) {
             let page = cell_at(memory.region(), get(&cell.weak))?;
             for at in 0..WEAK {
@@ -362,17 +364,20 @@ impl<M: ConstMachine> Memory<M> {
     /// Stored before the owner's page is, so that a death in between leaves an owner that is looked
     /// at for nothing, and not one that is passed over. A closer that misses it is seen by the
     /// owner, as one that misses an entry is; see `fastpath/weak.rs`.
-    pub(crate) fn note_weak(&self, owner: u32) -> Result<(), Error> {
-        if let Some(page) = self.page(owner / OWNERS)?
-            && get(&page.weak_end) <= owner % OWNERS
+    pub(crate) fn note_weak(&self, owner: OwnerNumber) -> Result<(), Error> {
+        if let Some(page) = self.page(owner.page())?
+            && get(&page.weak_end) <= owner.at() as u32
         {
-            put(&page.weak_end, owner % OWNERS + 1);
+            put(&page.weak_end, owner.at() as u32 + 1);
         }
         Ok(())
     }
 
     /// All owner cells that may have an entry under a bias, with their numbers.
-    pub(crate) fn each_weak(&self, under: Spot) -> impl Iterator<Item = (u32, &OwnerCell<M>)> {
+    pub(crate) fn each_weak(
+        &self,
+        under: Spot,
+    ) -> impl Iterator<Item = (OwnerNumber, &OwnerCell<M>)> {
         let bit = under.filter();
         (0..PAGES as u32)
             .map_while(|place| self.page(place).ok().flatten().map(|page| (place, page)))
@@ -380,7 +385,7 @@ impl<M: ConstMachine> Memory<M> {
             .flat_map(|(place, page)| {
                 let end = get(&page.weak_end) as usize;
                 let cells = page.owners.iter().take(end).enumerate();
-                cells.map(move |(at, cell)| (place * OWNERS + at as u32, cell))
+                cells.map(move |(at, cell)| (OwnerNumber::new(place, at), cell))
             })
     }
 }
@@ -407,7 +412,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[inline(never)]
     fn make_filter(&self) -> Result<(), Error> {
         let memory = self.memory;
-        let Some(owners) = memory.page(self.index / OWNERS)? else { return Ok(()) };
+        let Some(owners) = memory.page(self.index.page())? else { return Ok(()) };
         if get(&owners.thread) != memory.thread.number() + 1 {
             return Ok(());
         }

@@ -21,7 +21,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::{Offset, Plain, Region};
 
-use crate::memory::typed::Link;
+use crate::memory::numbers::OwnerNumber;
+use crate::memory::typed::{Link, Typed};
 
 /// Partitions of a block: as many lines as one has.
 pub(crate) const LINES: u32 = 1022;
@@ -192,7 +193,7 @@ pub(crate) type ObjectAt<M> = Offset<Small<M>>;
 #[repr(C)]
 pub(crate) struct Request<M: Machine> {
     pub(crate) object: Link<M, Small<M>>,
-    pub(crate) owner: M::AtomicU32,
+    pub(crate) owner: Typed<M::AtomicU32, OwnerNumber>,
     pub(crate) next: Link<M, Request<M>>,
     pub(crate) prev: Link<M, Request<M>>,
     /// See `status`; the word that a waiter sleeps on.
@@ -284,8 +285,8 @@ pub(crate) struct OwnerCell<M: Machine> {
     /// 0 free, 1 live, 2 orphaned, 3 adopted: see `recovery/orphans.rs`.
     pub(crate) state: M::AtomicU32,
     pub(crate) generation: M::AtomicU32,
-    /// One more than the number of its parent.
-    pub(crate) parent: M::AtomicU32,
+    /// Its parent, if it has one.
+    pub(crate) parent: Typed<M::AtomicU32, Option<OwnerNumber>>,
     pub(crate) priority: M::AtomicU32,
     /// Its requests, the last one first.
     pub(crate) head: Link<M, Request<M>>,

@@ -7,6 +7,7 @@ use latchwork_machine::{ConstMachine, Native};
 use crate::memory::Memory;
 use crate::memory::cells::{ObjectAt, OwnerCell, Request, RequestAt, Small, WeakPage};
 use crate::memory::journal::Journal;
+use crate::memory::numbers::OwnerNumber;
 #[cfg(feature = "tracing")]
 use crate::meter::events;
 
@@ -19,7 +20,7 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) cell: &'s OwnerCell<M>,
     /// The filter of its page of owners.
     pub(crate) filter: &'s M::AtomicU64,
-    pub(crate) index: u32,
+    pub(crate) index: OwnerNumber,
     pub(crate) generation: u32,
     /// The request that waits; null if none does.
     pub(crate) pending: Cell<RequestAt<M>>,

@@ -14,6 +14,7 @@ pub(crate) mod journal;
 pub(crate) mod latch;
 pub(crate) mod names;
 pub(crate) mod notifiers;
+pub(crate) mod numbers;
 pub(crate) mod pages;
 pub(crate) mod roots;
 pub(crate) mod state;
@@ -30,12 +31,12 @@ use latchwork_region::{Offset, Plain, Region, Thread};
 
 use self::blocks::Blocks;
 use self::cells::{
-    NAME_AT, OWNERS, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, Spot, cell_at,
-    words64_at,
+    NAME_AT, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, Spot, cell_at, words64_at,
 };
 use self::inner::Inner;
 use self::names::Name;
 use crate::memory::cells::{ObjectAt, RequestAt};
+use crate::memory::numbers::OwnerNumber;
 use crate::meter::asked::RequestCounters;
 use crate::meter::counters::Counters;
 use crate::meter::waits::Waits;
@@ -62,7 +63,7 @@ pub(crate) struct Memory<M: ConstMachine> {
     pub(crate) asked: Box<RequestCounters>,
     /// Pages of owners, by their place in the directory; and which owners of them are free.
     pub(crate) pages: RefCell<Vec<u32>>,
-    pub(crate) free: RefCell<Vec<u32>>,
+    pub(crate) free: RefCell<Vec<OwnerNumber>>,
     /// Requests to wake when the latch is open.
     pub(crate) to_wake: RefCell<Vec<RequestAt<M>>>,
     /// What is released now goes to the next in turn, barging or not.
@@ -199,19 +200,19 @@ impl<M: ConstMachine> Memory<M> {
 
     /// The cell of an owner, if there is one with this number.
     #[inline]
-    pub(crate) fn owner_cell(&self, index: u32) -> Result<Option<&OwnerCell<M>>, Error> {
-        Ok(self.page(index / OWNERS)?.map(|page| &page.owners[(index % OWNERS) as usize]))
+    pub(crate) fn owner_cell(&self, number: OwnerNumber) -> Result<Option<&OwnerCell<M>>, Error> {
+        Ok(self.page(number.page())?.map(|page| &page.owners[number.at()]))
     }
 
     /// All owner cells that were ever made, with their numbers.
-    pub(crate) fn each_owner(&self) -> impl Iterator<Item = (u32, &OwnerCell<M>)> {
+    pub(crate) fn each_owner(&self) -> impl Iterator<Item = (OwnerNumber, &OwnerCell<M>)> {
         (0..PAGES as u32)
             .map_while(|place| self.page(place).ok().flatten().map(|p| (place, p)))
             .flat_map(|(place, page)| {
                 page.owners
                     .iter()
                     .enumerate()
-                    .map(move |(at, cell)| (place * OWNERS + at as u32, cell))
+                    .map(move |(at, cell)| (OwnerNumber::new(place, at), cell))
             })
     }
 

@@ -26,11 +26,12 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::memory::cells::{FREE, OWNERS, OwnerCell, OwnerPage, PAGES, cell_at, get, put};
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::{Memory, roots};
 
 impl<M: ConstMachine> Memory<M> {
     /// A free owner cell of this session's.
-    pub(crate) fn free_owner(&self) -> Result<(u32, &OwnerCell<M>), Error> {
+    pub(crate) fn free_owner(&self) -> Result<(OwnerNumber, &OwnerCell<M>), Error> {
         loop {
             let free = self.free.borrow_mut().pop();
             let index = match free {
@@ -51,7 +52,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Notes that an owner of this session is free.
-    pub(crate) fn give_owner(&self, index: u32) {
+    pub(crate) fn give_owner(&self, index: OwnerNumber) {
         self.free.borrow_mut().push(index);
     }
 
@@ -60,8 +61,8 @@ impl<M: ConstMachine> Memory<M> {
         let place = self.claim_page()?;
         self.pages.borrow_mut().push(place);
         let Some(page) = self.page(place)? else { return Err(Error::Foreign) };
-        let free = (0..OWNERS).rev().filter(|at| get(&page.owners[*at as usize].state) == FREE);
-        self.free.borrow_mut().extend(free.map(|at| place * OWNERS + at));
+        let free = (0..page.owners.len()).rev().filter(|at| get(&page.owners[*at].state) == FREE);
+        self.free.borrow_mut().extend(free.map(|at| OwnerNumber::new(place, at)));
         Ok(())
     }
 

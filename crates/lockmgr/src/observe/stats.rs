@@ -5,7 +5,8 @@ use core::sync::atomic::Ordering::Acquire;
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
-use crate::memory::cells::{FREE, LIVE, OWNERS, WEAK, WeakPage, cell_at, get, is_kept, thread_of};
+use crate::memory::cells::{FREE, LIVE, WEAK, WeakPage, cell_at, get, is_kept, thread_of};
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::{Memory, names};
 use crate::meter::counters::Stats;
 use crate::meter::waits::Waits;
@@ -106,7 +107,7 @@ impl<M: ConstMachine> Memory<M> {
             // of an earlier owner in this cell.
             let generation = cell.generation.load(Acquire);
             let is_so = get(&cell.state) != FREE && cell.label.iter().map(get).eq(words);
-            is_so.then_some(OwnerId { index, generation })
+            is_so.then_some(index.id(generation))
         });
         Ok(found.collect())
     }
@@ -209,13 +210,13 @@ impl<M: ConstMachine> Memory<M> {
         Ok(counts.then_some(entry))
     }
 
-    fn row(&self, index: u32) -> Result<LockInfo, Error> {
+    fn row(&self, index: OwnerNumber) -> Result<LockInfo, Error> {
         let cell = self.owner_cell(index)?.ok_or(Error::Foreign)?;
         let label: Vec<u8> = cell.label.iter().flat_map(|w| get(w).to_le_bytes()).collect();
         let length = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
-        let thread = self.page(index / OWNERS)?.map_or(0, |page| get(&page.thread));
+        let thread = self.page(index.page())?.map_or(0, |page| get(&page.thread));
         Ok(LockInfo {
-            owner: OwnerId { index, generation: get(&cell.generation) },
+            owner: index.id(get(&cell.generation)),
             label: String::from_utf8_lossy(&label[..length]).into_owned(),
             thread: thread_of(thread, get(&cell.state)),
             object: Vec::new(),

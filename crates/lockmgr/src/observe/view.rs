@@ -25,11 +25,13 @@ use crate::error::corrupt_list;
 use crate::fastpath::entry::Entry;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{
-    Directory, FREE, OWNERS, Object, ObjectAt, OwnerCell, OwnerPage, Small, WEAK, WEAK_WORDS,
-    cell_at, chains_at, generation_at, thread_of,
+    Directory, FREE, Object, ObjectAt, OwnerCell, OwnerPage, Small, WEAK, WEAK_WORDS, cell_at,
+    chains_at, generation_at, thread_of,
 };
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::roots::READY;
 use crate::memory::state::State;
+use crate::memory::typed::Stored;
 use crate::memory::{names, roots};
 use crate::range::cells::told;
 use crate::{Error, LockInfo, Modes, OwnerId};
@@ -97,7 +99,7 @@ pub struct Snapshot {
 struct Found {
     at: u32,
     generation: u32,
-    owner: u32,
+    owner: OwnerNumber,
     of: u32,
     state: u32,
     count: u32,
@@ -344,19 +346,19 @@ impl<M: ConstMachine> View<M> {
         }
     }
 
-    fn owner(&self, index: u32) -> Result<Option<Owned<'_, M>>, Error> {
-        let page = self.page(index / OWNERS)?;
-        Ok(page.map(|page| (page, &page.owners[(index % OWNERS) as usize])))
+    fn owner(&self, number: OwnerNumber) -> Result<Option<Owned<'_, M>>, Error> {
+        let page = self.page(number.page())?;
+        Ok(page.map(|page| (page, &page.owners[number.at()])))
     }
 
     fn each_owner(
         &self,
-        mut visit: impl FnMut(u32, Owned<'_, M>) -> Result<(), Error>,
+        mut visit: impl FnMut(OwnerNumber, Owned<'_, M>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut place = 0;
         while let Some(page) = self.page(place)? {
             for (at, cell) in page.owners.iter().enumerate() {
-                visit(place * OWNERS + at as u32, (page, cell))?;
+                visit(OwnerNumber::new(place, at), (page, cell))?;
             }
             place += 1;
         }
@@ -379,7 +381,7 @@ impl<M: ConstMachine> View<M> {
     /// The locks in an owner's own memory, of those that count.
     fn weak_rows(
         &self,
-        index: u32,
+        index: OwnerNumber,
         page: &OwnerPage<M>,
         cell: &OwnerCell<M>,
         rows: &mut Vec<LockInfo>,
@@ -409,14 +411,18 @@ impl<M: ConstMachine> View<M> {
     }
 }
 
-fn info<M: ConstMachine>(index: u32, page: &OwnerPage<M>, cell: &OwnerCell<M>) -> OwnerInfo {
+fn info<M: ConstMachine>(
+    index: OwnerNumber,
+    page: &OwnerPage<M>,
+    cell: &OwnerCell<M>,
+) -> OwnerInfo {
     let label: Vec<u8> = cell.label.iter().flat_map(|word| seen(word).to_le_bytes()).collect();
     let length = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
     OwnerInfo {
-        owner: OwnerId { index, generation: seen(&cell.generation) },
+        owner: index.id(seen(&cell.generation)),
         label: String::from_utf8_lossy(&label[..length]).into_owned(),
         thread: thread_of(seen(&page.thread), seen(&cell.state)),
-        parent: seen(&cell.parent).checked_sub(1),
+        parent: seen(&cell.parent).map(Stored::word),
         priority: seen(&cell.priority),
         aborted: seen(&cell.abort) != 0,
     }

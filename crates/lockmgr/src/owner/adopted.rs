@@ -10,7 +10,7 @@ use latchwork_region::Offset;
 
 use crate::fastpath::entry::Entry;
 use crate::memory::Memory;
-use crate::memory::cells::{FREE, ORPHANED, OWNERS, get, put};
+use crate::memory::cells::{FREE, ORPHANED, get, put};
 use crate::memory::handle::{Owner, Watch};
 use crate::{Error, OwnerId};
 
@@ -69,8 +69,8 @@ impl<M: ConstMachine> Memory<M> {
     /// Adopts an orphan: to undo its work with the locks that it holds, and others. Of several
     /// threads that try, one succeeds.
     pub(crate) fn adopt(&self, orphan: OwnerId) -> Result<Adopted<'_, M>, Error> {
-        let (memory, index, generation) = (self, orphan.index, orphan.generation);
-        let filter = &self.page(index / OWNERS)?.ok_or(Error::NoOwner(orphan))?.filter;
+        let (memory, index, generation) = (self, orphan.number(), orphan.generation);
+        let filter = &self.page(index.page())?.ok_or(Error::NoOwner(orphan))?.filter;
         let cell = self.take_orphan(orphan)?;
         self.point("orphan adopted");
         let owner = Owner {

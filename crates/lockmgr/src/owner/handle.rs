@@ -11,7 +11,7 @@ use crate::Error;
 use crate::error::reason;
 use crate::ids::OwnerId;
 use crate::memory::Memory;
-use crate::memory::cells::{FREE, LIVE, OWNERS, get, put};
+use crate::memory::cells::{FREE, LIVE, get, put};
 use crate::memory::handle::{Owner, Watch};
 use crate::mode::Mode;
 use crate::options::{OwnerOptions, Step, Wait};
@@ -25,9 +25,9 @@ impl<M: ConstMachine> Memory<M> {
     /// A new owner that is thus.
     pub(crate) fn owner_with(&self, options: &OwnerOptions<'_>) -> Result<Owner<'_, M>, Error> {
         let (index, cell) = self.free_owner()?;
-        let filter = &self.page(index / OWNERS)?.ok_or(Error::Foreign)?.filter;
+        let filter = &self.page(index.page())?.ok_or(Error::Foreign)?.filter;
         let generation = get(&cell.generation).wrapping_add(1);
-        put(&cell.parent, 0);
+        put(&cell.parent, None);
         put(&cell.head, Offset::NULL);
         put(&cell.held, 0);
         put(&cell.writes, 0);
@@ -78,7 +78,7 @@ pub(crate) fn label_words(label: &str) -> [u64; 4] {
 impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Its name for others.
     pub fn id(&self) -> OwnerId {
-        OwnerId { index: self.index, generation: self.generation }
+        self.index.id(self.generation)
     }
 
     /// When it began: to be given to the owner of the next attempt, so that it gets older.

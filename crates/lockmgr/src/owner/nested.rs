@@ -61,7 +61,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if !memory.inner().has_families()? {
             put(memory.inner().region.root(roots::FAMILIES)?, 1);
         }
-        put(&owner.cell.parent, self.index + 1);
+        put(&owner.cell.parent, Some(self.index));
         Ok(Child { owner, parent: self })
     }
 }

@@ -6,11 +6,11 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
 use crate::fastpath::entry::Taken;
-use crate::ids::OwnerId;
 use crate::memory::cells::{ObjectAt, RequestAt, Small, Spot, get, put, status};
 use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
 use crate::mode::Mode;
 use crate::options::{Step, Wait};
@@ -140,7 +140,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         spot: Spot,
         mode: Mode,
         wait: Wait,
-        younger: &mut Vec<u32>,
+        younger: &mut Vec<OwnerNumber>,
     ) -> Result<Step, Error> {
         let modes = self.memory.modes();
         let own = self.find_own(latched, object_at, object)?;
@@ -205,7 +205,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         me: RequestAt<M>,
         waiting: State,
         wait: Wait,
-        younger: &mut Vec<u32>,
+        younger: &mut Vec<OwnerNumber>,
     ) -> Result<(), Error> {
         let object = self.memory.object(object_at)?;
         match wait {
@@ -219,7 +219,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                         younger.push(blocker.owner);
                     } else if matches!(wait, Wait::Die) && older {
                         let generation = get(&cell.generation);
-                        return Err(Error::Died(OwnerId { index: blocker.owner, generation }));
+                        return Err(Error::Died(blocker.owner.id(generation)));
                     }
                 }
             }

@@ -6,6 +6,7 @@ use crate::Error;
 use crate::memory::cells::{MOVED, ObjectAt, RequestAt, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
 use crate::mode::Mode;
 
@@ -124,8 +125,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         if get(&object.masks) as u16 & stops == 0 {
             return Ok(());
         }
-        let related =
-            |a: u32, b: u32| Ok::<bool, Error>(latched.is_kin(a, b)? || latched.is_kin(b, a)?);
+        let related = |a: OwnerNumber, b: OwnerNumber| {
+            Ok::<bool, Error>(latched.is_kin(a, b)? || latched.is_kin(b, a)?)
+        };
         for each in latched.requests(object) {
             let (_, request, state) = each?;
             let who = get(&request.owner);

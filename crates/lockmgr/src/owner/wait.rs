@@ -19,6 +19,7 @@ use crate::ids::OwnerId;
 use crate::memory::Memory;
 use crate::memory::cells::{LIVE, OwnerCell, Request, RequestAt, get, put, status};
 use crate::memory::handle::Owner;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
 use crate::meter::outcome::Outcome;
 use crate::{Error, Reason};
@@ -223,11 +224,11 @@ impl<M: ConstMachine> Memory<M> {
     /// Tells an owner to fail: its wait, if it waits, and all its requests from now on. It keeps
     /// what it holds until it releases it.
     pub(crate) fn kill(&self, owner: OwnerId) -> Result<(), Error> {
-        let cell = self.owner_cell(owner.index)?.ok_or(Error::NoOwner(owner))?;
+        let cell = self.owner_cell(owner.number())?.ok_or(Error::NoOwner(owner))?;
         if get(&cell.state) != LIVE || get(&cell.generation) != owner.generation {
             return Err(Error::NoOwner(owner));
         }
-        self.abort(owner.index, Reason::Killed)
+        self.abort(owner.number(), Reason::Killed)
     }
 
     /// When a nap ends: no later than a deadline, by whatever clock that is read.
@@ -254,7 +255,7 @@ impl<M: ConstMachine> Memory<M> {
         self.drop_report(cell)
     }
 
-    pub(crate) fn abort(&self, index: u32, why: Reason) -> Result<(), Error> {
+    pub(crate) fn abort(&self, index: OwnerNumber, why: Reason) -> Result<(), Error> {
         let Some(cell) = self.owner_cell(index)? else { return Ok(()) };
         put(&cell.abort, reason_number(why));
         // SeqCst: see `begin_wait`.
@@ -269,7 +270,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Refuses an owner's request if it still waits for it; with a ticket, if it is that wait.
     pub(crate) fn refuse_waiting(
         &self,
-        index: u32,
+        index: OwnerNumber,
         at: RequestAt<M>,
         partition: u32,
         ticket: Option<u32>,

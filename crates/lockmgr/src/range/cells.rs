@@ -18,7 +18,8 @@ use latchwork_region::{Cell, Offset, Plain, Region};
 use crate::Error;
 use crate::memory::Memory;
 use crate::memory::cells::{PARTITIONS_MAX, cell_at, get, put};
-use crate::memory::typed::Link;
+use crate::memory::numbers::OwnerNumber;
+use crate::memory::typed::{Link, Typed};
 use crate::range::kinds::{RangeKind, Span};
 
 /// The longest name of a keyspace, in bytes.
@@ -72,7 +73,7 @@ pub(crate) struct Claim<M: Machine, const W: usize> {
     pub(crate) top: Link<M, Short<M>>,
     pub(crate) within: M::AtomicU32,
     pub(crate) space: Link<M, Keyspace<M>>,
-    pub(crate) owner: M::AtomicU32,
+    pub(crate) owner: Typed<M::AtomicU32, OwnerNumber>,
     /// The kind, and above it the state; see `claim`.
     pub(crate) what: M::AtomicU32,
     /// How often its owner took it.
@@ -388,7 +389,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Writes a claim, in hand.
     pub(crate) fn new_claim(
         &self,
-        owner: u32,
+        owner: OwnerNumber,
         span: &Span,
         kind: RangeKind,
     ) -> Result<NewClaim<'_, M>, Error> {

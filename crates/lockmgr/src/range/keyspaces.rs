@@ -16,6 +16,7 @@ use crate::memory::blocks::chain_of;
 use crate::memory::cells::{PARTITIONS_MAX, cell_at, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::{Memory, intents, roots};
 use crate::range::cells::{
     ClaimAt, ClaimId, Keyspace, KeyspaceAt, Keyspaces, Short, claim, is_that, keys_of,
@@ -301,7 +302,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         &self,
         root: ClaimAt<M>,
         waiting: ClaimAt<M>,
-        owner: u32,
+        owner: OwnerNumber,
     ) -> Result<bool, Error> {
         let stops = what(self.memory.claim(waiting)?)?.0.stopped_by();
         let keys = keys_of(self.memory.region(), waiting)?;

@@ -36,9 +36,10 @@ use latchwork_region::{Dead, Offset};
 use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
 use crate::memory::cells::{
-    FREE, MOVED, ORPHANAGE, ORPHANED, OWNERS, OwnerCell, OwnerPage, PAGES, Request, UNDECIDED,
-    adopted_by, asked_by, cell_at, get, is_orphan, put,
+    FREE, MOVED, ORPHANAGE, ORPHANED, OwnerCell, OwnerPage, PAGES, Request, UNDECIDED, adopted_by,
+    asked_by, cell_at, get, is_orphan, put,
 };
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
 use crate::memory::{Memory, names};
 use crate::{Error, Mode};
@@ -54,18 +55,14 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn orphans(&self) -> Result<Vec<OwnerId>, Error> {
         self.region().check()?;
         let orphaned = self.each_owner().filter(|(_, cell)| is_orphan(get(&cell.state)));
-        let id = |(index, cell): (u32, &OwnerCell<M>)| OwnerId {
-            index,
-            generation: get(&cell.generation),
-        };
-        Ok(orphaned.map(id).collect())
+        Ok(orphaned.map(|(number, cell)| number.id(get(&cell.generation))).collect())
     }
 
     /// The orphans with their labels, zeros at the end cut off: to find one by what its process
     /// called it.
     pub(crate) fn labelled_orphans(&self) -> Result<Vec<(OwnerId, Vec<u8>)>, Error> {
         let label = |id: OwnerId| {
-            let cell = self.owner_cell(id.index).ok().flatten()?;
+            let cell = self.owner_cell(id.number()).ok().flatten()?;
             let mut label = label_of(cell);
             let length = label.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             label.truncate(length);
@@ -78,19 +75,19 @@ impl<M: ConstMachine> Memory<M> {
     /// succeeds.
     pub(crate) fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
         let cell = self.take_orphan(orphan)?;
-        if let Err(error) = self.release_cell(orphan.index, cell) {
+        if let Err(error) = self.release_cell(orphan.number(), cell) {
             put(&cell.state, ORPHANED);
             return Err(error);
         }
         #[cfg(feature = "tracing")]
         crate::meter::events::orphan_released(orphan);
-        self.after_orphan(orphan.index)
+        self.after_orphan(orphan.number())
     }
 
     /// Makes an orphan this thread's.
     pub(crate) fn take_orphan(&self, orphan: OwnerId) -> Result<&OwnerCell<M>, Error> {
         let none = Error::NoOwner(orphan);
-        let Some(cell) = self.owner_cell(orphan.index)? else { return Err(none) };
+        let Some(cell) = self.owner_cell(orphan.number())? else { return Err(none) };
         let mine = adopted_by(self.thread.number());
         let was = get(&cell.state);
         // AcqRel: synchronizes with the Release of the sweeper that kept it, and of the thread that
@@ -107,8 +104,8 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// After an orphan has become free: so is its page if that was the last one.
-    pub(crate) fn after_orphan(&self, index: u32) -> Result<(), Error> {
-        let place = index / OWNERS;
+    pub(crate) fn after_orphan(&self, index: OwnerNumber) -> Result<(), Error> {
+        let place = index.page();
         let Some(page) = self.page(place)? else { return Ok(()) };
         self.point("orphan released");
         self.end_orphanage(place, page)

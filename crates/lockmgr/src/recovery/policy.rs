@@ -107,7 +107,7 @@ impl<M: ConstMachine> Memory<M> {
             }
             let asking = Asking(cell);
             self.point("orphan about to be asked about");
-            let id = OwnerId { index, generation: get(&cell.generation) };
+            let id = index.id(get(&cell.generation));
             if recovery(id, &label_of(cell)) {
                 // An error makes it undecided again, with what is left of its locks.
                 self.release_cell(index, cell)?;

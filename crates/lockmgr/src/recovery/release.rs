@@ -7,13 +7,13 @@ use latchwork_region::{Dead, Offset};
 
 use crate::Error;
 use crate::fastpath::entry::Entry;
-use crate::ids::OwnerId;
 use crate::memory::cells::{
-    FREE, LIVE, OWNERS, ObjectAt, OwnerCell, PAGES, Request, RequestAt, UNDECIDED, WEAK, WeakPage,
-    cell_at, get, is_kept, put, status,
+    FREE, LIVE, ObjectAt, OwnerCell, PAGES, Request, RequestAt, UNDECIDED, WEAK, WeakPage, cell_at,
+    get, is_kept, put, status,
 };
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
 use crate::memory::{Memory, intents, names};
 use crate::mode::Mode;
@@ -37,10 +37,10 @@ impl<M: ConstMachine> Memory<M> {
                     orphans += u32::from(is_kept(get(&cell.state)));
                     continue;
                 }
-                let index = place * OWNERS + at as u32;
+                let index = OwnerNumber::new(place, at);
                 self.withdraw_of(cell)?;
                 let holds = self.has_strong(cell)? || self.has_weak(cell)?;
-                let id = OwnerId { index, generation: get(&cell.generation) };
+                let id = index.id(get(&cell.generation));
                 let label = label_of(cell);
                 let kept = if holds { self.kept_as(id, &label)? } else { None };
                 if let Some(state) = kept {
@@ -85,7 +85,7 @@ impl<M: ConstMachine> Memory<M> {
             for (at, cell) in page.owners.iter().enumerate() {
                 if get(&cell.state) == LIVE {
                     self.withdraw_of(cell)?;
-                    self.release_cell(place * OWNERS + at as u32, cell)?;
+                    self.release_cell(OwnerNumber::new(place, at), cell)?;
                     self.point("left owner released");
                 }
             }
@@ -157,7 +157,11 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Releases all that an owner has, though its thread is gone, and frees its cell.
-    pub(crate) fn release_cell(&self, index: u32, cell: &OwnerCell<M>) -> Result<(), Error> {
+    pub(crate) fn release_cell(
+        &self,
+        index: OwnerNumber,
+        cell: &OwnerCell<M>,
+    ) -> Result<(), Error> {
         if !get(&cell.weak).is_null() {
             let page = cell_at(self.region(), get(&cell.weak))?;
             for at in 0..WEAK {
@@ -195,7 +199,7 @@ impl<M: ConstMachine> Memory<M> {
     /// died before it took the moved request out.
     fn release_entry(
         &self,
-        index: u32,
+        index: OwnerNumber,
         cell: &OwnerCell<M>,
         page: &WeakPage<M>,
         at: usize,
@@ -284,9 +288,9 @@ impl<M: ConstMachine> Drop for Memory<M> {
         }
         for place in self.pages.take() {
             let Ok(Some(page)) = self.page(place) else { continue };
-            let clean = (0..OWNERS).all(|at| {
-                let cell = &page.owners[at as usize];
-                get(&cell.state) == FREE || self.release_cell(place * OWNERS + at, cell).is_ok()
+            let clean = page.owners.iter().enumerate().all(|(at, cell)| {
+                let index = OwnerNumber::new(place, at);
+                get(&cell.state) == FREE || self.release_cell(index, cell).is_ok()
             });
             if clean {
                 let _ = self.free_page(place, page);

@@ -9,10 +9,10 @@ use latchwork_region::{Dead, Offset};
 use crate::error::{corrupt_list, is_short, reason_number};
 use crate::fastpath::bias::Bias;
 use crate::memory::cells::{
-    LIVE, OWNERS, ObjectAt, OwnerCell, PAGES, RequestAt, adopted_by, asked_by, cell_at, get, put,
-    status,
+    LIVE, ObjectAt, OwnerCell, PAGES, RequestAt, adopted_by, asked_by, cell_at, get, put, status,
 };
 use crate::memory::latch::Latched;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
 use crate::memory::{Memory, intents, roots};
 use crate::{Error, Reason};
@@ -192,7 +192,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// The owners in the pages of a thread, and those that it has adopted or asks about.
-    fn owners_of(&self, thread: u32) -> Result<Vec<(u32, &OwnerCell<M>)>, Error> {
+    fn owners_of(&self, thread: u32) -> Result<Vec<(OwnerNumber, &OwnerCell<M>)>, Error> {
         let mut found = Vec::new();
         let taken = [adopted_by(thread - 1), asked_by(thread - 1)];
         for place in 0..PAGES as u32 {
@@ -200,7 +200,7 @@ impl<M: ConstMachine> Memory<M> {
             let all = get(&page.thread) == thread;
             let cells = page.owners.iter().enumerate();
             let its = cells.filter(|(_, cell)| all || taken.contains(&get(&cell.state)));
-            found.extend(its.map(|(at, cell)| (place * OWNERS + at as u32, cell)));
+            found.extend(its.map(|(at, cell)| (OwnerNumber::new(place, at), cell)));
         }
         Ok(found)
     }

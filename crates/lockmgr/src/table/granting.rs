@@ -20,6 +20,7 @@ use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::cells::{Request, RequestAt, Small, get, put, status};
 use crate::memory::latch::Latched;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::{CALLED, State};
 use crate::mode::Mode;
 use crate::table::queues::Listed;
@@ -27,22 +28,22 @@ use crate::table::queues::Listed;
 /// An owner that stands in the way of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocker {
-    pub(crate) owner: u32,
+    pub(crate) owner: OwnerNumber,
     /// Holds, in contrast to merely waiting before.
     pub(crate) hard: bool,
 }
 
 impl<M: ConstMachine> Latched<'_, M> {
     /// Whether an owner is another, or an ancestor of it.
-    pub(crate) fn is_kin(&self, owner: u32, of: u32) -> Result<bool, Error> {
+    pub(crate) fn is_kin(&self, owner: OwnerNumber, of: OwnerNumber) -> Result<bool, Error> {
         let mut at = of;
         for _ in 0..1000 {
             if at == owner {
                 return Ok(true);
             }
-            match self.memory.owner_cell(at)?.map_or(0, |cell| get(&cell.parent)) {
-                0 => return Ok(false),
-                parent => at = parent - 1,
+            match self.memory.owner_cell(at)?.and_then(|cell| get(&cell.parent)) {
+                None => return Ok(false),
+                Some(parent) => at = parent,
             }
         }
         Ok(false)
@@ -53,9 +54,9 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn stopped(
         &self,
         object: &Small<M>,
-        owner: u32,
+        owner: OwnerNumber,
         want: Mode,
-    ) -> Result<Option<u32>, Error> {
+    ) -> Result<Option<OwnerNumber>, Error> {
         let stops = self.memory.modes().stopped_by(want);
         if get(&object.masks) as u16 & stops == 0 {
             return Ok(None);
@@ -64,7 +65,12 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 
     #[inline(never)]
-    fn stopped_by(&self, object: &Small<M>, owner: u32, stops: u16) -> Result<Option<u32>, Error> {
+    fn stopped_by(
+        &self,
+        object: &Small<M>,
+        owner: OwnerNumber,
+        stops: u16,
+    ) -> Result<Option<OwnerNumber>, Error> {
         let mut exact = 0;
         for each in self.requests(object) {
             let (_, request, state) = each?;
@@ -83,8 +89,8 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Whether a waiter is stopped by what `owner` or its ancestors hold: then they do not queue
     /// behind it.
-    fn yields(&self, object: &Small<M>, want: Mode, owner: u32) -> Result<bool, Error> {
-        if self.memory.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
+    fn yields(&self, object: &Small<M>, want: Mode, owner: OwnerNumber) -> Result<bool, Error> {
+        if self.memory.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent).is_none()) {
             return Ok(false);
         }
         let stops = self.memory.modes().stopped_by(want);
@@ -105,9 +111,9 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn behind(
         &self,
         object: &Small<M>,
-        owner: u32,
+        owner: OwnerNumber,
         want: Mode,
-    ) -> Result<(Option<u32>, RequestAt<M>), Error> {
+    ) -> Result<(Option<OwnerNumber>, RequestAt<M>), Error> {
         let clash = self.memory.modes().clash(want);
         if (get(&object.masks) >> 16) as u16 & clash == 0 {
             return Ok((None, Offset::NULL));
@@ -119,10 +125,10 @@ impl<M: ConstMachine> Latched<'_, M> {
     fn behind_among(
         &self,
         object: &Small<M>,
-        owner: u32,
+        owner: OwnerNumber,
         clash: u16,
         may_barge: bool,
-    ) -> Result<(Option<u32>, RequestAt<M>), Error> {
+    ) -> Result<(Option<OwnerNumber>, RequestAt<M>), Error> {
         let (mut exact, mut before, mut blocker) = (0, Offset::NULL, None);
         let families = self.memory.inner().has_families()?;
         let converting = object.conversions() != 0;
@@ -299,10 +305,10 @@ impl<M: ConstMachine> Latched<'_, M> {
         &self,
         object: &Small<M>,
         me: RequestAt<M>,
-        owner: u32,
+        owner: OwnerNumber,
         want: Mode,
     ) -> Result<bool, Error> {
-        if self.memory.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent) == 0) {
+        if self.memory.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent).is_none()) {
             return Ok(true);
         }
         let clash = self.memory.modes().clash(want);
@@ -372,7 +378,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         &self,
         object: &Small<M>,
         me: RequestAt<M>,
-        owner: u32,
+        owner: OwnerNumber,
         state: State,
     ) -> Result<Vec<Blocker>, Error> {
         let modes = self.memory.modes();

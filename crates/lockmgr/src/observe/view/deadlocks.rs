@@ -7,6 +7,7 @@ use super::{TRIES, View, seen};
 use crate::deadlock::history::{HEAD, History, KEPT, LINK, Record, TOLD, WORDS};
 use crate::memory::cells::cell_at;
 use crate::memory::roots;
+use crate::memory::typed::Stored;
 use crate::mode::Mode;
 use crate::{Error, Link, OwnerId};
 
@@ -130,7 +131,7 @@ impl<M: ConstMachine> View<M> {
             let (name_words, after) = after.split_at_checked(name.div_ceil(8))?;
             cycle.push(Waiter {
                 link: Link {
-                    owner: OwnerId { index: (link[0] >> 32) as u32, generation: link[0] as u32 },
+                    owner: OwnerId::of(link[0]),
                     object: bytes_of(name_words, name),
                     length: (link[1] >> 48) as usize,
                     held: byte(8).checked_sub(1).map(Mode),

@@ -12,6 +12,7 @@ use crate::error::corrupt_list;
 use crate::memory::blocks::chain_of;
 use crate::memory::cells::{FREE, cell_at};
 use crate::memory::names::Name;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::roots;
 use crate::memory::state::State;
 use crate::range::cells::{
@@ -77,7 +78,7 @@ impl<M: ConstMachine> View<M> {
         at: KeyspaceAt<M>,
         chain: u32,
         said: &mut Verified,
-        owned: &mut HashMap<u32, u32>,
+        owned: &mut HashMap<OwnerNumber, u32>,
     ) -> Result<(), Error> {
         let space = self.space(at)?;
         let mut wrong = |what: &str| said.flaws.push(format!("keyspace {at}: {what}"));
@@ -205,7 +206,7 @@ impl<M: ConstMachine> View<M> {
     }
 
     /// The holders of an object; none if nobody can tell, for its partition is latched.
-    fn holder_of(&self, bytes: &[u8]) -> Result<Option<Vec<u32>>, Error> {
+    fn holder_of(&self, bytes: &[u8]) -> Result<Option<Vec<OwnerNumber>>, Error> {
         let name = Name::new(bytes, self.region.creation() as u64)?;
         let line = self.blocks.partition(&self.region, self.blocks.spot(name.hash).partition)?;
         if seen(&line.latch) != 0 {

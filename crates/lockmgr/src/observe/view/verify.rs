@@ -9,6 +9,7 @@ use super::{View, seen, seen_object};
 use crate::error::corrupt_list;
 use crate::memory::cells::{FREE, ObjectAt, RequestAt, Small, cell_at, status};
 use crate::memory::names::Name;
+use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::State;
 use crate::{Error, Mode, Modes};
 
@@ -126,7 +127,7 @@ impl<M: ConstMachine> View<M> {
         number: u32,
         modes: Option<&Modes>,
         said: &mut Verified,
-        linked: &mut HashMap<RequestAt<M>, u32>,
+        linked: &mut HashMap<RequestAt<M>, OwnerNumber>,
     ) -> Result<(), Error> {
         let line = self.blocks.partition(&self.region, number)?;
         let table = seen(&line.heads);
@@ -175,10 +176,10 @@ impl<M: ConstMachine> View<M> {
         object: &Small<M>,
         modes: Option<&Modes>,
         said: &mut Verified,
-        linked: &mut HashMap<RequestAt<M>, u32>,
+        linked: &mut HashMap<RequestAt<M>, OwnerNumber>,
     ) -> Result<(), Error> {
         let (mut at, mut last, mut length) = (seen(&object.head), Offset::NULL, 0u32);
-        let mut held: Vec<(u32, Mode)> = Vec::new();
+        let mut held: Vec<(OwnerNumber, Mode)> = Vec::new();
         while !at.is_null() {
             let request = cell_at(&self.region, at)?;
             let mut wrong = |what: &str| said.flaws.push(format!("request {at}: {what}"));
@@ -235,15 +236,15 @@ impl<M: ConstMachine> View<M> {
     }
 
     /// Whether one of two owners is the other, or an ancestor of it.
-    pub(super) fn are_kin(&self, a: u32, b: u32) -> bool {
-        let leads = |from: u32, to: u32| {
+    pub(super) fn are_kin(&self, a: OwnerNumber, b: OwnerNumber) -> bool {
+        let leads = |from: OwnerNumber, to: OwnerNumber| {
             let mut at = Some(from);
             for _ in 0..1000 {
                 match at {
                     Some(owner) if owner == to => return true,
                     Some(owner) => {
                         let cell = self.owner(owner).ok().flatten();
-                        at = cell.and_then(|(_, cell)| seen(&cell.parent).checked_sub(1));
+                        at = cell.and_then(|(_, cell)| seen(&cell.parent));
                     }
                     None => return false,
                 }
