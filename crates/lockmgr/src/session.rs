@@ -269,17 +269,20 @@ impl<M: ConstMachine> Session<M> {
 #[cfg(test)]
 mod tests {
     use crate::memory::cells::get;
+    use crate::memory::numbers::PartitionNumber;
+    use crate::memory::typed::Stored;
     use crate::{Manager, shared};
 
     #[test]
     fn a_latch_that_is_tried_in_vain_stays_another_threads() {
         let manager = Manager::private(shared::modes()).unwrap();
         let (one, two) = (manager.session().unwrap(), manager.session().unwrap());
-        let held = one.memory.latch(3).unwrap();
-        assert!(two.memory.try_latch(3).unwrap().is_none());
-        let holder = get(&two.memory.partition(3).unwrap().latch);
+        let number = PartitionNumber::of(3);
+        let held = one.memory.latch(number).unwrap();
+        assert!(two.memory.try_latch(number).unwrap().is_none());
+        let holder = get(&two.memory.partition(number).unwrap().latch);
         assert_eq!(holder, one.memory.thread.number() + 1, "it was opened");
         drop(held);
-        assert!(two.memory.try_latch(3).unwrap().is_some());
+        assert!(two.memory.try_latch(number).unwrap().is_some());
     }
 }

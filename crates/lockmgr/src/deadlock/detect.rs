@@ -64,7 +64,7 @@ use crate::memory::Memory;
 use crate::memory::cells::{LIVE, RequestAt, Small, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::State;
 use crate::range::cells::told;
 use crate::{Error, Link, Reason};
@@ -105,7 +105,7 @@ enum Ended<M: ConstMachine> {
 struct Waiting<M: ConstMachine> {
     owner: OwnerNumber,
     at: RequestAt<M>,
-    partition: u32,
+    partition: PartitionNumber,
     ticket: u32,
     blockers: Vec<crate::table::granting::Blocker>,
     link: Link,
@@ -141,7 +141,7 @@ impl<M: ConstMachine> Memory<M> {
     fn waiting_of(&self, owner: OwnerNumber) -> Result<Option<Waiting<M>>, Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok(None) };
         let (at, partition, _) = cell.wait();
-        if at.is_null() || partition >= self.partitions() {
+        if at.is_null() || !self.blocks.has(partition) {
             return Ok(None);
         }
         let latched = self.latch(partition)?;
@@ -458,7 +458,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     pub(crate) fn waits_for_a_waiter(&self) -> Result<bool, Error> {
         let memory = self.memory;
         let request = memory.request(self.pending.get())?;
-        let latched = memory.latch(get(&request.partition) % memory.partitions())?;
+        let latched = memory.latch(get(&request.partition).within(memory.partitions()))?;
         let state = State::of(get(&request.state));
         if !state.waits() {
             return Ok(false);

@@ -23,6 +23,7 @@ use latchwork_machine::{Clock, ConstMachine};
 use latchwork_region::{Dead, Offset, Plain};
 
 use crate::memory::cells::{cell_at, get, put};
+use crate::memory::numbers::PartitionNumber;
 use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents, roots};
 use crate::{Error, Link};
@@ -30,7 +31,7 @@ use crate::{Error, Link};
 /// Deadlocks that are kept.
 pub(crate) const KEPT: u64 = 16;
 /// Whose latch guards the history.
-const GUARD: u32 = 0;
+const GUARD: PartitionNumber = PartitionNumber::FIRST;
 /// Words of a record before the links, and of a link before its label.
 pub(crate) const HEAD: usize = 5;
 pub(crate) const LINK: usize = 3;

@@ -41,7 +41,7 @@ use latchwork_machine::{ConstMachine, Deadline};
 use crate::Error;
 use crate::memory::Memory;
 use crate::memory::cells::{ObjectAt, RequestAt, get, status};
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::mode::{MODES_MAX, Mode};
 
 /// Steps between two looks at the clock.
@@ -267,7 +267,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         let memory = self.memory;
         let Some(cell) = memory.owner_cell(owner)? else { return Ok(Looked::Runs) };
         let (at, partition, _) = cell.wait();
-        if at.is_null() || partition >= memory.partitions() {
+        if at.is_null() || !memory.blocks.has(partition) {
             return Ok(Looked::Runs);
         }
         // Read without the latch it may be another request's by now; then it is not in the queue.
@@ -295,7 +295,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         &mut self,
         owner: OwnerNumber,
         at: RequestAt<M>,
-        partition: u32,
+        partition: PartitionNumber,
     ) -> Result<Option<usize>, Error> {
         let memory = self.memory;
         let Some(cell) = memory.owner_cell(owner)? else { return Ok(None) };

@@ -17,7 +17,9 @@ use crate::error::corrupt_list;
 use crate::memory::cells::{
     BIASES, BLOCKS_MAX, Biases, LINES, PARTITIONS_MAX, Partition, Partitions, Spot, get,
 };
+use crate::memory::numbers::PartitionNumber;
 use crate::memory::roots;
+use crate::memory::typed::Stored;
 
 /// All blocks.
 pub(crate) struct Blocks<M: ConstMachine> {
@@ -54,11 +56,21 @@ impl<M: ConstMachine> Blocks<M> {
         LINES << self.power
     }
 
+    /// Whether there is a partition of this number.
+    pub(crate) fn has(&self, number: PartitionNumber) -> bool {
+        number.word() < self.count()
+    }
+
+    /// All partitions.
+    pub(crate) fn each(&self) -> impl Iterator<Item = PartitionNumber> + use<M> {
+        (0..self.count()).map(PartitionNumber::of)
+    }
+
     /// Where a hash leads: its high half chooses the partition, the low bits its bias.
     #[inline(always)]
     pub(crate) fn spot(&self, hash: u64) -> Spot {
         let partition = ((hash >> 32) * u64::from(self.count())) >> 32;
-        Spot { partition: partition as u32, bias: hash as u32 % BIASES }
+        Spot { partition: PartitionNumber::of(partition as u32), bias: hash as u32 % BIASES }
     }
 
     /// The partition of this number. One out of a damaged request may be any.
@@ -66,7 +78,7 @@ impl<M: ConstMachine> Blocks<M> {
     pub(crate) fn partition(
         &self,
         region: &Region<M>,
-        number: u32,
+        number: PartitionNumber,
     ) -> Result<&Partition<M>, Error> {
         region.check()?;
         let (block, line) = self.place(number);
@@ -75,19 +87,22 @@ impl<M: ConstMachine> Blocks<M> {
 
     /// The biases of a partition. The caller knows that this is no child of a fork.
     #[inline(always)]
-    pub(crate) fn biases(&self, number: u32) -> Result<&[M::AtomicU32; BIASES as usize], Error> {
+    pub(crate) fn biases(
+        &self,
+        number: PartitionNumber,
+    ) -> Result<&[M::AtomicU32; BIASES as usize], Error> {
         let (block, line) = self.place(number);
         self.biases[block].lines.get(line).map_or_else(corrupt_list, Ok)
     }
 
     /// The partition whose latch guards a chain of keyspaces: the one that its names lead to.
-    pub(crate) fn guarding(&self, chain: u32) -> u32 {
-        (chain % PARTITIONS_MAX) >> self.shift()
+    pub(crate) fn guarding(&self, chain: u32) -> PartitionNumber {
+        PartitionNumber::of((chain % PARTITIONS_MAX) >> self.shift())
     }
 
     /// The chains of keyspaces that a partition's latch guards.
-    pub(crate) fn chains(&self, number: u32) -> Range<u32> {
-        number << self.shift()..(number + 1) << self.shift()
+    pub(crate) fn chains(&self, number: PartitionNumber) -> Range<u32> {
+        number.word() << self.shift()..(number.word() + 1) << self.shift()
     }
 
     fn shift(&self) -> u32 {
@@ -96,7 +111,8 @@ impl<M: ConstMachine> Blocks<M> {
 
     /// The block of a partition, and its line there.
     #[inline(always)]
-    fn place(&self, number: u32) -> (usize, usize) {
+    fn place(&self, number: PartitionNumber) -> (usize, usize) {
+        let number = number.word();
         let block = number & ((1 << self.power) - 1);
         (block as usize % BLOCKS_MAX, (number >> self.power) as usize)
     }

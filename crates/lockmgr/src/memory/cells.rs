@@ -21,8 +21,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::{Offset, Plain, Region};
 
-use crate::memory::numbers::OwnerNumber;
-use crate::memory::typed::{Link, Typed};
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::typed::{Link, Stored, Typed};
 
 /// Partitions of a block: as many lines as one has.
 pub(crate) const LINES: u32 = 1022;
@@ -202,7 +202,7 @@ pub(crate) struct Request<M: Machine> {
     pub(crate) own_prev: Link<M, Request<M>>,
     /// How often its owner took it, and whether it is `MOVED`.
     pub(crate) count: M::AtomicU32,
-    pub(crate) partition: M::AtomicU32,
+    pub(crate) partition: Typed<M::AtomicU32, PartitionNumber>,
     /// When its owner took it, counted by the owner.
     pub(crate) mark: M::AtomicU32,
 }
@@ -296,7 +296,7 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) weak: Link<M, WeakPage<M>>,
     /// The request that it waits for, and the partition of it.
     pub(crate) waiting: Link<M, Request<M>>,
-    pub(crate) partition: M::AtomicU32,
+    pub(crate) partition: Typed<M::AtomicU32, PartitionNumber>,
     /// Counts its waits.
     pub(crate) ticket: M::AtomicU32,
     /// Why its next request, or the one that waits, is to fail.
@@ -331,7 +331,7 @@ impl<M: Machine> OwnerCell<M> {
     /// Read without the latch the partition may be a later wait's. A thread that then takes that
     /// latch and reads the same once more has found a wait that neither ends nor began since.
     #[inline]
-    pub(crate) fn wait(&self) -> (RequestAt<M>, u32, u32) {
+    pub(crate) fn wait(&self) -> (RequestAt<M>, PartitionNumber, u32) {
         // Acquire: synchronizes with the Release in `begin_wait`. The partition and the ticket,
         // that were stored before, are not those of an earlier wait.
         let at = self.waiting.load(Acquire);
@@ -452,7 +452,7 @@ const _: () = {
 /// Where a hash leads: see `Blocks::spot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
-    pub(crate) partition: u32,
+    pub(crate) partition: PartitionNumber,
     pub(crate) bias: u32,
 }
 
@@ -460,6 +460,6 @@ impl Spot {
     /// Its bit in the filters of owner pages.
     #[inline(always)]
     pub(crate) fn filter(self) -> u64 {
-        1 << ((self.partition ^ self.bias << 2) % 64)
+        1 << ((self.partition.word() ^ self.bias << 2) % 64)
     }
 }

@@ -11,6 +11,8 @@ use latchwork_region::{Offset, Plain};
 use crate::Error;
 use crate::memory::Memory;
 use crate::memory::cells::{ObjectAt, RequestAt, generation_at, get, put};
+use crate::memory::numbers::PartitionNumber;
+use crate::memory::typed::Stored;
 
 /// A request: generation, offset.
 pub(crate) const REQUEST: usize = 0;
@@ -80,19 +82,23 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Notes that an object is about to leave its chain.
-    pub(crate) fn note_object(&self, at: ObjectAt<M>, partition: u32) -> Result<(), Error> {
+    pub(crate) fn note_object(
+        &self,
+        at: ObjectAt<M>,
+        partition: PartitionNumber,
+    ) -> Result<(), Error> {
         let notes = self.thread.intent()?;
         put(&notes[OBJECT], 0);
-        put(&notes[OBJECT_IN], u64::from(partition));
+        put(&notes[OBJECT_IN], u64::from(partition.word()));
         put(&notes[OBJECT], self.name_cell(at)?);
         Ok(())
     }
 
     /// Notes that a table is about to be exchanged for a larger one.
-    pub(crate) fn note_table(&self, table: u64, partition: u32) -> Result<(), Error> {
+    pub(crate) fn note_table(&self, table: u64, partition: PartitionNumber) -> Result<(), Error> {
         let notes = self.thread.intent()?;
         put(&notes[TABLE], 0);
-        put(&notes[TABLE_IN], table >> 32 << 32 | u64::from(partition));
+        put(&notes[TABLE_IN], table >> 32 << 32 | u64::from(partition.word()));
         put(&notes[TABLE], self.name_cell(Offset::<()>::from_raw(table as u32))?);
         Ok(())
     }

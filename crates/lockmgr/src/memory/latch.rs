@@ -18,6 +18,7 @@ use latchwork_machine::{ConstMachine, Deadline, Word};
 use crate::Error;
 use crate::memory::Memory;
 use crate::memory::cells::{Partition, get};
+use crate::memory::numbers::PartitionNumber;
 
 /// Looks before a yield, yields before a nap.
 const LOOKS: u32 = 100;
@@ -29,14 +30,14 @@ const NAPS: u32 = 5;
 /// A held latch. Opened when dropped.
 pub(crate) struct Latched<'s, M: ConstMachine> {
     pub(crate) memory: &'s Memory<M>,
-    pub(crate) number: u32,
+    pub(crate) number: PartitionNumber,
     partition: &'s Partition<M>,
 }
 
 impl<M: ConstMachine> Memory<M> {
     /// Takes the latch of a partition.
     #[inline]
-    pub(crate) fn latch(&self, number: u32) -> Result<Latched<'_, M>, Error> {
+    pub(crate) fn latch(&self, number: PartitionNumber) -> Result<Latched<'_, M>, Error> {
         let partition = self.partition(number)?;
         let me = self.thread.number() + 1;
         // Acquire: synchronizes with the Release of the last holder, in `drop`.
@@ -48,7 +49,10 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// The latch of a partition, if it is open.
-    pub(crate) fn try_latch(&self, number: u32) -> Result<Option<Latched<'_, M>>, Error> {
+    pub(crate) fn try_latch(
+        &self,
+        number: PartitionNumber,
+    ) -> Result<Option<Latched<'_, M>>, Error> {
         let partition = self.partition(number)?;
         let me = self.thread.number() + 1;
         // Acquire: as in `latch`.
@@ -58,7 +62,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// The latch of a dead thread that this session sweeps, as if it were ours.
-    pub(crate) fn take_over(&self, number: u32) -> Result<Latched<'_, M>, Error> {
+    pub(crate) fn take_over(&self, number: PartitionNumber) -> Result<Latched<'_, M>, Error> {
         Ok(Latched { memory: self, number, partition: self.partition(number)? })
     }
 

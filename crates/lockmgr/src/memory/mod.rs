@@ -36,7 +36,7 @@ use self::cells::{
 use self::inner::Inner;
 use self::names::Name;
 use crate::memory::cells::{ObjectAt, RequestAt};
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::meter::asked::RequestCounters;
 use crate::meter::counters::Counters;
 use crate::meter::waits::Waits;
@@ -138,12 +138,12 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     #[inline(always)]
-    pub(crate) fn partition(&self, number: u32) -> Result<&Partition<M>, Error> {
+    pub(crate) fn partition(&self, number: PartitionNumber) -> Result<&Partition<M>, Error> {
         self.blocks.partition(self.region(), number)
     }
 
     #[inline(always)]
-    pub(crate) fn biases(&self, partition: u32) -> Result<&[M::AtomicU32; 16], Error> {
+    pub(crate) fn biases(&self, partition: PartitionNumber) -> Result<&[M::AtomicU32; 16], Error> {
         self.blocks.biases(partition)
     }
 

@@ -1,4 +1,4 @@
-//! Owners' numbers: which cell of which page an owner has.
+//! Numbers of owners and of partitions.
 
 use core::fmt;
 
@@ -68,6 +68,41 @@ impl Stored for Option<OwnerNumber> {
     #[inline(always)]
     fn word(self) -> u32 {
         self.map_or(0, |number| number.0 + 1)
+    }
+}
+
+/// The number of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PartitionNumber(u32);
+
+impl PartitionNumber {
+    /// The first one, which every manager has.
+    pub(crate) const FIRST: Self = Self(0);
+
+    /// A partition of so many, for a word that may say any: a peer's, or a later wait's.
+    #[inline(always)]
+    pub(crate) const fn within(self, count: u32) -> Self {
+        Self(self.0 % count)
+    }
+}
+
+impl fmt::Display for PartitionNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Stored for PartitionNumber {
+    type In = u32;
+
+    #[inline(always)]
+    fn of(word: u32) -> Self {
+        Self(word)
+    }
+
+    #[inline(always)]
+    fn word(self) -> u32 {
+        self.0
     }
 }
 

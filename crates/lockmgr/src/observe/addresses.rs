@@ -18,7 +18,7 @@ impl<M: ConstMachine> Memory<M> {
         let mut found = region.places();
         let directory = cell_at(region, self.inner().directory)?;
         found.push((at(directory), size_of_val(directory), "directory".to_owned()));
-        for number in 0..self.partitions() {
+        for number in self.blocks.each() {
             let line = self.partition(number)?;
             found.push((at(line), size_of_val(line), format!("partition {number}")));
             let biases = self.biases(number)?;

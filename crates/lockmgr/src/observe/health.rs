@@ -52,7 +52,7 @@ impl<M: ConstMachine> Inner<M> {
             }
         }
         health.dead_threads = dead.len() as u32;
-        for number in 0..self.blocks.count() {
+        for number in self.blocks.each() {
             let holder = get(&self.blocks.partition(region, number)?.latch);
             if let Some(thread) = holder.checked_sub(1) {
                 health.latched += 1;

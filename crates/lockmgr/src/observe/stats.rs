@@ -7,6 +7,7 @@ use latchwork_machine::{ConstMachine, Word};
 use crate::fastpath::entry::{Entry, LENGTH_MAX};
 use crate::memory::cells::{FREE, LIVE, WEAK, WeakPage, cell_at, get, is_kept, thread_of};
 use crate::memory::numbers::OwnerNumber;
+use crate::memory::typed::Stored;
 use crate::memory::{Memory, names};
 use crate::meter::counters::Stats;
 use crate::meter::waits::Waits;
@@ -115,12 +116,12 @@ impl<M: ConstMachine> Memory<M> {
     /// Counts what lies in each partition that has objects, at an instant of its own.
     pub(crate) fn partition_totals(&self) -> Result<Vec<PartitionTotals>, Error> {
         let mut all = Vec::new();
-        for number in 0..self.partitions() {
+        for number in self.blocks.each() {
             if get(&self.partition(number)?.heads) == 0 {
                 continue;
             }
             let latched = self.latch(number)?;
-            let mut totals = PartitionTotals { number, ..PartitionTotals::default() };
+            let mut totals = PartitionTotals { number: number.word(), ..Default::default() };
             for at in latched.each_object()? {
                 let before = totals.requests;
                 for each in latched.requests(self.object(at)?) {
@@ -163,7 +164,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn snapshot(&self) -> Result<Vec<LockInfo>, Error> {
         let mut rows = Vec::new();
         let now = self.now();
-        for number in 0..self.partitions() {
+        for number in self.blocks.each() {
             if get(&self.partition(number)?.heads) == 0 {
                 continue;
             }

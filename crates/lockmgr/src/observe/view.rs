@@ -28,7 +28,7 @@ use crate::memory::cells::{
     Directory, FREE, Object, ObjectAt, OwnerCell, OwnerPage, Small, WEAK, WEAK_WORDS, cell_at,
     chains_at, generation_at, thread_of,
 };
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::roots::READY;
 use crate::memory::state::State;
 use crate::memory::typed::Stored;
@@ -163,9 +163,9 @@ impl<M: ConstMachine> View<M> {
     pub fn latched(&self) -> Result<Vec<(u32, u32)>, Error> {
         self.refresh()?;
         let mut held = Vec::new();
-        for number in 0..self.blocks.count() {
+        for number in self.blocks.each() {
             let latch = seen(&self.blocks.partition(&self.region, number)?.latch);
-            held.extend(latch.checked_sub(1).map(|thread| (number, thread)));
+            held.extend(latch.checked_sub(1).map(|thread| (number.word(), thread)));
         }
         Ok(held)
     }
@@ -212,12 +212,12 @@ impl<M: ConstMachine> View<M> {
     /// are enough for all that do.
     fn each_partition(
         &self,
-        mut show: impl FnMut(u32, Contents, bool) -> Result<(), Error>,
+        mut show: impl FnMut(PartitionNumber, Contents, bool) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.refresh()?;
-        let first: Vec<_> = (0..self.blocks.count()).map(|number| self.partition(number)).collect();
+        let first: Vec<_> = self.blocks.each().map(|number| self.partition(number)).collect();
         self.refresh()?;
-        for (number, mut last) in (0..self.blocks.count()).zip(first) {
+        for (number, mut last) in self.blocks.each().zip(first) {
             let mut steady = false;
             for _ in 0..TRIES {
                 let again = self.partition(number);
@@ -238,7 +238,7 @@ impl<M: ConstMachine> View<M> {
         self.region.len() / 48
     }
 
-    fn partition(&self, number: u32) -> Result<Contents, Error> {
+    fn partition(&self, number: PartitionNumber) -> Result<Contents, Error> {
         let line = self.blocks.partition(&self.region, number)?;
         let (table, fresh) = (seen(&line.heads), seen(&line.fresh));
         let mut contents = Contents::default();

@@ -10,7 +10,7 @@ use crate::memory::cells::{ObjectAt, RequestAt, Small, Spot, get, put, status};
 use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::State;
 use crate::mode::Mode;
 use crate::options::{Step, Wait};
@@ -227,7 +227,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(())
     }
 
-    fn begin_wait(&self, at: RequestAt<M>, partition: u32, want: Mode) {
+    fn begin_wait(&self, at: RequestAt<M>, partition: PartitionNumber, want: Mode) {
         self.note_wait(at, want);
         put(&self.cell.since, self.memory.now());
         put(&self.cell.partition, partition);

@@ -19,7 +19,7 @@ use crate::ids::OwnerId;
 use crate::memory::Memory;
 use crate::memory::cells::{LIVE, OwnerCell, Request, RequestAt, get, put, status};
 use crate::memory::handle::Owner;
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::State;
 use crate::meter::outcome::Outcome;
 use crate::{Error, Reason};
@@ -272,12 +272,12 @@ impl<M: ConstMachine> Memory<M> {
         &self,
         index: OwnerNumber,
         at: RequestAt<M>,
-        partition: u32,
+        partition: PartitionNumber,
         ticket: Option<u32>,
         why: Reason,
     ) -> Result<bool, Error> {
         let Some(cell) = self.owner_cell(index)? else { return Ok(false) };
-        let latched = self.latch(partition % self.partitions())?;
+        let latched = self.latch(partition.within(self.partitions()))?;
         // Under the latch a wait in this partition neither begins nor ends.
         let now = cell.wait();
         let same = now.0 == at && now.1 == partition && ticket.is_none_or(|ticket| now.2 == ticket);

@@ -168,7 +168,7 @@ impl<M: ConstMachine> Memory<M> {
         let Some(known) = self.keyspaces()? else { return Ok(0) };
         let has = |chain: u32| !get(&known.heads[chain as usize]).is_null();
         let mut count = 0;
-        for number in (0..self.partitions()).filter(|at| self.blocks.chains(*at).any(has)) {
+        for number in self.blocks.each().filter(|at| self.blocks.chains(*at).any(has)) {
             let latched = self.latch(number)?;
             let spaces = latched.each_keyspace()?.len();
             count += (latched.all_of_ranges()?.len() - spaces) as u64;

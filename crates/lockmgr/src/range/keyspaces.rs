@@ -16,7 +16,8 @@ use crate::memory::blocks::chain_of;
 use crate::memory::cells::{PARTITIONS_MAX, cell_at, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents, roots};
 use crate::range::cells::{
     ClaimAt, ClaimId, Keyspace, KeyspaceAt, Keyspaces, Short, claim, is_that, keys_of,
@@ -317,10 +318,15 @@ const KEYSPACE_TIER: u32 = 6;
 
 impl<M: ConstMachine> Memory<M> {
     /// Notes that a claim or a keyspace is about to be freed.
-    fn note_range(&self, at: Offset<()>, tier: u32, partition: u32) -> Result<(), Error> {
+    fn note_range(
+        &self,
+        at: Offset<()>,
+        tier: u32,
+        partition: PartitionNumber,
+    ) -> Result<(), Error> {
         let notes = self.thread.intent()?;
         put(&notes[intents::RANGE], 0);
-        put(&notes[intents::RANGE_IN], u64::from(tier) << 32 | u64::from(partition));
+        put(&notes[intents::RANGE_IN], u64::from(tier) << 32 | u64::from(partition.word()));
         put(&notes[intents::RANGE], self.name_cell(at)?);
         Ok(())
     }
@@ -328,9 +334,9 @@ impl<M: ConstMachine> Memory<M> {
     /// Frees what a dead thread had taken out of a keyspace, or out of their chain.
     pub(crate) fn free_noted_range(&self, notes: &[M::AtomicU64]) -> Result<(), Error> {
         let Some(at) = self.noted::<()>(get(&notes[intents::RANGE]))? else { return Ok(()) };
-        let (tier, partition) =
-            ((get(&notes[intents::RANGE_IN]) >> 32) as u32, get(&notes[intents::RANGE_IN]) as u32);
-        let latched = self.latch(partition % self.partitions())?;
+        let of = &notes[intents::RANGE_IN];
+        let (tier, partition) = ((get(of) >> 32) as u32, PartitionNumber::of(get(of) as u32));
+        let latched = self.latch(partition.within(self.partitions()))?;
         if latched.all_of_ranges()?.contains(&at) {
             return Ok(());
         }

@@ -13,8 +13,9 @@ use crate::memory::cells::{
 };
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::State;
+use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents, names};
 use crate::mode::Mode;
 use crate::recovery::orphans::label_of;
@@ -116,14 +117,14 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn withdraw_of(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
         for at in self.own_list(cell)? {
             let request = self.request(at)?;
-            let latched = self.latch(get(&request.partition) % self.partitions())?;
+            let latched = self.latch(get(&request.partition).within(self.partitions()))?;
             let state = State::of(get(&request.state));
             let object_at = get(&request.object);
             match state.status {
                 status::HELD if self.is_waiting_claim(cell, at)? => {
                     drop(latched);
                     self.forget_range(cell, at)?;
-                    let latched = self.latch(get(&request.partition) % self.partitions())?;
+                    let latched = self.latch(get(&request.partition).within(self.partitions()))?;
                     self.take_out(&latched, object_at, at)?;
                 }
                 status::CONVERTING => {
@@ -175,7 +176,7 @@ impl<M: ConstMachine> Memory<M> {
             }
             let request = self.request(at)?;
             self.forget_range(cell, at)?;
-            let latched = self.latch(get(&request.partition) % self.partitions())?;
+            let latched = self.latch(get(&request.partition).within(self.partitions()))?;
             let state = State::of(get(&request.state));
             if state.holds() || state.waits() {
                 self.take_out(&latched, get(&request.object), at)?;
@@ -233,8 +234,8 @@ impl<M: ConstMachine> Memory<M> {
         let notes = dead.intent();
         self.free_noted_request(get(&notes[intents::REQUEST]))?;
         if let Some(at) = self.noted(get(&notes[intents::OBJECT]))? {
-            let number = get(&notes[intents::OBJECT_IN]) as u32 % self.partitions();
-            let latched = self.latch(number)?;
+            let number = PartitionNumber::of(get(&notes[intents::OBJECT_IN]) as u32);
+            let latched = self.latch(number.within(self.partitions()))?;
             if !latched.each_object()?.contains(&at) {
                 let length = self.object(at)?.name_length();
                 let _ = self.free_object(at, length);
@@ -242,7 +243,8 @@ impl<M: ConstMachine> Memory<M> {
         }
         if let Some(at) = self.noted::<()>(get(&notes[intents::TABLE]))? {
             let place = get(&notes[intents::TABLE_IN]);
-            let latched = self.latch(place as u32 % self.partitions())?;
+            let latched =
+                self.latch(PartitionNumber::of(place as u32).within(self.partitions()))?;
             let used = [get(&latched.heads), get(&latched.fresh)];
             if used.iter().all(|table| *table as u32 != at.raw()) {
                 let _ = self.free_chains(place >> 32 << 32 | u64::from(at.raw()));
@@ -259,7 +261,7 @@ impl<M: ConstMachine> Memory<M> {
         let Some(at) = self.noted(note)? else { return Ok(()) };
         let request = self.request(at)?;
         // What a closer moved leaves its queue and is freed under this latch.
-        let latched = self.latch(get(&request.partition) % self.partitions())?;
+        let latched = self.latch(get(&request.partition).within(self.partitions()))?;
         if self.noted::<Request<M>>(note)?.is_none() || self.is_orphans(at)? {
             return Ok(());
         }

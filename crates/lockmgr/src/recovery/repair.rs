@@ -12,7 +12,7 @@ use crate::memory::cells::{
     LIVE, ObjectAt, OwnerCell, PAGES, RequestAt, adopted_by, asked_by, cell_at, get, put, status,
 };
 use crate::memory::latch::Latched;
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::State;
 use crate::memory::{Memory, intents, roots};
 use crate::{Error, Reason};
@@ -23,7 +23,7 @@ impl<M: ConstMachine> Memory<M> {
         // All latches are opened first: while one thread is put right another's may be met. Also
         // those behind one that cannot be: then each thread is put right by itself.
         let mut opened = Ok(());
-        for number in 0..self.partitions() {
+        for number in self.blocks.each() {
             let holder = get(&self.partition(number)?.latch);
             if holder != 0
                 && let Some(thread) = dead.iter().find(|thread| thread.number() + 1 == holder)
@@ -46,7 +46,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Opens the latches of all who are dead by now, and leaves the rest to the next sweep.
     pub(crate) fn open_latches(&self) -> Result<(), Error> {
         for thread in self.region().dead_threads()? {
-            for number in 0..self.partitions() {
+            for number in self.blocks.each() {
                 if get(&self.partition(number)?.latch) == thread.number() + 1 {
                     self.repair_partition(number, &thread)?;
                 }
@@ -57,7 +57,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Puts a partition right whose latch a dead thread holds, and opens the latch. The latch keeps
     /// the dead thread's name until then: should we die or fail, the next sweeper begins anew.
-    fn repair_partition(&self, number: u32, dead: &Dead<'_, M>) -> Result<(), Error> {
+    fn repair_partition(&self, number: PartitionNumber, dead: &Dead<'_, M>) -> Result<(), Error> {
         let latched = self.take_over(number)?;
         if let Err(error) = self.repair_latched(&latched, dead) {
             // Not dropped, which would open it.
@@ -208,7 +208,7 @@ impl<M: ConstMachine> Memory<M> {
     /// All cells that the manager's structures lead to.
     pub(crate) fn reachable(&self) -> Result<HashSet<u32>, Error> {
         let mut found = HashSet::new();
-        for number in 0..self.partitions() {
+        for number in self.blocks.each() {
             let latched = self.latch(number)?;
             found.extend([get(&latched.heads) as u32, get(&latched.fresh) as u32]);
             found.extend(latched.all_of_ranges()?.iter().map(|at| at.raw()));

@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use crate::memory::cells::{ObjectAt, OwnerCell, Request, RequestAt, Small, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
+use crate::memory::numbers::PartitionNumber;
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline]
@@ -86,7 +87,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     pub(crate) fn new_request(
         &self,
         object: ObjectAt<M>,
-        partition: u32,
+        partition: PartitionNumber,
         count: u32,
     ) -> Result<(RequestAt<M>, &'s Request<M>), Error> {
         let memory: &'s Memory<M> = self.memory;
@@ -111,7 +112,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         at: RequestAt<M>,
         request: &Request<M>,
         object: ObjectAt<M>,
-        partition: u32,
+        partition: PartitionNumber,
         count: u32,
     ) -> Result<(), Error> {
         put(&request.state, status::NEW);

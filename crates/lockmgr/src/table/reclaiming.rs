@@ -31,7 +31,7 @@ impl<M: ConstMachine> Memory<M> {
     #[inline(never)]
     fn again<T>(&self, error: Error, operation: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
         let mut freed = 0;
-        for number in 0..self.partitions() {
+        for number in self.blocks.each() {
             // What somebody is at work in is passed by.
             if let Some(latched) = self.try_latch(number)? {
                 freed += latched.free_idle()?;

@@ -5,6 +5,7 @@ use latchwork_machine::ConstMachine;
 use super::{View, seen};
 use crate::Error;
 use crate::memory::state::State;
+use crate::memory::typed::Stored;
 
 /// A partition that has objects, as found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl<M: ConstMachine> View<M> {
                 let latch = seen(&self.blocks.partition(&self.region, number)?.latch);
                 let waiting = found.iter().filter(|found| State::of(found.state).waits());
                 all.push(PartitionInfo {
-                    number,
+                    number: number.word(),
                     objects,
                     idle,
                     requests: found.len() as u64,

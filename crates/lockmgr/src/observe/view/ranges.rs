@@ -12,7 +12,7 @@ use crate::error::corrupt_list;
 use crate::memory::blocks::chain_of;
 use crate::memory::cells::{FREE, cell_at};
 use crate::memory::names::Name;
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::roots;
 use crate::memory::state::State;
 use crate::range::cells::{
@@ -34,7 +34,7 @@ impl<M: ConstMachine> View<M> {
     pub(super) fn verify_ranges(
         &self,
         said: &mut Verified,
-        skipped: impl Fn(u32) -> bool,
+        skipped: impl Fn(PartitionNumber) -> bool,
     ) -> Result<(), Error> {
         let at = Offset::from_raw(seen(self.region.root(roots::KEYSPACES)?) as u32);
         if at.is_null() {

@@ -9,8 +9,9 @@ use super::{View, seen, seen_object};
 use crate::error::corrupt_list;
 use crate::memory::cells::{FREE, ObjectAt, RequestAt, Small, cell_at, status};
 use crate::memory::names::Name;
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::State;
+use crate::memory::typed::Stored;
 use crate::{Error, Mode, Modes};
 
 /// What a check found. Exact while nobody is at work in the region.
@@ -41,9 +42,10 @@ impl<M: ConstMachine> View<M> {
     /// [`Error::Region`] if the manager's own cells cannot be reached.
     pub fn verify(&self, modes: Option<&Modes>) -> Result<Verified, Error> {
         let mut said = Verified { latched: self.latched()?, ..Verified::default() };
-        let skipped: HashSet<u32> = said.latched.iter().map(|(number, _)| *number).collect();
+        let latched = said.latched.iter();
+        let skipped: HashSet<_> = latched.map(|held| PartitionNumber::of(held.0)).collect();
         let mut linked = HashMap::new();
-        for number in (0..self.blocks.count()).filter(|number| !skipped.contains(number)) {
+        for number in self.blocks.each().filter(|number| !skipped.contains(number)) {
             if let Err(error) = self.verify_partition(number, modes, &mut said, &mut linked) {
                 said.flaws.push(format!("partition {number}: {error}"));
             }
@@ -124,7 +126,7 @@ impl<M: ConstMachine> View<M> {
 
     fn verify_partition(
         &self,
-        number: u32,
+        number: PartitionNumber,
         modes: Option<&Modes>,
         said: &mut Verified,
         linked: &mut HashMap<RequestAt<M>, OwnerNumber>,
@@ -171,7 +173,7 @@ impl<M: ConstMachine> View<M> {
 
     fn verify_queue(
         &self,
-        number: u32,
+        number: PartitionNumber,
         of: ObjectAt<M>,
         object: &Small<M>,
         modes: Option<&Modes>,
