@@ -151,7 +151,7 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(None);
         }
         let request = self.request(at)?;
-        let (object_at, state) = (get(&request.object), State::of(get(&request.state)));
+        let (object_at, state) = (get(&request.object), get(&request.state));
         if !state.waits() || get(&request.owner) != owner {
             return Ok(None);
         }
@@ -343,7 +343,7 @@ impl<M: ConstMachine> Memory<M> {
             if [request, ahead].iter().any(|each| get(&each.partition) != latched.number) {
                 return corrupt_list();
             }
-            let states = (State::of(get(&request.state)), State::of(get(&ahead.state)));
+            let states = (get(&request.state), get(&ahead.state));
             let both = states.0.status == status::WAITING && states.1.status == status::WAITING;
             let moves = get(&cell.forward);
             if !both || moves >= MOVES {
@@ -379,7 +379,7 @@ impl<M: ConstMachine> Memory<M> {
         let (object, moves) = (self.object(get(&request.object))?, get(&cell.forward));
         let first = get(&object.first);
         // A conversion goes before them anyway; children may be behind their ancestors' waiters.
-        if State::of(get(&request.state)).status != status::WAITING
+        if get(&request.state).status != status::WAITING
             || self.inner().has_families()?
             || [Offset::NULL, waiting.at].contains(&first)
             || moves >= MOVES
@@ -445,7 +445,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         ahead: RequestAt<M>,
     ) -> Result<(), Error> {
         let request = self.memory.request(at)?;
-        let state = State::of(get(&request.state));
+        let state = get(&request.state);
         // Should we die in between, the sweep refuses what is away.
         self.memory.note_away(at)?;
         self.unlink(object, at, request, State { status: status::AWAY, ..state })?;
@@ -459,7 +459,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let memory = self.memory;
         let request = memory.request(self.pending.get())?;
         let latched = memory.latch(get(&request.partition).within(memory.partitions()))?;
-        let state = State::of(get(&request.state));
+        let state = get(&request.state);
         if !state.waits() {
             return Ok(false);
         }

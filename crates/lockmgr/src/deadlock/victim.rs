@@ -9,7 +9,6 @@ use crate::fastpath::entry::Entry;
 use crate::memory::Memory;
 use crate::memory::cells::{WEAK, cell_at, get};
 use crate::memory::numbers::OwnerNumber;
-use crate::memory::state::State;
 use crate::memory::typed::Stored;
 use crate::mode::Mode;
 use crate::options::Policy;
@@ -42,7 +41,7 @@ impl<M: ConstMachine> Memory<M> {
                 break;
             }
             let request = self.request(at)?;
-            let state = State::of(get(&request.state));
+            let state = get(&request.state);
             if state.holds() {
                 count(state.mode);
             }

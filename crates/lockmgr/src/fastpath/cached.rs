@@ -5,7 +5,6 @@ use latchwork_machine::ConstMachine;
 use crate::Error;
 use crate::memory::cells::{Request, RequestAt, get};
 use crate::memory::handle::{Known, Last, LastKnown, Owner};
-use crate::memory::state::State;
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
     /// Remembers a place of the session's region, whose references are all as long as this one.
@@ -66,7 +65,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.forget_last();
         if !head.is_null() {
             let request = self.memory.request(head)?;
-            if State::of(get(&request.state)).holds() {
+            if get(&request.state).holds() {
                 self.remember(head, request)?;
             }
         }

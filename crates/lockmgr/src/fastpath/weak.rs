@@ -351,7 +351,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         } else {
             if entry.count != 0 {
                 let own = self.memory.request(own)?;
-                let (mine, theirs) = (State::of(get(&own.state)), State::of(get(&request.state)));
+                let (mine, theirs) = (get(&own.state), get(&request.state));
                 let made = self.memory.modes().convert(mine.mode, theirs.mode);
                 latched.set(object, own, State { mode: made, ..mine });
                 put(&own.count, own.count() + entry.count);

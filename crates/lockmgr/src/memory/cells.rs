@@ -22,6 +22,7 @@ use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::{Offset, Plain, Region};
 
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::state::State;
 use crate::memory::typed::{Link, Stored, Typed};
 
 /// Partitions of a block: as many lines as one has.
@@ -196,8 +197,8 @@ pub(crate) struct Request<M: Machine> {
     pub(crate) owner: Typed<M::AtomicU32, OwnerNumber>,
     pub(crate) next: Link<M, Request<M>>,
     pub(crate) prev: Link<M, Request<M>>,
-    /// See `status`; the word that a waiter sleeps on.
-    pub(crate) state: M::AtomicU32,
+    /// The word that a waiter sleeps on.
+    pub(crate) state: Typed<M::AtomicU32, State>,
     pub(crate) own_next: Link<M, Request<M>>,
     pub(crate) own_prev: Link<M, Request<M>>,
     /// How often its owner took it, and whether it is `MOVED`.

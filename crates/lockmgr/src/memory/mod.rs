@@ -228,7 +228,7 @@ impl<M: ConstMachine> Memory<M> {
         self.point("before the wake-up");
         for request in self.to_wake.take() {
             let request = self.request(request)?;
-            M::wake(&request.state);
+            M::wake(&request.state.word);
             self.notify_for(request)?;
         }
         Ok(())

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::memory::cells::status;
+use crate::memory::typed::Stored;
 use crate::mode::Mode;
 
 /// In `why` of a waiter: the lock is free, and it may come for it if nobody is faster.
@@ -23,17 +24,24 @@ pub(crate) struct State {
     pub(crate) why: u32,
 }
 
-impl State {
+impl Stored for State {
+    type In = u32;
+
     #[inline(always)]
-    pub(crate) fn of(word: u32) -> Self {
+    fn of(word: u32) -> Self {
         let byte = |n: u32| (word >> n) as u8;
         Self { status: word & 255, mode: Mode(byte(8)), want: Mode(byte(16)), why: word >> 24 }
     }
 
     #[inline(always)]
-    pub(crate) fn word(self) -> u32 {
+    fn word(self) -> u32 {
         self.status | u32::from(self.mode.0) << 8 | u32::from(self.want.0) << 16 | self.why << 24
     }
+}
+
+impl State {
+    /// Of one that is in no queue.
+    pub(crate) const NEW: Self = Self { status: status::NEW, mode: Mode(0), want: Mode(0), why: 0 };
 
     #[inline(always)]
     pub(crate) fn held(mode: Mode) -> Self {

@@ -101,7 +101,7 @@ struct Found {
     generation: u32,
     owner: OwnerNumber,
     of: u32,
-    state: u32,
+    state: State,
     count: u32,
     since: u64,
     object: Vec<u8>,
@@ -367,7 +367,7 @@ impl<M: ConstMachine> View<M> {
 
     fn row(&self, found: &Found, now: u64) -> Result<LockInfo, Error> {
         let (page, cell) = self.owner(found.owner)?.ok_or(Error::Foreign)?;
-        let state = State::of(found.state);
+        let state = found.state;
         let mut row = blank(&info(found.owner, page, cell));
         row.owner.generation = found.of;
         row.object.clone_from(&found.object);

@@ -9,7 +9,6 @@ use crate::fastpath::entry::Entry;
 use crate::memory::cells::get;
 use crate::memory::handle::Owner;
 use crate::memory::names;
-use crate::memory::state::State;
 use crate::mode::Mode;
 use crate::range::cells::told;
 
@@ -64,7 +63,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         for at in memory.own_list(self.cell)? {
             let request = memory.request(at)?;
-            let state = State::of(get(&request.state));
+            let state = get(&request.state);
             if state.holds() {
                 let object = memory.name_of(get(&request.object))?;
                 let (mode, count) = (state.mode, request.count());

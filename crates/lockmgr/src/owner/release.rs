@@ -222,8 +222,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             left -= 1;
             let request = self.memory.request(at)?;
             let next = get(&request.own_next);
-            let (state, kind) =
-                (State::of(get(&request.state)), self.memory.kind_of(self.cell, at)?);
+            let (state, kind) = (get(&request.state), self.memory.kind_of(self.cell, at)?);
             if which(state.mode, get(&request.mark), kind) {
                 self.memory.forget_range(self.cell, at)?;
                 let latched = self.memory.latch(get(&request.partition))?;
@@ -284,7 +283,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let at = self.find_held(&latched, &name, self.memory.spot(name.hash))?;
         if !at.is_null() {
             let request = self.memory.request(at)?;
-            let (state, count) = (State::of(get(&request.state)), request.count());
+            let (state, count) = (get(&request.state), request.count());
             found = match found {
                 _ if !state.holds() => found,
                 None => Some((state.mode, count)),
@@ -325,7 +324,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         let request = self.memory.request(at)?;
         let object = self.memory.object(get(&request.object))?;
-        let old = State::of(get(&request.state));
+        let old = get(&request.state);
         if !self.memory.modes().covers(old.mode, mode) {
             return Err(Error::NotHeld);
         }

@@ -146,7 +146,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let own = self.find_own(latched, object_at, object)?;
         if !own.is_null() {
             let request = self.memory.request(own)?;
-            let old = State::of(get(&request.state));
+            let old = get(&request.state);
             if request.count() >= 0xffff {
                 return Err(Error::Count);
             }

@@ -80,7 +80,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let memory = self.memory;
         let mine = memory.request(at)?;
         let object_at = get(&mine.object);
-        let (object, held) = (memory.object(object_at)?, State::of(get(&mine.state)));
+        let (object, held) = (memory.object(object_at)?, get(&mine.state));
         let theirs = to.find_own(latched, object_at, object)?;
         if theirs.is_null() {
             self.may_have(latched, object_at, held.mode, to, held.mode)?;
@@ -94,7 +94,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             if count >= MOVED {
                 return Err(Error::Count);
             }
-            let old = State::of(get(&theirs.state)).mode;
+            let old = get(&theirs.state).mode;
             let made = memory.modes().convert(old, held.mode);
             if made != old {
                 self.may_have(latched, object_at, held.mode, to, made)?;

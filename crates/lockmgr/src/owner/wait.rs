@@ -21,6 +21,7 @@ use crate::memory::cells::{LIVE, OwnerCell, Request, RequestAt, get, put, status
 use crate::memory::handle::Owner;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::State;
+use crate::memory::typed::Stored;
 use crate::meter::outcome::Outcome;
 use crate::{Error, Reason};
 
@@ -82,10 +83,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         loop {
             // Acquire: as in `poll`.
-            let seen = word.load(Acquire);
-            let state = State::of(seen);
+            let state = word.load(Acquire);
             if state.waits() && !state.is_called() {
-                M::wait(word, seen, Some(self.memory.nap_until(nap, deadline)));
+                M::wait(&word.word, state.word(), Some(self.memory.nap_until(nap, deadline)));
             }
             if let Some(end) = self.poll()? {
                 return Ok(end);
@@ -122,12 +122,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.wait_seen();
         let request = self.memory.request(at)?;
         // Acquire: synchronizes with the Release in `set`: what the last holder did is seen.
-        let mut state = State::of(request.state.load(Acquire));
+        let mut state = request.state.load(Acquire);
         let why = get(&self.cell.abort);
         if state.is_called() && why == 0 {
             self.come(at, request)?;
             // Acquire: as above.
-            state = State::of(request.state.load(Acquire));
+            state = request.state.load(Acquire);
         }
         if state.waits() {
             if why == 0 {
@@ -166,7 +166,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[cold]
     fn come(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         let latched = self.memory.latch(get(&request.partition))?;
-        if State::of(get(&request.state)).is_called() {
+        if get(&request.state).is_called() {
             latched.come(self.memory.object(get(&request.object))?, at, request)?;
         }
         drop(latched);
@@ -192,7 +192,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let request = self.memory.request(at)?;
         self.memory.point("about to withdraw");
         let latched = self.memory.latch(get(&request.partition))?;
-        let state = State::of(get(&request.state));
+        let state = get(&request.state);
         if !state.waits() {
             drop(latched);
             return self.poll()?.unwrap_or(Ok(())).map(|()| false);

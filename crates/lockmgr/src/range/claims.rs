@@ -51,7 +51,6 @@ use crate::memory::Memory;
 use crate::memory::cells::{OwnerCell, RequestAt, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::names::Name;
-use crate::memory::state::State;
 use crate::mode::{Mode, Modes};
 use crate::range::cells::{ClaimId, KEYSPACE_MAX, TICKET, claim, is_that, of_ticket};
 use crate::range::keyspaces::what;
@@ -111,7 +110,7 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(None);
         }
         let request = self.request(at)?;
-        let state = State::of(get(&request.state));
+        let state = get(&request.state);
         if !state.holds() || self.inner().tickets.is_none_or(|(held, _)| held != state.mode) {
             return Ok(None);
         }

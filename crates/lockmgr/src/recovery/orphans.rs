@@ -40,7 +40,6 @@ use crate::memory::cells::{
     asked_by, cell_at, get, is_orphan, put,
 };
 use crate::memory::numbers::OwnerNumber;
-use crate::memory::state::State;
 use crate::memory::{Memory, names};
 use crate::{Error, Mode};
 
@@ -162,7 +161,7 @@ impl<M: ConstMachine> Memory<M> {
         let (mut prev, mut held) = (Offset::NULL, 0);
         for at in self.own_list(cell)? {
             let request = self.request(at)?;
-            if State::of(get(&request.state)).holds() {
+            if get(&request.state).holds() {
                 self.settle_moved(cell, request)?;
                 put(&request.own_prev, prev);
                 (prev, held) = (at, held + 1);

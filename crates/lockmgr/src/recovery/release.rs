@@ -98,7 +98,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Whether it holds anything in the table.
     fn has_strong(&self, cell: &OwnerCell<M>) -> Result<bool, Error> {
         for at in self.own_list(cell)? {
-            if State::of(get(&self.request(at)?.state)).holds() {
+            if get(&self.request(at)?.state).holds() {
                 return Ok(true);
             }
         }
@@ -118,7 +118,7 @@ impl<M: ConstMachine> Memory<M> {
         for at in self.own_list(cell)? {
             let request = self.request(at)?;
             let latched = self.latch(get(&request.partition).within(self.partitions()))?;
-            let state = State::of(get(&request.state));
+            let state = get(&request.state);
             let object_at = get(&request.object);
             match state.status {
                 status::HELD if self.is_waiting_claim(cell, at)? => {
@@ -148,7 +148,7 @@ impl<M: ConstMachine> Memory<M> {
     ) -> Result<(), Error> {
         let object = self.object(object_at)?;
         let request = self.request(at)?;
-        let state = State::of(get(&request.state));
+        let state = get(&request.state);
         latched.unlink(object, at, request, State { status: status::NEW, ..state })?;
         latched.advance(object)?;
         if get(&object.head).is_null() {
@@ -177,7 +177,7 @@ impl<M: ConstMachine> Memory<M> {
             let request = self.request(at)?;
             self.forget_range(cell, at)?;
             let latched = self.latch(get(&request.partition).within(self.partitions()))?;
-            let state = State::of(get(&request.state));
+            let state = get(&request.state);
             if state.holds() || state.waits() {
                 self.take_out(&latched, get(&request.object), at)?;
             }

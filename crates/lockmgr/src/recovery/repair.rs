@@ -92,10 +92,10 @@ impl<M: ConstMachine> Memory<M> {
         }
         if let Some(at) = self.noted(get(&dead.intent()[intents::AWAY]))? {
             let request = self.request(at)?;
-            let state = State::of(get(&request.state));
+            let state = get(&request.state);
             if state.status == status::AWAY && get(&request.partition) == number {
                 let why = reason_number(Reason::Deadlock);
-                put(&request.state, State { status: status::DENIED, why, ..state }.word());
+                put(&request.state, State { status: status::DENIED, why, ..state });
                 self.to_wake.borrow_mut().push(at);
             }
         }
@@ -103,7 +103,7 @@ impl<M: ConstMachine> Memory<M> {
             for at in self.own_list(cell.1)? {
                 let request = self.request(at)?;
                 if get(&request.partition) == number && !linked.contains(&at) {
-                    put(&request.state, 0);
+                    put(&request.state, State::NEW);
                 }
             }
         }
@@ -155,7 +155,7 @@ impl<M: ConstMachine> Memory<M> {
                 return corrupt_list();
             }
             let request = self.request(seen)?;
-            let (next, state) = (get(&request.next), State::of(get(&request.state)));
+            let (next, state) = (get(&request.next), get(&request.state));
             if !state.holds() && state.status != status::WAITING {
                 // It was about to leave.
                 if prev.is_null() {

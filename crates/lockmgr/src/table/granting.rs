@@ -181,7 +181,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     ) -> Result<(), Error> {
         self.advance_slow(object, at)?;
         self.memory.to_wake.borrow_mut().retain(|woken| *woken != at);
-        let state = State::of(get(&request.state));
+        let state = get(&request.state);
         if state.is_called() {
             self.set(object, request, State { why: 0, ..state });
         }
@@ -356,7 +356,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         let object_at = get(&request.object);
         let object = self.memory.object(object_at)?;
-        let state = State::of(get(&request.state));
+        let state = get(&request.state);
         if let Some(cell) = self.memory.owner_cell(get(&request.owner))? {
             put(&cell.waiting, Offset::NULL);
         }
@@ -413,7 +413,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn release(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         let object_at = get(&request.object);
         let object = self.memory.object(object_at)?;
-        let state = State::of(get(&request.state));
+        let state = get(&request.state);
         if state.status == status::HELD && get(&object.head) == at && get(&request.next).is_null() {
             self.unlink_only(object, request, state);
             return self.retire(object_at, object);

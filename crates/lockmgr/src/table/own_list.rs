@@ -10,6 +10,7 @@ use crate::memory::cells::{ObjectAt, OwnerCell, Request, RequestAt, Small, get, 
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::numbers::PartitionNumber;
+use crate::memory::state::State;
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline]
@@ -50,7 +51,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 }
                 steps += 1;
                 let request = self.memory.request(at)?;
-                let linked = get(&request.state) & 0xff;
+                let linked = get(&request.state).status;
                 if get(&request.object) == object && !matches!(linked, status::NEW | status::DENIED)
                 {
                     return Ok(at);
@@ -115,7 +116,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         partition: PartitionNumber,
         count: u32,
     ) -> Result<(), Error> {
-        put(&request.state, status::NEW);
+        put(&request.state, State::NEW);
         put(&request.object, object);
         put(&request.owner, self.index);
         put(&request.count, count);

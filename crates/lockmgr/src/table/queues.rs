@@ -69,7 +69,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 }
             };
             at = get(&request.next);
-            Some(Ok((offset, request, State::of(get(&request.state)))))
+            Some(Ok((offset, request, get(&request.state))))
         })
     }
 
@@ -119,7 +119,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Changes a request's state, with all that hangs on it.
     #[inline]
     pub(crate) fn set(&self, object: &Small<M>, request: &Request<M>, new: State) {
-        let old = State::of(get(&request.state));
+        let old = get(&request.state);
         self.count_strong(object, old, new);
         let converting = |s: State| u32::from(s.status == status::CONVERTING) * CONVERSION;
         if converting(new) != converting(old) {
@@ -136,7 +136,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         put(&object.masks, masks);
         // Release, in `put`: synchronizes with the Acquire in `Owner::poll`.
-        put(&request.state, new.word());
+        put(&request.state, new);
     }
 
     /// Links a request that was in no queue and holds: at the front.
@@ -153,7 +153,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&request.prev, Offset::NULL);
         self.count_in(object.bias(), mode);
         put(&object.masks, get(&object.masks) | u32::from(mode.bit()));
-        put(&request.state, State::held(mode).word());
+        put(&request.state, State::held(mode));
         self.memory.point("request about to be linked");
         put(&object.head, at);
         self.memory.point("request linked");
@@ -213,10 +213,10 @@ impl<M: ConstMachine> Latched<'_, M> {
         request: &Request<M>,
         last: State,
     ) -> Result<(), Error> {
-        let old = State::of(get(&request.state));
+        let old = get(&request.state);
         if old.status == status::HELD && last.status == status::NEW {
             self.count_out(object.bias(), old.mode);
-            put(&request.state, last.word());
+            put(&request.state, last);
         } else {
             self.set(object, request, last);
         }
@@ -244,7 +244,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline(always)]
     pub(crate) fn unlink_only(&self, object: &Small<M>, request: &Request<M>, old: State) {
         self.count_out(object.bias(), old.mode);
-        put(&request.state, State { status: status::NEW, ..old }.word());
+        put(&request.state, State { status: status::NEW, ..old });
         self.memory.point("request about to be unlinked");
         put(&object.head, Offset::NULL);
         self.memory.point("request unlinked");

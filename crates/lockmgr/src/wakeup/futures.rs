@@ -11,7 +11,6 @@ use latchwork_machine::{ConstMachine, Native};
 use crate::Error;
 use crate::memory::cells::{RequestAt, get, put};
 use crate::memory::handle::Owner;
-use crate::memory::state::State;
 use crate::mode::Mode;
 use crate::options::{Step, Wait};
 use crate::owner::wait::{DETECT_EVERY, NAP_DEATHS, NAP_MAX};
@@ -158,7 +157,7 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         }
         let request = owner.pending.get();
         let old = if owner.converting.get() {
-            Some(State::of(get(&memory.request(request)?.state)).mode)
+            Some(get(&memory.request(request)?.state).mode)
         } else {
             None
         };

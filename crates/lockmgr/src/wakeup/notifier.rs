@@ -16,7 +16,6 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::memory::cells::{Request, RequestAt, cell_at};
 use crate::memory::inner::Inner;
-use crate::memory::state::State;
 use crate::memory::wakers::{Watch, Watched};
 use crate::owner::wait::NAP_MAX;
 
@@ -90,7 +89,7 @@ impl<M: ConstMachine> Inner<M> {
         for (id, one) in &watch.all {
             let request = cell_at(&self.region, Offset::<Request<M>>::from_raw(one.request))?;
             // Acquire: synchronizes with the Release in `set`, so that the task finds it decided.
-            let state = State::of(request.state.load(Acquire));
+            let state = request.state.load(Acquire);
             // One that is called waits still, and is to come.
             if !state.waits() || state.is_called() || one.at <= now {
                 ids.push(*id);

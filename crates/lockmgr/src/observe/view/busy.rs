@@ -4,7 +4,6 @@ use latchwork_machine::ConstMachine;
 
 use super::{View, seen};
 use crate::Error;
-use crate::memory::state::State;
 use crate::memory::typed::Stored;
 
 /// A partition that has objects, as found.
@@ -36,7 +35,7 @@ impl<M: ConstMachine> View<M> {
         self.each_partition(|number, (found, objects, idle), _| {
             if objects + idle != 0 {
                 let latch = seen(&self.blocks.partition(&self.region, number)?.latch);
-                let waiting = found.iter().filter(|found| State::of(found.state).waits());
+                let waiting = found.iter().filter(|found| found.state.waits());
                 all.push(PartitionInfo {
                     number: number.word(),
                     objects,

@@ -14,7 +14,6 @@ use crate::memory::cells::{FREE, cell_at};
 use crate::memory::names::Name;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::roots;
-use crate::memory::state::State;
 use crate::range::cells::{
     ClaimAt, KEYSPACE_MAX, Keyspace, KeyspaceAt, Keyspaces, Short, claim, is_of_size, keys_of,
     resolve, space_name, ticket,
@@ -223,7 +222,7 @@ impl<M: ConstMachine> View<M> {
             if seen(&object.hash) == name.hash as u32 && self.name_of(at, object)? == bytes {
                 let mut found = Vec::new();
                 self.read_queue(at, object, &mut found)?;
-                let holds = found.iter().filter(|one| State::of(one.state).holds());
+                let holds = found.iter().filter(|one| one.state.holds());
                 return Ok(Some(holds.map(|one| one.owner).collect()));
             }
             at = seen(&object.next);

@@ -10,7 +10,6 @@ use crate::error::corrupt_list;
 use crate::memory::cells::{FREE, ObjectAt, RequestAt, Small, cell_at, status};
 use crate::memory::names::Name;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
-use crate::memory::state::State;
 use crate::memory::typed::Stored;
 use crate::{Error, Mode, Modes};
 
@@ -185,7 +184,7 @@ impl<M: ConstMachine> View<M> {
         while !at.is_null() {
             let request = cell_at(&self.region, at)?;
             let mut wrong = |what: &str| said.flaws.push(format!("request {at}: {what}"));
-            let (state, owner) = (State::of(seen(&request.state)), seen(&request.owner));
+            let (state, owner) = (seen(&request.state), seen(&request.owner));
             if seen(&request.object) != of || seen(&request.partition) != number {
                 wrong("names another object");
             }
