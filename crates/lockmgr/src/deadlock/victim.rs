@@ -5,7 +5,6 @@ use core::sync::atomic::Ordering::Acquire;
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::Error;
-use crate::fastpath::entry::Entry;
 use crate::memory::Memory;
 use crate::memory::cells::{WEAK, cell_at, get};
 use crate::memory::numbers::OwnerNumber;
@@ -28,7 +27,7 @@ impl<M: ConstMachine> Memory<M> {
         if !get(&cell.weak).is_null() {
             let page = cell_at(self.region(), get(&cell.weak))?;
             for at in 0..WEAK {
-                let entry = Entry::of(get(&page.states[at]));
+                let entry = get(&page.states[at]);
                 if entry.count != 0 {
                     count(entry.mode);
                 }

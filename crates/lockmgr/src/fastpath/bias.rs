@@ -26,12 +26,13 @@ use latchwork_machine::{ConstMachine, Deadline, Integer, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::fastpath::entry::{Entry, LENGTH_MAX};
 use crate::fastpath::learned::Learned;
+use crate::memory::bias::Bias;
 use crate::memory::cells::{
     BIASES, GROUP, MOVED, ObjectAt, OwnerCell, PAGES, Request, RequestAt, Spot, WEAK, WEAK_WORDS,
     WeakPage, cell_at, get, put, status,
 };
+use crate::memory::entry::{Entry, LENGTH_MAX};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
@@ -40,58 +41,6 @@ use crate::memory::state::State;
 use crate::memory::typed::Stored;
 use crate::memory::{Memory, names};
 use crate::mode::Mode;
-
-/// The value of a bias: what it is now, and how often it changed. The two low bits say which:
-///
-/// ```text
-///  x0 closed all is in the table; one more than what it was before
-///  01 open   weak locks are in their owners' pages
-///  11 reserved one entry's owner alone has the entry's name: `fastpath/reserved.rs`
-/// ```
-///
-/// All zero is closed, and never was anything else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bias(pub(crate) u32);
-
-impl Bias {
-    /// Near the top it stays closed: an entry must never meet its bias's value again.
-    const TOP: u32 = u32::MAX - 8;
-
-    #[inline(always)]
-    pub(crate) fn is_open(self) -> bool {
-        self.0 % 4 == 1
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_closed(self) -> bool {
-        self.0.is_multiple_of(2)
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_reserved(self) -> bool {
-        self.0 % 4 == 3
-    }
-
-    /// What it was before it was closed, if it was anything.
-    pub(crate) fn before(self) -> Option<u32> {
-        self.0.checked_sub(1)
-    }
-
-    /// What it is when it was open or reserved and is closed. In a damaged region it may be any.
-    fn closed(self) -> u32 {
-        self.0.wrapping_add(1)
-    }
-
-    /// What it is when it was closed and is opened.
-    pub(crate) fn opened(self) -> Option<u32> {
-        (self.0 < Self::TOP).then_some(((self.0 + 2) & !3) + 1)
-    }
-
-    /// What it is when it was closed and is reserved.
-    pub(crate) fn reserved(self) -> Option<u32> {
-        (self.0 < Self::TOP).then_some(self.0 | 3)
-    }
-}
 
 /// Owners that a closer looks at before it asks for the time.
 const LOOKED: usize = 512;
@@ -135,7 +84,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline(always)]
     pub(crate) fn close_by(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
-        let now = Bias(get(word));
+        let now = get(word);
         let mut learned = Learned::of(get(&self.learned));
         learned.strong(now.is_open());
         // Also where it changes nothing: the number of steps of an acquisition must not depend on
@@ -150,12 +99,12 @@ impl<M: ConstMachine> Latched<'_, M> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let open = get(word);
         let since = self.memory.now();
-        put(word, Bias(open).closed());
+        put(word, open.closed());
         self.memory.point("bias closed");
         let mut reached = 0;
         let passed = self.memory.pass_barrier();
         let end = passed.and_then(|()| self.collect(bias, open, deadline, &mut reached));
-        if Bias(open).is_open() {
+        if open.is_open() {
             let mut learned = Learned::of(get(&self.learned));
             learned.closed(self.memory.now().saturating_sub(since));
             put(&self.learned, learned.word());
@@ -171,7 +120,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     pub(crate) fn collect(
         &self,
         bias: u32,
-        open: u32,
+        open: Bias,
         deadline: Option<Deadline>,
         reached: &mut u32,
     ) -> Result<(), Error> {
@@ -193,7 +142,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             let page = cell_at(memory.region(), page)?;
             for at in first..first + GROUP {
                 // Acquire: synchronizes with the Release in `weak_take`.
-                let entry = Entry::of(page.states[at].load(Acquire));
+                let entry = page.states[at].load(Acquire);
                 let hash = get(&page.hashes[at]);
                 if entry.count == 0 || entry.bias != open || self.memory.spot(hash) != here {
                     continue;
@@ -214,8 +163,8 @@ impl<M: ConstMachine> Latched<'_, M> {
     ///
     /// Where it was open, a strong request is made only after that. Where it was reserved, somebody
     /// has the name in the table only after that, whatever is held of other names.
-    pub(crate) fn is_collected(&self, bias: u32, open: u32) -> Result<bool, Error> {
-        if Bias(open).is_open() {
+    pub(crate) fn is_collected(&self, bias: u32, open: Bias) -> Result<bool, Error> {
+        if open.is_open() {
             return Ok(get(&self.strong[(bias % BIASES) as usize]) != 0);
         }
         let here = Spot { partition: self.number, bias };
@@ -223,7 +172,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         {
             let page = cell_at(self.memory.region(), get(&cell.weak))?;
             for at in 0..WEAK {
-                let entry = Entry::of(get(&page.states[at]));
+                let entry = get(&page.states[at]);
                 let hash = get(&page.hashes[at]);
                 let named = (1..=LENGTH_MAX).contains(&entry.length);
                 if entry.bias != open || !named || self.memory.spot(hash) != here {
@@ -271,7 +220,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// took back what it had done, and comes for the latch; it finds nothing moved, and its entry
     /// as it left it. Should we die on the way, the bias is closed, and the sweeper collects again.
     #[cold]
-    pub(crate) fn reopen(&self, bias: u32, open: u32, end: u32) -> Result<(), Error> {
+    pub(crate) fn reopen(&self, bias: u32, open: Bias, end: u32) -> Result<(), Error> {
         let memory = self.memory;
         let here = Spot { partition: self.number, bias };
         let some = memory.each_weak(here).take_while(|(owner, _)| owner.word() < end);
@@ -280,7 +229,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             for at in 0..WEAK {
                 // Acquire: synchronizes with the Release in `weak_take`. What counts nothing any
                 // more may have been moved while it did.
-                let entry = Entry::of(page.states[at].load(Acquire));
+                let entry = page.states[at].load(Acquire);
                 let hash = get(&page.hashes[at]);
                 if entry.bias != open
                     || self.memory.spot(hash) != here
@@ -312,13 +261,13 @@ impl<M: ConstMachine> Latched<'_, M> {
 
     /// Opens a bias under which nothing ever was, for a name that nobody has in the table, and
     /// returns what it is then.
-    pub(crate) fn open_first(&self, name: &Name<'_>, bias: u32) -> Result<u32, Error> {
+    pub(crate) fn open_first(&self, name: &Name<'_>, bias: u32) -> Result<Bias, Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let object = self.find(name)?;
-        if get(word) == 0
+        if get(word) == Bias::NEW
             && (object.is_null() || get(&self.memory.object(object)?.head).is_null())
             && get(&self.strong[(bias % BIASES) as usize]) == 0
-            && let Some(opened) = Bias(0).opened()
+            && let Some(opened) = Bias::NEW.opened()
         {
             put(word, opened);
         }
@@ -328,7 +277,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Counts a weak request that had to come here, and opens its bias if many have.
     pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
-        let closed = Bias(get(word));
+        let closed = get(word);
         if closed.is_reserved() {
             return self.close_now(bias, None);
         }
@@ -419,38 +368,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         let mut filter = 0;
         for cell in owners.owners.iter().filter(|cell| !get(&cell.weak).is_null()) {
             let page = cell_at(memory.region(), get(&cell.weak))?;
-            let counting = (0..WEAK).filter(|at| Entry::of(get(&page.states[*at])).count != 0);
+            let counting = (0..WEAK).filter(|at| get(&page.states[*at]).count != 0);
             for at in counting {
                 filter |= self.memory.spot(get(&page.hashes[at])).filter();
             }
         }
         put(self.filter, filter);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Bias;
-
-    #[test]
-    fn no_value_comes_twice() {
-        let (mut closed, mut last) = (0, 0);
-        for turn in 0..1000 {
-            assert!(
-                Bias(closed).is_closed() && !Bias(closed).is_open() && !Bias(closed).is_reserved()
-            );
-            let next = if turn % 3 == 0 { Bias(closed).reserved() } else { Bias(closed).opened() }
-                .unwrap();
-            assert_eq!(
-                (Bias(next).is_reserved(), Bias(next).is_open()),
-                (turn % 3 == 0, turn % 3 != 0)
-            );
-            assert!(next > last && next > closed);
-            (last, closed) = (next, next + 1);
-            assert_eq!(Bias(closed).before(), Some(next));
-        }
-        assert_eq!(Bias(0).before(), None);
-        assert_eq!((Bias(u32::MAX - 1).opened(), Bias(u32::MAX - 1).reserved()), (None, None));
     }
 }

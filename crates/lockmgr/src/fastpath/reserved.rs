@@ -29,9 +29,9 @@
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::fastpath::bias::Bias;
-use crate::fastpath::entry::{Entry, LENGTH_MAX, Taken, group_of};
-use crate::memory::cells::{GROUP, Spot, WEAK, WeakPage, get, put};
+use crate::fastpath::entry::{Taken, group_of};
+use crate::memory::cells::{BiasWord, GROUP, Spot, WEAK, WeakPage, get, put};
+use crate::memory::entry::{Entry, LENGTH_MAX};
 use crate::memory::handle::Owner;
 use crate::memory::names::Name;
 use crate::mode::Mode;
@@ -110,13 +110,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         &self,
         page: &WeakPage<M>,
         at: usize,
-        bias: &'s M::AtomicU32,
+        bias: &'s BiasWord<M>,
         name: &Name<'_>,
         mode: Mode,
     ) -> Taken {
-        let (seen, word) = (get(bias), get(&page.states[at]));
-        let old = Entry::of(word);
-        if old.bias != seen || !Bias(seen).is_reserved() {
+        let (seen, old) = (get(bias), get(&page.states[at]));
+        if old.bias != seen || !seen.is_reserved() {
             self.mark_reserved(at, false);
             self.memory.asked.closed(name.hash);
             return Taken::No;
@@ -132,11 +131,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             Entry { count: old.count + 1, mode: made, ..old }
         };
         self.note_filter(self.memory.spot(name.hash));
-        put(&page.states[at], new.word());
+        put(&page.states[at], new);
         self.entry_taken(at, bias);
         // The closer's half is in `close`.
         M::reached_barrier();
-        if get(bias) == seen { Taken::Yes } else { Taken::Closed(at, word) }
+        if get(bias) == seen { Taken::Yes } else { Taken::Closed(at, old) }
     }
 
     /// Counts a strong request, and returns whether its name is to be reserved from now on, if it
@@ -170,7 +169,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
         let (Some(reserved), Some(at)) =
-            (Bias(get(bias)).reserved(), self.room_to_reserve(page, name.hash))
+            (get(bias).reserved(), self.room_to_reserve(page, name.hash))
         else {
             return Ok(false);
         };
@@ -180,7 +179,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         name.write(&page.names[at]);
         put(&page.marks[at], self.next_mark());
         let entry = Entry { bias: reserved, count: 1, length: name.bytes.len(), mode };
-        put(&page.states[at], entry.word());
+        put(&page.states[at], entry);
         self.memory.point("entry made to be reserved");
         put(bias, reserved);
         self.memory.point("bias reserved");

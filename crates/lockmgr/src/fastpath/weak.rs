@@ -39,9 +39,10 @@ use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::fastpath::bias::Bias;
-use crate::fastpath::entry::{Entry, LENGTH_MAX, Taken, group_of};
-use crate::memory::cells::{MOVED, Spot, WEAK, WeakPage, cell_at, get, put, status};
+use crate::fastpath::entry::{Taken, group_of};
+use crate::memory::bias::Bias;
+use crate::memory::cells::{BiasWord, MOVED, Spot, WEAK, WeakPage, cell_at, get, put, status};
+use crate::memory::entry::{Entry, LENGTH_MAX};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::names;
@@ -72,7 +73,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
     /// The entry that was taken last, and its bias.
     #[inline(always)]
-    pub(crate) fn last_entry(&self) -> Option<(usize, &'s M::AtomicU32)> {
+    pub(crate) fn last_entry(&self) -> Option<(usize, &'s BiasWord<M>)> {
         // SAFETY: it was noted by `entry_taken`.
         self.last_entry.get().map(|(at, bias)| (at, unsafe { self.at(bias) }))
     }
@@ -103,7 +104,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     pub(crate) fn entry_of(&self, page: &WeakPage<M>, name: &Name<'_>) -> Option<usize> {
         self.entries_among(self.likely(page, name.hash)).find(|at| {
             get(&page.hashes[*at]) == name.hash
-                && Entry::of(get(&page.states[*at])).length == name.bytes.len()
+                && get(&page.states[*at]).length == name.bytes.len()
                 && name.is_in(&page.names[*at])
         })
     }
@@ -117,7 +118,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
     /// Notes which entry was taken last.
     #[inline(always)]
-    pub(crate) fn entry_taken(&self, at: usize, bias: &'s M::AtomicU32) {
+    pub(crate) fn entry_taken(&self, at: usize, bias: &'s BiasWord<M>) {
         self.mark_entry(at, true);
         self.last_entry.set(Some((at, self.note(bias))));
     }
@@ -133,7 +134,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let bias = &biases[spot.bias as usize];
         let (seen, group, taken) = (get(bias), group_of(name.hash), self.entries.get());
         let free = (group & !(taken | self.reserved.get())).trailing_zeros() as usize;
-        if !Bias(seen).is_open() || name.bytes.len() > LENGTH_MAX || free >= WEAK {
+        if !seen.is_open() || name.bytes.len() > LENGTH_MAX || free >= WEAK {
             return Taken::No;
         }
         if group & taken != 0
@@ -149,7 +150,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let old = get(&page.states[free]);
         let new = Entry { bias: seen, count: 1, length: name.bytes.len(), mode };
         // Release: synchronizes with the Acquire in `collect`, so that the name is seen with it.
-        page.states[free].store(new.word(), Release);
+        page.states[free].store(new, Release);
         self.entry_taken(free, bias);
         // The closer's half is in `close`.
         M::reached_barrier();
@@ -171,10 +172,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
         let mut seen = get(bias);
         let inner = self.memory.inner();
-        if seen == 0 && inner.options.opens_early && inner.weak {
+        if seen == Bias::NEW && inner.options.opens_early && inner.weak {
             seen = self.memory.latch(spot.partition)?.open_first(name, spot.bias)?;
         }
-        if !Bias(seen).is_open() || name.bytes.len() > LENGTH_MAX || !self.has_page()? {
+        if !seen.is_open() || name.bytes.len() > LENGTH_MAX || !self.has_page()? {
             return Ok(false);
         }
         let Some(page) = self.known_page() else { return Ok(false) };
@@ -207,13 +208,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         &self,
         page: &WeakPage<M>,
         at: usize,
-        bias: &'s M::AtomicU32,
-        seen: u32,
+        bias: &'s BiasWord<M>,
+        seen: Bias,
         spot: Spot,
         mode: Mode,
     ) -> Result<bool, Error> {
-        let word = get(&page.states[at]);
-        let old = Entry::of(word);
+        let old = get(&page.states[at]);
         let modes = self.memory.modes();
         let made = modes.convert(old.mode, mode);
         if old.bias != seen || !modes.is_weak(made) {
@@ -224,25 +224,20 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         let new = Entry { count: old.count + 1, mode: made, ..old };
         // Release: as in `weak_take`.
-        page.states[at].store(new.word(), Release);
+        page.states[at].store(new, Release);
         self.entry_taken(at, bias);
         // The closer's half is in `close`.
         M::reached_barrier();
-        if get(bias) == seen { Ok(true) } else { self.weak_undo(spot, at, word) }
+        if get(bias) == seen { Ok(true) } else { self.weak_undo(spot, at, old) }
     }
 
     /// The bias was closed while a lock was taken: takes it back, and settles what was moved.
-    pub(crate) fn weak_undo(&self, spot: Spot, at: usize, old: u64) -> Result<bool, Error> {
+    pub(crate) fn weak_undo(&self, spot: Spot, at: usize, old: Entry) -> Result<bool, Error> {
         let Some(page) = self.weak_page()? else { return Ok(false) };
-        let entry = Entry::of(old);
         // An entry that was free keeps its new name, by which a moved request is found.
-        let kept = if entry.count == 0 {
-            Entry { count: 0, ..Entry::of(get(&page.states[at])) }.word()
-        } else {
-            old
-        };
+        let kept = if old.count == 0 { Entry { count: 0, ..get(&page.states[at]) } } else { old };
         put(&page.states[at], kept);
-        self.mark_entry(at, entry.count != 0);
+        self.mark_entry(at, old.count != 0);
         self.settle_latched(page, at, spot)?;
         Ok(false)
     }
@@ -260,7 +255,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     /// given one back, and had yet to do so.
     pub(crate) fn settle_given_back(&self, page: &WeakPage<M>) -> Result<(), Error> {
         for at in 0..WEAK {
-            let entry = Entry::of(get(&page.states[at]));
+            let entry = get(&page.states[at]);
             let named = (1..=LENGTH_MAX).contains(&entry.length);
             if entry.count == 0 && named && !get(&page.moved[at]).is_null() {
                 let spot = self.memory.spot(get(&page.hashes[at]));
@@ -291,12 +286,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         &self,
         page: &WeakPage<M>,
         at: usize,
-        bias: &M::AtomicU32,
+        bias: &BiasWord<M>,
         all: bool,
     ) -> Result<(), Error> {
-        let entry = Entry::of(get(&page.states[at]));
+        let entry = get(&page.states[at]);
         let count = if all { 0 } else { entry.count.saturating_sub(1) };
-        put(&page.states[at], Entry { count, ..entry }.word());
+        put(&page.states[at], Entry { count, ..entry });
         if count == 0 {
             self.mark_entry(at, false);
         }
@@ -317,7 +312,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         page: &WeakPage<M>,
         at: usize,
     ) -> Result<(), Error> {
-        let entry = Entry::of(get(&page.states[at]));
+        let entry = get(&page.states[at]);
         let hash = get(&page.hashes[at]);
         let spot = self.memory.spot(hash);
         if entry.bias == get(&self.memory.biases(spot.partition)?[spot.bias as usize]) {
@@ -332,7 +327,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             latched.moved_of(page, at, object_at, self.index)?
         };
         if moved.is_null() {
-            put(&page.states[at], Entry { count: 0, ..entry }.word());
+            put(&page.states[at], Entry { count: 0, ..entry });
             self.mark_entry(at, false);
             return Ok(());
         }
@@ -370,7 +365,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             }
             self.memory.free_cell(moved)?;
         }
-        put(&page.states[at], Entry { count: 0, ..entry }.word());
+        put(&page.states[at], Entry { count: 0, ..entry });
         put(&page.moved[at], Offset::NULL);
         self.mark_entry(at, false);
         Ok(())

@@ -15,7 +15,7 @@ use latchwork_region::{Offset, Pinned, Plain, Region};
 use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::cells::{
-    BIASES, BLOCKS_MAX, Biases, LINES, PARTITIONS_MAX, Partition, Partitions, Spot, get,
+    BIASES, BLOCKS_MAX, BiasLine, Biases, LINES, PARTITIONS_MAX, Partition, Partitions, Spot, get,
 };
 use crate::memory::numbers::PartitionNumber;
 use crate::memory::roots;
@@ -87,10 +87,7 @@ impl<M: ConstMachine> Blocks<M> {
 
     /// The biases of a partition. The caller knows that this is no child of a fork.
     #[inline(always)]
-    pub(crate) fn biases(
-        &self,
-        number: PartitionNumber,
-    ) -> Result<&[M::AtomicU32; BIASES as usize], Error> {
+    pub(crate) fn biases(&self, number: PartitionNumber) -> Result<&BiasLine<M>, Error> {
         let (block, line) = self.place(number);
         self.biases[block].lines.get(line).map_or_else(corrupt_list, Ok)
     }

@@ -21,6 +21,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::{Offset, Plain, Region};
 
+use crate::memory::bias::Bias;
+use crate::memory::entry::Entry;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::State;
 use crate::memory::typed::{Link, Stored, Typed};
@@ -145,12 +147,18 @@ pub(crate) struct Partitions<M: Machine> {
     pub(crate) lines: [Partition<M>; LINES as usize],
 }
 
+/// A word that says what a bias is.
+pub(crate) type BiasWord<M> = Typed<<M as Machine>::AtomicU32, Bias>;
+
+/// The biases of a partition.
+pub(crate) type BiasLine<M> = [BiasWord<M>; BIASES as usize];
+
 /// By partition of a block, its biases: odd is open to weak locks, even is closed. See
-/// `fastpath/bias.rs`.
+/// `memory/bias.rs`.
 #[repr(C)]
 pub(crate) struct Biases<M: Machine> {
     pad: [M::AtomicU64; 7],
-    pub(crate) lines: [[M::AtomicU32; BIASES as usize]; LINES as usize],
+    pub(crate) lines: [BiasLine<M>; LINES as usize],
 }
 
 /// Chains of objects.
@@ -416,7 +424,7 @@ pub(crate) struct Directory<M: Machine> {
 #[repr(C)]
 pub(crate) struct WeakPage<M: Machine> {
     pad: [M::AtomicU64; 7],
-    pub(crate) states: [M::AtomicU64; WEAK],
+    pub(crate) states: [Typed<M::AtomicU64, Entry>; WEAK],
     pub(crate) hashes: [M::AtomicU64; WEAK],
     pub(crate) names: [[M::AtomicU64; WEAK_WORDS]; WEAK],
     pub(crate) marks: [M::AtomicU32; WEAK],

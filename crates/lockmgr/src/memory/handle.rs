@@ -5,7 +5,7 @@ use core::cell::{Cell, OnceCell};
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::memory::Memory;
-use crate::memory::cells::{ObjectAt, OwnerCell, Request, RequestAt, Small, WeakPage};
+use crate::memory::cells::{BiasWord, ObjectAt, OwnerCell, Request, RequestAt, Small, WeakPage};
 use crate::memory::journal::Journal;
 use crate::memory::numbers::OwnerNumber;
 #[cfg(feature = "tracing")]
@@ -30,7 +30,7 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) entries: Cell<u32>,
     pub(crate) reserved: Cell<u32>,
     /// The entry that was taken last, if any was, and its bias.
-    pub(crate) last_entry: Cell<Option<(usize, Known<M::AtomicU32>)>>,
+    pub(crate) last_entry: Cell<Option<(usize, Known<BiasWord<M>>)>>,
     /// A request that holds, most often the last one that was granted, if it is known.
     pub(crate) last: Cell<Option<LastKnown<M>>>,
     /// Its weak page, once it was found.

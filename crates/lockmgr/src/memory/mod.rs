@@ -4,9 +4,11 @@
 //! thread's slot, the wake list. A held latch borrows it, and so does an owner. The folders above
 //! add to it what they can do, each by what those below it can.
 
+pub(crate) mod bias;
 pub(crate) mod blocks;
 pub(crate) mod cells;
 pub(crate) mod crash_points;
+pub(crate) mod entry;
 pub(crate) mod handle;
 pub(crate) mod inner;
 pub(crate) mod intents;
@@ -31,7 +33,8 @@ use latchwork_region::{Offset, Plain, Region, Thread};
 
 use self::blocks::Blocks;
 use self::cells::{
-    NAME_AT, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, Spot, cell_at, words64_at,
+    BiasLine, NAME_AT, OwnerCell, OwnerPage, PAGES, Partition, Request, Small, Spot, cell_at,
+    words64_at,
 };
 use self::inner::Inner;
 use self::names::Name;
@@ -143,7 +146,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     #[inline(always)]
-    pub(crate) fn biases(&self, partition: PartitionNumber) -> Result<&[M::AtomicU32; 16], Error> {
+    pub(crate) fn biases(&self, partition: PartitionNumber) -> Result<&BiasLine<M>, Error> {
         self.blocks.biases(partition)
     }
 

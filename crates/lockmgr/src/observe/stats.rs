@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering::Acquire;
 
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::fastpath::entry::{Entry, LENGTH_MAX};
 use crate::memory::cells::{FREE, LIVE, WEAK, WeakPage, cell_at, get, is_kept, thread_of};
+use crate::memory::entry::{Entry, LENGTH_MAX};
 use crate::memory::numbers::OwnerNumber;
 use crate::memory::typed::Stored;
 use crate::memory::{Memory, names};
@@ -205,7 +205,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// An entry, if it says that something is held, and nobody has moved that to the table.
     fn entry_that_counts(&self, page: &WeakPage<M>, at: usize) -> Result<Option<Entry>, Error> {
-        let (entry, spot) = (Entry::of(get(&page.states[at])), self.spot(get(&page.hashes[at])));
+        let (entry, spot) = (get(&page.states[at]), self.spot(get(&page.hashes[at])));
         let bias = get(&self.biases(spot.partition)?[spot.bias as usize]);
         let counts = entry.count != 0 && entry.length <= LENGTH_MAX && entry.bias == bias;
         Ok(counts.then_some(entry))

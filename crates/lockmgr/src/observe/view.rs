@@ -22,7 +22,6 @@ pub use self::deadlocks::{Deadlock, ThreadRef, Waiter};
 pub use self::edge::Edge;
 pub use self::verify::Verified;
 use crate::error::corrupt_list;
-use crate::fastpath::entry::Entry;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{
     Directory, FREE, Object, ObjectAt, OwnerCell, OwnerPage, Small, WEAK, WEAK_WORDS, cell_at,
@@ -392,8 +391,7 @@ impl<M: ConstMachine> View<M> {
         }
         let weak = cell_at(&self.region, weak)?;
         for at in 0..WEAK {
-            let word = seen(&weak.states[at]);
-            let entry = Entry::of(word);
+            let entry = seen(&weak.states[at]);
             let spot = self.blocks.spot(seen(&weak.hashes[at]));
             let bias = seen(&self.blocks.biases(spot.partition)?[spot.bias as usize]);
             if entry.count == 0 || entry.length > WEAK_WORDS * 8 || entry.bias != bias {
@@ -403,7 +401,7 @@ impl<M: ConstMachine> View<M> {
             row.object = names::read::<M>(&weak.names[at], entry.length);
             (row.held, row.count, row.weak) = (Some(entry.mode), entry.count, true);
             // The lock of a moment: it was given back while its name was read.
-            if seen(&weak.states[at]) == word {
+            if seen(&weak.states[at]) == entry {
                 rows.push(row);
             }
         }

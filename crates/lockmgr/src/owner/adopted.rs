@@ -8,7 +8,6 @@ use core::ops::Deref;
 use latchwork_machine::{ConstMachine, Native};
 use latchwork_region::Offset;
 
-use crate::fastpath::entry::Entry;
 use crate::memory::Memory;
 use crate::memory::cells::{FREE, ORPHANED, get, put};
 use crate::memory::handle::{Owner, Watch};
@@ -94,7 +93,7 @@ impl<M: ConstMachine> Memory<M> {
         // From here on an error makes it an orphan again.
         adopted.owner.memory.clear_abort(cell)?;
         if let Some(page) = adopted.owner.weak_page()? {
-            let counts = |at: &usize| Entry::of(get(&page.states[*at])).count != 0;
+            let counts = |at: &usize| get(&page.states[*at]).count != 0;
             let entries = (0..page.states.len()).filter(counts).map(|at| 1u32 << at);
             adopted.owner.entries.set(entries.sum());
             adopted.owner.settle_given_back(page)?;

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::fastpath::entry::Entry;
 use crate::memory::cells::get;
 use crate::memory::handle::Owner;
 use crate::memory::names;
@@ -51,7 +50,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             for at in self.entries_among(u32::MAX) {
                 let latched = memory.latch(memory.spot(get(&page.hashes[at])).partition)?;
                 self.settle(&latched, page, at)?;
-                let entry = Entry::of(get(&page.states[at]));
+                let entry = get(&page.states[at]);
                 if entry.count != 0 {
                     let object = names::read::<M>(&page.names[at], entry.length);
                     let (mode, count) = (entry.mode, entry.count);

@@ -9,7 +9,6 @@ use core::ops::Deref;
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
-use crate::fastpath::entry::Entry;
 use crate::memory::cells::{RequestAt, WEAK, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::{Memory, roots};
@@ -90,7 +89,7 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
         let memory = self.owner.memory;
         if let Some(page) = self.owner.weak_page()? {
             for at in 0..WEAK {
-                if Entry::of(get(&page.states[at])).count == 0 {
+                if get(&page.states[at]).count == 0 {
                     continue;
                 }
                 let spot = self.memory.spot(get(&page.hashes[at]));

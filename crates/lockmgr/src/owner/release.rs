@@ -5,9 +5,8 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
-use crate::fastpath::bias::Bias;
-use crate::fastpath::entry::Entry;
 use crate::memory::cells::{Request, RequestAt, Spot, get, put};
+use crate::memory::entry::Entry;
 use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
 use crate::memory::names;
@@ -58,7 +57,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         if let (Some((at, bias)), Some(page)) = (self.last_entry(), self.known_page())
             && self.entries.get() >> at & 1 != 0
         {
-            let length = Entry::of(get(&page.states[at])).length;
+            let length = get(&page.states[at]).length;
             if length == name.len() && names::is_in(name, &page.names[at]) {
                 self.drop_entry(page, at, bias, false)?;
                 return Ok(true);
@@ -180,7 +179,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let page = if get(&self.cell.held) == 0 { None } else { self.weak_page()? };
         let Some(page) = page else { return Ok(()) };
         for at in self.entries_among(u32::MAX) {
-            let (entry, hash) = (Entry::of(get(&page.states[at])), get(&page.hashes[at]));
+            let (entry, hash) = (get(&page.states[at]), get(&page.hashes[at]));
             if self.memory.modes().is_write(entry.mode) {
                 continue;
             }
@@ -204,7 +203,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.at_rest()?;
         if let Some(page) = self.weak_page()? {
             for at in self.entries_among(u32::MAX) {
-                let entry = Entry::of(get(&page.states[at]));
+                let entry = get(&page.states[at]);
                 if which(entry.mode, get(&page.marks[at]), None) {
                     let spot = self.memory.spot(get(&page.hashes[at]));
                     let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
@@ -247,7 +246,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 let hash = get(&page.hashes[at]);
                 let latched = self.memory.latch(self.memory.spot(hash).partition)?;
                 self.settle(&latched, page, at)?;
-                let entry = Entry::of(get(&page.states[at]));
+                let entry = get(&page.states[at]);
                 let bytes = names::read::<M>(&page.names[at], entry.length);
                 let name = Name { bytes: &bytes, hash };
                 // What was taken while the bias was closed may be in the table besides.
@@ -275,7 +274,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             && let Some(at) = self.entry_of(page, &name)
         {
             self.settle(&latched, page, at)?;
-            let entry = Entry::of(get(&page.states[at]));
+            let entry = get(&page.states[at]);
             if entry.count != 0 {
                 found = Some((entry.mode, entry.count));
             }
@@ -346,10 +345,10 @@ impl<M: ConstMachine> Owner<'_, M> {
     ) -> Result<Option<Result<(), Error>>, Error> {
         let Some(page) = self.weak_page()? else { return Ok(None) };
         let Some(at) = self.entry_of(page, name) else { return Ok(None) };
-        let (entry, modes) = (Entry::of(get(&page.states[at])), self.memory.modes());
+        let (entry, modes) = (get(&page.states[at]), self.memory.modes());
         // Nobody closes it while the latch is held.
-        let bias = Bias(get(&self.memory.biases(spot.partition)?[spot.bias as usize]));
-        let here = entry.count != 0 && entry.bias == bias.0;
+        let bias = get(&self.memory.biases(spot.partition)?[spot.bias as usize]);
+        let here = entry.count != 0 && entry.bias == bias;
         if !here
             || !(bias.is_reserved() || modes.is_weak(mode))
             || !self.find_held(latched, name, spot)?.is_null()
@@ -359,7 +358,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         if !modes.covers(entry.mode, mode) {
             return Ok(Some(Err(Error::NotHeld)));
         }
-        put(&page.states[at], Entry { mode, ..entry }.word());
+        put(&page.states[at], Entry { mode, ..entry });
         Ok(Some(Ok(())))
     }
 

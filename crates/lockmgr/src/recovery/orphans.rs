@@ -33,12 +33,12 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Dead, Offset};
 
-use crate::fastpath::entry::Entry;
 use crate::ids::OwnerId;
 use crate::memory::cells::{
     FREE, MOVED, ORPHANAGE, ORPHANED, OwnerCell, OwnerPage, PAGES, Request, UNDECIDED, adopted_by,
     asked_by, cell_at, get, is_orphan, put,
 };
+use crate::memory::entry::Entry;
 use crate::memory::numbers::OwnerNumber;
 use crate::memory::{Memory, names};
 use crate::{Error, Mode};
@@ -192,9 +192,9 @@ impl<M: ConstMachine> Memory<M> {
         if !get(&cell.weak).is_null() {
             let page = cell_at(self.region(), get(&cell.weak))?;
             for (at, state) in page.states.iter().enumerate() {
-                let entry = Entry::of(get(state));
+                let entry = get(state);
                 if entry.count != 0 && names::read::<M>(&page.names[at], entry.length) == bytes {
-                    put(state, Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
+                    put(state, Entry { count: 0, length: 0, mode: Mode(0), ..entry });
                 }
             }
         }

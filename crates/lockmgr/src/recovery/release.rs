@@ -6,11 +6,11 @@ use latchwork_machine::{ConstMachine, Integer};
 use latchwork_region::{Dead, Offset};
 
 use crate::Error;
-use crate::fastpath::entry::Entry;
 use crate::memory::cells::{
     FREE, LIVE, ObjectAt, OwnerCell, PAGES, Request, RequestAt, UNDECIDED, WEAK, WeakPage, cell_at,
     get, is_kept, put, status,
 };
+use crate::memory::entry::Entry;
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
@@ -110,7 +110,7 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(false);
         }
         let page = cell_at(self.region(), get(&cell.weak))?;
-        Ok(page.states.iter().any(|state| Entry::of(get(state)).count != 0))
+        Ok(page.states.iter().any(|state| get(state).count != 0))
     }
 
     /// Withdraws what an owner that is gone waited for.
@@ -205,7 +205,7 @@ impl<M: ConstMachine> Memory<M> {
         page: &WeakPage<M>,
         at: usize,
     ) -> Result<(), Error> {
-        let entry = Entry::of(get(&page.states[at]));
+        let entry = get(&page.states[at]);
         let hash = get(&page.hashes[at]);
         if entry.length == 0 || entry.length > 64 {
             return Ok(());
@@ -225,7 +225,7 @@ impl<M: ConstMachine> Memory<M> {
             self.free_cell(moved)?;
         }
         // Last: should we die before, the next sweeper finds the moved request by the entry.
-        put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry }.word());
+        put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry });
         Ok(())
     }
 

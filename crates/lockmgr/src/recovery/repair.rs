@@ -7,7 +7,7 @@ use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Dead, Offset};
 
 use crate::error::{corrupt_list, is_short, reason_number};
-use crate::fastpath::bias::Bias;
+use crate::memory::bias::Bias;
 use crate::memory::cells::{
     LIVE, ObjectAt, OwnerCell, PAGES, RequestAt, adopted_by, asked_by, cell_at, get, put, status,
 };
@@ -119,13 +119,13 @@ impl<M: ConstMachine> Memory<M> {
     /// ended: so a partition can be put right in a full region, too.
     fn repair_biases(&self, latched: &Latched<'_, M>) -> Result<(), Error> {
         let biases = self.biases(latched.number)?;
-        let was_open = |word: u32| Bias(word).is_closed() && Bias(word).before().is_some();
+        let was_open = |bias: Bias| bias.is_closed() && bias.before().is_some();
         if biases.iter().any(|word| was_open(get(word))) {
             // It may have died before its own.
             self.pass_barrier()?;
         }
         for (bias, word) in (0..).zip(biases) {
-            let closed = Bias(get(word));
+            let closed = get(word);
             let Some(open) = closed.before().filter(|_| closed.is_closed()) else { continue };
             match latched.collect(bias, open, None, &mut 0) {
                 Err(error) if is_short(&error) => {
@@ -248,8 +248,7 @@ mod tests {
     use latchwork_machine::Native;
     use latchwork_region::Region;
 
-    use crate::fastpath::bias::Bias;
-    use crate::fastpath::entry::Entry;
+    use crate::memory::bias::Bias;
     use crate::memory::cells::{Request, get, put};
     use crate::{Manager, Mode, Options, Owner, granular};
 
@@ -282,7 +281,7 @@ mod tests {
         let memory = before.memory;
         let spot = memory.spot(memory.named(NAME).unwrap().hash);
         let bias = &memory.biases(spot.partition).unwrap()[spot.bias as usize];
-        let open = Bias(get(bias));
+        let open = get(bias);
         assert_eq!(
             (open.is_open(), open.is_reserved()),
             (first != granular::X, first == granular::X)
@@ -290,7 +289,7 @@ mod tests {
         let page = before.weak_page().unwrap().unwrap();
         let at = before.entries.get().trailing_zeros() as usize;
         let counted = get(&page.states[at]);
-        assert_eq!((Entry::of(counted).bias, Entry::of(counted).count), (open.0, 1));
+        assert_eq!((counted.bias, counted.count), (open, 1));
         before.unlock(NAME).unwrap();
         after.lock(NAME, second).unwrap();
         put(&page.states[at], counted);
@@ -303,7 +302,7 @@ mod tests {
         }
         let latched = sweeper.latch(spot.partition).unwrap();
         sweeper.repair_biases(&latched).unwrap();
-        let now = Bias(get(bias));
+        let now = get(bias);
         drop(latched);
         assert_eq!(after.holds(NAME), Ok(Some((second, 1))));
         (now, open)
@@ -313,13 +312,13 @@ mod tests {
     fn a_name_that_was_reserved_stays_in_the_table_while_another_has_it() {
         for mode in [granular::IS, granular::X] {
             let (now, reserved) = repaired(granular::X, mode);
-            assert_eq!(now.before(), Some(reserved.0), "reserved again beside {mode:?}");
+            assert_eq!(now.before(), Some(reserved), "reserved again beside {mode:?}");
         }
     }
 
     #[test]
     fn a_bias_stays_closed_while_a_strong_lock_is_under_it() {
         let (now, open) = repaired(granular::IS, granular::X);
-        assert_eq!(now.before(), Some(open.0), "opened again");
+        assert_eq!(now.before(), Some(open), "opened again");
     }
 }
