@@ -61,7 +61,7 @@ use latchwork_region::Offset;
 use crate::deadlock::search::{Bounds, Search, Searched};
 use crate::error::{corrupt_list, reason_number};
 use crate::memory::Memory;
-use crate::memory::cells::{LIVE, RequestAt, Small, get, put, status};
+use crate::memory::cells::{RequestAt, Small, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
@@ -409,7 +409,7 @@ impl<M: ConstMachine> Memory<M> {
             self.put_first(behind)?;
         }
         let Some(cell) = self.owner_cell(victim.owner)? else { return Ok(false) };
-        if get(&cell.state) != LIVE {
+        if !get(&cell.state).is_live() {
             return Ok(false);
         }
         let links: Vec<&Link> =

@@ -24,6 +24,7 @@ use latchwork_region::{Offset, Plain, Region};
 use crate::memory::bias::Bias;
 use crate::memory::entry::Entry;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::owner_state::OwnerState;
 use crate::memory::state::State;
 use crate::memory::typed::{Link, Stored, Typed};
 
@@ -291,8 +292,7 @@ pub(crate) mod status {
 /// An owner of locks.
 #[repr(C)]
 pub(crate) struct OwnerCell<M: Machine> {
-    /// 0 free, 1 live, 2 orphaned, 3 adopted: see `recovery/orphans.rs`.
-    pub(crate) state: M::AtomicU32,
+    pub(crate) state: Typed<M::AtomicU32, OwnerState>,
     pub(crate) generation: M::AtomicU32,
     /// Its parent, if it has one.
     pub(crate) parent: Typed<M::AtomicU32, Option<OwnerNumber>>,
@@ -345,47 +345,6 @@ impl<M: Machine> OwnerCell<M> {
         // that were stored before, are not those of an earlier wait.
         let at = self.waiting.load(Acquire);
         (at, get(&self.partition), get(&self.ticket))
-    }
-}
-
-/// States of an owner.
-pub(crate) const FREE: u32 = 0;
-pub(crate) const LIVE: u32 = 1;
-pub(crate) const ORPHANED: u32 = 2;
-/// And above it one more than the thread slot that has adopted it.
-pub(crate) const ADOPTED: u32 = 3;
-
-/// An orphan about which no recovery callback was asked.
-pub(crate) const UNDECIDED: u32 = 4;
-/// And above it one more than the thread slot that asks: see `recovery/policy.rs`.
-pub(crate) const ASKED: u32 = 5;
-
-/// The state of an owner that a thread has adopted.
-pub(crate) const fn adopted_by(thread: u32) -> u32 {
-    (thread + 1) << 8 | ADOPTED
-}
-
-/// The state of an orphan about which a thread asks.
-pub(crate) const fn asked_by(thread: u32) -> u32 {
-    (thread + 1) << 8 | ASKED
-}
-
-/// Whether an owner's process died, and its locks are kept.
-pub(crate) const fn is_kept(state: u32) -> bool {
-    matches!(state & 0xff, ORPHANED | ADOPTED | UNDECIDED | ASKED)
-}
-
-/// Whether an owner's process died, and no thread is at work on it.
-pub(crate) const fn is_orphan(state: u32) -> bool {
-    matches!(state, ORPHANED | UNDECIDED)
-}
-
-/// The thread slot of an owner, by its page's thread and its state; none of an orphan.
-pub(crate) fn thread_of(page: u32, state: u32) -> Option<u32> {
-    match state & 0xff {
-        ORPHANED | UNDECIDED => None,
-        ADOPTED | ASKED => (state >> 8).checked_sub(1),
-        _ => page.checked_sub(1),
     }
 }
 

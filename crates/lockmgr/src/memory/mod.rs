@@ -17,6 +17,7 @@ pub(crate) mod latch;
 pub(crate) mod names;
 pub(crate) mod notifiers;
 pub(crate) mod numbers;
+pub(crate) mod owner_state;
 pub(crate) mod pages;
 pub(crate) mod roots;
 pub(crate) mod state;

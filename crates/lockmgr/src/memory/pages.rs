@@ -25,7 +25,7 @@ use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::memory::cells::{FREE, OWNERS, OwnerCell, OwnerPage, PAGES, cell_at, get, put};
+use crate::memory::cells::{OWNERS, OwnerCell, OwnerPage, PAGES, cell_at, get, put};
 use crate::memory::numbers::OwnerNumber;
 use crate::memory::{Memory, roots};
 
@@ -42,7 +42,7 @@ impl<M: ConstMachine> Memory<M> {
                 }
             };
             match self.owner_cell(index)? {
-                Some(cell) if get(&cell.state) == FREE => return Ok((index, cell)),
+                Some(cell) if get(&cell.state).is_free() => return Ok((index, cell)),
                 // It was given back and taken by other means.
                 Some(_) => {}
                 // The page was this session's; a null entry there is a peer's doing.
@@ -61,7 +61,7 @@ impl<M: ConstMachine> Memory<M> {
         let place = self.claim_page()?;
         self.pages.borrow_mut().push(place);
         let Some(page) = self.page(place)? else { return Err(Error::Foreign) };
-        let free = (0..page.owners.len()).rev().filter(|at| get(&page.owners[*at].state) == FREE);
+        let free = (0..page.owners.len()).rev().filter(|at| get(&page.owners[*at].state).is_free());
         self.free.borrow_mut().extend(free.map(|at| OwnerNumber::new(place, at)));
         Ok(())
     }

@@ -3,7 +3,7 @@
 use latchwork_machine::{Clock, ConstMachine};
 
 use crate::Error;
-use crate::memory::cells::{LIVE, cell_at, get, is_kept};
+use crate::memory::cells::{cell_at, get};
 use crate::memory::inner::Inner;
 
 /// How a manager is, over all its processes: see [`Manager::health`](crate::Manager::health).
@@ -65,9 +65,9 @@ impl<M: ConstMachine> Inner<M> {
             let page = cell_at(region, page)?;
             for cell in &page.owners {
                 let state = get(&cell.state);
-                health.owners += u64::from(state == LIVE);
-                health.orphans += u64::from(is_kept(state));
-                if state == LIVE && !get(&cell.waiting).is_null() {
+                health.owners += u64::from(state.is_live());
+                health.orphans += u64::from(state.is_kept());
+                if state.is_live() && !get(&cell.waiting).is_null() {
                     health.waiting += 1;
                     let waited = now.saturating_sub(get(&cell.since));
                     health.longest_wait_ns = health.longest_wait_ns.max(waited);

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Acquire;
 
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::memory::cells::{FREE, LIVE, WEAK, WeakPage, cell_at, get, is_kept, thread_of};
+use crate::memory::cells::{WEAK, WeakPage, cell_at, get};
 use crate::memory::entry::{Entry, LENGTH_MAX};
 use crate::memory::numbers::OwnerNumber;
 use crate::memory::typed::Stored;
@@ -96,7 +96,7 @@ impl<M: ConstMachine> Memory<M> {
     /// How many owners there are, the dead that nobody met yet among them. Takes no latch.
     pub(crate) fn owners(&self) -> Result<usize, Error> {
         self.region().check()?;
-        Ok(self.each_owner().filter(|(_, cell)| get(&cell.state) != FREE).count())
+        Ok(self.each_owner().filter(|(_, cell)| !get(&cell.state).is_free()).count())
     }
 
     /// The owners that have this label, orphans too. Takes no latch.
@@ -107,7 +107,7 @@ impl<M: ConstMachine> Memory<M> {
             // Acquire: synchronizes with the Release in `owner_with`, so that the label is not that
             // of an earlier owner in this cell.
             let generation = cell.generation.load(Acquire);
-            let is_so = get(&cell.state) != FREE && cell.label.iter().map(get).eq(words);
+            let is_so = !get(&cell.state).is_free() && cell.label.iter().map(get).eq(words);
             is_so.then_some(index.id(generation))
         });
         Ok(found.collect())
@@ -147,8 +147,8 @@ impl<M: ConstMachine> Memory<M> {
         totals.ranges = self.count_ranges()?;
         for (_, cell) in self.each_owner() {
             let state = get(&cell.state);
-            totals.owners += u64::from(state == LIVE);
-            totals.orphans += u64::from(is_kept(state));
+            totals.owners += u64::from(state.is_live());
+            totals.orphans += u64::from(state.is_kept());
             if !get(&cell.weak).is_null() {
                 let page = cell_at(self.region(), get(&cell.weak))?;
                 for at in 0..WEAK {
@@ -187,7 +187,7 @@ impl<M: ConstMachine> Memory<M> {
             }
         }
         for (owner, cell) in self.each_owner() {
-            if get(&cell.weak).is_null() || get(&cell.state) == FREE {
+            if get(&cell.weak).is_null() || get(&cell.state).is_free() {
                 continue;
             }
             let page = cell_at(self.region(), get(&cell.weak))?;
@@ -219,7 +219,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(LockInfo {
             owner: index.id(get(&cell.generation)),
             label: String::from_utf8_lossy(&label[..length]).into_owned(),
-            thread: thread_of(thread, get(&cell.state)),
+            thread: get(&cell.state).thread(thread),
             object: Vec::new(),
             held: None,
             wanted: None,

@@ -24,8 +24,8 @@ pub use self::verify::Verified;
 use crate::error::corrupt_list;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{
-    Directory, FREE, Object, ObjectAt, OwnerCell, OwnerPage, Small, WEAK, WEAK_WORDS, cell_at,
-    chains_at, generation_at, thread_of,
+    Directory, Object, ObjectAt, OwnerCell, OwnerPage, Small, WEAK, WEAK_WORDS, cell_at, chains_at,
+    generation_at,
 };
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::roots::READY;
@@ -190,7 +190,7 @@ impl<M: ConstMachine> View<M> {
             let state = seen(&cell.state);
             picture.owners_ever += u64::from(seen(&cell.generation));
             picture.waits_ever += u64::from(seen(&cell.ticket));
-            if state != FREE {
+            if !state.is_free() {
                 picture.owners.push(info(index, page, cell));
                 self.weak_rows(index, page, cell, &mut picture.rows)?;
             }
@@ -419,7 +419,7 @@ fn info<M: ConstMachine>(
     OwnerInfo {
         owner: index.id(seen(&cell.generation)),
         label: String::from_utf8_lossy(&label[..length]).into_owned(),
-        thread: thread_of(seen(&page.thread), seen(&cell.state)),
+        thread: seen(&cell.state).thread(seen(&page.thread)),
         parent: seen(&cell.parent).map(Stored::word),
         priority: seen(&cell.priority),
         aborted: seen(&cell.abort) != 0,

@@ -9,8 +9,9 @@ use latchwork_machine::{ConstMachine, Native};
 use latchwork_region::Offset;
 
 use crate::memory::Memory;
-use crate::memory::cells::{FREE, ORPHANED, get, put};
+use crate::memory::cells::{get, put};
 use crate::memory::handle::{Owner, Watch};
+use crate::memory::owner_state::OwnerState;
 use crate::{Error, OwnerId};
 
 /// An orphan that this thread has adopted: an owner that acts for the dead one. It holds what that
@@ -47,7 +48,7 @@ impl<M: ConstMachine> Adopted<'_, M> {
         let (memory, index) = (self.owner.memory, self.owner.index);
         memory.clear_abort(self.owner.cell)?;
         put(&self.owner.cell.ranges, 0);
-        put(&self.owner.cell.state, FREE);
+        put(&self.owner.cell.state, OwnerState::FREE);
         // The owner's own end would give its cell to the session, whose it is not.
         core::mem::forget(self);
         memory.after_orphan(index)
@@ -59,7 +60,7 @@ impl<M: ConstMachine> Drop for Adopted<'_, M> {
         let _ = self.owner.cancel();
         // In the child of a fork the cell is gone.
         if self.owner.memory.region().check().is_ok() {
-            put(&self.owner.cell.state, ORPHANED);
+            put(&self.owner.cell.state, OwnerState::ORPHANED);
         }
     }
 }

@@ -11,8 +11,9 @@ use crate::Error;
 use crate::error::reason;
 use crate::ids::OwnerId;
 use crate::memory::Memory;
-use crate::memory::cells::{FREE, LIVE, get, put};
+use crate::memory::cells::{get, put};
 use crate::memory::handle::{Owner, Watch};
+use crate::memory::owner_state::OwnerState;
 use crate::mode::Mode;
 use crate::options::{OwnerOptions, Step, Wait};
 
@@ -41,7 +42,7 @@ impl<M: ConstMachine> Memory<M> {
             put(word, chunk);
         }
         put(&cell.generation, generation);
-        put(&cell.state, LIVE);
+        put(&cell.state, OwnerState::LIVE);
         let owner = Owner {
             memory: self,
             cell,
@@ -188,7 +189,7 @@ impl<M: ConstMachine> Drop for Owner<'_, M> {
         }
         let _ = self.cancel();
         if self.release_all().is_ok() && get(&self.cell.generation) == self.generation {
-            put(&self.cell.state, FREE);
+            put(&self.cell.state, OwnerState::FREE);
             self.memory.give_owner(self.index);
         }
     }

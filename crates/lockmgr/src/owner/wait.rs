@@ -17,7 +17,7 @@ use latchwork_region::Offset;
 use crate::error::{reason, reason_number};
 use crate::ids::OwnerId;
 use crate::memory::Memory;
-use crate::memory::cells::{LIVE, OwnerCell, Request, RequestAt, get, put, status};
+use crate::memory::cells::{OwnerCell, Request, RequestAt, get, put, status};
 use crate::memory::handle::Owner;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::State;
@@ -225,7 +225,7 @@ impl<M: ConstMachine> Memory<M> {
     /// what it holds until it releases it.
     pub(crate) fn kill(&self, owner: OwnerId) -> Result<(), Error> {
         let cell = self.owner_cell(owner.number())?.ok_or(Error::NoOwner(owner))?;
-        if get(&cell.state) != LIVE || get(&cell.generation) != owner.generation {
+        if !get(&cell.state).is_live() || get(&cell.generation) != owner.generation {
             return Err(Error::NoOwner(owner));
         }
         self.abort(owner.number(), Reason::Killed)

@@ -35,11 +35,11 @@ use latchwork_region::{Dead, Offset};
 
 use crate::ids::OwnerId;
 use crate::memory::cells::{
-    FREE, MOVED, ORPHANAGE, ORPHANED, OwnerCell, OwnerPage, PAGES, Request, UNDECIDED, adopted_by,
-    asked_by, cell_at, get, is_orphan, put,
+    MOVED, ORPHANAGE, OwnerCell, OwnerPage, PAGES, Request, cell_at, get, put,
 };
 use crate::memory::entry::Entry;
 use crate::memory::numbers::OwnerNumber;
+use crate::memory::owner_state::OwnerState;
 use crate::memory::{Memory, names};
 use crate::{Error, Mode};
 
@@ -53,7 +53,7 @@ impl<M: ConstMachine> Memory<M> {
     /// thread has adopted.
     pub(crate) fn orphans(&self) -> Result<Vec<OwnerId>, Error> {
         self.region().check()?;
-        let orphaned = self.each_owner().filter(|(_, cell)| is_orphan(get(&cell.state)));
+        let orphaned = self.each_owner().filter(|(_, cell)| get(&cell.state).is_orphan());
         Ok(orphaned.map(|(number, cell)| number.id(get(&cell.generation))).collect())
     }
 
@@ -75,7 +75,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
         let cell = self.take_orphan(orphan)?;
         if let Err(error) = self.release_cell(orphan.number(), cell) {
-            put(&cell.state, ORPHANED);
+            put(&cell.state, OwnerState::ORPHANED);
             return Err(error);
         }
         #[cfg(feature = "tracing")]
@@ -87,11 +87,11 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn take_orphan(&self, orphan: OwnerId) -> Result<&OwnerCell<M>, Error> {
         let none = Error::NoOwner(orphan);
         let Some(cell) = self.owner_cell(orphan.number())? else { return Err(none) };
-        let mine = adopted_by(self.thread.number());
+        let mine = OwnerState::adopted_by(self.thread.number());
         let was = get(&cell.state);
         // AcqRel: synchronizes with the Release of the sweeper that kept it, and of the thread that
         // adopted it last: its lists are seen as they were left.
-        if !is_orphan(was) || cell.state.compare_exchange(was, mine, AcqRel, Relaxed).is_err() {
+        if !was.is_orphan() || cell.state.compare_exchange(was, mine, AcqRel, Relaxed).is_err() {
             return Err(none);
         }
         // It may be a later one in the same cell.
@@ -124,7 +124,7 @@ impl<M: ConstMachine> Memory<M> {
         // at the other; the same fence stands between the other thread's two.
         M::fence(SeqCst);
         let seen = get(&page.thread);
-        if seen & ORPHANAGE == 0 || page.owners.iter().any(|cell| get(&cell.state) != FREE) {
+        if seen & ORPHANAGE == 0 || page.owners.iter().any(|cell| !get(&cell.state).is_free()) {
             return Ok(());
         }
         self.point("page of orphans about to be free");
@@ -140,7 +140,7 @@ impl<M: ConstMachine> Memory<M> {
         &self,
         dead: &Dead<'_, M>,
         cell: &OwnerCell<M>,
-        state: u32,
+        state: OwnerState,
     ) -> Result<(), Error> {
         self.renew_list(cell)?;
         let in_hand = dead.in_hand();
@@ -205,13 +205,14 @@ impl<M: ConstMachine> Memory<M> {
     /// Makes orphans again of those that a dead thread had adopted or asked about, and frees pages
     /// of orphans that have none.
     pub(crate) fn orphan_again(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
-        let (adopted, asked) = (adopted_by(dead.number()), asked_by(dead.number()));
+        let (adopted, asked) =
+            (OwnerState::adopted_by(dead.number()), OwnerState::asked_by(dead.number()));
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
             for cell in &page.owners {
                 let to = match get(&cell.state) {
-                    seen if seen == adopted => ORPHANED,
-                    seen if seen == asked => UNDECIDED,
+                    seen if seen == adopted => OwnerState::ORPHANED,
+                    seen if seen == asked => OwnerState::UNDECIDED,
                     _ => continue,
                 };
                 self.withdraw_of(cell)?;

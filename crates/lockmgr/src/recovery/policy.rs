@@ -31,8 +31,9 @@ use latchwork_region::Region;
 
 use crate::Error;
 use crate::ids::OwnerId;
-use crate::memory::cells::{ASKED, ORPHANED, OwnerCell, UNDECIDED, asked_by, get, put};
+use crate::memory::cells::{OwnerCell, get, put};
 use crate::memory::inner::Inner;
+use crate::memory::owner_state::OwnerState;
 use crate::memory::{Memory, roots};
 use crate::recovery::orphans::label_of;
 
@@ -69,20 +70,20 @@ struct Asking<'c, M: ConstMachine>(&'c OwnerCell<M>);
 
 impl<M: ConstMachine> Drop for Asking<'_, M> {
     fn drop(&mut self) {
-        put(&self.0.state, UNDECIDED);
+        put(&self.0.state, OwnerState::UNDECIDED);
     }
 }
 
 impl<M: ConstMachine> Memory<M> {
     /// As what a dead owner is kept, or nothing if it is to be released: this process's callback
     /// says so, or there is none in any process.
-    pub(crate) fn kept_as(&self, id: OwnerId, label: &[u8]) -> Result<Option<u32>, Error> {
+    pub(crate) fn kept_as(&self, id: OwnerId, label: &[u8]) -> Result<Option<OwnerState>, Error> {
         if let Some(recovery) = &self.inner().recovery {
-            return Ok(if recovery(id, label) { None } else { Some(ORPHANED) });
+            return Ok(if recovery(id, label) { None } else { Some(OwnerState::ORPHANED) });
         }
         // Acquire: synchronizes with the Release in `some_decide`.
         let decide = self.region().root(roots::RECOVERY)?.load(Acquire) != 0;
-        Ok(decide.then_some(UNDECIDED))
+        Ok(decide.then_some(OwnerState::UNDECIDED))
     }
 
     /// Says that there are new orphans to be decided about.
@@ -97,12 +98,14 @@ impl<M: ConstMachine> Memory<M> {
     /// or in another process that asks.
     fn ask_about_orphans(&self) -> Result<bool, Error> {
         let Some(recovery) = &self.inner().recovery else { return Ok(false) };
-        let mine = asked_by(self.thread.number());
+        let mine = OwnerState::asked_by(self.thread.number());
         let mut all = true;
         for (index, cell) in self.each_owner() {
             // AcqRel: as in `take_orphan`.
-            if let Err(seen) = cell.state.compare_exchange(UNDECIDED, mine, AcqRel, Relaxed) {
-                all &= seen & 0xff != ASKED;
+            if let Err(seen) =
+                cell.state.compare_exchange(OwnerState::UNDECIDED, mine, AcqRel, Relaxed)
+            {
+                all &= !seen.is_asked();
                 continue;
             }
             let asking = Asking(cell);
@@ -117,7 +120,7 @@ impl<M: ConstMachine> Memory<M> {
                 self.after_orphan(index)?;
             } else {
                 core::mem::forget(asking);
-                put(&cell.state, ORPHANED);
+                put(&cell.state, OwnerState::ORPHANED);
             }
         }
         Ok(all)

@@ -7,13 +7,13 @@ use latchwork_region::{Dead, Offset};
 
 use crate::Error;
 use crate::memory::cells::{
-    FREE, LIVE, ObjectAt, OwnerCell, PAGES, Request, RequestAt, UNDECIDED, WEAK, WeakPage, cell_at,
-    get, is_kept, put, status,
+    ObjectAt, OwnerCell, PAGES, Request, RequestAt, WEAK, WeakPage, cell_at, get, put, status,
 };
 use crate::memory::entry::Entry;
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::owner_state::OwnerState;
 use crate::memory::state::State;
 use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents, names};
@@ -33,9 +33,9 @@ impl<M: ConstMachine> Memory<M> {
             let (mut orphans, mut undecided) = (0, false);
             for (at, cell) in page.owners.iter().enumerate() {
                 // One that is kept already was kept by a sweeper that died.
-                if get(&cell.state) != LIVE {
-                    undecided |= get(&cell.state) == UNDECIDED;
-                    orphans += u32::from(is_kept(get(&cell.state)));
+                if !get(&cell.state).is_live() {
+                    undecided |= get(&cell.state) == OwnerState::UNDECIDED;
+                    orphans += u32::from(get(&cell.state).is_kept());
                     continue;
                 }
                 let index = OwnerNumber::new(place, at);
@@ -46,7 +46,7 @@ impl<M: ConstMachine> Memory<M> {
                 let kept = if holds { self.kept_as(id, &label)? } else { None };
                 if let Some(state) = kept {
                     self.keep_owner(dead, cell, state)?;
-                    undecided |= state == UNDECIDED;
+                    undecided |= state == OwnerState::UNDECIDED;
                     orphans += 1;
                     self.inner().orphaned.fetch_add(1, Relaxed);
                     #[cfg(feature = "tracing")]
@@ -84,7 +84,7 @@ impl<M: ConstMachine> Memory<M> {
                 continue;
             }
             for (at, cell) in page.owners.iter().enumerate() {
-                if get(&cell.state) == LIVE {
+                if get(&cell.state).is_live() {
                     self.withdraw_of(cell)?;
                     self.release_cell(OwnerNumber::new(place, at), cell)?;
                     self.point("left owner released");
@@ -192,7 +192,7 @@ impl<M: ConstMachine> Memory<M> {
         put(&cell.ranges, 0);
         put(&cell.notifier, 0);
         put(&cell.waiting, Offset::NULL);
-        put(&cell.state, FREE);
+        put(&cell.state, OwnerState::FREE);
         self.wake_all()
     }
 
@@ -276,7 +276,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Whether a request is in the list of an owner that is kept for recovery.
     fn is_orphans(&self, at: RequestAt<M>) -> Result<bool, Error> {
         match self.owner_cell(get(&self.request(at)?.owner))? {
-            Some(cell) if is_kept(get(&cell.state)) => Ok(self.own_list(cell)?.contains(&at)),
+            Some(cell) if get(&cell.state).is_kept() => Ok(self.own_list(cell)?.contains(&at)),
             _ => Ok(false),
         }
     }
@@ -292,7 +292,7 @@ impl<M: ConstMachine> Drop for Memory<M> {
             let Ok(Some(page)) = self.page(place) else { continue };
             let clean = page.owners.iter().enumerate().all(|(at, cell)| {
                 let index = OwnerNumber::new(place, at);
-                get(&cell.state) == FREE || self.release_cell(index, cell).is_ok()
+                get(&cell.state).is_free() || self.release_cell(index, cell).is_ok()
             });
             if clean {
                 let _ = self.free_page(place, page);

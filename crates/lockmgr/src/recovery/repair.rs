@@ -8,11 +8,10 @@ use latchwork_region::{Dead, Offset};
 
 use crate::error::{corrupt_list, is_short, reason_number};
 use crate::memory::bias::Bias;
-use crate::memory::cells::{
-    LIVE, ObjectAt, OwnerCell, PAGES, RequestAt, adopted_by, asked_by, cell_at, get, put, status,
-};
+use crate::memory::cells::{ObjectAt, OwnerCell, PAGES, RequestAt, cell_at, get, put, status};
 use crate::memory::latch::Latched;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::owner_state::OwnerState;
 use crate::memory::state::State;
 use crate::memory::{Memory, intents, roots};
 use crate::{Error, Reason};
@@ -194,7 +193,7 @@ impl<M: ConstMachine> Memory<M> {
     /// The owners in the pages of a thread, and those that it has adopted or asks about.
     fn owners_of(&self, thread: u32) -> Result<Vec<(OwnerNumber, &OwnerCell<M>)>, Error> {
         let mut found = Vec::new();
-        let taken = [adopted_by(thread - 1), asked_by(thread - 1)];
+        let taken = [OwnerState::adopted_by(thread - 1), OwnerState::asked_by(thread - 1)];
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
             let all = get(&page.thread) == thread;
@@ -228,7 +227,7 @@ impl<M: ConstMachine> Memory<M> {
                 // Acquire: synchronizes with the Release in `drop_report`. Where a report was
                 // taken away, its new generation is seen.
                 found.extend([get(&cell.weak).raw(), cell.report.load(Acquire) as u32]);
-                if get(&cell.state) != LIVE {
+                if !get(&cell.state).is_live() {
                     found.extend(self.own_list(cell)?.iter().map(|at| at.raw()));
                 }
             }

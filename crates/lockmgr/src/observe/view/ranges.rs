@@ -10,7 +10,7 @@ use super::{Verified, View, seen, seen_object};
 use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::blocks::chain_of;
-use crate::memory::cells::{FREE, cell_at};
+use crate::memory::cells::cell_at;
 use crate::memory::names::Name;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::roots;
@@ -170,7 +170,7 @@ impl<M: ConstMachine> View<M> {
         }
         let owner = seen(&it.owner);
         match self.owner(owner)? {
-            Some((_, cell)) if seen(&cell.state) == FREE => wrong("its owner has ended"),
+            Some((_, cell)) if seen(&cell.state).is_free() => wrong("its owner has ended"),
             Some(_) => {}
             None => wrong("its owner never was"),
         }

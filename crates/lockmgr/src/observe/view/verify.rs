@@ -7,7 +7,7 @@ use latchwork_region::Offset;
 
 use super::{View, seen, seen_object};
 use crate::error::corrupt_list;
-use crate::memory::cells::{FREE, ObjectAt, RequestAt, Small, cell_at, status};
+use crate::memory::cells::{ObjectAt, RequestAt, Small, cell_at, status};
 use crate::memory::names::Name;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::typed::Stored;
@@ -56,7 +56,7 @@ impl<M: ConstMachine> View<M> {
         let alive = self.living();
         let mut flaws = Vec::new();
         self.each_owner(|index, (page, cell)| {
-            if seen(&cell.state) == FREE {
+            if seen(&cell.state).is_free() {
                 return Ok(());
             }
             said.owners += 1;
@@ -197,7 +197,7 @@ impl<M: ConstMachine> View<M> {
                 wrong("in a queue, and neither held nor waiting");
             }
             match self.owner(owner)? {
-                Some((_, cell)) if seen(&cell.state) == FREE => wrong("its owner has ended"),
+                Some((_, cell)) if seen(&cell.state).is_free() => wrong("its owner has ended"),
                 Some((_, cell)) if state.waits() && seen(&cell.waiting) != at => {
                     wrong("waits, and its owner does not know");
                 }
