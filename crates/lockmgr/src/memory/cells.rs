@@ -23,6 +23,7 @@ use latchwork_region::{Offset, Plain, Region};
 
 use crate::memory::bias::Bias;
 use crate::memory::entry::Entry;
+use crate::memory::masks::Masks;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::owner_state::OwnerState;
 use crate::memory::state::State;
@@ -129,16 +130,46 @@ pub(crate) struct Partition<M: Machine> {
     pub(crate) latch: M::AtomicU32,
     /// When a bias is worth opening; see `fastpath/learned.rs`.
     pub(crate) learned: M::AtomicU32,
-    /// Its chains, and above them their tier; see `table/objects.rs`. Null until the first object.
-    pub(crate) heads: M::AtomicU64,
-    /// The larger table that its objects move to, in the same form, or null.
-    pub(crate) fresh: M::AtomicU64,
+    /// Its chains; see `table/objects.rs`. None until the first object.
+    pub(crate) heads: Typed<M::AtomicU64, Table>,
+    /// The larger table that its objects move to, or none.
+    pub(crate) fresh: Typed<M::AtomicU64, Table>,
     /// The object that is between the two tables.
     pub(crate) moving: Link<M, Small<M>>,
     /// Objects in it, idle ones too.
     pub(crate) objects: M::AtomicU32,
     /// By bias: strong requests in the table.
     pub(crate) strong: [M::AtomicU16; BIASES as usize],
+}
+
+/// A table: its chains, and the tier that says how many they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) at: Offset<()>,
+    pub(crate) tier: u32,
+}
+
+impl Table {
+    pub(crate) const NONE: Self = Self { at: Offset::NULL, tier: 0 };
+
+    #[inline(always)]
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+}
+
+impl Stored for Table {
+    type In = u64;
+
+    #[inline(always)]
+    fn of(word: u64) -> Self {
+        Self { at: Offset::from_raw(word as u32), tier: (word >> 32) as u32 }
+    }
+
+    #[inline(always)]
+    fn word(self) -> u64 {
+        u64::from(self.tier) << 32 | u64::from(self.at.raw())
+    }
 }
 
 /// A block of partitions. The padding puts each in a line of its own.
@@ -180,8 +211,7 @@ pub(crate) struct Object<M: Machine, const W: usize> {
     pub(crate) first: Link<M, Request<M>>,
     /// The low half of the hash.
     pub(crate) hash: M::AtomicU32,
-    /// Modes held, and above them modes waited for: at least all of them.
-    pub(crate) masks: M::AtomicU32,
+    pub(crate) masks: Typed<M::AtomicU32, Masks>,
     /// Requests.
     pub(crate) length: M::AtomicU32,
     /// The name's length in 12 bits, and above it the count of conversions that wait: of each owner

@@ -10,7 +10,7 @@ use latchwork_region::{Offset, Plain};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{ObjectAt, RequestAt, generation_at, get, put};
+use crate::memory::cells::{ObjectAt, RequestAt, Table, generation_at, get, put};
 use crate::memory::numbers::PartitionNumber;
 use crate::memory::typed::Stored;
 
@@ -95,11 +95,11 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Notes that a table is about to be exchanged for a larger one.
-    pub(crate) fn note_table(&self, table: u64, partition: PartitionNumber) -> Result<(), Error> {
+    pub(crate) fn note_table(&self, table: Table, partition: PartitionNumber) -> Result<(), Error> {
         let notes = self.thread.intent()?;
         put(&notes[TABLE], 0);
-        put(&notes[TABLE_IN], table >> 32 << 32 | u64::from(partition.word()));
-        put(&notes[TABLE], self.name_cell(Offset::<()>::from_raw(table as u32))?);
+        put(&notes[TABLE_IN], u64::from(table.tier) << 32 | u64::from(partition.word()));
+        put(&notes[TABLE], self.name_cell(table.at)?);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod inner;
 pub(crate) mod intents;
 pub(crate) mod journal;
 pub(crate) mod latch;
+pub(crate) mod masks;
 pub(crate) mod names;
 pub(crate) mod notifiers;
 pub(crate) mod numbers;

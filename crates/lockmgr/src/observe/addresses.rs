@@ -23,7 +23,7 @@ impl<M: ConstMachine> Memory<M> {
             found.push((at(line), size_of_val(line), format!("partition {number}")));
             let biases = self.biases(number)?;
             found.push((at(biases), size_of_val(biases), format!("biases {number}")));
-            if get(&line.heads) == 0 {
+            if get(&line.heads).is_none() {
                 continue;
             }
             let latched = self.latch(number)?;

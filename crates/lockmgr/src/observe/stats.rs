@@ -117,7 +117,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn partition_totals(&self) -> Result<Vec<PartitionTotals>, Error> {
         let mut all = Vec::new();
         for number in self.blocks.each() {
-            if get(&self.partition(number)?.heads) == 0 {
+            if get(&self.partition(number)?.heads).is_none() {
                 continue;
             }
             let latched = self.latch(number)?;
@@ -165,7 +165,7 @@ impl<M: ConstMachine> Memory<M> {
         let mut rows = Vec::new();
         let now = self.now();
         for number in self.blocks.each() {
-            if get(&self.partition(number)?.heads) == 0 {
+            if get(&self.partition(number)?.heads).is_none() {
                 continue;
             }
             let latched = self.latch(number)?;

@@ -24,8 +24,8 @@ pub use self::verify::Verified;
 use crate::error::corrupt_list;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{
-    Directory, Object, ObjectAt, OwnerCell, OwnerPage, Small, WEAK, WEAK_WORDS, cell_at, chains_at,
-    generation_at,
+    Directory, Object, ObjectAt, OwnerCell, OwnerPage, Small, Table, WEAK, WEAK_WORDS, cell_at,
+    chains_at, generation_at,
 };
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::roots::READY;
@@ -241,15 +241,15 @@ impl<M: ConstMachine> View<M> {
         let line = self.blocks.partition(&self.region, number)?;
         let (table, fresh) = (seen(&line.heads), seen(&line.fresh));
         let mut contents = Contents::default();
-        for table in [table, if fresh == table { 0 } else { fresh }] {
-            if table != 0 {
+        for table in [table, if fresh == table { Table::NONE } else { fresh }] {
+            if !table.is_none() {
                 self.read_chains(table, &mut contents)?;
             }
         }
         Ok(contents)
     }
 
-    fn read_chains(&self, table: u64, to: &mut Contents) -> Result<(), Error> {
+    fn read_chains(&self, table: Table, to: &mut Contents) -> Result<(), Error> {
         let mut steps = 0;
         for chain in self.chains(table)? {
             let mut at = seen_object(chain);
@@ -310,12 +310,8 @@ impl<M: ConstMachine> View<M> {
         Ok(())
     }
 
-    fn chains(&self, table: u64) -> Result<&[M::AtomicU32], Error> {
-        Ok(chains_at(
-            &self.region,
-            Offset::from_raw(table as u32),
-            crate::table::objects::chains_of(table),
-        )?)
+    fn chains(&self, table: Table) -> Result<&[M::AtomicU32], Error> {
+        Ok(chains_at(&self.region, table.at.cast(), crate::table::objects::chains_of(table))?)
     }
 
     fn name_of(&self, at: ObjectAt<M>, object: &Small<M>) -> Result<Vec<u8>, Error> {

@@ -122,7 +122,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     ) -> Result<(), Error> {
         let (object, stops) =
             (self.memory.object(object_at)?, self.memory.modes().stopped_by(made));
-        if get(&object.masks) as u16 & stops == 0 {
+        if get(&object.masks).held & stops == 0 {
             return Ok(());
         }
         let related = |a: OwnerNumber, b: OwnerNumber| {

@@ -19,7 +19,7 @@ use crate::Error;
 use crate::memory::Memory;
 use crate::memory::cells::{PARTITIONS_MAX, cell_at, get, put};
 use crate::memory::numbers::OwnerNumber;
-use crate::memory::typed::{Link, Typed};
+use crate::memory::typed::{Link, Stored, Typed};
 use crate::range::kinds::{RangeKind, Span};
 
 /// The longest name of a keyspace, in bytes.
@@ -74,12 +74,10 @@ pub(crate) struct Claim<M: Machine, const W: usize> {
     pub(crate) within: M::AtomicU32,
     pub(crate) space: Link<M, Keyspace<M>>,
     pub(crate) owner: Typed<M::AtomicU32, OwnerNumber>,
-    /// The kind, and above it the state; see `claim`.
-    pub(crate) what: M::AtomicU32,
+    pub(crate) what: Typed<M::AtomicU32, What>,
     /// How often its owner took it.
     pub(crate) count: M::AtomicU32,
-    /// Of the key it begins with, and above it of the key it ends before.
-    pub(crate) lengths: M::AtomicU32,
+    pub(crate) lengths: Typed<M::AtomicU32, Lengths>,
     /// The size of its cell.
     pub(crate) tier: M::AtomicU32,
     /// Its place among those that wait.
@@ -93,6 +91,69 @@ pub(crate) type Short<M> = Claim<M, 8>;
 
 /// Where a claim lies.
 pub(crate) type ClaimAt<M> = Offset<Short<M>>;
+
+/// Of a claim: the number of its kind, and its state; see `claim`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct What {
+    pub(crate) kind: u32,
+    pub(crate) state: u32,
+}
+
+impl What {
+    /// Its kind's bit in a mask of kinds.
+    pub(crate) fn bit(self) -> u32 {
+        1 << (self.kind & 7)
+    }
+}
+
+impl Stored for What {
+    type In = u32;
+
+    #[inline(always)]
+    fn of(word: u32) -> Self {
+        Self { kind: word & 255, state: word >> 8 }
+    }
+
+    #[inline(always)]
+    fn word(self) -> u32 {
+        self.kind | self.state << 8
+    }
+}
+
+/// The length of the key that a claim begins with, and of the one that it ends before, which may be
+/// `SUPREMUM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    from: u32,
+    to: u32,
+}
+
+impl Lengths {
+    fn of_span(span: &Span) -> Self {
+        let to = span.to.as_ref().map_or(SUPREMUM, |to| to.len() as u32);
+        Self { from: span.from.len() as u32, to }
+    }
+
+    /// The words of the first key, and of both.
+    fn words(self) -> (usize, usize) {
+        let first = words(self.from);
+        (first, first + words(self.to))
+    }
+}
+
+impl Stored for Lengths {
+    type In = u32;
+
+    #[inline(always)]
+    fn of(word: u32) -> Self {
+        Self { from: word & 0xffff, to: word >> 16 }
+    }
+
+    #[inline(always)]
+    fn word(self) -> u32 {
+        self.from | self.to << 16
+    }
+}
 
 /// States of a claim.
 pub(crate) mod claim {
@@ -161,8 +222,7 @@ fn tier_of(words: usize) -> usize {
 
 /// Whether a claim is in a cell of the size that its keys need.
 pub(crate) fn is_of_size<M: ConstMachine>(claim: &Short<M>) -> bool {
-    let lengths = get(&claim.lengths);
-    tier_of(words(lengths & 0xffff) + words(lengths >> 16)) == get(&claim.tier) as usize
+    tier_of(get(&claim.lengths).words().1) == get(&claim.tier) as usize
 }
 
 fn write_key<M: Machine>(to: &[M::AtomicU64], key: &[u8]) {
@@ -201,23 +261,23 @@ pub(crate) type Keys<'a, M> = (Key<'a, M>, Key<'a, M>);
 /// A range's keys, in this process's own memory.
 pub(crate) struct OwnKeys<M: Machine> {
     words: Vec<M::AtomicU64>,
-    lengths: (u32, u32),
+    lengths: Lengths,
 }
 
 impl<M: ConstMachine> OwnKeys<M> {
     pub(crate) fn of(span: &Span) -> Self {
-        let to = span.to.as_deref();
-        let lengths = (span.from.len() as u32, to.map_or(SUPREMUM, |to| to.len() as u32));
-        let first = words(lengths.0);
-        let all: Vec<_> = (0..first + words(lengths.1)).map(|_| M::U64).collect();
+        let lengths = Lengths::of_span(span);
+        let (first, both) = lengths.words();
+        let all: Vec<_> = (0..both).map(|_| M::U64).collect();
         write_key::<M>(&all, &span.from);
-        write_key::<M>(&all[first..], to.unwrap_or_default());
+        write_key::<M>(&all[first..], span.to.as_deref().unwrap_or_default());
         Self { words: all, lengths }
     }
 
     pub(crate) fn keys(&self) -> Keys<'_, M> {
-        let (from, to) = self.words.split_at(words(self.lengths.0));
-        (Key { words: from, length: self.lengths.0 }, Key { words: to, length: self.lengths.1 })
+        let Lengths { from, to } = self.lengths;
+        let (first, second) = self.words.split_at(words(from));
+        (Key { words: first, length: from }, Key { words: second, length: to })
     }
 }
 
@@ -228,19 +288,18 @@ pub(crate) fn keys_of<M: ConstMachine>(
 ) -> Result<Keys<'_, M>, Error> {
     let short = resolve(region, at)?;
     let lengths = get(&short.lengths);
-    let (from, to) = (lengths & 0xffff, lengths >> 16);
     macro_rules! keys {
         ($n:literal) => {
             &cell_at(region, at.cast::<Claim<M, $n>>())?.keys[..]
         };
     }
     let all = by_tier!(get(&short.tier), keys);
-    let (first, both) = (words(from), words(from) + words(to));
+    let (first, both) = lengths.words();
     // More words than its cell has: a peer's doing, or it became another while it was read.
     let (Some(a), Some(b)) = (all.get(..first), all.get(first..both)) else {
         return Err(Error::Foreign);
     };
-    Ok((Key { words: a, length: from }, Key { words: b, length: to }))
+    Ok((Key { words: a, length: lengths.from }, Key { words: b, length: lengths.to }))
 }
 
 /// Where the range of a claim begins, and before which key it ends: none if it has no end.
@@ -324,7 +383,7 @@ fn describe<M: ConstMachine>(region: &Region<M>, at: ClaimAt<M>) -> Result<(Vec<
     let claim = resolve(region, at)?;
     let what = get(&claim.what);
     let mut text = space_name(region, get(&claim.space))?;
-    text.extend(format!(" {} ", RangeKind::of(what & 255)?.name()).bytes());
+    text.extend(format!(" {} ", RangeKind::of(what.kind)?.name()).bytes());
     let (from, to) = keys_of(region, at)?;
     let (from, to, open) = (from.bytes(), to.bytes(), to.length == SUPREMUM);
     if !open && to.len() == from.len() + 1 && to.last() == Some(&0) && to.starts_with(&from) {
@@ -336,7 +395,7 @@ fn describe<M: ConstMachine>(region: &Region<M>, at: ClaimAt<M>) -> Result<(Vec<
         text.extend(to);
         text.extend_from_slice(if open { b"..)" } else { b")" });
     }
-    Ok((text, what >> 8 == claim::WAITING))
+    Ok((text, what.state == claim::WAITING))
 }
 
 /// The name of a keyspace.
@@ -393,22 +452,21 @@ impl<M: ConstMachine> Memory<M> {
         span: &Span,
         kind: RangeKind,
     ) -> Result<NewClaim<'_, M>, Error> {
-        let to = span.to.as_deref();
-        let lengths = (span.from.len() as u32, to.map_or(SUPREMUM, |to| to.len() as u32));
-        let (first, both) = (words(lengths.0), words(lengths.0) + words(lengths.1));
+        let lengths = Lengths::of_span(span);
+        let (first, both) = lengths.words();
         let tier = tier_of(both);
         macro_rules! new {
             ($name:ident, $n:literal) => {{
                 let cell = self.thread.alloc_dirty::<Claim<M, $n>>()?;
-                put(&cell.what, kind as u32 | claim::GONE << 8);
+                put(&cell.what, What { kind: kind as u32, state: claim::GONE });
                 put(&cell.owner, owner);
                 put(&cell.space, Offset::NULL);
                 put(&cell.count, 1);
-                put(&cell.lengths, lengths.0 | lengths.1 << 16);
+                put(&cell.lengths, lengths);
                 put(&cell.tier, tier as u32);
                 put(&cell.turn, u64::MAX);
                 write_key::<M>(&cell.keys, &span.from);
-                write_key::<M>(&cell.keys[first..], to.unwrap_or_default());
+                write_key::<M>(&cell.keys[first..], span.to.as_deref().unwrap_or_default());
                 let (at, generation) = (cell.offset().cast(), cell.generation());
                 NewClaim { at, generation, cell: Sized::$name(cell) }
             }};

@@ -20,7 +20,7 @@ use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents, roots};
 use crate::range::cells::{
-    ClaimAt, ClaimId, Keyspace, KeyspaceAt, Keyspaces, Short, claim, is_that, keys_of,
+    ClaimAt, ClaimId, Keyspace, KeyspaceAt, Keyspaces, Short, What, claim, is_that, keys_of,
 };
 use crate::range::kinds::RangeKind;
 
@@ -30,11 +30,11 @@ const LIST_MAX: u32 = 1 << 26;
 /// A claim's kind and state.
 pub(crate) fn what<M: ConstMachine>(it: &Short<M>) -> Result<(RangeKind, u32), Error> {
     let what = get(&it.what);
-    Ok((RangeKind::of(what & 255)?, what >> 8))
+    Ok((RangeKind::of(what.kind)?, what.state))
 }
 
 fn set_state<M: ConstMachine>(it: &Short<M>, state: u32) {
-    put(&it.what, get(&it.what) & 255 | state << 8);
+    put(&it.what, What { state, ..get(&it.what) });
 }
 
 impl<M: ConstMachine> Memory<M> {

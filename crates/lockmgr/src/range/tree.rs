@@ -47,7 +47,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     fn sum_up(&self, at: ClaimAt<M>) -> Result<(), Error> {
         let claim = self.memory.claim(at)?;
         let region = self.memory.region();
-        let mut within = 1 << (get(&claim.what) & 7);
+        let mut within = get(&claim.what).bit();
         let mut top = at;
         for child in [get(&claim.left), get(&claim.right)] {
             if child.is_null() {
@@ -181,7 +181,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         if begins.order(to) != Ordering::Less {
             return Ok(false);
         }
-        let shown = 1 << (get(&node.what) & 7) & kinds != 0;
+        let shown = get(&node.what).bit() & kinds != 0;
         if shown && ends.order(from) == Ordering::Greater && visit(root, node)? {
             return Ok(true);
         }

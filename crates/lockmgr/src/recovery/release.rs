@@ -7,7 +7,8 @@ use latchwork_region::{Dead, Offset};
 
 use crate::Error;
 use crate::memory::cells::{
-    ObjectAt, OwnerCell, PAGES, Request, RequestAt, WEAK, WeakPage, cell_at, get, put, status,
+    ObjectAt, OwnerCell, PAGES, Request, RequestAt, Table, WEAK, WeakPage, cell_at, get, put,
+    status,
 };
 use crate::memory::entry::Entry;
 use crate::memory::latch::Latched;
@@ -246,8 +247,8 @@ impl<M: ConstMachine> Memory<M> {
             let latched =
                 self.latch(PartitionNumber::of(place as u32).within(self.partitions()))?;
             let used = [get(&latched.heads), get(&latched.fresh)];
-            if used.iter().all(|table| *table as u32 != at.raw()) {
-                let _ = self.free_chains(place >> 32 << 32 | u64::from(at.raw()));
+            if used.iter().all(|table| table.at != at) {
+                let _ = self.free_chains(Table { at, tier: (place >> 32) as u32 });
             }
         }
         self.free_noted_report(dead)?;

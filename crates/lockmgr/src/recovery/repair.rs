@@ -10,6 +10,7 @@ use crate::error::{corrupt_list, is_short, reason_number};
 use crate::memory::bias::Bias;
 use crate::memory::cells::{ObjectAt, OwnerCell, PAGES, RequestAt, cell_at, get, put, status};
 use crate::memory::latch::Latched;
+use crate::memory::masks::Masks;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::owner_state::OwnerState;
 use crate::memory::state::State;
@@ -69,7 +70,7 @@ impl<M: ConstMachine> Memory<M> {
 
     fn repair_latched(&self, latched: &Latched<'_, M>, dead: &Dead<'_, M>) -> Result<(), Error> {
         let number = latched.number;
-        if get(&latched.fresh) != 0 {
+        if !get(&latched.fresh).is_none() {
             let moving = get(&latched.moving);
             if !moving.is_null() && get(&latched.fresh) != get(&latched.heads) {
                 let fresh = latched.fresh_heads()?;
@@ -147,7 +148,7 @@ impl<M: ConstMachine> Memory<M> {
     ) -> Result<(), Error> {
         let object = self.object(at)?;
         let (mut prev, mut first, mut length) = (Offset::NULL, Offset::NULL, 0);
-        let (mut masks, mut converting) = (0, 0);
+        let (mut masks, mut converting) = (Masks::NONE, 0);
         let mut seen = get(&object.head);
         while !seen.is_null() {
             if !linked.insert(seen) {
@@ -170,12 +171,7 @@ impl<M: ConstMachine> Memory<M> {
             put(&request.object, at);
             length += 1;
             converting += u32::from(state.status == status::CONVERTING);
-            if state.holds() {
-                masks |= u32::from(state.mode.bit());
-            }
-            if state.waits() {
-                masks |= u32::from(state.want.bit()) << 16;
-            }
+            masks = masks.with(state);
             if state.status == status::WAITING && first.is_null() {
                 first = seen;
             }
@@ -209,7 +205,7 @@ impl<M: ConstMachine> Memory<M> {
         let mut found = HashSet::new();
         for number in self.blocks.each() {
             let latched = self.latch(number)?;
-            found.extend([get(&latched.heads) as u32, get(&latched.fresh) as u32]);
+            found.extend([get(&latched.heads).at.raw(), get(&latched.fresh).at.raw()]);
             found.extend(latched.all_of_ranges()?.iter().map(|at| at.raw()));
             for at in latched.each_object()? {
                 found.insert(at.raw());

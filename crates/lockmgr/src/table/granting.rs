@@ -20,6 +20,7 @@ use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::cells::{Request, RequestAt, Small, get, put, status};
 use crate::memory::latch::Latched;
+use crate::memory::masks::Masks;
 use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::{CALLED, State};
 use crate::mode::Mode;
@@ -58,7 +59,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         want: Mode,
     ) -> Result<Option<OwnerNumber>, Error> {
         let stops = self.memory.modes().stopped_by(want);
-        if get(&object.masks) as u16 & stops == 0 {
+        if get(&object.masks).held & stops == 0 {
             return Ok(None);
         }
         self.stopped_by(object, owner, stops)
@@ -83,7 +84,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 return Ok(Some(other));
             }
         }
-        put(&object.masks, get(&object.masks) & 0xffff_0000 | u32::from(exact));
+        put(&object.masks, Masks { held: exact, ..get(&object.masks) });
         Ok(None)
     }
 
@@ -115,7 +116,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         want: Mode,
     ) -> Result<(Option<OwnerNumber>, RequestAt<M>), Error> {
         let clash = self.memory.modes().clash(want);
-        if (get(&object.masks) >> 16) as u16 & clash == 0 {
+        if get(&object.masks).waited & clash == 0 {
             return Ok((None, Offset::NULL));
         }
         self.behind_among(object, owner, clash, self.is_alone(want))
@@ -157,7 +158,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 blocker = blocker.or(Some(get(&request.owner)));
             }
         }
-        put(&object.masks, get(&object.masks) & 0xffff | u32::from(exact) << 16);
+        put(&object.masks, Masks { waited: exact, ..get(&object.masks) });
         Ok((blocker, before))
     }
 
@@ -254,7 +255,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             // What stops one waiter stops all others of its mode, as does a waiter before them that
             // clashes. Once that is so of every mode that is waited for, the rest stays; but for
             // those with ancestors, which may pass: nobody else would let them ever.
-            let wanted = (get(&object.masks) >> 16) as u16;
+            let wanted = get(&object.masks).waited;
             let stays = |m: Mode| modes.clash(m) & blocked | m.bit() & denied != 0;
             if !families && modes.each().all(|m| wanted & m.bit() == 0 || stays(m)) {
                 put(&object.first, first);
@@ -263,7 +264,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         put(&object.first, first);
         // All were looked at: a mode that nobody waits for any more makes nobody look again.
-        put(&object.masks, get(&object.masks) & 0xffff | u32::from(exact) << 16);
+        put(&object.masks, Masks { waited: exact, ..get(&object.masks) });
         Ok(())
     }
 

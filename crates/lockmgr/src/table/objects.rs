@@ -14,8 +14,9 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::{corrupt_list, is_short};
-use crate::memory::cells::{Heads, Object, ObjectAt, Small, chains_at, get, put};
+use crate::memory::cells::{Heads, Object, ObjectAt, Small, Table, chains_at, get, put};
 use crate::memory::latch::Latched;
+use crate::memory::masks::Masks;
 use crate::memory::names::Name;
 use crate::memory::{Memory, names};
 
@@ -47,8 +48,8 @@ pub(crate) const CHAIN_MAX: u32 = 1 << 24;
 
 /// How many chains a table has, by its word.
 #[inline(always)]
-pub(crate) fn chains_of(table: u64) -> u32 {
-    CHAINS[((table >> 32) as usize).min(CHAINS.len() - 1)] as u32
+pub(crate) fn chains_of(table: Table) -> u32 {
+    CHAINS[(table.tier as usize).min(CHAINS.len() - 1)] as u32
 }
 
 /// The first object of a chain.
@@ -66,17 +67,17 @@ pub(crate) fn place_of(hash: u32, chains: usize) -> usize {
 impl<'s, M: ConstMachine> Latched<'s, M> {
     /// The chains of a table, by its word.
     #[inline]
-    fn chains(&self, table: u64) -> Result<&'s [M::AtomicU32], Error> {
+    fn chains(&self, table: Table) -> Result<&'s [M::AtomicU32], Error> {
         let memory: &'s Memory<M> = self.memory;
-        Ok(chains_at(memory.region(), Offset::from_raw(table as u32), chains_of(table))?)
+        Ok(chains_at(memory.region(), table.at.cast(), chains_of(table))?)
     }
 
-    fn new_chains(&self, tier: u64) -> Result<(), Error> {
+    fn new_chains(&self, tier: u32) -> Result<(), Error> {
         let thread = &self.memory.thread;
         macro_rules! new {
             ($n:block) => {{
                 let cell = thread.alloc::<Heads<M, $n>>()?;
-                put(&self.fresh, tier << 32 | u64::from(cell.offset().raw()));
+                put(&self.fresh, Table { at: cell.offset().cast(), tier });
                 cell.publish();
             }};
         }
@@ -84,17 +85,15 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         Ok(())
     }
 
-    fn free_chains(&self, table: u64) -> Result<(), Error> {
+    fn free_chains(&self, table: Table) -> Result<(), Error> {
         self.memory.free_chains(table)
     }
 
     /// The heads of this partition's chains; none before its first object.
     #[inline]
     pub(crate) fn heads(&self) -> Result<&'s [M::AtomicU32], Error> {
-        match get(&self.heads) {
-            0 => Ok(&[]),
-            table => self.chains(table),
-        }
+        let table = get(&self.heads);
+        if table.is_none() { Ok(&[]) } else { self.chains(table) }
     }
 
     /// The chain of a hash.
@@ -185,7 +184,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         let object = self.memory.object(at)?;
         put(&object.hash, name.hash as u32);
         put(&object.info, name.bytes.len() as u32);
-        put(&object.masks, 0);
+        put(&object.masks, Masks::NONE);
         name.write(self.memory.name_words(at, name.words())?);
         Ok(())
     }
@@ -193,13 +192,13 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     #[cold]
     #[inline(never)]
     fn make(&self, name: &Name<'_>) -> Result<ObjectAt<M>, Error> {
-        if get(&self.heads) == 0 {
+        if get(&self.heads).is_none() {
             self.new_chains(0)?;
             self.move_all()?;
         } else if get(&self.objects) >= 2 * chains_of(get(&self.heads))
-            && get(&self.heads) >> 32 < CHAINS.len() as u64 - 1
+            && get(&self.heads).tier < CHAINS.len() as u32 - 1
         {
-            match self.new_chains((get(&self.heads) >> 32) + 1) {
+            match self.new_chains(get(&self.heads).tier + 1) {
                 Ok(()) => {
                     self.memory.point("larger table made");
                     self.move_all()?;
@@ -254,7 +253,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         if old == new {
             return self.settle_tables();
         }
-        if old as u32 == new as u32 {
+        if old.at == new.at {
             return corrupt_list();
         }
         let fresh = self.chains(new)?;
@@ -279,18 +278,18 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     pub(crate) fn settle_tables(&self) -> Result<(), Error> {
         let old = get(&self.heads);
         if old == get(&self.fresh) {
-            put(&self.fresh, 0);
+            put(&self.fresh, Table::NONE);
             return Ok(());
         }
-        if old != 0 {
+        if !old.is_none() {
             self.memory.note_table(old, self.number)?;
         }
         put(&self.heads, get(&self.fresh));
-        if old != 0 {
+        if !old.is_none() {
             self.memory.point("tables exchanged");
         }
-        put(&self.fresh, 0);
-        if old != 0 {
+        put(&self.fresh, Table::NONE);
+        if !old.is_none() {
             self.free_chains(old)?;
         }
         Ok(())
@@ -299,7 +298,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     /// Called when an object has lost its last request: keeps it idle, or takes it out.
     #[inline]
     pub(crate) fn retire(&self, at: ObjectAt<M>, object: &Small<M>) -> Result<(), Error> {
-        put(&object.masks, 0);
+        put(&object.masks, Masks::NONE);
         if get(&self.objects) <= chains_of(get(&self.heads)).min(IDLE_MAX) {
             return Ok(());
         }
@@ -394,14 +393,13 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// Frees a table's chains, which nothing leads to.
-    pub(crate) fn free_chains(&self, table: u64) -> Result<(), Error> {
-        let (at, tier) = (Offset::<()>::from_raw(table as u32), table >> 32);
+    pub(crate) fn free_chains(&self, table: Table) -> Result<(), Error> {
         macro_rules! free {
             ($n:block) => {
-                self.free_cell(at.cast::<Heads<M, $n>>())?
+                self.free_cell(table.at.cast::<Heads<M, $n>>())?
             };
         }
-        by_tier!(tier, free);
+        by_tier!(table.tier, free);
         Ok(())
     }
 

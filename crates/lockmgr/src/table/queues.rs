@@ -127,14 +127,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             let info = get(&object.info).wrapping_add(converting(new));
             put(&object.info, info.wrapping_sub(converting(old)));
         }
-        let mut masks = get(&object.masks);
-        if new.holds() {
-            masks |= u32::from(new.mode.bit());
-        }
-        if new.waits() {
-            masks |= u32::from(new.want.bit()) << 16;
-        }
-        put(&object.masks, masks);
+        put(&object.masks, get(&object.masks).with(new));
         // Release, in `put`: synchronizes with the Acquire in `Owner::poll`.
         put(&request.state, new);
     }
@@ -152,7 +145,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&request.next, head);
         put(&request.prev, Offset::NULL);
         self.count_in(object.bias(), mode);
-        put(&object.masks, get(&object.masks) | u32::from(mode.bit()));
+        put(&object.masks, get(&object.masks).with(State::held(mode)));
         put(&request.state, State::held(mode));
         self.memory.point("request about to be linked");
         put(&object.head, at);

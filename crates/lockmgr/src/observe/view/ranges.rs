@@ -148,7 +148,7 @@ impl<M: ConstMachine> View<M> {
     ) -> Result<Option<(RangeKind, u32)>, Error> {
         let mut wrong = |what: &str| flaws.push(format!("claim {at}: {what}"));
         let what = seen(&it.what);
-        let (kind, state) = (RangeKind::of(what & 255), what >> 8);
+        let (kind, state) = (RangeKind::of(what.kind), what.state);
         let generation = self.region.lent(at)?;
         if generation.is_none() {
             wrong("its cell is free");
@@ -212,7 +212,7 @@ impl<M: ConstMachine> View<M> {
             return Ok(None);
         }
         let (table, mut steps) = (seen(&line.heads), 0);
-        if table == 0 {
+        if table.is_none() {
             return Ok(Some(Vec::new()));
         }
         let chains = self.chains(table)?;

@@ -132,7 +132,7 @@ impl<M: ConstMachine> View<M> {
     ) -> Result<(), Error> {
         let line = self.blocks.partition(&self.region, number)?;
         let table = seen(&line.heads);
-        if table == 0 {
+        if table.is_none() {
             return Ok(());
         }
         let mut objects = 0;

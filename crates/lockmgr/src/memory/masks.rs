@@ -1,0 +1,49 @@
+//! Which modes of an object are held, and which are waited for: one word, and at least all of them.
+//!
+//! ```text
+//!  31        16 15     0
+//! | waited for | held   |
+//! ```
+//!
+//! What is too much is taken out where it stops a request that it should not stop: see
+//! `table/granting.rs`.
+
+use crate::memory::state::State;
+use crate::memory::typed::Stored;
+
+/// Modes, as two masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Masks {
+    pub(crate) held: u16,
+    pub(crate) waited: u16,
+}
+
+impl Masks {
+    pub(crate) const NONE: Self = Self { held: 0, waited: 0 };
+
+    /// The same with those of one more request.
+    #[inline(always)]
+    pub(crate) fn with(mut self, state: State) -> Self {
+        if state.holds() {
+            self.held |= state.mode.bit();
+        }
+        if state.waits() {
+            self.waited |= state.want.bit();
+        }
+        self
+    }
+}
+
+impl Stored for Masks {
+    type In = u32;
+
+    #[inline(always)]
+    fn of(word: u32) -> Self {
+        Self { held: word as u16, waited: (word >> 16) as u16 }
+    }
+
+    #[inline(always)]
+    fn word(self) -> u32 {
+        u32::from(self.held) | u32::from(self.waited) << 16
+    }
+}
