@@ -61,11 +61,11 @@ use latchwork_region::Offset;
 use crate::deadlock::search::{Bounds, Search, Searched};
 use crate::error::{corrupt_list, reason_number};
 use crate::memory::Memory;
-use crate::memory::cells::{RequestAt, Small, get, put, status};
+use crate::memory::cells::{RequestAt, Small, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
-use crate::memory::state::State;
+use crate::memory::state::{State, status};
 use crate::range::cells::told;
 use crate::{Error, Link, Reason};
 

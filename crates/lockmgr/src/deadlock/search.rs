@@ -40,8 +40,9 @@ use latchwork_machine::{ConstMachine, Deadline};
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{ObjectAt, RequestAt, get, status};
+use crate::memory::cells::{ObjectAt, RequestAt, get};
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::state::status;
 use crate::mode::{MODES_MAX, Mode};
 
 /// Steps between two looks at the clock.

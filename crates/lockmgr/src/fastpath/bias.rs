@@ -29,15 +29,15 @@ use crate::Error;
 use crate::fastpath::learned::Learned;
 use crate::memory::bias::Bias;
 use crate::memory::cells::{
-    BIASES, GROUP, MOVED, ObjectAt, OwnerCell, PAGES, Request, RequestAt, Spot, WEAK, WEAK_WORDS,
-    WeakPage, cell_at, get, put, status,
+    BIASES, GROUP, MOVED, ObjectAt, OwnerCell, PAGES, Request, RequestAt, Spot, WEAK, WeakPage,
+    cell_at, get, put,
 };
-use crate::memory::entry::{Entry, LENGTH_MAX};
+use crate::memory::entry::{Entry, LENGTH_MAX, WEAK_WORDS};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::numbers::OwnerNumber;
-use crate::memory::state::State;
+use crate::memory::state::{State, status};
 use crate::memory::typed::Stored;
 use crate::memory::{Memory, names};
 use crate::mode::Mode;

@@ -41,13 +41,13 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::fastpath::entry::{Taken, group_of};
 use crate::memory::bias::Bias;
-use crate::memory::cells::{BiasWord, MOVED, Spot, WEAK, WeakPage, cell_at, get, put, status};
+use crate::memory::cells::{BiasWord, MOVED, Spot, WEAK, WeakPage, cell_at, get, put};
 use crate::memory::entry::{Entry, LENGTH_MAX};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::names;
 use crate::memory::names::Name;
-use crate::memory::state::State;
+use crate::memory::state::{State, status};
 use crate::mode::Mode;
 
 impl<'s, M: ConstMachine> Owner<'s, M> {

@@ -22,9 +22,9 @@ use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::{Offset, Plain, Region};
 
 use crate::memory::bias::Bias;
-use crate::memory::entry::Entry;
+use crate::memory::entry::{Entry, WEAK_WORDS};
 use crate::memory::masks::Masks;
-use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::numbers::{OWNERS, OwnerNumber, PartitionNumber};
 use crate::memory::owner_state::OwnerState;
 use crate::memory::state::State;
 use crate::memory::typed::{Link, Stored, Typed};
@@ -36,15 +36,11 @@ pub(crate) const BLOCKS_MAX: usize = 16;
 pub(crate) const PARTITIONS_MAX: u32 = LINES * BLOCKS_MAX as u32;
 /// Biases of each partition.
 pub(crate) const BIASES: u32 = 16;
-/// Owners of a page.
-pub(crate) const OWNERS: u32 = 31;
 /// Pages of owners.
 pub(crate) const PAGES: usize = 16_366;
 /// Weak locks of an owner's page, and of each group in it.
 pub(crate) const WEAK: usize = 32;
 pub(crate) const GROUP: usize = 8;
-/// Words of a name in a weak page.
-pub(crate) const WEAK_WORDS: usize = 8;
 
 /// Reads what the latch, or being its only writer, keeps still.
 #[inline(always)]
@@ -301,22 +297,6 @@ impl<M: Machine> Small<M> {
     pub(crate) fn bias(&self) -> u32 {
         get(&self.hash) % BIASES
     }
-}
-
-/// What a request is; the low byte of its state.
-pub(crate) mod status {
-    /// In no queue.
-    pub(crate) const NEW: u32 = 0;
-    /// Granted.
-    pub(crate) const HELD: u32 = 1;
-    /// Waiting, with nothing held.
-    pub(crate) const WAITING: u32 = 2;
-    /// Waiting for a stronger mode than the one held.
-    pub(crate) const CONVERTING: u32 = 3;
-    /// Refused, and in no queue.
-    pub(crate) const DENIED: u32 = 4;
-    /// Waiting, and between two places of its queue.
-    pub(crate) const AWAY: u32 = 5;
 }
 
 /// An owner of locks.

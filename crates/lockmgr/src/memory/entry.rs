@@ -6,10 +6,11 @@
 //! ```
 
 use crate::memory::bias::Bias;
-use crate::memory::cells::WEAK_WORDS;
 use crate::memory::typed::Stored;
 use crate::mode::Mode;
 
+/// Words of a name in a weak page.
+pub(crate) const WEAK_WORDS: usize = 8;
 /// The longest name of an entry, in bytes.
 pub(crate) const LENGTH_MAX: usize = WEAK_WORDS * 8;
 

@@ -1,4 +1,4 @@
-//! Which modes of an object are held, and which are waited for: one word, and at least all of them.
+//! Which modes of an object are held, and which are waited for: at least all, in one word.
 //!
 //! ```text
 //!  31        16 15     0

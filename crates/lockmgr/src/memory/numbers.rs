@@ -3,8 +3,10 @@
 use core::fmt;
 
 use crate::ids::OwnerId;
-use crate::memory::cells::OWNERS;
 use crate::memory::typed::Stored;
+
+/// Owners of a page.
+pub(crate) const OWNERS: u32 = 31;
 
 /// The number of an owner's cell, of all cells in the order of their pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -25,8 +25,8 @@ use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::Offset;
 
 use crate::Error;
-use crate::memory::cells::{OWNERS, OwnerCell, OwnerPage, PAGES, cell_at, get, put};
-use crate::memory::numbers::OwnerNumber;
+use crate::memory::cells::{OwnerCell, OwnerPage, PAGES, cell_at, get, put};
+use crate::memory::numbers::{OWNERS, OwnerNumber};
 use crate::memory::{Memory, roots};
 
 impl<M: ConstMachine> Memory<M> {

@@ -5,12 +5,27 @@
 //! | why   | wanted | held  | status |
 //! ```
 
-use crate::memory::cells::status;
 use crate::memory::typed::Stored;
 use crate::mode::Mode;
 
 /// In `why` of a waiter: the lock is free, and it may come for it if nobody is faster.
 pub(crate) const CALLED: u32 = 0xff;
+
+/// What a request is; the low byte of its state.
+pub(crate) mod status {
+    /// In no queue.
+    pub(crate) const NEW: u32 = 0;
+    /// Granted.
+    pub(crate) const HELD: u32 = 1;
+    /// Waiting, with nothing held.
+    pub(crate) const WAITING: u32 = 2;
+    /// Waiting for a stronger mode than the one held.
+    pub(crate) const CONVERTING: u32 = 3;
+    /// Refused, and in no queue.
+    pub(crate) const DENIED: u32 = 4;
+    /// Waiting, and between two places of its queue.
+    pub(crate) const AWAY: u32 = 5;
+}
 
 /// A request's state, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

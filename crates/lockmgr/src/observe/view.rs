@@ -24,9 +24,10 @@ pub use self::verify::Verified;
 use crate::error::corrupt_list;
 use crate::memory::blocks::Blocks;
 use crate::memory::cells::{
-    Directory, Object, ObjectAt, OwnerCell, OwnerPage, Small, Table, WEAK, WEAK_WORDS, cell_at,
-    chains_at, generation_at,
+    Directory, Object, ObjectAt, OwnerCell, OwnerPage, Small, Table, WEAK, cell_at, chains_at,
+    generation_at,
 };
+use crate::memory::entry::WEAK_WORDS;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::roots::READY;
 use crate::memory::state::State;

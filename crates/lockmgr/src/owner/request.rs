@@ -6,12 +6,12 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
 use crate::fastpath::entry::Taken;
-use crate::memory::cells::{ObjectAt, RequestAt, Small, Spot, get, put, status};
+use crate::memory::cells::{ObjectAt, RequestAt, Small, Spot, get, put};
 use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
-use crate::memory::state::State;
+use crate::memory::state::{State, status};
 use crate::mode::Mode;
 use crate::options::{Step, Wait};
 use crate::{Error, Reason};

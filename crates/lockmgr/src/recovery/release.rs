@@ -8,14 +8,13 @@ use latchwork_region::{Dead, Offset};
 use crate::Error;
 use crate::memory::cells::{
     ObjectAt, OwnerCell, PAGES, Request, RequestAt, Table, WEAK, WeakPage, cell_at, get, put,
-    status,
 };
 use crate::memory::entry::Entry;
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::owner_state::OwnerState;
-use crate::memory::state::State;
+use crate::memory::state::{State, status};
 use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents, names};
 use crate::mode::Mode;

@@ -8,12 +8,12 @@ use latchwork_region::{Dead, Offset};
 
 use crate::error::{corrupt_list, is_short, reason_number};
 use crate::memory::bias::Bias;
-use crate::memory::cells::{ObjectAt, OwnerCell, PAGES, RequestAt, cell_at, get, put, status};
+use crate::memory::cells::{ObjectAt, OwnerCell, PAGES, RequestAt, cell_at, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::masks::Masks;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::owner_state::OwnerState;
-use crate::memory::state::State;
+use crate::memory::state::{State, status};
 use crate::memory::{Memory, intents, roots};
 use crate::{Error, Reason};
 

@@ -18,11 +18,11 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
-use crate::memory::cells::{Request, RequestAt, Small, get, put, status};
+use crate::memory::cells::{Request, RequestAt, Small, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::masks::Masks;
 use crate::memory::numbers::OwnerNumber;
-use crate::memory::state::{CALLED, State};
+use crate::memory::state::{CALLED, State, status};
 use crate::mode::Mode;
 use crate::table::queues::Listed;
 

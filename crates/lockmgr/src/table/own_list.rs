@@ -6,11 +6,11 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::error::corrupt_list;
 use crate::memory::Memory;
-use crate::memory::cells::{ObjectAt, OwnerCell, Request, RequestAt, Small, get, put, status};
+use crate::memory::cells::{ObjectAt, OwnerCell, Request, RequestAt, Small, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
 use crate::memory::numbers::PartitionNumber;
-use crate::memory::state::State;
+use crate::memory::state::{State, status};
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline]

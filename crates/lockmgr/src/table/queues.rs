@@ -11,9 +11,10 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
-use crate::memory::cells::{BIASES, CONVERSION, Request, RequestAt, Small, get, put, status};
+use crate::memory::cells::{BIASES, CONVERSION, Request, RequestAt, Small, get, put};
 use crate::memory::latch::Latched;
 pub(crate) use crate::memory::state::State;
+use crate::memory::state::status;
 use crate::mode::Mode;
 
 /// A list that is longer is corrupt.

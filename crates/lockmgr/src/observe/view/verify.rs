@@ -7,9 +7,10 @@ use latchwork_region::Offset;
 
 use super::{View, seen, seen_object};
 use crate::error::corrupt_list;
-use crate::memory::cells::{ObjectAt, RequestAt, Small, cell_at, status};
+use crate::memory::cells::{ObjectAt, RequestAt, Small, cell_at};
 use crate::memory::names::Name;
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::state::status;
 use crate::memory::typed::Stored;
 use crate::{Error, Mode, Modes};
 
