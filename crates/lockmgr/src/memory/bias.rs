@@ -51,21 +51,25 @@ impl Bias {
     }
 
     /// What it was before it was closed, if it was anything.
+    #[inline(always)]
     pub(crate) fn before(self) -> Option<Self> {
         self.0.checked_sub(1).map(Self)
     }
 
     /// What it is when it was open or reserved and is closed. In a damaged region it may be any.
+    #[inline(always)]
     pub(crate) fn closed(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
     /// What it is when it was closed and is opened.
+    #[inline(always)]
     pub(crate) fn opened(self) -> Option<Self> {
         (self.0 < Self::TOP).then_some(Self(((self.0 + 2) & !3) + 1))
     }
 
     /// What it is when it was closed and is reserved.
+    #[inline(always)]
     pub(crate) fn reserved(self) -> Option<Self> {
         (self.0 < Self::TOP).then_some(Self(self.0 | 3))
     }

@@ -27,46 +27,55 @@ impl OwnerState {
     pub(crate) const UNDECIDED: Self = Self(4);
 
     /// An orphan that a thread has adopted.
+    #[inline(always)]
     pub(crate) const fn adopted_by(thread: u32) -> Self {
         Self((thread + 1) << 8 | ADOPTED)
     }
 
     /// An orphan about which a thread asks.
+    #[inline(always)]
     pub(crate) const fn asked_by(thread: u32) -> Self {
         Self((thread + 1) << 8 | ASKED)
     }
 
     /// The same without the thread.
+    #[inline(always)]
     const fn kind(self) -> Self {
         Self(self.0 & 0xff)
     }
 
     /// Whether it is no owner's.
+    #[inline(always)]
     pub(crate) fn is_free(self) -> bool {
         self == Self::FREE
     }
 
     /// Whether its process was not yet met dead.
+    #[inline(always)]
     pub(crate) fn is_live(self) -> bool {
         self == Self::LIVE
     }
 
     /// Whether a thread asks about it.
+    #[inline(always)]
     pub(crate) const fn is_asked(self) -> bool {
         self.kind().0 == ASKED
     }
 
     /// Whether its process died, and its locks are kept.
+    #[inline(always)]
     pub(crate) const fn is_kept(self) -> bool {
         matches!(self.kind(), Self::ORPHANED | Self::UNDECIDED | Self(ADOPTED | ASKED))
     }
 
     /// Whether its process died, and no thread is at work on it.
+    #[inline(always)]
     pub(crate) const fn is_orphan(self) -> bool {
         matches!(self, Self::ORPHANED | Self::UNDECIDED)
     }
 
     /// Its thread slot, if its page says this of threads; none of an orphan.
+    #[inline(always)]
     pub(crate) fn thread(self, page: u32) -> Option<u32> {
         match self.kind() {
             Self::ORPHANED | Self::UNDECIDED => None,

@@ -101,6 +101,7 @@ pub(crate) struct What {
 
 impl What {
     /// Its kind's bit in a mask of kinds.
+    #[inline(always)]
     pub(crate) fn bit(self) -> u32 {
         1 << (self.kind & 7)
     }
@@ -135,6 +136,7 @@ impl Lengths {
     }
 
     /// The words of the first key, and of both.
+    #[inline(always)]
     fn words(self) -> (usize, usize) {
         let first = words(self.from);
         (first, first + words(self.to))
