@@ -8,7 +8,11 @@
 //! The number is how many records the transaction has changed. The process that has it open is a
 //! child, and is killed; then the memory that it shared is forgotten, as in a crash of the machine.
 
-#![allow(clippy::disallowed_types, reason = "it measures what a user of the store would")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "it measures what a user of the store would"
+)]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
