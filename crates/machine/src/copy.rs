@@ -1,6 +1,5 @@
 //! Copying words that other threads may change meanwhile.
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,17 +7,6 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 ///
 /// A loop over atomic loads copies a word at a time, for the compiler makes no wider accesses of
 /// them: 8 KiB take 300 ns so, and 145 ns with the processor's own copying (EPYC, in its cache).
-#[cfg(any(not(target_arch = "x86_64"), miri))]
-#[inline(always)]
-pub(crate) fn copy_words(from: &[AtomicU64], into: &mut [[u8; 8]]) {
-    for (word, place) in from.iter().zip(into) {
-        // Relaxed: the caller orders.
-        *place = word.load(Relaxed).to_le_bytes();
-    }
-}
-
-/// As above.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn copy_words(from: &[AtomicU64], into: &mut [[u8; 8]]) {
     /// From so many words on a string instruction is quicker, which takes time to begin.

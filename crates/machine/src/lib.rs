@@ -15,6 +15,7 @@
 
 #![warn(clippy::all)]
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod copy;
 mod machine;
 mod native;
