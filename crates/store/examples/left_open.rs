@@ -2,7 +2,7 @@
 //! others wait for it then.
 //!
 //! ```sh
-//! cargo run --release -p latchwork-store --example left_open -- 200000
+//! cargo run --release -p latchwork-store --example left_open -- 100000
 //! ```
 //!
 //! The number is how many records the transaction has changed. The process that has it open is a
@@ -80,7 +80,7 @@ fn run(path: &Path, rows: u64) -> Result<(), Fault> {
 
 fn main() -> Result<(), Fault> {
     let mut arguments = std::env::args().skip(1);
-    let rows = arguments.next().map_or(Ok(200_000), |rows| rows.parse())?;
+    let rows = arguments.next().map_or(Ok(100_000), |rows| rows.parse())?;
     if let Some(path) = arguments.next() {
         return leave_open(Path::new(&path), rows);
     }

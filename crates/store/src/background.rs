@@ -247,6 +247,13 @@ impl<M: ConstMachine> Background<M> {
         }
     }
 
+    /// Waits for that thread.
+    pub(crate) fn wait_for_sweep(&self) {
+        let sweeper = locked(&self.state.0).sweeper.take();
+        // One that panicked has said so.
+        sweeper.into_iter().for_each(|thread| drop(thread.join()));
+    }
+
     fn thread(
         &self,
         name: &str,

@@ -421,13 +421,15 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Looks for dead threads, and puts right what they left: others that wait do it, too. Returns
-    /// how many there were.
+    /// how many there were. Waits for the thread of this process that undoes what a crash found
+    /// open; what a thread of another process is just at is left to that.
     ///
     /// # Errors
     ///
     /// [`Error::NotUndone`] if a transaction of the dead could not be undone: all others were.
     /// Those of the parts.
     pub fn sweep(&self) -> Result<usize, Error> {
+        self.inner.background.wait_for_sweep();
         self.inner.home.sweep()
     }
 

@@ -30,7 +30,7 @@ fn crash(disk: &Simulated, store: Store<Native>, open: Vec<Transaction<Native>>,
 }
 
 /// Changes every third of these records, removes those behind them, and puts others in between.
-fn change(open: &mut Transaction<Native>, rows: core::ops::Range<u64>) {
+fn change(open: &mut Transaction<Native>, rows: impl Iterator<Item = u64>) {
     for number in rows {
         match number % 3 {
             0 => open.put(&TABLE, &key(number), b"of the one that is open").unwrap(),
@@ -177,8 +177,9 @@ fn what_cannot_wait_is_undone_at_once() {
             store.write(put).unwrap();
         }
         let mut open: Vec<_> = (0..8).map(|_| store.begin().unwrap()).collect();
-        for (n, open) in open.iter_mut().enumerate() {
-            change(open, part(n as u64));
+        // The shortest has a slot that the next life does not have.
+        for (n, open) in (0..).zip(open.iter_mut()) {
+            change(open, part(n).skip(n as usize * 9));
         }
         for n in 8..20 {
             change(&mut open[7], part(n));
@@ -201,6 +202,39 @@ fn what_cannot_wait_is_undone_at_once() {
             assert_eq!(newest.unwrap(), Some(value(n)), "{n}");
         }
         store.verify().unwrap();
+    }
+}
+
+/// The shortest are left, as many as leave slots and locks to those who come.
+#[test]
+fn so_many_are_left_and_no_more() {
+    let disk = Simulated::new();
+    let store = filled(&disk, 1);
+    let mut open: Vec<_> = (0..20).map(|_| store.begin().unwrap()).collect();
+    for (n, open) in open.iter_mut().enumerate() {
+        (0..=n).for_each(|row| open.put(&TABLE, &key((n * 100 + row) as u64), b"x").unwrap());
+    }
+    crash(&disk, store, open, 1);
+    let store = begin_with(&disk, calm()).unwrap();
+    assert_eq!(undone(&store), (0, u64::from(calm().threads) / 4));
+    store.sweep().unwrap();
+    assert_eq!(undone(&store).1, 0);
+
+    for (records, left) in [(99_999, 2), (100_000, 1)] {
+        let disk = Simulated::new();
+        let store = filled(&disk, 1);
+        let (mut short, mut long) = (store.begin().unwrap(), store.begin().unwrap());
+        short.put(&TABLE, b"short", b"x").unwrap();
+        for row in 0..records {
+            long.put(&TABLE, format!("long{row}").as_bytes(), b"x").unwrap();
+        }
+        crash(&disk, store, vec![short, long], records);
+        let store = begin_with(&disk, calm()).unwrap();
+        assert_eq!(undone(&store), (0, left), "{records}");
+        is_as_before(&store, 1);
+        store.sweep().unwrap();
+        assert_eq!(undone(&store), (left, 0));
+        assert_eq!(store.read(|tx| tx.count(&TABLE, ..)).unwrap(), 2);
     }
 }
 
