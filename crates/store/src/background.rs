@@ -134,7 +134,6 @@ struct State {
     /// It is there, and will look again.
     flushes: bool,
     checkpointer: Option<JoinHandle<()>>,
-    sweeper: Option<JoinHandle<()>>,
     /// Why the last checkpoint failed.
     failed: Option<Error>,
     over: bool,
@@ -145,6 +144,8 @@ pub(crate) struct Background<M: ConstMachine> {
     home: Arc<Home<M>>,
     sessions: Arc<Sessions<M>>,
     state: Arc<(Mutex<State>, Condvar)>,
+    /// Locked by a thread that waits for its end.
+    sweeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 fn locked<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -153,7 +154,12 @@ fn locked<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<M: ConstMachine> Background<M> {
     pub(crate) fn new(home: &Arc<Home<M>>, sessions: &Arc<Sessions<M>>) -> Self {
-        Self { home: home.clone(), sessions: sessions.clone(), state: Arc::default() }
+        Self {
+            home: home.clone(),
+            sessions: sessions.clone(),
+            state: Arc::default(),
+            sweeper: Mutex::default(),
+        }
     }
 
     /// Has a commit made as durable as the mode says. It is so when the batch that is returned has
@@ -243,15 +249,15 @@ impl<M: ConstMachine> Background<M> {
             let home = self.home.clone();
             // What could not be undone is noted.
             let body = move || drop(home.sweep());
-            locked(&self.state.0).sweeper = self.thread("latchwork-undo", body).ok();
+            *locked(&self.sweeper) = self.thread("latchwork-undo", body).ok();
         }
     }
 
-    /// Waits for that thread.
+    /// Waits for the end of that thread. Not in the child of a fork, which has none.
     pub(crate) fn wait_for_sweep(&self) {
-        let sweeper = locked(&self.state.0).sweeper.take();
+        let mut sweeper = locked(&self.sweeper);
         // One that panicked has said so.
-        sweeper.into_iter().for_each(|thread| drop(thread.join()));
+        sweeper.take().into_iter().for_each(|thread| drop(thread.join()));
     }
 
     fn thread(
@@ -268,7 +274,7 @@ impl<M: ConstMachine> Background<M> {
         let (state, changed) = &*self.state;
         let mut state = locked(state);
         state.over = true;
-        let threads = [state.flusher.take(), state.checkpointer.take(), state.sweeper.take()];
+        let threads = [state.flusher.take(), state.checkpointer.take()];
         drop(state);
         changed.notify_one();
         // The flusher itself may be here: a waker that it calls may drop the last task of a store.
@@ -276,6 +282,7 @@ impl<M: ConstMachine> Background<M> {
         let others = threads.into_iter().flatten().filter(|thread| thread.thread().id() != me);
         // One that panicked has said so.
         others.for_each(|thread| drop(thread.join()));
+        self.wait_for_sweep();
     }
 }
 

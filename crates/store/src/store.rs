@@ -429,6 +429,8 @@ impl<M: ConstMachine> Store<M> {
     /// [`Error::NotUndone`] if a transaction of the dead could not be undone: all others were.
     /// Those of the parts.
     pub fn sweep(&self) -> Result<usize, Error> {
+        // The child of a fork would wait for a thread that it does not have.
+        self.inner.home.manager.region().check()?;
         self.inner.background.wait_for_sweep();
         self.inner.home.sweep()
     }

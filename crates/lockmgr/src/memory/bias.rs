@@ -1,32 +1,20 @@
 //! The value of a bias: what it is now, and how often it changed. The two low bits say which:
 //!
 //! ```text
-//!  x0 closed all is in the table; one more than what it was before
-//!  01 open   weak locks are in their owners' pages
-//!  11 reserved one entry's owner alone has the entry's name: `fastpath/reserved.rs`
+//!  x0   closed     all is in the table; one more than what it was before
+//!  01   open       weak locks are in their owners' pages
+//!  11   reserved   one entry's owner alone has the entry's name: `fastpath/reserved.rs`
 //! ```
 //!
 //! All zero is closed, and never was anything else.
 
-use crate::memory::typed::Stored;
+use crate::memory::typed::stored_as_it_is;
 
 /// What a bias is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bias(u32);
 
-impl Stored for Bias {
-    type In = u32;
-
-    #[inline(always)]
-    fn of(word: u32) -> Self {
-        Self(word)
-    }
-
-    #[inline(always)]
-    fn word(self) -> u32 {
-        self.0
-    }
-}
+stored_as_it_is!(Bias);
 
 impl Bias {
     /// Closed, and never anything else.

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::ids::OwnerId;
-use crate::memory::typed::Stored;
+use crate::memory::typed::{Stored, stored_as_it_is};
 
 /// Owners of a page.
 pub(crate) const OWNERS: u32 = 31;
@@ -44,19 +44,7 @@ impl fmt::Display for OwnerNumber {
     }
 }
 
-impl Stored for OwnerNumber {
-    type In = u32;
-
-    #[inline(always)]
-    fn of(word: u32) -> Self {
-        Self(word)
-    }
-
-    #[inline(always)]
-    fn word(self) -> u32 {
-        self.0
-    }
-}
+stored_as_it_is!(OwnerNumber);
 
 /// One more than the number; zero is none.
 impl Stored for Option<OwnerNumber> {
@@ -94,19 +82,7 @@ impl fmt::Display for PartitionNumber {
     }
 }
 
-impl Stored for PartitionNumber {
-    type In = u32;
-
-    #[inline(always)]
-    fn of(word: u32) -> Self {
-        Self(word)
-    }
-
-    #[inline(always)]
-    fn word(self) -> u32 {
-        self.0
-    }
-}
+stored_as_it_is!(PartitionNumber);
 
 impl OwnerId {
     /// The number of its cell.

@@ -7,7 +7,7 @@
 //!
 //! How an owner comes from one to another after its process died: `recovery/policy.rs`.
 
-use crate::memory::typed::Stored;
+use crate::memory::typed::stored_as_it_is;
 
 const ADOPTED: u32 = 3;
 const ASKED: u32 = 5;
@@ -85,16 +85,4 @@ impl OwnerState {
     }
 }
 
-impl Stored for OwnerState {
-    type In = u32;
-
-    #[inline(always)]
-    fn of(word: u32) -> Self {
-        Self(word)
-    }
-
-    #[inline(always)]
-    fn word(self) -> u32 {
-        self.0
-    }
-}
+stored_as_it_is!(OwnerState);

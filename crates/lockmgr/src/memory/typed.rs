@@ -36,6 +36,26 @@ impl<T: 'static> Stored for Offset<T> {
     }
 }
 
+/// What is stored as the number that it is made of.
+macro_rules! stored_as_it_is {
+    ($what:ty) => {
+        impl $crate::memory::typed::Stored for $what {
+            type In = u32;
+
+            #[inline(always)]
+            fn of(word: u32) -> Self {
+                Self(word)
+            }
+
+            #[inline(always)]
+            fn word(self) -> u32 {
+                self.0
+            }
+        }
+    };
+}
+pub(crate) use stored_as_it_is;
+
 /// A word that says a `V`.
 #[repr(transparent)]
 pub(crate) struct Typed<W, V> {

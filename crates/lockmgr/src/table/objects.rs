@@ -167,7 +167,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             }
             if !idle.is_null() {
                 // Nobody waits for it and nobody looks: we hold the latch.
-                self.baptise(idle, name)?;
+                self.give_name(idle, name)?;
                 return Ok((idle, memory.object(idle)?));
             }
         }
@@ -180,7 +180,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         tier_of(object.name_length()) == tier_of(name.bytes.len())
     }
 
-    fn baptise(&self, at: ObjectAt<M>, name: &Name<'_>) -> Result<(), Error> {
+    fn give_name(&self, at: ObjectAt<M>, name: &Name<'_>) -> Result<(), Error> {
         let object = self.memory.object(at)?;
         put(&object.hash, name.hash as u32);
         put(&object.info, name.bytes.len() as u32);
@@ -217,7 +217,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
                 put(&cell.first, Offset::NULL);
                 put(&cell.length, 0);
                 let at = cell.offset().cast();
-                self.baptise(at, name)?;
+                self.give_name(at, name)?;
                 self.push(self.heads()?, at)?;
                 self.memory.point("object linked");
                 cell.publish();

@@ -52,7 +52,9 @@ pub(crate) struct Open {
 /// What its records say that it had.
 #[derive(Debug, Default)]
 struct Had {
-    /// The names of the locks of the records that it has written, and how long they are.
+    /// How many records it has written, those that it wrote again counted in.
+    records: usize,
+    /// The names of their locks, and how long they are; of no more than can be left to a sweep.
     written: Vec<([u8; LOCK_NAME], u8)>,
     /// The payloads of what it has logged of its locks.
     locks: Vec<Vec<u8>>,
@@ -65,7 +67,7 @@ impl Had {
     fn clear(&mut self) {
         self.written.clear();
         self.locks.clear();
-        (self.aside, self.made_table) = (2 * SMALL, false);
+        (self.records, self.aside, self.made_table) = (0, 2 * SMALL, false);
     }
 
     /// The locks that it has logged, as a prepared one has: all of them.
@@ -91,12 +93,19 @@ impl Had {
                 if let Some(Change::Ghost { key, .. } | Change::Restore { key, .. }) = undo
                     && tree != PIECES
                 {
-                    let mut name = [0; LOCK_NAME];
-                    let length = lock_name(tree, key, &mut name);
-                    self.written.push((name, length as u8));
+                    self.note_lock(tree, key);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn note_lock(&mut self, tree: u32, key: &[u8]) {
+        self.records += 1;
+        if self.records <= LEFT_RECORDS {
+            let mut name = [0; LOCK_NAME];
+            let length = lock_name(tree, key, &mut name);
+            self.written.push((name, length as u8));
         }
     }
 }
@@ -181,10 +190,10 @@ impl<M: ConstMachine> Home<M> {
         if undone > self.log.threads() {
             return Err(threads(undone));
         }
-        at_once.sort_by_key(|(_, open)| open.had.written.len());
+        at_once.sort_by_key(|(_, open)| open.had.records);
         let mut records = LEFT_RECORDS;
         let fits = |(_, open): &&(u16, Open)| {
-            let left = records.checked_sub(open.had.written.len());
+            let left = records.checked_sub(open.had.records);
             left.inspect(|left| records = *left).is_some()
         };
         let left = at_once.iter().take(self.sizes.threads as usize / 4).take_while(fits).count();
