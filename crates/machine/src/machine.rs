@@ -133,4 +133,18 @@ pub trait ConstMachine: Machine {
             *place = word.load(Ordering::Relaxed).to_le_bytes();
         }
     }
+
+    /// Says that the word will be read soon: a hint, which does nothing where it cannot.
+    #[inline(always)]
+    fn prefetch(_word: &Self::AtomicU64) {}
+
+    /// Adds words to the bytes of `to`. As [`copy_words`](Self::copy_words).
+    #[inline]
+    fn append_words(from: &[Self::AtomicU64], to: &mut Vec<u8>) {
+        to.reserve(size_of_val(from));
+        for word in from {
+            // Relaxed: the caller orders.
+            to.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+    }
 }

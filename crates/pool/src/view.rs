@@ -40,11 +40,19 @@ impl<M: ConstMachine> PageView<'_, M> {
         Some(self.words.get(at..at.checked_add(count)?)?.iter().map(|word| word.load(Relaxed)))
     }
 
-    /// Copies words from `at` on as bytes in the order of a little-endian machine; none beyond the
-    /// end, `into` is then as it was.
+    /// Says that the word at `index` will be read soon.
     #[inline(always)]
-    pub fn chunks(&self, at: usize, into: &mut [[u8; 8]]) -> Option<()> {
-        M::copy_words(self.words.get(at..at.checked_add(into.len())?)?, into);
+    pub fn prefetch(&self, index: usize) {
+        if let Some(word) = self.words.get(index) {
+            M::prefetch(word);
+        }
+    }
+
+    /// Adds so many words from `at` on to `to`, as bytes in the order of a little-endian machine;
+    /// none beyond the end, `to` is then as it was.
+    #[inline(always)]
+    pub fn append(&self, at: usize, count: usize, to: &mut Vec<u8>) -> Option<()> {
+        M::append_words(self.words.get(at..at.checked_add(count)?)?, to);
         Some(())
     }
 

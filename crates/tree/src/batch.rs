@@ -12,7 +12,7 @@ use core::ops::Range;
 use latchwork_machine::ConstMachine;
 use latchwork_pool::PageView;
 
-use crate::layout::{LEAF_WORDS, SLOTS, Slot, fences};
+use crate::layout::{LEAF_WORDS, LINE_WORDS, SLOTS, Slot, fences};
 use crate::node::Node;
 use crate::words::{Page, words_of};
 use crate::{Header, Kind};
@@ -240,6 +240,12 @@ impl Batch {
             self.copy_words(view, fence.at, words_of(fence.length))?;
         }
         self.copy_words(view, SLOTS + wanted.start, wanted.len())?;
+        // All at once: where records lie is known, what lies there comes from far.
+        for index in wanted.clone() {
+            let slot = node.slot(index)?;
+            view.prefetch(slot.at);
+            view.prefetch(slot.at + LINE_WORDS);
+        }
         for index in wanted {
             let slot = node.slot(index)?;
             let (value, _) = node.lengths(slot)?;
@@ -255,7 +261,7 @@ impl Batch {
         at: usize,
         count: usize,
     ) -> Option<()> {
-        view.chunks(at, self.bytes.get_mut(8 * at..8 * (at + count))?.as_chunks_mut().0)
+        view.bytes(8 * at, self.bytes.get_mut(8 * at..8 * (at + count))?)
     }
 
     /// Takes the records of the copied page apart from `first` on. None if it is malformed.

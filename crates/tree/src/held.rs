@@ -28,8 +28,8 @@ impl<M: ConstMachine> Page for PageView<'_, M> {
         PageView::run(self, at, count)
     }
     #[inline(always)]
-    fn chunks(&self, at: usize, into: &mut [[u8; 8]]) -> Option<()> {
-        PageView::chunks(self, at, into)
+    fn append(&self, at: usize, count: usize, to: &mut Vec<u8>) -> Option<()> {
+        PageView::append(self, at, count, to)
     }
 }
 

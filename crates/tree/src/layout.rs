@@ -45,6 +45,8 @@ pub(crate) const SKIP: usize = 7;
 /// Words of a record before its bytes.
 pub(crate) const LEAF_WORDS: usize = 2;
 pub(crate) const INNER_WORDS: usize = 1;
+/// Words of a cache line.
+pub(crate) const LINE_WORDS: usize = 8;
 /// `high, bytes` where there is no upper fence.
 pub(crate) const NO_FENCE: usize = 0xffff;
 pub(crate) const GHOST: u64 = 1 << 31;

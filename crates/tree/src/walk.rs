@@ -31,6 +31,7 @@ use crate::Error;
 use crate::batch::Batch;
 use crate::edit;
 use crate::journal::Journal;
+use crate::layout::LINE_WORDS;
 use crate::node::Node;
 use crate::root::Tree;
 
@@ -44,6 +45,10 @@ pub(crate) enum To<'k> {
     /// To the last page.
     Last,
 }
+
+/// Lines of a page that are asked for at once where it is likely that they come from far: a search
+/// by halves would wait for one after the other.
+const FIRST_LINES: usize = 8;
 
 /// What a page says to one that walks.
 enum Step<R> {
@@ -224,6 +229,11 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
                 return None;
             }
             let view = seen.view();
+            if expected == Some(level) {
+                for line in 0..FIRST_LINES {
+                    view.prefetch(line * LINE_WORDS);
+                }
+            }
             let node = Node::of(&view)?;
             let found = node.level();
             if node.is_incomplete() || expected.is_some_and(|expected| found != expected) {

@@ -16,13 +16,10 @@ pub trait Page {
     /// So many words from `at` on, none beyond the end.
     fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>>;
 
-    /// Copies words from `at` on as bytes, none beyond the end.
+    /// Adds so many words from `at` on to `to` as bytes, none beyond the end.
     #[inline(always)]
-    fn chunks(&self, at: usize, into: &mut [[u8; 8]]) -> Option<()> {
-        let words = self.run(at, into.len())?;
-        for (place, word) in into.iter_mut().zip(words) {
-            *place = word.to_le_bytes();
-        }
+    fn append(&self, at: usize, count: usize, to: &mut Vec<u8>) -> Option<()> {
+        to.extend(self.run(at, count)?.flat_map(u64::to_le_bytes));
         Some(())
     }
 
@@ -149,17 +146,20 @@ pub(crate) fn copy_out<P: Page + ?Sized>(
     length: usize,
     to: &mut Vec<u8>,
 ) -> Option<()> {
-    // Whole words, with what lies around the bytes in the first and the last one: that goes away
-    // again, which costs less than to take words apart.
+    // Whole words, with what lies behind the bytes in the last one: that goes away again, which
+    // costs less than to take words apart.
     let (first, before) = (at + skip / 8, skip % 8);
     let (begun, words) = (to.len(), words_of(before + length));
-    if first + words > page.len() {
+    if first.checked_add(words)? > page.len() {
         return None;
     }
-    to.resize(begun + 8 * words, 0);
-    page.chunks(first, to[begun..].as_chunks_mut().0)?;
-    if before != 0 {
-        to.copy_within(begun + before..begun + before + length, begun);
+    if before == 0 {
+        page.append(first, words, to)?;
+    } else if words > 0 {
+        to.reserve(8 * words);
+        to.extend_from_slice(&(page.word(first)? >> (8 * before)).to_le_bytes());
+        to.truncate(begun + 8 - before);
+        page.append(first + 1, words - 1, to)?;
     }
     to.truncate(begun + length);
     Some(())
@@ -204,4 +204,31 @@ fn patch<P: PageMut + ?Sized>(
     let word = page.word(index)? & !(kept << shift);
     page.set(index, word | (ordered(bytes).swap_bytes() & kept) << shift);
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_from_wherever_they_begin() {
+        let page: Vec<u64> =
+            (0..6).map(|word| 0x0706_0504_0302_0100 + word * 0x0808_0808_0808_0808).collect();
+        let bytes: Vec<u8> = (0..48).collect();
+        for at in 0..7 {
+            for (skip, length) in (0..20).flat_map(|skip| (0..50).map(move |length| (skip, length)))
+            {
+                let mut to = vec![0xee; 3];
+                let there = copy_out(&page, at, skip, length, &mut to);
+                let wanted = bytes.get(8 * at + skip..).and_then(|rest| rest.get(..length));
+                match there {
+                    Some(()) => {
+                        assert_eq!(&to[3..], wanted.unwrap_or_default(), "{at} {skip} {length}")
+                    }
+                    None => assert!(wanted.is_none(), "{at} {skip} {length}"),
+                }
+                assert!(to.starts_with(&[0xee; 3]), "{at} {skip} {length}");
+            }
+        }
+    }
 }
