@@ -1,13 +1,11 @@
 //! How long a page takes that the disk has damaged: it is made anew from the log.
 //!
 //! ```sh
-//! cargo run --release -p latchwork-store --example damaged_page -- 100
+//! cargo run --release -p latchwork-store --example measure -- damaged-page 100
 //! ```
 //!
 //! The number is the MiB of log that are written since the page was last changed. The page's own
 //! changes lie at its beginning, so all of the log is read: a page takes no longer than this.
-
-#![allow(clippy::disallowed_types, reason = "it measures what a user of the store would")]
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -15,11 +13,11 @@ use std::time::Instant;
 
 use latchwork_store::{Mode, Options, Store, Table};
 
+use super::Fault;
+
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 const NEEDLE: &[u8] = b"a value that no other record has";
 const PAGE: usize = 8192;
-
-type Fault = Box<dyn std::error::Error>;
 
 /// Changes a byte of the page on disk that has the needle; false if no page has it.
 fn damage(data: &Path) -> Result<bool, Fault> {
@@ -35,7 +33,7 @@ fn damage(data: &Path) -> Result<bool, Fault> {
     Ok(true)
 }
 
-fn run(path: &Path, mib: u64) -> Result<(), Fault> {
+pub(crate) fn run(path: &Path, mib: u64) -> Result<(), Fault> {
     let mut options = Options::default();
     // So that the page leaves the cache, and no checkpoint comes.
     options.sizes.cache = 4 << 20;
@@ -64,12 +62,4 @@ fn run(path: &Path, mib: u64) -> Result<(), Fault> {
     println!("made anew from {mib} MiB of log in {:.0} ms", took.as_secs_f64() * 1e3);
     store.verify()?;
     Ok(())
-}
-
-fn main() -> Result<(), Fault> {
-    let mib = std::env::args().nth(1).map_or(Ok(100), |mib| mib.parse())?;
-    let path = std::env::temp_dir().join(format!("damaged-page-{}", std::process::id()));
-    let end = run(&path, mib);
-    std::fs::remove_dir_all(&path)?;
-    end
 }

@@ -2,17 +2,16 @@
 //! to begin again.
 //!
 //! ```sh
-//! cargo run --release -p latchwork-store --example hot_rows
+//! cargo run --release -p latchwork-store --example measure -- hot-rows
 //! ```
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "an ordinary program")]
-
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork_store::{Error, Mode, Options, Patience, Store, Table};
+
+use super::Fault;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 const TIME: Duration = Duration::from_secs(2);
@@ -59,7 +58,7 @@ fn measure(store: &Store, threads: u64, rows: u64, for_update: bool) -> Result<(
     Ok((done as f64 / since.elapsed().as_secs_f64(), runs as f64 / done as f64))
 }
 
-fn run(path: &std::path::Path) -> Result<(), Error> {
+pub(crate) fn run(path: &std::path::Path) -> Result<(), Fault> {
     let mut options = Options::default();
     options.sizes.mode = Mode::None;
     let store = Store::open_with(path, &options)?;
@@ -71,17 +70,4 @@ fn run(path: &std::path::Path) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn main() -> ExitCode {
-    let path = std::env::temp_dir().join(format!("latchwork-hot-{}", std::process::id()));
-    let ended = run(&path);
-    let _ = std::fs::remove_dir_all(&path);
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("hot_rows: {why}");
-            ExitCode::FAILURE
-        }
-    }
 }

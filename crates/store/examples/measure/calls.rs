@@ -1,16 +1,17 @@
 //! Calls of a store, for counting their instructions: `measured` has the calls alone.
 //!
 //! ```sh
-//! cargo build --release -p latchwork-store --example calls
-//! valgrind --tool=callgrind --toggle-collect='*measured*' target/release/examples/calls get 5000
+//! cargo build --release -p latchwork-store --example measure
+//! valgrind --tool=callgrind --toggle-collect='*measured*' \
+//!     target/release/examples/measure calls get 5000
 //! ```
 //!
 //! The number that callgrind collects, divided by the calls. The store has 20,000 records of 16 and
 //! 100 bytes, and does not wait for the disk.
 
-use std::process::ExitCode;
-
 use latchwork_store::{Error, Mode, Options, Store, Table};
+
+use super::Fault;
 
 const ROWS: Table<&[u8], &[u8]> = Table::new("rows");
 const HISTORY: Table<&[u8], &[u8]> = Table::new("history");
@@ -55,7 +56,7 @@ fn measured(work: &mut dyn FnMut()) {
     work();
 }
 
-fn run(path: &std::path::Path, kind: &str, calls: u64) -> Result<(), Error> {
+pub(crate) fn run(path: &std::path::Path, kind: &str, calls: u64) -> Result<(), Fault> {
     let mut options = Options::default();
     options.sizes.mode = Mode::None;
     let store = Store::open_with(path, &options)?;
@@ -68,23 +69,5 @@ fn run(path: &std::path::Path, kind: &str, calls: u64) -> Result<(), Error> {
     all()?;
     let mut done = Ok(());
     measured(&mut || done = all());
-    done
-}
-
-fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let [kind, calls] = &arguments[..] else {
-        eprintln!("usage: calls get|get-rw|put|range-10|scan-100|transfer CALLS");
-        return ExitCode::from(2);
-    };
-    let path = std::env::temp_dir().join(format!("latchwork-calls-{}", std::process::id()));
-    let ended = run(&path, kind, calls.parse().unwrap_or(1000));
-    let _ = std::fs::remove_dir_all(&path);
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("calls: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    Ok(done?)
 }

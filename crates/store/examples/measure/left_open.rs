@@ -2,17 +2,11 @@
 //! others wait for it then.
 //!
 //! ```sh
-//! cargo run --release -p latchwork-store --example left_open -- 100000
+//! cargo run --release -p latchwork-store --example measure -- left-open 100000
 //! ```
 //!
 //! The number is how many records the transaction has changed. The process that has it open is a
 //! child, and is killed; then the memory that it shared is forgotten, as in a crash of the machine.
-
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "it measures what a user of the store would"
-)]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -21,10 +15,13 @@ use std::time::{Duration, Instant};
 
 use latchwork_store::{Options, Store, Table, forget_memory};
 
+use super::Fault;
+
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 const OTHERS: Table<u64, u64> = Table::new("others");
 
-type Fault = Box<dyn std::error::Error>;
+/// What the program is told so that it is the child.
+pub(crate) const CHILD: &str = "left-open-child";
 
 fn open(path: &Path) -> Result<Store, Fault> {
     let mut options = Options::default();
@@ -35,7 +32,7 @@ fn open(path: &Path) -> Result<Store, Fault> {
 }
 
 /// What the child does, until it is killed.
-fn leave_open(path: &Path, rows: u64) -> Result<(), Fault> {
+pub(crate) fn leave_open(path: &Path, rows: u64) -> Result<(), Fault> {
     let store = open(path)?;
     store.put(&OTHERS, 0, 0)?;
     for part in 0..rows.div_ceil(1000) {
@@ -53,9 +50,9 @@ fn leave_open(path: &Path, rows: u64) -> Result<(), Fault> {
     Err("nobody has killed it".into())
 }
 
-fn run(path: &Path, rows: u64) -> Result<(), Fault> {
+pub(crate) fn run(path: &Path, rows: u64) -> Result<(), Fault> {
     let mut child = Command::new(std::env::current_exe()?)
-        .args([rows.to_string().as_ref(), path.as_os_str()])
+        .args([CHILD.as_ref(), path.as_os_str(), rows.to_string().as_ref()])
         .stdout(Stdio::piped())
         .spawn()?;
     let said = BufReader::new(child.stdout.take().ok_or("no output")?).lines().next();
@@ -76,16 +73,4 @@ fn run(path: &Path, rows: u64) -> Result<(), Fault> {
     ms("written what it had changed");
     store.verify()?;
     Ok(())
-}
-
-fn main() -> Result<(), Fault> {
-    let mut arguments = std::env::args().skip(1);
-    let rows = arguments.next().map_or(Ok(100_000), |rows| rows.parse())?;
-    if let Some(path) = arguments.next() {
-        return leave_open(Path::new(&path), rows);
-    }
-    let path = std::env::temp_dir().join(format!("left-open-{}", std::process::id()));
-    let end = run(&path, rows);
-    std::fs::remove_dir_all(&path)?;
-    end
 }
