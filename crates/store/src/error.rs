@@ -167,19 +167,29 @@ impl Error {
         }
     }
 
-    /// Whether the disk is full, whichever part of the store met it. A transaction that met it was
-    /// rolled back, and may succeed when there is room.
+    /// Whether there is no room for files, whichever part of the store met it: on the disk, or in
+    /// the folder of its memory (`/dev/shm`). A transaction that met it was rolled back, or can be,
+    /// and may succeed when there is room.
     pub fn is_no_space(&self) -> bool {
         use latchwork_disk::Error::NoSpace;
+        use latchwork_pool::Error as Pool;
+        use latchwork_region::Error::NoSpace as NoMemory;
         use latchwork_tree::{Error as Tree, JournalError};
-        matches!(
-            self,
-            Self::Disk(NoSpace(_))
-                | Self::Log(latchwork_log::Error::Disk(NoSpace(_)))
-                | Self::Pool(latchwork_pool::Error::Disk(NoSpace(_)))
-                | Self::Tree(Tree::Pool(latchwork_pool::Error::Disk(NoSpace(_))))
-                | Self::Tree(Tree::Journal(JournalError { no_space: true, .. }))
-        )
+        use {latchwork_lockmgr::Error as Lock, latchwork_log::Error as Log};
+        match self {
+            Self::Disk(why) | Self::Log(Log::Disk(why)) => matches!(why, NoSpace(_)),
+            Self::Region(why) | Self::Log(Log::Region(why)) => *why == NoMemory,
+            Self::Locks(Lock::Region(why)) | Self::Lock { why: Lock::Region(why), .. } => {
+                *why == NoMemory
+            }
+            Self::Pool(why) | Self::Tree(Tree::Pool(why)) => match why {
+                Pool::Disk(why) => matches!(why, NoSpace(_)),
+                Pool::Region(why) => *why == NoMemory,
+                _ => false,
+            },
+            Self::Tree(Tree::Journal(JournalError { no_space, .. })) => *no_space,
+            _ => false,
+        }
     }
 
     /// Whether the same transaction may succeed if it is run again.
@@ -317,4 +327,30 @@ pub(crate) fn of_tree(tree: u32) -> String {
 /// The error that refuses a path.
 pub(crate) fn refused(path: &std::path::Path, why: impl Into<Refusal>) -> Error {
     Error::Open { path: path.to_owned(), why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_region::Error::{Forked, NoSpace};
+
+    use super::Error;
+
+    /// Each part's error for an error of its memory.
+    fn errors(why: latchwork_region::Error) -> [Error; 5] {
+        let pool = || latchwork_pool::Error::Region(why);
+        [
+            Error::Region(why),
+            Error::Locks(latchwork_lockmgr::Error::Region(why)),
+            Error::Log(latchwork_log::Error::Region(why)),
+            Error::Pool(pool()),
+            Error::Tree(latchwork_tree::Error::Pool(pool())),
+        ]
+    }
+
+    #[test]
+    fn a_full_folder_of_memory_is_told_whichever_part_met_it() {
+        for (no_space, other) in errors(NoSpace).into_iter().zip(errors(Forked)) {
+            assert!(no_space.is_no_space() && !other.is_no_space(), "{no_space:?} {other:?}");
+        }
+    }
 }
