@@ -188,6 +188,7 @@ impl Error {
                 _ => false,
             },
             Self::Tree(Tree::Journal(JournalError { no_space, .. })) => *no_space,
+            Self::Open { why, .. } => *why == Refusal::NoSpace,
             _ => false,
         }
     }
@@ -333,7 +334,7 @@ pub(crate) fn refused(path: &std::path::Path, why: impl Into<Refusal>) -> Error 
 mod tests {
     use latchwork_region::Error::{Forked, NoSpace};
 
-    use super::Error;
+    use super::{Error, Refusal, refused};
 
     /// Each part's error for an error of its memory.
     fn errors(why: latchwork_region::Error) -> [Error; 5] {
@@ -352,5 +353,12 @@ mod tests {
         for (no_space, other) in errors(NoSpace).into_iter().zip(errors(Forked)) {
             assert!(no_space.is_no_space() && !other.is_no_space(), "{no_space:?} {other:?}");
         }
+    }
+
+    #[test]
+    fn a_store_that_does_not_open_on_a_full_disk_says_so() {
+        let of = |why| refused("/there".as_ref(), why);
+        assert!(of(Refusal::NoSpace).is_no_space());
+        assert!(!of(Refusal::ReadOnly).is_no_space());
     }
 }
