@@ -117,22 +117,7 @@ impl ConstMachine for Native {
     const U64: AtomicU64 = AtomicU64::new(0);
 
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    #[inline]
-    fn copy_words(from: &[AtomicU64], into: &mut [[u8; 8]]) {
-        crate::copy::copy_words(from, into);
-    }
-
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    #[inline]
-    fn append_words(from: &[AtomicU64], to: &mut Vec<u8>) {
-        crate::copy::append_words(from, to);
-    }
-
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    #[inline(always)]
-    fn prefetch(word: &AtomicU64) {
-        crate::copy::prefetch(word);
-    }
+    crate::copy::copies_of_this_processor!();
 }
 
 static EXIT: AtomicU32 = AtomicU32::new(0);

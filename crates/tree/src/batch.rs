@@ -240,7 +240,8 @@ impl Batch {
             self.copy_words(view, fence.at, words_of(fence.length))?;
         }
         self.copy_words(view, SLOTS + wanted.start, wanted.len())?;
-        // All at once: where records lie is known, what lies there comes from far.
+        // The slots say where all of the records lie, which are rarely in the processor's cache: so
+        // it fetches them at the same time, and not one after the other.
         for index in wanted.clone() {
             let slot = node.slot(index)?;
             view.prefetch(slot.at);

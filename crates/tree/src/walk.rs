@@ -46,8 +46,8 @@ pub(crate) enum To<'k> {
     Last,
 }
 
-/// Lines of a page that are asked for at once where it is likely that they come from far: a search
-/// by halves would wait for one after the other.
+/// How many cache lines of a leaf the processor is told to fetch before the leaf is searched. A
+/// leaf is rarely in its cache, and a binary search would wait for one line after the other.
 const FIRST_LINES: usize = 8;
 
 /// What a page says to one that walks.
