@@ -1,8 +1,9 @@
-//! The simulated machine with a flaw, so that a latch that relies on what is missing must fail.
+//! The simulated machine with a flaw, so that what relies on the part that is missing must fail.
+//!
+//! Which flaw it has, or none, is said when it runs: with a type for each the whole stack would be
+//! compiled as often.
 
-use std::any::Any;
-use std::cell::RefCell;
-use std::marker::PhantomData;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
 use latchwork_machine::{
@@ -12,47 +13,41 @@ use latchwork_machine::{
 use latchwork_sim::{Simulated, clock};
 
 /// What is wrong.
-pub(crate) trait Flaw: Default + Send + Sync + 'static {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flaw {
     /// Nobody is woken.
-    const DEAF: bool = false;
+    Deaf,
     /// The heavy barrier is none.
-    const HASTY: bool = false;
+    Hasty,
     /// No fence is one.
-    const LOOSE: bool = false;
+    Loose,
 }
 
+/// [`Simulated`], but for the flaw that it [has](with).
 #[derive(Default)]
-pub(crate) struct Deaf;
-
-impl Flaw for Deaf {
-    const DEAF: bool = true;
-}
-
-#[derive(Default)]
-pub(crate) struct Hasty;
-
-impl Flaw for Hasty {
-    const HASTY: bool = true;
-}
-
-#[derive(Default)]
-pub(crate) struct Loose;
-
-impl Flaw for Loose {
-    const LOOSE: bool = true;
-}
-
-/// [`Simulated`], but for the flaw.
-#[derive(Default)]
-pub(crate) struct Flawed<F>(PhantomData<F>);
+pub(crate) struct Breakable;
 
 /// The slots of a run. They are never freed: a run that is stuck leaves threads behind.
-type Memory<F> = (&'static SlotTable<Flawed<F>>, &'static [Slot<Flawed<F>>]);
+type Memory = (&'static SlotTable<Breakable>, &'static [Slot<Breakable>]);
 
 thread_local! {
-    static SLOTS: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+    // All simulated threads of a run are fibers of one thread.
+    static FLAW: Cell<Option<Flaw>> = const { Cell::new(None) };
+    static SLOTS: Cell<Option<Memory>> = const { Cell::new(None) };
     /// Where each simulated thread's slots begin.
     static CHAINS: RefCell<Vec<Chain>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Does something on a machine that has this flaw.
+pub(crate) fn with<R>(flaw: Flaw, work: impl FnOnce() -> R) -> R {
+    FLAW.set(Some(flaw));
+    let done = work();
+    FLAW.set(None);
+    done
+}
+
+fn has(flaw: Flaw) -> bool {
+    FLAW.get() == Some(flaw)
 }
 
 /// Before each run: fresh slots, which nobody has.
@@ -65,7 +60,7 @@ fn me() -> usize {
     clock().expect("in a simulated thread").0
 }
 
-impl<F: Flaw> Machine for Flawed<F> {
+impl Machine for Breakable {
     type AtomicU8 = <Simulated as Machine>::AtomicU8;
     type AtomicU16 = <Simulated as Machine>::AtomicU16;
     type AtomicU32 = <Simulated as Machine>::AtomicU32;
@@ -74,7 +69,7 @@ impl<F: Flaw> Machine for Flawed<F> {
     const SPIN_NS: u64 = Simulated::SPIN_NS;
 
     fn fence(order: Ordering) {
-        if !F::LOOSE {
+        if !has(Flaw::Loose) {
             Simulated::fence(order);
         }
     }
@@ -82,7 +77,7 @@ impl<F: Flaw> Machine for Flawed<F> {
         Simulated::light_barrier();
     }
     fn heavy_barrier() -> bool {
-        F::HASTY || Simulated::heavy_barrier()
+        has(Flaw::Hasty) || Simulated::heavy_barrier()
     }
     fn relax() {
         Simulated::relax();
@@ -97,7 +92,7 @@ impl<F: Flaw> Machine for Flawed<F> {
         Simulated::wait(word, expected, deadline)
     }
     fn wake(word: &Self::AtomicU32) {
-        if !F::DEAF {
+        if !has(Flaw::Deaf) {
             Simulated::wake(word);
         }
     }
@@ -112,15 +107,12 @@ impl<F: Flaw> Machine for Flawed<F> {
     }
 
     fn slots<'a>(_: *const Self::AtomicU32) -> Slots<'a, Self> {
-        let (table, slots) = SLOTS.with_borrow_mut(|slots| {
-            let of_run = slots.get_or_insert_with(|| {
-                let table: &'static SlotTable<Self> = Box::leak(Box::default());
-                let slots: Vec<Slot<Self>> = (0..64).map(|_| Slot::default()).collect();
-                let slots: &'static [Slot<Self>] = slots.leak();
-                Box::new((table, slots))
-            });
-            *of_run.downcast_ref::<Memory<F>>().expect("one flaw in a run")
+        let (table, slots) = SLOTS.get().unwrap_or_else(|| {
+            let table: &'static SlotTable<Self> = Box::leak(Box::default());
+            let slots: Vec<Slot<Self>> = (0..64).map(|_| Slot::default()).collect();
+            (table, slots.leak())
         });
+        SLOTS.set(Some((table, slots)));
         Slots::new(table, slots)
     }
     fn chain(_: &Slots<'_, Self>) -> Chain {
@@ -134,7 +126,7 @@ impl<F: Flaw> Machine for Flawed<F> {
     }
 }
 
-impl<F: Flaw> ConstMachine for Flawed<F> {
+impl ConstMachine for Breakable {
     const U8: Self::AtomicU8 = Simulated::U8;
     const U16: Self::AtomicU16 = Simulated::U16;
     const U32: Self::AtomicU32 = Simulated::U32;

@@ -7,11 +7,12 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use crate::flawed::Breakable;
 use latchwork_check::explore::{Counted, Schedule, body, two_by_two};
 use latchwork_lockmgr::{
     Error, Manager, Mode, Modes, Options, Owner, OwnerOptions, Reason, Session, View, Wait,
 };
-use latchwork_machine::{Clock, ConstMachine, Deadline};
+use latchwork_machine::{Clock, Deadline, Machine};
 use latchwork_region::Region;
 use latchwork_sim::{Explorer, Simulation};
 
@@ -95,16 +96,16 @@ impl Book {
 }
 
 /// One owner of a run, in its simulated thread.
-pub(crate) struct Life<'a, M: ConstMachine> {
+pub(crate) struct Life<'a> {
     pub(crate) me: usize,
-    pub(crate) owner: &'a Owner<'a, M>,
-    pub(crate) session: &'a Session<M>,
+    pub(crate) owner: &'a Owner<'a, Breakable>,
+    pub(crate) session: &'a Session<Breakable>,
     pub(crate) book: &'a Book,
     pub(crate) dice: Dice,
     names: &'a [Vec<u8>],
 }
 
-impl<M: ConstMachine> Life<'_, M> {
+impl Life<'_> {
     pub(crate) fn name(&self, name: usize) -> &[u8] {
         &self.names[name]
     }
@@ -144,7 +145,7 @@ impl<M: ConstMachine> Life<'_, M> {
 
     /// Fails the run if somebody slept until a deadline that is none.
     pub(crate) fn in_time(&self) {
-        if u128::from(M::now(Clock::Monotonic)) >= self.book.patience.as_nanos() {
+        if u128::from(Breakable::now(Clock::Monotonic)) >= self.book.patience.as_nanos() {
             self.book.flaw(format!("owner {}: somebody slept through a wake-up", self.me));
         }
     }
@@ -179,7 +180,7 @@ impl<M: ConstMachine> Life<'_, M> {
             }
             (Err(Error::TimedOut), Wait::Until(deadline)) => {
                 count(&self.book.refused);
-                if M::now(Clock::Monotonic) < deadline.at {
+                if Breakable::now(Clock::Monotonic) < deadline.at {
                     self.book.flaw(format!("owner {}: gave up before its time", self.me));
                 }
             }
@@ -283,18 +284,18 @@ impl<M: ConstMachine> Life<'_, M> {
     pub(crate) fn meet(&self) {
         self.book.arrived.set(self.book.arrived.get() + 1);
         while self.book.arrived.get() < self.book.owners {
-            M::relax();
+            Breakable::relax();
         }
     }
 
     /// An instant in at most so many steps.
     pub(crate) fn soon(&self, steps: u64) -> Deadline {
-        Deadline::after::<M>(Duration::from_nanos(100 * self.dice.below(steps)))
+        Deadline::after::<Breakable>(Duration::from_nanos(100 * self.dice.below(steps)))
     }
 }
 
 /// What a manager that came to grief has in it.
-fn remains<M: ConstMachine>(manager: &Manager<M>) -> String {
+fn remains(manager: &Manager<Breakable>) -> String {
     let Ok(Some(view)) = View::new(manager.region().clone()) else { return String::new() };
     let (rows, latched) = (view.look().map(|picture| picture.rows), view.latched());
     let mut text = format!("latches held: {latched:?}");
@@ -351,10 +352,10 @@ impl Plan {
     }
 
     /// Runs it: each owner does what `life` says, and what is left is looked at.
-    pub(crate) fn run<M: ConstMachine>(&self, life: impl Fn(&Life<'_, M>)) -> Result<Book, String> {
+    pub(crate) fn run(&self, life: impl Fn(&Life<'_>)) -> Result<Book, String> {
         crate::flawed::renew();
         let told = |error: Error| error.to_string();
-        let manager = self.manager::<M>().map_err(told)?;
+        let manager = self.manager().map_err(told)?;
         let sessions = (0..self.owners).map(|_| manager.session()).collect::<Result<Vec<_>, _>>();
         let sessions = sessions.map_err(told)?;
         let owner = |(age, session)| {
@@ -403,7 +404,7 @@ impl Plan {
         weak.expect("modes with a weak one")
     }
 
-    fn manager<M: ConstMachine>(&self) -> Result<Manager<M>, Error> {
+    fn manager(&self) -> Result<Manager<Breakable>, Error> {
         let region = Region::heap(&latchwork_region::Options {
             processes: 1,
             threads: self.owners as u32,
@@ -442,11 +443,11 @@ impl Plan {
     }
 
     /// What must be so when all have given back what they had.
-    fn look<M: ConstMachine>(
+    fn look(
         &self,
-        manager: &Manager<M>,
-        session: &Session<M>,
-        owner: &Owner<'_, M>,
+        manager: &Manager<Breakable>,
+        session: &Session<Breakable>,
+        owner: &Owner<'_, Breakable>,
         used: u64,
     ) -> Result<(), String> {
         let told = |error: Error| error.to_string();

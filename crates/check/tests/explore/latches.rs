@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
-use crate::flawed::{self, Deaf, Flawed, Hasty};
+use crate::flawed::{self, Breakable, Flaw};
 use latchwork_check::explore::{
     Body, Counted, Schedule, body, everybody_counts, explore, seed_in, seeds, two_by_two,
 };
@@ -344,17 +344,17 @@ fn a_lock_that_excludes_nobody_is_found_and_replayed() {
 /// On a machine with one flaw our latch fails, and says which seed replays it.
 #[test]
 fn a_dropped_wake_up_is_found() {
-    type Sleepy<F> = Shfl<Park, Flawed<F>>;
-    let deaf = counts::<Sleepy<Deaf>>(0..2_000).expect_err("nobody is woken");
+    let runs = |seeds| flawed::with(Flaw::Deaf, || counts::<Shfl<Park, Breakable>>(seeds));
+    let deaf = runs(0..2_000).expect_err("nobody is woken");
     assert!(deaf.contains("no thread can go on") && deaf.contains("asleep"), "{deaf}");
     let seed = seed_in(&deaf);
-    assert_eq!(counts::<Sleepy<Deaf>>(std::iter::once(seed)), Err(deaf));
+    assert_eq!(runs(seed..seed + 1), Err(deaf));
 }
 
 #[test]
 fn a_missing_barrier_is_found() {
     // Between the announcement that one will sleep and the last look at the latch.
-    let hasty = counts::<Shfl<Impatient, Flawed<Hasty>>>(0..20_000);
+    let hasty = flawed::with(Flaw::Hasty, || counts::<Shfl<Impatient, Breakable>>(0..20_000));
     let hasty = hasty.expect_err("a wake-up is lost without the barrier");
     assert!(hasty.contains("no thread can go on") && hasty.contains("asleep"), "{hasty}");
 }

@@ -6,13 +6,12 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::flawed::{Deaf, Flawed, Hasty};
+use crate::flawed::{self, Breakable, Flaw};
 use crate::house::{Life, NAMES, Plan};
 use latchwork_check::explore::{Schedule, explore, seed_in, seeds};
 use latchwork_check::neighbours::neighbours;
 use latchwork_lockmgr::{Mode, Modes, ModesSpec, OwnerId, Wait, granular, shared};
-use latchwork_machine::{ConstMachine, Deadline, Machine};
-use latchwork_sim::Simulated;
+use latchwork_machine::{Deadline, Machine};
 use shared::{S, X};
 
 const SHORT: u64 = 300;
@@ -38,7 +37,7 @@ macro_rules! laws {
 }
 
 laws! {
-    weak_and_strong, weak_and_strong_long: weak_against_strong::<Simulated>;
+    weak_and_strong, weak_and_strong_long: weak_against_strong;
     one_bias, one_bias_long: neighbours_under_one_bias;
     coming_back, coming_back_long: those_who_come_back;
     intentions, intentions_long: intents_and_conversions;
@@ -52,17 +51,12 @@ laws! {
 }
 
 /// One lock at a time, read by most: nobody waits for ever, and nobody is counted twice.
-fn turns<M: ConstMachine>(life: &Life<'_, M>, names: u64, rounds: usize) {
+fn turns(life: &Life<'_>, names: u64, rounds: usize) {
     turns_in(life, [S, X], names, rounds);
 }
 
 /// The same, in a mode that reads and one that writes.
-fn turns_in<M: ConstMachine>(
-    life: &Life<'_, M>,
-    [read, write]: [Mode; 2],
-    names: u64,
-    rounds: usize,
-) {
+fn turns_in(life: &Life<'_>, [read, write]: [Mode; 2], names: u64, rounds: usize) {
     for _ in 0..rounds {
         let name = life.dice.below(names) as usize;
         let writes = life.dice.one_in(3);
@@ -80,8 +74,8 @@ fn turns_in<M: ConstMachine>(
     }
 }
 
-fn weak_against_strong<M: ConstMachine>(schedule: Schedule) -> Result<(), String> {
-    Plan::new(schedule, shared::modes()).run::<M>(|life| turns(life, 1, 3)).map(drop)
+fn weak_against_strong(schedule: Schedule) -> Result<(), String> {
+    Plan::new(schedule, shared::modes()).run(|life| turns(life, 1, 3)).map(drop)
 }
 
 /// Names under one bias.
@@ -91,13 +85,13 @@ fn near() -> Vec<Vec<u8>> {
 
 fn neighbours_under_one_bias(schedule: Schedule) -> Result<(), String> {
     let plan = Plan { names: near(), ..Plan::new(schedule, shared::modes()) };
-    plan.run::<Simulated>(|life| turns(life, NAMES as u64, 3)).map(drop)
+    plan.run(|life| turns(life, NAMES as u64, 3)).map(drop)
 }
 
 /// Each takes a name of its own until it is kept for it, but for one, who reads; then all
 /// want the same one, which is one of these, to write or to read.
 fn those_who_come_back(schedule: Schedule) -> Result<(), String> {
-    let once = |life: &Life<'_, Simulated>, name: usize, writes: bool| {
+    let once = |life: &Life<'_>, name: usize, writes: bool| {
         if life.lock(name, if writes { X } else { S }, Wait::Detect) {
             life.use_it(name, writes);
             // Long enough for another to get in, if it can.
@@ -126,7 +120,7 @@ fn intents_and_conversions(schedule: Schedule) -> Result<(), String> {
     let modes = granular::modes();
     let all: Vec<Mode> = modes.each().collect();
     let plan = Plan::new(schedule, modes).detecting();
-    let book = plan.run::<Simulated>(|life| {
+    let book = plan.run(|life| {
         for name in 0..2 {
             for _ in 0..1 + life.dice.below(3) {
                 let mode = all[life.dice.below(all.len() as u64) as usize];
@@ -155,7 +149,7 @@ fn intents_and_conversions(schedule: Schedule) -> Result<(), String> {
 /// All read, then all want to write: all but one are in each other's way.
 fn upgrades_that_clash(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
-    let book = plan.run::<Simulated>(|life| {
+    let book = plan.run(|life| {
         if !life.lock(0, S, Wait::Detect) {
             return;
         }
@@ -178,7 +172,7 @@ fn ring_has_one_victim(schedule: Schedule) -> Result<(), String> {
     let names = (0..plan.owners).map(|name| format!("ring {name}").into_bytes()).collect();
     let plan = Plan { names, ..plan };
     let owners = plan.owners;
-    let book = plan.run::<Simulated>(|life| {
+    let book = plan.run(|life| {
         if !life.lock(life.me, X, Wait::Detect) {
             return;
         }
@@ -199,14 +193,14 @@ fn ring_has_one_victim(schedule: Schedule) -> Result<(), String> {
 /// each of them, and none is left for a search that comes much later.
 fn one_wait_closes_rings(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
-    let book = plan.run::<Simulated>(|life| {
+    let book = plan.run(|life| {
         let (has, mode, wants) = if life.me == 0 { (0, X, 1) } else { (1, S, 0) };
         if life.lock(has, mode, Wait::Detect) {
             life.meet();
             if life.me == 0 {
                 // The others have looked for rings by then, and found none.
-                let later = Deadline::after::<Simulated>(Duration::from_millis(2));
-                Simulated::wait(&<Simulated as Machine>::AtomicU32::default(), 0, Some(later));
+                let later = Deadline::after::<Breakable>(Duration::from_millis(2));
+                Breakable::wait(&<Breakable as Machine>::AtomicU32::default(), 0, Some(later));
             }
             life.lock(wants, X, Wait::Detect);
         }
@@ -222,7 +216,7 @@ fn one_wait_closes_rings(schedule: Schedule) -> Result<(), String> {
 /// all it wants.
 fn names_in_any_order(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
-    let book = plan.run::<Simulated>(|life| {
+    let book = plan.run(|life| {
         for _ in 0..3 {
             let name = life.dice.below(NAMES as u64) as usize;
             let writes = life.dice.one_in(2);
@@ -245,7 +239,7 @@ fn names_in_any_order(schedule: Schedule) -> Result<(), String> {
 /// Deadlines, looks and changes of mind: nobody else is kept waiting for it.
 fn some_give_up(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes());
-    plan.run::<Simulated>(|life| {
+    plan.run(|life| {
         for _ in 0..3 {
             let name = life.dice.below(2) as usize;
             let writes = life.dice.one_in(2);
@@ -279,7 +273,7 @@ fn some_give_up(schedule: Schedule) -> Result<(), String> {
 fn the_older_goes_first(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes());
     let wait = if (schedule.0 / 2).is_multiple_of(2) { Wait::Die } else { Wait::Wound };
-    plan.run::<Simulated>(|life| {
+    plan.run(|life| {
         for _ in 0..3 {
             let name = life.dice.below(NAMES as u64) as usize;
             let writes = life.dice.one_in(2);
@@ -298,7 +292,7 @@ fn the_older_goes_first(schedule: Schedule) -> Result<(), String> {
 fn one_is_killed(schedule: Schedule) -> Result<(), String> {
     let plan = Plan { owners: 2, ..Plan::new(schedule, shared::modes()) };
     let victim: Cell<Option<OwnerId>> = Cell::default();
-    let book = plan.run::<Simulated>(|life| {
+    let book = plan.run(|life| {
         if life.me == 1 {
             victim.set(Some(life.owner.id()));
         }
@@ -311,7 +305,7 @@ fn one_is_killed(schedule: Schedule) -> Result<(), String> {
             return life.release_all();
         }
         for _ in 0..life.dice.below(60) {
-            Simulated::relax();
+            Breakable::relax();
         }
         let victim = victim.get().expect("it came to the meeting");
         life.session.kill(victim).expect("it lives");
@@ -336,12 +330,12 @@ fn a_missing_barrier_between_weak_and_strong_is_found() {
     // Either the closer misses a lock, or the owner that it moved a lock that is given back: then
     // who wants it waits, and looks for the dead in all partitions, beyond the limit of a run.
     let says = ["beside owner", "slept through", "no end in sight"];
-    found(weak_against_strong::<Flawed<Hasty>>, 10_000, &says);
+    flawed::with(Flaw::Hasty, || found(weak_against_strong, 10_000, &says));
 }
 
 #[test]
 fn a_dropped_wake_up_is_found() {
-    found(weak_against_strong::<Flawed<Deaf>>, 2_000, &["slept through"]);
+    flawed::with(Flaw::Deaf, || found(weak_against_strong, 2_000, &["slept through"]));
 }
 
 /// A manager whose readers and writers do not conflict, though the law says that they do.
@@ -359,7 +353,7 @@ fn lenient(schedule: Schedule) -> Result<(), String> {
     };
     let told = Some(modes(&[0, 0, 0, 1]));
     let plan = Plan { told, ..Plan::new(schedule, modes(&[0, 1, 1, 1])) };
-    plan.run::<Simulated>(|life| turns_in(life, both, 1, 3)).map(drop)
+    plan.run(|life| turns_in(life, both, 1, 3)).map(drop)
 }
 
 #[test]

@@ -3,26 +3,24 @@
 //! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
 //! `cargo test --release -p latchwork-check --test explore pages:: -- --ignored`.
 
-use crate::flawed::{Deaf, Flawed, Loose};
+use crate::flawed::{self, Flaw};
 use crate::pool::{FRAMES, FRAMES_MAX, Life, Odd, PUBLIC};
 use crate::stage::Stage;
 use latchwork_check::explore::{Schedule, explore, seed_in, seeds};
-use latchwork_machine::ConstMachine;
-use latchwork_sim::Simulated;
 
 const SHORT: u64 = 300;
 const LONG: u64 = 20_000;
 
 /// What a thread of a run does.
-type Does<M> = fn(&Life<'_, M>);
+type Does = fn(&Life<'_>);
 
 /// A page that all threads may read: every other one of the first three, so that they meet.
-fn page<M: ConstMachine>(life: &Life<'_, M>) -> u64 {
+fn page(life: &Life<'_>) -> u64 {
     life.dice.below(if life.dice.one_in(2) { 3 } else { PUBLIC })
 }
 
 /// Reads and changes of more pages than there are frames.
-fn reads_and_writes<M: ConstMachine>(life: &Life<'_, M>) {
+fn reads_and_writes(life: &Life<'_>) {
     for _ in 0..16 {
         let page = page(life);
         match life.dice.below(6) {
@@ -34,7 +32,7 @@ fn reads_and_writes<M: ConstMachine>(life: &Life<'_, M>) {
 }
 
 /// A page that others change again and again: its readers share its latch in the end.
-fn one_that_is_hot<M: ConstMachine>(life: &Life<'_, M>) {
+fn one_that_is_hot(life: &Life<'_>) {
     match life.me {
         0 => (0..2).for_each(|_| life.read(0)),
         _ => (0..12).for_each(|_| life.write(0)),
@@ -42,7 +40,7 @@ fn one_that_is_hot<M: ConstMachine>(life: &Life<'_, M>) {
 }
 
 /// Reads and changes, beside threads that write pages out and bring them in ahead.
-fn beside_write_back<M: ConstMachine>(life: &Life<'_, M>) {
+fn beside_write_back(life: &Life<'_>) {
     for _ in 0..8 {
         let page = page(life);
         match life.dice.below(8) {
@@ -58,7 +56,7 @@ fn beside_write_back<M: ConstMachine>(life: &Life<'_, M>) {
 }
 
 /// The same, while the pool becomes larger and smaller and pages are kept in it.
-fn while_it_changes_size<M: ConstMachine>(life: &Life<'_, M>) {
+fn while_it_changes_size(life: &Life<'_>) {
     for _ in 0..6 {
         let page = page(life);
         let more = life.dice.below(u64::from(FRAMES_MAX - FRAMES) + 1) as u32;
@@ -74,7 +72,7 @@ fn while_it_changes_size<M: ConstMachine>(life: &Life<'_, M>) {
 }
 
 /// Pages that one thread keeps, while others look for frames.
-fn kept_beside_evictions<M: ConstMachine>(life: &Life<'_, M>) {
+fn kept_beside_evictions(life: &Life<'_>) {
     let any = || life.dice.below(PUBLIC);
     for _ in 0..6 {
         match life.me {
@@ -85,7 +83,7 @@ fn kept_beside_evictions<M: ConstMachine>(life: &Life<'_, M>) {
 }
 
 /// Pages that threads make and free, which others may read all the same.
-fn made_and_freed<M: ConstMachine>(life: &Life<'_, M>) {
+fn made_and_freed(life: &Life<'_>) {
     for _ in 0..10 {
         match life.dice.below(9) {
             0..=2 => life.make(),
@@ -99,7 +97,7 @@ fn made_and_freed<M: ConstMachine>(life: &Life<'_, M>) {
 }
 
 /// Pages that go from hand to hand: what is the first of the free ones was it before, too.
-fn handed_on<M: ConstMachine>(life: &Life<'_, M>) {
+fn handed_on(life: &Life<'_>) {
     (0..1 + life.dice.below(2)).for_each(|_| life.make());
     for _ in 0..10 {
         match life.dice.below(10) {
@@ -111,7 +109,7 @@ fn handed_on<M: ConstMachine>(life: &Life<'_, M>) {
 }
 
 /// Puts a law to this many schedules, and says what came to pass in them.
-fn hold<M: ConstMachine>(many: u64, odd: Odd, does: Does<M>) -> Stage<M> {
+fn hold(many: u64, odd: Odd, does: Does) -> Stage {
     let stage = Stage::new();
     explore(seeds(many), |schedule| stage.run(schedule, odd, does)).unwrap();
     println!(
@@ -130,7 +128,7 @@ macro_rules! laws {
     ($($name:ident, $long:ident: $law:ident, $odd:expr, $stage:ident: $fired:expr;)*) => {$(
         #[test]
         fn $name() {
-            let $stage = hold::<Simulated>(SHORT, $odd, $law);
+            let $stage = hold(SHORT, $odd, $law);
             // One schedule alone may be replayed.
             assert!(std::env::var("LATCHWORK_SEED").is_ok() || $fired, "it came to nothing");
         }
@@ -138,7 +136,7 @@ macro_rules! laws {
         #[test]
         #[ignore = "long"]
         fn $long() {
-            hold::<Simulated>(LONG, $odd, $law);
+            hold(LONG, $odd, $law);
         }
     )*};
 }
@@ -180,8 +178,8 @@ laws! {
 }
 
 /// With a flaw the laws find it, and say which schedule replays it.
-fn found<M: ConstMachine>(does: Does<M>, odd: Odd, among: u64, says: &[&str]) {
-    let law = |stage: &Stage<M>, schedule: Schedule| stage.run(schedule, odd, does);
+fn found(does: Does, odd: Odd, among: u64, says: &[&str]) {
+    let law = |stage: &Stage, schedule: Schedule| stage.run(schedule, odd, does);
     let stage = Stage::new();
     let error = explore(0..among, |schedule| law(&stage, schedule));
     let error = error.expect_err("a flaw that is there");
@@ -195,22 +193,26 @@ fn found<M: ConstMachine>(does: Does<M>, odd: Odd, among: u64, says: &[&str]) {
 #[test]
 fn a_reader_that_does_not_validate_is_found() {
     let odd = Odd { hasty: true, ..PLAIN };
-    found::<Simulated>(reads_and_writes, odd, 300, &["torn", "another page's bytes"]);
+    found(reads_and_writes, odd, 300, &["torn", "another page's bytes"]);
 }
 
 #[test]
 fn a_write_that_is_lost_is_found() {
     let odd = Odd { loses_one_in: 7, ..PLAIN };
-    found::<Simulated>(beside_write_back, odd, 300, &["older", "at last"]);
+    found(beside_write_back, odd, 300, &["older", "at last"]);
 }
 
 #[test]
 fn a_dropped_wake_up_is_found() {
-    found::<Flawed<Deaf>>(reads_and_writes, PLAIN, 2_000, &["slept through"]);
+    flawed::with(Flaw::Deaf, || {
+        found(reads_and_writes, PLAIN, 2_000, &["slept through"]);
+    });
 }
 
 #[test]
 fn a_pin_without_its_fence_is_found() {
     let says = ["the pinned page went"];
-    found::<Flawed<Loose>>(kept_beside_evictions, PLAIN, 20_000, &says);
+    flawed::with(Flaw::Loose, || {
+        found(kept_beside_evictions, PLAIN, 20_000, &says);
+    });
 }

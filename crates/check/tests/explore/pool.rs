@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use latchwork_check::between::Between;
 use latchwork_disk::{Error as DiskError, File};
-use latchwork_machine::{Clock, ConstMachine, Machine};
+use latchwork_machine::{Clock, Machine};
 use latchwork_pool::{Error, FileId, Handle, PageMut, PageView};
 use latchwork_sim::{Simulated, clock};
 
+use crate::flawed::Breakable;
 use crate::house::Dice;
 
 /// A thread whose wake-up is lost looks by itself after 20 ms, which no run takes.
@@ -145,9 +146,9 @@ pub(crate) struct Odd {
 }
 
 /// One thread of a run.
-pub(crate) struct Life<'a, M: ConstMachine> {
+pub(crate) struct Life<'a> {
     pub(crate) me: usize,
-    pub(crate) handle: &'a Handle<'a, M>,
+    pub(crate) handle: &'a Handle<'a, Breakable>,
     pub(crate) file: FileId,
     pub(crate) book: &'a Book,
     pub(crate) dice: Dice,
@@ -157,7 +158,7 @@ pub(crate) struct Life<'a, M: ConstMachine> {
 /// The words that are equal, as a reader finds them.
 type Pair = (u64, u64);
 
-impl<M: ConstMachine> Life<'_, M> {
+impl Life<'_> {
     fn begins(&self, call: &'static str, page: u64) {
         self.book.calls.borrow_mut()[self.me] = (call, page);
     }
@@ -174,7 +175,7 @@ impl<M: ConstMachine> Life<'_, M> {
     }
 
     fn in_time(&self) {
-        if u128::from(M::now(Clock::Monotonic)) >= PATIENCE.as_nanos() {
+        if u128::from(Breakable::now(Clock::Monotonic)) >= PATIENCE.as_nanos() {
             self.flaw("somebody slept through a wake-up");
         }
     }
@@ -208,7 +209,7 @@ impl<M: ConstMachine> Life<'_, M> {
         (0..turns).for_each(|_| Simulated::relax());
     }
 
-    fn pair(&self, view: &PageView<'_, M>) -> Option<Pair> {
+    fn pair(&self, view: &PageView<'_, Breakable>) -> Option<Pair> {
         let first = view.word(FIRST)?;
         self.linger();
         Some((first, view.word(LAST)?))
@@ -247,7 +248,7 @@ impl<M: ConstMachine> Life<'_, M> {
     }
 
     /// Changes a page that this thread has, once or twice.
-    pub(crate) fn change(&self, mut held: PageMut<'_, '_, M>) {
+    pub(crate) fn change(&self, mut held: PageMut<'_, '_, Breakable>) {
         let page = held.page();
         for _ in 0..1 + self.dice.below(4) / 3 {
             let value = page << 32 | self.book.next(page);
@@ -262,7 +263,7 @@ impl<M: ConstMachine> Life<'_, M> {
     }
 
     /// What a thread finds that keeps all others out.
-    fn judge_alone(&self, held: &PageMut<'_, '_, M>) {
+    fn judge_alone(&self, held: &PageMut<'_, '_, Breakable>) {
         let pair = self.pair(&held.view()).unwrap_or_default();
         self.judge(held.page(), pair, self.book.begun[held.page() as usize].get());
     }

@@ -9,14 +9,14 @@ use latchwork_check::explore::Schedule;
 use latchwork_check::memory_engine::{Bug, Memory};
 use latchwork_disk::{Disk, Simulated as Files};
 use latchwork_lockmgr::{Manager, Session, granular};
-use latchwork_machine::{ConstMachine, Machine};
+use latchwork_machine::Machine;
 use latchwork_region::{Options as RegionOptions, Region};
-use latchwork_sim::Simulated;
 use latchwork_store::{
     Attempts, Error, Level, Mode, Patience, ReadTxn, Savepoint, Sizes, Snapshot, Store, Table, Txn,
     WriteTxn,
 };
 
+use crate::flawed::Breakable;
 use crate::ledger::{Odd, Program, THREADS, Tally, run};
 
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
@@ -63,7 +63,7 @@ pub(crate) trait Place {
     fn sweep(&self) -> Result<(), Error>;
 }
 
-impl<M: ConstMachine> Place for Store<M> {
+impl Place for Store<Breakable> {
     fn write(&self, level: Level, body: &mut Body<'_>) -> Result<(Option<u64>, u32), Error> {
         let patience = Patience { level, ..Patience::default() };
         self.write_with(&patience, |tx| body(tx)).map(|done| (done.at, done.runs))
@@ -83,9 +83,9 @@ impl<M: ConstMachine> Place for Store<M> {
 }
 
 /// A snapshot of a store, which is lent and not to be changed.
-struct Lent<'t, 'x, M: ConstMachine>(&'t ReadTxn<'x, M>);
+struct Lent<'t, 'x>(&'t ReadTxn<'x, Breakable>);
 
-impl<M: ConstMachine> Reads for Lent<'_, '_, M> {
+impl Reads for Lent<'_, '_> {
     fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         self.0.get(&ROWS, key)
     }
@@ -100,7 +100,7 @@ impl<M: ConstMachine> Reads for Lent<'_, '_, M> {
     }
 }
 
-impl<M: ConstMachine> Reads for WriteTxn<'_, '_, M> {
+impl Reads for WriteTxn<'_, '_, Breakable> {
     fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         WriteTxn::get(self, &ROWS, key)
     }
@@ -109,7 +109,7 @@ impl<M: ConstMachine> Reads for WriteTxn<'_, '_, M> {
     }
 }
 
-impl<M: ConstMachine> Writes for WriteTxn<'_, '_, M> {
+impl Writes for WriteTxn<'_, '_, Breakable> {
     fn get_for_update(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         WriteTxn::get_for_update(self, &ROWS, key)
     }
@@ -137,13 +137,13 @@ impl<M: ConstMachine> Writes for WriteTxn<'_, '_, M> {
 /// of the simulated machine: so others run between the calls, and not in them.
 pub(crate) struct InMemory<'a> {
     pub(crate) memory: &'a Memory,
-    pub(crate) session: &'a Session<Simulated>,
+    pub(crate) session: &'a Session<Breakable>,
     pub(crate) slot: u16,
 }
 
 /// Lets others run, perhaps.
 fn pause(key: u64) {
-    (0..1 + key % 3).for_each(|_| Simulated::relax());
+    (0..1 + key % 3).for_each(|_| Breakable::relax());
 }
 
 fn bytes(key: u64) -> [u8; 8] {
@@ -193,7 +193,7 @@ impl Reads for Snapshot<'_, Memory> {
     }
 }
 
-impl Reads for Txn<'_, Memory, Simulated> {
+impl Reads for Txn<'_, Memory, Breakable> {
     fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         pause(key);
         self.get_raw(TREE, &bytes(key))
@@ -208,7 +208,7 @@ impl Reads for Txn<'_, Memory, Simulated> {
     }
 }
 
-impl Writes for Txn<'_, Memory, Simulated> {
+impl Writes for Txn<'_, Memory, Breakable> {
     fn get_for_update(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         pause(key);
         self.get_raw_for_update(TREE, &bytes(key))
@@ -249,11 +249,7 @@ fn sizes(schedule: Schedule, odd: Odd) -> Sizes {
 }
 
 /// A run of two to four threads on a store, each of which has it open as a process of its own.
-pub(crate) fn on_store<M: ConstMachine>(
-    schedule: Schedule,
-    odd: Odd,
-    program: Program,
-) -> Result<Tally, String> {
+pub(crate) fn on_store(schedule: Schedule, odd: Odd, program: Program) -> Result<Tally, String> {
     crate::flawed::renew();
     let told = |error: Error| error.to_string();
     let threads = 2 + (schedule.0 / 8 % (THREADS as u64 - 1)) as usize;
@@ -265,7 +261,7 @@ pub(crate) fn on_store<M: ConstMachine>(
         limit: 16 << 20,
         ..RegionOptions::default()
     };
-    let region = Region::<M>::heap(&options).map_err(|error| error.to_string())?;
+    let region = Region::<Breakable>::heap(&options).map_err(|error| error.to_string())?;
     let disk: Arc<dyn Disk> = Arc::new(Files::new());
     let regions = (0..threads).map(|_| region.another()).collect::<Result<Vec<_>, _>>();
     let regions = regions.map_err(|error| error.to_string())?;

@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use latchwork_check::between::Before;
 use latchwork_check::explore::{Schedule, body, two_by_two};
 use latchwork_disk::{Disk, Simulated as Memory};
-use latchwork_machine::{ConstMachine, Word};
+use latchwork_machine::Word;
 use latchwork_pool::{Error, FileId, FileSpec, Handle, Options, Pool, Stats, sound};
 use latchwork_region::{AreaOptions, Options as RegionOptions, Region, Thread};
 use latchwork_sim::{Explorer, Simulation};
 
+use crate::flawed::Breakable;
 use crate::house::Dice;
 use crate::pool::{
     Book, FIRST, FRAMES, FRAMES_MAX, LAST, Life, Odd, PAGE_BYTES, PUBLIC, Slow, THREADS,
@@ -29,9 +30,9 @@ const SECRET: u64 = 80;
 const PATH: &str = "/data/pages";
 
 /// Memory for a pool, which run after run has for itself.
-pub(crate) struct Stage<M: ConstMachine> {
-    region: Region<M>,
-    threads: Vec<Thread<M>>,
+pub(crate) struct Stage {
+    region: Region<Breakable>,
+    threads: Vec<Thread<Breakable>>,
     /// What all runs did.
     pub(crate) did: RefCell<Stats>,
     pub(crate) upgrades: Cell<u64>,
@@ -39,7 +40,7 @@ pub(crate) struct Stage<M: ConstMachine> {
     pub(crate) pins: Cell<u64>,
 }
 
-impl<M: ConstMachine> Stage<M> {
+impl Stage {
     pub(crate) fn new() -> Self {
         let sizes = RegionOptions {
             processes: 1,
@@ -78,7 +79,7 @@ impl<M: ConstMachine> Stage<M> {
         }
     }
 
-    fn pool(&self, disk: &Memory, odd: Odd) -> Result<Pool<M>, Error> {
+    fn pool(&self, disk: &Memory, odd: Odd) -> Result<Pool<Breakable>, Error> {
         let slow = Slow::new(odd.loses_one_in);
         let disk: Arc<dyn Disk> = Arc::new(Before::new(Arc::new(slow), disk.clone()));
         let options = Options {
@@ -95,7 +96,7 @@ impl<M: ConstMachine> Stage<M> {
         &self,
         schedule: Schedule,
         odd: Odd,
-        life: impl Fn(&Life<'_, M>),
+        life: impl Fn(&Life<'_>),
     ) -> Result<(), String> {
         let told = |error: Error| error.to_string();
         let disk = Memory::new();
@@ -141,7 +142,7 @@ impl<M: ConstMachine> Stage<M> {
     }
 
     /// Adds what a run did, but for what was done `before` by the first.
-    fn count(&self, book: &Book, handles: &[Handle<'_, M>], before: Stats) {
+    fn count(&self, book: &Book, handles: &[Handle<'_, Breakable>], before: Stats) {
         let mut did = self.did.borrow_mut();
         for (me, done) in handles.iter().map(Handle::counted).enumerate() {
             let since = |of: fn(&Stats) -> u64| of(&done) - if me == 0 { of(&before) } else { 0 };
@@ -165,7 +166,7 @@ impl<M: ConstMachine> Stage<M> {
 }
 
 /// Makes the pages that are all threads', before they run.
-fn public_pages<M: ConstMachine>(life: &Life<'_, M>) {
+fn public_pages(life: &Life<'_>) {
     for page in 0..PUBLIC {
         if let Some(held) = life.done(life.handle.new_page(life.file)) {
             life.change(held);
@@ -176,9 +177,9 @@ fn public_pages<M: ConstMachine>(life: &Life<'_, M>) {
 }
 
 /// What must be so when all have ended.
-fn look<M: ConstMachine>(
-    pool: &Pool<M>,
-    handle: &Handle<'_, M>,
+fn look(
+    pool: &Pool<Breakable>,
+    handle: &Handle<'_, Breakable>,
     file: FileId,
     book: &Book,
     disk: &Memory,

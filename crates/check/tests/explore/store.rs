@@ -7,11 +7,10 @@ use std::cell::Cell;
 
 use latchwork_check::explore::{Schedule, explore, seed_in, seeds};
 use latchwork_check::memory_engine::Bug;
-use latchwork_sim::Simulated;
 use latchwork_store::{Error, Level};
 
 use crate::accounts::{DEATHS, TRANSFERS};
-use crate::flawed::{Deaf, Flawed, Loose};
+use crate::flawed::{self, Flaw};
 use crate::ledger::{Acts, LATER, Life, Odd, PLAIN, Program, Tally, has, nothing};
 use crate::records::{Rows, in_memory, on_store};
 
@@ -179,7 +178,7 @@ const LEAVES: Program =
 fn hold(many: u64, odd: Odd, program: Program) -> Tally {
     let all = Cell::new(Tally::default());
     explore(seeds(many), |schedule| {
-        let one = on_store::<Simulated>(schedule, odd, program)?;
+        let one = on_store(schedule, odd, program)?;
         all.set(all.get().and(one));
         Ok(())
     })
@@ -229,7 +228,7 @@ fn found(among: u64, says: &[&str], law: impl Fn(Schedule) -> Result<Tally, Stri
 }
 
 fn found_in_store(program: Program, odd: Odd, says: &[&str]) {
-    found(SHORT, says, |schedule| on_store::<Simulated>(schedule, odd, program));
+    found(SHORT, says, |schedule| on_store(schedule, odd, program));
 }
 
 const LOWER: Odd = Odd { level: Level::ReadCommitted, ..PLAIN };
@@ -278,13 +277,17 @@ fn planted_bugs_are_found() {
 #[test]
 fn a_dropped_wake_up_is_found() {
     let says = ["slept through"];
-    found(SHORT, &says, |schedule| on_store::<Flawed<Deaf>>(schedule, PLAIN, TRANSFERS));
+    flawed::with(Flaw::Deaf, || {
+        found(SHORT, &says, |schedule| on_store(schedule, PLAIN, TRANSFERS));
+    });
 }
 
 #[test]
 fn a_missing_fence_is_found() {
     let says = ["a serial run shows", "and then"];
-    found(25 * SHORT, &says, |schedule| on_store::<Flawed<Loose>>(schedule, PLAIN, AT_RANDOM));
+    flawed::with(Flaw::Loose, || {
+        found(25 * SHORT, &says, |schedule| on_store(schedule, PLAIN, AT_RANDOM));
+    });
 }
 
 #[test]
