@@ -51,6 +51,18 @@ impl<M: ConstMachine> Kept<M> {
         let (trees, scratch) = (RefCell::default(), Cell::default());
         Self { worker, reads, writes, spare, trees, scratch }
     }
+
+    /// Whether a snapshot of a call reads with it.
+    #[inline]
+    pub(crate) fn reading(&self) -> &Cell<bool> {
+        &self.reads
+    }
+
+    /// Whether a transaction of a call writes with it.
+    #[inline]
+    pub(crate) fn writing(&self) -> &Cell<bool> {
+        &self.writes
+    }
 }
 
 /// A session with a place of its own on the heap: what borrows it moves with it.

@@ -15,7 +15,7 @@
 
 use core::time::Duration;
 
-use latchwork_lockmgr::{OwnerOptions, Session, Wait};
+use latchwork_lockmgr::{Owner, OwnerOptions, Session, Wait};
 use latchwork_log::Mode;
 use latchwork_machine::{ConstMachine, Deadline};
 
@@ -101,21 +101,17 @@ impl<R> Attempts<R> {
         why: impl Fn(X, Option<Error>) -> Result<Error, X>,
     ) -> Result<Self, X> {
         let deadline = Deadline::after::<M>(patience.time);
-        let (mut age, mut contended) = (None, Vec::new());
-        let mut runs = 0;
+        let mut runs = Runs { session, label: patience.label, deadline, age: None, begun: 0 };
+        let mut contended = Vec::new();
         loop {
-            let options = OwnerOptions { label: patience.label, age, ..OwnerOptions::default() };
-            let owner = session.owner_with(&options).map_err(Error::from)?;
-            let mut txn = Txn::new(engine, owner, slot, patience.level);
-            txn.set_wait(Wait::Until(deadline));
+            let mut txn = Txn::new(engine, runs.owner()?, slot, patience.level);
+            txn.set_wait(Wait::Until(runs.deadline));
             txn.set_contended(contended);
-            age = Some(txn.age()?);
-            runs += 1;
             let ended = body(&mut txn);
             contended = txn.contended();
             let failed = match ended {
-                Ok(value) => match txn.commit() {
-                    Ok(at) => return Ok(Self { value, at, runs }),
+                Ok(value) => match txn.end() {
+                    Ok(at) => return Ok(Self { value, at, runs: runs.begun }),
                     Err(error) => error,
                 },
                 Err(returned) => {
@@ -124,13 +120,41 @@ impl<R> Attempts<R> {
                     why(returned, failed)?
                 }
             };
-            if !failed.is_retryable() {
-                return Err(failed.into());
-            }
-            if deadline.passed::<M>() {
-                return Err(Error::Deadline { runs, last: Box::new(failed) }.into());
-            }
+            runs.go_on(failed)?;
         }
+    }
+}
+
+/// The runs of one transaction: what does not depend on its closure, so that it is compiled once
+/// and not for each.
+struct Runs<'t, M: ConstMachine> {
+    session: &'t Session<M>,
+    label: &'static str,
+    deadline: Deadline,
+    age: Option<u64>,
+    begun: u32,
+}
+
+impl<'t, M: ConstMachine> Runs<'t, M> {
+    /// The owner of the next run's locks.
+    fn owner(&mut self) -> Result<Owner<'t, M>, Error> {
+        let options = OwnerOptions { label: self.label, age: self.age, ..OwnerOptions::default() };
+        let owner = self.session.owner_with(&options)?;
+        self.age = Some(owner.age()?);
+        self.begun += 1;
+        Ok(owner)
+    }
+
+    /// After a run that failed: an error if there is to be no other.
+    #[cold]
+    fn go_on(&self, failed: Error) -> Result<(), Error> {
+        if !failed.is_retryable() {
+            return Err(failed);
+        }
+        if self.deadline.passed::<M>() {
+            return Err(Error::Deadline { runs: self.begun, last: Box::new(failed) });
+        }
+        Ok(())
     }
 }
 

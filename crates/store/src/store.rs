@@ -198,7 +198,7 @@ impl<M: ConstMachine> Store<M> {
 
     /// A session of this thread, for tools.
     pub(crate) fn session(&self) -> Result<&Kept<M>, Error> {
-        self.kept(|kept| &kept.writes)
+        self.kept(Kept::writing)
     }
 
     /// A session of this thread that is free for `flag`.
@@ -265,8 +265,8 @@ impl<M: ConstMachine> Store<M> {
         &self,
         body: impl FnOnce(&ReadTxn<'_, M>) -> Result<R, E>,
     ) -> Result<R, E> {
-        let kept = self.kept(|kept| &kept.reads)?;
-        let _busy = Busy::new(kept, |kept| &kept.reads);
+        let kept = self.kept(Kept::reading)?;
+        let _busy = Busy::new(kept, Kept::reading);
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
         body(&ReadTxn { snapshot, tables: Tables { catalog: &self.inner.catalog, kept } })
     }
@@ -364,13 +364,19 @@ impl<M: ConstMachine> Store<M> {
         patience: &Patience,
         run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
     ) -> Result<Attempts<R>, E> {
-        let kept = self.kept(|kept| &kept.writes)?;
-        let _busy = Busy::new(kept, |kept| &kept.writes);
-        // Before anything is done: one that fails must not look like a write that failed.
-        self.inner.home.checkpoint_if_due(&kept.worker)?;
+        let (kept, _busy) = self.to_write()?;
         let done = run(kept, Tables { catalog: &self.inner.catalog, kept })?;
         self.settle(&kept.worker, done.at, patience.mode)?;
         Ok(done)
+    }
+
+    /// A session of this thread for a transaction that may write. Before anything is done it makes
+    /// the checkpoint that is due: one that fails must not look like a write that failed.
+    fn to_write(&self) -> Result<(&Kept<M>, Busy<M>), Error> {
+        let kept = self.kept(Kept::writing)?;
+        let busy = Busy::new(kept, Kept::writing);
+        self.inner.home.checkpoint_if_due(&kept.worker)?;
+        Ok((kept, busy))
     }
 
     /// Waits until a commit is as durable as it is to be.
@@ -415,7 +421,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// Those of the parts.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        let kept = self.kept(|kept| &kept.writes)?;
+        let kept = self.kept(Kept::writing)?;
         kept.worker.tidy_all();
         self.inner.home.checkpoint(&kept.worker)
     }
@@ -458,7 +464,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// Those of the parts.
     pub fn counts(&self) -> Result<Counts, Error> {
-        let kept = self.kept(|kept| &kept.writes)?;
+        let kept = self.kept(Kept::writing)?;
         let totals = kept.worker.locks()?.totals()?;
         Ok(Counts {
             locks: totals.requests + totals.weak + totals.ranges,

@@ -51,10 +51,10 @@ pub(crate) enum To<'k> {
 const FIRST_LINES: usize = 8;
 
 /// What a page says to one that walks.
-enum Step<R> {
+enum Step {
     Right(u64),
     Down(u64),
-    Here(R),
+    Here,
     Lost,
     /// The page before leads here no more.
     Stale,
@@ -135,16 +135,24 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         {
             return Ok(found);
         }
-        self.walk_by_steps(to, level, &mut at)
+        let mut made = None;
+        let met = self.walk_by_steps(to, level, &mut |node, place| {
+            made = at(node, place);
+            made.is_some()
+        })?;
+        // It is made by the look at the page that was met, which was the last.
+        made.map(|made| (met, made)).ok_or_else(edit::malformed)
     }
 
-    /// As [`walk`](Self::walk), whatever is in the way.
-    fn walk_by_steps<R>(
+    /// As [`walk`](Self::walk), whatever is in the way. `at` says whether it made something of the
+    /// page.
+    #[inline(never)]
+    fn walk_by_steps(
         &self,
         to: To<'_>,
         level: u8,
-        at: &mut impl FnMut(&Node<'_, PageView<'_, M>>, Place) -> Option<R>,
-    ) -> Result<(Met<'_, 't, M>, R), Error> {
+        at: &mut dyn FnMut(&Node<'_, PageView<'_, M>>, Place) -> bool,
+    ) -> Result<Met<'_, 't, M>, Error> {
         let (mut page, mut expected, mut via) = (self.root, None, None);
         let (mut missing, mut says, mut steps) = (None, None, 0);
         let mut pin = None;
@@ -169,7 +177,7 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
                 } else if is_beyond(&node, to, place)? {
                     Step::Right(node.right()??)
                 } else if node.level() == level {
-                    Step::Here(at(&node, place)?)
+                    at(&node, place).then_some(Step::Here)?
                 } else {
                     Step::Down(node.child_at(place)?)
                 };
@@ -179,8 +187,8 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
                 missing = says.take();
             }
             let (step, found) = match read {
-                Ok(((Step::Here(result), _), seen)) => {
-                    return Ok((Met { page, seen, via, _pin: pin, missing }, result));
+                Ok(((Step::Here, _), seen)) => {
+                    return Ok(Met { page, seen, via, _pin: pin, missing });
                 }
                 Ok(((step, found), snapshot)) if !matches!(step, Step::Stale) => {
                     (via, pin) = (Some(snapshot), pinned.flatten());
