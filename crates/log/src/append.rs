@@ -204,13 +204,11 @@ impl<M: ConstMachine> Session<M> {
         // A record may lie across the end of the buffer.
         let (rest, front) = buffer.split_at(((lsn / 8) & mask) as usize);
         record.place(lsn);
-        let mut words = record.words();
-        for part in [front, rest] {
-            for (place, word) in part.iter().zip(&mut words) {
-                // Relaxed: published by the Release below.
-                place.store(word, Relaxed);
-            }
-        }
+        let words = record.words();
+        let (first, second) = words.split_at(words.len().min(front.len()));
+        // Relaxed, both: published by the Release below.
+        M::store_words(first, front);
+        M::store_words(second, rest);
         point("append: copied");
         // Release: synchronizes with the Acquire of all who read below `end`.
         shared.end.0.store(lsn + bytes, Release);

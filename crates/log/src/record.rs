@@ -195,7 +195,7 @@ impl Record {
             (head.older.0 / UNIT) | u64::from(head.aux) << 48,
             u64::from(head.aux32) << 32,
         ];
-        self.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        self.bytes.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
         payload.iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.bytes.resize(Self::size(length), 0);
         let crc = crc32c_append(seed, &self.bytes);
@@ -209,8 +209,8 @@ impl Record {
     }
 
     /// Its words.
-    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
-        self.bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
+    pub(crate) fn words(&self) -> &[[u8; 8]] {
+        self.bytes.as_chunks().0
     }
 
     /// The slot that it names.

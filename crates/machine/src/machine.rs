@@ -134,6 +134,18 @@ pub trait ConstMachine: Machine {
         }
     }
 
+    /// Stores bytes as words, in the order of a little-endian machine, as many as there are of both.
+    ///
+    /// Other threads may load the words meanwhile: what they find may be of before or after, even
+    /// within a word. Relaxed.
+    #[inline]
+    fn store_words(from: &[[u8; 8]], to: &[Self::AtomicU64]) {
+        for (bytes, word) in from.iter().zip(to) {
+            // Relaxed: the caller orders.
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+    }
+
     /// Says that the word will be read soon: a hint, which does nothing where it cannot.
     #[inline(always)]
     fn prefetch(_word: &Self::AtomicU64) {}

@@ -154,6 +154,26 @@ impl<M: ConstMachine> PageMut<'_, '_, M> {
         }
     }
 
+    /// Stores words of the page from `at` on, as bytes in the order of a little-endian machine. As
+    /// [`set`](Self::set): all of them, or none.
+    ///
+    /// # Panics
+    ///
+    /// As there.
+    #[inline]
+    #[must_use = "false says that nothing was stored"]
+    pub fn set_run(&mut self, at: usize, words: &[[u8; 8]]) -> bool {
+        assert!(self.begun.is_some(), "latchwork: `set_run` before `begin`");
+        let places = self.words.get(at..).and_then(|rest| rest.get(..words.len()));
+        match places {
+            Some(places) if at >= 2 => {
+                M::store_words(words, places);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the page is being made: it has nothing yet, and its LSN is not its own.
     pub fn is_new(&self) -> bool {
         self.wipe

@@ -54,6 +54,10 @@ impl<M: ConstMachine> PageMut for Held<'_, '_, '_, M> {
         // False beyond the end alone, where `set` does nothing.
         let _ = self.0.set(index, word);
     }
+    fn set_run(&mut self, at: usize, words: &[[u8; 8]]) {
+        // As above.
+        let _ = self.0.set_run(at, words);
+    }
 }
 
 /// A page that only seems to change: for finding out whether a change of a record fits.

@@ -33,6 +33,14 @@ pub trait Page {
 pub trait PageMut: Page {
     /// Writes the word at `index`; nothing beyond the end.
     fn set(&mut self, index: usize, word: u64);
+
+    /// Writes words from `at` on, as bytes; nothing beyond the end.
+    #[inline]
+    fn set_run(&mut self, at: usize, words: &[[u8; 8]]) {
+        for (index, word) in words.iter().enumerate() {
+            self.set(at + index, u64::from_le_bytes(*word));
+        }
+    }
 }
 
 impl Page for [u64] {
@@ -182,14 +190,11 @@ pub(crate) fn copy_in<P: PageMut + ?Sized>(
         patch(page, index, begin, front)?;
         index += 1;
     }
-    let mut chunks = rest.chunks_exact(8);
-    for chunk in &mut chunks {
-        page.set(index, ordered(chunk).swap_bytes());
-        index += 1;
-    }
-    match chunks.remainder() {
+    let (words, end) = rest.as_chunks();
+    page.set_run(index, words);
+    match end {
         [] => Some(()),
-        end => patch(page, index, 0, end),
+        end => patch(page, index + words.len(), 0, end),
     }
 }
 
