@@ -36,7 +36,7 @@ use crate::place::{Kind, file_system};
 use crate::{Error, Refusal};
 
 const TITLE: &str = "latchwork store, format ";
-const FORMAT: u64 = 4;
+const FORMAT: u64 = 5;
 /// Where shared memory lies.
 pub(crate) const SHM: &str = "/dev/shm";
 /// What the folders there are named by.
@@ -534,10 +534,10 @@ mod tests {
         let read = |bytes: &[u8]| read_identity(bytes, &mut Sizes::default());
         assert_eq!(read(sound.as_bytes()).as_deref(), Ok(number));
         assert_eq!(read(format!("{TITLE}{FORMAT}\n{number}\n").as_bytes()).as_deref(), Ok(number));
-        let newer = sound.replace("format 4", "format 5");
-        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 5 }));
-        let older = sound.replace("format 4", "format 3");
-        assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format: 3 }));
+        let newer = sound.replace("format 5", "format 6");
+        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 6 }));
+        let older = sound.replace("format 5", "format 4");
+        assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format: 4 }));
         for length in 0..sound.len() {
             if let Ok(id) = read(&sound.as_bytes()[..length]) {
                 assert!(sound[..length].ends_with('\n'), "{length}: {id}");

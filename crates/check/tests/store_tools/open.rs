@@ -86,7 +86,7 @@ fn what_is_no_folder_of_a_store_is_refused() {
     };
     assert!(matches!(with("another program's\n"), Refusal::Damaged { file: "identity", .. }));
     assert!(matches!(with(""), Refusal::Damaged { file: "identity", .. }));
-    let newer = identity.replace("format 4", "format 7");
+    let newer = identity.replace("format 5", "format 7");
     assert_eq!(with(&newer), Refusal::Newer { format: 7 });
     for length in [10, 30, 60] {
         let cut = with(&identity[..length]);
