@@ -284,3 +284,33 @@ fn who_is_interrupted_often_waits_longer_until_it_is_kept_again() {
     }
     assert!(times.windows(2).all(|pair| pair[1] > pair[0]), "{times:?}");
 }
+
+/// An object waits in the table for a name that comes back soon, and for no other: what is locked
+/// once leaves nothing behind, however many names there are.
+#[test]
+fn objects_wait_for_names_that_come_back() {
+    let manager = manager(0);
+    let session = manager.session().unwrap();
+    let owner = session.owner().unwrap();
+    let once = |names: std::ops::Range<u32>| {
+        for name in names {
+            owner.lock(&name.to_le_bytes(), X).unwrap();
+            owner.release_all().unwrap();
+        }
+    };
+    let idle = || session.totals().unwrap().idle;
+    for count in [1, 20_000] {
+        once(0..count);
+        // Names whose hashes are alike in 28 bits count as one.
+        assert!(idle() <= 20, "{} of {count} wait", idle());
+    }
+    for _ in 0..3 {
+        once(100_000..100_500);
+    }
+    assert!((450..=520).contains(&idle()), "{} of 500 wait", idle());
+    // They go as others take their places, and those leave nothing either.
+    once(200_000..300_000);
+    assert!(idle() <= 300, "{} still wait", idle());
+    drop(owner);
+    nothing_is_left(&session);
+}

@@ -44,6 +44,7 @@ use crate::memory::cells::{ObjectAt, RequestAt};
 use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::meter::asked::RequestCounters;
 use crate::meter::counters::Counters;
+use crate::meter::released::ReleasedNames;
 use crate::meter::waits::Waits;
 use crate::{Error, Modes};
 
@@ -66,6 +67,8 @@ pub(crate) struct Memory<M: ConstMachine> {
     pub(crate) reserves: bool,
     /// Names that it asks for often.
     pub(crate) asked: Box<RequestCounters>,
+    /// Names that it let go of lately.
+    pub(crate) released: Box<ReleasedNames>,
     /// Pages of owners, by their place in the directory; and which owners of them are free.
     pub(crate) pages: RefCell<Vec<u32>>,
     pub(crate) free: RefCell<Vec<OwnerNumber>>,
@@ -94,6 +97,7 @@ impl<M: ConstMachine> Memory<M> {
             reserves: inner.weak && inner.options.owner_locks.is_none(),
             spare: Cell::new(Offset::NULL),
             asked: Box::default(),
+            released: Box::default(),
             pages: RefCell::default(),
             free: RefCell::default(),
             to_wake: RefCell::default(),

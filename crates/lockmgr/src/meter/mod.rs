@@ -5,4 +5,5 @@ pub(crate) mod counters;
 #[cfg(feature = "tracing")]
 pub(crate) mod events;
 pub(crate) mod outcome;
+pub(crate) mod released;
 pub(crate) mod waits;

@@ -5,9 +5,10 @@
 //! between, so that a partition whose latch-holder died in the midst can be put right and the work
 //! finished.
 //!
-//! An object whose last request has gone stays, idle, if its chain has no other idle one or the
-//! partition no more objects than chains: the next name of this chain takes it over. So a lock that
-//! comes and goes allocates no object, and there are less than twice as many idle ones as chains.
+//! An object whose last request has gone is freed, unless its name comes back soon: the session has
+//! let go of it lately (`meter/released.rs`). Then it stays, idle, if its chain has no other idle
+//! one or the partition no more objects than chains, and the next name of this chain takes it over
+//! if that comes first. So there are less than twice as many idle ones as chains.
 
 use latchwork_machine::{ConstMachine, Machine};
 use latchwork_region::Offset;
@@ -146,9 +147,9 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         name: &Name<'_>,
     ) -> Result<(ObjectAt<M>, &'s Small<M>), Error> {
         let memory: &'s Memory<M> = self.memory;
-        let heads = self.heads()?;
-        if !heads.is_empty() {
-            let mut at = first_of(Self::chain(heads, name.hash as u32)?);
+        // Without a look at the chains, which are in nobody's cache as a rule.
+        if get(&self.objects) != 0 {
+            let mut at = first_of(Self::chain(self.heads()?, name.hash as u32)?);
             let mut idle = Offset::NULL;
             let mut steps = 0;
             while !at.is_null() {
@@ -295,19 +296,26 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         Ok(())
     }
 
-    /// Called when an object has lost its last request: keeps it idle, or takes it out.
+    /// Called when an object has lost its last request: takes it out, or keeps it idle if its name
+    /// comes back soon.
     #[inline]
     pub(crate) fn retire(&self, at: ObjectAt<M>, object: &Small<M>) -> Result<(), Error> {
         put(&object.masks, Masks::NONE);
-        if get(&self.objects) <= chains_of(get(&self.heads)).min(IDLE_MAX) {
+        let again = self.memory.released.again(get(&object.hash));
+        if again && get(&self.objects) <= chains_of(get(&self.heads)).min(IDLE_MAX) {
             return Ok(());
         }
-        self.retire_among(at, object)
+        let chain = Self::chain(self.heads()?, get(&object.hash))?;
+        match !again && first_of(chain) == at {
+            true => self.take_out(at, object, chain),
+            false => self.retire_among(at, object, again),
+        }
     }
 
-    /// The same, where there are more objects than chains.
+    /// The same, where the chain must be looked through: for the one that leads to it, and whether
+    /// another one is idle.
     #[inline(never)]
-    fn retire_among(&self, at: ObjectAt<M>, object: &Small<M>) -> Result<(), Error> {
+    fn retire_among(&self, at: ObjectAt<M>, object: &Small<M>, again: bool) -> Result<(), Error> {
         let chain = Self::chain(self.heads()?, get(&object.hash))?;
         let (mut link, mut other) = (Offset::NULL, false);
         let mut seen = first_of(chain);
@@ -325,7 +333,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
                 return corrupt_list();
             }
         }
-        if !other {
+        if again && !other {
             return Ok(());
         }
         let link = match link {
@@ -333,6 +341,17 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             none if none.is_null() => return corrupt_list(),
             link => &self.memory.object(link)?.next.word,
         };
+        self.take_out(at, object, link)
+    }
+
+    /// Takes an object out, to which `link` leads, and frees it.
+    #[inline]
+    fn take_out(
+        &self,
+        at: ObjectAt<M>,
+        object: &Small<M>,
+        link: &M::AtomicU32,
+    ) -> Result<(), Error> {
         self.memory.note_object(at, self.number)?;
         put(link, get(&object.next).raw());
         put(&self.objects, get(&self.objects).wrapping_sub(1));
