@@ -134,7 +134,7 @@ pub trait ConstMachine: Machine {
         }
     }
 
-    /// Stores bytes as words, in the order of a little-endian machine, as many as there are of both.
+    /// Stores bytes as words in the order of a little-endian machine, as many as there are of both.
     ///
     /// Other threads may load the words meanwhile: what they find may be of before or after, even
     /// within a word. Relaxed.

@@ -23,8 +23,13 @@ pub struct Deadline {
 impl Deadline {
     /// `timeout` from now on a machine's monotonic clock. Saturates after some 584 years.
     pub fn after<M: crate::Machine>(timeout: Duration) -> Self {
+        Self::since(M::now(Clock::Monotonic), timeout)
+    }
+
+    /// `timeout` after an instant of the monotonic clock. As [`after`](Self::after).
+    pub fn since(began: u64, timeout: Duration) -> Self {
         let wait = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        Self { clock: Clock::Monotonic, at: M::now(Clock::Monotonic).saturating_add(wait) }
+        Self { clock: Clock::Monotonic, at: began.saturating_add(wait) }
     }
 
     /// Whether its time has come.

@@ -17,7 +17,7 @@ use core::time::Duration;
 
 use latchwork_lockmgr::{Owner, OwnerOptions, Session, Wait};
 use latchwork_log::Mode;
-use latchwork_machine::{ConstMachine, Deadline};
+use latchwork_machine::{Clock, ConstMachine, Deadline};
 
 use crate::{Engine, Error, Level, Txn};
 
@@ -100,8 +100,10 @@ impl<R> Attempts<R> {
         mut body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, X>,
         why: impl Fn(X, Option<Error>) -> Result<Error, X>,
     ) -> Result<Self, X> {
-        let deadline = Deadline::after::<M>(patience.time);
-        let mut runs = Runs { session, label: patience.label, deadline, age: None, begun: 0 };
+        // One look at the clock for both: it costs as much as a lock.
+        let now = M::now(Clock::Monotonic);
+        let deadline = Deadline::since(now, patience.time);
+        let mut runs = Runs { session, label: patience.label, deadline, age: now, begun: 0 };
         let mut contended = Vec::new();
         loop {
             let mut txn = Txn::new(engine, runs.owner()?, slot, patience.level);
@@ -131,16 +133,17 @@ struct Runs<'t, M: ConstMachine> {
     session: &'t Session<M>,
     label: &'static str,
     deadline: Deadline,
-    age: Option<u64>,
+    /// When the first began: see [`OwnerOptions::age`].
+    age: u64,
     begun: u32,
 }
 
 impl<'t, M: ConstMachine> Runs<'t, M> {
     /// The owner of the next run's locks.
     fn owner(&mut self) -> Result<Owner<'t, M>, Error> {
-        let options = OwnerOptions { label: self.label, age: self.age, ..OwnerOptions::default() };
+        let age = Some(self.age);
+        let options = OwnerOptions { label: self.label, age, ..OwnerOptions::default() };
         let owner = self.session.owner_with(&options)?;
-        self.age = Some(owner.age()?);
         self.begun += 1;
         Ok(owner)
     }

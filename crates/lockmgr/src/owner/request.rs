@@ -35,6 +35,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             taken = self.weak_take(&name, spot, mode);
         } else if self.may_have_reserved(name.hash) {
             taken = self.reserved_take(&name, spot, mode);
+        } else {
+            // It is in nobody's cache as a rule, and latched a hundred instructions on.
+            M::prefetch(&self.memory.partition(spot.partition)?.heads.word);
         }
         if taken == Taken::Yes {
             self.memory.counters.weak();
