@@ -56,6 +56,22 @@ fn rows(args: &[&str]) -> Vec<Value> {
     done(args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// A limit on the length of files is an error that says so, wherever it is met, and no signal.
+#[test]
+fn no_limit_on_files_ends_it() {
+    let folder = Folder::new("limit");
+    let at = folder.store();
+    for blocks in [0, 1, 8] {
+        let limited = format!("ulimit -f {blocks}; exec \"$0\" store put \"$1\" pear 3");
+        let program = env!("CARGO_BIN_EXE_latchwork");
+        let output = Command::new("sh").args(["-c", &limited, program, &at]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{blocks} blocks: {said}");
+        assert!(said.contains("RLIMIT_FSIZE"), "{blocks} blocks: {said}");
+    }
+    done(&["put", &at, "pear", "3"]);
+}
+
 #[test]
 fn what_is_put_is_had_until_it_is_removed() {
     let folder = Folder::new("put");

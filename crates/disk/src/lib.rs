@@ -34,5 +34,6 @@ pub use crate::calls::{Calls, Operation};
 pub use crate::checksum::{crc32c, crc32c_append};
 pub use crate::disk::{Disk, File, Open};
 pub use crate::error::{Error, Subject};
+pub use crate::limit::within_limit;
 pub use crate::simulated::{Fault, Simulated};
 pub use crate::system::System;

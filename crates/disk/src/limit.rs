@@ -28,8 +28,9 @@ fn no_signals() -> libc::sigset_t {
     unsafe { none.assume_init() }
 }
 
-/// Makes a call that may make a file so long. One that is refused for that is no signal.
-pub(crate) fn up_to<T>(end: u64, call: impl FnOnce() -> T) -> T {
+/// Makes a call that may make a file so long. One that is refused because this process may not make
+/// files so long (`RLIMIT_FSIZE`) is an error, and no `SIGXFSZ`, which would end the process.
+pub fn within_limit<T>(end: u64, call: impl FnOnce() -> T) -> T {
     if end <= limit() { call() } else { without_signal(call) }
 }
 

@@ -15,7 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::buffer::is_aligned;
 use crate::calls::Counters;
 use crate::error::Subject;
-use crate::limit::{up_to, without_signal};
+use crate::limit::{within_limit, without_signal};
 use crate::{Calls, Disk, Error, File, Open, Operation};
 
 /// The files of the system. Clones count their calls together.
@@ -237,7 +237,7 @@ impl File for SystemFile {
 
     fn write(&self, at: u64, from: &[u8]) -> Result<(), Error> {
         self.check(Operation::Write, at, from)?;
-        up_to(at.saturating_add(from.len() as u64), || self.write_all(at, from))
+        within_limit(at.saturating_add(from.len() as u64), || self.write_all(at, from))
     }
 
     fn sync(&self) -> Result<(), Error> {
@@ -246,7 +246,7 @@ impl File for SystemFile {
 
     fn truncate(&self, length: u64) -> Result<(), Error> {
         let cut = || rustix::fs::ftruncate(&self.fd, length);
-        up_to(length, || self.call(Operation::Truncate, cut))
+        within_limit(length, || self.call(Operation::Truncate, cut))
     }
 
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
@@ -255,7 +255,7 @@ impl File for SystemFile {
         }
         let end = at.saturating_add(length);
         let allocate = || rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at, length);
-        match up_to(end, || self.call(Operation::Allocate, allocate)) {
+        match within_limit(end, || self.call(Operation::Allocate, allocate)) {
             Err(Error::Unsupported(_)) => self.append_zeros(end),
             other => other,
         }

@@ -25,7 +25,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use latchwork_disk::{Disk, System};
+use latchwork_disk::{Disk, System, within_limit};
 use latchwork_machine::Shared as Machine;
 use latchwork_region::Region;
 
@@ -237,13 +237,19 @@ pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error
     let said = |why: std::io::Error| refused(path, why);
     let id = random().map_err(said)?;
     let fresh = path.join("identity-new");
-    let mut file = File::create(&fresh).map_err(said)?;
     let Sizes { page, log_segment, .. } = sizes;
     let text = format!("{TITLE}{FORMAT}\n{id}\npage {page}\nsegment {log_segment}\n");
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(said)?;
+    write_file(&fresh, &text).and_then(|file| file.sync_all()).map_err(said)?;
     fs::rename(&fresh, path.join("identity")).map_err(said)?;
     File::open(path).and_then(|folder| folder.sync_all()).map_err(said)?;
     Ok(id)
+}
+
+/// Makes a file of this text.
+fn write_file(path: &Path, text: &str) -> std::io::Result<File> {
+    let mut file = File::create(path)?;
+    within_limit(text.len() as u64, || file.write_all(text.as_bytes()))?;
+    Ok(file)
 }
 
 /// The number that an identity says, and the sizes; one that was written before it said these has
@@ -426,7 +432,7 @@ fn begin(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine>>,
     let needed = options.sizes.memory() + options.sizes.memory() / 8;
     let at = if is_in_memory(options.place, room(), needed) { memory } else { beside };
     fs::DirBuilder::new().mode(0o700).create(&at).map_err(said)?;
-    fs::write(at.join(OF), format!("{}\n", path.display())).map_err(said)?;
+    write_file(&at.join(OF), &format!("{}\n", path.display())).map_err(said)?;
     let disk: Arc<dyn Disk> = Arc::new(System::new());
     let made = Region::create(at.join("region"), &options.sizes.region()).map_err(Error::from);
     let made = made.and_then(|region| Home::open(&region, &disk, path, &options.sizes, lanes()));
@@ -435,7 +441,7 @@ fn begin(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine>>,
     // Only what is recovered is joined.
     let fresh = path.join("region-new");
     let text = format!("{}\n{}\n{}\n", boot(), at.display(), path.display());
-    fs::write(&fresh, text).map_err(said)?;
+    write_file(&fresh, &text).map_err(said)?;
     fs::rename(&fresh, path.join("region")).map_err(said)?;
     Ok(home)
 }

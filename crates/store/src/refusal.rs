@@ -45,7 +45,8 @@ pub enum Refusal {
     ReadOnly,
     /// The system does not permit it.
     Permission,
-    /// The file system, or the user's share of it, is full.
+    /// The file system, or the user's share of it, is full; or this process may not make files so
+    /// long.
     NoSpace,
     /// The folder is on a file system that other machines write, too.
     Network {
@@ -105,7 +106,10 @@ impl Refusal {
                 "the file system is read-only: a store that is opened is written to; copy it"
             }
             Self::Permission => "this user may not write there",
-            Self::NoSpace => "the file system is full: make room, nothing is lost",
+            Self::NoSpace => {
+                "the file system is full, or the file too long for it or for RLIMIT_FSIZE: make \
+                 room, nothing is lost"
+            }
             Self::OtherNamespace => {
                 "other processes have it open, and their shared memory is not to be seen from \
                  here: share /dev/shm between the containers, or use one of them"
