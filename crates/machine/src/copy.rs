@@ -73,18 +73,18 @@ pub(crate) fn store_words(from: &[[u8; 8]], to: &[AtomicU64]) {
 ///
 /// # Safety
 ///
-/// There are so many bytes at `from`, and room for as many at `into`, elsewhere. Where other
-/// threads know of them they only load those of `from` and of `into`, or store to those of `from`,
-/// as atomic words.
+/// There are so many bytes at `from`, and room for as many at `into`, elsewhere. What other threads
+/// know of, of either, are atomic words, which they access as such.
 #[inline]
 unsafe fn copy(from: *const u8, into: *mut u8, count: usize) {
     // SAFETY: `memcpy` keeps to the calling convention of C, all of whose scratch registers are
     // named; the caller says that it may read and write there, and that the two do not overlap.
-    // Other threads may store to the words of `from`, or load those of `into`: that is a race of
-    // machine code, where the processor says what is read, and not of Rust's memory model, to which
-    // `asm!` is opaque. Loads stay in the order of the program on this architecture, and so do
-    // stores, but for those of one string instruction among each other: so the fence for the
-    // compiler that orders the caller's other accesses orders these.
+    // Where other threads access the words at the same time, that is a race of machine code, where
+    // the processor says what is read, and not of Rust's memory model, to which `asm!` is opaque.
+    // Loads stay in the order of the program on this architecture, and so do stores, but for those
+    // of one string instruction among each other, and those past the caches, behind which `memcpy`
+    // has a fence: so the fence for the compiler that orders the caller's other accesses orders
+    // these.
     unsafe {
         asm!(
             "call {memcpy}",

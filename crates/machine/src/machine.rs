@@ -137,7 +137,7 @@ pub trait ConstMachine: Machine {
     /// Stores bytes as words in the order of a little-endian machine, as many as there are of both.
     ///
     /// Other threads may load the words meanwhile: what they find may be of before or after, even
-    /// within a word. Relaxed.
+    /// within a word, as it is for a reader that validates afterwards. Relaxed.
     #[inline]
     fn store_words(from: &[[u8; 8]], to: &[Self::AtomicU64]) {
         for (bytes, word) in from.iter().zip(to) {

@@ -7,8 +7,8 @@ pub(crate) const LOCK_NAME: usize = 16;
 const SHORT: usize = 12;
 
 /// The name of a key's lock: the tree and the key, or the tree, the key's beginning and a hash of
-/// it. Two long keys with the same name are one to the lock manager, which makes them wait, and no
-/// more.
+/// it. Two keys with the same name are one to the lock manager, which makes transactions wait for
+/// each other, and no more.
 pub(crate) fn lock_name(tree: u32, key: &[u8], to: &mut [u8; LOCK_NAME]) -> usize {
     to[..4].copy_from_slice(&tree.to_be_bytes());
     if key.len() <= SHORT {
@@ -20,19 +20,18 @@ pub(crate) fn lock_name(tree: u32, key: &[u8], to: &mut [u8; LOCK_NAME]) -> usiz
     LOCK_NAME
 }
 
-/// Eight bytes at a time, multiplied to twice as many and folded (Wang Yi, wyhash). The names of a
-/// prepared transaction's locks are in the log, so another hash is another format of the store.
+/// Eight bytes at a time, multiplied to twice as many and folded (Wang Yi's wyhash); the factors
+/// are any odd ones whose bits are mixed. The names of a prepared transaction's locks are in the
+/// log, so another hash is another format of the store.
 fn hash_of(key: &[u8]) -> u64 {
     let fold = |hash: u64, eight: [u8; 8]| {
         let word = u64::from_le_bytes(eight);
         let wide = u128::from(hash ^ word) * u128::from(0x9e37_79b9_7f4a_7c15u64);
         wide as u64 ^ (wide >> 64) as u64
     };
+    let begun = (key.len() as u64).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let (words, _) = key.as_chunks();
-    let hash =
-        words.iter().fold((key.len() as u64).wrapping_mul(0xd6e8_feb8_6659_fd93), |hash, eight| {
-            fold(hash, *eight)
-        });
+    let hash = words.iter().fold(begun, |hash, eight| fold(hash, *eight));
     // The last eight, some of them again.
     key.last_chunk().map_or(hash, |last| fold(hash, *last))
 }

@@ -201,7 +201,8 @@ impl<M: ConstMachine> Store<M> {
         self.kept(Kept::writing)
     }
 
-    /// A session of this thread that is free for `flag`.
+    /// A session of this thread that is free for `flag`: a function, for a closure would be another
+    /// one, and all of this compiled again, for each type of the caller's.
     #[inline]
     fn kept(&self, flag: impl Fn(&Kept<M>) -> &Cell<bool>) -> Result<&Kept<M>, Error> {
         let sessions = &self.inner.sessions;

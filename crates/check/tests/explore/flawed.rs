@@ -40,10 +40,16 @@ thread_local! {
 
 /// Does something on a machine that has this flaw.
 pub(crate) fn with<R>(flaw: Flaw, work: impl FnOnce() -> R) -> R {
+    /// Comes at the end of a test that fails, too: the next one may run on this thread.
+    struct Without;
+    impl Drop for Without {
+        fn drop(&mut self) {
+            FLAW.set(None);
+        }
+    }
     FLAW.set(Some(flaw));
-    let done = work();
-    FLAW.set(None);
-    done
+    let _without = Without;
+    work()
 }
 
 fn has(flaw: Flaw) -> bool {

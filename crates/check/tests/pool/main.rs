@@ -2,6 +2,7 @@
 
 mod busy;
 mod bytes;
+mod changing;
 mod cold;
 mod damaged;
 mod faults;

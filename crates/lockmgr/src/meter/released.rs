@@ -12,7 +12,8 @@ const SETS: usize = 2048;
 /// A 1 in each of four parts of a word.
 const ONES: u64 = 0x0001_0001_0001_0001;
 
-/// By the low bits of a name's hash, its high bits and those of the three before it.
+/// By the low bits of a name's hash, its high bits and those of the three before it. At first all
+/// are zero, so a name with such bits, one in 65,536, counts as known.
 pub(crate) struct ReleasedNames([Cell<u64>; SETS]);
 
 impl Default for ReleasedNames {
@@ -27,7 +28,8 @@ impl ReleasedNames {
     #[inline(always)]
     pub(crate) fn again(&self, hash: u32) -> bool {
         let (set, high) = (&self.0[hash as usize % SETS], u64::from(hash >> 16));
-        // A part that is equal becomes zero, and borrows of the highest bit when 1 is taken away.
+        // A part that is equal becomes zero, and has its highest bit set when 1 is taken away. A
+        // part above it may seem equal, too, for it lent the 1; but then one is (Mycroft, 1987).
         let differ = set.get() ^ (high * ONES);
         let again = differ.wrapping_sub(ONES) & !differ & (ONES << 15) != 0;
         if !again {

@@ -1,7 +1,7 @@
 //! When memory is short: what is kept for the next one is freed, and what was half done is undone.
 //!
-//! A partition keeps idle objects, about one in each chain, for the next request with a name of
-//! this chain. Where a region cannot grow these may be all that it has: so a request that finds no
+//! A partition keeps objects idle whose names come back, for the next request with a name of their
+//! chain. Where a region cannot grow these may be all that it has: so a request that finds no
 //! room frees them, in all partitions, and asks once more. Giving back never needs room.
 
 use latchwork_machine::ConstMachine;
