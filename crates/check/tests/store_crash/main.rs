@@ -6,6 +6,7 @@ mod kills;
 mod pages;
 mod recovery;
 mod stops;
+mod upkeep;
 mod work;
 
 use std::ops::{Deref, DerefMut};
@@ -37,6 +38,8 @@ fn at_step(step: &'static str) {
 
 /// A process from this number on does nothing but push and pop.
 pub(crate) const QUEUES: u64 = 100;
+/// One from this number on makes checkpoints, fills segments of the log and reads what is in no cache.
+pub(crate) const KEEPERS: u64 = 10_000;
 
 /// Where a store is. Removed with the value, by the process that made it.
 pub(crate) struct Place {
@@ -132,6 +135,9 @@ fn child() {
     latchwork_pool::set_point_hook(at_step);
     let place = Place { path: path.into(), mine: false };
     let id: u64 = told("LATCHWORK_STORE_ID").parse().unwrap();
+    if id >= KEEPERS {
+        upkeep::keep(&mut Worker::new(&place, id % KEEPERS));
+    }
     if id >= pages::ATTACKERS {
         pages::attack(&place, id);
     }
