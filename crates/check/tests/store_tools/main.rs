@@ -11,5 +11,6 @@ mod looking;
 mod open;
 mod prepared;
 mod salvage;
+mod sorted;
 mod stage;
 mod text;

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use latchwork_store::{Error, Patience, Store, restore, salvage};
+use latchwork_store::{Error, Patience, Store, forget_memory, restore, salvage};
 
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum};
 
@@ -94,15 +94,26 @@ fn is_seen(store: &Store) -> bool {
     moved
 }
 
+/// Who has the store when a process is killed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Left {
+    /// Another process, which goes on.
+    Another,
+    /// Nobody; its memory stays for the next that opens the store.
+    Memory,
+    /// Nobody, and the memory goes, as in a crash of the machine.
+    Files,
+}
+
 /// Kills processes at each step of the log, the pool and the lock manager; how many there were.
-fn killed_at_each_step(prepares: bool, commits: bool, alone: bool) -> u32 {
+fn killed_at_each_step(prepares: bool, commits: bool, left: Left) -> u32 {
     let mut step = 0;
     loop {
         step += 1;
         let place = Place::new("prepared");
         let mut store = Some(open(place.at("one")));
         fill(store.as_ref().unwrap(), 20);
-        if alone {
+        if left != Left::Another {
             store = None;
         }
         let line = format!(
@@ -112,8 +123,11 @@ fn killed_at_each_step(prepares: bool, commits: bool, alone: bool) -> u32 {
         );
         let ended = place.start_by(&line, "prepared::preparer").wait().unwrap();
         let prepared = fs::exists(place.at("prepared")).unwrap();
+        if left == Left::Files && !ended.success() {
+            assert!(forget_memory(place.at("one")).unwrap() > 0);
+        }
         let store = store.unwrap_or_else(|| open(place.at("one")));
-        let case = format!("prepares {prepares}, commits {commits}, alone {alone}, step {step}");
+        let case = format!("prepares {prepares}, commits {commits}, left {left:?}, step {step}");
         assert!(ended.success() || ended.signal() == Some(libc::SIGKILL), "{case}: {ended}");
         let listed = store.prepared().unwrap();
         assert_eq!(store.sweep(), Ok(0), "{case}");
@@ -143,16 +157,18 @@ fn killed_at_each_step(prepares: bool, commits: bool, alone: bool) -> u32 {
 
 #[test]
 fn a_death_at_each_step_of_preparing_leaves_it_prepared_or_undone() {
-    let steps = killed_at_each_step(true, true, false);
-    assert!(steps > 20, "{steps}");
+    for left in [Left::Another, Left::Files] {
+        let steps = killed_at_each_step(true, true, left);
+        assert!(steps > 20, "{left:?}: {steps}");
+    }
 }
 
 #[test]
 fn a_death_at_each_step_of_deciding_is_decided_or_not() {
     for commits in [true, false] {
-        for alone in [true, false] {
-            let steps = killed_at_each_step(false, commits, alone);
-            assert!(steps > 10, "{steps}");
+        for left in [Left::Another, Left::Memory, Left::Files] {
+            let steps = killed_at_each_step(false, commits, left);
+            assert!(steps > 10, "{left:?}: {steps}");
         }
     }
 }
