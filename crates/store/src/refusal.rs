@@ -71,6 +71,11 @@ pub enum Refusal {
         /// How many threads it is to be opened for, at least.
         needed: u32,
     },
+    /// Its prepared transactions have more locks than there would be memory for.
+    Locks {
+        /// For how many bytes it was to be opened: `sizes.locks`.
+        limit: u64,
+    },
     /// The system said no in another way.
     System {
         /// The kind.
@@ -160,6 +165,11 @@ impl fmt::Display for Refusal {
                 "it has transactions of more threads, which are prepared or which a crash left \
                  open: open it for {needed} threads at least, until those are decided and these \
                  undone"
+            ),
+            Self::Locks { limit } => write!(
+                f,
+                "its prepared transactions have more locks than {limit} bytes of memory have room \
+                 for: open it with more (`sizes.locks`), until those are decided"
             ),
             Self::System { why, .. } => f.write_str(why),
             other => f.write_str(other.text().unwrap_or("refused")),

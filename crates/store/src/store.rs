@@ -423,7 +423,6 @@ impl<M: ConstMachine> Store<M> {
     /// Those of the parts.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let kept = self.kept(Kept::writing)?;
-        kept.worker.tidy_all();
         self.inner.home.checkpoint(&kept.worker)
     }
 
@@ -523,7 +522,6 @@ impl<M: ConstMachine> Drop for Inner<M> {
             // The memory has what is not undone yet: it stays then.
             self.home.sweep()?;
             let worker = self.home.worker()?;
-            worker.tidy_all();
             self.home.checkpoint(&worker)
         });
     }

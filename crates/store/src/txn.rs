@@ -15,6 +15,7 @@
 //! commits later in the log, and the log's order is the order of conflicts. Undoing takes no lock:
 //! the transaction holds them.
 
+mod held_ends;
 mod prepare;
 mod reads;
 pub(crate) mod steps;
@@ -30,6 +31,7 @@ use crate::Error;
 use crate::engine::{Chain, Engine, How, WRITER, Wrote};
 use crate::lock_name::{LOCK_NAME, lock_name};
 use crate::long::{Long, PIECES, is_long};
+use crate::txn::held_ends::HeldEnd;
 use crate::txn::steps::Awaited;
 
 /// Which histories a transaction that may write allows.
@@ -74,6 +76,8 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     contended: RefCell<Vec<(u32, Vec<u8>)>>,
     /// Trees of which it holds ranges.
     claims: Vec<u32>,
+    /// Ends of trees that it holds.
+    ends: Vec<HeldEnd>,
     /// The last write, which the commit does.
     pending: Option<Pending>,
     /// How many savepoints were made.
@@ -113,6 +117,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             wait: Wait::Detect,
             contended: RefCell::default(),
             claims: Vec::new(),
+            ends: Vec::new(),
             pending: None,
             savepoints: 0,
             gone: Vec::new(),
@@ -213,13 +218,26 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     fn lock(&self, tree: u32, key: &[u8], mode: Mode) -> Result<(), Error> {
         let mut bytes = [0; LOCK_NAME];
         let length = lock_name(tree, key, &mut bytes);
-        self.owner.lock_with(&bytes[..length], mode, self.wait).map_err(|why| {
+        let name = &bytes[..length];
+        let locked = match self.owner.lock_with(name, mode, self.wait) {
+            Err(latchwork_lockmgr::Error::Count) => self.lock_once_more(name, mode),
+            locked => locked,
+        };
+        locked.map_err(|why| {
             self.note_key(&why, tree, key, mode);
             if mode == X {
                 self.note_contended(&why, tree, key);
             }
             Error::Lock { table: self.engine.table(tree), key: key.to_vec(), why }
         })
+    }
+
+    /// Asks for a lock that the transaction has asked for as often as the lock manager counts. All
+    /// of them go at its end, together: so one of them may go now, with which the lock stays.
+    #[cold]
+    fn lock_once_more(&self, name: &[u8], mode: Mode) -> Result<(), latchwork_lockmgr::Error> {
+        self.owner.unlock(name)?;
+        self.owner.lock_with(name, mode, self.wait)
     }
 
     fn lock_range(&self, tree: u32, range: KeyRange<'_>, kind: RangeKind) -> Result<(), Error> {
@@ -272,10 +290,13 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             keys.push(key.to_vec());
             Ok(true)
         })?;
-        for key in &keys {
-            self.write_raw(tree, key, None)?;
+        let before = self.chain.last;
+        let removed = keys.iter().try_for_each(|key| self.write_raw(tree, key, None));
+        if removed.is_err() && self.failed.is_none() {
+            // A part of them is no change that a transaction may commit.
+            self.guard(|txn| txn.undo_after(before))?;
         }
-        Ok(keys.len() as u64)
+        removed.map(|()| keys.len() as u64)
     }
 
     /// Writes a record, or removes it, as the last thing before the commit: they are one record of
@@ -356,6 +377,9 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         last: bool,
     ) -> Result<(), Error> {
         let before = self.chain.last;
+        if !self.ends.is_empty() && value.is_some() {
+            self.fills(tree, key);
+        }
         let changed = match value.filter(|value| is_long(self.engine.record_max(), key, value)) {
             Some(value) => {
                 let record = self.write_pieces(key, value);
@@ -463,6 +487,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
 
     fn undo_after(&mut self, kept: u64) -> Result<(), Error> {
         let mut at = self.chain.last;
+        self.none_is_empty();
         while at > kept {
             at = self.engine.undo(&mut self.chain, at)?;
         }

@@ -323,7 +323,7 @@ fn empties<P: crate::Page + ?Sized>(
     node: &Node<'_, P>,
     found: Result<usize, usize>,
 ) -> bool {
-    matches!((change, found), (Change::Delete { .. }, Ok(index))
+    matches!((change, found), (Change::Delete { .. } | Change::Ghost { .. }, Ok(index))
         if is_last(node, index) == Some(true))
 }
 

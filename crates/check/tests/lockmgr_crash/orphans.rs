@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use latchwork_check::early::early;
 use latchwork_lockmgr::granular::{self, IS, IX, S, X};
@@ -102,6 +103,60 @@ fn two_orphans_of_a_page_are_released_at_once() {
     });
     exclude(&session, &manager.session().unwrap());
     drop(session);
+    all_is_well(&manager);
+}
+
+/// A strong request that has no time gives up while it moves weak locks, and takes back what it has
+/// moved. The owner of one lets go of it and takes it again, in another entry of its page; that is
+/// moved, too, into the same cell. It is the second entry's alone: an adopter keeps the lock.
+#[test]
+fn what_was_moved_and_taken_back_is_no_entrys() {
+    let region = heap();
+    let keeping = |region: Local| {
+        let keep = Box::new(|_, _: &[u8]| false);
+        Manager::with_recovery(region, granular::modes(), early(), keep).unwrap()
+    };
+    let (manager, victim) = (keeping(region.clone()), keeping(region.another().unwrap()));
+    let (session, asker) = (manager.session().unwrap(), manager.session().unwrap());
+    let stranger = asker.owner().unwrap();
+    let name = b"the name";
+    let sessions: Vec<_> = (0..25).map(|_| victim.session().unwrap()).collect();
+    let owner = sessions[0].owner().unwrap();
+    // Its entry is not the first one that a closer looks at.
+    let before: Vec<_> = (0..12_u8).map(|other| [b'p', other]).collect();
+    before.iter().for_each(|other| owner.lock(other, IS).unwrap());
+    owner.lock(name, IS).unwrap();
+    // More owners than a closer looks at before it looks at the time.
+    let others: Vec<_> = sessions
+        .iter()
+        .flat_map(|session| (0..PAGE - 1).map(move |_| session.owner().unwrap()))
+        .collect();
+    for other in &others {
+        other.lock(name, IS).unwrap();
+        other.unlock(name).unwrap();
+    }
+    assert_eq!(stranger.lock_timeout(name, X, Duration::ZERO), Err(Error::TimedOut));
+    before.iter().for_each(|other| owner.unlock(other).unwrap());
+    owner.unlock(name).unwrap();
+    owner.lock(name, IS).unwrap();
+    assert_eq!(stranger.try_lock(name, X), Err(Error::NotGranted));
+    let id = owner.id();
+    std::mem::forget(owner);
+    victim.region().die();
+    others.into_iter().for_each(std::mem::forget);
+    sessions.into_iter().for_each(std::mem::forget);
+    session.sweep().unwrap();
+    assert_eq!(stranger.try_lock(name, X), Err(Error::NotGranted));
+    let adopted = session.adopt(id).unwrap();
+    assert_eq!(adopted.holds(name), Ok(Some((IS, 1))));
+    assert_eq!(stranger.try_lock(name, X), Err(Error::NotGranted));
+    adopted.unlock(name).unwrap();
+    assert_eq!(stranger.try_lock(name, X), Ok(()));
+    drop((stranger, adopted));
+    drop((session, asker));
+    for id in manager.session().unwrap().orphans().unwrap() {
+        manager.session().unwrap().release_orphan(id).unwrap();
+    }
     all_is_well(&manager);
 }
 

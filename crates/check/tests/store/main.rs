@@ -7,6 +7,7 @@ mod damaged;
 mod dialogue;
 mod dialogue_stages;
 mod durable;
+mod ends;
 mod faces;
 mod files;
 mod full;

@@ -306,7 +306,12 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         if (now.0, now.1) != (at, partition) {
             return Ok(None);
         }
-        let object_at = get(&memory.request(at)?.object);
+        let request = memory.request(at)?;
+        // One that is released by a sweep leaves its queue before its owner is said not to wait.
+        if !get(&request.state).waits() || get(&request.owner) != owner {
+            return Ok(None);
+        }
+        let object_at = get(&request.object);
         let object = memory.object(object_at)?;
         if get(&object.length) as usize > self.bounds.steps {
             self.bounds.steps = 0;

@@ -251,6 +251,8 @@ impl<M: ConstMachine> Latched<'_, M> {
                     if get(&object.head).is_null() {
                         self.retire(object_at, object)?;
                     }
+                    // Or it would be taken for this entry's when it is lent out again.
+                    put(&page.moved[at], Offset::NULL);
                     memory.free_cell(moved)?;
                 }
             }

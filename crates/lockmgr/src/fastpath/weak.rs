@@ -328,6 +328,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         };
         if moved.is_null() {
             put(&page.states[at], Entry { count: 0, ..entry });
+            put(&page.moved[at], Offset::NULL);
             self.mark_entry(at, false);
             return Ok(());
         }

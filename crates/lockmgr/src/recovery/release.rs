@@ -224,6 +224,7 @@ impl<M: ConstMachine> Memory<M> {
             self.take_out(&latched, object_at, moved)?;
             self.free_cell(moved)?;
         }
+        put(&page.moved[at], Offset::NULL);
         // Last: should we die before, the next sweeper finds the moved request by the entry.
         put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry });
         Ok(())

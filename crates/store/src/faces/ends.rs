@@ -235,6 +235,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         let Some((key, value)) = self.end_raw(tree, back, take)? else { return Ok(None) };
         if take {
             self.txn.write_raw(tree, &key, None)?;
+            self.txn.note_empty(tree, back, &key);
         }
         Ok(Some((table.key_of(&key)?, table.value_of(&value)?)))
     }
@@ -251,9 +252,8 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
                 continue;
             }
             let upto = candidate.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
-            let range = if back { (upto, Bound::Unbounded) } else { (Bound::Unbounded, upto) };
             let mut found = None;
-            self.txn.scan_raw(tree, range, back, &mut |key, value| {
+            self.txn.scan_end(tree, upto, back, &mut |key, value| {
                 found = Some((key.to_vec(), value.to_vec()));
                 Ok(false)
             })?;
@@ -274,9 +274,10 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     /// The first key or the last that has a newest version, whosever it is.
     fn candidate(&self, tree: u32, back: bool) -> Result<Option<Vec<u8>>, Error> {
         let (mut batch, mut next, mut limit) = (Batch::default(), None::<Vec<u8>>, FEW);
+        let empty = self.txn.empty_upto(tree, back);
         loop {
             let from = match (&next, back) {
-                (None, _) => Bound::Unbounded,
+                (None, _) => empty.map_or(Bound::Unbounded, Bound::Excluded),
                 (Some(next), false) => Bound::Included(&next[..]),
                 (Some(next), true) => Bound::Excluded(&next[..]),
             };

@@ -20,9 +20,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use latchwork_lockmgr::granular::X;
-use latchwork_lockmgr::{Held, OwnerOptions};
+use latchwork_lockmgr::{Error as LockError, Held, OwnerOptions};
 use latchwork_log::{ASIDE_LEAST, COMMITS, EntryView, Flags, Lsn};
 use latchwork_machine::ConstMachine;
+use latchwork_region::Error as RegionError;
 use latchwork_tree::Change;
 
 use crate::Error;
@@ -172,7 +173,7 @@ impl<M: ConstMachine> Home<M> {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Threads`]; those of the parts. Then the store is not opened.
+    /// [`Refusal::Threads`], [`Refusal::Locks`]; those of the parts. Then the store is not opened.
     pub(crate) fn restore_open(
         self: &Arc<Self>,
         worker: &Worker<M>,
@@ -238,7 +239,12 @@ impl<M: ConstMachine> Home<M> {
         let options = OwnerOptions { label, ..OwnerOptions::default() };
         let owner = kept.locks()?.owner_with(&options)?;
         if open.prepared {
-            owner.take_held(&had.logged()?)?;
+            owner.take_held(&had.logged()?).map_err(|why| match why {
+                LockError::Region(RegionError::Full(limit)) => {
+                    refused(&self.folder, Refusal::Locks { limit })
+                }
+                why => why.into(),
+            })?;
         } else if had
             .written
             .iter()

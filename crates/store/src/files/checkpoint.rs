@@ -46,6 +46,7 @@ impl<M: ConstMachine> Home<M> {
             return Ok(());
         }
         worker.look_at_pieces();
+        worker.tidy_all();
         let made = self.make_checkpoint(worker, self.sizes.history);
         self.shared.checkpoint_over(slot)?;
         made

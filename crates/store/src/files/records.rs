@@ -49,9 +49,14 @@ impl<M: ConstMachine> Worker<M> {
         let file = self.home.file;
         let undone = Tree::open(&self.handle, file, u64::from(tree), &scribe).undo(&change);
         scribe.undone(undone.is_ok())?;
-        let lsn = undone?.lsn;
-        if lsn != 0 {
-            chain.last = lsn;
+        let undone = undone?;
+        if undone.lsn != 0 {
+            chain.last = undone.lsn;
+        }
+        if undone.emptied
+            && let Some(Change::Ghost { key, .. }) = change.undo()
+        {
+            self.is_empty_at(tree, key, undone.lsn);
         }
         Ok(next)
     }

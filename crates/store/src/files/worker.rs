@@ -232,6 +232,8 @@ impl<M: ConstMachine> Worker<M> {
 
     /// Logs that all of a slot's transaction is undone, and forgets it.
     pub(crate) fn end(&self, slot: u16) -> Result<(), Error> {
+        // This worker may not come by again for long.
+        self.leave_notes();
         self.log.take_aside(u32::from(slot), SMALL, 0)?;
         let head = Head { kind: END, flags: Flags::SYSTEM, ..Head::default() };
         let ended = self.log.build_for(u32::from(slot), &head, &[]);

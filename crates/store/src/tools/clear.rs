@@ -4,7 +4,6 @@ use std::ops::Bound;
 
 use latchwork_machine::ConstMachine;
 
-use crate::tables::trees;
 use crate::{Error, Patience, Store};
 
 /// How many records are removed in one transaction, and how many bytes, about.
@@ -32,7 +31,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write). Then a part is removed.
+    /// [`Error::NameTooLong`]; others as for [`write`](Self::write). Then a part is removed.
     ///
     /// # Examples
     ///
@@ -51,11 +50,10 @@ impl<M: ConstMachine> Store<M> {
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
     pub fn clear(&self, table: &str, told: &mut dyn FnMut(u64)) -> Result<u64, Error> {
-        let known =
-            self.read(|tx| trees(&tx.snapshot))?.into_iter().find(|(name, _)| name == table);
-        let Some((_, tree)) = known else { return Ok(0) };
+        let worker = &self.session()?.worker;
+        let Some(tree) = self.catalog().find(worker, table)? else { return Ok(0) };
         // What was removed long ago is seen to be, and its leaves are noted by the scans.
-        self.session()?.worker.tidy_all();
+        worker.tidy_all();
         let (mut removed, mut from) = (0, Bound::Unbounded);
         if let Some(end) = self.last_of(tree)? {
             while let Some(last) = self.end_of_some(tree, (&from, &end))? {

@@ -104,17 +104,32 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     pub fn scan_raw(
         &mut self,
         tree: u32,
-        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
+        range: Slices<'_>,
         back: bool,
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
-        if is_empty(from, to) {
+        self.scan_within(tree, range, range, back, each)
+    }
+
+    /// The same for a part of a range, all of which is held: there is nothing in the rest.
+    pub(super) fn scan_within(
+        &mut self,
+        tree: u32,
+        held: Slices<'_>,
+        (from, to): Slices<'_>,
+        back: bool,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), Error> {
+        if is_empty(held.0, held.1) {
             return Ok(());
         }
         self.guard(|txn| {
             txn.catch_up()?;
             if txn.level == Level::Serializable {
-                txn.claim(tree, from, to)?;
+                txn.claim(tree, held)?;
+            }
+            if is_empty(from, to) {
+                return Ok(());
             }
             let mut batch = txn.engine.spare();
             let fetch: &mut Fetch<'_> =
@@ -164,12 +179,14 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     }
 
     /// Holds a range. From then on no writer passes without asking.
-    fn claim(&mut self, tree: u32, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<(), Error> {
+    fn claim(&mut self, tree: u32, range: Slices<'_>) -> Result<(), Error> {
         if !self.claims.contains(&tree) {
             self.claims.push(tree);
             self.engine.claims(tree, true);
         }
+        let Some((from, to)) = self.not_held(tree, range) else { return Ok(()) };
         self.lock_range(tree, scanned(from, to), READER)?;
+        self.note_held(tree, range);
         // SeqCst: the claim before the reads; the other one is where an engine looks for claims,
         // with the record in hand: one of the two sees the other.
         M::fence(SeqCst);

@@ -1,0 +1,218 @@
+//! The ends of tables, as one transaction meets them again and again; and what it meets when it asks
+//! very often, or for very much.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use latchwork_check::random::Random;
+use latchwork_disk::Simulated;
+use latchwork_machine::Native;
+use latchwork_store::{Error, Level, Mode, Patience, Refusal, Store, Table, WriteTxn};
+
+use crate::stage::{begin, begin_within, sizes};
+
+const ROWS: Table<u64, u64> = Table::new("rows");
+const OTHERS: Table<u64, u64> = Table::new("others");
+const LONG: Table<u64, &[u8]> = Table::new("long");
+
+fn read_committed() -> Patience {
+    Patience { level: Level::ReadCommitted, ..Patience::default() }
+}
+
+/// One step at either end, or before what is there, of the table and of a map.
+fn step(
+    tx: &mut WriteTxn<'_, '_, Native>,
+    map: &mut BTreeMap<u64, u64>,
+    random: &mut Random,
+) -> Result<(), Error> {
+    let (key, value) = (random.below(60), random.below(1000));
+    match random.below(9) {
+        0 => assert_eq!(tx.pop_first(&ROWS)?, map.pop_first()),
+        1 => assert_eq!(tx.pop_last(&ROWS)?, map.pop_last()),
+        2 => assert_eq!(tx.first(&ROWS)?, map.iter().next().map(|(k, v)| (*k, *v))),
+        3 => assert_eq!(tx.last(&ROWS)?, map.iter().next_back().map(|(k, v)| (*k, *v))),
+        4 => {
+            tx.remove(&ROWS, key)?;
+            map.remove(&key);
+        }
+        5 => {
+            let rows = tx.range(&ROWS, ..=key)?.collect::<Result<Vec<_>, _>>()?;
+            assert!(rows.into_iter().eq(map.range(..=key).map(|(k, v)| (*k, *v))));
+        }
+        6 => {
+            let range = (Bound::Excluded(key), Bound::Unbounded);
+            assert_eq!(tx.count(&ROWS, range)?, map.range(range).count() as u64);
+        }
+        7 => {
+            tx.put_last(&ROWS, key, value)?;
+            map.insert(key, value);
+        }
+        _ => {
+            tx.put(&ROWS, key, value)?;
+            map.insert(key, value);
+        }
+    }
+    Ok(())
+}
+
+/// What a transaction finds at the ends is what a map has there, whatever it wrote before, and
+/// whatever it took back.
+#[test]
+fn the_ends_are_as_a_map_says() {
+    let store = begin(&Simulated::default(), Mode::None).unwrap();
+    let mut random = Random(0x5eed);
+    for round in 0..400 {
+        let patience = if round % 4 == 0 { read_committed() } else { Patience::default() };
+        let done = store.write_with(&patience, |tx| {
+            let rows = tx.range(&ROWS, ..)?.collect::<Result<BTreeMap<_, _>, _>>()?;
+            let mut map = rows;
+            for _ in 0..random.below(60) {
+                if random.below(8) == 0 {
+                    let (savepoint, kept) = (tx.savepoint()?, map.clone());
+                    for _ in 0..random.below(12) {
+                        step(tx, &mut map, &mut random)?;
+                    }
+                    if random.below(2) == 0 {
+                        tx.roll_back_to(savepoint)?;
+                        map = kept;
+                    }
+                }
+                step(tx, &mut map, &mut random)?;
+            }
+            let rows = tx.range(&ROWS, ..)?.collect::<Result<BTreeMap<_, _>, _>>()?;
+            assert_eq!(rows, map);
+            Ok(())
+        });
+        done.unwrap();
+    }
+}
+
+/// An end that one transaction has emptied, or read, is its own: another one's record does not come
+/// there before it ends.
+#[test]
+fn nobody_writes_at_an_end_that_is_held() {
+    let store = begin(&Simulated::default(), Mode::None).unwrap();
+    store.write(|tx| (10..40).try_for_each(|row| tx.put(&ROWS, row, row))).unwrap();
+    let hasty = Patience { time: std::time::Duration::from_millis(20), ..Patience::default() };
+    let mut one = store.begin().unwrap();
+    for row in 10..20 {
+        let ends = one.with(|tx| Ok((tx.pop_first(&ROWS)?, tx.pop_last(&ROWS)?))).unwrap();
+        assert_eq!(ends, (Some((row, row)), Some((49 - row, 49 - row))));
+    }
+    assert_eq!(one.with(|tx| tx.first(&ROWS)).unwrap(), Some((20, 20)));
+    std::thread::scope(|threads| {
+        let (store, hasty) = (&store, &hasty);
+        let puts = |row| {
+            let put = threads.spawn(move || store.write_with(hasty, |tx| tx.put(&ROWS, row, 0)));
+            put.join().unwrap().map(drop)
+        };
+        for row in [0, 5, 11, 15, 19, 20, 30, 35, 39, 60] {
+            assert!(matches!(puts(row), Err(Error::Deadline { .. })), "row {row}");
+        }
+        assert!(puts(25).is_ok(), "nobody holds it");
+    });
+    assert_eq!(one.with(|tx| tx.first(&ROWS)).unwrap(), Some((20, 20)));
+    one.commit().unwrap();
+    assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), 10);
+}
+
+/// A lock is counted to 65,535; a transaction may touch a record more often.
+#[test]
+fn a_record_may_be_touched_more_often_than_locks_are_counted() {
+    const OFTEN: u64 = 70_000;
+    let store = begin(&Simulated::default(), Mode::None).unwrap();
+    store.put(&ROWS, 1, 0).unwrap();
+    for patience in [Patience::default(), read_committed()] {
+        let done = store.write_with(&patience, |tx| {
+            for _ in 0..OFTEN {
+                tx.get(&ROWS, 1)?;
+            }
+            let value = tx.get_for_update(&ROWS, 1)?.unwrap_or(0);
+            for more in 1..=OFTEN {
+                tx.put(&ROWS, 1, value + more)?;
+            }
+            tx.get(&ROWS, 1)
+        });
+        assert_eq!(done.unwrap().value.unwrap() % OFTEN, 0);
+        let counts = store.counts().unwrap();
+        assert_eq!((counts.locks, counts.transactions), (0, 0));
+    }
+    // It is held all the while.
+    let mut one = store.begin().unwrap();
+    for _ in 0..OFTEN {
+        one.get_for_update(&ROWS, 1).unwrap();
+    }
+    let hasty = Patience { time: std::time::Duration::from_millis(20), ..Patience::default() };
+    let other = std::thread::scope(|threads| {
+        threads.spawn(|| store.write_with(&hasty, |tx| tx.put(&ROWS, 1, 7))).join().unwrap()
+    });
+    assert!(matches!(other, Err(Error::Deadline { .. })));
+}
+
+/// No room for the locks of all records of a range: none of them is removed.
+#[test]
+fn a_range_is_removed_as_a_whole_or_not() {
+    const MANY: u64 = 60_000;
+    let (_region, store): (_, Store<Native>) =
+        begin_within(&Simulated::default(), sizes(Mode::None), 12 << 20).unwrap();
+    store.load_sorted(&ROWS, (0..MANY).map(|row| (row, row))).unwrap();
+    let done = store.write(|tx| {
+        tx.put(&OTHERS, 1, 1)?;
+        let failed = tx.remove_range(&ROWS, ..).unwrap_err();
+        assert!(matches!(failed, Error::Lock { .. } | Error::Locks(_)), "{failed}");
+        Ok(())
+    });
+    done.unwrap();
+    assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), MANY);
+    assert_eq!(store.read(|tx| tx.count(&OTHERS, ..)).unwrap(), 1);
+    store.clear(ROWS.name(), &mut |_| {}).unwrap();
+    assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), 0);
+}
+
+/// What is rolled back, and what a killed thread leaves, is used again.
+#[test]
+fn pages_of_what_is_rolled_back_are_used_again() {
+    let disk = Simulated::default();
+    let store = begin(&disk, Mode::None).unwrap();
+    let pages = |round: u64| {
+        let mut tx = store.begin().unwrap();
+        (0..3_000).try_for_each(|row| tx.put(&ROWS, round * 10_000 + row, row)).unwrap();
+        tx.put(&LONG, round, &[7; 300_000]).unwrap();
+        tx.roll_back().unwrap();
+        // What comes by unlinks some leaves that are empty.
+        for row in 0..60 {
+            store.put(&OTHERS, row, round).unwrap();
+        }
+        store.checkpoint().unwrap();
+        store.free_pages().unwrap().1
+    };
+    let first = pages(0);
+    let last = (1..12).map(pages).last().unwrap();
+    assert!(last < 2 * first, "{first} pages, and then {last}");
+    assert_eq!(store.space().unwrap().lost, 0);
+}
+
+/// A prepared transaction has its locks again after a crash, or the store says what it needs.
+#[test]
+fn locks_of_a_prepared_one_that_have_no_room_are_told() {
+    const MANY: u64 = 40_000;
+    let disk = Simulated::default();
+    let store = begin(&disk, Mode::Full).unwrap();
+    store.put(&OTHERS, 1, 1).unwrap();
+    let mut tx = store.begin().unwrap();
+    (0..MANY).for_each(|row| assert_eq!(tx.get_for_update(&ROWS, row).unwrap(), None));
+    tx.put(&ROWS, 0, 7).unwrap();
+    tx.prepare(b"one").unwrap();
+    disk.crash();
+    drop(store);
+    disk.restart(1);
+    let few = begin_within(&disk, sizes(Mode::Full), 4 << 20).map(drop).unwrap_err();
+    let Error::Open { why: Refusal::Locks { limit }, .. } = few else { panic!("{few}") };
+    assert_eq!(limit, 4 << 20);
+    disk.crash();
+    disk.restart(2);
+    let store = begin(&disk, Mode::Full).unwrap();
+    assert_eq!(store.prepared().unwrap().len(), 1);
+    store.commit_prepared(b"one").unwrap();
+    assert_eq!(store.get(&ROWS, 0).unwrap(), Some(7));
+}

@@ -1,0 +1,123 @@
+//! The ends of trees that a transaction holds: from the first key up to one, or from the last key down
+//! to one.
+//!
+//! A queue is emptied from an end, so one transaction may ask for ever longer ranges from there.
+//! Each would be a claim beside those before it, all with the same beginning, and each scan would
+//! pass over what the transaction has removed itself. So a range is claimed from where the last one
+//! ended, and read from where something may be.
+
+use core::ops::Bound;
+
+use latchwork_machine::ConstMachine;
+
+use super::Txn;
+use crate::Error;
+use crate::engine::Engine;
+use crate::snapshot::{EachRecord, Slices};
+
+/// One end of a tree, as far as a transaction holds it.
+pub(super) struct HeldEnd {
+    tree: u32,
+    /// It is the end with the last key.
+    back: bool,
+    /// The key that it is held to, and that one.
+    upto: Vec<u8>,
+    /// Up to where there is no record, but those that are removed.
+    empty: Option<Vec<u8>>,
+}
+
+impl HeldEnd {
+    /// Whether a key lies between the end and another key, or is that one.
+    fn has(back: bool, upto: &[u8], key: &[u8]) -> bool {
+        if back { key >= upto } else { key <= upto }
+    }
+}
+
+/// The bound that is no end of the tree, if one is.
+fn inner<'k>(range: Slices<'k>, back: bool) -> Option<Bound<&'k [u8]>> {
+    match (range, back) {
+        ((Bound::Unbounded, to), false) => Some(to),
+        ((from, Bound::Unbounded), true) => Some(from),
+        _ => None,
+    }
+}
+
+impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
+    fn held_end(&self, tree: u32, back: bool) -> Option<&HeldEnd> {
+        self.ends.iter().find(|end| end.tree == tree && end.back == back)
+    }
+
+    /// What of a range is not held yet by its being at an end; none if all of it is.
+    pub(super) fn not_held<'k>(&'k self, tree: u32, range: Slices<'k>) -> Option<Slices<'k>> {
+        let (mut from, mut to) = range;
+        for back in [false, true] {
+            let (Some(bound), Some(end)) = (inner((from, to), back), self.held_end(tree, back))
+            else {
+                continue;
+            };
+            if let Bound::Included(key) | Bound::Excluded(key) = bound
+                && HeldEnd::has(back, &end.upto, key)
+            {
+                return None;
+            }
+            *(if back { &mut to } else { &mut from }) = Bound::Excluded(&end.upto);
+        }
+        Some((from, to))
+    }
+
+    /// Notes that a range is held, if it lies at an end.
+    pub(super) fn note_held(&mut self, tree: u32, range: Slices<'_>) {
+        for back in [false, true] {
+            let Some(Bound::Included(key)) = inner(range, back) else { continue };
+            match self.ends.iter_mut().find(|end| end.tree == tree && end.back == back) {
+                Some(end) if HeldEnd::has(back, &end.upto, key) => {}
+                Some(end) => key.clone_into(&mut end.upto),
+                None => self.ends.push(HeldEnd { tree, back, upto: key.to_vec(), empty: None }),
+            }
+        }
+    }
+
+    /// Notes that an end, which is held as far as this key, has no record up to there any more.
+    pub(crate) fn note_empty(&mut self, tree: u32, back: bool, key: &[u8]) {
+        let end = self.ends.iter_mut().find(|end| end.tree == tree && end.back == back);
+        if let Some(end) = end.filter(|end| HeldEnd::has(back, &end.upto, key)) {
+            end.empty = Some(key.to_vec());
+        }
+    }
+
+    /// Up to where an end has no record.
+    pub(crate) fn empty_upto(&self, tree: u32, back: bool) -> Option<&[u8]> {
+        self.held_end(tree, back)?.empty.as_deref()
+    }
+
+    /// The transaction is about to write a record: an end may have one again.
+    #[inline]
+    pub(super) fn fills(&mut self, tree: u32, key: &[u8]) {
+        for end in self.ends.iter_mut().filter(|end| end.tree == tree) {
+            end.empty.take_if(|empty| HeldEnd::has(end.back, empty, key));
+        }
+    }
+
+    /// What the transaction has removed may be there again.
+    pub(super) fn none_is_empty(&mut self) {
+        self.ends.iter_mut().for_each(|end| end.empty = None);
+    }
+
+    /// As [`scan_raw`](Self::scan_raw), from an end of the tree to a key, or through all of it.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn scan_end(
+        &mut self,
+        tree: u32,
+        upto: Bound<&[u8]>,
+        back: bool,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), Error> {
+        let empty = self.empty_upto(tree, back).map(<[u8]>::to_vec);
+        let from = empty.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let order = |end, upto| if back { (upto, end) } else { (end, upto) };
+        self.scan_within(tree, order(Bound::Unbounded, upto), order(from, upto), back, each)
+    }
+}
