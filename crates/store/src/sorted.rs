@@ -24,8 +24,8 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`] if there is a table of this name, also one that was emptied, for its name is
-    /// kept ([`clear`](Self::clear)); [`Error::Tree`] with
+    /// [`Error::Exists`] if there is a table of this name, also one that was emptied, for its name
+    /// is kept ([`clear`](Self::clear)); [`Error::Tree`] with
     /// [`OutOfOrder`](latchwork_tree::Error::OutOfOrder), or with
     /// [`RecordTooLong`](latchwork_tree::Error::RecordTooLong) for a long value, which only
     /// [`put`](crate::WriteTxn::put) takes;

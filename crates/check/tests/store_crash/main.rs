@@ -38,7 +38,8 @@ fn at_step(step: &'static str) {
 
 /// A process from this number on does nothing but push and pop.
 pub(crate) const QUEUES: u64 = 100;
-/// One from this number on makes checkpoints, fills segments of the log and reads what is in no cache.
+/// One from this number on makes checkpoints, fills segments of the log and reads what is in no
+/// cache.
 pub(crate) const KEEPERS: u64 = 10_000;
 
 /// Where a store is. Removed with the value, by the process that made it.

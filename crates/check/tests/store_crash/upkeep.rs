@@ -1,5 +1,5 @@
-//! Who is killed in what a store does besides transactions: checkpoints, new segments of the log, pages
-//! that are in no cache, and what is put right behind another one that was killed.
+//! Who is killed in what a store does besides transactions: checkpoints, new segments of the log,
+//! pages that are in no cache, and what is put right behind another one that was killed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ const COLD: Table<u64, &[u8]> = Table::new("cold");
 const COLD_ROWS: u64 = 3_000;
 const COLD_BYTES: usize = 1_000;
 
-/// What a store does by itself, again and again, between transactions, until this process is killed.
+/// What a store does by itself, again and again, between transactions, until this process is
+/// killed.
 pub(crate) fn keep(worker: &mut Worker) -> ! {
     for turn in 0_u64.. {
         worker.round();

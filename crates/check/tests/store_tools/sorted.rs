@@ -1,4 +1,5 @@
-//! Processes that are killed while they load a table of sorted rows: all of it is there, or nothing.
+//! Processes that are killed while they load a table of sorted rows: all of it is there, or
+//! nothing.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

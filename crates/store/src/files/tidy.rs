@@ -5,9 +5,9 @@
 //! removes the last one of a leaf cannot unlink it yet. It notes the leaf's key in its own memory,
 //! and looks again after later commits, when everybody sees that the ghost is one. A thread that
 //! scans over a leaf of old ghosts notes it, too: so the leaves that a thread had noted which is
-//! dead are found by the next that comes by. One that undoes leaves what it notes to its process, as
-//! one does that ends: it may not commit again for long. What is left to the process is looked at by
-//! the next checkpoint.
+//! dead are found by the next that comes by. One that undoes leaves what it notes to its process,
+//! as one does that ends: it may not commit again for long. What is left to the process is looked
+//! at by the next checkpoint.
 //!
 //! Nothing depends on it: a note that is lost, or wrong, costs a page or a look.
 

@@ -1,5 +1,5 @@
-//! The ends of trees that a transaction holds: from the first key up to one, or from the last key down
-//! to one.
+//! The ends of trees that a transaction holds: from the first key up to one, or from the last key
+//! down to one.
 //!
 //! A queue is emptied from an end, so one transaction may ask for ever longer ranges from there.
 //! Each would be a claim beside those before it, all with the same beginning, and each scan would
