@@ -16,6 +16,7 @@
 //! the transaction holds them.
 
 mod held_ends;
+mod locks;
 mod prepare;
 mod reads;
 pub(crate) mod steps;
@@ -23,13 +24,12 @@ pub(crate) mod steps;
 use core::cell::{Cell, RefCell};
 use core::ops::Bound;
 
-use latchwork_lockmgr::granular::{S, U, X};
-use latchwork_lockmgr::{KeyRange, Mode, Owner, RangeKind, Wait};
+use latchwork_lockmgr::granular::X;
+use latchwork_lockmgr::{Owner, Wait};
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
-use crate::engine::{Chain, Engine, How, WRITER, Wrote};
-use crate::lock_name::{LOCK_NAME, lock_name};
+use crate::engine::{Chain, Engine, How, Wrote};
 use crate::long::{Long, PIECES, is_long};
 use crate::txn::held_ends::HeldEnd;
 use crate::txn::steps::Awaited;
@@ -54,9 +54,6 @@ pub struct Savepoint {
     /// How many the transaction had made before it.
     number: u64,
 }
-
-/// How many contended records a transaction remembers.
-const CONTENDED: usize = 16;
 
 /// A write whose lock is held.
 struct Pending {
@@ -94,14 +91,6 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     floor: u64,
     /// The lock that the last step did not get.
     awaited: Cell<Option<Box<Awaited>>>,
-}
-
-/// The key at which a range begins.
-fn first_of(range: &KeyRange<'_>) -> Vec<u8> {
-    match range.from {
-        Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
-        Bound::Unbounded => Vec::new(),
-    }
 }
 
 impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
@@ -143,41 +132,6 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(self.owner.age()?)
     }
 
-    /// The records that it could not lock to write them, for its next attempt.
-    pub(crate) fn contended(&self) -> Vec<(u32, Vec<u8>)> {
-        self.contended.take()
-    }
-
-    /// Says which records an attempt before it could not lock to write them. Where two have read a
-    /// record, and both are to write it, one has to be run again: so each of many that read first
-    /// would be a victim in turn, again and again. This one reads such a record as one that it
-    /// means to write, which one transaction may do at a time.
-    pub(crate) fn set_contended(&mut self, contended: Vec<(u32, Vec<u8>)>) {
-        self.contended = contended.into();
-    }
-
-    /// The mode in which a record is locked to read it.
-    #[inline]
-    fn to_read(&self, tree: u32, key: &[u8]) -> Mode {
-        let contended = self.contended.borrow();
-        let is_it = |it: &(u32, Vec<u8>)| it.0 == tree && it.1 == key;
-        let means_to_write = self.level == Level::Serializable
-            && !contended.is_empty()
-            && contended.iter().any(is_it);
-        if means_to_write { U } else { S }
-    }
-
-    /// Notes a record that could not be locked to write it.
-    #[cold]
-    fn note_contended(&self, why: &latchwork_lockmgr::Error, tree: u32, key: &[u8]) {
-        use latchwork_lockmgr::Error::{Aborted, Deadlock};
-        let mut contended = self.contended.borrow_mut();
-        let known = contended.iter().any(|it| it.0 == tree && it.1 == key);
-        if matches!(why, Aborted(_) | Deadlock(_)) && !known && contended.len() < CONTENDED {
-            contended.push((tree, key.to_vec()));
-        }
-    }
-
     /// Why it can only be rolled back, if it can.
     pub(crate) fn failed(&self) -> Option<&Error> {
         self.failed.as_ref()
@@ -213,45 +167,6 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             self.failed = Some(error.clone());
         }
         result
-    }
-
-    fn lock(&self, tree: u32, key: &[u8], mode: Mode) -> Result<(), Error> {
-        let mut bytes = [0; LOCK_NAME];
-        let length = lock_name(tree, key, &mut bytes);
-        let name = &bytes[..length];
-        let locked = match self.owner.lock_with(name, mode, self.wait) {
-            Err(latchwork_lockmgr::Error::Count) => self.lock_once_more(name, mode),
-            locked => locked,
-        };
-        locked.map_err(|why| {
-            self.note_key(&why, tree, key, mode);
-            if mode == X {
-                self.note_contended(&why, tree, key);
-            }
-            Error::Lock { table: self.engine.table(tree), key: key.to_vec(), why }
-        })
-    }
-
-    /// Asks for a lock that the transaction has asked for as often as the lock manager counts. All
-    /// of them go at its end, together: so one of them may go now, with which the lock stays.
-    #[cold]
-    fn lock_once_more(&self, name: &[u8], mode: Mode) -> Result<(), latchwork_lockmgr::Error> {
-        self.owner.unlock(name)?;
-        self.owner.lock_with(name, mode, self.wait)
-    }
-
-    fn lock_range(&self, tree: u32, range: KeyRange<'_>, kind: RangeKind) -> Result<(), Error> {
-        let space = self.engine.keyspace(tree);
-        self.owner.lock_range(&space, range, kind, self.wait).map_err(|why| {
-            self.note_range(&why, tree, range, kind);
-            Error::Lock { table: self.engine.table(tree), key: first_of(&range), why }
-        })
-    }
-
-    fn unlock(&self, tree: u32, key: &[u8]) -> Result<(), Error> {
-        let mut bytes = [0; LOCK_NAME];
-        let length = lock_name(tree, key, &mut bytes);
-        Ok(self.owner.unlock(&bytes[..length])?)
     }
 
     /// Comes after a read: what was written before may have been undone by another thread.
@@ -417,11 +332,6 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             }
             how.cleared = true;
         }
-    }
-
-    /// Takes a writer's place among the ranges that others hold.
-    fn take_place(&self, tree: u32, key: &[u8]) -> Result<(), Error> {
-        self.lock_range(tree, KeyRange::key(key), WRITER)
     }
 
     /// Writes the pieces of a long value; returns what its record is to have.

@@ -16,7 +16,8 @@ type Record<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 type Bytes = (Vec<u8>, Vec<u8>);
 
 impl<M: ConstMachine> ReadTxn<'_, M> {
-    /// The first record of a table. O(log n).
+    /// The first record of a table. O(log n), and a step for each removed record before it that
+    /// some snapshot may still see.
     ///
     /// # Errors
     ///
@@ -50,7 +51,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         self.range(table, ..)?.next().transpose()
     }
 
-    /// The last record of a table. O(log n).
+    /// The last record of a table. As [`first`](Self::first).
     ///
     /// # Errors
     ///
@@ -174,7 +175,8 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     }
 
     /// The first record of a table. It stays the first until the transaction ends: only the range
-    /// up to it is held, so others may write behind it. O(log n).
+    /// up to it is held, so others may write behind it. O(log n), and a step for each record before
+    /// it that another transaction has removed and some snapshot may still see.
     ///
     /// # Errors
     ///
@@ -199,7 +201,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     }
 
     /// Removes the first record of a table, and returns it. Transactions that do so at the same
-    /// time wait for each other, and each gets another record. O(log n).
+    /// time wait for each other, and each gets another record. O(log n), as [`first`](Self::first).
     ///
     /// # Errors
     ///

@@ -190,7 +190,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         if self.in_steps && *why == LocksError::NotGranted {
             let ends = (range.from.map(<[u8]>::to_vec), range.to.map(<[u8]>::to_vec));
             let space = self.engine.keyspace(tree).to_vec();
-            let (key, what) = (super::first_of(&range), What::Range(space, ends, kind));
+            let (key, what) = (super::locks::first_of(&range), What::Range(space, ends, kind));
             let table = self.engine.table(tree);
             self.awaited.set(Some(Box::new(Awaited { table, key, what })));
         }
