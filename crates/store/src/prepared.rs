@@ -27,7 +27,8 @@ pub struct Prepared {
 
 impl<M: ConstMachine> Store<M> {
     /// The transactions that are prepared and not decided, of all processes, those that are dead
-    /// counted in; in the order in which they were prepared.
+    /// counted in; in the order in which they were prepared. One that a living thread is just
+    /// preparing or deciding is not among them.
     ///
     /// # Errors
     ///

@@ -173,6 +173,48 @@ fn a_death_at_each_step_of_deciding_is_decided_or_not() {
     }
 }
 
+/// A process that is stopped while it sweeps what another one left.
+#[test]
+fn sweeper() {
+    let Some(place) = Place::told() else { return };
+    latchwork_log::set_point_hook(|step| {
+        if step == "repair: claims" {
+            // SAFETY: signals this very process.
+            unsafe { libc::raise(libc::SIGSTOP) };
+        }
+    });
+    let store = open(place.at("one"));
+    store.sweep().unwrap();
+    // It does not close the store: that is the other's.
+    std::process::exit(0);
+}
+
+/// One whose thread is dead is listed, also while a process is just at what that left, and stopped.
+#[test]
+fn one_that_is_being_swept_is_listed() {
+    let place = Place::new("swept");
+    let store = open(place.at("one"));
+    fill(&store, 20);
+    // It dies when it has claimed the slot, to decide.
+    let line = "COMMITS=1 STEP=1 exec \"$0\" \"$@\"";
+    let ended = place.start_by(line, "prepared::preparer").wait().unwrap();
+    assert_eq!(ended.signal(), Some(libc::SIGKILL));
+    let mut sweeper = place.start("prepared::sweeper");
+    let (process, mut status) = (sweeper.id() as i32, 0);
+    // SAFETY: a place for the answer; the process is ours, and stops before it ends.
+    unsafe { libc::waitpid(process, &mut status, libc::WUNTRACED) };
+    assert!(libc::WIFSTOPPED(status), "it swept nothing");
+    let listed = store.prepared().unwrap();
+    assert_eq!(listed.iter().map(|one| &one.gid[..]).collect::<Vec<_>>(), [b"one"]);
+    // SAFETY: the process is ours, and not waited for.
+    unsafe { libc::kill(process, libc::SIGCONT) };
+    // Meanwhile or afterwards.
+    decide(&store, true).unwrap();
+    assert!(is_seen(&store) && store.prepared().unwrap().is_empty());
+    assert!(sweeper.wait().unwrap().success());
+    assert!((0..COUNT).all(|account| is_free(&store, account)));
+}
+
 /// With no change to undo, the end of a rollback alone says that it is decided: whether it is must
 /// not depend on whether the memory lives or the log is read anew.
 #[test]

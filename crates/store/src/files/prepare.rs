@@ -220,14 +220,17 @@ impl<M: ConstMachine> Home<M> {
         Ok(newest > last && self.log.read(newest).is_ok_and(|entry| entry.head.kind == END))
     }
 
-    /// All prepared transactions but those that a thread is just preparing or deciding, in the
-    /// order in which they were prepared.
+    /// All prepared transactions but those that a living thread is just preparing or deciding, in
+    /// the order in which they were prepared. Those of the dead are among them that a thread of
+    /// another process is just sweeping: who decides about one waits for that.
     pub(crate) fn all_prepared(&self) -> Result<Vec<Found>, Error> {
-        let mut all = Vec::new();
+        let (mut all, region) = (Vec::new(), self.manager.region());
         // The child of a fork sees no slots.
-        self.manager.region().check()?;
+        region.check()?;
         for slot in 0..self.log.slots_high() {
-            if self.manager.region().is_retained(slot) {
+            let found = self.prepared_in(slot)?;
+            if found.is_some() && (region.is_retained(slot) || region.is_dead(slot)) {
+                // Once more: it may have been decided in between, and the slot be free.
                 all.extend(self.prepared_in(slot)?);
             }
         }
