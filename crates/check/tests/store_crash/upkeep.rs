@@ -1,5 +1,6 @@
-//! Who is killed in what a store does besides transactions: checkpoints, new segments of the log,
-//! pages that are in no cache, and what is put right behind another one that was killed.
+//! Processes that are killed in what a store does besides transactions: checkpoints, new segments
+//! of the log, pages that are in no cache, and what is put right behind another one that was
+//! killed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

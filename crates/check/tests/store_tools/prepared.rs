@@ -3,23 +3,11 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use latchwork_store::{Error, Patience, Store, forget_memory, restore, salvage};
 
-use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum};
-
-/// The steps that this process may pass before it is killed; none at first.
-static LEFT: AtomicU32 = AtomicU32::new(0);
-
-fn at_step(_: &'static str) {
-    let left = LEFT.load(Relaxed);
-    if left != 0 && LEFT.fetch_sub(1, Relaxed) == 1 {
-        // SAFETY: signals this very process.
-        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
-    }
-}
+use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, die_after, fill, open, options, sum};
 
 /// A number that the process was told by its environment.
 fn told(name: &str) -> u32 {
@@ -55,13 +43,10 @@ fn decide(store: &Store, commits: bool) -> Result<(), Error> {
 #[test]
 fn preparer() {
     let Some(place) = Place::told() else { return };
-    latchwork_log::set_point_hook(at_step);
-    latchwork_lockmgr::set_point_hook(at_step);
-    latchwork_pool::set_point_hook(at_step);
     let store = open(place.at("one"));
     if !fs::exists(place.at("prepared")).unwrap() {
         if told("PREPARES") != 0 {
-            LEFT.store(told("STEP"), Relaxed);
+            die_after(told("STEP"));
         }
         match told("EMPTY") {
             0 => prepare(&store, b"one"),
@@ -69,9 +54,9 @@ fn preparer() {
         }
         fs::write(place.at("prepared"), "").unwrap();
     }
-    LEFT.store(told("STEP"), Relaxed);
+    die_after(told("STEP"));
     decide(&store, told("COMMITS") != 0).unwrap();
-    LEFT.store(0, Relaxed);
+    die_after(0);
     // It does not close the store: that is the other's.
     std::process::exit(0);
 }
@@ -94,7 +79,7 @@ fn is_seen(store: &Store) -> bool {
     moved
 }
 
-/// Who has the store when a process is killed.
+/// What is left of the store when a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Left {
     /// Another process, which goes on.

@@ -2,25 +2,13 @@
 //! nothing.
 
 use std::os::unix::process::ExitStatusExt;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use latchwork_store::{Error, Store, Table, forget_memory};
 
-use crate::stage::{COUNT, EACH, Place, fill, open, sum};
+use crate::stage::{COUNT, EACH, Place, die_after, fill, open, sum};
 
 const LOADED: Table<u64, &[u8]> = Table::new("loaded");
 const LOADED_ROWS: u64 = 3_000;
-
-/// The steps that this process may pass before it is killed; none at first.
-static LEFT: AtomicU32 = AtomicU32::new(0);
-
-fn at_step(_: &'static str) {
-    let left = LEFT.load(Relaxed);
-    if left != 0 && LEFT.fetch_sub(1, Relaxed) == 1 {
-        // SAFETY: signals this very process.
-        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
-    }
-}
 
 fn load(store: &Store) -> Result<u64, Error> {
     let rows: Vec<_> = (0..LOADED_ROWS).map(|row| (row, [row as u8; 200])).collect();
@@ -31,13 +19,10 @@ fn load(store: &Store) -> Result<u64, Error> {
 #[test]
 fn loader() {
     let Some(place) = Place::told() else { return };
-    latchwork_log::set_point_hook(at_step);
-    latchwork_lockmgr::set_point_hook(at_step);
-    latchwork_pool::set_point_hook(at_step);
     let store = open(place.at("one"));
-    LEFT.store(std::env::var("STEP").unwrap().parse().unwrap(), Relaxed);
+    die_after(std::env::var("STEP").unwrap().parse().unwrap());
     assert_eq!(load(&store), Ok(LOADED_ROWS));
-    LEFT.store(0, Relaxed);
+    die_after(0);
     // It does not close the store: that is the other's.
     std::process::exit(0);
 }
@@ -78,7 +63,7 @@ fn killed_in_a_load(crash: bool) {
         let loaded = is_loaded(&store, &case);
         assert!(loaded || !ended.success(), "{case}: it was answered for");
         absent += u32::from(!loaded);
-        // Who tries again gets what is there not yet, or is told.
+        // A process that loads again fills the table, or is told that it is there.
         match load(&store) {
             Ok(rows) => assert!(rows == LOADED_ROWS && !loaded, "{case}"),
             Err(why) => assert!(matches!(why, Error::Exists { .. }) && loaded, "{case}: {why}"),

@@ -72,6 +72,26 @@ impl Drop for Place {
     }
 }
 
+/// The steps that this process may pass before it is killed; none at first.
+static LEFT: AtomicU32 = AtomicU32::new(0);
+
+fn at_step(_: &'static str) {
+    let left = LEFT.load(Relaxed);
+    if left != 0 && LEFT.fetch_sub(1, Relaxed) == 1 {
+        // SAFETY: signals this very process.
+        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    }
+}
+
+/// Kills this process at so many steps of the log, the pool and the lock manager from here; not at
+/// all, if at none.
+pub(crate) fn die_after(steps: u32) {
+    latchwork_log::set_point_hook(at_step);
+    latchwork_lockmgr::set_point_hook(at_step);
+    latchwork_pool::set_point_hook(at_step);
+    LEFT.store(steps, Relaxed);
+}
+
 pub(crate) fn options() -> Options {
     let mut options = Options::default();
     options.sizes.cache = 2 << 20;

@@ -222,7 +222,7 @@ impl<M: ConstMachine> Home<M> {
 
     /// All prepared transactions but those that a living thread is just preparing or deciding, in
     /// the order in which they were prepared. Those of the dead are among them that a thread of
-    /// another process is just sweeping: who decides about one waits for that.
+    /// another process is just sweeping: a thread that decides about one waits for that.
     pub(crate) fn all_prepared(&self) -> Result<Vec<Found>, Error> {
         let (mut all, region) = (Vec::new(), self.manager.region());
         // The child of a fork sees no slots.

@@ -184,7 +184,8 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
             self.claims.push(tree);
             self.engine.claims(tree, true);
         }
-        let Some((from, to)) = self.not_held(tree, range) else { return Ok(()) };
+        let rest = self.not_held(tree, range).filter(|(from, to)| !is_empty(*from, *to));
+        let Some((from, to)) = rest else { return Ok(()) };
         self.lock_range(tree, scanned(from, to), READER)?;
         self.note_held(tree, range);
         // SeqCst: the claim before the reads; the other one is where an engine looks for claims,
@@ -194,14 +195,20 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     }
 }
 
-/// Whether no key lies between the bounds.
+/// Whether no key lies between the bounds. The next key after one is that with a zero behind it.
 fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
-    match (from, to) {
-        (Bound::Included(from), Bound::Included(to)) => from > to,
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to))
-        | (Bound::Excluded(from), Bound::Included(to)) => from >= to,
-        _ => false,
-    }
+    let (from, after_from) = match from {
+        Bound::Included(key) => (key, false),
+        Bound::Excluded(key) => (key, true),
+        Bound::Unbounded => (&[][..], false),
+    };
+    let (to, after_to) = match to {
+        Bound::Included(key) => (key, true),
+        Bound::Excluded(key) => (key, false),
+        Bound::Unbounded => return false,
+    };
+    let to = to.iter().copied().chain(after_to.then_some(0));
+    to.le(from.iter().copied().chain(after_from.then_some(0)))
 }
 
 #[cfg(test)]
@@ -215,5 +222,8 @@ mod tests {
         assert!(is_empty(Included(b), Included(a)) && is_empty(Included(a), Excluded(a)));
         assert!(!is_empty(Included(a), Included(a)) && !is_empty(Unbounded, Excluded(a)));
         assert!(!is_empty(Excluded(a), Excluded(b)) && !is_empty(Included(a), Unbounded));
+        let next = &b"a\0"[..];
+        assert!(is_empty(Excluded(a), Excluded(next)) && !is_empty(Excluded(a), Included(next)));
+        assert!(is_empty(Unbounded, Excluded(b"")) && !is_empty(Unbounded, Included(b"")));
     }
 }
