@@ -19,8 +19,8 @@ impl<M: ConstMachine> Store<M> {
     /// returns how many there are. Pages are filled from left to right and logged once: several
     /// times as quick as single writes, and no page is half empty.
     ///
-    /// The log is kept from its beginning to its end, and has all pages whole. What a failure
-    /// leaves of them in the data file is not used again.
+    /// The log is kept from its beginning to its end, and has all pages whole. The pages of one
+    /// that fails, or is killed, are used again: giving them back costs as much of the log.
     ///
     /// # Errors
     ///

@@ -36,12 +36,14 @@
 //! | `unlink` | leaves that are empty go, and give their pages back |
 //! | `verify` | whether a tree is whole, also while others change it |
 //! | `load` | a tree of records that come in order |
+//! | `dismantle` | a tree that nobody knows gives its pages back |
 //! | `rebuild` | a page made anew from a base and the log's records of it |
 
 #![warn(clippy::all)]
 
 mod batch;
 mod change;
+mod dismantle;
 pub mod edit;
 mod error;
 mod held;

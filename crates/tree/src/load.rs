@@ -2,14 +2,16 @@
 //!
 //! Pages are filled from left to right, level by level, in memory; a page that is full gets its
 //! right fence, goes into the log whole, and is never touched again. So a record costs its bytes in
-//! one image, and no search. The root is written last: until then nothing leads to the pages.
+//! one image, and no search. Until the last page the root leads to the first page of the highest
+//! level, and says no more.
 //!
 //! ```text
 //!   level 1      │ 5 9 ..          next key and child are added at the right
 //!   level 0   1-4│5-8│9 ..         full pages are out; the last one of each level is open
 //! ```
 //!
-//! A death, or an error, leaves pages that nothing leads to.
+//! A death, or an error, leaves a tree of which all pages are found by the first one of each level
+//! and the links to the right (`dismantle`), and at most two that are in hand.
 
 use core::mem::take;
 
@@ -21,7 +23,7 @@ use crate::held::{image_bytes, log_and_do};
 use crate::journal::Journal;
 use crate::layout::{LEAF_WORDS, Limits, SLOTS};
 use crate::node::Fences;
-use crate::root::Tree;
+use crate::root::{Tree, empty_leaf};
 use crate::split::separator;
 use crate::words::words_of;
 use crate::{Error, Header, Kind};
@@ -82,7 +84,8 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     /// # Errors
     ///
     /// [`Error::OutOfOrder`]; [`Error::KeyTooLong`], [`Error::RecordTooLong`]; [`Error::Pool`],
-    /// [`Error::Journal`]; those of the records. Then the tree is empty still.
+    /// [`Error::Journal`]; those of the records. Then the tree is good for
+    /// [`dismantle`](Self::dismantle) only.
     pub fn load<E: From<Error>>(
         &self,
         header: Header,
@@ -122,15 +125,17 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
         if open.is_full(self.words) { self.next_page(level) } else { Ok(()) }
     }
 
-    /// A number for a page, which is made when it is written.
+    /// A number for a page. That is empty until it is written: what it was before may look like a
+    /// page of this tree, to which the one before leads.
     fn number(&self) -> Result<u64, Error> {
-        Ok(self.tree.handle.take_next(self.tree.file)?)
+        empty_leaf(self.tree.handle, self.tree.file, self.tree.journal)
     }
 
     /// Writes a level's page, without its last record, and begins the next page with that.
     fn next_page(&mut self, level: usize) -> Result<(), Error> {
         let right = self.number()?;
-        let number = match self.levels[level].number {
+        let known = self.levels[level].number;
+        let number = match known {
             Some(number) => number,
             None => self.number()?,
         };
@@ -151,6 +156,10 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
             }
         };
         self.write(number, &page)?;
+        self.tree.journal.linked(right);
+        if known.is_none() {
+            self.lead_to(number, level)?;
+        }
         let next = &mut self.levels[level];
         (next.number, next.low) = (Some(right), high.clone());
         if level != 0 {
@@ -180,14 +189,19 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
 
     fn write(&self, number: u64, words: &Vec<u64>) -> Result<(), Error> {
         let tree = self.tree;
-        // The root is there already, and may be logged as it was before.
+        // The page is there already, and may be logged as it was before.
         tree.journal.reserve(3 * image_bytes(self.words)).map_err(Error::Journal)?;
         let image = Change::image(words).ok_or_else(edit::malformed)?;
-        let page = match number == tree.root {
-            true => tree.handle.write(tree.file, number)?,
-            false => tree.handle.create(tree.file, number)?,
-        };
+        let page = tree.handle.write(tree.file, number)?;
         log_and_do(tree.journal, &Change::Image { image: &image }, page, None).map(drop)
+    }
+
+    /// Has the root lead to the first page of a level.
+    fn lead_to(&self, first: u64, level: usize) -> Result<(), Error> {
+        let root = Open { first_child: first, ..Open::default() };
+        self.write(self.tree.root, &self.page(level + 1, &root, None, 0)?)?;
+        self.tree.journal.linked(first);
+        Ok(())
     }
 
     /// Writes the pages that are open; the last one is the root.

@@ -30,14 +30,7 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
     ///
     /// [`Error::Pool`], [`Error::Journal`].
     pub fn create(handle: &'h Handle<'t, M>, file: FileId, journal: &'h J) -> Result<Self, Error> {
-        journal.reserve(image_bytes(file.page_bytes() as usize / 8)).map_err(Error::Journal)?;
-        journal.reserve_pages(1)?;
-        let page = new_page(handle, file, journal)?;
-        let root = page.page();
-        let mut leaf = vec![0; page.len()];
-        edit::format(&mut leaf, Kind::Leaf, 0, Fences::ALL, 0)?;
-        let image = Change::image(&leaf).ok_or_else(edit::malformed)?;
-        log_and_do(journal, &Change::Image { image: &image }, page, None)?;
+        let root = empty_leaf(handle, file, journal)?;
         Ok(Self::open(handle, file, root, journal))
     }
 
@@ -50,6 +43,23 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
     pub fn root(&self) -> u64 {
         self.root
     }
+}
+
+/// Makes a leaf without records that nothing leads to, and returns its number.
+pub(crate) fn empty_leaf<J: Journal, M: ConstMachine>(
+    handle: &Handle<'_, M>,
+    file: FileId,
+    journal: &J,
+) -> Result<u64, Error> {
+    journal.reserve(image_bytes(file.page_bytes() as usize / 8)).map_err(Error::Journal)?;
+    journal.reserve_pages(1)?;
+    let page = new_page(handle, file, journal)?;
+    let number = page.page();
+    let mut leaf = vec![0; page.len()];
+    edit::format(&mut leaf, Kind::Leaf, 0, Fences::ALL, 0)?;
+    let image = Change::image(&leaf).ok_or_else(edit::malformed)?;
+    log_and_do(journal, &Change::Image { image: &image }, page, None)?;
+    Ok(number)
 }
 
 /// A page that nothing leads to.

@@ -65,6 +65,31 @@ fn keys_that_begin_alike_are_loaded_however_many_they_are() {
     }
 }
 
+/// Of trees of one page to three levels.
+#[test]
+fn pages_of_a_load_that_fails_are_used_again() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let mut pages = 0;
+    for round in 0..12 {
+        for count in [0, 1, 2, 40, 300, 9000] {
+            let mut rows = rows(count, 7);
+            rows.push((Vec::new(), vec![1]));
+            rows.push((Vec::new(), vec![2]));
+            let refused = load(&store, &rows);
+            assert!(matches!(refused, Err(Error::Tree(_))), "{count}: {refused:?}");
+            let space = store.space().unwrap();
+            assert_eq!(space.lost, 0, "{count} in round {round}: {space:?}");
+            pages = if round == 0 { pages.max(space.pages) } else { pages };
+            assert_eq!(space.pages, pages, "{count} in round {round}");
+        }
+    }
+    assert!(pages > 200, "{pages}");
+    let rows = rows(9000, 7);
+    assert_eq!(load(&store, &rows), Ok(rows.len() as u64));
+    assert!(found(&store) == rows);
+    store.verify().unwrap();
+}
+
 #[test]
 fn what_is_loaded_is_there() {
     for (count, seed) in [(0, 1), (1, 2), (2, 3), (3, 4), (40, 5), (300, 6), (9000, 7)] {

@@ -1,5 +1,5 @@
-//! Processes that are killed while they load a table of sorted rows: all of it is there, or
-//! nothing.
+//! Processes that are killed while they load a table of sorted rows, or give the pages of one back:
+//! all of it is there, or nothing, and no page is lost.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -9,6 +9,7 @@ use crate::stage::{COUNT, EACH, Place, die_after, fill, open, sum};
 
 const LOADED: Table<u64, &[u8]> = Table::new("loaded");
 const LOADED_ROWS: u64 = 3_000;
+const TAKEN: Table<u64, &[u8]> = Table::new("taken");
 
 fn load(store: &Store) -> Result<u64, Error> {
     let rows: Vec<_> = (0..LOADED_ROWS).map(|row| (row, [row as u8; 200])).collect();
@@ -62,6 +63,7 @@ fn killed_in_a_load(crash: bool) {
         store.sweep().unwrap();
         let loaded = is_loaded(&store, &case);
         assert!(loaded || !ended.success(), "{case}: it was answered for");
+        is_of_somebody(&store, 1, &case);
         absent += u32::from(!loaded);
         // A process that loads again fills the table, or is told that it is there.
         match load(&store) {
@@ -81,6 +83,74 @@ fn killed_in_a_load(crash: bool) {
         nth += 1;
         step += 1 + step / 3;
     }
+}
+
+/// A page may be lost by a death, between the file's next page and the hand.
+fn is_of_somebody(store: &Store, deaths: u64, case: &str) {
+    let space = store.space().unwrap();
+    assert!(space.lost <= deaths, "{case}: {space:?}");
+}
+
+/// A process that sweeps, and is killed on the way.
+#[test]
+fn sweeper() {
+    let Some(place) = Place::told() else { return };
+    let store = open(place.at("one"));
+    die_after(std::env::var("STEP").unwrap().parse().unwrap());
+    store.sweep().unwrap();
+    die_after(0);
+    std::process::exit(0);
+}
+
+/// What one thread has begun to give back another goes on with.
+#[test]
+fn deaths_while_the_pages_of_a_load_are_given_back_lose_none() {
+    let place = Place::new("given back");
+    let store = open(place.at("one"));
+    fill(&store, 20);
+    let (mut most, mut deaths, mut step) = (0, 0, 1_u32);
+    loop {
+        let killed = place.start_by("STEP=1000 exec \"$0\" \"$@\"", "sorted::loader").wait();
+        assert_eq!(killed.unwrap().signal(), Some(libc::SIGKILL));
+        // They die one after the other, each a little later, until one gets to the end.
+        let died = deaths;
+        for later in 0.. {
+            let line = format!("STEP={} exec \"$0\" \"$@\"", step + later);
+            let ended = place.start_by(&line, "sorted::sweeper").wait().unwrap();
+            if ended.success() {
+                break;
+            }
+            assert_eq!(ended.signal(), Some(libc::SIGKILL));
+            deaths += 1;
+            // Each has done something, or this would not end.
+            assert!(later < 1000, "step {step}");
+            // Somebody takes what was given back.
+            let taken = store.write(|tx| {
+                (0..40).try_for_each(|row| tx.put(&TAKEN, deaths * 40 + row, &[1; 300]))
+            });
+            taken.unwrap();
+            if later == 5 {
+                store.sweep().unwrap();
+            }
+        }
+        let case = format!("sweepers that die from step {step} on, {deaths} deaths");
+        store.sweep().unwrap();
+        is_of_somebody(&store, deaths, &case);
+        let (space, taken) = (store.space().unwrap(), store.read(|tx| tx.count(&TAKEN, ..)));
+        assert_eq!(taken, Ok(deaths * 40), "{case}");
+        most = if most == 0 { space.pages } else { most };
+        assert!(space.pages < most + 2 * deaths, "{case}: {space:?}, at first {most}");
+        if deaths == died {
+            break;
+        }
+        step += 1 + step / 2;
+    }
+    println!("{deaths} deaths of sweepers, the last at step {step}");
+    assert!(deaths > 20, "{deaths}");
+    assert_eq!(load(&store), Ok(LOADED_ROWS));
+    assert!(is_loaded(&store, "at last"));
+    assert_eq!(sum(&store), COUNT as i64 * EACH);
+    store.verify().unwrap();
 }
 
 #[test]

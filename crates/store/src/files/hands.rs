@@ -10,7 +10,7 @@
 //! checkpoint keeps it from before the first record that is about one.
 //!
 //! ```text
-//! in a slot's line   word 3 .. 6   a page: tree 32 │ root 1 │ page 30 │ 1, or zero
+//! in a slot's line   word 3 .. 6   a page: tree 32 │ root 1 │ goes 1 │ page 29 │ 1, or zero
 //!                    word 7        where the log was before the first of them, or zero
 //! ```
 
@@ -32,18 +32,43 @@ pub(crate) struct InHand {
     /// The tree that it is to be of, or was.
     pub(crate) tree: u32,
     pub(crate) page: u64,
-    /// Whether it is the root of a tree whose table is being made.
-    pub(crate) root: bool,
+    pub(crate) what: What,
 }
+
+/// What a page in hand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// One that is made for its tree, or was unlinked from it.
+    Page,
+    /// The root of a tree whose table is being made.
+    Root,
+    /// One of a tree that nobody knows, and that is dismantled.
+    Goes,
+}
+
+const ROOT: u64 = 1 << 31;
+const GOES: u64 = 1 << 30;
+/// The page's number, times two.
+const PAGE: u64 = GOES - 2;
 
 impl InHand {
     fn word(self) -> u64 {
-        u64::from(self.tree) << 32 | u64::from(self.root) << 31 | self.page << 1 & 0x7fff_ffff | 1
+        let what = match self.what {
+            What::Page => 0,
+            What::Root => ROOT,
+            What::Goes => GOES,
+        };
+        u64::from(self.tree) << 32 | what | self.page << 1 & PAGE | 1
     }
 
     fn of(word: u64) -> Option<Self> {
-        let (tree, page) = ((word >> 32) as u32, (word & 0x7fff_ffff) >> 1);
-        (word & 1 != 0).then_some(Self { tree, page, root: word & 1 << 31 != 0 })
+        let (tree, page) = ((word >> 32) as u32, (word & PAGE) >> 1);
+        let what = match word & (ROOT | GOES) {
+            0 => What::Page,
+            GOES => What::Goes,
+            _ => What::Root,
+        };
+        (word & 1 != 0).then_some(Self { tree, page, what })
     }
 }
 

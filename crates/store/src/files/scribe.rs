@@ -9,7 +9,7 @@ use latchwork_tree::{Change, Error as TreeError, Journal, JournalError};
 
 use crate::Error;
 use crate::engine::How;
-use crate::files::hands::InHand;
+use crate::files::hands::{InHand, What};
 use crate::files::kinds::CHANGE;
 use crate::files::worker::{SMALL, Worker};
 
@@ -27,6 +27,8 @@ pub(crate) enum Part {
     System,
     /// The first page of a tree whose name a transaction is about to write.
     Root,
+    /// None of a transaction: a tree that has no name is dismantled.
+    Dismantle,
 }
 
 /// The log, for one change of one tree.
@@ -83,7 +85,15 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
     }
 
     fn held(&self, page: u64) -> InHand {
-        InHand { tree: self.tree, page, root: matches!(self.part, Part::Root) }
+        InHand { tree: self.tree, page, what: self.what() }
+    }
+
+    fn what(&self) -> What {
+        match self.part {
+            Part::Root => What::Root,
+            Part::Dismantle => What::Goes,
+            _ => What::Page,
+        }
     }
 
     /// What is set aside with a change, for undoing it; with a transaction's first, for its end.
@@ -181,8 +191,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
 
     fn reserve_pages(&self, count: usize) -> Result<(), TreeError> {
         while !self.has_pages(count) {
-            let root = matches!(self.part, Part::Root);
-            let page = self.worker.take_page(self.tree, root).map_err(|why| match why {
+            let page = self.worker.take_page(self.tree, self.what()).map_err(|why| match why {
                 Error::Pool(why) => TreeError::Pool(why),
                 Error::Tree(why) => why,
                 why => TreeError::Journal(refused(why)),

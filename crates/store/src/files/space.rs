@@ -29,7 +29,7 @@ use latchwork_tree::Tree;
 
 use crate::Error;
 use crate::engine::Engine;
-use crate::files::hands::InHand;
+use crate::files::hands::{InHand, What};
 use crate::files::home::Home;
 use crate::files::scribe::{Part, Scribe};
 use crate::files::worker::Worker;
@@ -75,7 +75,7 @@ impl<M: ConstMachine> Worker<M> {
     }
 
     /// Takes a page in hand that nobody uses.
-    pub(crate) fn take_page(&self, tree: u32, root: bool) -> Result<u64, Error> {
+    pub(crate) fn take_page(&self, tree: u32, what: What) -> Result<u64, Error> {
         let (shared, file, slot) = (&self.home.shared, self.home.file, self.slot());
         // Before a number is taken: nobody else fills the slot's hands.
         if !shared.has_hand(slot)? {
@@ -83,21 +83,21 @@ impl<M: ConstMachine> Worker<M> {
         }
         // The catalog says of a page that it is no longer free. It may have to grow for that first,
         // and must not ask for such a page again.
-        let from_list = tree != CATALOG || root;
+        let from_list = tree != CATALOG || what == What::Root;
         while from_list && let Some(page) = self.handle.take_freed(file)? {
-            shared.hold(slot, InHand { tree, page, root })?;
+            shared.hold(slot, InHand { tree, page, what })?;
             match self.mark(page, false) {
                 Ok(true) => return Ok(page),
                 // The list is of memory that anybody writes: the catalog decides.
                 Ok(false) => shared.let_go(slot, page)?,
                 Err(why) => {
-                    let _ = self.settle(slot, InHand { tree, page, root });
+                    let _ = self.settle(slot, InHand { tree, page, what });
                     return Err(why);
                 }
             }
         }
         let page = self.handle.take_next(file)?;
-        shared.hold(slot, InHand { tree, page, root })?;
+        shared.hold(slot, InHand { tree, page, what })?;
         Ok(page)
     }
 
@@ -120,22 +120,47 @@ impl<M: ConstMachine> Worker<M> {
     /// Decides about all pages that a slot has in hand; but for roots whose transaction goes on, if
     /// not `all`.
     pub(crate) fn settle_all(&self, slot: u16, all: bool) -> Result<(), Error> {
-        for held in self.home.shared.hand(slot)? {
-            if all || !held.root {
-                self.settle(slot, held)?;
+        let hand = self.home.shared.hand(slot)?;
+        let of = |what| hand.iter().copied().filter(move |held| held.what == what);
+        let settle = |held| self.settle(slot, held);
+        // They make room for what goes next.
+        of(What::Goes).try_for_each(settle)?;
+        let mut failed = Vec::new();
+        for root in of(What::Root).filter(|_| all) {
+            match self.is_linked(root)? {
+                true => self.home.shared.let_go(slot, root.page)?,
+                false => failed.push(root),
             }
         }
+        failed.iter().try_for_each(|root| self.dismantle(root.page))?;
+        // Pages of such a tree are asked about when it leads to none any more, and before its root
+        // is another's.
+        of(What::Page).chain(failed).try_for_each(settle)?;
         self.home.shared.if_empty_handed(slot)
+    }
+
+    /// Gives all pages of a tree back that has no name, but for its root.
+    fn dismantle(&self, root: u64) -> Result<(), Error> {
+        let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
+        self.with(tree, Part::Dismantle, |tree| tree.dismantle())?;
+        Ok(())
     }
 
     /// Whether its tree leads to a page, or the page is a tree.
     fn is_linked(&self, held: InHand) -> Result<bool, Error> {
+        if held.what == What::Goes {
+            let scribe = Scribe::new(self, held.tree, Part::System);
+            let root = u64::from(held.tree);
+            let of = Tree::open(&self.handle, self.home.file, root, &scribe);
+            return Ok(of.is_first(held.page)?);
+        }
         if self.leads_to(held.tree, held.page)? {
             return Ok(true);
         }
-        let mut found = false;
+        // What shared memory says of these two is wrong.
+        let mut found = [CATALOG, PIECES].map(u64::from).contains(&held.page);
         // The whole catalog is read for what a dead thread or a failed one leaves, and no more.
-        if held.root {
+        if held.what == What::Root {
             self.each_newest(&mut |key, value| {
                 let root = root_of(value).ok().map(u64::from);
                 found |= !key.starts_with(INNER) && root == Some(held.page);

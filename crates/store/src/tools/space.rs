@@ -21,7 +21,8 @@ pub struct Space {
     pub used: u64,
     /// Those that are taken next when a table needs one.
     pub free: u64,
-    /// Those that are neither: of a table whose loading was killed, or being taken or given back.
+    /// Those that are neither: of a table that is being loaded, or being taken or given back, or
+    /// left so by a death between two steps.
     pub lost: u64,
 }
 

@@ -1,0 +1,143 @@
+//! A tree that nobody knows gives its pages back: one whose [loading](Tree::load) failed, or was
+//! killed.
+//!
+//! What such a tree has of a level is a chain: the page above leads to its first page, and that to
+//! the right. So pages go from left to right, the leaves first, and then level by level upwards:
+//!
+//! | step | what | if it is the last that was done |
+//! |---|---|---|
+//! | 1 | the journal is asked for the page | it is still the [first](Tree::is_first) one |
+//! | 2 | the page above is logged whole, with the right sibling as only child | it is free to go |
+//! | 3 | the journal is told | it is anybody's |
+//!
+//! A page is anybody's only when the tree has forgotten it: so a thread that goes on where another
+//! has died reads nothing that another tree has by now. For the same reason no page but the
+//! first one of a level is asked for its children: those of the others have gone before.
+
+use latchwork_machine::ConstMachine;
+use latchwork_pool::Error as PoolError;
+
+use crate::change::Change;
+use crate::edit::{self, make};
+use crate::held::{image_bytes, log_and_do};
+use crate::journal::Journal;
+use crate::node::{Fences, Node};
+use crate::root::Tree;
+use crate::{Error, Kind};
+
+/// What a page says of those that it leads to.
+struct Links {
+    kind: Kind,
+    level: u8,
+    /// Whether it is the first one of its level.
+    first: bool,
+    child: Option<u64>,
+    right: Option<u64>,
+}
+
+/// The page that goes next.
+struct Next {
+    page: u64,
+    right: Option<u64>,
+    above: u64,
+}
+
+impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
+    /// Gives all pages back but the root, which is an empty leaf then. Returns how many there were.
+    /// Nobody else knows the tree. O(pages), each of which is a page in the log.
+    ///
+    /// A page that the journal refuses, for it is in somebody's hand, is forgotten by the tree.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`]. What has not gone yet goes when it is
+    /// called again.
+    pub fn dismantle(&self) -> Result<u64, Error> {
+        let mut gone = 0;
+        while let Some(next) = self.next_to_go()? {
+            let whole = image_bytes(self.file.page_bytes() as usize / 8);
+            self.journal.reserve(2 * whole).map_err(Error::Journal)?;
+            let asked = self.journal.unlink(next.page);
+            self.forget_first(&next)?;
+            if asked && !self.journal.unlinked(next.page)? {
+                self.handle.free_page(self.file, next.page)?;
+            }
+            gone += 1;
+        }
+        Ok(gone)
+    }
+
+    /// Whether this page is the next that [`dismantle`](Self::dismantle) would give back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`].
+    pub fn is_first(&self, page: u64) -> Result<bool, Error> {
+        Ok(self.next_to_go()?.is_some_and(|next| next.page == page))
+    }
+
+    fn next_to_go(&self) -> Result<Option<Next>, Error> {
+        let mut above = self.root;
+        let Some(mut links) = self.links(above)? else { return Ok(None) };
+        loop {
+            let Some(page) = links.child.filter(|_| links.kind == Kind::Inner) else {
+                return Ok(None);
+            };
+            // One that was taken for this tree, and is not written yet, is a leaf.
+            let below = self.links(page)?.filter(|below| below.level + 1 == links.level);
+            match below {
+                Some(below) if below.first && below.child.is_some() => {
+                    (above, links) = (page, below);
+                }
+                below => {
+                    let right = below.and_then(|below| below.right);
+                    return Ok(Some(Next { page, right, above }));
+                }
+            }
+        }
+    }
+
+    /// What a page says; none if it is no page of a tree, or not any more.
+    fn links(&self, page: u64) -> Result<Option<Links>, Error> {
+        let read = self.handle.read(self.file, page, |view| {
+            let links = Node::of(view).and_then(|node| {
+                let (kind, level) = (node.kind(), node.level());
+                let (first, right) = (node.low()?.is_empty(), node.right()?);
+                let child = node.first_child().filter(|child| *child != 0);
+                Some(Links { kind, level, first, child, right })
+            });
+            Some(links)
+        });
+        match read {
+            Ok(links) => Ok(links),
+            Err(PoolError::Freed { .. } | PoolError::OutOfRange { .. }) => Ok(None),
+            Err(error) if error.is_unwritten() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Logs the page above the one that goes without it.
+    fn forget_first(&self, next: &Next) -> Result<(), Error> {
+        let page = self.handle.write(self.file, next.above)?;
+        let view = page.view();
+        let node = Node::of(&view).ok_or_else(edit::no_page)?;
+        if node.first_child() != Some(next.page) {
+            return Err(Error::Level { page: next.above });
+        }
+        let mut words = vec![0; page.len()];
+        match next.right {
+            None if next.above == self.root => {
+                edit::format(&mut words, Kind::Leaf, 0, Fences::ALL, 0)?;
+            }
+            right => {
+                let high = node.high().ok_or_else(edit::malformed)?;
+                let beside = node.right().ok_or_else(edit::malformed)?.unwrap_or(0);
+                let fences = Fences { low: &[], high: high.as_deref() };
+                let parts = (Kind::Inner, node.level(), 0);
+                make(&mut words, parts, fences, beside, right.unwrap_or(0), &[])?;
+            }
+        }
+        let image = Change::image(&words).ok_or_else(edit::malformed)?;
+        log_and_do(self.journal, &Change::Image { image: &image }, page, None).map(drop)
+    }
+}
