@@ -63,6 +63,7 @@ impl<M: ConstMachine> Store<M> {
         let once = Cell::new(Some(encoded));
         let name = table.name().as_bytes();
         let patience = Patience { label: "load", ..Patience::default() };
+        let _settles = Settles(self);
         let done = self.write_with(&patience, |tx| {
             let worker = &tx.tables.kept.worker;
             // Of an attempt before.
@@ -80,8 +81,18 @@ impl<M: ConstMachine> Store<M> {
             let _work = worker.enter()?;
             worker.with(tree, Part::System, |tree| tree.load(Header::from_bits(stamp.get()), rows))
         });
-        let session = self.session()?;
-        session.worker.settle_all(session.worker.slot(), true)?;
         Ok(done?.value)
+    }
+}
+
+/// Decides about a table's root when its load has ended, by a panic of the rows, too. What fails
+/// is tried again by the slot's next load or owner.
+struct Settles<'s, M: ConstMachine>(&'s Store<M>);
+
+impl<M: ConstMachine> Drop for Settles<'_, M> {
+    fn drop(&mut self) {
+        if let Ok(session) = self.0.session() {
+            let _ = session.worker.settle_all(session.worker.slot(), true);
+        }
     }
 }

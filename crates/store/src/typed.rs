@@ -5,7 +5,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Bound, RangeBounds};
 
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_tree::{Batch, Header, Row};
 
 use crate::files::worker::Worker;
@@ -18,13 +18,13 @@ use crate::{Error, Key, Savepoint, Snapshot, StartsWith, Table, Txn, Value};
 pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// The tables at one position of the log: see [`Store::read`](crate::Store::read).
-pub struct ReadTxn<'s, M: ConstMachine> {
+pub struct ReadTxn<'s, M: ConstMachine = Machine> {
     pub(crate) snapshot: Snapshot<'s, Worker<M>>,
     pub(crate) tables: Tables<'s, M>,
 }
 
 /// A transaction: see [`Store::write`](crate::Store::write).
-pub struct WriteTxn<'x, 's, M: ConstMachine> {
+pub struct WriteTxn<'x, 's, M: ConstMachine = Machine> {
     pub(crate) txn: &'x mut Txn<'s, Worker<M>, M>,
     pub(crate) tables: Tables<'x, M>,
 }

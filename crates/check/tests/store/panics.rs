@@ -104,3 +104,19 @@ fn closures_of_the_store_and_of_a_record_change_nothing() {
     assert_eq!(store.counts().unwrap().locks, 0);
     store.verify().unwrap();
 }
+
+/// Rows of a load that panic: as one that fails.
+#[test]
+fn a_load_that_panics_keeps_no_page() {
+    const LOADED: Table<u64, &[u8]> = Table::new("loaded");
+    let store = filled();
+    for panics_at in [0, 10, 3000] {
+        let row = |row| (row, if row == panics_at { panic!("at a row") } else { &[7; 100][..] });
+        panics(|| store.load_sorted(&LOADED, (0..4000).map(row)));
+        store.put(&ROWS, 0, 100).unwrap();
+        let space = store.space().unwrap();
+        assert_eq!(space.lost, 0, "{panics_at}: {space:?}");
+    }
+    let loaded = store.load_sorted(&LOADED, (0..4000).map(|row| (row, &[7; 100][..])));
+    assert_eq!((loaded, rows(&store)), (Ok(4000), BEFORE.to_vec()));
+}

@@ -4,9 +4,10 @@
 //! cargo run --release -p latchwork-store --example measure -- hot-rows
 //! cargo run --release -p latchwork-store --example measure -- damaged-page 100
 //! cargo run --release -p latchwork-store --example measure -- left-open 100000
+//! cargo run --release -p latchwork-store --example measure -- steep
 //! ```
 //!
-//! One program and not four: each would have the whole store in it once more, and take as long to
+//! One program and not five: each would have the whole store in it once more, and take as long to
 //! build.
 
 #![allow(
@@ -19,6 +20,7 @@ mod calls;
 mod damaged_page;
 mod hot_rows;
 mod left_open;
+mod steep;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,6 +32,7 @@ const USAGE: &str = "usage: measure WHAT
   hot-rows            threads that change the same one or two rows
   damaged-page [MIB]  a page is made anew from so much log (100)
   left-open [ROWS]    opening after a crash that found so many changed records (100000)
+  steep               what one more costs beside 100, 1,000 and 10,000
   calls KIND [CALLS]  for callgrind: get, get-rw, put, range-10, scan-100, transfer (1000)";
 
 /// A folder of this run, which is gone when it has ended.
@@ -50,6 +53,7 @@ fn number(said: &[String], usual: u64) -> Result<u64, Fault> {
 fn run(what: &str, said: &[String]) -> Result<(), Fault> {
     match (what, said) {
         ("hot-rows", []) => in_folder(hot_rows::run),
+        ("steep", []) => in_folder(steep::run),
         ("damaged-page", [] | [_]) => {
             let mib = number(said, 100)?;
             in_folder(|path| damaged_page::run(path, mib))

@@ -6,7 +6,7 @@
 use core::fmt;
 use core::ops::Bound;
 
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_tree::Batch;
 
 use crate::snapshot::FEW;
@@ -27,7 +27,7 @@ enum At {
 }
 
 /// A place in a table, as a snapshot sees it: see [`ReadTxn::cursor`].
-pub struct Cursor<'r, K, V, M: ConstMachine> {
+pub struct Cursor<'r, K, V, M: ConstMachine = Machine> {
     reads: &'r ReadTxn<'r, M>,
     table: Table<K, V>,
     tree: Option<u32>,

@@ -1,0 +1,149 @@
+//! What one more of something costs where there are 100 of it, 1,000, and 10,000: in one
+//! transaction, beside one snapshot, in one store. What costs as much each time scales; what costs
+//! ten times as much is a walk through all of them.
+//!
+//! ```sh
+//! cargo run --release -p latchwork-store --example measure -- steep
+//! ```
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use latchwork_store::{Error, Mode, Options, Store, Table};
+
+use super::Fault;
+
+const ROWS: Table<u64, &[u8]> = Table::new("rows");
+const COUNTS: [u64; 3] = [100, 1_000, 10_000];
+
+/// Does something with so many, and says how long and how often the measured part was done.
+type Row = fn(&Store, u64) -> Result<(Duration, u64), Error>;
+
+const TABLE: &[(&str, Row)] = &[
+    ("get, all in one transaction", |store, n| {
+        fill(store, n)?;
+        in_one(store, n, |tx, row| tx.get(&ROWS, row).map(drop))
+    }),
+    ("put, all in one transaction", |store, n| {
+        fill(store, n)?;
+        in_one(store, n, |tx, row| tx.put(&ROWS, row, &[2; 100]))
+    }),
+    ("put of one row, again and again", |store, n| {
+        in_one(store, n, |tx, _| tx.put(&ROWS, 1, &[2; 100]))
+    }),
+    ("a range of its own, all in one transaction", |store, n| {
+        fill(store, 3 * n)?;
+        in_one(store, n, |tx, row| tx.count(&ROWS, 3 * row..3 * row + 2).map(drop))
+    }),
+    ("pop_first, all in one transaction", |store, n| {
+        fill(store, n)?;
+        in_one(store, n, |tx, _| tx.pop_first(&ROWS).map(drop))
+    }),
+    ("pop_last, all in one transaction", |store, n| {
+        fill(store, n)?;
+        in_one(store, n, |tx, _| tx.pop_last(&ROWS).map(drop))
+    }),
+    ("savepoint, put, back to it; behind all puts", |store, n| {
+        let mut tx = store.begin()?;
+        (0..n).try_for_each(|row| tx.put(&ROWS, row, &[1; 100]))?;
+        let spent = timed(100, |_| {
+            let here = tx.savepoint()?;
+            tx.put(&ROWS, n, &[1; 100])?;
+            tx.roll_back_to(here)
+        })?;
+        tx.commit()?;
+        Ok(spent)
+    }),
+    ("undoing a put, all of one transaction", |store, n| {
+        fill(store, n)?;
+        let mut tx = store.begin()?;
+        (0..n).try_for_each(|row| tx.put(&ROWS, row, &[2; 100]))?;
+        let since = Instant::now();
+        tx.roll_back()?;
+        Ok((since.elapsed(), n))
+    }),
+    ("first, behind all that were removed", |store, n| {
+        fill(store, 2 * n)?;
+        store.write(|tx| tx.remove_range(&ROWS, ..n))?;
+        timed(100, |_| store.read(|tx| tx.first(&ROWS).map(drop)))
+    }),
+    ("first, beside a snapshot that sees all removed", |store, n| {
+        fill(store, 2 * n)?;
+        let held = store.snapshot()?;
+        store.write(|tx| tx.remove_range(&ROWS, ..n))?;
+        let spent = timed(100, |_| store.read(|tx| tx.first(&ROWS).map(drop)))?;
+        drop(held);
+        Ok(spent)
+    }),
+    ("get of an old version, all put since", |store, n| {
+        fill(store, 1)?;
+        let held = store.snapshot()?;
+        (0..n).try_for_each(|_| store.put(&ROWS, 0, &[2; 100]))?;
+        timed(100, |_| held.get(&ROWS, 0).map(drop))
+    }),
+    ("a long value put in another's place, all of them", |store, n| {
+        let value = vec![1; 20_000];
+        timed(n.min(3_000), |_| store.put(&ROWS, 1, &value))
+    }),
+    ("a table made and written, beside all tables", |store, n| {
+        (0..n).try_for_each(|number| store.put(&table(number), 0, &[1; 100]))?;
+        timed(20, |number| store.put(&table(n + number), 0, &[1; 100]))
+    }),
+    ("a table of 10 rows cleared, beside all tables", |store, n| {
+        (0..n).try_for_each(|number| store.put(&table(number), 0, &[1; 100]))?;
+        fill(store, 10)?;
+        let since = Instant::now();
+        store.clear(ROWS.name(), &mut |_| {})?;
+        Ok((since.elapsed(), 1))
+    }),
+];
+
+/// A table with this number. Its name stays in memory, as a program's own names do.
+fn table(number: u64) -> Table<u64, &'static [u8]> {
+    Table::new(format!("table {number}").leak())
+}
+
+fn fill(store: &Store, rows: u64) -> Result<(), Error> {
+    store.write(|tx| (0..rows).try_for_each(|row| tx.put(&ROWS, row, &[1; 100])))
+}
+
+fn timed(
+    times: u64,
+    mut work: impl FnMut(u64) -> Result<(), Error>,
+) -> Result<(Duration, u64), Error> {
+    let since = Instant::now();
+    (0..times).try_for_each(&mut work)?;
+    Ok((since.elapsed(), times))
+}
+
+/// Does something so often in one transaction, its commit counted in.
+fn in_one(
+    store: &Store,
+    times: u64,
+    work: impl Fn(&mut latchwork_store::WriteTxn<'_, '_>, u64) -> Result<(), Error>,
+) -> Result<(Duration, u64), Error> {
+    let since = Instant::now();
+    store.write(|tx| (0..times).try_for_each(|row| work(tx, row)))?;
+    Ok((since.elapsed(), times))
+}
+
+pub(crate) fn run(path: &Path) -> Result<(), Fault> {
+    println!("{:50}{:>10}{:>10}{:>10}  us each", "one of", 100, 1_000, 10_000);
+    let mut options = Options::default();
+    options.sizes.mode = Mode::None;
+    for (name, row) in TABLE {
+        print!("{name:50}");
+        for count in COUNTS {
+            let store = Store::open_with(path, &options)?;
+            // What a thread does for the first time takes longer.
+            store.put(&Table::<u64, u64>::new("warm"), 1, 1)?;
+            let (spent, times) = row(&store, count)?;
+            print!("{:10.2}", spent.as_secs_f64() * 1e6 / times as f64);
+            store.verify()?;
+            drop(store);
+            std::fs::remove_dir_all(path)?;
+        }
+        println!();
+    }
+    Ok(())
+}
