@@ -334,17 +334,41 @@ impl Batch {
             return None;
         }
         (self.newest, self.longest) = (heap.newest << 4, heap.longest + prefix);
-        if prefix > HEADER {
-            for at in &mut self.rows {
-                let key = self.bytes.len();
-                self.bytes.extend_from_within(beginning.clone());
-                self.bytes.extend_from_within(at.key.clone());
-                at.key = key..self.bytes.len();
+        if prefix > HEADER { self.join(beginning) } else { Some(()) }
+    }
+
+    /// Puts keys together behind the page, whose beginning is longer than the record's header.
+    fn join(&mut self, beginning: Range<usize>) -> Option<()> {
+        let (prefix, begin) = (beginning.len(), self.bytes.len());
+        let suffixes: usize = self.rows.iter().map(|at| at.key.len()).sum();
+        // Stores of one size go over the end of what is short, and of the last key.
+        self.bytes.resize(begin + self.rows.len() * prefix + suffixes + LONG, 0);
+        let (page, keys) = self.bytes.split_at_mut(begin);
+        let beginning = page.get(beginning)?;
+        let mut long = [0; LONG];
+        let is_short = long.get_mut(..prefix).map(|to| to.copy_from_slice(beginning)).is_some();
+        let mut end = 0;
+        for at in &mut self.rows {
+            let (from, length) = (at.key.start, at.key.len());
+            let key = keys.get_mut(end..)?;
+            match (is_short, key.first_chunk_mut()) {
+                (true, Some(to)) => *to = long,
+                _ => key.get_mut(..prefix)?.copy_from_slice(beginning),
             }
+            let suffix = key.get_mut(prefix..)?;
+            match (page.get(from..)?.first_chunk::<HEADER>(), suffix.first_chunk_mut()) {
+                (Some(short), Some(to)) if length <= HEADER => *to = *short,
+                _ => suffix.get_mut(..length)?.copy_from_slice(page.get(from..from + length)?),
+            }
+            at.key = begin + end..begin + end + prefix + length;
+            end += prefix + length;
         }
         Some(())
     }
 }
+
+/// Bytes of what the keys of a page have in common, as a rule.
+const LONG: usize = 48;
 
 /// Bytes of a record before its suffix.
 const HEADER: usize = 8 * LEAF_WORDS;

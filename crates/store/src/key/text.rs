@@ -2,22 +2,32 @@
 
 use super::{Key, KeyError, byte, code};
 
+/// Bytes that are escaped at a time.
+const SHORT: usize = 32;
+
 /// Appends bytes between a code and an end; a zero byte among them is escaped.
 fn append(bytes: &[u8], kind: u8, to: &mut Vec<u8>) {
     to.reserve(bytes.len() + 2);
     to.push(kind);
-    if !bytes.contains(&0) {
-        to.extend_from_slice(bytes);
-        to.push(0);
-        return;
-    }
-    for part in bytes.split_inclusive(|byte| *byte == 0) {
-        to.extend_from_slice(part);
-        if part.last() == Some(&0) {
-            to.push(code::ESCAPE);
-        }
+    match bytes.contains(&0) {
+        true => bytes.chunks(SHORT).for_each(|some| escape(some, to)),
+        false => to.extend_from_slice(bytes),
     }
     to.push(0);
+}
+
+/// Appends [`SHORT`] bytes at most, those that are zero with an escape behind them. Each byte costs
+/// the same: keys that are numbers have zeros here and there, and to branch on each is to guess.
+fn escape(bytes: &[u8], to: &mut Vec<u8>) {
+    // Every byte may need two. `LAST` keeps the compiler from asking whether it fits.
+    const LAST: usize = 2 * SHORT - 1;
+    let (mut escaped, mut end) = ([0; 2 * SHORT], 0);
+    for byte in bytes {
+        escaped[end & LAST] = *byte;
+        escaped[(end + 1) & LAST] = code::ESCAPE;
+        end += 1 + usize::from(*byte == 0);
+    }
+    to.extend_from_slice(&escaped[..end]);
 }
 
 fn take(from: &mut &[u8], kind: u8) -> Result<Vec<u8>, KeyError> {
