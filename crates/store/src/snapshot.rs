@@ -107,8 +107,19 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         batch: &mut Batch,
     ) -> Result<(), Error> {
         let start = if back { range.1 } else { range.0 };
-        if !batch.go_on(back, limit) {
-            self.engine.scan(tree, start, back, limit, batch)?;
+        if !batch.take_left()? {
+            if !batch.go_on(back, limit) {
+                self.engine.scan(tree, start, back, limit, batch)?;
+            }
+            if batch.is_to_pass() {
+                let end = if back { range.0 } else { range.1 };
+                if end == Bound::Unbounded
+                    || batch.last_to_pass().is_some_and(|key| is_inside(key, range, back))
+                {
+                    return Ok(());
+                }
+                batch.take_left()?;
+            }
         }
         cut(batch, range, back);
         let max = self.engine.record_max();
@@ -168,9 +179,11 @@ impl<'e, E: Engine> Snapshot<'e, E> {
     ) -> Result<(), Error> {
         let range = (range.start_bound().cloned(), range.end_bound().cloned());
         let mut batch = self.engine.spare();
+        batch.set_to_pass();
+        let plain = Some((self.view.low, self.engine.record_max()));
         let fetch: &mut Fetch<'_> =
             &mut |range, limit, batch| self.some(tree, range, back, limit, batch);
-        let walked = walk(range, back, &mut batch, fetch, each);
+        let walked = walk(range, back, &mut batch, plain, fetch, each);
         self.engine.keep(batch);
         walked
     }
@@ -196,11 +209,13 @@ pub(crate) type Slices<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 pub(crate) type Fetch<'f> = dyn FnMut(Slices<'_>, usize, &mut Batch) -> Result<(), Error> + 'f;
 
 /// Calls `each` for the records of a range that are there, until it returns `false`. `batch` is
-/// memory.
+/// memory. Records that were written before the first number of `plain`, and have not as many bytes
+/// as the second says, are seen as they lie on the page, if they are to be passed.
 pub(crate) fn walk(
     range: Slices<'_>,
     back: bool,
     batch: &mut Batch,
+    plain: Option<(u64, usize)>,
     fetch: &mut Fetch<'_>,
     each: &mut EachRecord<'_>,
 ) -> Result<(), Error> {
@@ -215,6 +230,13 @@ pub(crate) fn walk(
         let wanted = batch.wanted(passed);
         fetch(left, wanted, batch)?;
         let mut goes_on = true;
+        if let Some(plain) = plain.filter(|_| batch.is_to_pass()) {
+            goes_on = batch.pass(plain, &mut passed, each)?;
+            if goes_on && batch.is_to_pass() {
+                // The next one is not seen as it lies there: it, and those behind it, are taken.
+                fetch(left, wanted, batch)?;
+            }
+        }
         for row in batch.iter() {
             passed += 1;
             if !row.ghost && !each(row.key, row.value)? {
@@ -230,9 +252,9 @@ pub(crate) fn walk(
     }
 }
 
-/// Ends a batch where the range ends.
-pub(crate) fn cut(batch: &mut Batch, range: Slices<'_>, back: bool) {
-    let inside = |key: &[u8]| match back {
+/// Whether a key is not behind the end of a range.
+fn is_inside(key: &[u8], range: Slices<'_>, back: bool) -> bool {
+    match back {
         false => match range.1 {
             Bound::Included(to) => key <= to,
             Bound::Excluded(to) => key < to,
@@ -243,7 +265,12 @@ pub(crate) fn cut(batch: &mut Batch, range: Slices<'_>, back: bool) {
             Bound::Excluded(from) => key > from,
             Bound::Unbounded => true,
         },
-    };
+    }
+}
+
+/// Ends a batch where the range ends.
+pub(crate) fn cut(batch: &mut Batch, range: Slices<'_>, back: bool) {
+    let inside = |key: &[u8]| is_inside(key, range, back);
     // They are in order: if the last one is inside, all are.
     let Some(last) = batch.len().checked_sub(1) else { return };
     if batch.get(last).is_some_and(|row| inside(row.key)) {

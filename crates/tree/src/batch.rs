@@ -5,6 +5,9 @@
 //! batch has grown to the size of a page. A scan that wants a few records has those alone copied,
 //! each to where it lies on the page. A batch remembers how many the scan before passed, for the
 //! next one will want as many.
+//!
+//! A scan that looks at each record once, in order, and keeps none, [passes](Batch::pass) those
+//! that it may have as they are on the copied page: nothing is written for each but its key.
 
 use core::fmt;
 use core::ops::Range;
@@ -12,10 +15,12 @@ use core::ops::Range;
 use latchwork_machine::ConstMachine;
 use latchwork_pool::PageView;
 
+use crate::edit::malformed;
 use crate::layout::{LEAF_WORDS, LINE_WORDS, SLOTS, Slot, fences};
 use crate::node::Node;
+use crate::pass::{Each, HEADER, Pass};
 use crate::words::{Page, words_of};
-use crate::{Header, Kind};
+use crate::{Error, Header, Kind};
 
 /// A record, as a [`Batch`] has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +52,14 @@ pub struct Batch {
     bytes: Vec<u8>,
     /// The bytes that are the page.
     page: usize,
-    /// The records of the page that were not taken yet, and the order in which they are.
+    /// The records of the page that were not asked for yet, and the order in which they are.
     rest: Range<usize>,
     back: bool,
+    /// Records that were asked for are left on the page, to be passed; which those are.
+    to_pass: bool,
+    left: Range<usize>,
+    /// The key of the record that is passed.
+    key: Vec<u8>,
     rows: Vec<At>,
     next: Vec<u8>,
     more: bool,
@@ -83,8 +93,8 @@ impl Batch {
     pub fn forget(&mut self) {
         self.bytes.truncate(self.page);
         self.rows.clear();
-        self.rest = 0..0;
-        self.more = false;
+        (self.rest, self.left) = (0..0, 0..0);
+        (self.more, self.to_pass) = (false, false);
         (self.newest, self.longest) = (0, 0);
         (self.before, self.passed) = (self.passed, 0);
     }
@@ -104,6 +114,78 @@ impl Batch {
     /// Says that a scan has passed so many records in all. The next one is taken to want as many.
     pub fn set_passed(&mut self, passed: usize) {
         self.passed = passed.min(MANY);
+    }
+
+    /// Says that the records of the scans that come are to be [passed](Self::pass), as long as they
+    /// begin with one that is no ghost.
+    pub fn set_to_pass(&mut self) {
+        self.to_pass = true;
+    }
+
+    /// Whether it has records that are to be passed, or taken: it says nothing of them before.
+    #[inline]
+    pub fn is_to_pass(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// The key of the last record that is to be passed.
+    pub fn last_to_pass(&mut self) -> Option<&[u8]> {
+        let node = Node::of(self.bytes.get(..self.page)?)?;
+        let last = if self.back { self.left.start } else { self.left.end.checked_sub(1)? };
+        self.key.clear();
+        node.key_into(last, &mut self.key)?;
+        Some(&self.key)
+    }
+
+    /// Takes the records that were to be passed; false if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Malformed`].
+    pub fn take_left(&mut self) -> Result<bool, Error> {
+        let left = core::mem::take(&mut self.left);
+        if left.is_empty() {
+            return Ok(false);
+        }
+        self.take(left, self.back).map(|()| true).ok_or_else(malformed)
+    }
+
+    /// Calls `each` for the records that are to be passed, until it returns `false`, or comes to
+    /// one that is a ghost, was not written before `low`, or has `max` bytes of key and value. Adds
+    /// how many it passed to `passed`; says whether `each` was willing to go on.
+    ///
+    /// # Errors
+    ///
+    /// What `each` returns.
+    pub fn pass<E>(
+        &mut self,
+        (low, max): (u64, usize),
+        passed: &mut usize,
+        each: &mut Each<'_, E>,
+    ) -> Result<bool, E> {
+        let (mut key, mut left) = (core::mem::take(&mut self.key), self.left.clone());
+        let Some((page, slots, beginning)) = self.slots_left() else { return Ok(true) };
+        key.clear();
+        key.extend_from_slice(beginning);
+        let mut pass = Pass { page, prefix: beginning.len(), low, max, key: &mut key };
+        let goes_on = match self.back {
+            false => pass.all(slots.iter(), || left.start += 1, each),
+            true => pass.all(slots.iter().rev(), || left.end -= 1, each),
+        };
+        *passed += self.left.len() - left.len();
+        (self.key, self.left) = (key, left);
+        goes_on
+    }
+
+    /// The page, the slots of the records that are to be passed, and what their keys begin with.
+    #[allow(clippy::type_complexity, reason = "three parts of one page")]
+    fn slots_left(&self) -> Option<(&[u8], &[[u8; 8]], &[u8])> {
+        let page = self.bytes.get(..self.page)?;
+        let node = Node::of(page)?;
+        let slots = page.as_chunks().0.get(SLOTS..)?.get(self.left.clone())?;
+        let low = node.low_at()?;
+        let beginning = page.get(low..low.checked_add(node.parts.prefix)?)?;
+        (node.kind() == Kind::Leaf).then_some((page, slots, beginning))
     }
 
     /// How many records it has.
@@ -221,7 +303,8 @@ impl Batch {
     ) -> Option<()> {
         let node = Node::of(view)?;
         self.rows.clear();
-        (self.page, self.rest, self.more) = (view.len() * 8, 0..0, false);
+        (self.page, self.rest, self.left) = (view.len() * 8, 0..0, 0..0);
+        self.more = false;
         self.bytes.resize(self.page, 0);
         let wanted = match back {
             // And the one behind them, where the scan goes on.
@@ -277,7 +360,7 @@ impl Batch {
             false => node.high_into(&mut self.next)?,
         };
         (self.rest, self.back) = (if self.all { last..count } else { 0..0 }, false);
-        self.take(first..last, false)
+        self.leave_or_take(first..last)
     }
 
     /// The same before `end`, the last one first.
@@ -292,7 +375,18 @@ impl Batch {
         }
         self.more = !self.next.is_empty();
         (self.rest, self.back) = (0..if self.all { begin } else { 0 }, true);
-        self.take(begin..end, true)
+        self.leave_or_take(begin..end)
+    }
+
+    fn leave_or_take(&mut self, records: Range<usize>) -> Option<()> {
+        if self.to_pass && !records.is_empty() {
+            let first = if self.back { records.end - 1 } else { records.start };
+            if !Node::of(self.bytes.get(..self.page)?)?.slot(first)?.ghost {
+                self.left = records;
+                return Some(());
+            }
+        }
+        self.take(records, self.back)
     }
 
     /// The next records of the leaf, as it was when it was copied, not as it is now; false if
@@ -369,9 +463,6 @@ impl Batch {
 
 /// Bytes of what the keys of a page have in common, as a rule.
 const LONG: usize = 48;
-
-/// Bytes of a record before its suffix.
-const HEADER: usize = 8 * LEAF_WORDS;
 
 /// The records of a page that is taken apart, and what they have in common.
 struct Heap<'b> {

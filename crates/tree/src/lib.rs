@@ -31,6 +31,7 @@
 //! | `operate` | what is done to a key: get, insert, replace, delete, undo |
 //! | `journal` | the log, as a tree sees it |
 //! | `walk` | from the root to a page, and along the leaves in either direction |
+//! | `pass` | records of a copied leaf, as they lie there |
 //! | `batch` | some records of one leaf, as they were at one moment |
 //! | `structure` | splits in two steps, which any thread finishes; a root that grows |
 //! | `unlink` | leaves that are empty go, and give their pages back |
@@ -52,6 +53,7 @@ mod layout;
 mod load;
 mod node;
 mod operate;
+mod pass;
 mod rebuild;
 mod root;
 mod split;
@@ -69,6 +71,7 @@ pub use crate::journal::Journal;
 pub use crate::layout::{Header, Kind, Limits};
 pub use crate::node::{Fences, Node};
 pub use crate::operate::{Newest, Written};
+pub use crate::pass::Each;
 pub use crate::rebuild::{Link, chain, rebuild};
 pub use crate::root::Tree;
 pub use crate::split::{Split, SplitAt, make_root, separator, split};

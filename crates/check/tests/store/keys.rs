@@ -114,6 +114,21 @@ proptest! {
         prop_assert_eq!(e.cmp(&f), bytes::<Three>(&e).cmp(&bytes::<Three>(&f)));
     }
 
+    /// As FoundationDB's tuple codes have it, of any length: they are escaped some at a time.
+    #[test]
+    fn bytes_are_escaped_one_by_one(
+        blob in vec(prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 0..140),
+    ) {
+        let mut escaped = vec![1];
+        for byte in &blob {
+            escaped.push(*byte);
+            escaped.extend((*byte == 0).then_some(0xff));
+        }
+        escaped.push(0);
+        prop_assert_eq!(bytes::<&[u8]>(&&blob[..]), escaped);
+        prop_assert_eq!(<&[u8]>::decode(&bytes::<&[u8]>(&&blob[..])), Ok(blob));
+    }
+
     #[test]
     fn options_and_arrays_keep_their_order(
         a in proptest::option::of(any::<[u8; 3]>()), b in proptest::option::of(any::<[u8; 3]>()),

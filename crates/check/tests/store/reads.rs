@@ -129,3 +129,67 @@ fn what_was_read_is_held_and_nothing_else() {
     });
     assert_eq!((ended, store.get(&ROWS, ("a", 5))), (Ok(()), Ok(Some(7))));
 }
+
+type Mixed = Table<&'static [u8], &'static [u8]>;
+
+/// What lies between two keys, as a range gives it and as a scan does that is stopped somewhere.
+fn agrees(
+    tx: &ReadTxn<'_, Native>,
+    table: &Mixed,
+    random: &mut Random,
+    key: &dyn Fn(u64) -> Vec<u8>,
+) {
+    let (from, to) = (random.below(200), random.below(260));
+    let (from, to) = (key(from), key(from.max(to)));
+    let most = random.below(120) as usize;
+    let ranges = [(&from[..], &to[..]), (&[][..], &to[..]), (&from[..], &[255; 90][..])];
+    for (from, to) in ranges {
+        let range = tx.range(table, from..to).unwrap().take(most);
+        let wanted: Vec<_> = range.map(Result::unwrap).collect();
+        let mut found = Vec::new();
+        let scanned = tx.scan(table, from..to, &mut |key, value| {
+            if found.len() < most {
+                found.push((table.key_of(key)?, table.value_of(value)?));
+            }
+            Ok(found.len() < most)
+        });
+        assert_eq!(scanned, Ok(()));
+        assert!(found == wanted, "{} rows of {}", found.len(), wanted.len());
+    }
+}
+
+/// Rows that a scan passes as they lie on the page, and others among them: removed, written since,
+/// long; with keys that begin alike for no byte, and for more than any other.
+#[test]
+fn a_scan_gives_what_a_range_does() {
+    const TABLES: [(Mixed, usize); 4] = [
+        (Table::new("none"), 0),
+        (Table::new("few"), 5),
+        (Table::new("some"), 20),
+        (Table::new("many"), 80),
+    ];
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let mut random = Random(23);
+    for (table, alike) in TABLES {
+        let key = |row: u64| [&vec![7; alike], &row.to_be_bytes()[..]].concat();
+        let change = |random: &mut Random| {
+            let row = random.below(200);
+            let length = [0, 3, 30, 30, 300, 3000][random.below(6) as usize];
+            match random.below(3) {
+                0 => store.write(|tx| tx.remove(&table, &key(row)).map(drop)).unwrap(),
+                _ => store.put(&table, &key(row), &vec![row as u8; length]).unwrap(),
+            }
+        };
+        (0..300).for_each(|_| change(&mut random));
+        for round in 0..60 {
+            let read = store.read(|tx| {
+                agrees(tx, &table, &mut random, &key);
+                // Some rows are newer than this snapshot then.
+                (0..round % 7).for_each(|_| change(&mut random));
+                agrees(tx, &table, &mut random, &key);
+                Ok(())
+            });
+            read.unwrap();
+        }
+    }
+}

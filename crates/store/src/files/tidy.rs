@@ -46,8 +46,8 @@ impl<M: ConstMachine> Worker<M> {
     /// Notes a leaf that a scan came by, if it had nothing but ghosts.
     #[inline]
     pub(crate) fn passed(&self, tree: u32, batch: &Batch) {
-        // Nearly always the first record says no.
-        if batch.get(0).is_none_or(|row| row.ghost) {
+        // Nearly always the first record says no, as it does of those that are to be passed.
+        if !batch.is_to_pass() && batch.get(0).is_none_or(|row| row.ghost) {
             self.passed_ghosts(tree, batch);
         }
     }

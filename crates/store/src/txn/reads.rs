@@ -134,7 +134,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
             let mut batch = txn.engine.spare();
             let fetch: &mut Fetch<'_> =
                 &mut |range, limit, batch| txn.some(tree, range, back, limit, batch);
-            let walked = walk((from, to), back, &mut batch, fetch, each);
+            let walked = walk((from, to), back, &mut batch, None, fetch, each);
             txn.engine.keep(batch);
             walked
         })
