@@ -20,7 +20,7 @@ impl<M: ConstMachine> Store<M> {
     /// times as quick as single writes, and no page is half empty.
     ///
     /// The log is kept from its beginning to its end, and has all pages whole. The pages of one
-    /// that fails, or is killed, are used again: giving them back costs as much of the log.
+    /// that fails, or is killed, are used again; each costs some hundred bytes of the log more.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@
 //! | step | what | if it is the last that was done |
 //! |---|---|---|
 //! | 1 | the journal is asked for the page | it is still the [first](Tree::is_first) one |
-//! | 2 | the page above is logged whole, with the right sibling as only child | it is free to go |
+//! | 2 | the page above is logged, with the right sibling as its only child | nothing leads there |
 //! | 3 | the journal is told | it is anybody's |
 //!
 //! A page is anybody's only when the tree has forgotten it: so a thread that goes on where another
@@ -44,7 +44,8 @@ struct Next {
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     /// Gives all pages back but the root, which is an empty leaf then. Returns how many there were.
-    /// Nobody else knows the tree. O(pages), each of which is a page in the log.
+    /// Nobody else knows the tree. O(pages), and for each the page above without its records in the
+    /// log.
     ///
     /// A page that the journal refuses, for it is in somebody's hand, is forgotten by the tree.
     ///
@@ -78,7 +79,9 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
 
     fn next_to_go(&self) -> Result<Option<Next>, Error> {
         let mut above = self.root;
-        let Some(mut links) = self.links(above)? else { return Ok(None) };
+        // What names the root may be memory that anybody writes: a page beside others is none.
+        let root = self.links(above)?.filter(|root| root.first && root.right.is_none());
+        let Some(mut links) = root else { return Ok(None) };
         loop {
             let Some(page) = links.child.filter(|_| links.kind == Kind::Inner) else {
                 return Ok(None);

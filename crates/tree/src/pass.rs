@@ -11,10 +11,13 @@ pub(crate) const HEADER: usize = 8 * LEAF_WORDS;
 
 /// Records that are passed as they lie on a page.
 pub(crate) struct Pass<'b> {
+    /// The copy of the leaf.
     pub(crate) page: &'b [u8],
     /// How many bytes the page's keys have in common, with which `key` begins.
     pub(crate) prefix: usize,
+    /// The records were written before this position of the log.
     pub(crate) low: u64,
+    /// None has as many bytes of key and value.
     pub(crate) max: usize,
     pub(crate) key: &'b mut Vec<u8>,
 }

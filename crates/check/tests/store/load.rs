@@ -90,6 +90,38 @@ fn pages_of_a_load_that_fails_are_used_again() {
     store.verify().unwrap();
 }
 
+/// Full at each few pages of a load: giving back what it has may fail, too, and is tried again.
+#[test]
+fn a_full_disk_in_a_load_loses_no_page() {
+    let rows = rows(3000, 12);
+    let (mut refused, mut loaded) = (0, 0);
+    for room in (0..).map(|nth| nth * 5 * 4096) {
+        let disk = Simulated::new();
+        let store = begin(&disk, Mode::None).unwrap();
+        store.put(&WRITTEN, &[1][..], &[1][..]).unwrap();
+        disk.set_capacity(Some(room));
+        let first = load(&store, &rows);
+        disk.set_capacity(None);
+        match first {
+            Ok(_) => loaded += 1,
+            Err(why) => {
+                assert!(why.is_no_space(), "{room}: {why}");
+                refused += 1;
+                assert!(found(&store).is_empty(), "{room}");
+                assert_eq!(load(&store, &rows), Ok(rows.len() as u64), "{room}");
+            }
+        }
+        assert!(found(&store) == rows, "{room}");
+        let space = store.space().unwrap();
+        assert_eq!(space.lost, 0, "{room}: {space:?}");
+        if loaded == 3 {
+            break;
+        }
+    }
+    println!("{refused} loads met a full disk");
+    assert!(refused > 10, "{refused}");
+}
+
 #[test]
 fn what_is_loaded_is_there() {
     for (count, seed) in [(0, 1), (1, 2), (2, 3), (3, 4), (40, 5), (300, 6), (9000, 7)] {
