@@ -88,8 +88,8 @@ impl<M: ConstMachine> Pool<M> {
         }
         let first = options.frames.min(config.frames_max);
         let xlat = words("pool-xlat", 1, config.xlat_limit(), false)?;
-        let descs =
-            words("pool-desc", config.desc_at(first), config.desc_at(config.frames_max), false)?;
+        let (now, most) = (config.desc_at(first), config.desc_at(config.frames_max));
+        let descs = words("pool-desc", now, most, options.huge)?;
         let frame_words = config.frame_words();
         let frames = words(
             "pool-frames",
@@ -166,6 +166,17 @@ impl<M: ConstMachine> Pool<M> {
             head.word(LOGGED)?.store(1, Relaxed);
         }
         Ok(())
+    }
+
+    /// Puts frames that are used for the first time in huge pages, and their descriptors.
+    #[cold]
+    pub(crate) fn gather(&self, from: u32, to: u32) -> Result<(), Error> {
+        let Inner { descs, config, frames, .. } = &*self.inner;
+        // Before the first descriptor lie the marks.
+        let desc = if from == 0 { 0 } else { config.desc_at(from) };
+        descs.gather(desc, config.desc_at(to) - desc)?;
+        let words = config.frame_words();
+        Ok(frames.gather(u64::from(from) * words, u64::from(to - from) * words)?)
     }
 
     /// Sets memory aside for so many frames.

@@ -127,6 +127,40 @@ fn released_words_read_zero_and_serve_again() {
     assert_eq!(area(&open(&folder.at("region"))).unwrap().word(519).unwrap().load(Relaxed), 3);
 }
 
+/// Whether the system has huge pages or not, what is stored stays, and is what is seen by others
+/// that have the same file mapped.
+#[test]
+fn words_that_are_gathered_stay() {
+    // Of one the memory is a disk's file, as a rule, which is in no huge pages.
+    let in_memory = format!("/dev/shm/latchwork-area-gather-{}", std::process::id());
+    for folder in [Folder::new("area-gather"), Folder(in_memory.into())] {
+        if fs::create_dir_all(&folder.0).is_err() {
+            println!("SKIPPED: no folder {}", folder.0.display());
+            continue;
+        }
+        let options = AreaOptions { first: 5 << 20, limit: 8 << 20, huge: true };
+        let path = folder.at("region");
+        let mine = open(&path).area("frames", &options).unwrap();
+        let theirs = open(&path).area("frames", &options).unwrap();
+        let words = mine.words().unwrap();
+        (0..words).step_by(1023).for_each(|n| mine.word(n).unwrap().store(n + 1, Relaxed));
+        // The first, some in the middle, the last, and what is no whole huge page.
+        for (from, count) in [(0, 64), (200_000, 300_000), (words - 1, 1), (7, 0)] {
+            mine.gather(from, count).unwrap();
+        }
+        assert_eq!(mine.gather(words, 1), Err(Error::OutOfArea(words)));
+        assert_eq!(mine.gather(u64::MAX, 2), Err(Error::OutOfArea(u64::MAX)));
+        for area in [&mine, &theirs] {
+            let mut each = (0..words).step_by(1023);
+            assert!(each.all(|n| area.word(n).unwrap().load(Relaxed) == n + 1));
+        }
+        theirs.word(3).unwrap().store(9, Relaxed);
+        assert_eq!(mine.word(3).unwrap().load(Relaxed), 9);
+        let view = Region::view(path, &self::options()).unwrap();
+        view.area("frames", &options).unwrap().gather(0, words).unwrap();
+    }
+}
+
 #[test]
 fn a_view_reads_an_area_and_cannot_store() {
     let folder = Folder::new("area-view");

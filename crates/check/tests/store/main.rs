@@ -15,6 +15,7 @@ mod ghosts;
 mod hands;
 mod histories;
 mod history;
+mod huge;
 mod isolation;
 mod keys;
 mod left_open;

@@ -98,7 +98,7 @@ fn open_pool<M: ConstMachine>(
         frames: sizes.frames(),
         frames_max: sizes.frames(),
         frame_bytes: sizes.page,
-        huge: false,
+        huge: true,
         write_ahead: Some(Arc::new(Ahead::new(log, region))),
         rebuild: Some(Arc::new(Halves::new(log, shared))),
     };
