@@ -3,13 +3,14 @@
 //! A call that a signal interrupts is made again, and one that is cut short goes on where it
 //! stopped. Each file has its own descriptor, closed at an `exec`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::buffer::is_aligned;
@@ -22,12 +23,37 @@ use crate::{Calls, Disk, Error, File, Open, Operation};
 #[derive(Clone, Debug, Default)]
 pub struct System {
     counters: Arc<Counters>,
+    /// A folder, open, and the path that it had then.
+    root: Option<Arc<(OwnedFd, PathBuf)>>,
 }
 
 impl System {
     /// The files of the system, with no call counted yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, and paths below `folder` mean what is in the folder that has this path now: also
+    /// when that was moved, and another one has its place. One more descriptor is open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], [`Error::Permission`] and others of opening a folder.
+    pub fn below(folder: &Path) -> Result<Self, Error> {
+        let system = Self::new();
+        let open = || rustix::fs::open(folder, FOLDER, Mode::empty());
+        let opened = system.call(Operation::Open, folder, open)?;
+        Ok(Self { root: Some(Arc::new((opened, folder.to_owned()))), ..system })
+    }
+
+    /// Where a path is looked for, and as what.
+    fn place<'p>(&'p self, path: &'p Path) -> (BorrowedFd<'p>, &'p Path) {
+        let Some((folder, root)) = self.root.as_deref() else { return (CWD, path) };
+        match path.strip_prefix(root) {
+            Ok(rest) if rest.as_os_str().is_empty() => (folder.as_fd(), Path::new(".")),
+            Ok(rest) => (folder.as_fd(), rest),
+            Err(_) => (CWD, path),
+        }
     }
 
     fn call<T>(
@@ -62,7 +88,9 @@ impl Disk for System {
         flags |= if how.fresh { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
         flags |= if how.direct { OFlags::DIRECT } else { OFlags::empty() };
         let mode = Mode::RUSR | Mode::WUSR;
-        let opened = self.call(Operation::Open, path, || rustix::fs::open(path, flags, mode));
+        let (folder, name) = self.place(path);
+        let opened =
+            self.call(Operation::Open, path, || rustix::fs::openat(folder, name, flags, mode));
         let fd = match opened {
             // The flag is the only thing here that a file system calls invalid.
             Err(Error::System { subject, errno: libc::EINVAL }) if how.direct => {
@@ -85,40 +113,51 @@ impl Disk for System {
     }
 
     fn make_folder(&self, path: &Path) -> Result<(), Error> {
-        match self.call(Operation::MakeFolder, path, || rustix::fs::mkdir(path, Mode::RWXU)) {
-            Err(Error::Exists(_)) if path.is_dir() => Ok(()),
+        let (folder, name) = self.place(path);
+        let make = || rustix::fs::mkdirat(folder, name, Mode::RWXU);
+        let is_folder = || rustix::fs::openat(folder, name, FOLDER, Mode::empty()).is_ok();
+        match self.call(Operation::MakeFolder, path, make) {
+            Err(Error::Exists(_)) if is_folder() => Ok(()),
             other => other,
         }
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        self.call(Operation::Rename, from, || rustix::fs::rename(from, to))
+        let ((old, from_name), (new, to_name)) = (self.place(from), self.place(to));
+        self.call(Operation::Rename, from, || rustix::fs::renameat(old, from_name, new, to_name))
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        let ((old, from_name), (new, to_name)) = (self.place(from), self.place(to));
         self.call(Operation::Link, from, || {
-            rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())
+            rustix::fs::linkat(old, from_name, new, to_name, AtFlags::empty())
         })
     }
 
     fn remove(&self, path: &Path) -> Result<(), Error> {
-        self.call(Operation::Remove, path, || rustix::fs::unlink(path))
+        let (folder, name) = self.place(path);
+        self.call(Operation::Remove, path, || rustix::fs::unlinkat(folder, name, AtFlags::empty()))
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<OsString>, Error> {
+        let (at, name) = self.place(folder);
         self.call(Operation::List, folder, || {
-            let found = std::fs::read_dir(folder)
-                .and_then(|entries| entries.map(|e| e.map(|e| e.file_name())).collect());
-            let mut names: Vec<OsString> = found
-                .map_err(|e| Errno::from_raw_os_error(e.raw_os_error().unwrap_or(libc::EIO)))?;
+            let opened = rustix::fs::openat(at, name, FOLDER, Mode::empty())?;
+            let mut names = Vec::new();
+            for entry in Dir::new(opened)? {
+                let entry = entry?;
+                names.push(OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+            }
+            names.retain(|name| name != "." && name != "..");
             names.sort();
             Ok(names)
         })
     }
 
     fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
+        let (at, name) = self.place(folder);
         self.call(Operation::SyncFolder, folder, || {
-            let fd = rustix::fs::open(folder, FOLDER, Mode::empty())?;
+            let fd = rustix::fs::openat(at, name, FOLDER, Mode::empty())?;
             rustix::fs::fsync(&fd)
         })
     }

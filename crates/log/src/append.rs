@@ -34,17 +34,21 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_latch::{Exclusive, HolderDied};
-use latchwork_machine::{ConstMachine, Word};
+use latchwork_machine::{ConstMachine, Deadline, Word};
 
 use crate::flush::Until;
 use crate::layout::{Shared, Slot};
 use crate::point::point;
 use crate::{Error, Lsn, Record, Session};
 
+/// How often a thread that waits for credit lets others run before it naps.
+const YIELDS: u32 = 200;
+
 impl<M: ConstMachine> Session<M> {
     /// Asks for the right to append `bytes`, those that this thread has left counted in. Waits
     /// until there is room, writing out what is in the buffer; the caller holds nothing that
-    /// others need.
+    /// others need. A thread that waits for others' credit gives its own back meanwhile: else all
+    /// could wait, each with a part of what one of them needs.
     ///
     /// Usual cost: one load. What is not used stays this thread's.
     ///
@@ -52,7 +56,13 @@ impl<M: ConstMachine> Session<M> {
     ///
     /// [`Error::TooLarge`] for more than a quarter of the buffer; [`Error::Disk`] with
     /// [`NoSpace`](latchwork_disk::Error::NoSpace) if there is no room for another segment:
-    /// nothing else is harmed, and what was reserved before can be appended. [`Error::Broken`].
+    /// nothing else is harmed, and what was reserved before can be appended, but for what was given
+    /// back in a wait before. [`Error::Broken`].
+    ///
+    /// # Death
+    ///
+    /// Credit of a thread that was killed is given back by the next sweep, or taken by the next
+    /// thread that waits for credit.
     pub fn reserve(&self, bytes: u64) -> Result<(), Error> {
         let slot = self.log.slot_of(self.slot)?;
         if slot.credit.load(Relaxed) >= bytes {
@@ -69,6 +79,7 @@ impl<M: ConstMachine> Session<M> {
             return Err(Error::TooLarge { limit });
         }
         let portion = bytes.max(self.log.portion());
+        let mut waits = 0;
         loop {
             self.check_broken(shared)?;
             let latched = self.latch()?;
@@ -96,7 +107,9 @@ impl<M: ConstMachine> Session<M> {
                 self.advance(Lsn(end.saturating_sub(1)), Until::Written)?;
                 if used == 0 {
                     // Others have reserved the buffer and not yet appended.
-                    M::yield_now();
+                    self.give_back(0)?;
+                    self.wait_for_credit(slot, waits)?;
+                    waits += 1;
                 }
             } else {
                 if prepared - end < inner.segments.size / 2 {
@@ -105,6 +118,37 @@ impl<M: ConstMachine> Session<M> {
                 return Ok(());
             }
         }
+    }
+
+    /// Lets others run, which have credit, and takes that of those that are dead.
+    fn wait_for_credit(&self, slot: &Slot<M>, waits: u32) -> Result<(), Error> {
+        if waits < YIELDS {
+            M::yield_now();
+            return Ok(());
+        }
+        // Nobody calls: this is a nap.
+        let seen = slot.notifier.load(Relaxed);
+        M::wait(&slot.notifier, seen, Some(Deadline::after::<M>(self.log.inner.nap)));
+        for number in 0..self.log.slots_high() {
+            let has = self.log.slot_of(number)?.credit.load(Relaxed);
+            if has != 0 && self.log.is_dead(u64::from(number) + 1) {
+                let take = || self.take_credit_of(number);
+                self.log.for_dead(u64::from(number) + 1, take)?.unwrap_or(Ok(()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the credit of a dead thread, whose slot this process has claimed.
+    fn take_credit_of(&self, dead: u32) -> Result<(), Error> {
+        let (shared, slot) = (self.log.shared()?, self.log.slot_of(dead)?);
+        let latched = self.latch()?;
+        let (all, has) = (shared.append.credit.load(Relaxed), slot.credit.load(Relaxed));
+        // Release, both: as in `repair`.
+        slot.credit.store(0, Release);
+        shared.append.credit.store(all.saturating_sub(has), Release);
+        drop(latched);
+        Ok(())
     }
 
     /// How many bytes this thread may append now; none in the child of a fork.

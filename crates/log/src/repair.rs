@@ -5,7 +5,8 @@
 //! | the latch, with a slot changed and `end` not moved | the next that latches restores the slot |
 //! | the flusher's claim | a follower after a nap, or a sweep |
 //! | the maker's claim, a half-made segment | the next that makes one; the file is made anew |
-//! | credit, pins, what it waited for | a sweep |
+//! | credit | a thread that waits for some, or a sweep |
+//! | pins, what it waited for | a sweep |
 //! | a transaction without an end | the layer above, from the slot's `last` |
 //!
 //! A sweep is the region's: [`Log::open`] registers the log's part of it. A thread that waits

@@ -37,6 +37,9 @@ pub enum Error {
     /// The transaction was open for so long that the log would have been kept for it beyond
     /// [`Sizes::history`](crate::Sizes::history): it was rolled back. Run it again.
     TransactionTooOld,
+    /// A load ([`Store::load_sorted`](crate::Store::load_sorted)) was rolled back when it had taken
+    /// rows already, which cannot be taken again: load once more, with rows from the beginning.
+    RowsTaken,
     /// A closure that had the transaction in hand panicked, and may have written half of what it
     /// meant to: the transaction can only be rolled back.
     Panicked,
@@ -161,7 +164,7 @@ impl Error {
             Self::Tree(Tree::KeyTooLong { .. } | Tree::RecordTooLong { .. }) => false,
             Self::Lock { .. } | Self::Locks(_) => self.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
-            Self::TransactionTooOld | Self::Panicked => true,
+            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             _ => false,
         }
@@ -244,6 +247,9 @@ impl fmt::Display for Error {
             }
             Self::TransactionTooOld => f.write_str(
                 "the transaction was open for too long, and was rolled back: run it again",
+            ),
+            Self::RowsTaken => f.write_str(
+                "the load was rolled back when it had taken rows: run it again from the first row",
             ),
             Self::Panicked => f.write_str(
                 "a closure that had the transaction in hand panicked: it can only be rolled back",

@@ -21,13 +21,14 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use latchwork_disk::{Disk, System, within_limit};
 use latchwork_machine::Shared as Machine;
 use latchwork_region::Region;
+use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::error::refused;
 use crate::files::home::{Home, Sizes};
@@ -37,6 +38,8 @@ use crate::{Error, Refusal};
 
 const TITLE: &str = "latchwork store, format ";
 const FORMAT: u64 = 5;
+/// The most bytes of a folder's path: those of the files in it are kept in shared memory.
+const PATH_MAX: usize = 250;
 /// Where shared memory lies.
 pub(crate) const SHM: &str = "/dev/shm";
 /// What the folders there are named by.
@@ -100,8 +103,12 @@ impl Default for Options {
 /// A store's folder, as a process that has it open holds it.
 #[derive(Debug)]
 pub(crate) struct Folder {
+    /// The path that it had when it was opened: it may be another folder's by now.
     pub(crate) path: PathBuf,
-    id: String,
+    /// The folder itself.
+    here: File,
+    /// Where its shared memory is, if that is in `/dev/shm`.
+    memory: PathBuf,
     /// Locked, shared, for as long as the store is open.
     live: Locked,
 }
@@ -180,6 +187,12 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     fs::create_dir_all(path).map_err(said)?;
     // One name for all: what lies in the memory has it.
     let path = &fs::canonicalize(path).map_err(said)?;
+    if path.to_str().is_none_or(|path| path.len() > PATH_MAX || path.contains(['\n', '\r'])) {
+        return Err(refused(path, Refusal::Path));
+    }
+    // What is written below is written here, also if the folder is moved and another has its path.
+    let disk: Arc<dyn Disk> = Arc::new(System::below(path)?);
+    let here = File::open(path).map_err(said)?;
     let _opening = Locked::alone(lock_file(path, "opening")?).map_err(said)?;
     let mut options = *options;
     let id = identity(path, &mut options.sizes)?;
@@ -193,24 +206,25 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     };
     let at = region_of(path, &id)?;
     let home = match (at.filter(|at| at.join("region").exists()), others) {
-        (Some(at), true) => Some(join(&at, path, options)?),
+        (Some(at), true) => Some(join(&at, path, &disk, options)?),
         (None, true) => return Err(refused(path, Refusal::OtherNamespace)),
         // All are gone: what they left is joined if it is whole.
-        (Some(at), false) => rejoin(&at, path, options)?,
+        (Some(at), false) => rejoin(&at, path, &disk, options)?,
         (None, false) => None,
     };
     live.file.lock_shared().map_err(said)?;
     let home = match home {
         Some(home) => home,
-        None => begin(path, &id, options)?,
+        None => begin(path, &id, &disk, options)?,
     };
-    Ok((home, Folder { path: path.clone(), id, live }))
+    Ok((home, Folder { path: path.clone(), here, memory: memory_of(path, &id), live }))
 }
 
 /// A file that is there to be locked.
 fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
-    let options =
-        fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
+    // Nobody else can lock it: a lock takes no more than the right to read.
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
     options.open(path.join(name)).map_err(|why| refused(path, why))
 }
 
@@ -242,6 +256,10 @@ pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error
     write_file(&fresh, &text).and_then(|file| file.sync_all()).map_err(said)?;
     fs::rename(&fresh, path.join("identity")).map_err(said)?;
     File::open(path).and_then(|folder| folder.sync_all()).map_err(said)?;
+    // A folder around it that this user may not read is synced by nobody.
+    if let Some(around) = path.parent().and_then(|around| File::open(around).ok()) {
+        around.sync_all().map_err(said)?;
+    }
     Ok(id)
 }
 
@@ -298,7 +316,6 @@ pub(crate) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, R
 /// copy of it, has another.
 fn memory_of(path: &Path, id: &str) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::MetadataExt;
 
     let inode = fs::metadata(path).map_or(0, |about| about.ino());
     // FNV-1a, 64 bits.
@@ -325,11 +342,16 @@ pub(crate) fn told(path: &Path) -> Result<Option<Told>, Error> {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
         other => other.map_err(|why| refused(path, why))?,
     };
+    parse(&text).map(Some).map_err(|why| refused(path, why))
+}
+
+fn parse(text: &str) -> Result<Told, Refusal> {
     let mut lines = text.lines();
     let (Some(boot_then), Some(at), Some(of)) = (lines.next(), lines.next(), lines.next()) else {
-        return Err(refused(path, Refusal::Damaged { file: "region", what: "it is cut off" }));
+        let what = "it is cut off; `forget-memory` has the files alone count";
+        return Err(Refusal::Damaged { file: "region", what });
     };
-    Ok(Some(Told { now: boot_then == boot(), at: PathBuf::from(at), of: PathBuf::from(of) }))
+    Ok(Told { now: boot_then == boot(), at: PathBuf::from(at), of: PathBuf::from(of) })
 }
 
 /// Where the shared memory is, if it is of this start of the machine.
@@ -346,15 +368,25 @@ fn region_of(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
 }
 
 /// Takes part in what other processes have open.
-fn join(at: &Path, path: &Path, options: &Options) -> Result<Arc<Home<Machine>>, Error> {
+fn join(
+    at: &Path,
+    path: &Path,
+    disk: &Arc<dyn Disk>,
+    options: &Options,
+) -> Result<Arc<Home<Machine>>, Error> {
     let region = Region::open(at.join("region"), &options.sizes.region())?;
-    Home::open(&region, &(Arc::new(System::new()) as _), path, &options.sizes, lanes())
+    Home::open(&region, disk, path, &options.sizes, lanes())
 }
 
 /// Takes over what killed processes left; none if that is damaged, or its log could not be written.
 /// Nothing else has the memory thrown away: it may have commits that the files do not.
-fn rejoin(at: &Path, path: &Path, options: &Options) -> Result<Option<Arc<Home<Machine>>>, Error> {
-    let home = match join(at, path, options) {
+fn rejoin(
+    at: &Path,
+    path: &Path,
+    disk: &Arc<dyn Disk>,
+    options: &Options,
+) -> Result<Option<Arc<Home<Machine>>>, Error> {
+    let home = match join(at, path, disk, options) {
         Err(why) if is_damage(&why) => return Ok(None),
         joined => joined?,
     };
@@ -409,8 +441,20 @@ fn has_lost_log(path: &Path) -> bool {
     !is_there && read.is_ok() && page.iter().any(|byte| *byte != 0)
 }
 
+/// Whether a folder is one of shared memory, or none is there, or an empty one, as a death leaves
+/// it: and not, for example, another store that was made in a store's folder.
+fn is_ours(memory: &Path) -> bool {
+    memory.join(OF).exists()
+        || fs::read_dir(memory).map_or(true, |mut files| files.next().is_none())
+}
+
 /// Makes new shared memory, and recovers the store into it.
-fn begin(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine>>, Error> {
+fn begin(
+    path: &Path,
+    id: &str,
+    disk: &Arc<dyn Disk>,
+    options: &Options,
+) -> Result<Arc<Home<Machine>>, Error> {
     if has_lost_log(path) {
         let what = "it is not there, and pages are: `salvage` reads them";
         return Err(refused(path, Refusal::Damaged { file: "log", what }));
@@ -424,6 +468,9 @@ fn begin(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine>>,
         _ => {}
     }
     for old in [&memory, &beside] {
+        if !is_ours(old) {
+            return Err(refused(path, Refusal::NotEmpty { name: "memory".into() }));
+        }
         match fs::remove_dir_all(old) {
             Err(why) if why.kind() != ErrorKind::NotFound => return Err(said(why)),
             _ => {}
@@ -433,15 +480,15 @@ fn begin(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine>>,
     let at = if is_in_memory(options.place, room(), needed) { memory } else { beside };
     fs::DirBuilder::new().mode(0o700).create(&at).map_err(said)?;
     write_file(&at.join(OF), &format!("{}\n", path.display())).map_err(said)?;
-    let disk: Arc<dyn Disk> = Arc::new(System::new());
     let made = Region::create(at.join("region"), &options.sizes.region()).map_err(Error::from);
-    let made = made.and_then(|region| Home::open(&region, &disk, path, &options.sizes, lanes()));
+    let made = made.and_then(|region| Home::open(&region, disk, path, &options.sizes, lanes()));
     // Memory of a store that does not open is nobody's.
     let home = made.inspect_err(|_| drop(fs::remove_dir_all(&at)))?;
     // Only what is recovered is joined.
     let fresh = path.join("region-new");
     let text = format!("{}\n{}\n{}\n", boot(), at.display(), path.display());
-    write_file(&fresh, &text).map_err(said)?;
+    // Else a crash of the machine could leave the name with nothing in the file.
+    write_file(&fresh, &text).and_then(|file| file.sync_all()).map_err(said)?;
     fs::rename(&fresh, path.join("region")).map_err(said)?;
     Ok(home)
 }
@@ -495,8 +542,10 @@ pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
 impl AtRest {
     /// Where memory is that killed processes left, if this machine has it.
     pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
-        let at = region_of(&self.path, &self.id)?;
-        Ok(at.filter(|at| at.join("region").exists()))
+        let Some(at) = region_of(&self.path, &self.id)? else { return Ok(None) };
+        // What this user may not look at is there.
+        let there = at.join("region").try_exists().map_err(|why| refused(&self.path, why))?;
+        Ok(there.then_some(at))
     }
 }
 
@@ -504,19 +553,35 @@ impl Folder {
     /// Closes the store: the last process that has it open makes a checkpoint, and takes the shared
     /// memory away.
     pub(crate) fn close(&self, finish: impl FnOnce() -> Result<(), Error>) {
-        let opening = File::open(self.path.join("opening")).and_then(Locked::alone);
-        let Ok(_opening) = opening else { return };
+        let Ok(_opening) = self.file("opening").and_then(Locked::alone) else { return };
         // The lock becomes exclusive only if no other process has it.
         let _ = self.live.file.unlock();
         if self.live.file.try_lock().is_ok()
             && finish().is_ok()
-            && let Ok(Some(at)) = region_of(&self.path, &self.id)
+            && let Ok(told) = self.file("region").and_then(std::io::read_to_string)
+            && let Ok(Told { now: true, at, of }) = parse(&told)
+            && of == self.path
         {
-            let _ = fs::remove_file(self.path.join("region"));
-            let _ = fs::remove_dir_all(at);
+            let _ = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());
+            if at == self.memory || at == self.path.join("memory") && self.is_there() {
+                let _ = fs::remove_dir_all(at);
+            }
         }
         // Before `opening` goes: the next process must not find it locked.
         let _ = self.live.file.unlock();
+    }
+
+    /// A file of it.
+    fn file(&self, name: &str) -> Result<File, std::io::Error> {
+        let how = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.here, name, how, Mode::empty())?.into())
+    }
+
+    /// Whether the folder has the path that it had.
+    fn is_there(&self) -> bool {
+        let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        let both = fs::metadata(&self.path).and_then(|there| Ok((there, self.here.metadata()?)));
+        both.is_ok_and(|(there, here)| same(there, here))
     }
 }
 

@@ -13,6 +13,8 @@ pub enum Refusal {
     NoStore,
     /// It is a file, or lies below one.
     NotAFolder,
+    /// The folder's path has more than 250 bytes, is no UTF-8, or has a line end in it.
+    Path,
     /// The folder has files and is no store.
     NotEmpty {
         /// One of them.
@@ -104,6 +106,7 @@ impl Refusal {
         Some(match self {
             Self::NoStore => "there is no store",
             Self::NotAFolder => "it is no folder: a store is one",
+            Self::Path => "a store's path is UTF-8, of 250 bytes at most, without line ends",
             Self::Taken => "there is something of that name; choose another",
             Self::WithinStore => "it lies in the folder of a store: choose a place beside that",
             Self::BeingMade => "another process makes it just now",
@@ -117,7 +120,7 @@ impl Refusal {
             }
             Self::OtherNamespace => {
                 "other processes have it open, and their shared memory is not to be seen from \
-                 here: share /dev/shm between the containers, or use one of them"
+                 here, or by this user: share /dev/shm between the containers, or use one of them"
             }
             Self::InUse => "processes have it open: close it, or use `backup`",
             Self::LeftOpen => {
@@ -133,7 +136,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotEmpty { name } => {
-                write!(f, "no store, and not empty: it has `{}`", name.display())
+                write!(f, "no store, or not its own: it has `{}`", name.display())
             }
             Self::Newer { format } => write!(
                 f,
@@ -156,8 +159,8 @@ impl fmt::Display for Refusal {
             Self::Elsewhere { path } => write!(
                 f,
                 "its shared memory is that of the store at {}: it was moved or copied while that \
-                 was open. Move it back, or copy a store with `backup`; `forget-memory` has the \
-                 files alone count",
+                 was open, or is mounted at another path here. Move it back, or copy a store with \
+                 `backup`; `forget-memory` has the files alone count, without what was not synced",
                 path.display()
             ),
             Self::Threads { needed } => write!(

@@ -13,7 +13,8 @@
 //! otherwise                                   the version before it, from the log, is next
 //! ```
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use crate::{Error, Stamp};
 
@@ -43,11 +44,27 @@ pub(crate) struct View {
     /// The slot that was asked for last, and its last commit at or before `at`, which stays that:
     /// neighbours are often of one writer.
     known: Cell<(u16, u64)>,
+    /// The same for all that were asked for: the longer ago a slot's commit is, the longer it takes
+    /// to be found.
+    all: RefCell<BTreeMap<u16, u64>>,
 }
 
 impl View {
     pub(crate) fn new(at: u64, low: u64) -> Self {
-        Self { at, low, known: Cell::new((0, 0)) }
+        Self { at, low, known: Cell::new((0, 0)), all: RefCell::default() }
+    }
+
+    /// Asks for a slot's commit now, while it is quickly told, or told at all.
+    ///
+    /// # Errors
+    ///
+    /// As [`sees`](Self::sees).
+    pub(crate) fn learn(&self, slot: u16, commits: &(impl Commits + ?Sized)) -> Result<(), Error> {
+        let commit = commits.last_commit(slot, self.at)?;
+        if commit >= self.low && commit != 0 {
+            self.all.borrow_mut().insert(slot, commit);
+        }
+        Ok(())
     }
 
     /// Whether the version with this stamp is seen.
@@ -72,8 +89,15 @@ impl View {
         if slot == stamp.slot() && at <= commit {
             return Ok(true);
         }
-        let commit = commits.last_commit(stamp.slot(), self.at)?;
+        let known = self.all.borrow().get(&stamp.slot()).copied();
+        let commit = match known {
+            Some(commit) => commit,
+            None => commits.last_commit(stamp.slot(), self.at)?,
+        };
         self.known.set((stamp.slot(), commit));
+        if known.is_none() {
+            self.all.borrow_mut().insert(stamp.slot(), commit);
+        }
         Ok(at <= commit)
     }
 }

@@ -34,6 +34,17 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(Self { engine, slot, view: View::new(at, low) })
     }
 
+    /// Learns now what the slots below this one committed last, for a snapshot that is kept: later
+    /// it takes long to find out, and the log may not have it any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Engine`].
+    pub(crate) fn learn(&self, slots: u32) -> Result<(), Error> {
+        let slots = (0..slots).filter_map(|slot| u16::try_from(slot).ok());
+        slots.into_iter().try_for_each(|slot| self.view.learn(slot, self.engine))
+    }
+
     /// Its position in the log.
     pub fn at(&self) -> u64 {
         self.view.at
@@ -91,7 +102,11 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         value: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         while !self.view.sees(version.stamp, self.engine)? {
-            version = self.engine.before(tree, key, version.stamp, value)?;
+            let before = self.engine.before(tree, key, version.stamp, value);
+            version = before.map_err(|why| match why {
+                Error::SnapshotTooOld { .. } => Error::SnapshotTooOld { at: self.view.at },
+                other => other,
+            })?;
         }
         Ok(version.there)
     }

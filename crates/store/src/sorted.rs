@@ -29,7 +29,8 @@ impl<M: ConstMachine> Store<M> {
     /// [`OutOfOrder`](latchwork_tree::Error::OutOfOrder), or with
     /// [`RecordTooLong`](latchwork_tree::Error::RecordTooLong) for a long value, which only
     /// [`put`](crate::WriteTxn::put) takes;
-    /// [`Error::KeyTooLong`]; those of the parts. Then there is no such table.
+    /// [`Error::KeyTooLong`]; [`Error::RowsTaken`]; those of the parts. Then there is no such
+    /// table.
     ///
     /// # Examples
     ///
@@ -63,10 +64,11 @@ impl<M: ConstMachine> Store<M> {
         let once = Cell::new(Some(encoded));
         let name = table.name().as_bytes();
         let patience = Patience { label: "load", ..Patience::default() };
-        let _settles = Settles(self);
+        let settles = Settles { store: self, made: Cell::new(None) };
         let done = self.write_with(&patience, |tx| {
             let worker = &tx.tables.kept.worker;
             // Of an attempt before.
+            settles.made.set(None);
             worker.settle_all(worker.slot(), true)?;
             if tx.txn.get_raw_for_update(CATALOG, name)?.is_some() {
                 return Err(Error::Exists { table: CATALOG_NAME.to_owned(), key: name.to_vec() });
@@ -76,22 +78,38 @@ impl<M: ConstMachine> Store<M> {
             let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
             tx.txn.write_raw(CATALOG, name, Some(&tree.to_le_bytes()))?;
             let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
-            let Some(rows) = once.take() else { return Err(Error::TransactionTooOld) };
             // Nobody ends the transaction while it is at work.
             let _work = worker.enter()?;
-            worker.with(tree, Part::System, |tree| tree.load(Header::from_bits(stamp.get()), rows))
-        });
-        Ok(done?.value)
+            let Some(rows) = once.take() else { return Err(Error::RowsTaken) };
+            let header = Header::from_bits(stamp.get());
+            let count = worker.with(tree, Part::System, |tree| tree.load(header, rows))?;
+            settles.made.set(Some((worker.slot(), root)));
+            Ok(count)
+        })?;
+        settles.committed()?;
+        Ok(done.value)
     }
 }
 
 /// Decides about a table's root when its load has ended, by a panic of the rows, too. What fails
 /// is tried again by the slot's next load or owner.
-struct Settles<'s, M: ConstMachine>(&'s Store<M>);
+struct Settles<'s, M: ConstMachine> {
+    store: &'s Store<M>,
+    /// The slot that has a root in hand, with all rows below it.
+    made: Cell<Option<(u16, u64)>>,
+}
+
+impl<M: ConstMachine> Settles<'_, M> {
+    /// The catalog has the root: to ask it would mean to read it all.
+    fn committed(&self) -> Result<(), Error> {
+        let Some((slot, root)) = self.made.take() else { return Ok(()) };
+        self.store.home().shared.let_go(slot, root)
+    }
+}
 
 impl<M: ConstMachine> Drop for Settles<'_, M> {
     fn drop(&mut self) {
-        if let Ok(session) = self.0.session() {
+        if let Ok(session) = self.store.session() {
             let _ = session.worker.settle_all(session.worker.slot(), true);
         }
     }

@@ -14,7 +14,8 @@ use crate::files::scribe::{Part, Scribe};
 use crate::files::worker::Worker;
 use crate::idle::{Kept, Scratch, Sessions};
 use crate::names::NAME_MAX;
-use crate::{Attempts, Commits, Error, Patience, Snapshot};
+use crate::seen::View;
+use crate::{Attempts, Error, Patience, Snapshot};
 
 /// The tree that has the names of all others.
 pub(crate) const CATALOG: u32 = 0;
@@ -78,7 +79,10 @@ impl<M: ConstMachine> Catalog<M> {
         let mut root = Vec::new();
         worker.about_to_read()?;
         let found = worker.newest(CATALOG, name.as_bytes(), &mut root)?;
-        if !found.there || !worker.is_finished(found.stamp) {
+        // What was committed before the look is there for good. To be told no of one that was would
+        // be to be told that its table is empty.
+        let (low, end) = worker.read_at();
+        if !found.there || !View::new(end.saturating_sub(1), low).sees(found.stamp, worker)? {
             return Ok(None);
         }
         let tree = root_of(&root)?;

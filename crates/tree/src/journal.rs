@@ -42,6 +42,10 @@ pub trait Journal {
         Ok(())
     }
 
+    /// Keeps no more room than a thread may that turns to something else: called between the
+    /// changes of what may take long.
+    fn keep_little(&self) {}
+
     /// Whether records of so many bytes can be appended now.
     fn has(&self, bytes: u64) -> bool {
         let _ = bytes;

@@ -156,10 +156,11 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
             }
         };
         self.write(number, &page)?;
-        self.tree.journal.linked(right);
         if known.is_none() {
             self.lead_to(number, level)?;
         }
+        // Now the root leads to the page that leads there.
+        self.tree.journal.linked(right);
         let next = &mut self.levels[level];
         (next.number, next.low) = (Some(right), high.clone());
         if level != 0 {
@@ -193,7 +194,10 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
         tree.journal.reserve(3 * image_bytes(self.words)).map_err(Error::Journal)?;
         let image = Change::image(words).ok_or_else(edit::malformed)?;
         let page = tree.handle.write(tree.file, number)?;
-        log_and_do(tree.journal, &Change::Image { image: &image }, page, None).map(drop)
+        log_and_do(tree.journal, &Change::Image { image: &image }, page, None)?;
+        // The records may be long in coming.
+        tree.journal.keep_little();
+        Ok(())
     }
 
     /// Has the root lead to the first page of a level.

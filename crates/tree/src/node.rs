@@ -202,6 +202,13 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         Some(self.high_to(key)?.is_some_and(Ordering::is_le))
     }
 
+    /// Whether `key` is greater than the lowest key of this page, or the page is the first one.
+    #[inline]
+    pub(crate) fn is_above(&self, key: &[u8]) -> Option<bool> {
+        let (low, _) = fences(self.page)?;
+        Some(low.length == 0 || compare(self.page, low.at, low.length, key)?.is_lt())
+    }
+
     /// How the upper fence, if there is one, compares to `key`.
     #[inline]
     pub(crate) fn high_to(&self, key: &[u8]) -> Option<Option<Ordering>> {

@@ -312,6 +312,13 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         batch: &mut Batch,
     ) -> Result<usize, Error> {
         let (_, place) = self.walk(to, 0, |node, place| {
+            // A page that is damaged in shared memory could lead a scan back to where it was.
+            let goes_on = match to {
+                To::Key(key) => !node.is_beyond(key)?,
+                To::Before(key) => node.is_above(key)?,
+                To::Last => true,
+            };
+            goes_on.then_some(())?;
             let place = place.unwrap_or_else(|index| index);
             batch.copy(node.page, place, limit, back)?;
             Some(place)

@@ -67,3 +67,63 @@ fn what_was_reserved_for_splits() {
     let sizes = Sizes { page: 8192, ..sizes(Mode::None) };
     idle(sizes, |store, id| (0..20).for_each(|some| put(store, id, some * 5..some * 5 + 5)));
 }
+
+/// Does something in a thread of its own that is given up after a while.
+fn ends(work: impl FnOnce() + Send + 'static) {
+    let (over, is_over) = channel();
+    thread::spawn(move || {
+        work();
+        over.send(()).unwrap();
+    });
+    is_over.recv_timeout(Duration::from_secs(120)).expect("the threads wait for ever");
+}
+
+/// More threads split leaves at once than the log's buffer has room for whole pages: each has some
+/// of what it needs, and none all of it.
+#[test]
+fn threads_that_split_do_not_wait_for_each_other() {
+    ends(|| {
+        let sizes = Sizes { page: 8192, cache: 32 << 20, threads: 80, ..sizes(Mode::None) };
+        let store = begin_with(&Simulated::new(), sizes).unwrap();
+        let value = [7; 1500];
+        thread::scope(|scope| {
+            for id in 0..64 {
+                let store = &store;
+                scope.spawn(move || {
+                    for row in 0..150u64 {
+                        let row = row.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
+                        store.put(&ROWS, (id, row), &value).unwrap();
+                    }
+                    store.write(|tx| tx.remove_range(&ROWS, (id, 0)..(id + 1, 0))).unwrap();
+                });
+            }
+        });
+        store.verify().unwrap();
+    });
+}
+
+/// Loads within loads, each of which waits for the one that its rows begin.
+#[test]
+fn what_a_load_keeps_while_its_rows_come() {
+    const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+
+    fn load(store: &Store<Native>, names: &[&'static str]) {
+        let Some((name, rest)) = names.split_first() else { return };
+        let rows = (0..300u64).map(|row| {
+            if row == 200 {
+                load(store, rest);
+            }
+            (row, &[7; 2000][..])
+        });
+        assert_eq!(store.load_sorted(&Table::<u64, &[u8]>::new(name), rows), Ok(300));
+    }
+
+    ends(|| {
+        let sizes =
+            Sizes { page: 65_536, cache: 64 << 20, log_buffer: 2 << 20, ..sizes(Mode::None) };
+        let sizes = Sizes { log_segment: 4 << 20, ..sizes };
+        let store = begin_with(&Simulated::new(), sizes).unwrap();
+        load(&store, &NAMES);
+        store.verify().unwrap();
+    });
+}

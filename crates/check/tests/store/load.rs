@@ -8,7 +8,7 @@ use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Store, Table};
 
-use crate::stage::begin;
+use crate::stage::{begin, begin_in, sizes};
 
 const LOADED: Table<&[u8], &[u8]> = Table::new("loaded");
 const WRITTEN: Table<&[u8], &[u8]> = Table::new("written");
@@ -63,6 +63,33 @@ fn keys_that_begin_alike_are_loaded_however_many_they_are() {
         assert!(found(&store) == rows, "{count}");
         store.verify().unwrap();
     }
+}
+
+/// A table is there for all that come later, however often its maker has committed since, and
+/// whatever is open.
+#[test]
+fn a_table_is_there_beside_what_is_open() {
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    let mut open = store.begin().unwrap();
+    open.put(&WRITTEN, b"open", b"").unwrap();
+    let rows = rows(300, 5);
+    load(&store, &rows).unwrap();
+    const PUT: Table<&[u8], &[u8]> = Table::new("put");
+    for _ in 0..200 {
+        store.put(&PUT, b"a", b"1").unwrap();
+    }
+    // One that knows no table's name yet.
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let folder = Path::new("/home/store");
+    let other = Store::in_region(&region, &disk, folder, &sizes(Mode::None)).unwrap();
+    for store in [&store, &other] {
+        assert!(found(store) == rows);
+        assert_eq!(store.get(&PUT, b"a"), Ok(Some(b"1".to_vec())));
+        assert_eq!(store.read(|tx| tx.count(&LOADED, ..)), Ok(300));
+    }
+    assert_eq!(other.clear(LOADED.name(), &mut |_| {}), Ok(300));
+    drop(open);
 }
 
 /// Of trees of one page to three levels.

@@ -21,6 +21,24 @@ fn why(error: Error) -> Refusal {
     }
 }
 
+/// A copy that was finished, and whose maker died before it had taken its mark away, is no ruin of
+/// the copy whose place is beside it.
+#[test]
+fn a_copy_named_as_one_that_is_made_is_not_taken_away() {
+    let place = Place::new("named");
+    let store = open(place.at("one"));
+    fill(&store, 50);
+    store.backup(place.at("copy.new"), &mut |_| {}).unwrap();
+    fs::write(place.at("copy.new/being-made"), "copy.new").unwrap();
+    let refused = store.backup(place.at("copy"), &mut |_| {}).unwrap_err();
+    assert_eq!(why(refused), Refusal::Taken);
+    restore(place.at("copy.new"), place.at("two"), &mut |_| {}).unwrap();
+    // What a dead process left of one is.
+    fs::write(place.at("copy.new/being-made"), "copy").unwrap();
+    store.backup(place.at("copy"), &mut |_| {}).unwrap();
+    assert!(!place.at("copy.new").exists());
+}
+
 #[test]
 fn a_copy_is_a_store_of_its_own() {
     let place = Place::new("copy");

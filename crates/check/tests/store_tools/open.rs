@@ -306,6 +306,64 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// A process that has a store open writes into the folder that it opened, whatever has its path by
+/// then, and closes that one.
+#[test]
+fn a_folder_that_is_moved_while_it_is_open_stays_the_one() {
+    let place = Place::new("moved");
+    let mut small = options();
+    (small.sizes.log_segment, small.sizes.log_buffer) = (1 << 20, 1 << 20);
+    (small.sizes.log_budget, small.sizes.history) = (1 << 20, 2 << 20);
+    let old = Store::open_with(place.at("one"), &small).unwrap();
+    old.put(&ROWS, 0, b"old").unwrap();
+    fs::rename(place.at("one"), place.at("two")).unwrap();
+    let new = Store::open_with(place.at("one"), &small).unwrap();
+    // Segments are made, and others taken away; checkpoints are made.
+    for row in 1..6000 {
+        old.put(&ROWS, row, &[1; 1000]).unwrap();
+        if row % 3 == 0 {
+            new.put(&ROWS, row, b"new").unwrap();
+        }
+    }
+    old.checkpoint().unwrap();
+    assert_eq!(new.read(|tx| tx.count(&ROWS, ..)), Ok(1999));
+    for drops in [old, new] {
+        drop(drops);
+        // Of one that is closed nothing is left in memory: it opens where it is now.
+        let two = Store::open_with(place.at("two"), &small).unwrap();
+        assert_eq!(two.read(|tx| tx.count(&ROWS, ..)), Ok(6000));
+        two.verify().unwrap();
+    }
+    let one = Store::open_with(place.at("one"), &small).unwrap();
+    assert_eq!(one.read(|tx| tx.count(&ROWS, ..)), Ok(1999));
+    one.verify().unwrap();
+}
+
+#[test]
+fn a_store_in_the_folder_of_another_is_not_taken_for_its_memory() {
+    let place = Place::new("inner");
+    open(place.at("one")).put(&ROWS, 1, b"outer").unwrap();
+    open(place.at("one/memory")).put(&ROWS, 1, b"inner").unwrap();
+    assert_eq!(refused(place.at("one")), Refusal::NotEmpty { name: "memory".into() });
+    assert_eq!(open(place.at("one/memory")).get(&ROWS, 1), Ok(Some(b"inner".to_vec())));
+    fs::rename(place.at("one/memory"), place.at("two")).unwrap();
+    assert_eq!(open(place.at("one")).get(&ROWS, 1), Ok(Some(b"outer".to_vec())));
+}
+
+#[test]
+fn paths_that_no_store_can_have_are_refused_before_anything_is_made() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let place = Place::new("paths");
+    let other = std::ffi::OsStr::from_bytes(b"\xff");
+    let long = "d".repeat(230);
+    for name in ["a\nb".as_ref(), "c\r".as_ref(), other, long.as_ref()] {
+        let path = place.path.join(name);
+        assert_eq!(refused(path.clone()), Refusal::Path, "{}", path.display());
+        assert!(!path.join("identity").exists());
+    }
+}
+
 /// Memory of killed processes is of the folder that they had open: a copy of it by `cp`, and one
 /// that was moved, has other files, or another name for them.
 #[test]

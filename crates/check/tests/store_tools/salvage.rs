@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use latchwork_check::dump_bytes::Tables;
 use latchwork_check::random::Random;
-use latchwork_store::{Error, Mode, Patience, Refusal, Salvaged, Store, salvage};
+use latchwork_store::{Error, Mode, Patience, Refusal, Salvaged, Store, read_log, salvage};
 
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options};
 
@@ -129,6 +129,42 @@ fn a_damaged_log_is_told_and_the_rest_is_there() {
     fs::remove_dir_all(place.at("one/log")).unwrap();
     let (found, _) = again(&place);
     assert!(found.no_log.is_some() && !found.is_whole());
+}
+
+/// What is not there of the log behind the redo point is missed, also where it is the beginning.
+#[test]
+fn a_log_without_its_beginning_is_told() {
+    let place = Place::new("beginning");
+    let source = open(place.at("source"));
+    fill(&source, 200);
+    // A copy says up to where its log was durable.
+    let mut row = 10_000..;
+    let mut told = |_: &_| row.next().map_or((), |row| source.put(&ROWS, row, b"later").unwrap());
+    source.backup(place.at("one"), &mut told).unwrap();
+    let whole = read_log(place.at("one"), 0, &mut |_| true).unwrap();
+    assert!(whole.gaps.is_empty() && whole.redo < whole.flushed, "{whole:?}");
+    // The record at the redo point is damaged.
+    spoil(&segments(&place)[0], 4096 + whole.redo + 9);
+    let (found, _) = again(&place);
+    assert!(!found.is_whole() && found.gaps[0].0 == whole.redo, "{found:?}");
+    // And then all files are gone that have it.
+    for path in segments(&place) {
+        fs::remove_file(path).unwrap();
+    }
+    let read = read_log(place.at("one"), 0, &mut |_| true).unwrap();
+    assert_eq!(read.gaps, [(whole.redo, whole.flushed)]);
+    let (found, _) = again(&place);
+    assert!(!found.is_whole() && found.gaps == read.gaps, "{found:?}");
+}
+
+/// Memory that may have more than the files have is missed, too.
+#[test]
+fn memory_that_is_not_known_is_told() {
+    let place = Place::new("memory");
+    fill(&open(place.at("one")), 100);
+    fs::write(place.at("one/region"), "").unwrap();
+    let (found, _) = again(&place);
+    assert!(found.no_memory.is_some() && !found.is_whole(), "{found:?}");
 }
 
 #[test]

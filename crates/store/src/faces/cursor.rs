@@ -139,8 +139,7 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
     ///
     /// As [`next`](Self::next).
     pub fn first(&mut self) -> Result<Option<Record<K, V>>, Error> {
-        self.go(At::Start);
-        self.step(false)
+        self.move_to(At::Start, false)
     }
 
     /// Moves to the last record. O(log n).
@@ -149,8 +148,7 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
     ///
     /// As [`next`](Self::next).
     pub fn last(&mut self) -> Result<Option<Record<K, V>>, Error> {
-        self.go(At::End);
-        self.step(true)
+        self.move_to(At::End, true)
     }
 
     /// Moves to the first record with this key or a greater one. O(log n).
@@ -159,8 +157,7 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
     ///
     /// As [`next`](Self::next); [`Error::KeyTooLong`].
     pub fn seek(&mut self, key: K::Of<'_>) -> Result<Option<Record<K, V>>, Error> {
-        self.go(At::Gap(self.table.key(&key)?));
-        self.step(false)
+        self.move_to(At::Gap(self.table.key(&key)?), false)
     }
 
     /// Moves to the last record with this key or a lesser one. O(log n).
@@ -172,8 +169,7 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
         let mut key = self.table.key(&key)?;
         // The least key that is greater.
         key.push(0);
-        self.go(At::Gap(key));
-        self.step(true)
+        self.move_to(At::Gap(key), true)
     }
 
     /// Moves to the record with this key, or to where it would be. O(log n).
@@ -182,13 +178,26 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
     ///
     /// As [`seek`](Self::seek).
     pub fn seek_exact(&mut self, key: K::Of<'_>) -> Result<Option<Record<K, V>>, Error> {
-        self.go(At::Gap(self.table.key(&key)?));
-        if let (Some(tree), At::Gap(key)) = (self.tree, &mut self.at)
-            && self.reads.snapshot.get_into(tree, key, &mut self.value)?
-        {
-            self.at = At::Key(core::mem::take(key));
+        let (key, mut value) = (self.table.key(&key)?, Vec::new());
+        let there = match self.tree {
+            Some(tree) => self.reads.snapshot.get_into(tree, &key, &mut value)?,
+            None => false,
+        };
+        if !there {
+            self.go(At::Gap(key));
+            return Ok(None);
         }
-        self.current()
+        let record = (self.table.key_of(&key)?, self.table.value_of(&value)?);
+        self.go(At::Key(key));
+        self.value = value;
+        Ok(Some(record))
+    }
+
+    /// Moves to the record that comes next at a place. If that fails, the cursor is where it was.
+    fn move_to(&mut self, at: At, back: bool) -> Result<Option<Record<K, V>>, Error> {
+        let was = core::mem::replace(&mut self.at, at);
+        self.forget();
+        self.step(back).inspect_err(|_| self.go(was))
     }
 
     /// Takes a place, and forgets what was read ahead.

@@ -61,7 +61,10 @@ impl<M: ConstMachine> Store<M> {
         let kept = unsafe { session.forever() };
         // SAFETY: the catalog is in what the clone holds by count, which does not move.
         let catalog = unsafe { &*core::ptr::from_ref(store.catalog()) };
+        // What is finished by now need not be asked about later.
+        kept.worker.home.shared.raise_low()?;
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
+        snapshot.learn(kept.worker.log.log().slots_high())?;
         let reads = ReadTxn { snapshot, tables: Tables { catalog, kept } };
         Ok(KeptSnapshot { reads: ManuallyDrop::new(reads), session: Some(session), store })
     }

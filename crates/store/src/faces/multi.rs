@@ -154,7 +154,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         self.remove(table.table(), (key, value))
     }
 
-    /// Takes all values from a key; returns how many there were.
+    /// Takes all values from a key; returns how many there were. If it fails, none is taken.
     ///
     /// # Errors
     ///
@@ -166,13 +166,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     ) -> Result<u64, Error> {
         let (range, tree) = (table.all_of(&key)?, self.tables.make(table.name())?);
         let bounds = (Bound::Included(&range.start[..]), Bound::Excluded(&range.end[..]));
-        let mut pairs = Vec::new();
-        self.txn.scan_raw(tree, bounds, false, &mut |pair, _| {
-            pairs.push(pair.to_vec());
-            Ok(true)
-        })?;
-        pairs.iter().try_for_each(|pair| self.txn.write_raw(tree, pair, None))?;
-        Ok(pairs.len() as u64)
+        self.txn.remove_range_raw(tree, bounds)
     }
 }
 

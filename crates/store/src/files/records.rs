@@ -104,15 +104,10 @@ impl<M: ConstMachine> Commits for Worker<M> {
         if at < low {
             return true;
         }
-        let inside = |first: Lsn, commit: Lsn| match () {
-            // It committed since: what was read may have been taken back before.
-            () if commit.0 >= end => None,
-            () if commit.0 < at => Some(false),
-            () if first.0 <= at => Some(true),
-            () => None,
-        };
-        let kept = self.log.log().commits_of(u32::from(stamp.slot()), inside);
-        kept.is_ok_and(|inside| inside == Some(true))
+        // What committed since says nothing: what was read may have been taken back before.
+        let before = |_, commit: Lsn| (commit.0 < end).then_some(at <= commit.0);
+        let kept = self.log.log().commits_of(u32::from(stamp.slot()), before);
+        kept.is_ok_and(|finished| finished == Some(true))
     }
 }
 

@@ -185,6 +185,10 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         self.worker.log.reserve(bytes).map_err(refused)
     }
 
+    fn keep_little(&self) {
+        let _ = self.worker.log.give_back(self.worker.keep);
+    }
+
     fn has(&self, bytes: u64) -> bool {
         self.worker.log.credit() >= bytes
     }

@@ -35,6 +35,8 @@ const VISIBLE: u64 = 16;
 const CHECKPOINTER: u64 = 24;
 const CHECKPOINT_AT: u64 = 32;
 const GIVEN_UP: u64 = 40;
+/// How often a snapshot looks for a position that is not given up yet.
+const LOOKS: u32 = 1 << 20;
 const UNDONE: u64 = 48;
 const FORGOTTEN: u64 = 56;
 const LOOKED_AT: u64 = 57;
@@ -186,7 +188,7 @@ impl<M: ConstMachine> Shared<M> {
     #[inline]
     pub(crate) fn remember(&self, slot: u16) -> Result<(u64, u64), Error> {
         let line = self.word(SLOTS + u64::from(slot) * LINE)?;
-        loop {
+        for _ in 0..LOOKS {
             let low = self.low()?;
             let at = self.visible()?;
             // Release: for a thread that sees that it is gone, so are its reads.
@@ -196,6 +198,9 @@ impl<M: ConstMachine> Shared<M> {
                 return Ok((at, low));
             }
         }
+        // What is given up is never beyond `low` for so long.
+        let what = "position up to which snapshots are given up";
+        Err(latchwork_region::Error::Corrupt { what, at: GIVEN_UP * 8 }.into())
     }
 
     #[inline]

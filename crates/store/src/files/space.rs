@@ -120,6 +120,14 @@ impl<M: ConstMachine> Worker<M> {
     /// Decides about all pages that a slot has in hand; but for roots whose transaction goes on, if
     /// not `all`.
     pub(crate) fn settle_all(&self, slot: u16, all: bool) -> Result<(), Error> {
+        let settled = self.settle_hand(slot, all);
+        if all && slot == self.slot() {
+            self.roots_left.set(settled.is_err());
+        }
+        settled
+    }
+
+    fn settle_hand(&self, slot: u16, all: bool) -> Result<(), Error> {
         let hand = self.home.shared.hand(slot)?;
         let of = |what| hand.iter().copied().filter(move |held| held.what == what);
         let settle = |held| self.settle(slot, held);

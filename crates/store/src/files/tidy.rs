@@ -86,7 +86,7 @@ impl<M: ConstMachine> Worker<M> {
         }
         // A page that could not be given back: it keeps the log, and a slot has four at most.
         if let Ok(Some(_)) = self.home.shared.held_since(u32::from(self.slot())) {
-            let _ = self.settle_all(self.slot(), false);
+            let _ = self.settle_all(self.slot(), self.roots_left.get());
         }
     }
 

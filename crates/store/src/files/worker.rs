@@ -80,6 +80,8 @@ pub(crate) struct Worker<M: ConstMachine> {
     pub(crate) home: Arc<Home<M>>,
     /// Where the slot committed last.
     pub(crate) last_commit: Cell<u64>,
+    /// Whether its slot has a root in hand of which no transaction goes on.
+    pub(crate) roots_left: Cell<bool>,
     commits: Cell<u32>,
     /// `low` and the log's end from before the thread read last: what was finished then is so in
     /// what it read.
@@ -140,6 +142,7 @@ impl<M: ConstMachine> Worker<M> {
             own,
             home,
             last_commit: Cell::new(last),
+            roots_left: Cell::new(false),
             commits: Cell::new(0),
             read_at: Cell::new((0, 0)),
             record: RefCell::default(),

@@ -14,12 +14,12 @@
 //! that name takes it away.
 
 use std::fs::{self, File, TryLockError};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_disk::{Buffer, Disk, Open, System};
+use latchwork_disk::{Buffer, Disk, Open, System, within_limit};
 use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{ConstMachine, Deadline, Native, Shared as Machine};
 use latchwork_region::Region;
@@ -292,8 +292,11 @@ impl Beside {
                 Err(why) => return Err(said(why)),
             }
         }
-        let mark = File::create_new(fresh.join(MARK)).map_err(said)?;
+        let mut mark = File::create_new(fresh.join(MARK)).map_err(said)?;
         mark.lock().map_err(said)?;
+        // With what a folder that has its name by now is told from one that is made.
+        let name = to.file_name().unwrap_or_default().as_encoded_bytes();
+        within_limit(name.len() as u64, || mark.write_all(name)).map_err(said)?;
         Ok(Self { fresh, to, mark, named: false })
     }
 
@@ -366,8 +369,17 @@ fn clear(fresh: &Path) -> Result<(), Error> {
         Err(_) if fs::remove_dir(fresh).is_ok() => return Ok(()),
         Err(_) => return Err(refused(fresh, Refusal::Taken)),
     };
+    let said = |why: std::io::Error| refused(fresh, why);
     match mark.try_lock() {
-        Ok(()) => fs::remove_dir_all(fresh).map_err(|why| refused(fresh, why)),
+        Ok(()) => {
+            let name = fs::read(fresh.join(MARK)).map_err(said)?;
+            let is_named = fresh.file_name().is_some_and(|own| own.as_encoded_bytes() == name);
+            let live = File::open(fresh.join("live"));
+            if is_named || live.is_ok_and(|live| live.try_lock().is_err()) {
+                return Err(refused(fresh, Refusal::Taken));
+            }
+            fs::remove_dir_all(fresh).map_err(said)
+        }
         Err(TryLockError::WouldBlock) => Err(refused(fresh, Refusal::BeingMade)),
         Err(TryLockError::Error(why)) => Err(refused(fresh, why)),
     }

@@ -159,9 +159,8 @@ pub fn read_log(
 ) -> Result<LogRead, Error> {
     let disk: Arc<dyn Disk> = Arc::new(System::new());
     let files = LogFiles::open(disk, &folder.as_ref().join("log"))?;
-    let (redo, flushed) = (files.redo().0, files.flushed().0);
-    let mut read = LogRead { redo, flushed, ..LogRead::default() };
-    entries(&files, from, &mut read, &mut |entry| {
+    let mut read = LogRead::default();
+    entries(&files, (from, false), &mut read, &mut |entry| {
         let record = LogRecord::of(entry);
         if let (Some(CATALOG), Some(name), Some(root)) = (record.tree, &record.key, &record.after)
             && let Ok(root) = root_of(root)
@@ -176,17 +175,23 @@ pub fn read_log(
 /// A table that a record names, and whether to go on.
 type Noted = (Option<(u32, String)>, bool);
 
-/// Goes through the records from a position on, over what is damaged.
+/// Goes through the records from a position on, over what is damaged. The position may be in the
+/// middle of a record, if it is not known to be `exact`.
 pub(crate) fn entries(
     files: &LogFiles,
-    from: u64,
+    (from, exact): (u64, bool),
     read: &mut LogRead,
     each: &mut dyn FnMut(&Entry) -> Noted,
 ) -> Result<(), Error> {
+    (read.redo, read.flushed) = (files.redo().0, files.flushed().0);
     read.oldest = files.oldest()?.map(|lsn| lsn.0);
-    let mut scan = files.scan(latchwork_log::Lsn(from.max(read.oldest.unwrap_or(0))));
-    // The position may be in the middle of a record.
-    let mut first = from != 0 && Some(from) != read.oldest;
+    let oldest = read.oldest.unwrap_or(read.flushed);
+    // What is older than the redo point may be gone, and nothing else.
+    if from <= read.redo && read.redo < oldest {
+        read.gaps.push((read.redo, oldest));
+    }
+    let mut scan = files.scan(latchwork_log::Lsn(from.max(oldest)));
+    let mut first = !exact && from > oldest;
     loop {
         while let Some(entry) = scan.next_entry()? {
             first = false;
@@ -197,7 +202,7 @@ pub(crate) fn entries(
                 return Ok(());
             }
         }
-        let (stopped, cut) = (scan.position().0, scan.is_cut());
+        let (stopped, cut) = (scan.position().0.max(oldest), scan.is_cut());
         match scan.skip()? {
             Some(_) if core::mem::take(&mut first) => {}
             Some(next) => read.gaps.push((stopped, next.0)),

@@ -54,20 +54,25 @@ pub struct Salvaged {
     pub gaps: Vec<(u64, u64)>,
     /// Why none of the log could be read.
     pub no_log: Option<String>,
+    /// Why it is not known whether killed processes left memory with commits that are in no file.
+    pub no_memory: Option<String>,
 }
 
 impl Salvaged {
     /// Whether all that there should be is there.
     pub fn is_whole(&self) -> bool {
         let log = self.gaps.is_empty() && self.no_log.is_none() && self.prepared.is_empty();
-        log && self.lost.is_empty() && self.old.is_empty() && self.cut == 0
+        log && self.no_memory.is_none()
+            && self.lost.is_empty()
+            && self.old.is_empty()
+            && self.cut == 0
     }
 }
 
-/// The name of the tree of pieces, while it is a table among others.
-const LONG: &str = "\0long values";
-
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The rows of all tables by name; of pieces of long values, which are no table's, by none.
+type Tables = BTreeMap<Option<String>, Rows>;
 
 /// A value before a write, and its header.
 type Before = (Option<Vec<u8>>, Header);
@@ -119,12 +124,16 @@ struct Ruin {
 /// ```
 pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged, Error> {
     let (from, mut sizes) = (from.as_ref(), Sizes::default());
+    let mut found = Salvaged::default();
     // A store without an identity, or with another's, may have its pages all the same.
     let held = match at_rest(from, &mut sizes) {
-        Ok(held) if held.left().is_ok_and(|left| left.is_some()) => {
-            return Err(refused(from, Refusal::LeftOpen));
+        Ok(held) => {
+            match held.left() {
+                Ok(Some(_)) => return Err(refused(from, Refusal::LeftOpen)),
+                left => found.no_memory = left.err().map(|why| why.to_string()),
+            }
+            Some(held)
         }
-        Ok(held) => Some(held),
         Err(Error::Open { why: Refusal::Damaged { .. } | Refusal::NoStore, .. }) => None,
         Err(other) => return Err(other),
     };
@@ -146,11 +155,9 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
         prepared: BTreeMap::new(),
         old: BTreeSet::new(),
     };
-    let mut found = Salvaged::default();
     let mut read = LogRead::default();
     let log = LogFiles::open(disk, &from.join("log")).map_err(Error::from).and_then(|files| {
-        read.flushed = files.flushed().0;
-        entries(&files, files.redo().0, &mut read, &mut |entry| {
+        entries(&files, (files.redo().0, true), &mut read, &mut |entry| {
             ruin.redo(entry);
             (None, true)
         })
@@ -163,6 +170,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     found.old = ruin.old.iter().copied().filter(|page| !found.lost.contains(page)).collect();
     beside.fill(&sizes, |store| {
         for (name, rows) in &tables {
+            let Some(name) = name else { continue };
             let tree = store.catalog().make(name)?;
             let rows: Vec<_> = rows.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             rows.chunks(500).try_for_each(|some| store.put_all(tree, some))?;
@@ -254,19 +262,19 @@ impl Ruin {
     }
 
     /// The rows of all tables, by name.
-    fn tables(&self, found: &mut Salvaged) -> BTreeMap<String, Rows> {
+    fn tables(&self, found: &mut Salvaged) -> Tables {
         let undone: BTreeMap<u64, &Before> =
             self.open.values().flatten().map(|(at, before)| (*at, before)).collect();
         let mut seen = BTreeSet::new();
         let mut tables = BTreeMap::new();
         let mut whole = true;
         let names = self.walk(CATALOG, &mut seen, &undone, &mut whole, found);
-        let mut roots: BTreeMap<u32, String> = names
+        let mut roots: BTreeMap<u32, Option<String>> = names
             .iter()
             .filter(|(name, _)| !name.starts_with(INNER))
-            .filter_map(|(name, root)| Some((root_of(root).ok()?, text(name))))
+            .filter_map(|(name, root)| Some((root_of(root).ok()?, Some(text(name)))))
             .collect();
-        roots.insert(PIECES, LONG.to_owned());
+        roots.insert(PIECES, None);
         let mut torn = BTreeSet::new();
         for (root, name) in &roots {
             let mut whole = true;
@@ -288,7 +296,7 @@ impl Ruin {
         }
         found.lost.sort_unstable();
         found.lost.dedup();
-        let pieces = tables.remove(LONG).unwrap_or_default();
+        let pieces = tables.remove(&None).unwrap_or_default();
         tables.values_mut().for_each(|rows| found.cut += self.make_whole(rows, &pieces));
         tables
     }
@@ -343,11 +351,11 @@ impl Ruin {
     /// Leaves to which nothing leads: each to its table, or to one of its own.
     fn adopt(
         &self,
-        roots: &BTreeMap<u32, String>,
+        roots: &BTreeMap<u32, Option<String>>,
         torn: &BTreeSet<u32>,
         seen: &BTreeSet<u64>,
         undone: &BTreeMap<u64, &Before>,
-        tables: &mut BTreeMap<String, Rows>,
+        tables: &mut Tables,
         found: &mut Salvaged,
     ) {
         let only = torn.first().filter(|_| torn.len() == 1).and_then(|root| roots.get(root));
@@ -364,10 +372,12 @@ impl Ruin {
             }
             let by_log = self.tree.get(&number);
             let name = match by_log {
-                Some(tree) => roots.get(tree).cloned().or(Some(format!("salvaged-tree-{tree}"))),
+                Some(tree) => {
+                    roots.get(tree).cloned().or(Some(Some(format!("salvaged-tree-{tree}"))))
+                }
                 None => only.cloned(),
             };
-            let name = name.unwrap_or_else(|| format!("salvaged-page-{number}"));
+            let name = name.unwrap_or_else(|| Some(format!("salvaged-page-{number}")));
             let mut rows = Rows::new();
             take(&node, undone, &mut rows, found);
             let table = tables.entry(name).or_default();
