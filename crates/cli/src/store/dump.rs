@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use latchwork_store::{DumpError, DumpReader, DumpSummary, Load, Store};
+use latchwork_store::{DumpError, DumpItem, DumpReader, DumpSummary, Load, Store};
 use serde_json::{Value, json};
 
 use super::{Progress, open, open_with, print_json};
@@ -21,7 +21,8 @@ use crate::output;
   latchwork store dump /tmp/shop | zstd > shop.dump.zst
 
 A line for each record: key, a tab, value, as the store has their bytes; what is not printable, and
-the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written, 2 if not.")]
+the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written, or the reader of stdout has seen
+enough, 2 if not.")]
 pub(crate) struct DumpArgs {
     /// The store's folder
     path: PathBuf,
@@ -95,28 +96,45 @@ pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a dump beside its place, and names it when it is durable.
+/// Writes a dump beside its place, and names it when it is durable; into what is no file, at once.
 fn into_file(
     store: &Store,
     to: &Path,
     only: Option<&str>,
     told: &mut latchwork_store::Told<'_>,
 ) -> Result<DumpSummary, DumpError> {
+    let to = match fs::canonicalize(to) {
+        Ok(found) if !found.is_file() => {
+            let file = File::options().write(true).open(found)?;
+            return Ok(store.dump(BufWriter::new(file), only, told)?.1);
+        }
+        Ok(found) => found,
+        Err(_) => std::path::absolute(to)?,
+    };
+    let around = to.parent().unwrap_or(Path::new("/"));
+    let is_store = |folder: &Path| folder.join("identity").is_file();
+    if fs::canonicalize(around)?.ancestors().any(is_store) {
+        let what = "it lies in the folder of a store: choose a place beside that";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
+    }
     let mut fresh = to.as_os_str().to_owned();
-    fresh.push(format!(".new-{}", std::process::id()));
+    fresh.push(".new");
     let fresh = PathBuf::from(fresh);
+    // What a process that was killed left is written over.
+    let file = File::options().write(true).create(true).truncate(false).open(&fresh)?;
+    if file.try_lock().is_err() {
+        let what = "another process writes it just now";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, what).into());
+    }
     let mut write = || {
-        let file = File::create_new(&fresh)?;
-        let (to_file, summary) = store.dump(BufWriter::new(file), only, told)?;
+        file.set_len(0)?;
+        let (to_file, summary) = store.dump(BufWriter::new(&file), only, told)?;
         to_file.get_ref().sync_all()?;
-        fs::rename(&fresh, to)?;
+        fs::rename(&fresh, &to)?;
+        File::open(around)?.sync_all()?;
         Ok(summary)
     };
-    let written = write();
-    if written.is_err() {
-        let _ = fs::remove_file(&fresh);
-    }
-    written
+    write().inspect_err(|_| drop(fs::remove_file(&fresh)))
 }
 
 pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
@@ -126,15 +144,18 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
             let mut file = File::open(path).map_err(|why| name(why.into()))?;
             let progress = Progress::new();
             progress.tell("reading".to_owned());
-            DumpReader::new(BufReader::new(&file)).and_then(DumpReader::check).map_err(name)?;
+            if file.rewind().is_err() {
+                anyhow::bail!("{}: it cannot be read twice; give it on stdin", path.display());
+            }
+            let tables = tables_of(BufReader::new(&file)).map_err(name)?;
             drop(progress);
-            file.rewind()?;
-            read_into(args, BufReader::new(file))?
+            file.rewind().map_err(|why| name(why.into()))?;
+            read_into(args, BufReader::new(file), &tables)?
         }
         None if io::stdin().is_terminal() => {
             anyhow::bail!("a dump is read from stdin, which is a terminal; name a file")
         }
-        None => read_into(args, io::stdin().lock())?,
+        None => read_into(args, io::stdin().lock(), &[])?,
     };
     if args.json {
         print_json(&row(&summary))?;
@@ -146,9 +167,29 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read_into<R: BufRead>(args: &LoadArgs, from: R) -> anyhow::Result<DumpSummary> {
+/// The tables of a dump, of which all is looked at.
+fn tables_of<R: BufRead>(dump: R) -> Result<Vec<String>, DumpError> {
+    let (mut dump, mut tables) = (DumpReader::new(dump)?, Vec::new());
+    while let Some(item) = dump.next_item()? {
+        if let DumpItem::Table(name) = item {
+            tables.push(name);
+        }
+    }
+    Ok(tables)
+}
+
+/// Loads a dump, if the store has no record in any of these tables.
+fn read_into<R: BufRead>(
+    args: &LoadArgs,
+    from: R,
+    tables: &[String],
+) -> anyhow::Result<DumpSummary> {
     let dump = DumpReader::new(from)?;
     let store = open_with(&args.path, true, Some(dump.summary().page))?;
+    let there = store.tables()?;
+    if let Some(table) = tables.iter().find(|table| !args.merge && there.contains(table)) {
+        return Err(DumpError::NotEmpty { table: table.clone() }.into());
+    }
     let mut options = Load::default();
     options.merge = args.merge;
     let progress = Progress::new();

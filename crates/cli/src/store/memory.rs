@@ -20,7 +20,8 @@ use crate::output;
   latchwork store forget-memory /tmp/shop
 
 With a store's folder it is that store's, and its files alone count then, as after a crash of the
-machine. Without one, that of stores whose folders are gone, or that do not know of it.
+machine: commits that were not synced are lost. Without one, that of stores whose folders are gone,
+or that do not know of it; a folder that is not mounted counts as gone.
 
 A store that is opened goes on with its memory, or clears it away; this is for those that are not.
 Exits with 0, or 2 if it could not be done.")]
@@ -39,7 +40,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.path {
         let bytes = forget_memory(path)?;
         if args.json {
-            print_json(&json!({"store": path, "bytes": bytes}))?;
+            print_json(&json!({"store": path.to_string_lossy(), "bytes": bytes}))?;
         } else {
             output::print(|out| writeln!(out, "{} kB taken away", bytes / 1000))?;
         }
@@ -49,7 +50,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for memory in &found {
         if args.json {
             print_json(&json!({
-                "memory": memory.at, "store": memory.store, "bytes": memory.bytes,
+                "memory": memory.at.to_string_lossy(), "bytes": memory.bytes,
+                "store": memory.store.as_ref().map(|store| store.to_string_lossy()),
                 "processes": memory.processes, "needed": memory.needed,
             }))?;
         } else {

@@ -55,8 +55,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (None, Some(id)) => (id, false),
         (None, None) => return list(&store, &all, args.json),
     };
-    let is_it = |one: &&Prepared| one.gid == id.as_bytes() || escape(&one.gid) == *id;
-    let Some(one) = all.iter().find(is_it) else {
+    // An id may look like another that is escaped.
+    let exact = all.iter().find(|one| one.gid == id.as_bytes());
+    let Some(one) = exact.or_else(|| all.iter().find(|one| escape(&one.gid) == *id)) else {
         output::complain(&format!("no transaction {id} is prepared"));
         return Ok(ExitCode::FAILURE);
     };

@@ -131,8 +131,9 @@ pub(crate) struct ScanArgs {
 }
 
 pub(super) fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
-    let (store, table) = (open(&args.of.path, true)?, args.of.table());
+    // Before a store is made for nothing.
     let key = args.of.keys.read(&args.key)?;
+    let (store, table) = (open(&args.of.path, true)?, args.of.table());
     store.write(|tx| tx.put(&table, &key.0, args.value.as_bytes()))?;
     if args.json {
         print_json(&json!({"key": keys::told(&key), "written": true}))?;
@@ -225,8 +226,10 @@ pub(super) fn escape(bytes: &[u8]) -> String {
                 '\t' => text.push_str("\\t"),
                 '\n' => text.push_str("\\n"),
                 '\r' => text.push_str("\\r"),
-                char if char.is_ascii_control() => {
-                    text.push_str(&format!("\\x{:02x}", u32::from(char)));
+                // A line end to some is one that is no ASCII.
+                char if char.is_control() || ['\u{2028}', '\u{2029}'].contains(&char) => {
+                    let bytes = char.to_string().into_bytes().into_iter();
+                    bytes.for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
                 }
                 char => text.push(char),
             }
@@ -246,5 +249,6 @@ mod tests {
         assert_eq!(escape(b"a\tb\nc\\d\re"), "a\\tb\\nc\\\\d\\re");
         assert_eq!(escape("\u{1b}[1m\u{e9}".as_bytes()), "\\x1b[1m\u{e9}");
         assert_eq!(escape(b"\xff\x00z"), "\\xff\\x00z");
+        assert_eq!(escape("\u{85}\u{2028}".as_bytes()), "\\xc2\\x85\\xe2\\x80\\xa8");
     }
 }

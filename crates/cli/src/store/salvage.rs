@@ -63,11 +63,12 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
             "whole": whole, "tables": tables, "pages": found.pages, "lost": found.lost,
             "old": found.old, "orphans": found.orphans, "undone": found.undone, "cut": found.cut,
             "prepared": found.prepared.iter().map(|gid| escape(gid)).collect::<Vec<_>>(),
-            "gaps": found.gaps, "no_log": found.no_log,
+            "gaps": found.gaps, "no_log": found.no_log, "no_memory": found.no_memory,
         }))?;
     } else {
         output::print(|out| {
             for (table, records) in &found.tables {
+                let table = escape(table.as_bytes());
                 writeln!(out, "table      {table}, {records} records")?;
             }
             writeln!(out, "pages      {}, {} cannot be read", found.pages, found.lost.len())?;
@@ -89,8 +90,11 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
             for (from, to) in &found.gaps {
                 writeln!(out, "log        cannot be read from {from} to {to}")?;
             }
-            match &found.no_log {
-                Some(why) => writeln!(out, "log        {why}"),
+            if let Some(why) = &found.no_log {
+                writeln!(out, "log        {why}")?;
+            }
+            match &found.no_memory {
+                Some(why) => writeln!(out, "memory     of killed processes may have more: {why}"),
                 None => Ok(()),
             }
         })?;
