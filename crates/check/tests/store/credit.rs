@@ -105,7 +105,10 @@ fn threads_that_split_do_not_wait_for_each_other() {
 /// Loads within loads, each of which waits for the one that its rows begin.
 #[test]
 fn what_a_load_keeps_while_its_rows_come() {
-    const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    const NAMES: [&str; 24] = [
+        "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r",
+        "s", "t", "u", "v", "w", "x",
+    ];
 
     fn load(store: &Store<Native>, names: &[&'static str]) {
         let Some((name, rest)) = names.split_first() else { return };
