@@ -121,7 +121,7 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// Lets others run, which have credit, and takes that of those that are dead.
-    fn wait_for_credit(&self, slot: &Slot<M>, waits: u32) -> Result<(), Error> {
+    pub(crate) fn wait_for_credit(&self, slot: &Slot<M>, waits: u32) -> Result<(), Error> {
         if waits < YIELDS {
             M::yield_now();
             return Ok(());
@@ -144,6 +144,8 @@ impl<M: ConstMachine> Session<M> {
         let (shared, slot) = (self.log.shared()?, self.log.slot_of(dead)?);
         let latched = self.latch()?;
         let (all, has) = (shared.append.credit.load(Relaxed), slot.credit.load(Relaxed));
+        // It may have been taken to undo something.
+        self.take_back(shared, slot);
         // Release, both: as in `repair`.
         slot.credit.store(0, Release);
         shared.append.credit.store(all.saturating_sub(has), Release);

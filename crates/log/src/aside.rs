@@ -51,6 +51,7 @@ impl<M: ConstMachine> Session<M> {
         if bytes + image > limit {
             return Err(Error::TooLarge { limit });
         }
+        let mut waits = 0;
         loop {
             self.check_broken(shared)?;
             let latched = self.latch()?;
@@ -89,7 +90,8 @@ impl<M: ConstMachine> Session<M> {
             } else {
                 self.advance(Lsn(end.saturating_sub(1)), Until::Written)?;
                 if used == 0 {
-                    M::yield_now();
+                    self.wait_for_credit(mine, waits)?;
+                    waits += 1;
                 }
             }
         }

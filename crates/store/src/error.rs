@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{KeyError, Refusal, ValueError};
+use crate::{AnyKey, Key, KeyError, Refusal, ValueError};
 
 /// The longest id of a prepared transaction, in bytes.
 pub const GID_MAX: usize = 128;
@@ -225,7 +225,20 @@ impl From<latchwork_lockmgr::Error> for Error {
     }
 }
 
-/// A key as people read it.
+/// A key as people read it: by its types, if it has been encoded by some.
+struct Name<'k>(&'k [u8]);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        match AnyKey::take(&mut rest, false) {
+            Ok(key) if rest.is_empty() => write!(f, "{}", key.to_string().escape_debug()),
+            _ => Bytes(self.0).fmt(f),
+        }
+    }
+}
+
+/// Bytes that nobody has encoded.
 struct Bytes<'k>(&'k [u8]);
 
 impl fmt::Display for Bytes<'_> {
@@ -237,10 +250,10 @@ impl fmt::Display for Bytes<'_> {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock { table, key, why } => write!(f, "key {} of {table}: {why}", Bytes(key)),
+            Self::Lock { table, key, why } => write!(f, "key {} of {table}: {why}", Name(key)),
             Self::Locks(why) => write!(f, "locks: {why}"),
             Self::Deadline { runs, last } => {
-                write!(f, "run {runs} times until the deadline; the last time: {last}")
+                write!(f, "not done by its deadline; the last of {runs} runs: {last}")
             }
             Self::SnapshotTooOld { at } => {
                 write!(f, "the snapshot at {at} needs a version that is gone; begin a new one")
@@ -254,7 +267,7 @@ impl fmt::Display for Error {
             Self::Panicked => f.write_str(
                 "a closure that had the transaction in hand panicked: it can only be rolled back",
             ),
-            Self::Exists { table, key } => write!(f, "key {} of {table} exists", Bytes(key)),
+            Self::Exists { table, key } => write!(f, "key {} of {table} exists", Name(key)),
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
             Self::KeyTooLong { table, length } => {
                 write!(f, "a key of {length} bytes in {table}: may have {}", crate::KEY_MAX)
@@ -275,12 +288,12 @@ impl fmt::Display for Error {
             Self::Disk(why) => write!(f, "disk: {why}"),
             Self::Damaged { table, key, what } if key.is_empty() => write!(f, "{table}: {what}"),
             Self::Damaged { table, key, what } => {
-                write!(f, "key {} of {table}: {what}", Bytes(key))
+                write!(f, "key {} of {table}: {what}", Name(key))
             }
             Self::NotUndone { table, page, key, why } => write!(
                 f,
                 "a dead transaction keeps its locks: key {} of {table}, page {page}: {why}",
-                Bytes(key)
+                Name(key)
             ),
             Self::CommitUnknown { why } => {
                 write!(f, "committed, but a crash may take it back: {why}")

@@ -35,6 +35,11 @@
 //! conflict: so every snapshot is the state between two transactions of a serial order. Old
 //! versions are found in the log, by the stamp that each record bears.
 //!
+//! Unless told otherwise a commit is on the disk when [`Store::write`] returns. Its closure may run
+//! several times, for up to ten seconds, after which [`Error::Deadline`] says why it ended last. A
+//! process that is killed loses nothing that was committed, in any [`Mode`], and leaves nothing
+//! that was not; nobody waits for it.
+//!
 //! # What to call
 //!
 //! - Open a store, which makes it, joins it or recovers it: [`Store::open`]; with sizes and a

@@ -3,6 +3,7 @@
 use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::ptr::NonNull;
+use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -269,7 +270,8 @@ impl<M: ConstMachine> Store<M> {
         let kept = self.kept(Kept::reading)?;
         let _busy = Busy::new(kept, Kept::reading);
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
-        body(&ReadTxn { snapshot, tables: Tables { catalog: &self.inner.catalog, kept } })
+        let (catalog, time) = (&self.inner.catalog, Duration::ZERO);
+        body(&ReadTxn { snapshot, tables: Tables { catalog, kept, time } })
     }
 
     /// Runs a transaction until it commits: serializable, and as durable as the store's mode says
@@ -366,7 +368,8 @@ impl<M: ConstMachine> Store<M> {
         run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
     ) -> Result<Attempts<R>, E> {
         let (kept, _busy) = self.to_write()?;
-        let done = run(kept, Tables { catalog: &self.inner.catalog, kept })?;
+        let tables = Tables { catalog: &self.inner.catalog, kept, time: patience.time };
+        let done = run(kept, tables)?;
         self.settle(&kept.worker, done.at, patience.mode)?;
         Ok(done)
     }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use latchwork_log::Lsn;
 use latchwork_machine::ConstMachine;
@@ -90,13 +91,14 @@ impl<M: ConstMachine> Catalog<M> {
         Ok(Some(tree))
     }
 
-    /// Makes a table's tree, in a transaction of its own, unless another thread is faster.
-    pub(crate) fn make(&self, name: &str) -> Result<u32, Error> {
+    /// Makes a table's tree, in a transaction of its own, unless another thread is faster: for that
+    /// one it waits no longer than this.
+    pub(crate) fn make(&self, name: &str, time: Duration) -> Result<u32, Error> {
         fits(name)?;
         let home = &self.home;
         let worker = self.sessions.worker(home)?;
         let made = Cell::new(None);
-        let patience = Patience { label: "new table", ..Patience::default() };
+        let patience = Patience { label: "new table", time, ..Patience::default() };
         let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &patience, |txn| {
             // Of an attempt before.
             made.set(None);
@@ -149,6 +151,8 @@ pub(crate) fn root_of(bytes: &[u8]) -> Result<u32, Error> {
 pub(crate) struct Tables<'s, M: ConstMachine> {
     pub(crate) catalog: &'s Catalog<M>,
     pub(crate) kept: &'s Kept<M>,
+    /// How long a table is waited for that another transaction makes.
+    pub(crate) time: Duration,
 }
 
 impl<M: ConstMachine> Clone for Tables<'_, M> {
@@ -191,7 +195,7 @@ impl<M: ConstMachine> Tables<'_, M> {
     pub(crate) fn make(&self, name: &'static str) -> Result<u32, Error> {
         match self.find(name)? {
             Some(tree) => Ok(tree),
-            None => self.catalog.make(name),
+            None => self.catalog.make(name, self.time),
         }
     }
 }

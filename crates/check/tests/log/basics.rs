@@ -4,7 +4,7 @@ use latchwork_disk::{Disk, Error as DiskError, Operation, Simulated};
 use latchwork_log::{COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, RECORD_MAX, Record};
 
 use crate::stage::{
-    Answered, Life, begin, begin_in, folder, head, operate, options, payload, work,
+    Answered, Life, SMALL, begin, begin_in, folder, head, operate, options, payload, work,
 };
 
 #[test]
@@ -262,4 +262,24 @@ fn what_is_not_written_is_read_from_the_buffer() {
     for lsn in places {
         assert_eq!(life.log.read(lsn).unwrap().payload, bytes);
     }
+}
+
+/// Four threads have the whole buffer reserved, and die: no sweep is needed for another to go on.
+#[test]
+fn credit_of_the_dead_is_taken_by_one_that_waits() {
+    let (over, is_over) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let life = begin(&Simulated::new()).unwrap();
+        for _ in 0..4 {
+            let thread = life.region.thread().unwrap();
+            let session = life.log.session(&thread).unwrap();
+            session.reserve(SMALL / 4).unwrap();
+            // Dropped it would give back what it has.
+            core::mem::forget(session);
+            thread.abandon();
+        }
+        life.session.reserve(8000).unwrap();
+        over.send(()).unwrap();
+    });
+    is_over.recv_timeout(core::time::Duration::from_secs(60)).expect("it waits for ever");
 }

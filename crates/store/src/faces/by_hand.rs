@@ -179,7 +179,8 @@ impl<M: ConstMachine> Transaction<M> {
         let (Some(txn), Some(session)) = (&mut self.txn, &self.session) else {
             return Err(over());
         };
-        Ok((txn, Tables { catalog: self.store.catalog(), kept: session.get() }))
+        let time = self.options.time;
+        Ok((txn, Tables { catalog: self.store.catalog(), kept: session.get(), time }))
     }
 
     pub(crate) fn txn(&mut self) -> Result<&mut Own<M>, Error> {

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
+use core::time::Duration;
 
 use latchwork_machine::{ConstMachine, Shared as Machine};
 
@@ -29,7 +30,9 @@ pub struct KeptSnapshot<M: ConstMachine = Machine> {
 unsafe impl<M: ConstMachine> Send for KeptSnapshot<M> {}
 
 impl<M: ConstMachine> Store<M> {
-    /// The state between two transactions, now, for as long as the caller keeps it.
+    /// The state between two transactions, now, for as long as the caller keeps it. O(thread slots
+    /// that were ever used): it learns what each has committed last, so that it need not read the
+    /// log for that later.
     ///
     /// # Errors
     ///
@@ -65,7 +68,7 @@ impl<M: ConstMachine> Store<M> {
         kept.worker.home.shared.raise_low()?;
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
         snapshot.learn(kept.worker.log.log().slots_high())?;
-        let reads = ReadTxn { snapshot, tables: Tables { catalog, kept } };
+        let reads = ReadTxn { snapshot, tables: Tables { catalog, kept, time: Duration::ZERO } };
         Ok(KeptSnapshot { reads: ManuallyDrop::new(reads), session: Some(session), store })
     }
 }

@@ -19,26 +19,31 @@ use crate::files::shared::Shared;
 /// How a store's parts are made: see [`Options`](crate::Options) for what keeps its sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Bytes of pages that are kept in memory: 1 MiB at least.
+    /// Bytes of pages that are kept in memory: 1 MiB at least; 64 MiB by default.
     pub cache: u64,
-    /// Bytes of a page of a store that is made anew: 4,096 to 65,536, a power of two.
+    /// Bytes of a page of a store that is made anew: 4,096 to 65,536, a power of two; 8,192 by
+    /// default.
     pub page: u32,
-    /// Bytes of the log's buffer: 1 MiB at least, a power of two.
+    /// Bytes of the log's buffer: 1 MiB at least, a power of two; 16 MiB by default.
     pub log_buffer: u64,
-    /// Bytes of a segment of the log, not less than its buffer.
+    /// Bytes of a segment of the log, a file, not less than its buffer; 64 MiB by default. A store
+    /// keeps what it was made with.
     pub log_segment: u64,
-    /// A checkpoint is made when so many bytes were logged.
+    /// A checkpoint is made when so many bytes were logged: 256 MiB by default. After a crash of
+    /// the machine about as many are redone.
     pub log_budget: u64,
     /// Bytes of log that snapshots and open transactions may keep. Behind that the oldest snapshot
     /// gets [`Error::SnapshotTooOld`] when it needs an old version, and an open transaction is
-    /// rolled back, which gets [`Error::TransactionTooOld`]. Not less than `log_budget`.
+    /// rolled back, which gets [`Error::TransactionTooOld`]. Not less than `log_budget`; 4 GiB by
+    /// default.
     pub history: u64,
-    /// Bytes that locks may take, of 150 or so each: 64 MiB to 64 GiB. Each process sets as many
-    /// addresses aside, and no memory.
+    /// Bytes that locks may take, of 150 or so each: 64 MiB to 64 GiB, 16 GiB by default. Each
+    /// process sets as many addresses aside, and no memory.
     pub locks: u64,
-    /// How many threads of all processes may use the store at a time: 2 at least.
+    /// How many threads of all processes may use the store at a time: 2 to 16,000, 512 by
+    /// default.
     pub threads: u32,
-    /// When commits return that do not say otherwise.
+    /// When commits return that do not say otherwise: by default when they are durable.
     pub mode: Mode,
 }
 

@@ -6,7 +6,7 @@ use latchwork_machine::Shared as Machine;
 
 use crate::tables::tables;
 use crate::tools::backup::Beside;
-use crate::{Error, Store};
+use crate::{Error, Patience, Store};
 
 /// How many records are written in one transaction, and how many bytes.
 const RECORDS: usize = 1000;
@@ -54,7 +54,7 @@ impl Store<Machine> {
         beside.fill(&sizes, |small| {
             self.read(|tx| {
                 for (name, tree) in tables(&tx.snapshot)? {
-                    let into = small.catalog().make(&name)?;
+                    let into = small.catalog().make(&name, Patience::default().time)?;
                     let (mut batch, mut bytes) = (Vec::new(), 0);
                     tx.snapshot.scan_raw(tree, .., false, &mut |key, value| {
                         batch.push((key.to_vec(), value.to_vec()));

@@ -136,7 +136,7 @@ impl<M: ConstMachine> Store<M> {
         let session = self.session()?;
         let tree = match self.catalog().find(&session.worker, name)? {
             Some(tree) => tree,
-            None => return Ok(self.catalog().make(name)?),
+            None => return Ok(self.catalog().make(name, Patience::default().time)?),
         };
         let mut empty = true;
         self.read(|tx| {

@@ -28,7 +28,7 @@ use crate::open::at_rest;
 use crate::tables::{CATALOG, INNER, root_of};
 use crate::tools::backup::Beside;
 use crate::tools::records::{LogRead, entries};
-use crate::{Error, Refusal};
+use crate::{Error, Patience, Refusal};
 
 /// What was salvaged, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -171,7 +171,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     beside.fill(&sizes, |store| {
         for (name, rows) in &tables {
             let Some(name) = name else { continue };
-            let tree = store.catalog().make(name)?;
+            let tree = store.catalog().make(name, Patience::default().time)?;
             let rows: Vec<_> = rows.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             rows.chunks(500).try_for_each(|some| store.put_all(tree, some))?;
             found.tables.push((name.clone(), rows.len() as u64));

@@ -386,16 +386,23 @@ impl<R: BufRead> DumpReader<R> {
         self.line.clear();
         let mut most = SHORT_MAX;
         Read::take(&mut self.from, most as u64).read_until(b'\n', &mut self.line)?;
-        if self.line.len() == most && self.line.contains(&b'\t') {
-            most = LINE_MAX;
-            let rest = (most - self.line.len()) as u64;
+        // That of a record may be longer; no more memory is taken for it than it has of text.
+        let mut seen = 0;
+        while self.line.len() == most
+            && most < LINE_MAX
+            && self.line.contains(&b'\t')
+            && self.line[seen..].iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
+        {
+            seen = most;
+            most = LINE_MAX.min(2 * most);
+            let rest = (most - seen) as u64;
             Read::take(&mut self.from, rest).read_until(b'\n', &mut self.line)?;
         }
         if self.line.last() == Some(&b'\n') {
             self.lines += 1;
         } else if self.line.len() == most {
             self.lines += 1;
-            return Err(self.wrong("it is longer than any line of a dump"));
+            return Err(self.wrong("it is longer than any line of a dump, or no text"));
         } else {
             return Err(DumpError::Truncated { lines: self.lines });
         }
