@@ -142,6 +142,8 @@ impl<M: ConstMachine> Session<M> {
     /// Takes the credit of a dead thread, whose slot this process has claimed.
     fn take_credit_of(&self, dead: u32) -> Result<(), Error> {
         let (shared, slot) = (self.log.shared()?, self.log.slot_of(dead)?);
+        // It may have the latch: while its slot is claimed nobody else takes that from it.
+        self.open_latch(dead)?;
         let latched = self.latch()?;
         let (all, has) = (shared.append.credit.load(Relaxed), slot.credit.load(Relaxed));
         // It may have been taken to undo something.

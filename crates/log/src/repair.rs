@@ -85,7 +85,7 @@ impl<M: ConstMachine> Repair<M> for LogRepair<M> {
 
 impl<M: ConstMachine> Session<M> {
     /// Opens the latch if this dead thread has it, whose slot this process has claimed.
-    fn open_latch(&self, dead: u32) -> Result<(), Error> {
+    pub(crate) fn open_latch(&self, dead: u32) -> Result<(), Error> {
         let shared = self.log.shared()?;
         let number = HolderNumber::new(dead + 1).ok_or(Error::Threads(dead))?;
         if let Some(latched) = shared.append.latch.take_over(number, self) {

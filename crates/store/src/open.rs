@@ -184,12 +184,11 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     if on.kind == Kind::Network && !options.network {
         return Err(refused(path, Refusal::Network { kind: on.name }));
     }
+    check_path(path)?;
     fs::create_dir_all(path).map_err(said)?;
     // One name for all: what lies in the memory has it.
     let path = &fs::canonicalize(path).map_err(said)?;
-    if path.to_str().is_none_or(|path| path.len() > PATH_MAX || path.contains(['\n', '\r'])) {
-        return Err(refused(path, Refusal::Path));
-    }
+    check_path(path)?;
     // What is written below is written here, also if the folder is moved and another has its path.
     let disk: Arc<dyn Disk> = Arc::new(System::below(path)?);
     let here = File::open(path).map_err(said)?;
@@ -218,6 +217,14 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
         None => begin(path, &id, &disk, options)?,
     };
     Ok((home, Folder { path: path.clone(), here, memory: memory_of(path, &id), live }))
+}
+
+/// Whether shared memory can have the names of the files in a folder.
+fn check_path(path: &Path) -> Result<(), Error> {
+    match path.to_str() {
+        Some(text) if text.len() <= PATH_MAX && !text.contains(['\n', '\r']) => Ok(()),
+        _ => Err(refused(path, Refusal::Path)),
+    }
 }
 
 /// A file that is there to be locked.
@@ -256,9 +263,9 @@ pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error
     write_file(&fresh, &text).and_then(|file| file.sync_all()).map_err(said)?;
     fs::rename(&fresh, path.join("identity")).map_err(said)?;
     File::open(path).and_then(|folder| folder.sync_all()).map_err(said)?;
-    // A folder around it that this user may not read is synced by nobody.
+    // As far as this user may, and that file system can.
     if let Some(around) = path.parent().and_then(|around| File::open(around).ok()) {
-        around.sync_all().map_err(said)?;
+        let _ = around.sync_all();
     }
     Ok(id)
 }
@@ -441,13 +448,6 @@ fn has_lost_log(path: &Path) -> bool {
     !is_there && read.is_ok() && page.iter().any(|byte| *byte != 0)
 }
 
-/// Whether a folder is one of shared memory, or none is there, or an empty one, as a death leaves
-/// it: and not, for example, another store that was made in a store's folder.
-fn is_ours(memory: &Path) -> bool {
-    memory.join(OF).exists()
-        || fs::read_dir(memory).map_or(true, |mut files| files.next().is_none())
-}
-
 /// Makes new shared memory, and recovers the store into it.
 fn begin(
     path: &Path,
@@ -467,10 +467,11 @@ fn begin(
         Err(why) if why.kind() != ErrorKind::NotFound => return Err(said(why)),
         _ => {}
     }
+    // Another store, that was made in the folder of this one.
+    if beside.join("identity").exists() {
+        return Err(refused(path, Refusal::NotEmpty { name: "memory".into() }));
+    }
     for old in [&memory, &beside] {
-        if !is_ours(old) {
-            return Err(refused(path, Refusal::NotEmpty { name: "memory".into() }));
-        }
         match fs::remove_dir_all(old) {
             Err(why) if why.kind() != ErrorKind::NotFound => return Err(said(why)),
             _ => {}

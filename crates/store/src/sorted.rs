@@ -12,7 +12,7 @@ use latchwork_tree::{Error as TreeError, Header, Tree};
 use crate::engine::Engine;
 use crate::files::scribe::{Part, Scribe};
 use crate::tables::{CATALOG, CATALOG_NAME};
-use crate::{Error, Key, Patience, Store, Table, Value};
+use crate::{Attempts, Error, Key, Patience, Store, Table, Value};
 
 impl<M: ConstMachine> Store<M> {
     /// Makes a table of rows that come in ascending order of their keys, in one transaction, and
@@ -64,52 +64,50 @@ impl<M: ConstMachine> Store<M> {
         let once = Cell::new(Some(encoded));
         let name = table.name().as_bytes();
         let patience = Patience { label: "load", ..Patience::default() };
-        let settles = Settles { store: self, made: Cell::new(None) };
-        let done = self.write_with(&patience, |tx| {
-            let worker = &tx.tables.kept.worker;
-            // Of an attempt before.
-            settles.made.set(None);
-            worker.settle_all(worker.slot(), true)?;
-            if tx.txn.get_raw_for_update(CATALOG, name)?.is_some() {
-                return Err(Error::Exists { table: CATALOG_NAME.to_owned(), key: name.to_vec() });
+        let _settles = Settles(self);
+        let done = self.attempts(&patience, |kept, _| {
+            let (worker, made) = (&kept.worker, Cell::new(None));
+            let done = Attempts::run(worker, worker.locks()?, worker.slot(), &patience, |txn| {
+                // Of an attempt before.
+                made.set(None);
+                worker.settle_all(worker.slot(), true)?;
+                if txn.get_raw_for_update(CATALOG, name)?.is_some() {
+                    return Err(Error::Exists {
+                        table: CATALOG_NAME.to_owned(),
+                        key: name.to_vec(),
+                    });
+                }
+                let scribe = Scribe::new(worker, CATALOG, Part::Root);
+                let root = Tree::create(&worker.handle, worker.home.file, &scribe)?.root();
+                let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
+                txn.write_raw(CATALOG, name, Some(&tree.to_le_bytes()))?;
+                let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
+                // Nobody ends the transaction while it is at work.
+                let _work = worker.enter()?;
+                let Some(rows) = once.take() else { return Err(Error::RowsTaken) };
+                let header = Header::from_bits(stamp.get());
+                let count = worker.with(tree, Part::System, |tree| tree.load(header, rows))?;
+                made.set(Some(root));
+                Ok(count)
+            })?;
+            // To ask the catalog whether it has a root means to read it all. The slot is still this
+            // thread's.
+            if let Some(root) = made.get() {
+                worker.home.shared.let_go(worker.slot(), root)?;
             }
-            let scribe = Scribe::new(worker, CATALOG, Part::Root);
-            let root = Tree::create(&worker.handle, worker.home.file, &scribe)?.root();
-            let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
-            tx.txn.write_raw(CATALOG, name, Some(&tree.to_le_bytes()))?;
-            let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
-            // Nobody ends the transaction while it is at work.
-            let _work = worker.enter()?;
-            let Some(rows) = once.take() else { return Err(Error::RowsTaken) };
-            let header = Header::from_bits(stamp.get());
-            let count = worker.with(tree, Part::System, |tree| tree.load(header, rows))?;
-            settles.made.set(Some((worker.slot(), root)));
-            Ok(count)
+            Ok::<_, Error>(done)
         })?;
-        settles.committed()?;
         Ok(done.value)
     }
 }
 
 /// Decides about a table's root when its load has ended, by a panic of the rows, too. What fails
 /// is tried again by the slot's next load or owner.
-struct Settles<'s, M: ConstMachine> {
-    store: &'s Store<M>,
-    /// The slot that has a root in hand, with all rows below it.
-    made: Cell<Option<(u16, u64)>>,
-}
-
-impl<M: ConstMachine> Settles<'_, M> {
-    /// The catalog has the root: to ask it would mean to read it all.
-    fn committed(&self) -> Result<(), Error> {
-        let Some((slot, root)) = self.made.take() else { return Ok(()) };
-        self.store.home().shared.let_go(slot, root)
-    }
-}
+struct Settles<'s, M: ConstMachine>(&'s Store<M>);
 
 impl<M: ConstMachine> Drop for Settles<'_, M> {
     fn drop(&mut self) {
-        if let Ok(session) = self.store.session() {
+        if let Ok(session) = self.0.session() {
             let _ = session.worker.settle_all(session.worker.slot(), true);
         }
     }

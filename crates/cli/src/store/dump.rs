@@ -21,8 +21,8 @@ use crate::output;
   latchwork store dump /tmp/shop | zstd > shop.dump.zst
 
 A line for each record: key, a tab, value, as the store has their bytes; what is not printable, and
-the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written, or the reader of stdout has seen
-enough, 2 if not.")]
+the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written, or the reader of stdout has
+seen enough, 2 if not.")]
 pub(crate) struct DumpArgs {
     /// The store's folder
     path: PathBuf,
@@ -103,14 +103,12 @@ fn into_file(
     only: Option<&str>,
     told: &mut latchwork_store::Told<'_>,
 ) -> Result<DumpSummary, DumpError> {
-    let to = match fs::canonicalize(to) {
-        Ok(found) if !found.is_file() => {
-            let file = File::options().write(true).open(found)?;
-            return Ok(store.dump(BufWriter::new(file), only, told)?.1);
-        }
-        Ok(found) => found,
-        Err(_) => std::path::absolute(to)?,
-    };
+    if fs::metadata(to).is_ok_and(|about| !about.is_file()) {
+        let file = File::options().write(true).open(to)?;
+        return Ok(store.dump(BufWriter::new(file), only, told)?.1);
+    }
+    // What a link leads to.
+    let to = fs::canonicalize(to).or_else(|_| std::path::absolute(to))?;
     let around = to.parent().unwrap_or(Path::new("/"));
     let is_store = |folder: &Path| folder.join("identity").is_file();
     if fs::canonicalize(around)?.ancestors().any(is_store) {
@@ -118,17 +116,11 @@ fn into_file(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
     }
     let mut fresh = to.as_os_str().to_owned();
-    fresh.push(".new");
+    fresh.push(format!(".new-{}", std::process::id()));
     let fresh = PathBuf::from(fresh);
-    // What a process that was killed left is written over.
-    let file = File::options().write(true).create(true).truncate(false).open(&fresh)?;
-    if file.try_lock().is_err() {
-        let what = "another process writes it just now";
-        return Err(io::Error::new(io::ErrorKind::ResourceBusy, what).into());
-    }
     let mut write = || {
-        file.set_len(0)?;
-        let (to_file, summary) = store.dump(BufWriter::new(&file), only, told)?;
+        let file = File::create_new(&fresh)?;
+        let (to_file, summary) = store.dump(BufWriter::new(file), only, told)?;
         to_file.get_ref().sync_all()?;
         fs::rename(&fresh, &to)?;
         File::open(around)?.sync_all()?;
