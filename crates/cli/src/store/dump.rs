@@ -21,8 +21,8 @@ use crate::output;
   latchwork store dump /tmp/shop | zstd > shop.dump.zst
 
 A line for each record: key, a tab, value, as the store has their bytes; what is not printable, and
-the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written, or the reader of stdout has
-seen enough, 2 if not.")]
+the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written,
+or the reader of stdout has seen enough, 2 if not.")]
 pub(crate) struct DumpArgs {
     /// The store's folder
     path: PathBuf,
