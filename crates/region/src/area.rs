@@ -278,12 +278,11 @@ impl<M: ConstMachine> Area<M> {
         if from < to { self.inner.memory.punch(from, to) } else { Ok(()) }
     }
 
-    /// Puts the huge pages' worth of memory that begin within `count` words from `at` on in huge
-    /// pages, if the area was made for [those](AreaOptions::huge) and the system has some: what a
-    /// processor looks up to find its way to memory at random is then a 512th (`MADV_COLLAPSE`,
-    /// Linux 6.1). To be called when these words are first used: it takes as long as the page
-    /// faults that it saves. With an area's first word begins the first huge page, as if the head
-    /// were not there.
+    /// Asks for huge pages (2 MiB) for the memory of `count` words from `at` on, if the area was
+    /// made for [those](AreaOptions::huge): for each that begins within these words, and for the
+    /// very first one with word 0. Page tables, and what a processor caches of them, are then a
+    /// 512th (`MADV_COLLAPSE`, Linux 6.1). To be called when the words are first used: it takes as
+    /// long as the page faults that it saves, half a millisecond for each huge page.
     ///
     /// # Errors
     ///

@@ -237,14 +237,16 @@ impl<M: ConstMachine> Memory<M> {
         done.map_err(|e| Error::of("madvise", e))
     }
 
-    /// Has the system put the bytes from `from` to `to` in huge pages now, where it can: those of a
-    /// file in memory, too, which lie there only if the whole system is set to it otherwise. What
-    /// is in them stays, and other processes may use it meanwhile.
+    /// Has the system put the bytes from `from` to `to` in huge pages now, where it can. For a file
+    /// in memory (tmpfs) it does so unasked only where the whole machine is set to it. The bytes
+    /// stay what they are, and other processes may use them meanwhile.
     pub(crate) fn gather(&self, from: u64, to: u64) {
         if let Kind::File(_) | Kind::Beside { write: true, .. } = &self.kind {
             let at = self.base.wrapping_add(from as usize).cast();
-            // SAFETY: the caller checked that the range is mapped; it stays so, with what is there.
-            // A system that declines, as one before Linux 6.1 does, serves as well, only slower.
+            // SAFETY: the range is below the area's limit, for which addresses were set aside that
+            // are nobody else's. What lies there keeps its bytes and its place; where nothing is
+            // mapped yet the system refuses. One that declines, as before Linux 6.1, serves as
+            // well, only slower.
             let _ = unsafe { libc::madvise(at, (to - from) as usize, libc::MADV_COLLAPSE) };
         }
     }

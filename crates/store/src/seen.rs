@@ -61,6 +61,7 @@ impl View {
     /// As [`sees`](Self::sees).
     pub(crate) fn learn(&self, slot: u16, commits: &(impl Commits + ?Sized)) -> Result<(), Error> {
         let commit = commits.last_commit(slot, self.at)?;
+        // One before `low` decides nothing: all that was written so long ago is seen.
         if commit >= self.low && commit != 0 {
             self.all.borrow_mut().insert(slot, commit);
         }

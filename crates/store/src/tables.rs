@@ -80,8 +80,8 @@ impl<M: ConstMachine> Catalog<M> {
         let mut root = Vec::new();
         worker.about_to_read()?;
         let found = worker.newest(CATALOG, name.as_bytes(), &mut root)?;
-        // What was committed before the look is there for good. To be told no of one that was would
-        // be to be told that its table is empty.
+        // A table that was committed before the thread looked stays. If this said no of one, its
+        // readers would take it for empty.
         let (low, end) = worker.read_at();
         if !found.there || !View::new(end.saturating_sub(1), low).sees(found.stamp, worker)? {
             return Ok(None);
