@@ -89,6 +89,32 @@ fn a_death_at_each_step_stops_nobody() {
     }
 }
 
+/// A process that has all room of the buffer dies in the append, with the latch, while another
+/// naps until there is some: that one takes latch and room from the dead, without a sweep.
+#[test]
+fn a_death_with_all_room_and_the_latch_stops_nobody() {
+    let (over, is_over) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let place = Place::new("hoard");
+        let mut worker = Worker::new(&place);
+        for _ in 0..5 {
+            worker.session.give_back(0).unwrap();
+            let mut hoarder = start(&place, "append: latched", 1, 0);
+            while !place.path.join("hoarded").exists() {
+                assert_eq!(hoarder.try_wait().unwrap(), None);
+                std::thread::yield_now();
+            }
+            worker.round();
+            assert_eq!(hoarder.wait().unwrap().code(), None, "it was not killed");
+            std::fs::remove_file(place.path.join("hoarded")).unwrap();
+            worker.sweep();
+        }
+        assert!(worker.audit(true) > 1);
+        over.send(()).unwrap();
+    });
+    is_over.recv_timeout(Duration::from_secs(120)).expect("it waits for ever");
+}
+
 /// Kills one of three workers so often, at random, and replaces it.
 fn kills(count: u64) {
     let place = Place::new("random");

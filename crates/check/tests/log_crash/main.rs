@@ -55,7 +55,7 @@ impl Drop for Place {
 }
 
 /// This test program again, as a process that works at `place` until it is killed or has done so
-/// many rounds.
+/// many rounds; with none it takes all room of the log's buffer first, and then does one.
 fn start(place: &Place, step: &str, nth: u32, rounds: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--test-threads=1", "--nocapture"])
@@ -78,6 +78,13 @@ fn child() {
     set_point_hook(at_step);
     let place = Place { path: path.into(), mine: false };
     let mut worker = Worker::new(&place);
+    if told("LATCHWORK_LOG_ROUNDS") == "0" {
+        worker.hoard();
+        std::fs::write(place.path.join("hoarded"), "").unwrap();
+        // Until the others nap.
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        worker.round();
+    }
     for _ in 0..told("LATCHWORK_LOG_ROUNDS").parse::<u64>().unwrap() {
         worker.round();
     }
