@@ -1,0 +1,153 @@
+//! A folder that a process holds: as one of those that have the store open, or while nobody has.
+
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::identity::read_identity;
+use super::memory::{Told, parse, region_of};
+use crate::error::refused;
+use crate::files::home::Sizes;
+use crate::{Error, Refusal};
+
+/// A store's folder, as a process that has it open holds it.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// The path that it had when it was opened: it may be another folder's by now.
+    pub(crate) path: PathBuf,
+    /// The folder itself.
+    pub(super) here: File,
+    /// Where its shared memory is, if that is in `/dev/shm`.
+    pub(super) memory: PathBuf,
+    /// Locked, shared, for as long as the store is open.
+    pub(super) live: Locked,
+}
+
+/// A file that this process has locked, until the value goes. That lets go of the lock by a call of
+/// its own: a child that another thread forks meanwhile has the file open, too, and keeps the lock
+/// of one that is closed only.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    pub(super) file: File,
+    process: u32,
+}
+
+impl Locked {
+    pub(super) fn new(file: File) -> Self {
+        Self { file, process: std::process::id() }
+    }
+
+    /// Waits until the file is locked for this process alone.
+    pub(super) fn alone(file: File) -> Result<Self, std::io::Error> {
+        loop {
+            match file.lock() {
+                // A signal came.
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                locked => return locked.map(|()| Self::new(file)),
+            }
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // In the child of a fork it is the parent's lock.
+        if self.process == std::process::id() {
+            let _ = self.file.unlock();
+        }
+    }
+}
+
+/// A file that is there to be locked.
+pub(super) fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
+    // Nobody else can lock it: a lock takes no more than the right to read.
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path.join(name)).map_err(|why| refused(path, why))
+}
+
+/// A store that nobody has open, and that nobody opens while this lives.
+#[derive(Debug)]
+pub(crate) struct AtRest {
+    pub(crate) path: PathBuf,
+    pub(crate) id: String,
+    /// Locked.
+    _opening: Option<Locked>,
+}
+
+/// Takes hold of a store that nobody has open, and says what sizes it keeps. Nothing is written.
+pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
+    let path = fs::canonicalize(path).map_err(|why| match why.kind() {
+        ErrorKind::NotFound => refused(path, Refusal::NoStore),
+        _ => refused(path, why),
+    })?;
+    let said = |why: std::io::Error| refused(&path, why);
+    // What was never opened, or came out of an archive, may not have the files that are locked.
+    let file = |name: &str| match File::open(path.join(name)) {
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(said),
+    };
+    let opening = file("opening")?.map(Locked::alone).transpose().map_err(said)?;
+    if let Some(live) = file("live")?.map(Locked::new) {
+        match live.file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(refused(&path, Refusal::InUse)),
+            Err(TryLockError::Error(why)) => return Err(said(why)),
+        }
+    }
+    let bytes = match fs::read(path.join("identity")) {
+        Err(why) if why.kind() == ErrorKind::NotFound => Err(refused(&path, Refusal::NoStore)),
+        other => other.map_err(said),
+    }?;
+    let id = read_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
+    Ok(AtRest { path, id, _opening: opening })
+}
+
+impl AtRest {
+    /// Where memory is that killed processes left, if this machine has it.
+    pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
+        let Some(at) = region_of(&self.path, &self.id)? else { return Ok(None) };
+        // What this user may not look at is there.
+        let there = at.join("region").try_exists().map_err(|why| refused(&self.path, why))?;
+        Ok(there.then_some(at))
+    }
+}
+
+impl Folder {
+    /// Closes the store: the last process that has it open makes a checkpoint, and takes the shared
+    /// memory away.
+    pub(crate) fn close(&self, finish: impl FnOnce() -> Result<(), Error>) {
+        let Ok(_opening) = self.file("opening").and_then(Locked::alone) else { return };
+        // The lock becomes exclusive only if no other process has it.
+        let _ = self.live.file.unlock();
+        if self.live.file.try_lock().is_ok()
+            && finish().is_ok()
+            && let Ok(told) = self.file("region").and_then(std::io::read_to_string)
+            && let Ok(Told { now: true, at, of }) = parse(&told)
+            && of == self.path
+        {
+            let _ = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());
+            if at == self.memory || at == self.path.join("memory") && self.is_there() {
+                let _ = fs::remove_dir_all(at);
+            }
+        }
+        // Before `opening` goes: the next process must not find it locked.
+        let _ = self.live.file.unlock();
+    }
+
+    /// A file of it.
+    fn file(&self, name: &str) -> Result<File, std::io::Error> {
+        let how = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.here, name, how, Mode::empty())?.into())
+    }
+
+    /// Whether the folder has the path that it had.
+    fn is_there(&self) -> bool {
+        let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        let both = fs::metadata(&self.path).and_then(|there| Ok((there, self.here.metadata()?)));
+        both.is_ok_and(|(there, here)| same(there, here))
+    }
+}

@@ -1,0 +1,125 @@
+//! The file `identity`: what a folder is, a random number, and the sizes that its files keep.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use super::text_file::replace_file;
+use crate::error::refused;
+use crate::files::home::Sizes;
+use crate::{Error, Refusal};
+
+const TITLE: &str = "latchwork store, format ";
+const FORMAT: u64 = 5;
+
+/// A random number, as text.
+fn random() -> Result<String, std::io::Error> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The store's number, and the sizes that it keeps; made if the folder has none.
+pub(super) fn identity(path: &Path, sizes: &mut Sizes) -> Result<String, Error> {
+    let said = |why: std::io::Error| refused(path, why);
+    match fs::read(path.join("identity")) {
+        Ok(bytes) => read_identity(&bytes, sizes).map_err(|why| refused(path, why)),
+        Err(why) if why.kind() == ErrorKind::NotFound => {
+            let ours = ["opening", "live", "identity-new"];
+            let other = fs::read_dir(path).map_err(said)?.filter_map(Result::ok);
+            let mut other = other.map(|entry| entry.file_name());
+            match other.find(|name| !ours.contains(&name.to_string_lossy().as_ref())) {
+                Some(name) => Err(refused(path, Refusal::NotEmpty { name })),
+                None => write_identity(path, sizes),
+            }
+        }
+        Err(why) => Err(said(why)),
+    }
+}
+
+/// Makes a folder a store: it gets a number.
+pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error> {
+    let said = |why: std::io::Error| refused(path, why);
+    let id = random().map_err(said)?;
+    let Sizes { page, log_segment, .. } = sizes;
+    let text = format!("{TITLE}{FORMAT}\n{id}\npage {page}\nsegment {log_segment}\n");
+    replace_file(path, "identity", &text).map_err(said)?;
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(said)?;
+    // As far as this user may, and that file system can.
+    if let Some(around) = path.parent().and_then(|around| File::open(around).ok()) {
+        let _ = around.sync_all();
+    }
+    Ok(id)
+}
+
+/// The number that an identity says, and the sizes; one that was written before it said these has
+/// what the caller says.
+pub(super) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, Refusal> {
+    let wrong = |what| Refusal::Damaged { file: "identity", what };
+    let text = str::from_utf8(bytes).map_err(|_| wrong("it is no text"))?;
+    if !text.ends_with('\n') {
+        return Err(wrong("it is cut off"));
+    }
+    let mut lines = text.lines();
+    let format = lines.next().and_then(|line| line.strip_prefix(TITLE));
+    match format.ok_or(wrong("another program wrote it"))?.parse() {
+        Ok(FORMAT) => {}
+        Ok(format) if format > FORMAT => return Err(Refusal::Newer { format }),
+        Ok(format) => return Err(Refusal::Older { format }),
+        Err(_) => return Err(wrong("its format")),
+    }
+    let id = lines.next().unwrap_or_default();
+    if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong("no number of a store"));
+    }
+    let mut names = Vec::new();
+    for line in lines {
+        let (name, bytes) = line.split_once(' ').unwrap_or_default();
+        if names.contains(&name) {
+            return Err(wrong("a line that is there twice"));
+        }
+        names.push(name);
+        let bytes = bytes.parse::<u64>().map_err(|_| wrong("a size"))?;
+        match name {
+            "page" => sizes.page = u32::try_from(bytes).map_err(|_| wrong("a size"))?,
+            "segment" => sizes.log_segment = bytes,
+            _ => return Err(wrong("a line")),
+        }
+    }
+    // The log's buffer is no larger than a segment of it.
+    while sizes.log_buffer > sizes.log_segment {
+        sizes.log_buffer /= 2;
+    }
+    sizes.check().map_err(|_| wrong("a size"))?;
+    Ok(id.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_that_is_anything_is_refused_or_understood() {
+        let number = "0123456789abcdef0123456789abcdef";
+        let sound = format!("{TITLE}{FORMAT}\n{number}\npage 4096\nsegment 4194304\n");
+        let read = |bytes: &[u8]| read_identity(bytes, &mut Sizes::default());
+        assert_eq!(read(sound.as_bytes()).as_deref(), Ok(number));
+        assert_eq!(read(format!("{TITLE}{FORMAT}\n{number}\n").as_bytes()).as_deref(), Ok(number));
+        let newer = sound.replace("format 5", "format 6");
+        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 6 }));
+        let older = sound.replace("format 5", "format 4");
+        assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format: 4 }));
+        for length in 0..sound.len() {
+            if let Ok(id) = read(&sound.as_bytes()[..length]) {
+                assert!(sound[..length].ends_with('\n'), "{length}: {id}");
+            }
+        }
+        for wrong in ["page 0", "page 5000", "page 99999999999", "segment 1", "room 7", "page"] {
+            let text = sound.replace("page 4096", wrong);
+            assert!(matches!(read(text.as_bytes()), Err(Refusal::Damaged { .. })), "{wrong}");
+        }
+        let path = sound.replace(number, "../../../../../../../../../../../e");
+        assert!(matches!(read(path.as_bytes()), Err(Refusal::Damaged { .. })));
+        assert!(matches!(read(b"\xff\xfe\n"), Err(Refusal::Damaged { .. })));
+    }
+}
