@@ -58,7 +58,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         while let Some(next) = self.next_to_go()? {
             let whole = image_bytes(self.file.page_bytes() as usize / 8);
             self.journal.reserve(2 * whole).map_err(Error::Journal)?;
-            let asked = self.journal.unlink(next.page);
+            let asked = self.journal.unlink(next.page).map_err(Error::Journal)?;
             self.forget_first(&next)?;
             if asked && !self.journal.unlinked(next.page)? {
                 self.handle.free_page(self.file, next.page)?;

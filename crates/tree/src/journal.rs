@@ -82,9 +82,13 @@ pub trait Journal {
 
     /// Asks for a page that is about to be unlinked: false if it must not be, for another thread is
     /// at work with its number. Called with it in hand.
-    fn unlink(&self, page: u64) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// Why it can not be said whether.
+    fn unlink(&self, page: u64) -> Result<bool, JournalError> {
         let _ = page;
-        true
+        Ok(true)
     }
 
     /// Says that the thread is done with a page that it asked for: no page leads to it any more, or

@@ -144,7 +144,7 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
             Err(Error::Full | Error::RecordTooLong { .. }) => return Ok(Outcome::Stays),
             checked => checked?,
         }
-        if !self.journal.unlink(page) {
+        if !self.journal.unlink(page).map_err(Error::Journal)? {
             return Ok(Outcome::Stays);
         }
         let done = self.log_unlink(trio, &absorb);

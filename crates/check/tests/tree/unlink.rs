@@ -1,12 +1,13 @@
 //! Leaves that are empty: unlinked, beside a naive model, and under a reader on its way there.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::thread;
 
 use latchwork_check::random::Random;
 use latchwork_check::stops::{at_step, is_waiting, stop_at};
 use latchwork_pool::{FileId, Handle};
-use latchwork_tree::{Batch, Change, Journal, JournalError, Kind, Node, Tree};
+use latchwork_tree::{Batch, Change, Error, Journal, JournalError, Kind, Node, Tree};
 
 use crate::whole::{House, Scribe};
 
@@ -63,6 +64,60 @@ fn a_tree_that_gives_pages_back_is_a_map() {
             let found = tree.get(&key, &mut value).unwrap();
             assert_eq!(found.map(|_| &value), model.get(&key), "{number}");
         }
+    });
+}
+
+/// A journal that can say of so many pages only whether they may be unlinked.
+struct Knows<'s, 'l>(&'s Scribe<'l>, Cell<u32>);
+
+impl Journal for Knows<'_, '_> {
+    fn append(
+        &self,
+        page: u64,
+        page_prev: u64,
+        change: &Change<'_>,
+        since: u64,
+    ) -> Result<Option<u64>, JournalError> {
+        self.0.append(page, page_prev, change, since)
+    }
+
+    fn slot(&self) -> u16 {
+        self.0.slot()
+    }
+
+    fn unlink(&self, _: u64) -> Result<bool, JournalError> {
+        let left = self.1.get().checked_sub(1);
+        self.1.set(left.ok_or_else(|| "no hand free".to_owned())?);
+        Ok(true)
+    }
+}
+
+/// A page that is not asked for is not forgotten: nobody else would have it.
+#[test]
+fn a_tree_that_goes_forgets_no_page_that_its_journal_cannot_answer_for() {
+    let house = House::new("dismantle", 400);
+    house.with(1, |handle, file, scribe| {
+        let journal = Knows(scribe, Cell::new(0));
+        let tree = Tree::create(handle, file, &journal).unwrap();
+        (0..2000u32).for_each(|n| drop(tree.put(&n.to_be_bytes(), &[1; 40]).unwrap()));
+        let pages = tree.verify().unwrap();
+        assert!(pages > 20, "{pages}");
+        let (mut gone, mut tries) = (0, 0);
+        loop {
+            let free = house.pool.free_pages(file).unwrap();
+            assert_eq!(free, gone, "of {pages} pages, in the try {tries}");
+            journal.1.set(3);
+            tries += 1;
+            match tree.dismantle() {
+                Ok(rest) => break gone += rest,
+                Err(Error::Journal(_)) => gone += 3,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(tries > 5, "{tries}");
+        // All but the root.
+        assert_eq!((gone, house.pool.free_pages(file).unwrap()), (pages - 1, pages - 1));
+        assert_eq!(tree.verify().unwrap(), 1);
     });
 }
 

@@ -223,10 +223,18 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         }
     }
 
-    fn unlink(&self, page: u64) -> bool {
+    fn unlink(&self, page: u64) -> Result<bool, JournalError> {
         let shared = &self.worker.home.shared;
-        let held = shared.is_held(page).unwrap_or(true);
-        !held && shared.hold(self.slot(), self.held(page)).unwrap_or(false)
+        if shared.is_held(page).map_err(refused)? {
+            return Ok(false);
+        }
+        match shared.hold(self.slot(), self.held(page)).map_err(refused)? {
+            // The tree would forget the page, and nobody would have it.
+            false if matches!(self.part, Part::Dismantle) => {
+                Err(refused(Error::Options("four pages in hand")))
+            }
+            held => Ok(held),
+        }
     }
 
     fn unlinked(&self, page: u64) -> Result<bool, TreeError> {

@@ -140,10 +140,12 @@ impl<M: ConstMachine> Worker<M> {
                 false => failed.push(root),
             }
         }
-        failed.iter().try_for_each(|root| self.dismantle(root.page))?;
         // Pages of such a tree are asked about when it leads to none any more, and before its root
-        // is another's.
-        of(What::Page).chain(failed).try_for_each(settle)?;
+        // is another's; the others before, for they make room, too.
+        let goes = |held: &InHand| failed.iter().any(|root| root.page == u64::from(held.tree));
+        of(What::Page).filter(|held| !goes(held)).try_for_each(settle)?;
+        failed.iter().try_for_each(|root| self.dismantle(root.page))?;
+        of(What::Page).filter(goes).chain(failed.iter().copied()).try_for_each(settle)?;
         self.home.shared.if_empty_handed(slot)
     }
 

@@ -151,10 +151,8 @@ impl<M: ConstMachine> Worker<M> {
             empty: RefCell::default(),
             emptied: Cell::default(),
         };
-        if matches!(worker.own.place, Place::Locks(_)) {
-            // What the slot's last owner could not give back.
-            let _ = worker.settle_all(worker.slot(), true);
-        }
+        // What the slot's last owner could not give back, one that swept, too.
+        let _ = worker.settle_all(worker.slot(), true);
         Ok(worker)
     }
 
