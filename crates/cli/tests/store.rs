@@ -160,6 +160,34 @@ fn a_value_may_be_no_text() {
     assert_eq!((code, &line[..]), (1, "{\"key\":\"l\",\"removed\":false}\n"));
 }
 
+/// Values that no argument can have: with zeros, of a megabyte, from a file and from a pipe.
+#[test]
+fn a_value_may_come_from_a_file() {
+    let folder = Folder::new("file");
+    let (s, file) = (&folder.store(), folder.0.join("value"));
+    let value: Vec<u8> = (0..1u64 << 20).map(|n| ((n * n) >> 7) as u8).collect();
+    fs::write(&file, &value).unwrap();
+    let name = file.to_str().unwrap();
+    done(&["put", s, "photo", "--file", name]);
+    assert!(store(&["get", s, "photo", "--raw"]).stdout == value);
+    assert_eq!(store(&["get", s, "photo"]).stdout.len(), value.len() + 1);
+    let piped = Command::new(env!("CARGO_BIN_EXE_latchwork"))
+        .args(["store", "put", s, "piped", "--file", "-"])
+        .stdin(fs::File::open(&file).unwrap())
+        .status();
+    assert!(piped.unwrap().success());
+    assert!(store(&["get", s, "piped", "--raw"]).stdout == value);
+    // What cannot be read makes no store.
+    let (gone, other) = (folder.0.join("gone"), folder.0.join("other"));
+    let refused = store(&["put", other.to_str().unwrap(), "a", "--file", gone.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("gone: "), "{}", text(&refused.stderr));
+    assert!(!other.exists());
+    for wrong in [&["put", s, "a"][..], &["put", s, "a", "b", "--file", name]] {
+        assert_eq!(store(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
 #[test]
 fn keys_of_any_type_are_written_as_json() {
     use latchwork_store::{Store, Table};

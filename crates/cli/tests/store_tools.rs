@@ -142,6 +142,11 @@ fn a_log_and_pages_are_shown() {
     let inserts = rows(&["log", s, "--kind", "insert", "--json"]);
     assert!(inserts.iter().any(|row| row["after_hex"] == "33"), "{inserts:?}");
     assert!(inserts.iter().all(|row| row["kind"] == "insert"));
+    refused(&["log", s, "--kind", "inserts"], "possible values: insert, replace");
+    let known = |row: &Value| {
+        row["kind"] != "other" && done(&["log", "--help"]).contains(row["kind"].as_str().unwrap())
+    };
+    assert!(rows(&["log", s, "--json"]).iter().all(known));
     let first = inserts[0]["at"].to_string();
     assert_eq!(rows(&["log", s, "--from", &first, "--limit", "1", "--json"])[0], inserts[0]);
     assert_eq!(done(&["log", s, "--from", &first, "--to", &first]), "");

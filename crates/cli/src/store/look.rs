@@ -4,6 +4,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use latchwork_store::{LogRecord, TablePages, read_log};
 use serde_json::{Value, json};
 
@@ -44,7 +45,8 @@ pub(crate) struct LogArgs {
     #[arg(long, value_name = "N")]
     slot: Option<u16>,
     /// Of this kind; may be given again
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", hide_possible_values = true)]
+    #[arg(value_parser = PossibleValuesParser::new(LogRecord::KINDS))]
     kind: Vec<String>,
     /// Of this tree: the page of its root, as `pages` shows it
     #[arg(long, value_name = "N")]

@@ -1,13 +1,16 @@
 //! `store put`, `get`, `del`, `scan`: records of one table, whose keys are text or of any type
 //! (`keys.rs`), and values any bytes.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use latchwork_store::{AnyKey, Error, Table};
 use serde_json::{Value, json};
 
@@ -46,6 +49,8 @@ impl Of {
   latchwork store put /tmp/shop pear 3
   latchwork store put /tmp/shop --table cities -- Bergen -2
   latchwork store put /tmp/shop --table orders --typed '[\"ann\", 8]' tea
+  latchwork store put /tmp/shop photo --file pear.jpg
+  date | latchwork store put /tmp/shop now --file -
 
 Exits with 0 if it is written, 2 if not.")]
 pub(crate) struct PutArgs {
@@ -55,8 +60,11 @@ pub(crate) struct PutArgs {
     #[arg(allow_negative_numbers = true)]
     key: String,
     /// The value: any bytes
-    #[arg(allow_negative_numbers = true)]
-    value: OsString,
+    #[arg(allow_negative_numbers = true, required_unless_present = "file")]
+    value: Option<OsString>,
+    /// The value is what this file has; `-` is the standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    file: Option<PathBuf>,
     /// A JSON line: `written`
     #[arg(long)]
     json: bool,
@@ -68,15 +76,19 @@ pub(crate) struct PutArgs {
   latchwork store get /tmp/shop pear
   latchwork store get /tmp/shop pear || echo none
   latchwork store get /tmp/shop --table orders --typed '[\"ann\", 8]'
+  latchwork store get /tmp/shop photo --raw > pear.jpg
 
-The value's bytes as they are, and a line end. Exits with 0 if there is one, 1 and nothing on stdout
-if there is none, 2 if the store cannot be read.")]
+The value's bytes as they are, and a line end, which --raw leaves out. Exits with 0 if there is one,
+1 and nothing on stdout if there is none, 2 if the store cannot be read.")]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     of: Of,
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
+    /// No line end behind the value
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
     /// A JSON line: `value`, or `hex` if it is no text
     #[arg(long)]
     json: bool,
@@ -130,11 +142,28 @@ pub(crate) struct ScanArgs {
     json: bool,
 }
 
+impl PutArgs {
+    /// The bytes of the value.
+    fn value(&self) -> anyhow::Result<Cow<'_, [u8]>> {
+        let Some(path) = &self.file else {
+            return Ok(Cow::Borrowed(self.value.as_deref().unwrap_or_default().as_bytes()));
+        };
+        let mut bytes = Vec::new();
+        match path.as_os_str() == "-" {
+            true => io::stdin().read_to_end(&mut bytes).context("the standard input")?,
+            false => File::open(path)
+                .and_then(|mut file| file.read_to_end(&mut bytes))
+                .with_context(|| path.display().to_string())?,
+        };
+        Ok(Cow::Owned(bytes))
+    }
+}
+
 pub(super) fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
     // Before a store is made for nothing.
-    let key = args.of.keys.read(&args.key)?;
+    let (key, value) = (args.of.keys.read(&args.key)?, args.value()?);
     let (store, table) = (open(&args.of.path, true)?, args.of.table());
-    store.write(|tx| tx.put(&table, &key.0, args.value.as_bytes()))?;
+    store.write(|tx| tx.put(&table, &key.0, &value))?;
     if args.json {
         print_json(&json!({"key": keys::told(&key), "written": true}))?;
     }
@@ -152,7 +181,7 @@ pub(super) fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
     } else {
         output::print(|out| {
             out.write_all(&value)?;
-            writeln!(out)
+            if args.raw { Ok(()) } else { writeln!(out) }
         })?;
     }
     Ok(ExitCode::SUCCESS)

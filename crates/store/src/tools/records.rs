@@ -25,9 +25,7 @@ pub struct LogRecord {
     pub next: u64,
     /// The thread slot that wrote it.
     pub slot: u16,
-    /// What it is: `insert`, `replace`, `delete`, `ghost`, `restore`, `purge`, `image`, `split`,
-    /// `attach`, `complete`, `grow`, `clear`, `incomplete`, `absorb`, `commit`, `end`,
-    /// `prepare`, `locks`, `other`.
+    /// What it is: one of [`KINDS`](Self::KINDS).
     pub kind: &'static str,
     /// The tree that it changes: the page of its root.
     pub tree: Option<u32>,
@@ -52,6 +50,30 @@ pub struct LogRecord {
 }
 
 impl LogRecord {
+    /// What a record can be: changes of a record, changes of a page's form, what is said of a
+    /// transaction, and what this version does not know.
+    pub const KINDS: &[&str] = &[
+        "insert",
+        "replace",
+        "delete",
+        "ghost",
+        "restore",
+        "purge",
+        "image",
+        "split",
+        "attach",
+        "complete",
+        "grow",
+        "clear",
+        "incomplete",
+        "absorb",
+        "commit",
+        "end",
+        "prepare",
+        "locks",
+        "other",
+    ];
+
     fn of(entry: &Entry) -> Self {
         let (head, change) = (entry.head, Change::decode(&entry.payload));
         let changes = head.kind == CHANGE;
