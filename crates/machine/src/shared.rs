@@ -29,7 +29,7 @@ use crate::{
 pub struct Shared;
 
 /// How many mappings one process may have attached at a time.
-const MAPPINGS: usize = 64;
+const MAPPINGS: usize = 512;
 
 /// Reaches the threads of all processes that have something attached.
 static ALL: Expedited =
@@ -97,7 +97,7 @@ pub enum AttachError {
     Slots(u32),
     /// The mapping does not begin as one that was laid out here does.
     Foreign,
-    /// This process has 64 mappings attached.
+    /// This process has 512 mappings attached.
     TooMany,
 }
 

@@ -32,6 +32,11 @@ impl Deadline {
         Self { clock: Clock::Monotonic, at: began.saturating_add(wait) }
     }
 
+    /// How long it is until then; zero when its time has come.
+    pub fn left<M: crate::Machine>(&self) -> Duration {
+        Duration::from_nanos(self.at.saturating_sub(M::now(self.clock)))
+    }
+
     /// Whether its time has come.
     pub fn passed<M: crate::Machine>(&self) -> bool {
         M::now(self.clock) >= self.at

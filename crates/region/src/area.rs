@@ -182,7 +182,7 @@ impl<M: ConstMachine> Region<M> {
         loop {
             let (file, found) = match open_checked(path, mode, write) {
                 Ok(opened) => opened,
-                Err(Error::NotFound) if write => {
+                Err(Error::NotFound) if write && !self.inner.whole => {
                     let (file, fresh) = Fresh::file(path)?;
                     fill(&file, HEAD + first, &head.encode(name), mode)?;
                     match fresh.link(&file, path) {

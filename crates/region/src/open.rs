@@ -85,7 +85,8 @@ impl<M: ConstMachine> Region<M> {
         let heap = memory.base().wrapping_add(heap_at as usize);
         let mapped = memory.mapped_word();
         let repairs = Mutex::default();
-        let inner = Inner { header, process: None, attached, memory, path: None, repairs };
+        let whole = false;
+        let inner = Inner { header, process: None, attached, memory, path: None, whole, repairs };
         Self { inner: Arc::new(inner), heap, heap_at, mapped }
     }
 
@@ -195,6 +196,20 @@ impl Region<Shared> {
         let memory = Memory::file(header.limit as usize, Tokens::new(file)?)?;
         memory.map(header.first_length())?;
         Self::attach(memory, header)?.join_in()?.found_at(path.as_ref())
+    }
+
+    /// Opens a region whose areas are all there: one that is not is [`Error::NotFound`] when it is
+    /// asked for, and is not made anew. For what others have made whole, and may have lost a part.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_whole(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
+        let mut region = Self::open(path, options)?;
+        if let Some(inner) = Arc::get_mut(&mut region.inner) {
+            inner.whole = true;
+        }
+        Ok(region)
     }
 
     /// Opens a region, or makes it if there is no such file.

@@ -55,6 +55,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) memory: Arc<Memory<M>>,
     /// The file, if there is one.
     pub(crate) path: Option<PathBuf>,
+    /// Whether all its areas are there: none is made.
+    pub(crate) whole: bool,
     /// What this process can repair; `repair.rs` alone knows what these are.
     pub(crate) repairs: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
 }

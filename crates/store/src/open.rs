@@ -29,17 +29,18 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchwork_disk::{Disk, System};
 use latchwork_machine::Shared as Machine;
 use latchwork_region::Region;
 
-pub(crate) use self::folder::{Folder, at_rest};
-use self::folder::{Locked, lock_file};
+pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
+use self::folder::{Locked, lock_file, lock_opening};
 use self::identity::identity;
 pub(crate) use self::identity::write_identity;
 pub(crate) use self::memory::{OF, PREFIX, SHM, told};
-use self::memory::{is_in_memory, memory_of, region_of, room, tell};
+use self::memory::{is_in_memory, is_memory, memory_left, memory_of, room, tell};
 use self::text_file::write_file;
 use crate::error::refused;
 use crate::files::home::{Home, Sizes};
@@ -95,11 +96,20 @@ pub struct Options {
     /// Whether it may lie on a network file system: the caller knows that all its processes are on
     /// one machine, and that locks work there.
     pub network: bool,
+    /// How long to wait for a process that opens the store, which may recover it, or closes it;
+    /// for as long as it takes if there is no limit.
+    pub wait: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { sizes: Sizes::default(), place: Place::default(), create: true, network: false }
+        Self {
+            sizes: Sizes::default(),
+            place: Place::default(),
+            create: true,
+            network: false,
+            wait: None,
+        }
     }
 }
 
@@ -115,7 +125,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
         }
         _ => {}
     }
-    if !options.create && !path.join("identity").exists() {
+    if !options.create && !path.join("identity").try_exists().map_err(said)? {
         return Err(refused(path, Refusal::NoStore));
     }
     let on = file_system(path)?;
@@ -127,10 +137,10 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // One name for all: what lies in the memory has it.
     let path = &fs::canonicalize(path).map_err(said)?;
     check_path(path)?;
+    let here = File::open(path).map_err(said)?;
     // What is written below is written here, also if the folder is moved and another has its path.
     let disk: Arc<dyn Disk> = Arc::new(System::below(path)?);
-    let here = File::open(path).map_err(said)?;
-    let _opening = Locked::alone(lock_file(path, "opening")?).map_err(said)?;
+    let _opening = lock_opening(path, lock_file(path, "opening")?, options.wait)?;
     let mut options = *options;
     let id = &identity(path, &mut options.sizes)?;
     options.sizes.check()?;
@@ -141,8 +151,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
         Err(TryLockError::Error(why)) => return Err(said(why)),
     };
     let opening = Opening { path, id, disk, options };
-    let at = region_of(path, id)?;
-    let home = match (at.filter(|at| at.join("region").exists()), others) {
+    let left = memory_left(path, id)?;
+    let home = match (left, others) {
         (Some(at), true) => Some(opening.join(&at)?),
         (None, true) => return Err(refused(path, Refusal::OtherNamespace)),
         // All are gone: what they left is joined if it is whole.
@@ -158,7 +168,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
 }
 
 /// Whether shared memory can have the names of the files in a folder.
-fn check_path(path: &Path) -> Result<(), Error> {
+pub(crate) fn check_path(path: &Path) -> Result<(), Error> {
     match path.to_str() {
         Some(text) if text.len() <= PATH_MAX && !text.contains(['\n', '\r']) => Ok(()),
         _ => Err(refused(path, Refusal::Path)),
@@ -176,7 +186,8 @@ struct Opening<'s> {
 impl Opening<'_> {
     /// Takes part in what other processes have open.
     fn join(&self, at: &Path) -> Result<Arc<Home<Machine>>, Error> {
-        let region = Region::open(at.join("region"), &self.options.sizes.region())?;
+        // What lacks a part is not what was left.
+        let region = Region::open_whole(at.join("region"), &self.options.sizes.region())?;
         self.home(&region)
     }
 
@@ -227,8 +238,8 @@ impl Opening<'_> {
         // What it says of memory that is gone must not lead to what is recovered now, and may die
         // of it.
         gone(fs::remove_file(self.path.join("region")))?;
-        // Another store, that was made in the folder of this one.
-        if beside.join("identity").exists() {
+        // Another store, that was made in the folder of this one, or any other thing of a user's.
+        if !is_memory(&beside).map_err(said)? {
             return Err(refused(self.path, Refusal::NotEmpty { name: "memory".into() }));
         }
         gone(fs::remove_dir_all(&memory))?;

@@ -26,6 +26,11 @@ pub enum Refusal {
     WithinStore,
     /// Another process is making a store there.
     BeingMade,
+    /// Another process has been opening or closing it for longer than was to be waited.
+    BeingOpened {
+        /// Which, if that can be told.
+        process: Option<u32>,
+    },
     /// The store has a format that is not known here: a newer program made it.
     Newer {
         /// Its format.
@@ -137,6 +142,14 @@ impl fmt::Display for Refusal {
         match self {
             Self::NotEmpty { name } => {
                 write!(f, "no store, or not its own: it has `{}`", name.display())
+            }
+            Self::BeingOpened { process } => {
+                f.write_str("another process ")?;
+                process.map_or(Ok(()), |process| write!(f, "({process}) "))?;
+                f.write_str(
+                    "opens or closes it, which takes long after a crash of the machine: wait \
+                     longer, or look at that process",
+                )
             }
             Self::Newer { format } => write!(
                 f,

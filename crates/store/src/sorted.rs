@@ -11,7 +11,7 @@ use latchwork_tree::{Error as TreeError, Header, Tree};
 
 use crate::engine::Engine;
 use crate::files::scribe::{Part, Scribe};
-use crate::tables::{CATALOG, CATALOG_NAME};
+use crate::tables::{CATALOG, CATALOG_NAME, fits};
 use crate::{Attempts, Error, Key, Patience, Store, Table, Value};
 
 impl<M: ConstMachine> Store<M> {
@@ -52,6 +52,7 @@ impl<M: ConstMachine> Store<M> {
         table: &Table<K, V>,
         rows: impl IntoIterator<Item = (K::Of<'r>, V::Of<'r>)>,
     ) -> Result<u64, Error> {
+        fits(table.name())?;
         // A record of the greatest length would be taken for that of a long value.
         let limit = self.home().record_max - 1;
         let encoded = rows.into_iter().map(|(key, value)| {

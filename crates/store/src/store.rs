@@ -3,7 +3,6 @@
 use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::ptr::NonNull;
-use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -209,7 +208,8 @@ impl<M: ConstMachine> Store<M> {
         let sessions = &self.inner.sessions;
         let key = Arc::as_ptr(sessions).addr();
         let (mut count, mut free) = (0, None);
-        SESSIONS.with_borrow(|all| {
+        let looked = SESSIONS.try_with(|all| {
+            let all = all.borrow();
             let mine = all.iter().filter(|(of, _)| *of == key);
             for held in mine.filter_map(|(_, held)| held.any().downcast_ref::<Held<M>>()) {
                 // SAFETY: the store is there, and this thread has not dropped its hold.
@@ -221,6 +221,7 @@ impl<M: ConstMachine> Store<M> {
                 }
             }
         });
+        looked.map_err(|_| ending())?;
         let kept = match free {
             Some(kept) => kept,
             None => self.another(key, count >= KEPT)?,
@@ -270,8 +271,7 @@ impl<M: ConstMachine> Store<M> {
         let kept = self.kept(Kept::reading)?;
         let _busy = Busy::new(kept, Kept::reading);
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
-        let (catalog, time) = (&self.inner.catalog, Duration::ZERO);
-        body(&ReadTxn { snapshot, tables: Tables { catalog, kept, time } })
+        body(&ReadTxn { snapshot, tables: Tables { catalog: &self.inner.catalog, kept } })
     }
 
     /// Runs a transaction until it commits: serializable, and as durable as the store's mode says
@@ -334,7 +334,7 @@ impl<M: ConstMachine> Store<M> {
         value: V::Of<'_>,
     ) -> Result<(), Error> {
         self.write(|tx| {
-            let tree = tx.tables.make(table.name())?;
+            let tree = tx.tree(table.name())?;
             tx.tables.with_scratch(|scratch| {
                 table.key_into(&key, &mut scratch.key)?;
                 table.value_into(&value, &mut scratch.value);
@@ -368,7 +368,7 @@ impl<M: ConstMachine> Store<M> {
         run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
     ) -> Result<Attempts<R>, E> {
         let (kept, _busy) = self.to_write()?;
-        let tables = Tables { catalog: &self.inner.catalog, kept, time: patience.time };
+        let tables = Tables { catalog: &self.inner.catalog, kept };
         let done = run(kept, tables)?;
         self.settle(&kept.worker, done.at, patience.mode)?;
         Ok(done)
@@ -510,6 +510,11 @@ impl<M: ConstMachine> Drop for Busy<M> {
             let _ = SESSIONS.try_with(|all| all.borrow_mut().retain(|(_, held)| !is_it(&**held)));
         }
     }
+}
+
+/// Why a store is of no use where the values of a thread are dropped.
+pub(crate) fn ending() -> Error {
+    Error::Engine("the thread ends, and has given its sessions back".to_owned())
 }
 
 impl<M: ConstMachine> Drop for Inner<M> {

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
+use latchwork_lockmgr::Wait;
 use latchwork_log::Lsn;
 use latchwork_machine::ConstMachine;
 use latchwork_tree::Tree;
@@ -92,13 +92,16 @@ impl<M: ConstMachine> Catalog<M> {
     }
 
     /// Makes a table's tree, in a transaction of its own, unless another thread is faster: for that
-    /// one it waits no longer than this.
-    pub(crate) fn make(&self, name: &str, time: Duration) -> Result<u32, Error> {
+    /// one it waits as for a lock, for ten seconds if there is no deadline.
+    pub(crate) fn make(&self, name: &str, wait: Wait) -> Result<u32, Error> {
         fits(name)?;
         let home = &self.home;
         let worker = self.sessions.worker(home)?;
         let made = Cell::new(None);
-        let patience = Patience { label: "new table", time, ..Patience::default() };
+        let mut patience = Patience { label: "new table", ..Patience::default() };
+        if let Wait::Until(deadline) = wait {
+            patience.time = deadline.left::<M>();
+        }
         let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &patience, |txn| {
             // Of an attempt before.
             made.set(None);
@@ -118,7 +121,11 @@ impl<M: ConstMachine> Catalog<M> {
             home.shared.let_go(worker.slot(), root)?;
         }
         worker.settle_all(worker.slot(), true)?;
-        let done = done?;
+        let done = done.map_err(|why| match why {
+            // The transaction that is to use the table has a deadline of its own to tell of.
+            Error::Deadline { last, .. } => *last,
+            why => why,
+        })?;
         if let Some(at) = done.at {
             home.shared.show(Lsn(at))?;
         }
@@ -133,7 +140,7 @@ impl<M: ConstMachine> Catalog<M> {
     }
 }
 
-fn fits(name: &str) -> Result<(), Error> {
+pub(crate) fn fits(name: &str) -> Result<(), Error> {
     match name.len() > NAME_MAX {
         true => Err(Error::NameTooLong { table: name.to_owned() }),
         false => Ok(()),
@@ -151,8 +158,6 @@ pub(crate) fn root_of(bytes: &[u8]) -> Result<u32, Error> {
 pub(crate) struct Tables<'s, M: ConstMachine> {
     pub(crate) catalog: &'s Catalog<M>,
     pub(crate) kept: &'s Kept<M>,
-    /// How long a table is waited for that another transaction makes.
-    pub(crate) time: Duration,
 }
 
 impl<M: ConstMachine> Clone for Tables<'_, M> {
@@ -190,12 +195,13 @@ impl<M: ConstMachine> Tables<'_, M> {
         done
     }
 
-    /// The table's tree, made if there is none.
+    /// The table's tree, made if there is none. One that another transaction makes is waited for as
+    /// for a lock.
     #[inline]
-    pub(crate) fn make(&self, name: &'static str) -> Result<u32, Error> {
+    pub(crate) fn make(&self, name: &'static str, wait: Wait) -> Result<u32, Error> {
         match self.find(name)? {
             Some(tree) => Ok(tree),
-            None => self.catalog.make(name, self.time),
+            None => self.catalog.make(name, wait),
         }
     }
 }

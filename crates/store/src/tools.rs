@@ -5,6 +5,7 @@
 //! | `text` | a dump as text: what is written, and what of it is believed |
 //! | `dump` | a store to a dump, and a dump into a store |
 //! | `backup` | a copy of a store that others write, and a store of a copy |
+//! | `beside` | the folder of a copy while it is made |
 //! | `clear` | a table of any size is emptied |
 //! | `compact` | a store whose pages are full, of one whose pages are not |
 //! | `records` | what records there are in a log |
@@ -16,6 +17,7 @@
 
 mod activity;
 mod backup;
+mod beside;
 mod clear;
 mod compact;
 mod dump;

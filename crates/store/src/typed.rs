@@ -155,6 +155,12 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
 }
 
 impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
+    /// The tree of a table, which is made if it is not there.
+    #[inline]
+    pub(crate) fn tree(&self, name: &'static str) -> Result<u32, Error> {
+        self.tables.make(name, self.txn.wait())
+    }
+
     /// Does something with a table's tree and a key's bytes. A table that is not there is made:
     /// what it has not is what the transaction has read.
     #[inline]
@@ -164,7 +170,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         key: K::Of<'_>,
         work: impl FnOnce(&mut Txn<'s, Worker<M>, M>, u32, &mut Scratch) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let tree = self.tables.make(table.name())?;
+        let tree = self.tree(table.name())?;
         self.tables.with_scratch(|scratch| {
             table.key_into(&key, &mut scratch.key)?;
             work(self.txn, tree, scratch)
@@ -273,7 +279,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         key: K::Of<'_>,
         value: V::Of<'_>,
     ) -> Result<(), Error> {
-        let tree = self.tables.make(table.name())?;
+        let tree = self.tree(table.name())?;
         self.txn.insert_raw(tree, &table.key(&key)?, &table.value(&value))
     }
 
@@ -287,7 +293,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         table: &Table<K, V>,
         key: K::Of<'_>,
     ) -> Result<bool, Error> {
-        let (tree, key) = (self.tables.make(table.name())?, table.key(&key)?);
+        let (tree, key) = (self.tree(table.name())?, table.key(&key)?);
         let there = self.txn.get_for_update_into(tree, &key, &mut Vec::new())?;
         if there {
             self.txn.write_raw(tree, &key, None)?;
@@ -351,7 +357,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         table: &Table<K, V>,
         range: &Bounds,
     ) -> Result<Rows<'static, K, V>, Error> {
-        let tree = self.tables.make(table.name())?;
+        let tree = self.tree(table.name())?;
         let mut all = Batch::default();
         self.txn.scan_raw(tree, as_slices(range), false, &mut |key, value| {
             all.push(Row { key, value, header: Header::NONE, ghost: false });
@@ -372,7 +378,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         range: impl RangeBounds<K::Of<'k>>,
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
-        let (range, tree) = (bounds(table, &range)?, self.tables.make(table.name())?);
+        let (range, tree) = (bounds(table, &range)?, self.tree(table.name())?);
         self.txn.scan_raw(tree, as_slices(&range), false, each)
     }
 
@@ -387,7 +393,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         range: impl RangeBounds<K::Of<'k>>,
     ) -> Result<u64, Error> {
         let range = bounds(table, &range)?;
-        let tree = self.tables.make(table.name())?;
+        let tree = self.tree(table.name())?;
         self.txn.remove_range_raw(tree, as_slices(&range))
     }
 

@@ -51,8 +51,9 @@ pub(crate) fn empty_leaf<J: Journal, M: ConstMachine>(
     file: FileId,
     journal: &J,
 ) -> Result<u64, Error> {
-    journal.reserve(image_bytes(file.page_bytes() as usize / 8)).map_err(Error::Journal)?;
+    // Before the log's room, which a journal that gets pages may not have any more.
     journal.reserve_pages(1)?;
+    journal.reserve(image_bytes(file.page_bytes() as usize / 8)).map_err(Error::Journal)?;
     let page = new_page(handle, file, journal)?;
     let number = page.page();
     let mut leaf = vec![0; page.len()];

@@ -45,6 +45,31 @@ fn refused(path: impl AsRef<Path>) -> Refusal {
     why(Store::open_with(path, &options()).map(drop).unwrap_err())
 }
 
+/// A process that opens a store, or closes it, is waited for so long as it is allowed, and named.
+#[test]
+fn opening_has_a_deadline() {
+    let place = Place::new("deadline");
+    drop(open(place.at("one")));
+    let opening = fs::File::open(place.at("one/opening")).unwrap();
+    opening.lock().unwrap();
+    for wait in [Duration::ZERO, Duration::from_millis(20)] {
+        let options = Options { wait: Some(wait), ..options() };
+        let refused = why(Store::open_with(place.at("one"), &options).map(drop).unwrap_err());
+        let Refusal::BeingOpened { process } = &refused else { panic!("{refused}") };
+        // Not all file systems tell.
+        assert!(process.is_none_or(|process| process == std::process::id()), "{refused}");
+        assert!(refused.to_string().contains("opens or closes it"), "{refused}");
+    }
+    thread::scope(|scope| {
+        let long = Options { wait: Some(Duration::from_secs(600)), ..options() };
+        let waits = scope.spawn(move || Store::open_with(place.at("one"), &long).map(drop));
+        thread::sleep(Duration::from_millis(20));
+        assert!(!waits.is_finished());
+        opening.unlock().unwrap();
+        waits.join().unwrap().unwrap();
+    });
+}
+
 /// A symbolic link to a store, or to a folder around it, is another name of the same store.
 #[test]
 fn a_store_has_one_name() {

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use latchwork_store::{DumpError, DumpItem, DumpReader, DumpSummary, Load, Store};
 use serde_json::{Value, json};
@@ -116,10 +117,12 @@ fn into_file(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
     }
     let mut fresh = to.as_os_str().to_owned();
-    fresh.push(format!(".new-{}", std::process::id()));
+    // Processes of two containers may have one number.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    fresh.push(format!(".new-{}-{:x}", std::process::id(), now.as_nanos()));
     let fresh = PathBuf::from(fresh);
-    let mut write = || {
-        let file = File::create_new(&fresh)?;
+    let file = File::create_new(&fresh)?;
+    let write = || {
         let (to_file, summary) = store.dump(BufWriter::new(file), only, told)?;
         to_file.get_ref().sync_all()?;
         fs::rename(&fresh, &to)?;

@@ -4,6 +4,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use latchwork_store::{LogRecord, TablePages, read_log};
 use serde_json::{Value, json};
@@ -26,8 +27,8 @@ const DAMAGED: ExitCode = ExitCode::FAILURE;
 
 A line each: position, thread slot, kind, tree, page, marks, key. Marks: C commits, U undoes, S of
 no transaction. Kinds: insert, replace, delete, ghost, restore, purge, image, split, attach,
-complete, grow, clear, incomplete, absorb, commit, end, prepare, locks. What is not in the files yet
-is not shown.
+complete, grow, clear, incomplete, absorb, commit, end, prepare, locks, other. What is not in the
+files yet is not shown.
 Exits with 0, 1 if a part cannot be read that was there, 2 if there is no log.")]
 pub(crate) struct LogArgs {
     /// The store's folder
@@ -104,14 +105,16 @@ fn record_line(record: &LogRecord) -> String {
 }
 
 pub(super) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
-    if !args.path.join("log").is_dir() {
+    let there = args.path.join("log").try_exists();
+    if !there.with_context(|| args.path.display().to_string())? {
         anyhow::bail!("{}: there is no store, and no log of one", args.path.display());
     }
     let tree = match &args.table {
         None => args.tree,
         Some(name) => {
             let tables = open(&args.path, false)?.pages()?;
-            let table = tables.into_iter().skip(1).find(|table| table.name == *name);
+            // The first two are the store's own, and a table may have such a name.
+            let table = tables.into_iter().skip(2).find(|table| table.name == *name);
             Some(table.ok_or_else(|| anyhow::anyhow!("there is no table {name}"))?.root)
         }
     };
@@ -159,7 +162,7 @@ pub(super) fn pages(args: &PagesArgs) -> anyhow::Result<ExitCode> {
         ["table", "root", "depth", "inner", "leaves", "full", "records", "removed", "a record"];
     let mut shown = output::table(&header, 1..9, false);
     for table in &tables {
-        let name = if table.name.is_empty() { "(catalog)" } else { &table.name };
+        let name = if table.root == 0 { "(catalog)" } else { &table.name };
         let full = 100.0 * (1.0 - table.free as f64 / table.bytes.max(1) as f64);
         let each = table.bytes.checked_div(table.records);
         shown.add_row([

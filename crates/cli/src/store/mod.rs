@@ -35,10 +35,12 @@ mod top;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use anyhow::Context;
 use clap::Subcommand;
 use indicatif::ProgressBar;
-use latchwork_store::{Error, Options, Store};
+use latchwork_store::{Error, Options, Refusal, Store};
 
 use crate::output;
 
@@ -135,18 +137,41 @@ fn open(path: &Path, create: bool) -> anyhow::Result<Store> {
     open_with(path, create, None)
 }
 
+/// How long it is waited for another process without a word.
+const SILENT: Duration = Duration::from_secs(2);
+
 /// The same; a store that is made has pages of so many bytes.
 fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Store> {
-    if !create && !path.join("identity").exists() {
+    let there = path.join("identity").try_exists();
+    if !create && !there.with_context(|| path.display().to_string())? {
         let what = if path.exists() { "no store" } else { "there is no such store" };
         anyhow::bail!("{}: {what}; `latchwork store put` makes one", path.display());
     }
+    let mut options = small(create);
+    options.sizes.page = page.unwrap_or(options.sizes.page);
+    open_as(path, options)
+}
+
+/// As a command opens it that is alone: with little memory.
+fn small(create: bool) -> Options {
     let mut options = Options { create, ..Options::default() };
     options.sizes.cache = 8 << 20;
     options.sizes.log_buffer = 4 << 20;
     options.sizes.log_segment = 16 << 20;
-    options.sizes.page = page.unwrap_or(options.sizes.page);
-    Ok(Store::open_with(path, &options)?)
+    options
+}
+
+/// Opens it, and says so if that has to wait for another process.
+fn open_as(path: &Path, mut options: Options) -> anyhow::Result<Store> {
+    options.wait = Some(SILENT);
+    match Store::open_with(path, &options) {
+        Err(why @ Error::Open { why: Refusal::BeingOpened { .. }, .. }) => {
+            output::complain(&format!("{why}; waiting"));
+            options.wait = None;
+            Ok(Store::open_with(path, &options)?)
+        }
+        opened => Ok(opened?),
+    }
 }
 
 /// What is shown on a terminal while a long work is done.

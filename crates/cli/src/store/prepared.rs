@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use latchwork_store::{Options, Prepared, Store};
+use latchwork_store::{Prepared, Store};
 use serde_json::json;
 
-use super::print_json;
 use super::rows::escape;
+use super::{open_as, print_json, small};
 use crate::output;
 
 /// List transactions that are prepared and not decided, or decide
@@ -43,12 +43,9 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut options = Options { create: false, ..Options::default() };
-    options.sizes.cache = 8 << 20;
-    options.sizes.log_buffer = 4 << 20;
-    options.sizes.log_segment = 16 << 20;
+    let mut options = small(false);
     options.sizes.threads = args.threads.unwrap_or(options.sizes.threads);
-    let store = Store::open_with(&args.path, &options)?;
+    let store = open_as(&args.path, options)?;
     let all = store.prepared()?;
     let (id, commits) = match (&args.commit, &args.roll_back) {
         (Some(id), _) => (id, true),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use latchwork_store::{AnyKey, Error, Table};
+use latchwork_store::{AnyKey, Error, Table, VALUE_MAX};
 use serde_json::{Value, json};
 
 use super::{keys, open, print_json};
@@ -148,13 +148,17 @@ impl PutArgs {
         let Some(path) = &self.file else {
             return Ok(Cow::Borrowed(self.value.as_deref().unwrap_or_default().as_bytes()));
         };
-        let mut bytes = Vec::new();
-        match path.as_os_str() == "-" {
-            true => io::stdin().read_to_end(&mut bytes).context("the standard input")?,
-            false => File::open(path)
-                .and_then(|mut file| file.read_to_end(&mut bytes))
-                .with_context(|| path.display().to_string())?,
+        let read = || {
+            let from: Box<dyn Read> = match path.as_os_str() == "-" {
+                true => Box::new(io::stdin().lock()),
+                false => Box::new(File::open(path)?),
+            };
+            let mut bytes = Vec::new();
+            from.take(VALUE_MAX as u64 + 1).read_to_end(&mut bytes)?;
+            io::Result::Ok(bytes)
         };
+        let bytes = read().with_context(|| path.display().to_string())?;
+        anyhow::ensure!(bytes.len() <= VALUE_MAX, "{}: a value has 1 GiB at most", path.display());
         Ok(Cow::Owned(bytes))
     }
 }

@@ -9,6 +9,7 @@ use latchwork_machine::Shared;
 use latchwork_region::{Options, Region};
 use serde_json::json;
 
+use super::rows::escape;
 use super::{open, print_json};
 use crate::output;
 
@@ -113,7 +114,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
         }
         for table in &tables {
-            writeln!(out, "table      {table}")?;
+            writeln!(out, "table      {}", escape(table.as_bytes()))?;
         }
         Ok(())
     })?;

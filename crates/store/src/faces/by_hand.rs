@@ -179,8 +179,7 @@ impl<M: ConstMachine> Transaction<M> {
         let (Some(txn), Some(session)) = (&mut self.txn, &self.session) else {
             return Err(over());
         };
-        let time = self.options.time;
-        Ok((txn, Tables { catalog: self.store.catalog(), kept: session.get(), time }))
+        Ok((txn, Tables { catalog: self.store.catalog(), kept: session.get() }))
     }
 
     pub(crate) fn txn(&mut self) -> Result<&mut Own<M>, Error> {
@@ -189,7 +188,8 @@ impl<M: ConstMachine> Transaction<M> {
 
     /// The tree of a table, which is made if it is not there.
     pub(crate) fn tree(&mut self, table: &'static str) -> Result<u32, Error> {
-        self.parts()?.1.make(table)
+        let (txn, tables) = self.parts()?;
+        tables.make(table, txn.wait())
     }
 
     /// When a commit returns.

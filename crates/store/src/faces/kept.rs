@@ -3,7 +3,6 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
-use core::time::Duration;
 
 use latchwork_machine::{ConstMachine, Shared as Machine};
 
@@ -68,7 +67,7 @@ impl<M: ConstMachine> Store<M> {
         kept.worker.home.shared.raise_low()?;
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
         snapshot.learn(kept.worker.log.log().slots_high())?;
-        let reads = ReadTxn { snapshot, tables: Tables { catalog, kept, time: Duration::ZERO } };
+        let reads = ReadTxn { snapshot, tables: Tables { catalog, kept } };
         Ok(KeptSnapshot { reads: ManuallyDrop::new(reads), session: Some(session), store })
     }
 }

@@ -98,7 +98,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         table: &Multi<K, V>,
         key: K::Of<'_>,
     ) -> Result<Values<'static, K, V>, Error> {
-        let (range, tree) = (table.all_of(&key)?, self.tables.make(table.name())?);
+        let (range, tree) = (table.all_of(&key)?, self.tree(table.name())?);
         let bounds = (Bound::Included(&range.start[..]), Bound::Excluded(&range.end[..]));
         let mut all = Batch::default();
         self.txn.scan_raw(tree, bounds, false, &mut |key, value| {
@@ -164,7 +164,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         table: &Multi<K, V>,
         key: K::Of<'_>,
     ) -> Result<u64, Error> {
-        let (range, tree) = (table.all_of(&key)?, self.tables.make(table.name())?);
+        let (range, tree) = (table.all_of(&key)?, self.tree(table.name())?);
         let bounds = (Bound::Included(&range.start[..]), Bound::Excluded(&range.end[..]));
         self.txn.remove_range_raw(tree, bounds)
     }

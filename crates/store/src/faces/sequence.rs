@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use latchwork_machine::ConstMachine;
 
 use crate::names::kept;
+use crate::store::ending;
 use crate::{Error, Store, Table};
 
 /// The table that has the next number of each sequence.
@@ -120,7 +121,8 @@ impl<M: ConstMachine> Store<M> {
                 && claimed.name == sequence.name
         };
         let next = |all: &mut Vec<Claimed>| all.iter_mut().find(|one| is_it(one))?.left.next();
-        if let Some(number) = CLAIMED.with_borrow_mut(next) {
+        let kept = CLAIMED.try_with(|all| next(&mut all.borrow_mut())).map_err(|_| ending())?;
+        if let Some(number) = kept {
             return Ok(number);
         }
         let mut left = self.claim(sequence)?;

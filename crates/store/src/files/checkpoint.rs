@@ -55,7 +55,12 @@ impl<M: ConstMachine> Home<M> {
     /// Makes a checkpoint that keeps so many bytes of log for open transactions, by the thread that
     /// has the right to, or is alone.
     pub(crate) fn make_checkpoint(&self, worker: &Worker<M>, history: u64) -> Result<(), Error> {
-        let signed = self.sign(worker)?;
+        let signed = match self.sign(worker) {
+            // A checkpoint gives segments back, so it must not need one. What the last one has
+            // signed is still what the pages are, though longer ago.
+            Err(why) if why.is_no_space() => worker.signed().ok().flatten().ok_or(why)?,
+            signed => signed?,
+        };
         // Some pages are made before the mark and after they were counted.
         let pages = self.pool.pages(self.file)? + u64::from(self.sizes.threads);
         let image = u64::from(self.file.page_bytes()) + IMAGE;

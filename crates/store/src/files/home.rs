@@ -37,8 +37,9 @@ pub struct Sizes {
     /// rolled back, which gets [`Error::TransactionTooOld`]. Not less than `log_budget`; 4 GiB by
     /// default.
     pub history: u64,
-    /// Bytes that locks may take, of 150 or so each: 64 MiB to 64 GiB, 16 GiB by default. Each
-    /// process sets as many addresses aside, and no memory.
+    /// Bytes that locks may take, of 150 or so each, and 200 KiB for each thread that writes or has
+    /// a transaction open: 64 MiB, which is enough for 300 threads, to 64 GiB; 16 GiB by default.
+    /// Each process sets as many addresses aside, and no memory.
     pub locks: u64,
     /// How many threads of all processes may use the store at a time: 2 to 16,000, 512 by
     /// default.
@@ -136,8 +137,6 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) stuck: Mutex<BTreeMap<u32, Error>>,
     /// Leaves that may be empty, of sessions that are over.
     pub(crate) empty: Mutex<VecDeque<EmptyLeaf>>,
-    /// Where the next look at the leaves of long values begins.
-    pub(crate) looked: Mutex<Vec<u8>>,
     /// What tables are called, by their trees: those that this process has used.
     pub(crate) names: RwLock<HashMap<u32, String>>,
     /// Registered with the region for as long as this lives.

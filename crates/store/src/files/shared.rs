@@ -8,7 +8,8 @@
 //! word 24   the thread that makes a checkpoint: its slot's number plus one
 //! word 32   where the last checkpoint was made
 //! word 40   from before where the log may be given up
-//! word 48   how many transactions of the dead were undone
+//! word 48   how many transactions of the dead were undone; and from which piece of a long value on
+//!           the next checkpoint looks for leaves that are empty: `tidy.rs`
 //! word 56   before where no snapshot needs old versions, as was found last; and where the log was
 //! word 64   a line for each thread slot: its snapshot's `low`, plus one, or zero; what a sweep is
 //!           to undo next of its transaction; who is at work on that; the pages that it has in
@@ -38,6 +39,8 @@ const GIVEN_UP: u64 = 40;
 /// How often a snapshot looks for a position that is not given up yet.
 const LOOKS: u32 = 1 << 20;
 const UNDONE: u64 = 48;
+const LOOKED_NUMBER: u64 = 49;
+const LOOKED_INDEX: u64 = 50;
 const FORGOTTEN: u64 = 56;
 const LOOKED_AT: u64 = 57;
 pub(crate) const SLOTS: u64 = 64;
@@ -101,6 +104,26 @@ impl<M: ConstMachine> Shared<M> {
     #[inline(always)]
     pub(crate) fn word(&self, at: u64) -> Result<&M::AtomicU64, Error> {
         Ok(self.area.word(at)?)
+    }
+
+    /// The piece at which the next look for empty leaves begins.
+    pub(crate) fn looked(&self) -> Result<Vec<u8>, Error> {
+        // Relaxed, both, here and below: a wrong place to begin is a place.
+        let number = self.word(LOOKED_NUMBER)?.load(Relaxed);
+        let index = self.word(LOOKED_INDEX)?.load(Relaxed) as u32;
+        Ok([&number.to_be_bytes()[..], &index.to_be_bytes()[..]].concat())
+    }
+
+    /// Says where the next look begins: at the key of a piece, or what of it tells it from the one
+    /// before; at the first one if it is empty.
+    pub(crate) fn looked_upto(&self, key: &[u8]) -> Result<(), Error> {
+        let mut whole = [0; 16];
+        let given = key.len().min(12);
+        whole[..given].copy_from_slice(&key[..given]);
+        let whole = u128::from_be_bytes(whole);
+        self.word(LOOKED_NUMBER)?.store((whole >> 64) as u64, Relaxed);
+        self.word(LOOKED_INDEX)?.store((whole >> 32) as u64 & 0xffff_ffff, Relaxed);
+        Ok(())
     }
 
     pub(crate) fn is_recovered(&self) -> Result<bool, Error> {
@@ -198,6 +221,7 @@ impl<M: ConstMachine> Shared<M> {
                 return Ok((at, low));
             }
         }
+        line.store(0, Release);
         // What is given up is never beyond `low` for so long.
         let what = "position up to which snapshots are given up";
         Err(latchwork_region::Error::Corrupt { what, at: GIVEN_UP * 8 }.into())

@@ -167,6 +167,11 @@ impl<M: ConstMachine> Home<M> {
 }
 
 impl<M: ConstMachine> Worker<M> {
+    /// The position that the last checkpoint has signed, if there was one.
+    pub(crate) fn signed(&self) -> Result<Option<Lsn>, Error> {
+        Ok(self.signature()?.map(|signature| signature.at))
+    }
+
     fn signature(&self) -> Result<Option<Signature>, Error> {
         let mut bytes = Vec::new();
         let found = self.newest(CATALOG, SIGNATURE, &mut bytes)?;

@@ -73,7 +73,6 @@ impl<M: ConstMachine> Home<M> {
             folder,
             stuck,
             empty: Mutex::default(),
-            looked: Mutex::default(),
             names: RwLock::new(HashMap::from([(CATALOG, CATALOG_NAME.to_owned())])),
             _undo: undo,
         });

@@ -27,6 +27,9 @@ use crate::long::PIECES;
 const NOTES: usize = 1 << 14;
 /// How many leaves of pieces are scanned in a checkpoint.
 const LOOKS: usize = 256;
+/// How many more for each that is empty: so where all processes die before they tidy, about so many
+/// leaves are used as one that is not empty.
+const EACH: usize = 4;
 /// How many leaves are looked at after a commit, and how many pages unlinked, at most; but for
 /// twice as many as it has emptied itself, or they would become ever more.
 const FEW: usize = 4;
@@ -111,11 +114,14 @@ impl<M: ConstMachine> Worker<M> {
     }
 
     /// Scans some leaves of the tree of pieces, so that those are noted which a thread emptied that
-    /// died: nobody else scans there. Called now and then.
+    /// died: nobody else scans there. More of them, where it finds some. Called in a checkpoint.
     pub(crate) fn look_at_pieces(&self) {
-        let mut from = self.home.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut batch = self.spare();
-        for _ in 0..LOOKS {
+        let shared = &self.home.shared;
+        let Ok(mut from) = shared.looked() else { return };
+        let (mut batch, noted) = (self.spare(), self.empty.borrow().len());
+        let mut looks = 0;
+        while looks < LOOKS + EACH * self.empty.borrow().len().saturating_sub(noted) {
+            looks += 1;
             let scanned = self.scan(PIECES, Bound::Included(&from), false, usize::MAX, &mut batch);
             from.clear();
             match (scanned, batch.next()) {
@@ -123,6 +129,7 @@ impl<M: ConstMachine> Worker<M> {
                 _ => break,
             }
         }
+        let _ = shared.looked_upto(&from);
         self.keep(batch);
     }
 

@@ -4,14 +4,19 @@ use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use latchwork_machine::{ConstMachine, Deadline, Machine as _, Shared as Machine};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::identity::read_identity;
-use super::memory::{Told, parse, region_of};
+use super::memory::{Told, memory_left, parse};
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::{Error, Refusal};
+
+/// How often a lock is asked for that another process has.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A store's folder, as a process that has it open holds it.
 #[derive(Debug)]
@@ -50,6 +55,55 @@ impl Locked {
             }
         }
     }
+
+    /// The same, for so long. Says which process has the lock if that is another one then, if it
+    /// can be told.
+    pub(super) fn alone_within(
+        file: File,
+        wait: Duration,
+    ) -> Result<Result<Self, Option<u32>>, std::io::Error> {
+        let (deadline, nobody) = (Deadline::after::<Machine>(wait), Machine::U32);
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Ok(Self::new(file))),
+                Err(TryLockError::WouldBlock) if deadline.passed::<Machine>() => {
+                    return Ok(Err(holder(&file)));
+                }
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(why)) if why.kind() == ErrorKind::Interrupted => {}
+                Err(TryLockError::Error(why)) => return Err(why),
+            }
+            // Nobody calls: the lock has no queue that a process could be woken from in time.
+            Machine::wait(&nobody, 0, Some(Deadline::after::<Machine>(LOOK)));
+        }
+    }
+}
+
+/// Locks the file `opening` of a store.
+pub(super) fn lock_opening(
+    path: &Path,
+    file: File,
+    wait: Option<Duration>,
+) -> Result<Locked, Error> {
+    let locked = match wait {
+        None => Locked::alone(file).map(Ok),
+        Some(wait) => Locked::alone_within(file, wait),
+    };
+    let locked = locked.map_err(|why| refused(path, why))?;
+    locked.map_err(|process| refused(path, Refusal::BeingOpened { process }))
+}
+
+/// The process that has a file locked for itself, as proc_locks(5) has it: some file systems are
+/// there under another number than their files say, and processes of other containers as none.
+fn holder(file: &File) -> Option<u32> {
+    let about = file.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
+    let of = format!("{major:02x}:{minor:02x}:{}", about.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let mut locks = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let lock = locks
+        .find(|lock| matches!(lock[..], [_, "FLOCK", _, "WRITE", _, file, ..] if file == of))?;
+    lock[4].parse().ok().filter(|process| *process != 0)
 }
 
 impl Drop for Locked {
@@ -80,6 +134,15 @@ pub(crate) struct AtRest {
 
 /// Takes hold of a store that nobody has open, and says what sizes it keeps. Nothing is written.
 pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
+    at_rest_within(path, sizes, None)
+}
+
+/// The same; another process that opens or closes it is waited for so long.
+pub(crate) fn at_rest_within(
+    path: &Path,
+    sizes: &mut Sizes,
+    wait: Option<Duration>,
+) -> Result<AtRest, Error> {
     let path = fs::canonicalize(path).map_err(|why| match why.kind() {
         ErrorKind::NotFound => refused(path, Refusal::NoStore),
         _ => refused(path, why),
@@ -90,7 +153,7 @@ pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
         Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
         other => other.map(Some).map_err(said),
     };
-    let opening = file("opening")?.map(Locked::alone).transpose().map_err(said)?;
+    let opening = file("opening")?.map(|file| lock_opening(&path, file, wait)).transpose()?;
     if let Some(live) = file("live")?.map(Locked::new) {
         match live.file.try_lock() {
             Ok(()) => {}
@@ -109,10 +172,7 @@ pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
 impl AtRest {
     /// Where memory is that killed processes left, if this machine has it.
     pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
-        let Some(at) = region_of(&self.path, &self.id)? else { return Ok(None) };
-        // What this user may not look at is there.
-        let there = at.join("region").try_exists().map_err(|why| refused(&self.path, why))?;
-        Ok(there.then_some(at))
+        memory_left(&self.path, &self.id)
     }
 }
 

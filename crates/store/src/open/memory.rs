@@ -76,7 +76,7 @@ pub(super) fn tell(path: &Path, at: &Path) -> std::io::Result<()> {
 }
 
 /// Where the shared memory is, if it is of this start of the machine.
-pub(super) fn region_of(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
+fn region_of(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
     let Some(told) = told(path)?.filter(|told| told.now) else { return Ok(None) };
     if told.of != path {
         return Err(refused(path, Refusal::Elsewhere { path: told.of }));
@@ -86,6 +86,37 @@ pub(super) fn region_of(path: &Path, id: &str) -> Result<Option<PathBuf>, Error>
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
     Ok(Some(told.at))
+}
+
+/// Where memory is that processes left or have, if this machine has it.
+pub(super) fn memory_left(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
+    let Some(at) = region_of(path, id)? else { return Ok(None) };
+    // What this user may not look at is there: another one's, and what it has is not to be lost.
+    let there = at.join("region").try_exists().map_err(|why| refused(&at, why))?;
+    Ok(there.then_some(at))
+}
+
+/// Whether nothing is at this path but shared memory, or a part of it, as a death leaves it.
+pub(super) fn is_memory(path: &Path) -> std::io::Result<bool> {
+    let entries = match fs::read_dir(path) {
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(true),
+        Err(why) if why.kind() == ErrorKind::NotADirectory => return Ok(false),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        // An area is named by its region's number.
+        let is_area = |name: &str| {
+            let (number, rest) = name.split_at_checked(32).unwrap_or_default();
+            rest.starts_with('.') && number.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let is_ours = |name: &str| name == OF || name.starts_with("region") || is_area(name);
+        if !entry.file_type()?.is_file() || !name.to_str().is_some_and(is_ours) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether memory goes to `/dev/shm`, which has so much room, where it needs so much.

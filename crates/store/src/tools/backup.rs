@@ -9,25 +9,22 @@
 //! So the copy is what a crash of the machine would have left after step 3, and opens as after one.
 //! A page that is read while it is written fails its checksum, and is read again.
 //!
-//! A copy is made in a folder beside, `NAME.new`, and gets its name when all of it is durable. What
-//! a process that is killed leaves there has no identity, so it is no store, and the next copy of
-//! that name takes it away.
+//! A copy is made in a folder beside, and gets its name when all of it is durable: `beside.rs`.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_disk::{Buffer, Disk, Open, System, within_limit};
+use latchwork_disk::{Buffer, Disk, Open, System};
 use latchwork_log::{Error as LogError, Lsn};
-use latchwork_machine::{ConstMachine, Deadline, Native, Shared as Machine};
-use latchwork_region::Region;
+use latchwork_machine::{ConstMachine, Deadline, Shared as Machine};
 
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::files::worker::Worker;
-use crate::open::{at_rest, write_identity};
+use crate::open::at_rest;
+use crate::tools::beside::Beside;
 use crate::{Error, Refusal, Store};
 
 /// Pages that are read in one call.
@@ -254,133 +251,4 @@ fn copy_file(from: &Path, to: &Path, told: &mut dyn FnMut(u64)) -> Result<(), Er
         at += count;
     }
     Ok(to.sync()?)
-}
-
-/// A folder that is made beside its place.
-#[derive(Debug)]
-pub(crate) struct Beside {
-    pub(crate) fresh: PathBuf,
-    to: PathBuf,
-    /// Locked by the process that makes it.
-    mark: File,
-    named: bool,
-}
-
-impl Beside {
-    /// Makes the folder, unless there is something at its place. What a dead process left of one is
-    /// taken away.
-    pub(crate) fn new(to: &Path) -> Result<Self, Error> {
-        let to = std::path::absolute(to).map_err(|why| refused(to, why))?;
-        let name = to.file_name().ok_or_else(|| refused(&to, Refusal::Taken))?;
-        if fs::symlink_metadata(&to).is_ok() {
-            return Err(refused(&to, Refusal::Taken));
-        }
-        let folder = to.parent().and_then(|folder| fs::canonicalize(folder).ok());
-        let is_store =
-            |folder: &Path| folder.join("identity").is_file() && folder.join("log").is_dir();
-        if folder.is_some_and(|folder| folder.ancestors().any(is_store)) {
-            return Err(refused(&to, Refusal::WithinStore));
-        }
-        let mut name = name.to_owned();
-        name.push(".new");
-        let fresh = to.with_file_name(name);
-        let said = |why: std::io::Error| refused(&fresh, why);
-        loop {
-            match fs::create_dir(&fresh) {
-                Ok(()) => break,
-                Err(why) if why.kind() == ErrorKind::AlreadyExists => clear(&fresh)?,
-                Err(why) => return Err(said(why)),
-            }
-        }
-        let mut mark = File::create_new(fresh.join(MARK)).map_err(said)?;
-        mark.lock().map_err(said)?;
-        // With what a folder that has its name by now is told from one that is made.
-        let name = to.file_name().unwrap_or_default().as_encoded_bytes();
-        within_limit(name.len() as u64, || mark.write_all(name)).map_err(said)?;
-        Ok(Self { fresh, to, mark, named: false })
-    }
-
-    /// Makes a store there, has it filled, and looks at all of it.
-    pub(crate) fn fill(
-        &self,
-        sizes: &Sizes,
-        fill: impl FnOnce(&Store<Native>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let store = self.open(sizes)?;
-        fill(&store)?;
-        store.checkpoint()?;
-        store.verify()?;
-        Ok(())
-    }
-
-    /// A store of this process alone: nobody else opens what has no identity.
-    fn open(&self, sizes: &Sizes) -> Result<Store<Native>, Error> {
-        let region = Region::private(&sizes.region())?;
-        let disk: Arc<dyn Disk> = Arc::new(System::new());
-        Store::in_region(&region, &disk, &self.fresh, sizes)
-    }
-
-    /// Recovers what lies there, looks at all of it, and closes it; returns where its log ends. It
-    /// is nobody else's: its memory is this process's alone.
-    pub(crate) fn recover(&self, sizes: &Sizes) -> Result<u64, Error> {
-        let store = self.open(sizes)?;
-        store.verify()?;
-        store.checkpoint()?;
-        Ok(store.log_end())
-    }
-
-    /// Gives it an identity and its name: from now on it is a store.
-    pub(crate) fn name(mut self, sizes: &Sizes) -> Result<(), Error> {
-        let said = |path: &Path, why: std::io::Error| refused(path, why);
-        write_identity(&self.fresh, sizes)?;
-        let flags = rustix::fs::RenameFlags::NOREPLACE;
-        let cwd = rustix::fs::CWD;
-        match rustix::fs::renameat_with(cwd, &self.fresh, cwd, &self.to, flags) {
-            // A file system that knows no such rename.
-            Err(rustix::io::Errno::INVAL) if !self.to.exists() => {
-                fs::rename(&self.fresh, &self.to).map_err(|why| said(&self.to, why))?;
-            }
-            other => other.map_err(|why| said(&self.to, why.into()))?,
-        }
-        self.named = true;
-        let _ = fs::remove_file(self.to.join(MARK));
-        let around = self.to.parent().unwrap_or(Path::new("/"));
-        let synced = File::open(around).and_then(|folder| folder.sync_all());
-        synced.map_err(|why| said(around, why))
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        if !self.named {
-            let _ = fs::remove_dir_all(&self.fresh);
-        }
-        let _ = self.mark.unlock();
-    }
-}
-
-/// The file of a folder that is being made.
-pub(crate) const MARK: &str = "being-made";
-
-/// Takes away what a dead process left of a folder that it made.
-fn clear(fresh: &Path) -> Result<(), Error> {
-    let mark = match File::open(fresh.join(MARK)) {
-        Ok(mark) => mark,
-        Err(_) if fs::remove_dir(fresh).is_ok() => return Ok(()),
-        Err(_) => return Err(refused(fresh, Refusal::Taken)),
-    };
-    let said = |why: std::io::Error| refused(fresh, why);
-    match mark.try_lock() {
-        Ok(()) => {
-            let name = fs::read(fresh.join(MARK)).map_err(said)?;
-            let is_named = fresh.file_name().is_some_and(|own| own.as_encoded_bytes() == name);
-            let live = File::open(fresh.join("live"));
-            if is_named || live.is_ok_and(|live| live.try_lock().is_err()) {
-                return Err(refused(fresh, Refusal::Taken));
-            }
-            fs::remove_dir_all(fresh).map_err(said)
-        }
-        Err(TryLockError::WouldBlock) => Err(refused(fresh, Refusal::BeingMade)),
-        Err(TryLockError::Error(why)) => Err(refused(fresh, why)),
-    }
 }

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use latchwork_lockmgr::Wait;
 use latchwork_machine::Shared as Machine;
 
 use crate::tables::tables;
-use crate::tools::backup::Beside;
-use crate::{Error, Patience, Store};
+use crate::tools::beside::Beside;
+use crate::{Error, Store};
 
 /// How many records are written in one transaction, and how many bytes.
 const RECORDS: usize = 1000;
@@ -54,7 +55,7 @@ impl Store<Machine> {
         beside.fill(&sizes, |small| {
             self.read(|tx| {
                 for (name, tree) in tables(&tx.snapshot)? {
-                    let into = small.catalog().make(&name, Patience::default().time)?;
+                    let into = small.catalog().make(&name, Wait::Detect)?;
                     let (mut batch, mut bytes) = (Vec::new(), 0);
                     tx.snapshot.scan_raw(tree, .., false, &mut |key, value| {
                         batch.push((key.to_vec(), value.to_vec()));

@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, Write};
 
+use latchwork_lockmgr::Wait;
 use latchwork_log::Mode;
 use latchwork_machine::ConstMachine;
 
@@ -136,7 +137,9 @@ impl<M: ConstMachine> Store<M> {
         let session = self.session()?;
         let tree = match self.catalog().find(&session.worker, name)? {
             Some(tree) => tree,
-            None => return Ok(self.catalog().make(name, Patience::default().time)?),
+            None => {
+                return Ok(self.catalog().make(name, Wait::Detect)?);
+            }
         };
         let mut empty = true;
         self.read(|tx| {

@@ -6,13 +6,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use latchwork_machine::Shared as Machine;
 use latchwork_region::{Options, Region};
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{OF, PREFIX, SHM, at_rest, told};
+use crate::open::{OF, PREFIX, SHM, at_rest, at_rest_within, told};
 use crate::{Error, Refusal};
 
 /// A store's memory in `/dev/shm`.
@@ -70,21 +71,20 @@ fn look(at: &Path) -> Option<LeftMemory> {
 pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     let held = at_rest(path.as_ref(), &mut Sizes::default())?;
     let said = |why: std::io::Error| refused(&held.path, why);
-    let bytes = match held.left() {
-        Ok(Some(at)) => {
-            let bytes = look(&at).map_or(0, |found| found.bytes);
-            fs::remove_dir_all(&at).map_err(said)?;
-            bytes
-        }
+    let left = match held.left() {
         // The memory is not this folder's.
-        Ok(None)
-        | Err(Error::Open { why: Refusal::Elsewhere { .. } | Refusal::Damaged { .. }, .. }) => 0,
-        Err(other) => return Err(other),
+        Err(Error::Open { why: Refusal::Elsewhere { .. } | Refusal::Damaged { .. }, .. }) => None,
+        left => left?,
     };
+    // First: a death on the way must not leave the store with a part of its memory.
     match fs::remove_file(held.path.join("region")) {
-        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(said(why)),
-        _ => Ok(bytes),
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => return Err(said(why)),
+        _ => {}
     }
+    let Some(at) = left else { return Ok(0) };
+    let bytes = look(&at).map_or(0, |found| found.bytes);
+    fs::remove_dir_all(&at).map_err(said)?;
+    Ok(bytes)
 }
 
 /// Takes away memory of stores that are not there any more, or do not know of it, and that no
@@ -92,9 +92,13 @@ pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
 pub fn forget_abandoned() -> Vec<LeftMemory> {
     let mut gone = Vec::new();
     for found in left_memory() {
+        if found.needed || !found.processes.is_empty() {
+            continue;
+        }
         let Some(store) = found.store.clone() else { continue };
-        // Nobody opens the store while this is looked at again.
-        let held = match at_rest(&store, &mut Sizes::default()) {
+        // Nobody opens the store while this is looked at again. One that is being opened is not
+        // waited for.
+        let held = match at_rest_within(&store, &mut Sizes::default(), Some(Duration::ZERO)) {
             Ok(held) => Some(held),
             Err(Error::Open { why: Refusal::NoStore, .. }) => None,
             Err(_) => continue,

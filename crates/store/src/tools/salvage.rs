@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use latchwork_disk::{Disk, File, Open, System};
+use latchwork_lockmgr::Wait;
 use latchwork_log::{Entry, Flags, LogFiles};
 use latchwork_tree::{Change, Header, Kind as PageKind, Limits, Node, Role};
 
@@ -26,9 +27,9 @@ use crate::files::space::{first_of, free_of};
 use crate::long::{Fetch, PIECES, whole};
 use crate::open::at_rest;
 use crate::tables::{CATALOG, INNER, root_of};
-use crate::tools::backup::Beside;
+use crate::tools::beside::Beside;
 use crate::tools::records::{LogRead, entries};
-use crate::{Error, Patience, Refusal};
+use crate::{Error, Refusal};
 
 /// What was salvaged, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -171,7 +172,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     beside.fill(&sizes, |store| {
         for (name, rows) in &tables {
             let Some(name) = name else { continue };
-            let tree = store.catalog().make(name, Patience::default().time)?;
+            let tree = store.catalog().make(name, Wait::Detect)?;
             let rows: Vec<_> = rows.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             rows.chunks(500).try_for_each(|some| store.put_all(tree, some))?;
             found.tables.push((name.clone(), rows.len() as u64));

@@ -1,0 +1,203 @@
+//! A folder that is made beside its place, `NAME.new`, and gets its name when all of it is durable.
+//!
+//! What a process that is killed leaves there has no identity, so it is no store, and the next one
+//! of that name takes it away. Several may try at once: a folder is its that has locked the folder's
+//! mark and finds, then, that the mark is still there.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use latchwork_disk::{Disk, System, within_limit};
+use latchwork_machine::Native;
+use latchwork_region::Region;
+
+use crate::error::refused;
+use crate::files::home::Sizes;
+use crate::open::{check_path, write_identity};
+use crate::{Error, Refusal, Store};
+
+/// A folder that is made beside its place.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(crate) fresh: PathBuf,
+    to: PathBuf,
+    /// Locked by the process that makes it.
+    mark: File,
+    named: bool,
+}
+
+impl Beside {
+    /// Makes the folder, unless there is something at its place. What a dead process left of one is
+    /// taken away.
+    pub(crate) fn new(to: &Path) -> Result<Self, Error> {
+        let to = std::path::absolute(to).map_err(|why| refused(to, why))?;
+        let name = to.file_name().ok_or_else(|| refused(&to, Refusal::Taken))?;
+        if fs::symlink_metadata(&to).is_ok() {
+            return Err(refused(&to, Refusal::Taken));
+        }
+        let folder = to.parent().and_then(|folder| fs::canonicalize(folder).ok());
+        let is_store =
+            |folder: &Path| folder.join("identity").is_file() && folder.join("log").is_dir();
+        if folder.is_some_and(|folder| folder.ancestors().any(is_store)) {
+            return Err(refused(&to, Refusal::WithinStore));
+        }
+        let mut beside = name.to_owned();
+        beside.push(".new");
+        let fresh = to.with_file_name(beside);
+        check_path(&fresh)?;
+        let said = |why: std::io::Error| refused(&fresh, why);
+        let mut mark = loop {
+            match fs::create_dir(&fresh) {
+                Ok(()) => {
+                    if let Some(mark) = mark(&fresh)? {
+                        break mark;
+                    }
+                }
+                Err(why) if why.kind() == ErrorKind::AlreadyExists => clear(&fresh)?,
+                Err(why) => return Err(said(why)),
+            }
+        };
+        // With what a folder that has its name by now is told from one that is made.
+        let name = name.as_encoded_bytes();
+        within_limit(name.len() as u64, || mark.write_all(name)).map_err(said)?;
+        Ok(Self { fresh, to, mark, named: false })
+    }
+
+    /// Makes a store there, has it filled, and looks at all of it.
+    pub(crate) fn fill(
+        &self,
+        sizes: &Sizes,
+        fill: impl FnOnce(&Store<Native>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let store = self.open(sizes)?;
+        fill(&store)?;
+        store.checkpoint()?;
+        store.verify()?;
+        Ok(())
+    }
+
+    /// A store of this process alone: nobody else opens what has no identity.
+    fn open(&self, sizes: &Sizes) -> Result<Store<Native>, Error> {
+        let region = Region::private(&sizes.region())?;
+        let disk: Arc<dyn Disk> = Arc::new(System::new());
+        Store::in_region(&region, &disk, &self.fresh, sizes)
+    }
+
+    /// Recovers what lies there, looks at all of it, and closes it; returns where its log ends. It
+    /// is nobody else's: its memory is this process's alone.
+    pub(crate) fn recover(&self, sizes: &Sizes) -> Result<u64, Error> {
+        let store = self.open(sizes)?;
+        store.verify()?;
+        store.checkpoint()?;
+        Ok(store.log_end())
+    }
+
+    /// Gives it an identity and its name: from now on it is a store.
+    pub(crate) fn name(mut self, sizes: &Sizes) -> Result<(), Error> {
+        let said = |path: &Path, why: std::io::Error| refused(path, why);
+        write_identity(&self.fresh, sizes)?;
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        let cwd = rustix::fs::CWD;
+        match rustix::fs::renameat_with(cwd, &self.fresh, cwd, &self.to, flags) {
+            // A file system that knows no such rename.
+            Err(rustix::io::Errno::INVAL) if !self.to.exists() => {
+                fs::rename(&self.fresh, &self.to).map_err(|why| said(&self.to, why))?;
+            }
+            other => other.map_err(|why| said(&self.to, why.into()))?,
+        }
+        self.named = true;
+        let _ = fs::remove_file(self.to.join(MARK));
+        let around = self.to.parent().unwrap_or(Path::new("/"));
+        let synced = File::open(around).and_then(|folder| folder.sync_all());
+        synced.map_err(|why| said(around, why))
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if !self.named {
+            let _ = take_away(&self.fresh);
+        }
+        let _ = self.mark.unlock();
+    }
+}
+
+/// The file of a folder that is being made: what has it locked, where it lies, may do anything with
+/// the folder, and nobody else may.
+pub(crate) const MARK: &str = "being-made";
+
+/// Makes the mark of a folder that this process has just made, and locks it; none if another took
+/// the folder for a ruin, and is taking it away.
+fn mark(fresh: &Path) -> Result<Option<File>, Error> {
+    let said = |why: std::io::Error| refused(fresh, why);
+    let mark = match File::create_new(fresh.join(MARK)) {
+        Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
+            return Ok(None);
+        }
+        other => other.map_err(said)?,
+    };
+    while let Err(why) = mark.lock() {
+        if why.kind() != ErrorKind::Interrupted {
+            return Err(said(why));
+        }
+    }
+    Ok(is_mark_of(&mark, fresh).then_some(mark))
+}
+
+/// Whether a folder's mark is this file, and not one of a folder that had its name before.
+fn is_mark_of(mark: &File, fresh: &Path) -> bool {
+    let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    let both = mark.metadata().and_then(|mark| Ok((mark, fs::metadata(fresh.join(MARK))?)));
+    both.is_ok_and(|(mark, there)| same(mark, there))
+}
+
+/// Takes a folder away whose mark this process has locked: the mark last, so that what a death
+/// leaves of it is a ruin still.
+fn take_away(fresh: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(fresh)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false if entry.file_name() != MARK => fs::remove_file(entry.path())?,
+            false => {}
+        }
+    }
+    fs::remove_file(fresh.join(MARK))?;
+    // From here on it is anybody's: another may have taken it away, or made it anew.
+    let _ = fs::remove_dir(fresh);
+    Ok(())
+}
+
+/// Takes away what a dead process left of a folder that it made, if it is still there.
+fn clear(fresh: &Path) -> Result<(), Error> {
+    let said = |why: std::io::Error| refused(fresh, why);
+    let mark = match File::open(fresh.join(MARK)) {
+        Ok(mark) => mark,
+        Err(_) => {
+            return match fs::remove_dir(fresh) {
+                Err(why) if why.kind() != ErrorKind::NotFound => {
+                    Err(refused(fresh, Refusal::Taken))
+                }
+                _ => Ok(()),
+            };
+        }
+    };
+    match mark.try_lock() {
+        // It is another folder's by now, or none is there.
+        Ok(()) if !is_mark_of(&mark, fresh) => Ok(()),
+        Ok(()) => {
+            let name = fs::read(fresh.join(MARK)).map_err(said)?;
+            let is_named = fresh.file_name().is_some_and(|own| own.as_encoded_bytes() == name);
+            let live = File::open(fresh.join("live"));
+            if is_named || live.is_ok_and(|live| live.try_lock().is_err()) {
+                return Err(refused(fresh, Refusal::Taken));
+            }
+            take_away(fresh).map_err(said)
+        }
+        Err(TryLockError::WouldBlock) => Err(refused(fresh, Refusal::BeingMade)),
+        Err(TryLockError::Error(why)) => Err(refused(fresh, why)),
+    }
+}
