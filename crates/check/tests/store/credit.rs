@@ -130,3 +130,19 @@ fn what_a_load_keeps_while_its_rows_come() {
         store.verify().unwrap();
     });
 }
+
+/// With many slots each keeps few bytes of the buffer, less than a page: a table is made
+/// nevertheless, whose page is taken from the catalog, which is written for that.
+#[test]
+fn a_table_is_made_where_a_slot_keeps_few_bytes() {
+    for threads in [48, 2000, 8000] {
+        let store = begin_with(&Simulated::new(), Sizes { threads, ..sizes(Mode::None) }).unwrap();
+        for number in 0..20 {
+            let table: Table<u64, u64> = Table::named(&format!("table {number}"));
+            store.put(&table, 1, number).unwrap();
+            put(&store, number, 0..20);
+            store.write(|tx| tx.remove_range(&ROWS, ..)).unwrap();
+        }
+        store.verify().unwrap();
+    }
+}

@@ -6,9 +6,9 @@ use std::thread;
 use latchwork_check::random::Random;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Store};
+use latchwork_store::{Error, Mode, Sizes, Store};
 
-use crate::stage::{TABLE, all, begin};
+use crate::stage::{TABLE, all, begin, begin_with, sizes};
 use crate::stuck::{fails, filled, key, restore, value};
 
 const THREADS: u64 = 4;
@@ -126,4 +126,27 @@ fn the_dead_are_undone_on_a_full_disk() {
         assert_eq!(found, Some(value(number)), "{number}");
     }
     store.verify().unwrap();
+}
+
+/// The log has filled the disk, and a checkpoint gives most of it back: it needs no room itself.
+#[test]
+fn a_checkpoint_makes_room_on_a_full_disk() {
+    for bytes in [10, 300, 1500] {
+        let disk = Simulated::new();
+        let wide = Sizes { log_budget: 64 << 20, history: 64 << 20, ..sizes(Mode::None) };
+        let store = begin_with(&disk, wide).unwrap();
+        let put = |row: u64| store.put(&TABLE, &key(row % 100), &[7; 1500][..bytes]);
+        (0..100).try_for_each(put).unwrap();
+        store.checkpoint().unwrap();
+        // Some segments: that in which the log ends is never given back.
+        (0..).take_while(|_| store.log_end() < 4 << 20).try_for_each(put).unwrap();
+        disk.set_capacity(Some(0));
+        for round in 0..3 {
+            let why = (0..).map(put).find_map(Result::err).unwrap();
+            assert!(why.is_no_space(), "{why}");
+            store.checkpoint().unwrap_or_else(|why| panic!("{bytes}, {round}: {why}"));
+            (0..100).try_for_each(put).unwrap();
+        }
+        store.verify().unwrap();
+    }
 }

@@ -2,16 +2,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchwork_check::random::Random;
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Store, Table};
+use latchwork_store::{Error, Mode, Patience, Store, Table};
 
 use crate::stage::{begin, begin_in, sizes};
 
 const LOADED: Table<&[u8], &[u8]> = Table::new("loaded");
 const WRITTEN: Table<&[u8], &[u8]> = Table::new("written");
+
+const NUMBERS: Table<u64, u64> = Table::new("numbers");
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -268,4 +271,49 @@ fn a_crash_leaves_all_of_a_load_or_nothing() {
     }
     println!("{whole} whole, {none} not at all, of {} crashes", last - first);
     assert!(whole > 0 && none > 0);
+}
+
+/// A table's name is as long as others may use it.
+#[test]
+fn a_load_makes_no_table_that_nobody_could_use() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    for length in [900, 901] {
+        let table: Table<u64, u64> = Table::named(&"n".repeat(length));
+        let loaded = store.load_sorted(&table, [(1, 2)]);
+        match length {
+            900 => assert_eq!((loaded, store.get(&table, 1)), (Ok(1), Ok(Some(2)))),
+            _ => assert!(matches!(loaded, Err(Error::NameTooLong { .. })), "{loaded:?}"),
+        }
+    }
+    assert_eq!(store.tables().unwrap().len(), 1);
+}
+
+/// A table that is being loaded is a lock that is not free: for so long as the transaction waits
+/// for one, and with the error that a lock has.
+#[test]
+fn a_table_that_is_loaded_is_waited_for_as_a_lock_is() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let rows = std::iter::from_fn({
+        let (store, mut left) = (&store, 1);
+        move || {
+            left = u64::checked_sub(left, 1)?;
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    for time in [Duration::ZERO, Duration::from_millis(5)] {
+                        let patience = Patience { time, ..Patience::default() };
+                        let mut tx = store.begin_with(&patience).unwrap();
+                        let refused = tx.put(&NUMBERS, 1, 1).unwrap_err();
+                        assert!(matches!(refused, Error::Lock { .. }), "{refused}");
+                        assert!(refused.is_retryable());
+                        let refused = store.write_with(&patience, |tx| tx.get(&NUMBERS, 1));
+                        assert!(matches!(refused, Err(Error::Deadline { .. })), "{refused:?}");
+                    }
+                });
+                other.join().unwrap();
+            });
+            Some((7, 7))
+        }
+    });
+    assert_eq!(store.load_sorted(&NUMBERS, rows), Ok(1));
+    assert_eq!(store.get(&NUMBERS, 7), Ok(Some(7)));
 }

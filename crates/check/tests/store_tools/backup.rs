@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use latchwork_check::random::Random;
@@ -37,6 +37,41 @@ fn a_copy_named_as_one_that_is_made_is_not_taken_away() {
     fs::write(place.at("copy.new/being-made"), "copy").unwrap();
     store.backup(place.at("copy"), &mut |_| {}).unwrap();
     assert!(!place.at("copy.new").exists());
+}
+
+/// Copies of one name at once, where a dead one has left a ruin: one is made, and is whole; the
+/// others are told why not, and take nothing away.
+#[test]
+fn copies_of_one_name_at_once_do_not_meet() {
+    let place = Place::new("crowd");
+    let store = open(place.at("one"));
+    fill(&store, 300);
+    for round in 0..40 {
+        let to = place.at("copy");
+        if round % 2 == 0 {
+            fs::create_dir(place.at("copy.new")).unwrap();
+            fs::write(place.at("copy.new/being-made"), ["", "copy"][round / 2 % 2]).unwrap();
+            fs::write(place.at("copy.new/data"), "a part").unwrap();
+        }
+        let (barrier, to, store) = (&Barrier::new(6), &to, &store);
+        let made = std::thread::scope(|scope| {
+            let copies = [(); 6].map(|()| {
+                scope.spawn(move || {
+                    barrier.wait();
+                    store.backup(to, &mut |_| {})
+                })
+            });
+            copies.map(|copy| copy.join().unwrap())
+        });
+        for refused in made.iter().filter_map(|made| made.as_ref().err()) {
+            let why = why(refused.clone());
+            assert!(matches!(why, Refusal::Taken | Refusal::BeingMade), "{round}: {why:?}");
+        }
+        assert_eq!(made.iter().flatten().count(), 1, "{round}");
+        assert!(!place.at("copy.new").exists());
+        restore(to, place.at("again"), &mut |_| {}).unwrap();
+        ["copy", "again"].iter().for_each(|name| fs::remove_dir_all(place.at(name)).unwrap());
+    }
 }
 
 #[test]

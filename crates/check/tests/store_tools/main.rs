@@ -4,6 +4,7 @@
 mod backup;
 mod clear;
 mod dump;
+mod left;
 mod left_open;
 mod live;
 mod long;

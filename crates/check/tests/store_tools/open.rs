@@ -240,7 +240,39 @@ fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
 }
 
 /// A table that the process that is killed makes.
-const LATE: Table<u64, u64> = Table::new("late");
+pub(crate) const LATE: Table<u64, u64> = Table::new("late");
+
+/// What is in the folder `memory` of a store, and is none, is a user's.
+#[test]
+fn a_folder_of_a_users_is_not_taken_for_memory() {
+    let place = Place::new("theirs");
+    drop(open(place.at("one")));
+    fs::create_dir(place.at("one/memory")).unwrap();
+    drop(open(place.at("one")));
+    fs::create_dir(place.at("one/memory")).unwrap();
+    fs::write(place.at("one/memory/notes"), "kept").unwrap();
+    let theirs = Refusal::NotEmpty { name: "memory".into() };
+    assert_eq!(refused(place.at("one")), theirs);
+    assert_eq!(fs::read(place.at("one/memory/notes")).unwrap(), b"kept");
+    fs::remove_dir_all(place.at("one/memory")).unwrap();
+    fs::write(place.at("one/memory"), "a file").unwrap();
+    assert_eq!(refused(place.at("one")), theirs);
+    fs::remove_file(place.at("one/memory")).unwrap();
+    drop(open(place.at("one")));
+}
+
+/// A process may have a store for each of many tenants.
+#[test]
+fn many_stores_are_open_at_once() {
+    let place = Place::new("tenants");
+    let stores: Vec<_> = (0..40).map(|n| open(place.at(&format!("of {n}")))).collect();
+    for (n, store) in stores.iter().enumerate() {
+        store.put(&LATE, 1, n as u64).unwrap();
+    }
+    for (n, store) in stores.iter().enumerate() {
+        assert_eq!(store.get(&LATE, 1).unwrap(), Some(n as u64));
+    }
+}
 
 /// What a process does that leaves its memory.
 #[test]
@@ -261,7 +293,7 @@ fn writes_until_it_is_killed() {
     }
 }
 
-fn killed(place: &Place) {
+pub(crate) fn killed(place: &Place) {
     let mut child = place.start("open::writes_until_it_is_killed");
     while !place.at("ready").exists() {
         assert_eq!(child.try_wait().unwrap(), None);
