@@ -55,7 +55,7 @@ fn may_not_look() {
     fs::write(place.at("refused"), "").unwrap();
 }
 
-/// A user who may write in the folder, and may not look at the memory, does not have it thrown away.
+/// A user who may write in the folder and not look at the memory does not have it thrown away.
 #[test]
 fn memory_of_another_user_is_kept() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {

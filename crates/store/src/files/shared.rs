@@ -29,6 +29,7 @@ use latchwork_region::{Area, AreaOptions, Region};
 
 use crate::Error;
 use crate::files::turn::{State, Turn};
+use crate::stamp::Stamp;
 
 const STATE: u64 = 0;
 const LOW: u64 = 8;
@@ -106,11 +107,20 @@ impl<M: ConstMachine> Shared<M> {
         Ok(self.area.word(at)?)
     }
 
-    /// The piece at which the next look for empty leaves begins.
+    /// The piece at which the next look for empty leaves begins. Behind the last one, and in new
+    /// memory, it is anywhere: one that always began in front would come no further in a store
+    /// that is closed after each few checkpoints.
     pub(crate) fn looked(&self) -> Result<Vec<u8>, Error> {
         // Relaxed, both, here and below: a wrong place to begin is a place.
-        let number = self.word(LOOKED_NUMBER)?.load(Relaxed);
+        let mut number = self.word(LOOKED_NUMBER)?.load(Relaxed);
         let index = self.word(LOOKED_INDEX)?.load(Relaxed) as u32;
+        if number == 0 {
+            let end = self.log.end().0;
+            // Fibonacci hashing (Knuth, volume 3, 6.4).
+            let any = end.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let slot = (any >> 48) % u64::from(self.log.slots_high()).max(1);
+            number = Stamp::new(slot as u16, (any & 0xffff_ffff_ffff) % end.max(1)).get();
+        }
         Ok([&number.to_be_bytes()[..], &index.to_be_bytes()[..]].concat())
     }
 

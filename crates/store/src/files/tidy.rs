@@ -27,9 +27,9 @@ use crate::long::PIECES;
 const NOTES: usize = 1 << 14;
 /// How many leaves of pieces are scanned in a checkpoint.
 const LOOKS: usize = 256;
-/// How many more for each that is empty: so where all processes die before they tidy, about so many
-/// leaves are used as one that is not empty.
+/// How many more for each that is empty, and how many in all at most.
 const EACH: usize = 4;
+const MOST: usize = 4096;
 /// How many leaves are looked at after a commit, and how many pages unlinked, at most; but for
 /// twice as many as it has emptied itself, or they would become ever more.
 const FEW: usize = 4;
@@ -120,7 +120,7 @@ impl<M: ConstMachine> Worker<M> {
         let Ok(mut from) = shared.looked() else { return };
         let (mut batch, noted) = (self.spare(), self.empty.borrow().len());
         let mut looks = 0;
-        while looks < LOOKS + EACH * self.empty.borrow().len().saturating_sub(noted) {
+        while looks < MOST.min(LOOKS + EACH * self.empty.borrow().len().saturating_sub(noted)) {
             looks += 1;
             let scanned = self.scan(PIECES, Bound::Included(&from), false, usize::MAX, &mut batch);
             from.clear();

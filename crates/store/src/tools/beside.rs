@@ -1,8 +1,8 @@
 //! A folder that is made beside its place, `NAME.new`, and gets its name when all of it is durable.
 //!
 //! What a process that is killed leaves there has no identity, so it is no store, and the next one
-//! of that name takes it away. Several may try at once: a folder is its that has locked the folder's
-//! mark and finds, then, that the mark is still there.
+//! of that name takes it away. Several may try at once: a folder belongs to the process that has
+//! locked its mark and finds, then, that the mark is still there.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write};
