@@ -115,7 +115,11 @@ impl Disk for System {
     fn make_folder(&self, path: &Path) -> Result<(), Error> {
         let (folder, name) = self.place(path);
         let make = || rustix::fs::mkdirat(folder, name, Mode::RWXU);
-        let is_folder = || rustix::fs::openat(folder, name, FOLDER, Mode::empty()).is_ok();
+        // Not opened: that may fail for want of a descriptor.
+        let is_folder = || {
+            let about = rustix::fs::statat(folder, name, AtFlags::empty());
+            about.is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::Directory)
+        };
         match self.call(Operation::MakeFolder, path, make) {
             Err(Error::Exists(_)) if is_folder() => Ok(()),
             other => other,

@@ -133,6 +133,9 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
         return Err(refused(path, Refusal::Network { kind: on.name }));
     }
     check_path(path)?;
+    if fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink()) && !path.exists() {
+        return Err(refused(path, Refusal::DeadLink));
+    }
     fs::create_dir_all(path).map_err(said)?;
     // One name for all: what lies in the memory has it.
     let path = &fs::canonicalize(path).map_err(said)?;

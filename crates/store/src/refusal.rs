@@ -13,6 +13,8 @@ pub enum Refusal {
     NoStore,
     /// It is a file, or lies below one.
     NotAFolder,
+    /// It is a symbolic link to what is not there.
+    DeadLink,
     /// The folder's path has more than 250 bytes, is no UTF-8, or has a line end in it.
     Path,
     /// The folder has files and is no store.
@@ -111,6 +113,7 @@ impl Refusal {
         Some(match self {
             Self::NoStore => "there is no store",
             Self::NotAFolder => "it is no folder: a store is one",
+            Self::DeadLink => "it is a link to what is not there: make that, or remove the link",
             Self::Path => "a store's path is UTF-8, of 250 bytes at most, without line ends",
             Self::Taken => "there is something of that name; choose another",
             Self::WithinStore => "it lies in the folder of a store: choose a place beside that",

@@ -345,6 +345,8 @@ impl<M: ConstMachine> Store<M> {
 
     /// As [`write`](Self::write), with a deadline, a level, a label, a mode.
     ///
+    /// A call in the closure of another waits for what that has locked until its own deadline.
+    ///
     /// # Errors
     ///
     /// As there.

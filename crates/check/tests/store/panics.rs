@@ -1,11 +1,14 @@
 //! Closures that panic: half of what they write is committed by nobody, and nothing stays locked.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use latchwork_check::tasks::block_on;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Store, Table, WriteTxn};
+use latchwork_store::{Error, Mode, Sequence, Store, Table, WriteTxn};
 
 use crate::stage::begin;
 
@@ -119,4 +122,41 @@ fn a_load_that_panics_keeps_no_page() {
     }
     let loaded = store.load_sorted(&LOADED, (0..4000).map(|row| (row, &[7; 100][..])));
     assert_eq!((loaded, rows(&store)), (Ok(4000), BEFORE.to_vec()));
+}
+
+/// What a thread has at its end, and uses the store once more.
+struct AtEnd(Store<Native>, Sender<Result<(), Error>>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.next_number(&Sequence::new("numbers"));
+        self.1.send(self.0.put(&ROWS, 7, 7)).unwrap();
+    }
+}
+
+thread_local! {
+    static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+}
+
+/// A store that is used where the values of a thread are dropped says that it is too late, and ends
+/// no process: those that came last go first.
+#[test]
+fn a_store_used_at_a_threads_end_is_no_panic() {
+    for early in [true, false] {
+        let (store, (said, heard)) = (filled(), channel());
+        let put = |store: &Store<Native>| store.put(&ROWS, 1, 100).unwrap();
+        let thread = thread::spawn(move || {
+            if !early {
+                put(&store);
+            }
+            AT_END.set(Some(AtEnd(store.clone(), said)));
+            put(&store);
+        });
+        thread.join().unwrap();
+        let ended = heard.recv().unwrap();
+        match early {
+            true => assert!(matches!(ended, Err(Error::Engine(_))), "{ended:?}"),
+            false => assert_eq!(ended, Ok(())),
+        }
+    }
 }

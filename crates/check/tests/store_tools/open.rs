@@ -78,6 +78,8 @@ fn a_store_has_one_name() {
     let one = open(place.at("one"));
     fill(&one, 200);
     let other = open(place.at("link/one"));
+    std::os::unix::fs::symlink("gone", place.at("dead")).unwrap();
+    assert_eq!(refused(place.at("dead")), Refusal::DeadLink);
     assert_eq!(all(&other), all(&one));
     for round in 0..100 {
         transfer(if round % 2 == 0 { &one } else { &other }, round % COUNT, (round + 5) % COUNT);

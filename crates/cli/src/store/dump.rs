@@ -108,6 +108,10 @@ fn into_file(
         let file = File::options().write(true).open(to)?;
         return Ok(store.dump(BufWriter::new(file), only, told)?.1);
     }
+    if fs::symlink_metadata(to).is_ok_and(|about| about.is_symlink()) && !to.exists() {
+        let what = "it is a link to what is not there: make that, or remove the link";
+        return Err(io::Error::new(io::ErrorKind::NotFound, what).into());
+    }
     // What a link leads to.
     let to = fs::canonicalize(to).or_else(|_| std::path::absolute(to))?;
     let around = to.parent().unwrap_or(Path::new("/"));

@@ -47,6 +47,10 @@ impl<M: ConstMachine> Store<M> {
     /// It has a thread slot of its own. A server has one transaction for each client that is at
     /// work, and [`write`](Self::write) where a closure will do.
     ///
+    /// A thread that has two of them, and asks in one for what the other has locked, waits for
+    /// ever: nobody can know that it alone would end the other. [`begin_with`](Self::begin_with)
+    /// limits the wait.
+    ///
     /// # Errors
     ///
     /// Those of the parts; of the region if all thread slots are in use.
