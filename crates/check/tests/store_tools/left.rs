@@ -5,10 +5,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use latchwork_store::{Error, Refusal, Store};
+use latchwork_store::{Error, Refusal, Store, Table};
 
-use crate::open::{LATE, killed};
+use crate::open::{LATE, killed, killed_in};
 use crate::stage::{Place, ROWS, open, options};
 
 /// Where a store's memory is.
@@ -87,4 +88,38 @@ fn memory_of_another_user_is_kept() {
     assert!(ended.success() && place.at("refused").exists(), "{ended}");
     let late = open(place.at("one")).read(|tx| tx.get(&ROWS, 77_777)).unwrap();
     assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
+}
+
+/// Long values, whose pieces lie in leaves of their own.
+const LONG: Table<u64, &[u8]> = Table::new("long");
+
+/// What a process does that leaves leaves of pieces which it had emptied, and could not unlink.
+#[test]
+fn writes_long_values_beside_a_snapshot() {
+    let Some(place) = Place::told() else { return };
+    let store = open(place.at("one"));
+    let _snapshot = store.snapshot().unwrap();
+    store.write(|tx| (1..11).try_for_each(|key| tx.put(&LONG, key, &[7; 60_000]))).unwrap();
+    fs::write(place.at("ready"), "").unwrap();
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// The leaves that the dead had emptied are found though each life of the store is short, and there
+/// are more leaves before them than are looked at in one.
+#[test]
+fn the_file_does_not_grow_with_the_deaths() {
+    let place = Place::new("growth");
+    open(place.at("one")).put(&LONG, 0, &vec![7; 4 << 20]).unwrap();
+    let pages = [20, 20].map(|deaths| {
+        for _ in 0..deaths {
+            killed_in(&place, "left::writes_long_values_beside_a_snapshot");
+            open(place.at("one")).checkpoint().unwrap();
+        }
+        let space = open(place.at("one")).space().unwrap();
+        println!("{space:?}");
+        space.pages
+    });
+    assert!(pages[1] <= pages[0] + pages[0] / 5, "{pages:?}");
 }

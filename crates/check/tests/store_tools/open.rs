@@ -296,7 +296,12 @@ fn writes_until_it_is_killed() {
 }
 
 pub(crate) fn killed(place: &Place) {
-    let mut child = place.start("open::writes_until_it_is_killed");
+    killed_in(place, "open::writes_until_it_is_killed");
+}
+
+/// A process is killed in the test of this name, when it has said that it is ready.
+pub(crate) fn killed_in(place: &Place, test: &str) {
+    let mut child = place.start(test);
     while !place.at("ready").exists() {
         assert_eq!(child.try_wait().unwrap(), None);
         std::thread::sleep(Duration::from_millis(1));
