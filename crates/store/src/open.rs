@@ -238,13 +238,13 @@ impl Opening<'_> {
             _ => Ok(()),
         };
         let (memory, beside) = (memory_of(self.path, self.id), self.path.join("memory"));
-        // What it says of memory that is gone must not lead to what is recovered now, and may die
-        // of it.
-        gone(fs::remove_file(self.path.join("region")))?;
         // Another store, that was made in the folder of this one, or any other thing of a user's.
         if !is_memory(&beside).map_err(said)? {
             return Err(refused(self.path, Refusal::NotEmpty { name: "memory".into() }));
         }
+        // What it says of memory that is gone must not lead to what is recovered now, and may die
+        // of it.
+        gone(fs::remove_file(self.path.join("region")))?;
         gone(fs::remove_dir_all(&memory))?;
         gone(fs::remove_dir_all(&beside))?;
         let needed = self.options.sizes.memory() + self.options.sizes.memory() / 8;

@@ -121,7 +121,9 @@ impl Refusal {
             Self::ReadOnly => {
                 "the file system is read-only: a store that is opened is written to; copy it"
             }
-            Self::Permission => "this user may not write there",
+            Self::Permission => {
+                "this user may not write there, or not look there: open it as its owner does"
+            }
             Self::NoSpace => {
                 "the file system is full, or the file too long for it or for RLIMIT_FSIZE: make \
                  room, nothing is lost"

@@ -11,8 +11,15 @@ use latchwork_tree::{Batch, Change, Error, Journal, JournalError, Kind, Node, Tr
 
 use crate::whole::{House, Scribe};
 
-/// A journal all of whose ghosts are forgotten at once.
-struct Forgetful<'s, 'l>(&'s Scribe<'l>);
+/// A journal all of whose ghosts are forgotten at once, and that can say of so many pages only
+/// whether they may be unlinked.
+struct Forgetful<'s, 'l>(&'s Scribe<'l>, Cell<u32>);
+
+impl<'s, 'l> Forgetful<'s, 'l> {
+    fn new(scribe: &'s Scribe<'l>) -> Self {
+        Self(scribe, Cell::new(u32::MAX))
+    }
+}
 
 impl Journal for Forgetful<'_, '_> {
     fn append(
@@ -32,13 +39,19 @@ impl Journal for Forgetful<'_, '_> {
     fn forgotten(&self) -> u64 {
         u64::MAX
     }
+
+    fn unlink(&self, _: u64) -> Result<bool, JournalError> {
+        let left = self.1.get().checked_sub(1);
+        self.1.set(left.ok_or_else(|| "no hand free".to_owned())?);
+        Ok(true)
+    }
 }
 
 #[test]
 fn a_tree_that_gives_pages_back_is_a_map() {
     let house = House::new("unlink", 400);
     house.with(1, |handle, file, scribe| {
-        let journal = Forgetful(scribe);
+        let journal = Forgetful::new(scribe);
         let tree = Tree::create(handle, file, &journal).unwrap();
         let (mut model, mut random) = (BTreeMap::new(), Random(5));
         let mut unlinked = 0;
@@ -67,37 +80,12 @@ fn a_tree_that_gives_pages_back_is_a_map() {
     });
 }
 
-/// A journal that can say of so many pages only whether they may be unlinked.
-struct Knows<'s, 'l>(&'s Scribe<'l>, Cell<u32>);
-
-impl Journal for Knows<'_, '_> {
-    fn append(
-        &self,
-        page: u64,
-        page_prev: u64,
-        change: &Change<'_>,
-        since: u64,
-    ) -> Result<Option<u64>, JournalError> {
-        self.0.append(page, page_prev, change, since)
-    }
-
-    fn slot(&self) -> u16 {
-        self.0.slot()
-    }
-
-    fn unlink(&self, _: u64) -> Result<bool, JournalError> {
-        let left = self.1.get().checked_sub(1);
-        self.1.set(left.ok_or_else(|| "no hand free".to_owned())?);
-        Ok(true)
-    }
-}
-
 /// A page that is not asked for is not forgotten: nobody else would have it.
 #[test]
 fn a_tree_that_goes_forgets_no_page_that_its_journal_cannot_answer_for() {
     let house = House::new("dismantle", 400);
     house.with(1, |handle, file, scribe| {
-        let journal = Knows(scribe, Cell::new(0));
+        let journal = Forgetful(scribe, Cell::new(0));
         let tree = Tree::create(handle, file, &journal).unwrap();
         (0..2000u32).for_each(|n| drop(tree.put(&n.to_be_bytes(), &[1; 40]).unwrap()));
         let pages = tree.verify().unwrap();
@@ -141,7 +129,7 @@ fn a_reader_on_its_way_does_not_read_another_tree() {
     let house = House::new("way", 400);
     let key = 1000u32.to_be_bytes();
     house.with(1, |handle, file, scribe| {
-        let journal = Forgetful(scribe);
+        let journal = Forgetful::new(scribe);
         let tree = Tree::create(handle, file, &journal).unwrap();
         (0..2000u32).for_each(|n| drop(tree.put(&n.to_be_bytes(), &[1; 40]).unwrap()));
         (900..1100u32).for_each(|n| drop(tree.delete(&n.to_be_bytes()).unwrap()));

@@ -52,7 +52,7 @@ impl Beside {
         let mut mark = loop {
             match fs::create_dir(&fresh) {
                 Ok(()) => {
-                    if let Some(mark) = mark(&fresh)? {
+                    if let Some(mark) = make_mark(&fresh)? {
                         break mark;
                     }
                 }
@@ -131,7 +131,7 @@ pub(crate) const MARK: &str = "being-made";
 
 /// Makes the mark of a folder that this process has just made, and locks it; none if another took
 /// the folder for a ruin, and is taking it away.
-fn mark(fresh: &Path) -> Result<Option<File>, Error> {
+fn make_mark(fresh: &Path) -> Result<Option<File>, Error> {
     let said = |why: std::io::Error| refused(fresh, why);
     let mark = match File::create_new(fresh.join(MARK)) {
         Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
