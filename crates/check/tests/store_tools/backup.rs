@@ -12,14 +12,9 @@ use latchwork_machine::Native;
 use latchwork_region::Region;
 use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, restore};
 
-use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum, transfer};
-
-fn why(error: Error) -> Refusal {
-    match error {
-        Error::Open { why, .. } => why,
-        other => panic!("{other}"),
-    }
-}
+use crate::stage::{
+    ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum, transfer, why,
+};
 
 /// A copy that was finished, and whose maker died before it had taken its mark away, is no ruin of
 /// the copy whose place is beside it.

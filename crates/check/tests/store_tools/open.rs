@@ -7,13 +7,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork_store::{
-    Error, Mode, Options, Patience, Refusal, Store, Table, forget_abandoned, forget_memory,
-    left_memory, restore,
-};
+use latchwork_store::{Error, Options, Refusal, Store, Table, forget_memory, restore};
 
+use crate::left::{LATE, killed};
 use crate::stage::{
-    ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, length, open, options, sum, transfer,
+    ACCOUNTS, COUNT, EACH, Place, ROWS, all, copy, fill, length, open, options, sum, transfer, why,
 };
 
 #[test]
@@ -32,13 +30,6 @@ fn a_store_keeps_the_sizes_of_its_pages_and_segments() {
     assert_eq!(all(&store), records);
     let (_, summary) = store.dump(Vec::new(), None, &mut |_| {}).unwrap();
     assert_eq!(summary.page, 4096);
-}
-
-fn why(error: Error) -> Refusal {
-    match error {
-        Error::Open { why, .. } => why,
-        other => panic!("{other}"),
-    }
 }
 
 fn refused(path: impl AsRef<Path>) -> Refusal {
@@ -241,9 +232,6 @@ fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
     }
 }
 
-/// A table that the process that is killed makes.
-pub(crate) const LATE: Table<u64, u64> = Table::new("late");
-
 /// What is in the folder `memory` of a store, and is none, is a user's.
 #[test]
 fn a_folder_of_a_users_is_not_taken_for_memory() {
@@ -273,100 +261,6 @@ fn many_stores_are_open_at_once() {
     }
     for (n, store) in stores.iter().enumerate() {
         assert_eq!(store.get(&LATE, 1).unwrap(), Some(n as u64));
-    }
-}
-
-/// What a process does that leaves its memory.
-#[test]
-fn writes_until_it_is_killed() {
-    let Some(place) = Place::told() else { return };
-    let store = open(place.at("one"));
-    fill(&store, 100);
-    store.put(&LATE, 1, 1).unwrap();
-    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
-    store.write_with(&patience, |tx| tx.put(&ROWS, 77_777, b"not on the disk")).unwrap();
-    // And what is undone for it: in the pages that it wrote, and in no others.
-    let mut open = store.begin().unwrap();
-    open.put(&LATE, 2, 2).unwrap();
-    open.put(&ROWS, 3, b"not committed").unwrap();
-    fs::write(place.at("ready"), "").unwrap();
-    loop {
-        std::thread::sleep(Duration::from_secs(1));
-    }
-}
-
-pub(crate) fn killed(place: &Place) {
-    killed_in(place, "open::writes_until_it_is_killed");
-}
-
-/// A process is killed in the test of this name, when it has said that it is ready.
-pub(crate) fn killed_in(place: &Place, test: &str) {
-    let mut child = place.start(test);
-    while !place.at("ready").exists() {
-        assert_eq!(child.try_wait().unwrap(), None);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    fs::remove_file(place.at("ready")).unwrap();
-}
-
-/// What killed processes left is joined, and not made anew from the files, whatever options the one
-/// has that opens it next: it has commits that the files do not.
-#[test]
-fn memory_is_joined_with_any_options() {
-    for threads in [16, 64, 2000] {
-        let place = Place::new("options");
-        killed(&place);
-        let mut other = options();
-        other.sizes.threads = threads;
-        other.sizes.cache *= 2;
-        other.sizes.log_buffer *= 2;
-        other.sizes.log_segment *= 2;
-        let store = Store::open_with(place.at("one"), &other).unwrap();
-        let late = store.read(|tx| tx.get(&ROWS, 77_777)).unwrap();
-        assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]), "{threads}");
-        // And beside one that is alive.
-        let beside = Store::open_with(place.at("one"), &options()).unwrap();
-        for store in [&store, &beside] {
-            store.put(&ROWS, 1, b"again").unwrap();
-            store.checkpoint().unwrap();
-            assert_eq!(store.sweep().unwrap(), 0);
-        }
-    }
-}
-
-/// What a process does that has too few addresses for the store.
-#[test]
-fn cannot_join_what_was_left() {
-    let Some(place) = Place::told() else { return };
-    let joined = Store::open_with(place.at("one"), &options()).map(drop);
-    assert!(matches!(joined, Err(Error::Region(_))), "{joined:?}");
-    fs::write(place.at("refused"), "").unwrap();
-}
-
-/// It stays where it cannot be joined for a reason that has nothing to do with it.
-#[test]
-fn memory_is_not_thrown_away_because_it_cannot_be_joined_now() {
-    let place = Place::new("limit");
-    killed(&place);
-    let bounded =
-        place.start_by("ulimit -v 2000000; exec \"$0\" \"$@\"", "open::cannot_join_what_was_left");
-    assert!(bounded.wait_with_output().unwrap().status.success());
-    assert!(place.at("refused").exists());
-    let late = open(place.at("one")).read(|tx| tx.get(&ROWS, 77_777)).unwrap();
-    assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
     }
 }
 
@@ -460,60 +354,6 @@ fn a_copy_of_a_folder_does_not_take_the_memory_of_the_other() {
     assert_eq!(store.read(|tx| tx.get(&ACCOUNTS, 50)).unwrap(), Some(1));
     drop(store);
     assert_eq!(other.read(|tx| tx.get(&ACCOUNTS, 50)).unwrap(), Some(2));
-}
-
-/// Memory whose recovery failed is not joined by what an older file says of that place.
-#[test]
-fn memory_that_was_not_recovered_is_not_joined() {
-    let place = Place::new("unrecovered");
-    killed(&place);
-    let said = fs::read_to_string(place.at("one/region")).unwrap();
-    let memory = Path::new(said.lines().nth(1).unwrap()).to_owned();
-    fs::remove_dir_all(&memory).unwrap();
-    let control = fs::read(place.at("one/log/control")).unwrap();
-    fs::write(place.at("one/log/control"), vec![0; control.len()]).unwrap();
-    let damaged = Store::open_with(place.at("one"), &options()).map(drop).unwrap_err();
-    assert!(matches!(damaged, Error::Log(latchwork_log::Error::Corrupt { .. })), "{damaged}");
-    assert!(!place.at("one/region").exists());
-    fs::write(place.at("one/log/control"), control).unwrap();
-    assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
-    let _ = fs::remove_dir_all(memory);
-}
-
-/// Memory of a store that is gone is found and taken away; that which somebody needs is not.
-#[test]
-fn memory_that_nobody_needs_is_taken_away() {
-    let place = Place::new("left");
-    killed(&place);
-    let of = |path: &Path| left_memory().into_iter().find(|m| m.store.as_deref() == Some(path));
-    let one = fs::canonicalize(place.at("one")).unwrap();
-    let left = of(&one).unwrap();
-    assert!(left.needed && left.processes.is_empty() && left.bytes > 1 << 20, "{left:?}");
-    forget_abandoned();
-    assert!(of(&one).is_some(), "its store needs it");
-    // While it is open nobody takes it.
-    let store = open(place.at("one"));
-    assert_eq!(of(&one).unwrap().processes, [std::process::id()]);
-    assert_eq!(why(forget_memory(&one).unwrap_err()), Refusal::InUse);
-    drop(store);
-    assert_eq!(of(&one), None, "it was closed");
-    // Its files alone count: what was in the memory alone is lost.
-    killed(&place);
-    assert!(forget_memory(&one).unwrap() > 1 << 20);
-    assert_eq!((of(&one), forget_memory(&one)), (None, Ok(0)));
-    let store = open(place.at("one"));
-    assert_eq!(sum(&store), COUNT as i64 * EACH);
-    drop(store);
-    // A folder that is removed with its memory left; and a copy that was given none.
-    killed(&place);
-    copy(&one, &place.at("two"));
-    fs::remove_dir_all(&one).unwrap();
-    assert_eq!(forget_memory(place.at("two")), Ok(0), "it is not this folder's");
-    assert!(of(&one).is_some());
-    assert_eq!(sum(&open(place.at("two"))), COUNT as i64 * EACH);
-    let gone = forget_abandoned();
-    assert!(gone.iter().any(|memory| memory.store.as_ref() == Some(&one)));
-    assert_eq!(of(&one), None);
 }
 
 #[test]

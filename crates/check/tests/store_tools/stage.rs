@@ -1,10 +1,11 @@
 //! Stores in folders, and this test program again as a process that is killed.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use latchwork_store::{Options, Store, Table};
+use latchwork_store::{Error, Options, Refusal, Store, Table};
 
 pub(crate) const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 pub(crate) const ROWS: Table<u64, &[u8]> = Table::new("rows");
@@ -24,8 +25,8 @@ impl Place {
         let number = NEXT.fetch_add(1, Relaxed);
         let name = format!("latchwork-tools-{}-{number}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
         Self { path, mine: true }
     }
 
@@ -62,13 +63,13 @@ impl Drop for Place {
         if !self.mine {
             return;
         }
-        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let region = std::fs::read_to_string(entry.path().join("region"));
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let region = fs::read_to_string(entry.path().join("region"));
             if let Some(memory) = region.unwrap_or_default().lines().nth(1) {
-                let _ = std::fs::remove_dir_all(memory);
+                let _ = fs::remove_dir_all(memory);
             }
         }
-        let _ = std::fs::remove_dir_all(&self.path);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -136,10 +137,8 @@ pub(crate) fn transfer(store: &Store, from: u64, to: u64) {
 }
 
 pub(crate) fn sum(store: &Store) -> i64 {
-    let sum = store.read(|tx| {
-        tx.range(&ACCOUNTS, ..)?
-            .try_fold(0, |sum, row| Ok::<_, latchwork_store::Error>(sum + row?.1))
-    });
+    let sum = store
+        .read(|tx| tx.range(&ACCOUNTS, ..)?.try_fold(0, |sum, row| Ok::<_, Error>(sum + row?.1)));
     sum.unwrap()
 }
 
@@ -147,4 +146,25 @@ pub(crate) fn sum(store: &Store) -> i64 {
 pub(crate) fn all(store: &Store) -> latchwork_check::dump_bytes::Tables {
     let (text, _) = store.dump(Vec::new(), None, &mut |_| {}).unwrap();
     latchwork_check::dump_bytes::read(&text).unwrap().0
+}
+
+/// Why a folder was refused.
+pub(crate) fn why(error: Error) -> Refusal {
+    match error {
+        Error::Open { why, .. } => why,
+        other => panic!("{other}"),
+    }
+}
+
+/// Copies a folder with all that is in it, as `cp -r` does.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
 }

@@ -4,9 +4,9 @@
 //! was lost, or is an older copy, or another store's, would pass for the store. So each checkpoint
 //! signs the pages before it has them written: a record of the catalog has the log's number, where
 //! it ended, and how long the file was. The control file has the same position. Pages that have
-//! none, or another log's, or an earlier one, or that are fewer are refused. A checkpoint that finds
-//! no room in the log, on a full disk, keeps the signature of the one before: pages that are older
-//! than itself and not than that one pass then.
+//! none, or another log's, or an earlier one, or that are fewer are refused. A checkpoint that
+//! finds no room in the log, on a full disk, keeps the signature of the one before: pages that are
+//! older than itself, and not older than that one, pass then.
 //!
 //! It is looked at twice. Before redo in the file itself, for redo makes the record anew wherever
 //! its leaf was changed since. There the pages may be those of a crash: some as the checkpoint has
