@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 use std::{env, fs};
 
 use serde_json::Value;
@@ -93,6 +94,36 @@ fn a_dump_is_loaded_into_another_store() {
     let one = done(&["dump", s, "cities"]);
     assert!(one.contains("\nend 1 1 crc32c "), "{one}");
     refused(&["dump", s, "rivers"], "rivers");
+}
+
+#[test]
+fn a_dump_that_is_killed_leaves_nothing() {
+    let folder = Folder::new("killed-dump");
+    let (s, file) = (&filled(&folder), &folder.at("shop.dump"));
+    let long = folder.at("long");
+    fs::write(&long, vec![b'x'; 4 << 20]).unwrap();
+    for key in 0..8 {
+        done(&["put", s, &key.to_string(), "--file", &long]);
+    }
+    let mut killed = 0;
+    for round in 0..20 {
+        let mut dump = Command::new(env!("CARGO_BIN_EXE_latchwork"))
+            .args(["store", "dump", s, "--to", file])
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(5 * round));
+        dump.kill().unwrap();
+        killed += u32::from(!dump.wait().unwrap().success());
+        for found in fs::read_dir(&folder.0).unwrap() {
+            let name = found.unwrap().file_name();
+            assert!(!name.to_string_lossy().contains(".new-"), "{name:?}");
+        }
+    }
+    assert!(killed > 0);
+    // It is there as a whole, or not at all.
+    if fs::exists(file).unwrap() {
+        done(&["load", &folder.at("copy"), file]);
+    }
 }
 
 #[test]

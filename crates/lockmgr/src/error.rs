@@ -168,7 +168,7 @@ impl fmt::Display for Error {
             Self::Deadlock(cycle) => {
                 write!(f, "deadlock:")?;
                 for link in cycle {
-                    let name = String::from_utf8_lossy(&link.object);
+                    let name = link.object.escape_ascii();
                     let cut = if link.object.len() < link.length { ".." } else { "" };
                     let what = if link.hard { "held by" } else { "behind" };
                     let (owner, mode) = (link.owner, link.wanted);

@@ -16,9 +16,8 @@ pub struct Options {
     pub frames_max: u32,
     /// Bytes of a frame, and the most that a page has: a power of two, 512 to 65,536.
     pub frame_bytes: u32,
-    /// Whether frames, when they are first used, are put in huge pages, where the system has them:
-    /// of memory in `/dev/shm`, too ([`Area::gather`](latchwork_region::Area::gather)). A process
-    /// then has a 512th of the page tables, and of what a processor must remember of them.
+    /// Whether frames are in huge pages, where the system has them: of memory in `/dev/shm`, too
+    /// ([`AreaOptions::huge`](latchwork_region::AreaOptions::huge)).
     pub huge: bool,
     /// Makes the log durable before a page goes out. Needed where pages have LSNs.
     pub write_ahead: Option<Arc<dyn WriteAhead>>,

@@ -168,17 +168,6 @@ impl<M: ConstMachine> Pool<M> {
         Ok(())
     }
 
-    /// Puts frames that are used for the first time in huge pages, and their descriptors.
-    #[cold]
-    pub(crate) fn gather(&self, from: u32, to: u32) -> Result<(), Error> {
-        let Inner { descs, config, frames, .. } = &*self.inner;
-        // Before the first descriptor lie the marks.
-        let desc = if from == 0 { 0 } else { config.desc_at(from) };
-        descs.gather(desc, config.desc_at(to) - desc)?;
-        let words = config.frame_words();
-        Ok(frames.gather(u64::from(from) * words, u64::from(to - from) * words)?)
-    }
-
     /// Sets memory aside for so many frames.
     pub(crate) fn reach(&self, frames: u32) -> Result<(), Error> {
         let Inner { descs, config, frames: area, .. } = &*self.inner;

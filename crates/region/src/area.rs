@@ -32,8 +32,8 @@ use latchwork_machine::{Attached, ConstMachine, Word};
 
 use crate::file::{Fresh, fill, open_checked};
 use crate::header::{LIVE_AT, page_size};
-use crate::memory::{HUGE, Memory};
-use crate::{Error, Plain, Region};
+use crate::memory::Memory;
+use crate::{Error, Plain, Region, huge};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"latchara");
 const VERSION: u32 = 1;
@@ -53,7 +53,9 @@ pub struct AreaOptions {
     pub first: u64,
     /// The most bytes that it may grow to. Each process sets as many addresses aside.
     pub limit: u64,
-    /// Whether huge pages are asked of the system, which may decline without a word.
+    /// Whether huge pages (2 MiB) are asked of the system for it, which may decline without a word:
+    /// page tables, and what a processor caches of them, are then a 512th in each process. Where
+    /// the folder is in memory that is `MADV_COLLAPSE`, of Linux 6.1.
     pub huge: bool,
 }
 
@@ -184,6 +186,9 @@ impl<M: ConstMachine> Region<M> {
                 Ok(opened) => opened,
                 Err(Error::NotFound) if write && !self.inner.whole => {
                     let (file, fresh) = Fresh::file(path)?;
+                    if head.huge {
+                        huge::prefer::<M>(&file, 0, HEAD + first);
+                    }
                     fill(&file, HEAD + first, &head.encode(name), mode)?;
                     match fresh.link(&file, path) {
                         Ok(()) | Err(Error::Exists) => continue,
@@ -276,27 +281,6 @@ impl<M: ConstMachine> Area<M> {
         let (from, to) =
             ((HEAD + at * 8).next_multiple_of(page), (HEAD + (at + count) * 8) / page * page);
         if from < to { self.inner.memory.punch(from, to) } else { Ok(()) }
-    }
-
-    /// Asks for huge pages (2 MiB) for the memory of `count` words from `at` on, if the area was
-    /// made for [those](AreaOptions::huge): for each that begins within these words, and for the
-    /// very first one with word 0. Page tables, and what a processor caches of them, are then a
-    /// 512th (`MADV_COLLAPSE`, Linux 6.1). To be called when the words are first used: it takes as
-    /// long as the page faults that it saves, half a millisecond for each huge page.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfArea`], [`Error::Forked`]. None if the system declines.
-    pub fn gather(&self, at: u64, count: u64) -> Result<(), Error> {
-        self.slice(at, count)?;
-        let memory = &self.inner.memory;
-        let from = if at == 0 { 0 } else { (HEAD + at * 8).next_multiple_of(HUGE as u64) };
-        let last = (HEAD + (at + count) * 8).next_multiple_of(HUGE as u64);
-        let to = last.min(self.length()? / HUGE as u64 * HUGE as u64);
-        if memory.huge && from < to {
-            memory.gather(from, to);
-        }
-        Ok(())
     }
 
     /// Sets memory aside for `count` words from `at` on that were [released](Self::release), so

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::header::{FIXED, Header, LIVE_AT};
-use crate::memory::extend;
+use crate::space::extend;
 use crate::{Error, Options};
 
 const FLAGS: OFlags =

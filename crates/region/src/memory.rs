@@ -11,14 +11,14 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_machine::{ConstMachine, Word};
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
-use crate::Error;
 use crate::copied::Copied;
 use crate::header::page_size;
+use crate::space::{HUGE, extend, reserve, reserve_aligned, unmap};
 use crate::token::Tokens;
+use crate::{Error, huge};
 
 enum Kind<M: ConstMachine> {
     /// Ordinary memory, all of it present from the start: for models and simulators.
@@ -65,9 +65,6 @@ unsafe impl<M: ConstMachine> Sync for Memory<M> {}
 
 const ALIGN: usize = 1 << 16;
 
-/// The size of a huge page on most systems.
-pub(crate) const HUGE: usize = 1 << 21;
-
 fn heap_layout(bytes: usize) -> Result<Layout, Error> {
     Layout::from_size_align(bytes, ALIGN).map_err(|_| Error::TooLarge(bytes as u64))
 }
@@ -78,27 +75,6 @@ fn allocate(bytes: usize) -> Result<*mut u8, Error> {
     // SAFETY: no region is empty.
     let base = unsafe { alloc_zeroed(layout) };
     if base.is_null() { Err(Error::TooLarge(bytes as u64)) } else { Ok(base) }
-}
-
-/// Sets addresses aside: nothing is there yet.
-fn reserve(bytes: usize) -> Result<*mut u8, Error> {
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping, wherever there is room.
-    let base = unsafe {
-        rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::empty(), flags)
-    };
-    base.map(|base| base.cast()).map_err(|_| Error::TooLarge(bytes as u64))
-}
-
-/// Sets addresses aside that begin where a huge page can, so that what is mapped from the start
-/// of a file on can be made of huge pages.
-fn reserve_aligned(bytes: usize) -> Result<*mut u8, Error> {
-    let whole = bytes.checked_add(HUGE).ok_or(Error::TooLarge(bytes as u64))?;
-    let start = reserve(whole)?;
-    let skip = start.addr().next_multiple_of(HUGE) - start.addr();
-    unmap(start, skip);
-    unmap(start.wrapping_add(skip + bytes), HUGE - skip);
-    Ok(start.wrapping_add(skip))
 }
 
 /// A page that the child of a fork finds zeroed.
@@ -237,20 +213,6 @@ impl<M: ConstMachine> Memory<M> {
         done.map_err(|e| Error::of("madvise", e))
     }
 
-    /// Has the system put the bytes from `from` to `to` in huge pages now, where it can. For a file
-    /// in memory (tmpfs) it does so unasked only where the whole machine is set to it. The bytes
-    /// stay what they are, and other processes may use them meanwhile.
-    pub(crate) fn gather(&self, from: u64, to: u64) {
-        if let Kind::File(_) | Kind::Beside { write: true, .. } = &self.kind {
-            let at = self.base.wrapping_add(from as usize).cast();
-            // SAFETY: the range is below the area's limit, for which addresses were set aside that
-            // are nobody else's. What lies there keeps its bytes and its place; where nothing is
-            // mapped yet the system refuses. One that declines, as before Linux 6.1, serves as
-            // well, only slower.
-            let _ = unsafe { libc::madvise(at, (to - from) as usize, libc::MADV_COLLAPSE) };
-        }
-    }
-
     /// Whether what is written stays in this process.
     pub(crate) fn is_view(&self) -> bool {
         matches!(self.kind, Kind::View(_))
@@ -262,7 +224,12 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
         match &self.kind {
             Kind::File(tokens) => extend(tokens.file(), from, to),
-            Kind::Beside { file, write: true } => extend(file, from, to),
+            Kind::Beside { file, write: true } => {
+                if self.huge {
+                    huge::prefer::<M>(file, from, to);
+                }
+                extend(file, from, to)
+            }
             Kind::Beside { .. } | Kind::View(_) => Err(Error::View),
             Kind::Heap | Kind::Anonymous => Ok(()),
         }
@@ -323,6 +290,11 @@ impl<M: ConstMachine> Memory<M> {
             // A wish: a system without huge pages for this memory serves as well, only slower.
             // SAFETY: the range was mapped above.
             let _ = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxHugepage) };
+            // What was touched while a part of the huge page was mapped has small pages there.
+            let begun = mapped as usize / HUGE * HUGE;
+            if begun < mapped as usize && begun + HUGE <= to as usize {
+                huge::collapse(self.base.wrapping_add(begun));
+            }
         }
         *rights_to = to;
         let said = if let Kind::View(copied) = &self.kind { to.min(copied.fixed) } else { to };
@@ -343,63 +315,6 @@ const fn local_layout() -> Layout {
         Ok(layout) => layout,
         Err(_) => unreachable!(),
     }
-}
-
-fn no_signals() -> libc::sigset_t {
-    let mut none = core::mem::MaybeUninit::uninit();
-    // SAFETY: a set that outlives the call.
-    unsafe { libc::sigemptyset(none.as_mut_ptr()) };
-    // SAFETY: it was written above.
-    unsafe { none.assume_init() }
-}
-
-/// Does something while `SIGXFSZ` is blocked for this thread, and takes it back if it came of that.
-///
-/// Who makes a file longer than `RLIMIT_FSIZE` allows is sent this signal, and killed by it, beside
-/// the error. The error is enough. One that was sent before is left for whom it was sent to.
-fn without_signal<T>(call: impl FnOnce() -> T) -> T {
-    let mut it = no_signals();
-    let (mut waiting, mut old) = (it, it);
-    // SAFETY: a set that outlives the call; the signal is one.
-    unsafe { libc::sigaddset(&mut it, libc::SIGXFSZ) };
-    // SAFETY: as above.
-    unsafe { libc::sigpending(&mut waiting) };
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &it, &mut old) };
-    let done = call();
-    // SAFETY: as above.
-    if unsafe { libc::sigismember(&waiting, libc::SIGXFSZ) } == 0 {
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: as above; where to say more about the signal may be null.
-        let take = || unsafe { libc::sigtimedwait(&it, core::ptr::null_mut(), &now) };
-        while take() == -1
-            && Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::INTR)
-        {}
-    }
-    // SAFETY: as above; where to say what it was may be null.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut()) };
-    done
-}
-
-/// Sets space aside in a file.
-pub(crate) fn extend(file: &File, from: u64, to: u64) -> Result<(), Error> {
-    without_signal(|| set_aside(file, from, to))
-}
-
-fn set_aside(file: &File, from: u64, to: u64) -> Result<(), Error> {
-    loop {
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(Error::NoFallocate),
-            Err(e) => return Err(Error::of("fallocate", e)),
-        }
-    }
-}
-
-fn unmap(at: *mut u8, bytes: usize) {
-    // SAFETY: the caller mapped the range, owns it, and lends nothing of it any more.
-    let _ = unsafe { rustix::mm::munmap(at.cast(), bytes) };
 }
 
 impl<M: ConstMachine> Drop for Memory<M> {

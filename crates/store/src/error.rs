@@ -2,6 +2,9 @@
 
 use core::fmt;
 
+use latchwork_lockmgr::Error as LocksError;
+
+use crate::lock_name::{LOCK_NAME, of_name};
 use crate::{AnyKey, Key, KeyError, Refusal, ValueError};
 
 /// The longest id of a prepared transaction, in bytes.
@@ -52,12 +55,21 @@ pub enum Error {
     },
     /// The savepoint is another transaction's, or was rolled back over.
     Savepoint,
-    /// A key is longer than [`KEY_MAX`](crate::KEY_MAX).
+    /// A key is longer than [`KEY_MAX`](crate::KEY_MAX), or than pages of the store's size take.
     KeyTooLong {
-        /// The table.
+        /// The table, or its tree if this process has not used it.
         table: String,
         /// Its bytes.
         length: usize,
+        /// The most there may be.
+        limit: usize,
+    },
+    /// A key that is [loaded](crate::Store::load_sorted) is not above the one before it.
+    OutOfOrder {
+        /// The table.
+        table: String,
+        /// The key.
+        key: Vec<u8>,
     },
     /// The name of a table is longer than [`NAME_MAX`](crate::NAME_MAX).
     NameTooLong {
@@ -157,11 +169,36 @@ pub enum Error {
 }
 
 impl Error {
+    /// What a tree says of a key, said of the table.
+    pub(crate) fn of_table(self, table: impl FnOnce() -> String) -> Self {
+        use latchwork_tree::Error as Tree;
+        match self {
+            Self::Tree(Tree::KeyTooLong { length, limit }) => {
+                Self::KeyTooLong { table: table(), length, limit }
+            }
+            Self::Tree(Tree::OutOfOrder { key }) => Self::OutOfOrder { table: table(), key },
+            other => other,
+        }
+    }
+
+    /// For people, of those that say that a transaction is rolled back, or has to be.
+    fn rolled_back(&self) -> &'static str {
+        match self {
+            Self::TransactionTooOld => {
+                "the transaction was open for too long, and was rolled back: run it again"
+            }
+            Self::RowsTaken => {
+                "the load was rolled back when it had taken rows: run it again from the first row"
+            }
+            _ => "a closure that had the transaction in hand panicked: it can only be rolled back",
+        }
+    }
+
     /// Whether a transaction that met it can only be rolled back.
     pub(crate) fn ends_transaction(&self) -> bool {
         use latchwork_tree::Error as Tree;
         match self {
-            Self::Tree(Tree::KeyTooLong { .. } | Tree::RecordTooLong { .. }) => false,
+            Self::Tree(Tree::RecordTooLong { .. }) => false,
             Self::Lock { .. } | Self::Locks(_) => self.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => true,
@@ -247,10 +284,34 @@ impl fmt::Display for Bytes<'_> {
     }
 }
 
+/// Why a lock was not had, with the keys of a deadlock as people read them.
+struct Why<'w>(&'w LocksError);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LocksError::Deadlock(cycle) = self.0 else { return self.0.fmt(f) };
+        write!(f, "deadlock of {} transactions, of which this one is rolled back", cycle.owners)?;
+        for link in cycle {
+            let (owner, mode) = (link.owner, link.wanted);
+            match of_name(&link.object) {
+                Some((tree, key)) => {
+                    write!(f, "; {owner} waits for key {} of {}", Name(key), of_tree(tree))?
+                }
+                None => write!(f, "; {owner} waits for {}", Bytes(&link.object))?,
+            }
+            let cut = if link.object.len() >= LOCK_NAME { ".." } else { "" };
+            write!(f, "{cut} in mode {mode}")?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock { table, key, why } => write!(f, "key {} of {table}: {why}", Name(key)),
+            Self::Lock { table, key, why } => {
+                write!(f, "key {} of {table}: {}", Name(key), Why(why))
+            }
             Self::Locks(why) => write!(f, "locks: {why}"),
             Self::Deadline { runs, last } => {
                 write!(f, "not done by its deadline; the last of {runs} runs: {last}")
@@ -258,19 +319,16 @@ impl fmt::Display for Error {
             Self::SnapshotTooOld { at } => {
                 write!(f, "the snapshot at {at} needs a version that is gone; begin a new one")
             }
-            Self::TransactionTooOld => f.write_str(
-                "the transaction was open for too long, and was rolled back: run it again",
-            ),
-            Self::RowsTaken => f.write_str(
-                "the load was rolled back when it had taken rows: run it again from the first row",
-            ),
-            Self::Panicked => f.write_str(
-                "a closure that had the transaction in hand panicked: it can only be rolled back",
-            ),
+            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => {
+                f.write_str(self.rolled_back())
+            }
             Self::Exists { table, key } => write!(f, "key {} of {table} exists", Name(key)),
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
-            Self::KeyTooLong { table, length } => {
-                write!(f, "a key of {length} bytes in {table}: may have {}", crate::KEY_MAX)
+            Self::KeyTooLong { table, length, limit } => {
+                write!(f, "a key of {length} bytes in {table}: may have {limit}")
+            }
+            Self::OutOfOrder { table, key } => {
+                write!(f, "key {} of {table} is not above the one before it", Name(key))
             }
             Self::NameTooLong { table } => {
                 let length = table.len();
@@ -290,20 +348,19 @@ impl fmt::Display for Error {
             Self::Damaged { table, key, what } => {
                 write!(f, "key {} of {table}: {what}", Name(key))
             }
-            Self::NotUndone { table, page, key, why } => write!(
-                f,
-                "a dead transaction keeps its locks: key {} of {table}, page {page}: {why}",
-                Name(key)
-            ),
+            Self::NotUndone { table, page, key, why } => {
+                let key = Name(key);
+                write!(
+                    f,
+                    "a dead transaction keeps its locks: key {key} of {table}, page {page}: {why}"
+                )
+            }
             Self::CommitUnknown { why } => {
                 write!(f, "committed, but a crash may take it back: {why}")
             }
             Self::PrepareUnknown { gid, why } => {
-                write!(
-                    f,
-                    "transaction {} is prepared, but a crash may take it back: {why}",
-                    Bytes(gid)
-                )
+                let id = Bytes(gid);
+                write!(f, "transaction {id} is prepared, but a crash may take it back: {why}")
             }
             Self::Prepared { gid } => {
                 write!(f, "transaction {} is prepared, and not decided", Bytes(gid))
@@ -314,8 +371,7 @@ impl fmt::Display for Error {
             }
             Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
             Self::Open { path, why } => write!(f, "{}: {why}", path.display()),
-            Self::Engine(why) => f.write_str(why),
-            Self::Rejected(why) => f.write_str(why),
+            Self::Engine(why) | Self::Rejected(why) => f.write_str(why),
         }
     }
 }

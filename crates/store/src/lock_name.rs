@@ -20,6 +20,13 @@ pub(crate) fn lock_name(tree: u32, key: &[u8], to: &mut [u8; LOCK_NAME]) -> usiz
     LOCK_NAME
 }
 
+/// The tree of a name, and its key, or the key's first bytes if the name may have no more.
+pub(crate) fn of_name(name: &[u8]) -> Option<(u32, &[u8])> {
+    let (tree, key) = name.split_first_chunk()?;
+    let whole = if name.len() < LOCK_NAME { key } else { key.get(..4)? };
+    Some((u32::from_be_bytes(*tree), whole))
+}
+
 /// Eight bytes at a time, multiplied to twice as many and folded (Wang Yi's wyhash); the factors
 /// are any odd ones whose bits are mixed. The names of a prepared transaction's locks are in the
 /// log, so another hash is another format of the store.
@@ -61,6 +68,8 @@ mod tests {
             bytes[..length].to_vec()
         };
         assert_eq!(of(7, b"ab"), b"\0\0\0\x07ab");
+        assert_eq!(of_name(&of(7, b"ab")), Some((7, &b"ab"[..])));
+        assert_eq!(of_name(&of(7, &[1; 40])), Some((7, &[1; 4][..])));
         assert_ne!(of(7, b"ab"), of(8, b"ab"));
         let (long, other) = ([1; 40], [[1; 39].as_slice(), &[2]].concat());
         assert!(of(7, &long).len() == LOCK_NAME && of(7, &long) != of(7, &other));

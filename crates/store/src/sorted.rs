@@ -25,8 +25,7 @@ impl<M: ConstMachine> Store<M> {
     /// # Errors
     ///
     /// [`Error::Exists`] if there is a table of this name, also one that was emptied, for its name
-    /// is kept ([`clear`](Self::clear)); [`Error::Tree`] with
-    /// [`OutOfOrder`](latchwork_tree::Error::OutOfOrder), or with
+    /// is kept ([`clear`](Self::clear)); [`Error::OutOfOrder`]; [`Error::Tree`] with
     /// [`RecordTooLong`](latchwork_tree::Error::RecordTooLong) for a long value, which only
     /// [`put`](crate::WriteTxn::put) takes;
     /// [`Error::KeyTooLong`]; [`Error::RowsTaken`]; those of the parts. Then there is no such
@@ -87,7 +86,8 @@ impl<M: ConstMachine> Store<M> {
                 let _work = worker.enter()?;
                 let Some(rows) = once.take() else { return Err(Error::RowsTaken) };
                 let header = Header::from_bits(stamp.get());
-                let count = worker.with(tree, Part::System, |tree| tree.load(header, rows))?;
+                let count = worker.with(tree, Part::System, |tree| tree.load(header, rows));
+                let count = count.map_err(|why: Error| why.of_table(|| table.name().to_owned()))?;
                 made.set(Some(root));
                 Ok(count)
             })?;

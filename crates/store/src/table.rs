@@ -233,7 +233,8 @@ pub(crate) fn after(prefix: &[u8], from: Vec<u8>) -> core::ops::Range<Vec<u8>> {
 #[inline]
 pub(crate) fn checked(table: &str, bytes: &[u8]) -> Result<(), Error> {
     if bytes.len() > KEY_MAX {
-        return Err(Error::KeyTooLong { table: table.to_owned(), length: bytes.len() });
+        let (length, limit) = (bytes.len(), KEY_MAX);
+        return Err(Error::KeyTooLong { table: table.to_owned(), length, limit });
     }
     Ok(())
 }

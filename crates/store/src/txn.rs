@@ -307,11 +307,12 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             }
             None => self.change_record(tree, key, value, last),
         };
-        if changed.is_err() && self.chain.last != before {
+        let Err(why) = changed else { return Ok(()) };
+        if self.chain.last != before {
             // A part of a long value is no change that a transaction may commit.
             self.undo_after(before)?;
         }
-        changed
+        Err(why.of_table(|| self.engine.table(tree)))
     }
 
     fn change_record(

@@ -127,37 +127,38 @@ fn released_words_read_zero_and_serve_again() {
     assert_eq!(area(&open(&folder.at("region"))).unwrap().word(519).unwrap().load(Relaxed), 3);
 }
 
-/// Whether the system has huge pages or not, what is stored stays, and is what is seen by others
-/// that have the same file mapped.
+/// Whether the system has huge pages or not, what is stored stays as an area grows, what is new is
+/// zero, and others that have the same file mapped see both.
 #[test]
-fn words_that_are_gathered_stay() {
+fn words_of_an_area_in_huge_pages_stay() {
     // Of one the memory is a disk's file, as a rule, which is in no huge pages.
-    let in_memory = format!("/dev/shm/latchwork-area-gather-{}", std::process::id());
-    for folder in [Folder::new("area-gather"), Folder(in_memory.into())] {
+    let in_memory = format!("/dev/shm/latchwork-area-huge-{}", std::process::id());
+    for folder in [Folder::new("area-huge"), Folder(in_memory.into())] {
         if fs::create_dir_all(&folder.0).is_err() {
             println!("SKIPPED: no folder {}", folder.0.display());
             continue;
         }
-        let options = AreaOptions { first: 5 << 20, limit: 8 << 20, huge: true };
+        let options = AreaOptions { first: 5 << 20, limit: 32 << 20, huge: true };
         let path = folder.at("region");
         let mine = open(&path).area("frames", &options).unwrap();
         let theirs = open(&path).area("frames", &options).unwrap();
-        let words = mine.words().unwrap();
-        (0..words).step_by(1023).for_each(|n| mine.word(n).unwrap().store(n + 1, Relaxed));
-        // The first, some in the middle, the last, and what is no whole huge page.
-        for (from, count) in [(0, 64), (200_000, 300_000), (words - 1, 1), (7, 0)] {
-            mine.gather(from, count).unwrap();
+        // From and to the middle of a huge page, within one, by one and by several at once.
+        for megabytes in [5, 7, 8, 9, 20, 31] {
+            let words = megabytes << 17;
+            mine.grow(words).unwrap();
+            theirs.grow(words).unwrap();
+            for n in (0..words).step_by(1023) {
+                let old = theirs.word(n).unwrap().load(Relaxed);
+                assert!(old == 0 || old == n + 1, "word {n} is {old}");
+                assert!(n >= 5 << 17 || megabytes == 5 || old == n + 1);
+                mine.word(n).unwrap().store(n + 1, Relaxed);
+                assert_eq!(theirs.word(n).unwrap().load(Relaxed), n + 1);
+            }
         }
-        assert_eq!(mine.gather(words, 1), Err(Error::OutOfArea(words)));
-        assert_eq!(mine.gather(u64::MAX, 2), Err(Error::OutOfArea(u64::MAX)));
-        for area in [&mine, &theirs] {
-            let mut each = (0..words).step_by(1023);
-            assert!(each.all(|n| area.word(n).unwrap().load(Relaxed) == n + 1));
-        }
-        theirs.word(3).unwrap().store(9, Relaxed);
-        assert_eq!(mine.word(3).unwrap().load(Relaxed), 9);
+        assert_eq!(mine.grow(33 << 17), Err(Error::Full((32 << 20) + (1 << 16))));
         let view = Region::view(path, &self::options()).unwrap();
-        view.area("frames", &options).unwrap().gather(0, words).unwrap();
+        let seen = view.area("frames", &options).unwrap();
+        assert_eq!(seen.word(1023).unwrap().load(Relaxed), 1024);
     }
 }
 

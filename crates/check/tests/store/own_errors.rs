@@ -1,8 +1,8 @@
 //! Closures whose errors are the caller's own: these come back, deadlocks do not.
 
-use std::sync::Barrier;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -49,10 +49,11 @@ enum Makes {
     Nothing,
 }
 
-/// Two threads that meet in a deadlock, the first time. Returns how often both were run.
-fn deadlock(makes: Makes) -> u32 {
+/// Two threads that meet in a deadlock, the first time. Returns how often both were run, and what
+/// the victim was told.
+fn deadlock(makes: Makes) -> (u32, String) {
     let store = filled();
-    let (both, runs) = (Barrier::new(2), AtomicU32::new(0));
+    let (both, runs, told) = (Barrier::new(2), AtomicU32::new(0), Mutex::new(String::new()));
     let run = |first: u64| {
         let mut again = false;
         let done = store.write_with_as(&Patience::default(), |tx| {
@@ -61,7 +62,11 @@ fn deadlock(makes: Makes) -> u32 {
                 again = true;
                 both.wait();
             }
-            match (add(tx, 1 - first), makes) {
+            let added = add(tx, 1 - first);
+            if let Err(why) = &added {
+                *told.lock().unwrap() += &why.to_string();
+            }
+            match (added, makes) {
                 (Err(why), Makes::Mine) => Err(why)?,
                 (Err(_), Makes::Refused) => return Err(Mine::Refused(Box::new(first))),
                 _ => {}
@@ -79,13 +84,19 @@ fn deadlock(makes: Makes) -> u32 {
     let found = store.read_as(|tx| Ok::<_, Mine>((tx.get(&ROWS, 0)?, tx.get(&ROWS, 1)?)));
     assert_eq!(found, Ok((Some(2), Some(2))), "{makes:?}");
     assert_eq!(store.counts().unwrap().locks, 0);
-    runs.into_inner()
+    (runs.into_inner(), told.into_inner().unwrap())
 }
 
 #[test]
 fn of_a_deadlock_the_caller_sees_nothing() {
     for makes in [Makes::Mine, Makes::Refused, Makes::Nothing] {
-        assert_eq!(deadlock(makes), 3, "{makes:?}");
+        let (runs, told) = deadlock(makes);
+        assert_eq!(runs, 3, "{makes:?}");
+        // Keys as the caller gave them, not as they are stored.
+        assert!(told.contains("of rows: deadlock of 2 transactions"), "{told}");
+        for key in ["waits for key 0 of tree", "waits for key 1 of tree"] {
+            assert_eq!(told.matches(key).count(), 1, "{told}");
+        }
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Seek, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use latchwork_store::{DumpError, DumpItem, DumpReader, DumpSummary, Load, Store};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::{Progress, open, open_with, print_json};
@@ -125,15 +128,45 @@ fn into_file(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     fresh.push(format!(".new-{}-{:x}", std::process::id(), now.as_nanos()));
     let fresh = PathBuf::from(fresh);
-    let file = File::create_new(&fresh)?;
+    let (file, named) = match without_name(around)? {
+        Some(file) => (file, false),
+        None => (File::create_new(&fresh)?, true),
+    };
     let write = || {
         let (to_file, summary) = store.dump(BufWriter::new(file), only, told)?;
         to_file.get_ref().sync_all()?;
+        if !named {
+            give_name(to_file.get_ref(), &fresh)?;
+        }
         fs::rename(&fresh, &to)?;
         File::open(around)?.sync_all()?;
         Ok(summary)
     };
     write().inspect_err(|_| drop(fs::remove_file(&fresh)))
+}
+
+/// The names of a process's open files.
+const OPEN_FILES: &str = "/proc/self/fd";
+
+/// A new file of this folder that has no name yet, so that a process that is killed leaves none;
+/// none on a file system that has no such files.
+fn without_name(folder: &Path) -> io::Result<Option<File>> {
+    if !Path::new(OPEN_FILES).exists() {
+        return Ok(None);
+    }
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => Ok(Some(File::from(file))),
+        // Systems before Linux 3.11 take it for the folder itself.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
+        Err(why) => Err(why.into()),
+    }
+}
+
+/// Names a file that [has no name](without_name).
+fn give_name(file: &File, name: &Path) -> io::Result<()> {
+    let link = format!("{OPEN_FILES}/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(CWD, link, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
@@ -200,6 +233,6 @@ fn read_into<R: BufRead>(
     });
     loaded.map_err(|why| match so_far {
         0 => anyhow::anyhow!("{why}"),
-        _ => anyhow::anyhow!("{why}; about {so_far} records before that are loaded"),
+        _ => anyhow::anyhow!("{why}; the {so_far} records before that are loaded"),
     })
 }

@@ -53,9 +53,6 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 at = (hand % u64::from(active.max(1))) as u32;
                 end = at.saturating_add(STRIDE).min(active);
                 passed += u64::from(end - at);
-                if hand < u64::from(active) {
-                    self.pool().gather(at, end)?;
-                }
             }
             for frame in at..end {
                 if let Some(guard) = self.take_cold(frame)? {

@@ -14,7 +14,7 @@ use crate::tables::tables;
 use crate::tools::text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};
 use crate::{Error, Patience, ReadTxn, Store};
 
-/// After how many records a caller is told how far it is.
+/// After how many records a caller of `dump` is told how far it is.
 const TELL: u64 = 4096;
 
 /// What is called now and then with what is done so far.
@@ -90,7 +90,8 @@ impl<M: ConstMachine> Store<M> {
     /// are not there are made.
     ///
     /// The dump is read once: what is wrong with it may be found when some of it is loaded, so
-    /// [check](DumpReader::check) it before if it can be read twice.
+    /// [check](DumpReader::check) it before if it can be read twice. `told` is called with what is
+    /// loaded, after each transaction.
     ///
     /// # Errors
     ///
@@ -103,8 +104,9 @@ impl<M: ConstMachine> Store<M> {
         told: &mut Told<'_>,
     ) -> Result<DumpSummary, DumpError> {
         let mut into = None;
-        let (mut batch, mut bytes, mut next) = (Vec::new(), 0, TELL);
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         loop {
+            let read = from.summary();
             let item = from.next_item()?;
             let full = batch.len() >= options.records.max(1) || bytes >= options.bytes.max(1);
             let ends = !matches!(item, Some(DumpItem::Record { .. }));
@@ -112,6 +114,7 @@ impl<M: ConstMachine> Store<M> {
                 self.put_all(tree, &batch)?;
                 batch.clear();
                 bytes = 0;
+                told(&read);
             }
             match item {
                 Some(DumpItem::Table(name)) => into = Some(self.table_to_load(&name, options)?),
@@ -120,10 +123,6 @@ impl<M: ConstMachine> Store<M> {
                     batch.push((key, value));
                 }
                 None => break,
-            }
-            if from.summary().records >= next {
-                told(&from.summary());
-                next += TELL;
             }
         }
         // A transaction that writes nothing waits for those before it.

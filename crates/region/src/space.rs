@@ -1,0 +1,90 @@
+//! What is set aside of the system: addresses of this process, and space in files.
+
+use std::fs::File;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::Error;
+
+/// The size of a huge page on most systems.
+pub(crate) const HUGE: usize = 1 << 21;
+
+/// Sets addresses aside: nothing is there yet.
+pub(crate) fn reserve(bytes: usize) -> Result<*mut u8, Error> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping, wherever there is room.
+    let base = unsafe {
+        rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::empty(), flags)
+    };
+    base.map(|base| base.cast()).map_err(|_| Error::TooLarge(bytes as u64))
+}
+
+/// Sets addresses aside that begin where a huge page can, so that what is mapped from the start
+/// of a file on can be made of huge pages.
+pub(crate) fn reserve_aligned(bytes: usize) -> Result<*mut u8, Error> {
+    let whole = bytes.checked_add(HUGE).ok_or(Error::TooLarge(bytes as u64))?;
+    let start = reserve(whole)?;
+    let skip = start.addr().next_multiple_of(HUGE) - start.addr();
+    unmap(start, skip);
+    unmap(start.wrapping_add(skip + bytes), HUGE - skip);
+    Ok(start.wrapping_add(skip))
+}
+
+pub(crate) fn unmap(at: *mut u8, bytes: usize) {
+    // SAFETY: the caller mapped the range, owns it, and lends nothing of it any more.
+    let _ = unsafe { rustix::mm::munmap(at.cast(), bytes) };
+}
+
+fn no_signals() -> libc::sigset_t {
+    let mut none = core::mem::MaybeUninit::uninit();
+    // SAFETY: a set that outlives the call.
+    unsafe { libc::sigemptyset(none.as_mut_ptr()) };
+    // SAFETY: it was written above.
+    unsafe { none.assume_init() }
+}
+
+/// Does something while `SIGXFSZ` is blocked for this thread, and takes it back if it came of that.
+///
+/// Who makes a file longer than `RLIMIT_FSIZE` allows is sent this signal, and killed by it, beside
+/// the error. The error is enough. One that was sent before is left for whom it was sent to.
+fn without_signal<T>(call: impl FnOnce() -> T) -> T {
+    let mut it = no_signals();
+    let (mut waiting, mut old) = (it, it);
+    // SAFETY: a set that outlives the call; the signal is one.
+    unsafe { libc::sigaddset(&mut it, libc::SIGXFSZ) };
+    // SAFETY: as above.
+    unsafe { libc::sigpending(&mut waiting) };
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &it, &mut old) };
+    let done = call();
+    // SAFETY: as above.
+    if unsafe { libc::sigismember(&waiting, libc::SIGXFSZ) } == 0 {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: as above; where to say more about the signal may be null.
+        let take = || unsafe { libc::sigtimedwait(&it, core::ptr::null_mut(), &now) };
+        while take() == -1
+            && Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::INTR)
+        {}
+    }
+    // SAFETY: as above; where to say what it was may be null.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut()) };
+    done
+}
+
+/// Sets space aside in a file.
+pub(crate) fn extend(file: &File, from: u64, to: u64) -> Result<(), Error> {
+    without_signal(|| set_aside(file, from, to))
+}
+
+fn set_aside(file: &File, from: u64, to: u64) -> Result<(), Error> {
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(Error::NoFallocate),
+            Err(e) => return Err(Error::of("fallocate", e)),
+        }
+    }
+}
