@@ -1,6 +1,7 @@
 //! `store`'s tools: each command a process of its own.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -75,6 +76,10 @@ fn a_dump_is_loaded_into_another_store() {
     let said = row(&["dump", s, "--to", file, "--json"]);
     assert_eq!((&said["tables"], &said["records"]), (&2.into(), &3.into()), "{said}");
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2, "nothing is left beside it");
+    let mode = || fs::metadata(file).unwrap().permissions().mode() & 0o777;
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+    done(&["dump", s, "--to", file]);
+    assert_eq!(mode(), 0o600, "what only its owner may read stays so");
     assert_eq!(row(&["load", other, file, "--json"])["records"], 3);
     assert_eq!(done(&["scan", other]), done(&["scan", s]));
     refused(&["load", other, file], "merge");
@@ -116,7 +121,7 @@ fn a_dump_that_is_killed_leaves_nothing() {
         killed += u32::from(!dump.wait().unwrap().success());
         for found in fs::read_dir(&folder.0).unwrap() {
             let name = found.unwrap().file_name();
-            assert!(!name.to_string_lossy().contains(".new-"), "{name:?}");
+            assert!(!name.to_string_lossy().starts_with('.'), "{name:?}");
         }
     }
     assert!(killed > 0);

@@ -191,6 +191,9 @@ impl Opening<'_> {
     fn join(&self, at: &Path) -> Result<Arc<Home<Machine>>, Error> {
         // What lacks a part is not what was left.
         let region = Region::open_whole(at.join("region"), &self.options.sizes.region())?;
+        if told(self.path)?.is_none_or(|told| told.creation != region.creation()) {
+            return Err(refused(self.path, Refusal::OtherNamespace));
+        }
         self.home(&region)
     }
 
@@ -199,6 +202,8 @@ impl Opening<'_> {
     fn rejoin(&self, at: &Path) -> Result<Option<Arc<Home<Machine>>>, Error> {
         let home = match self.join(at) {
             Err(why) if is_damage(&why) => return Ok(None),
+            // Other memory than the last processes had, of a time before theirs.
+            Err(Error::Open { why: Refusal::OtherNamespace, .. }) => return Ok(None),
             joined => joined?,
         };
         // Before the dead are undone: that would be written into pages that are not the store's.
@@ -222,11 +227,12 @@ impl Opening<'_> {
         fs::DirBuilder::new().mode(0o700).create(&at).map_err(said)?;
         write_file(&at.join(OF), &format!("{}\n", self.path.display())).map_err(said)?;
         let made = Region::create(at.join("region"), &self.options.sizes.region());
-        let made = made.map_err(Error::from).and_then(|region| self.home(&region));
+        let made = made.map_err(Error::from);
+        let made = made.and_then(|region| Ok((region.creation(), self.home(&region)?)));
         // Memory of a store that does not open is nobody's.
-        let home = made.inspect_err(|_| drop(fs::remove_dir_all(&at)))?;
+        let (creation, home) = made.inspect_err(|_| drop(fs::remove_dir_all(&at)))?;
         // Only what is recovered is joined.
-        tell(self.path, &at).map_err(said)?;
+        tell(self.path, &at, creation).map_err(said)?;
         Ok(home)
     }
 

@@ -100,6 +100,25 @@ fn a_copy_is_a_store_of_its_own() {
     assert!(!place.at("four").exists() && !place.at("four.new").exists());
 }
 
+/// A copy that was never opened has none of the files that are locked: it gets them.
+#[test]
+fn a_copy_that_is_read_is_opened_by_nobody() {
+    let place = Place::new("read");
+    let store = open(place.at("one"));
+    fill(&store, COUNT);
+    store.backup(place.at("copy"), &mut |_| {}).unwrap();
+    let (mut options, mut refused) = (crate::stage::options(), 0);
+    options.wait = Some(Duration::ZERO);
+    restore(place.at("copy"), place.at("two"), &mut |_| {
+        let why = Store::open_with(place.at("copy"), &options).map(drop).unwrap_err();
+        assert!(matches!(&why, Error::Open { why: Refusal::BeingOpened { .. }, .. }), "{why}");
+        refused += 1;
+    })
+    .unwrap();
+    assert!(refused > 0);
+    assert_eq!(sum(&open(place.at("copy"))), sum(&open(place.at("two"))));
+}
+
 /// Several threads write all the while, checkpoints are made, and each copy has a sum that is right
 /// and all that was answered for when it was begun.
 #[test]

@@ -187,6 +187,38 @@ fn memory_that_lacks_a_part_is_not_joined() {
     }
 }
 
+/// Two containers have a store's folder, and a `/dev/shm` each: what one of them finds in its own
+/// may be of a time before the other's.
+#[test]
+fn memory_of_an_earlier_time_is_not_joined() {
+    let place = Place::new("earlier");
+    let (one, aside) = (place.at("one"), place.at("aside"));
+    killed(&place);
+    let at = memory(&one);
+    copy(&at, &aside);
+    open(one.clone()).put(&LATE, 5, 5).unwrap();
+    // The other one writes, and is killed.
+    killed(&place);
+    assert_eq!(memory(&one), at);
+    fs::remove_dir_all(&at).unwrap();
+    copy(&aside, &at);
+    for _ in 0..2 {
+        let store = open(one.clone());
+        store.verify().unwrap();
+        let late = store.read(|tx| Ok((tx.get(&LATE, 1)?, tx.get(&LATE, 2)?, tx.get(&LATE, 5)?)));
+        assert_eq!(late, Ok((Some(1), None, Some(5))));
+    }
+    // It is alive.
+    let store = open(one.clone());
+    fs::remove_dir_all(&at).unwrap();
+    copy(&aside, &at);
+    let refused = Store::open_with(&one, &options()).map(drop).unwrap_err();
+    assert!(matches!(&refused, Error::Open { why: Refusal::OtherNamespace, .. }), "{refused}");
+    store.put(&LATE, 6, 6).unwrap();
+    drop(store);
+    assert_eq!(open(one.clone()).get(&LATE, 6), Ok(Some(6)));
+}
+
 /// What another user's open does: it is refused.
 #[test]
 fn may_not_look() {

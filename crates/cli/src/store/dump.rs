@@ -123,16 +123,19 @@ fn into_file(
         let what = "it lies in the folder of a store: choose a place beside that";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
     }
-    let mut fresh = to.as_os_str().to_owned();
     // Processes of two containers may have one number.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    fresh.push(format!(".new-{}-{:x}", std::process::id(), now.as_nanos()));
-    let fresh = PathBuf::from(fresh);
+    let fresh = format!(".latchwork-dump-{}-{:x}", std::process::id(), now.as_nanos());
+    let fresh = around.join(fresh);
     let (file, named) = match without_name(around)? {
         Some(file) => (file, false),
         None => (File::create_new(&fresh)?, true),
     };
     let write = || {
+        // What only its owner may read stays so.
+        if let Ok(old) = fs::metadata(&to) {
+            file.set_permissions(old.permissions())?;
+        }
         let (to_file, summary) = store.dump(BufWriter::new(file), only, told)?;
         to_file.get_ref().sync_all()?;
         if !named {

@@ -182,7 +182,14 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
             return Ok(());
         }
         self.much.set(self.much.get() || bytes > self.worker.keep);
-        self.worker.log.reserve(bytes).map_err(refused)
+        self.worker.log.reserve(bytes).map_err(|why| {
+            let why = refused(why);
+            if why.no_space {
+                // The log itself may have what room there is.
+                let _ = self.worker.home.shared.make_due();
+            }
+            why
+        })
     }
 
     fn keep_little(&self) {

@@ -52,6 +52,8 @@ const LOOK: u64 = 64 << 10;
 const UNDO: u64 = 1;
 const TURN: u64 = 2;
 
+/// In place of where the last checkpoint was made: the next one is due.
+const DUE: u64 = u64::MAX;
 /// In the first word: the store can be used ...
 const RECOVERED: u64 = 1;
 /// ... and commits are seen when they are durable, or said not to wait for that.
@@ -356,11 +358,17 @@ impl<M: ConstMachine> Shared<M> {
         Ok(())
     }
 
-    /// Whether so many bytes were logged since the last checkpoint.
+    /// Whether so many bytes were logged since the last checkpoint, or one is due all the same.
     #[inline]
     pub(crate) fn is_due(&self, budget: u64) -> Result<bool, Error> {
         let last = self.word(CHECKPOINT_AT)?.load(Relaxed);
-        Ok(self.log.end().0.saturating_sub(last) >= budget)
+        Ok(last == DUE || self.log.end().0.saturating_sub(last) >= budget)
+    }
+
+    /// Has the next transaction make a checkpoint, however little was logged since the last one.
+    #[cold]
+    pub(crate) fn make_due(&self) -> Result<(), Error> {
+        self.checkpoint_made(Lsn(DUE))
     }
 
     pub(crate) fn checkpoint_made(&self, at: Lsn) -> Result<(), Error> {

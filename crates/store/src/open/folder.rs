@@ -132,7 +132,8 @@ pub(crate) struct AtRest {
     _opening: Option<Locked>,
 }
 
-/// Takes hold of a store that nobody has open, and says what sizes it keeps. Nothing is written.
+/// Takes hold of a store that nobody has open, and says what sizes it keeps. Nothing is written but
+/// the file that is locked.
 pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
     at_rest_within(path, sizes, None)
 }
@@ -153,7 +154,12 @@ pub(crate) fn at_rest_within(
         Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
         other => other.map(Some).map_err(said),
     };
-    let opening = file("opening")?.map(|file| lock_opening(&path, file, wait)).transpose()?;
+    let opening = match file("opening")? {
+        // A process that opens the store makes it, where it may.
+        None if path.join("identity").exists() => lock_file(&path, "opening").ok(),
+        found => found,
+    };
+    let opening = opening.map(|file| lock_opening(&path, file, wait)).transpose()?;
     if let Some(live) = file("live")?.map(Locked::new) {
         match live.file.try_lock() {
             Ok(()) => {}
@@ -186,7 +192,7 @@ impl Folder {
         if self.live.file.try_lock().is_ok()
             && finish().is_ok()
             && let Ok(told) = self.file("region").and_then(std::io::read_to_string)
-            && let Ok(Told { now: true, at, of }) = parse(&told)
+            && let Ok(Told { now: true, at, of, .. }) = parse(&told)
             && of == self.path
         {
             let _ = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());

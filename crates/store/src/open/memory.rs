@@ -49,6 +49,9 @@ pub(crate) struct Told {
     pub(crate) at: PathBuf,
     /// Of which folder.
     pub(crate) of: PathBuf,
+    /// The number of its region: the same place may have other memory in another container, of
+    /// an earlier time.
+    pub(super) creation: u128,
 }
 
 /// Reads a folder's file `region`; none if there is none.
@@ -62,16 +65,20 @@ pub(crate) fn told(path: &Path) -> Result<Option<Told>, Error> {
 
 pub(super) fn parse(text: &str) -> Result<Told, Refusal> {
     let mut lines = text.lines();
-    let (Some(boot_then), Some(at), Some(of)) = (lines.next(), lines.next(), lines.next()) else {
+    let (boot_then, at, of) = (lines.next(), lines.next(), lines.next());
+    let creation = lines.next().and_then(|number| u128::from_str_radix(number, 16).ok());
+    let (Some(boot_then), Some(at), Some(of), Some(creation)) = (boot_then, at, of, creation)
+    else {
         let what = "it is cut off; `forget-memory` has the files alone count";
         return Err(Refusal::Damaged { file: "region", what });
     };
-    Ok(Told { now: boot_then == boot(), at: PathBuf::from(at), of: PathBuf::from(of) })
+    Ok(Told { now: boot_then == boot(), at: PathBuf::from(at), of: PathBuf::from(of), creation })
 }
 
 /// Has a folder's file `region` say that its memory is there, from now on.
-pub(super) fn tell(path: &Path, at: &Path) -> std::io::Result<()> {
-    let text = format!("{}\n{}\n{}\n", boot(), at.display(), path.display());
+pub(super) fn tell(path: &Path, at: &Path, creation: u128) -> std::io::Result<()> {
+    let (boot, at, path_of) = (boot(), at.display(), path.display());
+    let text = format!("{boot}\n{at}\n{path_of}\n{creation:032x}\n");
     replace_file(path, "region", &text)
 }
 

@@ -106,6 +106,8 @@ impl Beside {
             Err(rustix::io::Errno::INVAL) if !self.to.exists() => {
                 fs::rename(&self.fresh, &self.to).map_err(|why| said(&self.to, why))?;
             }
+            // Another copy of this name, that began when this one did, was the first.
+            Err(rustix::io::Errno::EXIST) => return Err(refused(&self.to, Refusal::Taken)),
             other => other.map_err(|why| said(&self.to, why.into()))?,
         }
         self.named = true;
