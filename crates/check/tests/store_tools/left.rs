@@ -278,6 +278,21 @@ fn writes_long_values_beside_a_snapshot() {
     }
 }
 
+/// One transaction empties more leaves than its thread notes.
+#[test]
+fn a_value_of_very_many_pieces_gives_its_pages_back() {
+    let place = Place::new("leaves");
+    let mut options = latchwork_store::Options::default();
+    options.sizes.mode = Mode::None;
+    let store = Store::open_with(place.at("one"), &options).unwrap();
+    store.put(&LONG, 0, &vec![7; 160 << 20]).unwrap();
+    store.write(|tx| tx.remove(&LONG, 0)).unwrap();
+    (0..2).for_each(|_| store.checkpoint().unwrap());
+    let space = store.space().unwrap();
+    assert!(space.pages > 1 << 14 && space.used < space.pages / 10, "{space:?}");
+    assert_eq!(space.lost, 0);
+}
+
 /// The leaves that the dead had emptied are found though each life of the store is short, and there
 /// are more leaves before them than are looked at in one.
 #[test]

@@ -109,9 +109,9 @@ impl<M: ConstMachine> Shared<M> {
         Ok(self.area.word(at)?)
     }
 
-    /// The piece at which the next look for empty leaves begins. Behind the last one, and in new
-    /// memory, it is anywhere: one that always began in front would come no further in a store
-    /// that is closed after each few checkpoints.
+    /// The piece at which the next look for empty leaves begins. In new memory it is anywhere: one
+    /// that always began in front would come no further in a store that is closed after each few
+    /// checkpoints.
     pub(crate) fn looked(&self) -> Result<Vec<u8>, Error> {
         // Relaxed, both, here and below: a wrong place to begin is a place.
         let mut number = self.word(LOOKED_NUMBER)?.load(Relaxed);
@@ -127,7 +127,7 @@ impl<M: ConstMachine> Shared<M> {
     }
 
     /// Says where the next look begins: at the key of a piece, or what of it tells it from the one
-    /// before; at the first one if it is empty.
+    /// before.
     pub(crate) fn looked_upto(&self, key: &[u8]) -> Result<(), Error> {
         let mut whole = [0; 16];
         let given = key.len().min(12);
@@ -363,6 +363,11 @@ impl<M: ConstMachine> Shared<M> {
     pub(crate) fn is_due(&self, budget: u64) -> Result<bool, Error> {
         let last = self.word(CHECKPOINT_AT)?.load(Relaxed);
         Ok(last == DUE || self.log.end().0.saturating_sub(last) >= budget)
+    }
+
+    /// How many bytes were logged since the last checkpoint.
+    pub(crate) fn logged(&self) -> Result<u64, Error> {
+        Ok(self.log.end().0.saturating_sub(self.word(CHECKPOINT_AT)?.load(Relaxed)))
     }
 
     /// Has the next transaction make a checkpoint, however little was logged since the last one.
