@@ -2,8 +2,8 @@
 //!
 //! A file in `/dev/shm` lies in huge pages only where the whole system is set to it, which is
 //! nowhere by default; `MADV_COLLAPSE` (Linux 6.1) asks for some. It is asked before space is set
-//! aside in small pages: a huge page is then made zero once, where small ones would be made one by
-//! one, and copied. 512 MiB take 36 ms instead of 130, and of as much again for the copies.
+//! aside in small pages: a huge page is then made zero once, where small ones would each be made
+//! zero, and copied.
 //!
 //! What this does not get, [`extend`] sets aside behind it, in small pages.
 
@@ -39,7 +39,8 @@ pub(crate) fn prefer<M: ConstMachine>(file: &File, from: u64, to: u64) {
     let length = (end - first) as usize;
     let Ok(base) = reserve_aligned(length) else { return };
     let flags = MapFlags::SHARED | MapFlags::FIXED;
-    // SAFETY: in the place of what was set aside above; nobody touches what is mapped.
+    // SAFETY: the addresses were set aside above, for this call alone; no reference is made to what
+    // is mapped there, and it is unmapped below.
     let mapped =
         unsafe { rustix::mm::mmap(base.cast(), length, ProtFlags::READ, flags, file, first) };
     if mapped.is_ok() {
@@ -58,6 +59,7 @@ pub(crate) fn prefer<M: ConstMachine>(file: &File, from: u64, to: u64) {
 
 /// Has the system put the memory of a mapping's huge page in one; says whether it did.
 pub(crate) fn collapse(at: *mut u8) -> bool {
-    // SAFETY: the caller mapped it; its bytes stay what they are, at the same addresses.
+    // SAFETY: it changes no byte and no address, whatever is mapped there; where that is nothing,
+    // or not the whole of a huge page, the system refuses.
     unsafe { libc::madvise(at.cast(), HUGE, libc::MADV_COLLAPSE) == 0 }
 }

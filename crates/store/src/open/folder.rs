@@ -155,8 +155,7 @@ pub(crate) fn at_rest_within(
         other => other.map(Some).map_err(said),
     };
     let opening = match file("opening")? {
-        // A process that opens the store makes it, where it may.
-        None if path.join("identity").exists() => lock_file(&path, "opening").ok(),
+        None if path.join("identity").exists() => made_to_lock(&path)?,
         found => found,
     };
     let opening = opening.map(|file| lock_opening(&path, file, wait)).transpose()?;
@@ -173,6 +172,17 @@ pub(crate) fn at_rest_within(
     }?;
     let id = read_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
     Ok(AtRest { path, id, _opening: opening })
+}
+
+/// Makes the file that is locked; none where it cannot be made, for then no process can open the
+/// store.
+fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
+    use Refusal::{NoSpace, Permission, ReadOnly};
+
+    match lock_file(path, "opening") {
+        Err(Error::Open { why: ReadOnly | Permission | NoSpace, .. }) => Ok(None),
+        made => made.map(Some),
+    }
 }
 
 impl AtRest {
