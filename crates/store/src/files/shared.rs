@@ -365,11 +365,6 @@ impl<M: ConstMachine> Shared<M> {
         Ok(last == DUE || self.log.end().0.saturating_sub(last) >= budget)
     }
 
-    /// How many bytes were logged since the last checkpoint.
-    pub(crate) fn logged(&self) -> Result<u64, Error> {
-        Ok(self.log.end().0.saturating_sub(self.word(CHECKPOINT_AT)?.load(Relaxed)))
-    }
-
     /// Has the next transaction make a checkpoint, however little was logged since the last one.
     #[cold]
     pub(crate) fn make_due(&self) -> Result<(), Error> {

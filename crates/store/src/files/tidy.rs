@@ -27,12 +27,9 @@ use crate::long::PIECES;
 const NOTES: usize = 1 << 14;
 /// How many leaves of pieces are scanned in a checkpoint.
 const LOOKS: usize = 256;
-/// How many more for each that is empty, and how many in all at most.
+/// How many more for each that is empty; in all at most as many as can be noted, which is more than
+/// 256 MiB of log, an interval of checkpoints, can have filled and emptied.
 const EACH: usize = 4;
-const MOST: usize = 4096;
-/// More than that where more was logged since the last checkpoint: one for so many bytes, which a
-/// leaf has in the log when it was filled and emptied.
-const LOGGED: u64 = 16 << 10;
 /// How many leaves are looked at after a commit, and how many pages unlinked, at most; but for
 /// twice as many as it has emptied itself, or they would become ever more.
 const FEW: usize = 4;
@@ -41,10 +38,10 @@ impl<M: ConstMachine> Worker<M> {
     /// Notes that a leaf has no record any more.
     pub(crate) fn is_empty_at(&self, tree: u32, key: &[u8], at: u64) {
         let mut empty = self.empty.borrow_mut();
-        // Of more than these the last two stay: from there unlinking goes on to the left, but for
-        // the last leaf of a tree, which is never unlinked.
+        // Of more than these the last one stays: from there unlinking goes on to the left, to the
+        // next inner page at least. A scan finds the rest, or a look at the pieces.
         if empty.len() >= NOTES {
-            empty.remove(NOTES - 2);
+            empty.pop_back();
         }
         empty.push_back(EmptyLeaf { tree, key: key.to_vec(), at });
         self.emptied.set(self.emptied.get() + 1);
@@ -124,10 +121,9 @@ impl<M: ConstMachine> Worker<M> {
         let Ok(mut from) = shared.looked() else { return };
         // What became old since is not passed over as young.
         let _ = shared.look_again();
-        let most = MOST.max((shared.logged().unwrap_or(0) / LOGGED) as usize);
         let (mut batch, noted) = (self.spare(), self.empty.borrow().len());
         let mut looks = 0;
-        while looks < most.min(LOOKS + EACH * self.empty.borrow().len().saturating_sub(noted)) {
+        while looks < NOTES.min(LOOKS + EACH * self.empty.borrow().len().saturating_sub(noted)) {
             looks += 1;
             let scanned = self.scan(PIECES, Bound::Included(&from), false, usize::MAX, &mut batch);
             from.clear();
