@@ -95,6 +95,14 @@ pub enum Error {
         /// Why.
         why: ValueError,
     },
+    /// All thread slots are held, by threads that have used the store and live, by transactions
+    /// and snapshots that are open, and by sessions that processes keep for the next of these.
+    Threads {
+        /// How many there are.
+        limit: u32,
+        /// How many of them this process holds.
+        here: u32,
+    },
     /// The log failed.
     Log(latchwork_log::Error),
     /// The pages failed.
@@ -339,6 +347,11 @@ impl fmt::Display for Error {
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
+            Self::Threads { limit, here } => write!(
+                f,
+                "all {limit} thread slots are held, {here} by this process: end threads that use \
+                 the store, transactions or snapshots, or give it more `threads` when it is closed"
+            ),
             Self::Log(why) => write!(f, "log: {why}"),
             Self::Pool(why) => write!(f, "pages: {why}"),
             Self::Tree(why) => write!(f, "tree: {why}"),

@@ -102,13 +102,33 @@ impl<M: ConstMachine> Drop for Lone<M> {
 
 /// All sessions of a store in this process, but for those that objects have.
 pub(crate) struct Sessions<M: ConstMachine> {
-    /// Those that wait for the next object, or the next thread.
-    idle: Mutex<Vec<Lone<M>>>,
-    /// How many of them wait at most.
-    most: usize,
+    idle: Mutex<Idle<M>>,
     /// Those that threads have, by their addresses: until the thread or the store ends.
     threads: Mutex<BTreeMap<usize, Lone<M>>>,
     process: u32,
+}
+
+/// Sessions that wait for the next object, or the next thread.
+struct Idle<M: ConstMachine> {
+    waiting: Vec<Lone<M>>,
+    /// How many of them there may be now, and ever.
+    allowed: usize,
+    most: usize,
+}
+
+impl<M: ConstMachine> Idle<M> {
+    /// Whether there is room for one more. Each process allows itself more only while half of the
+    /// slots are free: many processes that do nothing leave some for one that begins.
+    fn has_room(&mut self, home: &Home<M>) -> bool {
+        let is_full = self.waiting.len() >= self.allowed;
+        if is_full && self.allowed < self.most {
+            let half = home.sizes.threads as usize / 2;
+            if home.manager.region().threads().count() <= half {
+                self.allowed = (2 * self.allowed).min(self.most);
+            }
+        }
+        self.waiting.len() < self.allowed
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -119,17 +139,27 @@ fn is_none_left(why: &Error) -> bool {
     matches!(why, Error::Locks(LocksError::Region(RegionError::Threads(_))))
 }
 
+/// That no thread slot is left, and how many are whose.
+fn all_held<M: ConstMachine>(home: &Home<M>) -> Error {
+    let region = home.manager.region();
+    let me = region.process().ok();
+    let held = region.threads().map(|thread| (thread.process, thread.process_generation));
+    let here = held.filter(|of| Some(*of) == me).count();
+    Error::Threads { limit: home.sizes.threads, here: u32::try_from(here).unwrap_or(u32::MAX) }
+}
+
 impl<M: ConstMachine> Sessions<M> {
     /// Those of a store that so many threads of all processes use at a time.
     pub(crate) fn new(threads: u32) -> Self {
         let most = (threads as usize / 8).clamp(1, MOST);
+        let idle = Idle { waiting: Vec::new(), allowed: 1, most };
         let process = std::process::id();
-        Self { idle: Mutex::default(), most, threads: Mutex::default(), process }
+        Self { idle: Mutex::new(idle), threads: Mutex::default(), process }
     }
 
     /// One for the next object.
     pub(crate) fn take(&self, home: &Arc<Home<M>>) -> Result<Lone<M>, Error> {
-        let waiting = locked(&self.idle).pop();
+        let waiting = locked(&self.idle).waiting.pop();
         match waiting {
             Some(lone) => Ok(lone),
             None => Ok(Lone::new(Kept::new(self.worker(home)?))),
@@ -147,17 +177,21 @@ impl<M: ConstMachine> Sessions<M> {
         // Nobody is told of it: those who sweep know nothing of who waits.
         let word = M::U32;
         for _ in 0..LOOKS {
-            locked(&self.idle).clear();
+            locked(&self.idle).waiting.clear();
             // Before the next try: a slot that is free by then is had.
             let others_sweep = home.manager.region().threads().any(|thread| thread.swept);
             match home.worker() {
                 Err(why) if is_none_left(&why) && others_sweep => {
                     M::wait(&word, 0, Some(Deadline::after::<M>(NAP)));
                 }
+                Err(why) if is_none_left(&why) => break,
                 other => return other,
             }
         }
-        home.worker()
+        home.worker().map_err(|why| match is_none_left(&why) {
+            true => all_held(home),
+            false => why,
+        })
     }
 
     /// Keeps a session for the next object, unless it can be used no more.
@@ -168,8 +202,8 @@ impl<M: ConstMachine> Sessions<M> {
             return core::mem::forget(lone);
         }
         let mut idle = locked(&self.idle);
-        if idle.len() < self.most && lone.get().worker.is_free() {
-            idle.push(lone);
+        if lone.get().worker.is_free() && idle.has_room(&lone.get().worker.home) {
+            idle.waiting.push(lone);
         }
     }
 
@@ -183,7 +217,7 @@ impl<M: ConstMachine> Sessions<M> {
 
     /// Gives up all of them: nobody uses the store any more.
     pub(crate) fn clear(&self) {
-        locked(&self.idle).clear();
+        locked(&self.idle).waiting.clear();
         locked(&self.threads).clear();
     }
 }

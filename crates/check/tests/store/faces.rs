@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -248,42 +248,6 @@ fn what_is_left_open_ends_with_its_object() {
     assert_eq!(last.get(&TABLE, b"a"), Ok(None));
 }
 
-#[test]
-fn a_savepoint_that_was_rolled_back_over_is_none_any_more() {
-    let store = begin(&Simulated::new(), Mode::None).unwrap();
-    store
-        .write(|tx| {
-            let first = tx.savepoint()?;
-            tx.put(&TABLE, b"a", b"1")?;
-            let second = tx.savepoint()?;
-            tx.put(&TABLE, b"b", b"1")?;
-            tx.roll_back_to(first)?;
-            assert_eq!(tx.roll_back_to(second), Err(Error::Savepoint));
-            let third = tx.savepoint()?;
-            for key in [b"c", b"d", b"e"] {
-                tx.put(&TABLE, key, b"1")?;
-            }
-            assert_eq!(
-                tx.roll_back_to(second),
-                Err(Error::Savepoint),
-                "whatever was written since"
-            );
-            let fourth = tx.savepoint()?;
-            tx.put(&TABLE, b"f", b"1")?;
-            tx.roll_back_to(fourth)?;
-            tx.roll_back_to(fourth)?;
-            assert_eq!(tx.get(&TABLE, b"e")?, Some(b"1".to_vec()));
-            tx.roll_back_to(third)?;
-            assert_eq!(tx.roll_back_to(fourth), Err(Error::Savepoint));
-            tx.roll_back_to(first)?;
-            assert_eq!(tx.roll_back_to(third), Err(Error::Savepoint));
-            tx.roll_back_to(first)?;
-            assert_eq!(tx.range(&TABLE, ..)?.count(), 0);
-            Ok(())
-        })
-        .unwrap();
-}
-
 /// What a rollback sets free of the log's buffer does not add up until nothing is left.
 #[test]
 fn a_long_transaction_is_rolled_back() {
@@ -296,34 +260,6 @@ fn a_long_transaction_is_rolled_back() {
     assert_eq!(ended, Err(Error::Rejected(String::new())));
     assert_eq!(store.read(|tx| Ok(tx.range(&TABLE, ..)?.count())), Ok(0));
     store.write(|tx| tx.put(&TABLE, b"a", b"1")).unwrap();
-}
-
-fn nested(store: &Store<Native>, depth: u32) -> Result<u32, Error> {
-    match depth {
-        0 => Ok(0),
-        _ => store.read(|_| Ok(nested(store, depth - 1)? + 1)),
-    }
-}
-
-/// Slots that a thread, or waiting sessions, do not need any more are there for others.
-#[test]
-fn thread_slots_are_there_for_those_that_need_them() {
-    let store = begin(&Simulated::new(), Mode::None).unwrap();
-    store.put(&TABLE, b"a", b"1").unwrap();
-    assert_eq!(nested(&store, 40), Ok(40));
-    assert!(nested(&store, 60).is_err(), "there are 48");
-    drop((0..40).map(|_| store.snapshot().unwrap()).collect::<Vec<_>>());
-    let all = Barrier::new(44);
-    thread::scope(|scope| {
-        for number in 0..44u8 {
-            let (store, all) = (&store, &all);
-            scope.spawn(move || {
-                let put = store.put(&TABLE, &[number], b"1");
-                all.wait();
-                put.unwrap();
-            });
-        }
-    });
 }
 
 /// Where the model's cursor is.

@@ -30,6 +30,8 @@ mod readonly;
 mod reads;
 mod redo;
 mod roles;
+mod savepoints;
+mod slots;
 mod space;
 mod stage;
 mod stuck;

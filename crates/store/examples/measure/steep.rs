@@ -54,6 +54,16 @@ const TABLE: &[(&str, Row)] = &[
         tx.commit()?;
         Ok(spent)
     }),
+    ("put, back to one savepoint, all in one transaction", |store, n| {
+        let mut tx = store.begin()?;
+        let here = tx.savepoint()?;
+        let spent = timed(n, |_| {
+            tx.put(&ROWS, 1, &[1; 100])?;
+            tx.roll_back_to(here)
+        })?;
+        tx.commit()?;
+        Ok(spent)
+    }),
     ("undoing a put, all of one transaction", |store, n| {
         fill(store, n)?;
         let mut tx = store.begin()?;

@@ -3,7 +3,7 @@
 use core::ops::Bound;
 
 use latchwork_lockmgr::Held;
-use latchwork_log::{Error as LogError, Flags, Head, Lsn};
+use latchwork_log::{Entry, Error as LogError, Flags, Head, Lsn};
 use latchwork_machine::ConstMachine;
 use latchwork_tree::{Batch, Change, Error as TreeError, Header, Tree};
 
@@ -34,11 +34,10 @@ impl<M: ConstMachine> Worker<M> {
     /// Undoes one record of a transaction: see [`Engine::undo`].
     pub(crate) fn undo_one(&self, chain: &mut Chain, at: u64) -> Result<u64, Error> {
         let entry = self.log.log().read(Lsn(at))?;
-        let next = entry.head.prev.0;
-        // What says that a transaction was prepared changes nothing.
-        if entry.head.flags.has(Flags::CLR) || entry.head.kind != CHANGE {
-            return Ok(next);
+        if changes_nothing(&entry) {
+            return Ok(entry.head.prev.0);
         }
+        let next = self.change_upto(entry.head.prev.0)?;
         let damaged = || {
             let table = self.home.table(entry.head.aux32);
             Error::Damaged { table, key: Vec::new(), what: "undo" }
@@ -61,6 +60,20 @@ impl<M: ConstMachine> Worker<M> {
         Ok(next)
     }
 
+    /// The transaction's last record up to this one that is to be undone. The record of an undo
+    /// leads to it over all that an undo before has logged: else undoing to one savepoint again and
+    /// again would walk over all of that each time.
+    fn change_upto(&self, mut at: u64) -> Result<u64, Error> {
+        while at != 0 {
+            let entry = self.log.log().read(Lsn(at))?;
+            if !changes_nothing(&entry) {
+                break;
+            }
+            at = entry.head.prev.0;
+        }
+        Ok(at)
+    }
+
     /// Logs a commit: see [`Engine::commit`].
     fn commit_now(&self, chain: &mut Chain) -> Result<u64, Error> {
         let (prev, older) = (Lsn(chain.last), Lsn(self.last_commit.get()));
@@ -70,6 +83,12 @@ impl<M: ConstMachine> Worker<M> {
         self.committed(at.0)?;
         Ok(at.0)
     }
+}
+
+/// Whether a transaction's record is no change to be undone: it undid one, or says that the
+/// transaction was prepared.
+fn changes_nothing(entry: &Entry) -> bool {
+    entry.head.flags.has(Flags::CLR) || entry.head.kind != CHANGE
 }
 
 fn stamp(header: Header) -> Stamp {

@@ -1,0 +1,81 @@
+//! Savepoints: which are gone, and what undoing to one leaves in the log.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_disk::Simulated;
+use latchwork_log::{Flags, LogFiles, Lsn};
+use latchwork_store::{Error, Mode};
+
+use crate::stage::{TABLE, begin};
+
+#[test]
+fn a_savepoint_that_was_rolled_back_over_is_none_any_more() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store
+        .write(|tx| {
+            let first = tx.savepoint()?;
+            tx.put(&TABLE, b"a", b"1")?;
+            let second = tx.savepoint()?;
+            tx.put(&TABLE, b"b", b"1")?;
+            tx.roll_back_to(first)?;
+            assert_eq!(tx.roll_back_to(second), Err(Error::Savepoint));
+            let third = tx.savepoint()?;
+            for key in [b"c", b"d", b"e"] {
+                tx.put(&TABLE, key, b"1")?;
+            }
+            assert_eq!(
+                tx.roll_back_to(second),
+                Err(Error::Savepoint),
+                "whatever was written since"
+            );
+            let fourth = tx.savepoint()?;
+            tx.put(&TABLE, b"f", b"1")?;
+            tx.roll_back_to(fourth)?;
+            tx.roll_back_to(fourth)?;
+            assert_eq!(tx.get(&TABLE, b"e")?, Some(b"1".to_vec()));
+            tx.roll_back_to(third)?;
+            assert_eq!(tx.roll_back_to(fourth), Err(Error::Savepoint));
+            tx.roll_back_to(first)?;
+            assert_eq!(tx.roll_back_to(third), Err(Error::Savepoint));
+            tx.roll_back_to(first)?;
+            assert_eq!(tx.range(&TABLE, ..)?.count(), 0);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// The record of each undo leads to what was written before the savepoint, over what was undone to
+/// it already: else each would walk over all of that.
+#[test]
+fn undoing_to_one_savepoint_again_and_again_is_no_walk() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::Full).unwrap();
+    store.put(&TABLE, b"a", b"0").unwrap();
+    let from = store.log_end();
+    let mut tx = store.begin().unwrap();
+    tx.put(&TABLE, b"a", b"1").unwrap();
+    // What is read next goes into the log, and is no transaction's last.
+    tx.put(&TABLE, b"b", b"1").unwrap();
+    let here = tx.savepoint().unwrap();
+    for round in 0..20u8 {
+        (0..3).for_each(|key| tx.put(&TABLE, &[key], &[round]).unwrap());
+        tx.roll_back_to(here).unwrap();
+    }
+    tx.commit().unwrap();
+    assert_eq!(store.get(&TABLE, b"b"), Ok(Some(b"1".to_vec())));
+    assert_eq!(store.get(&TABLE, &[0]), Ok(None));
+    let log = LogFiles::open(Arc::new(disk), Path::new("/home/store/log")).unwrap();
+    let (mut scan, mut undone) = (log.scan(Lsn(from)), Vec::new());
+    while let Some(entry) = scan.next_entry().unwrap() {
+        if entry.head.flags.has(Flags::CLR) {
+            undone.push((entry.lsn, entry.head.prev));
+        }
+    }
+    assert_eq!(undone.len(), 60);
+    // Of three, the last leads to what was written before the savepoint.
+    let before = undone[2].1;
+    let led: Vec<_> = undone.chunks(3).map(|round| round[2].1).collect();
+    assert!(before.0 >= from && before < undone[0].0);
+    assert_eq!(led, vec![before; 20]);
+}

@@ -1,0 +1,79 @@
+//! Thread slots: what holds them, what of it is given up for others, and what is said where none is
+//! left.
+
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use latchwork_disk::{Disk, Simulated};
+use latchwork_machine::Native;
+use latchwork_store::{Error, Mode, Store};
+
+use crate::stage::{TABLE, begin, begin_in, sizes};
+
+fn nested(store: &Store<Native>, depth: u32) -> Result<u32, Error> {
+    match depth {
+        0 => Ok(0),
+        _ => store.read(|_| Ok(nested(store, depth - 1)? + 1)),
+    }
+}
+
+/// Slots that a thread, or waiting sessions, do not need any more are there for others.
+#[test]
+fn thread_slots_are_there_for_those_that_need_them() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.put(&TABLE, b"a", b"1").unwrap();
+    assert_eq!(nested(&store, 40), Ok(40));
+    assert!(nested(&store, 60).is_err(), "there are 48");
+    drop((0..40).map(|_| store.snapshot().unwrap()).collect::<Vec<_>>());
+    let all = Barrier::new(44);
+    thread::scope(|scope| {
+        for number in 0..44u8 {
+            let (store, all) = (&store, &all);
+            scope.spawn(move || {
+                let put = store.put(&TABLE, &[number], b"1");
+                all.wait();
+                put.unwrap();
+            });
+        }
+    });
+}
+
+/// Sessions that wait for the next object in processes that do nothing leave slots for others.
+#[test]
+fn idle_processes_leave_slots() {
+    let disk = Simulated::new();
+    let (region, first) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let join = |_| {
+        let path = Path::new("/home/store");
+        let store = Store::in_region_with(&region, &disk, path, &sizes(Mode::None), 1).unwrap();
+        let had: Vec<_> = (0..6).map(|_| store.snapshot().unwrap()).collect();
+        drop(had);
+        store
+    };
+    let all: Vec<_> = (0..12).map(join).collect();
+    let held = region.threads().count();
+    assert!((12..=40).contains(&held), "{held} slots of 48 are held");
+    // The next object has the session that waits.
+    drop(all[0].snapshot().unwrap());
+    assert_eq!(region.threads().count(), held);
+    drop((all, first));
+}
+
+#[test]
+fn it_is_told_that_no_slot_is_left() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let mut held = Vec::new();
+    let full = loop {
+        match store.begin() {
+            Ok(tx) => held.push(tx),
+            Err(why) => break why,
+        }
+    };
+    assert_eq!(full, Error::Threads { limit: 48, here: 48 });
+    assert!(full.to_string().contains("thread slots are held, 48 by this process"), "{full}");
+    assert_eq!(store.read(|_| Ok(())), Err(full), "and to any other call");
+    held.pop();
+    store.read(|_| Ok(())).unwrap();
+}
