@@ -1,5 +1,6 @@
 //! From the names of tables to their trees: the catalog, which is a tree itself.
 
+use core::time::Duration;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,7 +17,7 @@ use crate::files::worker::Worker;
 use crate::idle::{Kept, Scratch, Sessions};
 use crate::names::NAME_MAX;
 use crate::seen::View;
-use crate::{Attempts, Error, Patience, Snapshot};
+use crate::{Attempts, Error, Patience, Snapshot, Txn};
 
 /// The tree that has the names of all others.
 pub(crate) const CATALOG: u32 = 0;
@@ -92,15 +93,18 @@ impl<M: ConstMachine> Catalog<M> {
     }
 
     /// Makes a table's tree, in a transaction of its own, unless another thread is faster: for that
-    /// one it waits as for a lock, for ten seconds if there is no deadline.
+    /// one it waits as for a lock, for ten seconds if there is no deadline, and not at all with
+    /// [`Wait::Never`].
     pub(crate) fn make(&self, name: &str, wait: Wait) -> Result<u32, Error> {
         fits(name)?;
         let home = &self.home;
         let worker = self.sessions.worker(home)?;
         let made = Cell::new(None);
         let mut patience = Patience { label: "new table", ..Patience::default() };
-        if let Wait::Until(deadline) = wait {
-            patience.time = deadline.left::<M>();
+        match wait {
+            Wait::Until(deadline) => patience.time = deadline.left::<M>(),
+            Wait::Never => patience.time = Duration::ZERO,
+            _ => {}
         }
         let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &patience, |txn| {
             // Of an attempt before.
@@ -195,13 +199,17 @@ impl<M: ConstMachine> Tables<'_, M> {
         done
     }
 
-    /// The table's tree, made if there is none. One that another transaction makes is waited for as
-    /// for a lock.
+    /// The table's tree, made for a transaction if there is none. One that another transaction makes
+    /// is waited for as for a lock.
     #[inline]
-    pub(crate) fn make(&self, name: &'static str, wait: Wait) -> Result<u32, Error> {
+    pub(crate) fn make(
+        &self,
+        name: &'static str,
+        txn: &mut Txn<'_, Worker<M>, M>,
+    ) -> Result<u32, Error> {
         match self.find(name)? {
             Some(tree) => Ok(tree),
-            None => self.catalog.make(name, wait),
+            None => txn.make_table((CATALOG, name), |wait| self.catalog.make(name, wait)),
         }
     }
 }

@@ -118,11 +118,6 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
     }
 
-    /// How its requests for locks wait.
-    pub(crate) fn wait(&self) -> Wait {
-        self.wait
-    }
-
     /// How its requests for locks wait from now on.
     pub fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;

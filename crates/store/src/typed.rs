@@ -157,8 +157,8 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
 impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     /// The tree of a table, which is made if it is not there.
     #[inline]
-    pub(crate) fn tree(&self, name: &'static str) -> Result<u32, Error> {
-        self.tables.make(name, self.txn.wait())
+    pub(crate) fn tree(&mut self, name: &'static str) -> Result<u32, Error> {
+        self.tables.make(name, self.txn)
     }
 
     /// Does something with a table's tree and a key's bytes. A table that is not there is made:

@@ -1,10 +1,14 @@
 //! Tables that are loaded: like those that are written, and there as a whole or not at all.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use latchwork_check::random::Random;
+use latchwork_check::tasks::{Task, block_on, join};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Patience, Store, Table};
@@ -318,4 +322,95 @@ fn a_table_that_is_loaded_is_waited_for_as_a_lock_is() {
     });
     assert_eq!(store.load_sorted(&NUMBERS, rows), Ok(1));
     assert_eq!(store.get(&NUMBERS, 7), Ok(Some(7)));
+}
+
+/// Does something while a table is loaded, and ends the load when it is told to, which is to be
+/// soon; it may fail then.
+fn beside_a_load(store: &Store<Native>, fails: bool, work: impl FnOnce(&dyn Fn())) {
+    let ((begun, has_begun), (ends, is_to_end)) = (mpsc::channel(), mpsc::channel::<()>());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let row = (&b"k"[..], &b"loaded"[..]);
+            let first = std::iter::once_with(|| {
+                begun.send(()).unwrap();
+                is_to_end.recv_timeout(Duration::from_secs(25)).expect("its thread is blocked");
+                row
+            });
+            let loaded = store.load_sorted(&LOADED, first.chain(fails.then_some(row)));
+            assert_eq!(loaded.is_err(), fails, "{loaded:?}");
+        });
+        has_begun.recv().unwrap();
+        work(&|| ends.send(()).unwrap());
+    });
+}
+
+fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A task waits for the name as for any lock: its thread is free meanwhile.
+#[test]
+fn a_task_waits_for_a_load_without_its_thread() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    beside_a_load(&store, false, |end| {
+        let held = &mut [store.begin_async(), store.begin_async()].map(|tx| block_on(tx).unwrap());
+        let [tx, reader] = held;
+        let mut put = Box::pin(tx.put(&LOADED, b"k", b"put"));
+        let mut got = Box::pin(reader.with(|tx| tx.get(&LOADED, b"k")));
+        assert!(poll(put.as_mut()).is_pending());
+        assert!(poll(got.as_mut()).is_pending());
+        // It looks at its deadline.
+        let short = Patience { time: Duration::from_millis(1), ..Patience::default() };
+        let late = store.write_async_with(&short, async |mut tx| tx.get(&LOADED, b"k").await);
+        let late = block_on(late).unwrap_err();
+        assert!(matches!(&late, Error::Deadline { .. }), "{late:?}");
+        assert!(late.to_string().contains("catalog"), "{late}");
+        end();
+        // Each in its turn: it is the one that writes first.
+        assert!(poll(got.as_mut()).is_pending());
+        assert_eq!(block_on(put), Ok(()));
+        assert!(poll(got.as_mut()).is_pending(), "the record is written");
+        drop(got);
+    });
+    assert_eq!(store.get(&LOADED, b"k"), Ok(Some(b"loaded".to_vec())));
+    let counts = store.counts().unwrap();
+    assert_eq!((counts.locks, counts.transactions), (0, 0));
+}
+
+/// Where the load fails, those that waited for it make the table.
+#[test]
+fn tasks_make_the_table_that_a_load_did_not() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    beside_a_load(&store, true, |end| {
+        let store = &store;
+        let put = |key: u8| -> Option<Task<'_>> {
+            let mut put =
+                Box::pin(store.write_async(move |mut tx| async move {
+                    tx.put(&LOADED, &[key], b"put").await
+                }));
+            assert!(poll(put.as_mut()).is_pending());
+            Some(Box::pin(async move { put.await.unwrap() }))
+        };
+        let puts = (0..3).map(put).collect();
+        end();
+        join(puts);
+    });
+    assert_eq!(store.read(|tx| tx.count(&LOADED, ..)), Ok(3));
+}
+
+/// Half of what it was to write is no change.
+#[test]
+fn a_transaction_that_did_not_get_its_table_commits_nothing() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.put(&WRITTEN, b"k", b"old").unwrap();
+    beside_a_load(&store, false, |end| {
+        let short = Patience { time: Duration::ZERO, ..Patience::default() };
+        let mut tx = store.begin_with(&short).unwrap();
+        tx.put(&WRITTEN, b"k", b"new").unwrap();
+        let refused = tx.put(&LOADED, b"k", b"new").unwrap_err();
+        assert!(matches!(refused, Error::Lock { .. }), "{refused:?}");
+        assert_eq!(tx.commit(), Err(refused));
+        end();
+    });
+    assert_eq!(store.get(&WRITTEN, b"k"), Ok(Some(b"old".to_vec())));
 }

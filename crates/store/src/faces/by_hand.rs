@@ -190,10 +190,10 @@ impl<M: ConstMachine> Transaction<M> {
         Ok(self.parts()?.0)
     }
 
-    /// The tree of a table, which is made if it is not there.
-    pub(crate) fn tree(&mut self, table: &'static str) -> Result<u32, Error> {
+    /// Makes a table if it is not there, as one step, and says which tree it has.
+    pub(crate) fn step_to_tree(&mut self, table: &'static str) -> Result<Step<u32>, Error> {
         let (txn, tables) = self.parts()?;
-        tables.make(table, txn.wait())
+        txn.step(|txn| tables.make(table, txn))
     }
 
     /// When a commit returns.

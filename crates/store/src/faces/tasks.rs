@@ -94,8 +94,8 @@ impl<M: ConstMachine> Store<M> {
     /// new one, after a deadlock. It is no `AsyncFnMut`: a future that calls one is not `Send` as
     /// soon as the closure borrows something (Rust 1.95), and could not be spawned.
     ///
-    /// What blocks the thread still: reading a page that is not in memory, a full log, and the
-    /// first use of a table that is not there. Two threads of the process wait for the disk and
+    /// What blocks the thread still: reading a page that is not in memory, a full log, and making a
+    /// table at its first use. Two threads of the process wait for the disk and
     /// make checkpoints; they end when there is nothing to do.
     ///
     /// # Errors
@@ -254,7 +254,10 @@ impl<M: ConstMachine> Waited<'_, M> {
         if let Err(why) = waiting.await {
             return Err(self.tx.inner.txn()?.not_had(&awaited, why));
         }
-        self.locks.push(*awaited);
+        match awaited.is_kept() {
+            true => self.locks.push(*awaited),
+            false => self.tx.inner.txn()?.waited(&awaited)?,
+        }
         Ok(())
     }
 
@@ -284,10 +287,22 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         &mut self,
         mut call: impl FnMut(&mut Own<M>) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
+        self.in_steps(|inner| inner.txn()?.step(&mut call)).await
+    }
+
+    /// The tree of a table, which is made if it is not there.
+    async fn tree(&mut self, name: &'static str) -> Result<u32, Error> {
+        self.in_steps(|inner| inner.step_to_tree(name)).await
+    }
+
+    /// Takes a step until it had all locks.
+    async fn in_steps<R>(
+        &mut self,
+        mut step: impl FnMut(&mut Transaction<M>) -> Result<Step<R>, Error> + Send,
+    ) -> Result<R, Error> {
         let mut waited = Waited { tx: self, locks: Vec::new() };
         loop {
-            let step = waited.tx.inner.txn()?.step(&mut call);
-            let awaited = match step? {
+            let awaited = match step(&mut waited.tx.inner)? {
                 Step::Done(done) => return waited.let_go().map(|()| done),
                 Step::Waits(awaited) => awaited,
             };
@@ -302,7 +317,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         mut call: impl FnMut(&mut Own<M>, u32, &[u8]) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
         let (name, key) = place?;
-        let tree = self.inner.tree(name)?;
+        let tree = self.tree(name).await?;
         self.again(|txn| call(txn, tree, &key)).await
     }
 
@@ -405,7 +420,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     ) -> impl Future<Output = Result<Rows<'static, K, V>, Error>> {
         let (range, table) = (bounds(table, &range), *table);
         async move {
-            let (range, tree) = (range?, self.inner.tree(table.name())?);
+            let (range, tree) = (range?, self.tree(table.name()).await?);
             let all = self.again(|txn| {
                 let mut all = Batch::default();
                 txn.scan_raw(tree, as_slices(&range), false, &mut |key, value| {

@@ -33,12 +33,20 @@ pub(crate) struct Awaited {
 enum What {
     Record(Vec<u8>, Mode),
     Range(Vec<u8>, (Bound<Vec<u8>>, Bound<Vec<u8>>), RangeKind),
+    /// A record that is only to be free, for a moment: another transaction goes on then. One that
+    /// waits has it alone: those that came with it are to wait until it has gone on.
+    Free(Vec<u8>),
 }
 
 impl Awaited {
     /// What is said if the lock was not had.
     pub(crate) fn error(&self, why: LocksError) -> Error {
         Error::Lock { table: self.table.clone(), key: self.key.clone(), why }
+    }
+
+    /// Whether the call finds the lock held when it is made again.
+    pub(crate) fn is_kept(&self) -> bool {
+        !matches!(self.what, What::Free(_))
     }
 }
 
@@ -77,6 +85,33 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     pub(crate) fn in_steps(mut self) -> Self {
         (self.in_steps, self.wait) = (true, Wait::Never);
         self
+    }
+
+    /// Has a table of this name made, in a transaction of its own. That waits for the table's name as this one
+    /// waits for locks; of one in steps the caller waits, until the name is free.
+    ///
+    /// # Errors
+    ///
+    /// What `make` returns. This transaction can only be rolled back if that says so.
+    pub(crate) fn make_table(
+        &mut self,
+        (catalog, name): (u32, &str),
+        make: impl FnOnce(Wait) -> Result<u32, Error>,
+    ) -> Result<u32, Error> {
+        self.guard(|txn| match make(txn.wait) {
+            Err(Error::Lock { table, key, why: LocksError::TimedOut })
+                if txn.in_steps && key == name.as_bytes() =>
+            {
+                let mut bytes = [0; LOCK_NAME];
+                let length = lock_name(catalog, &key, &mut bytes);
+                let what = What::Free(bytes[..length].to_vec());
+                let awaited = Awaited { table, key, what };
+                let why = awaited.error(LocksError::NotGranted);
+                txn.awaited.set(Some(Box::new(awaited)));
+                Err(why)
+            }
+            made => made,
+        })
     }
 
     /// Makes a call of this transaction.
@@ -126,6 +161,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             What::Record(name, mode) => {
                 Waiting::Record(self.owner.lock_async_with(name, *mode, wait))
             }
+            What::Free(name) => Waiting::Record(self.owner.lock_async_with(name, X, wait)),
             What::Range(space, (from, to), kind) => {
                 let (from, to) = (from.as_ref(), to.as_ref());
                 let range = KeyRange { from: from.map(Vec::as_slice), to: to.map(Vec::as_slice) };
@@ -145,6 +181,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             What::Record(name, mode) if self.level == Level::ReadCommitted && *mode == S => {
                 Ok(self.owner.unlock(name)?)
             }
+            What::Free(name) => Ok(self.owner.unlock(name)?),
             _ => Ok(()),
         }
     }
