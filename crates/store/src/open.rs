@@ -4,7 +4,7 @@
 //! identity   what this is: a format, a random number, bytes of pages and segments; written once
 //! data       pages
 //! log/       the log
-//! region     where the shared memory is, since which start of the machine, and of which folder
+//! region     where the shared memory is, since which start of the machine, and of which files
 //! live       locked by every process that has the store open, all at once
 //! opening    locked by the one that opens it or closes it
 //! ```
@@ -39,14 +39,18 @@ pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
 use self::folder::{Locked, lock_file, lock_opening};
 use self::identity::identity;
 pub(crate) use self::identity::write_identity;
-pub(crate) use self::memory::{OF, PREFIX, SHM, told};
-use self::memory::{is_in_memory, is_memory, memory_left, memory_of, room, tell};
+pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
+use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
 use self::text_file::write_file;
 use crate::error::refused;
 use crate::files::home::{Home, Sizes};
 use crate::files::redo::lanes;
 use crate::place::{Kind, file_system};
 use crate::{Error, Refusal};
+
+/// The file of a folder that is being made: what has it locked, where it lies, may do anything with
+/// the folder, and nobody else may. It says what the folder's name will be.
+pub(crate) const MARK: &str = "being-made";
 
 /// The most bytes of a folder's path: those of the files in it are kept in shared memory.
 const PATH_MAX: usize = 250;
@@ -147,6 +151,9 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     let mut options = *options;
     let id = &identity(path, &mut options.sizes)?;
     options.sizes.check()?;
+    // One that has its name by now, and whose maker died before it had taken its mark away: under
+    // another name it could be taken for what a dead process left.
+    let _ = fs::remove_file(path.join(MARK));
     let live = Locked::new(lock_file(path, "live")?);
     let others = match live.file.try_lock() {
         Ok(()) => false,
@@ -239,20 +246,20 @@ impl Opening<'_> {
     /// Takes away what memory there is, and says where the new one goes.
     fn clear_memory(&self) -> Result<PathBuf, Error> {
         let said = |why: std::io::Error| refused(self.path, why);
-        let gone = |done: std::io::Result<()>| match done {
-            Err(why) if why.kind() != ErrorKind::NotFound => Err(said(why)),
-            _ => Ok(()),
-        };
         let (memory, beside) = (memory_of(self.path, self.id), self.path.join("memory"));
-        // Another store, that was made in the folder of this one, or any other thing of a user's.
-        if !is_memory(&beside).map_err(said)? {
-            return Err(refused(self.path, Refusal::NotEmpty { name: "memory".into() }));
-        }
         // What it says of memory that is gone must not lead to what is recovered now, and may die
         // of it.
-        gone(fs::remove_file(self.path.join("region")))?;
-        gone(fs::remove_dir_all(&memory))?;
-        gone(fs::remove_dir_all(&beside))?;
+        match fs::remove_file(self.path.join("region")) {
+            Err(why) if why.kind() != ErrorKind::NotFound => return Err(said(why)),
+            _ => {}
+        }
+        for at in [&memory, &beside] {
+            // Another store, that was made in the folder of this one, or any other thing of a
+            // user's.
+            if take_away(at).map_err(said)? {
+                return Err(refused(at, Refusal::NotMemory));
+            }
+        }
         let needed = self.options.sizes.memory() + self.options.sizes.memory() / 8;
         Ok(if is_in_memory(self.options.place, room(), needed) { memory } else { beside })
     }

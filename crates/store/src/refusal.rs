@@ -70,6 +70,8 @@ pub enum Refusal {
         /// Where that store is.
         path: PathBuf,
     },
+    /// Something else is in a folder of shared memory.
+    NotMemory,
     /// Processes have it open.
     InUse,
     /// Its processes were killed: their memory has what its files do not have yet.
@@ -131,6 +133,9 @@ impl Refusal {
             Self::OtherNamespace => {
                 "other processes have it open, and their shared memory is not to be seen from \
                  here, or by this user: share /dev/shm between the containers, or use one of them"
+            }
+            Self::NotMemory => {
+                "it has files that are no shared memory of a store: move them, or remove it"
             }
             Self::InUse => "processes have it open: close it, or use `backup`",
             Self::LeftOpen => {

@@ -32,6 +32,20 @@ fn a_copy_named_as_one_that_is_made_is_not_taken_away() {
     fs::write(place.at("copy.new/being-made"), "copy").unwrap();
     store.backup(place.at("copy"), &mut |_| {}).unwrap();
     assert!(!place.at("copy.new").exists());
+    // It is none when it was opened; nor is what a user names so.
+    fs::rename(place.at("copy"), place.at("other.new")).unwrap();
+    fs::write(place.at("other.new/being-made"), "other").unwrap();
+    drop(open(place.at("other.new")));
+    let taken = || why(store.backup(place.at("other"), &mut |_| {}).unwrap_err());
+    assert_eq!(taken(), Refusal::Taken);
+    fs::remove_dir_all(place.at("other.new")).unwrap();
+    fs::create_dir(place.at("other.new")).unwrap();
+    fs::write(place.at("other.new/notes"), "kept").unwrap();
+    for says in ["my own", ""] {
+        fs::write(place.at("other.new/being-made"), says).unwrap();
+        assert_eq!(taken(), Refusal::Taken);
+    }
+    assert_eq!(fs::read(place.at("other.new/notes")).unwrap(), b"kept");
 }
 
 /// Copies of one name at once, where a dead one has left a ruin: one is made, and is whole; the
@@ -45,8 +59,11 @@ fn copies_of_one_name_at_once_do_not_meet() {
         let to = place.at("copy");
         if round % 2 == 0 {
             fs::create_dir(place.at("copy.new")).unwrap();
-            fs::write(place.at("copy.new/being-made"), ["", "copy"][round / 2 % 2]).unwrap();
-            fs::write(place.at("copy.new/data"), "a part").unwrap();
+            let is_named = round % 4 == 0;
+            fs::write(place.at("copy.new/being-made"), if is_named { "copy" } else { "" }).unwrap();
+            if is_named {
+                fs::write(place.at("copy.new/data"), "a part").unwrap();
+            }
         }
         let (barrier, to, store) = (&Barrier::new(6), &to, &store);
         let made = std::thread::scope(|scope| {
@@ -208,13 +225,27 @@ fn a_copy_that_is_killed_is_none() {
             if name.ends_with(".new") {
                 halves += 1;
                 // It may be whole already, and without its name; else it is no store.
-                match Store::open_with(&path, &only) {
-                    Ok(store) => assert_eq!(all(&store), records),
-                    Err(error) => assert_eq!(why(error), Refusal::NoStore, "{name}"),
+                let opened = (halves % 2 == 0).then(|| Store::open_with(&path, &only));
+                let is_opened = match opened {
+                    Some(Ok(store)) => {
+                        assert_eq!(all(&store), records);
+                        true
+                    }
+                    Some(Err(error)) => {
+                        assert_eq!(why(error), Refusal::NoStore, "{name}");
+                        false
+                    }
+                    None => false,
+                };
+                // The next of that name takes it away, unless somebody uses it.
+                let copied = store.backup(path.with_extension(""), &mut |_| {});
+                match is_opened {
+                    true => assert_eq!(why(copied.unwrap_err()), Refusal::Taken),
+                    false => drop(copied.unwrap()),
                 }
-                // The next of that name takes it away.
-                let to = path.with_extension("");
-                store.backup(&to, &mut |_| {}).unwrap();
+                if is_opened {
+                    fs::remove_dir_all(&path).unwrap();
+                }
             } else {
                 whole += 1;
                 assert_eq!(all(&open(path.clone())), records, "{name}");

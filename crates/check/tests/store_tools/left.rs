@@ -40,7 +40,7 @@ pub(crate) fn killed(place: &Place) {
 }
 
 /// A process is killed in the test of this name, when it has said that it is ready.
-fn killed_in(place: &Place, test: &str) {
+pub(crate) fn killed_in(place: &Place, test: &str) {
     let mut child = place.start(test);
     while !place.at("ready").exists() {
         assert_eq!(child.try_wait().unwrap(), None);

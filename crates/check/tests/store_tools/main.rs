@@ -2,6 +2,7 @@
 //! process that is killed in the middle leaves nothing that passes for whole.
 
 mod backup;
+mod beside;
 mod clear;
 mod dump;
 mod left;

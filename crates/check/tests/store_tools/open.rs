@@ -241,7 +241,7 @@ fn a_folder_of_a_users_is_not_taken_for_memory() {
     drop(open(place.at("one")));
     fs::create_dir(place.at("one/memory")).unwrap();
     fs::write(place.at("one/memory/notes"), "kept").unwrap();
-    let theirs = Refusal::NotEmpty { name: "memory".into() };
+    let theirs = Refusal::NotMemory;
     assert_eq!(refused(place.at("one")), theirs);
     assert_eq!(fs::read(place.at("one/memory/notes")).unwrap(), b"kept");
     fs::remove_dir_all(place.at("one/memory")).unwrap();
@@ -302,7 +302,7 @@ fn a_store_in_the_folder_of_another_is_not_taken_for_its_memory() {
     let place = Place::new("inner");
     open(place.at("one")).put(&ROWS, 1, b"outer").unwrap();
     open(place.at("one/memory")).put(&ROWS, 1, b"inner").unwrap();
-    assert_eq!(refused(place.at("one")), Refusal::NotEmpty { name: "memory".into() });
+    assert_eq!(refused(place.at("one")), Refusal::NotMemory);
     assert_eq!(open(place.at("one/memory")).get(&ROWS, 1), Ok(Some(b"inner".to_vec())));
     fs::rename(place.at("one/memory"), place.at("two")).unwrap();
     // Of its own memory a death while that was taken away may have left any files.

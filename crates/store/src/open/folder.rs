@@ -10,13 +10,16 @@ use latchwork_machine::{ConstMachine, Deadline, Machine as _, Shared as Machine}
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::identity::read_identity;
-use super::memory::{Told, memory_left, parse};
+use super::memory::{Told, memory_left, parse, take_away};
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::{Error, Refusal};
 
 /// How often a lock is asked for that another process has.
 const LOOK: Duration = Duration::from_millis(5);
+/// How long tools that need a store that nobody has open wait for a process that opens or closes
+/// it.
+const REST: Duration = Duration::from_secs(10);
 
 /// A store's folder, as a process that has it open holds it.
 #[derive(Debug)]
@@ -133,16 +136,16 @@ pub(crate) struct AtRest {
 }
 
 /// Takes hold of a store that nobody has open, and says what sizes it keeps. Nothing is written but
-/// the file that is locked.
+/// the file that is locked. Another process that opens or closes it is waited for some time.
 pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
-    at_rest_within(path, sizes, None)
+    at_rest_within(path, sizes, REST)
 }
 
-/// The same; another process that opens or closes it is waited for so long.
+/// The same; another process is waited for so long.
 pub(crate) fn at_rest_within(
     path: &Path,
     sizes: &mut Sizes,
-    wait: Option<Duration>,
+    wait: Duration,
 ) -> Result<AtRest, Error> {
     let path = fs::canonicalize(path).map_err(|why| match why.kind() {
         ErrorKind::NotFound => refused(path, Refusal::NoStore),
@@ -158,7 +161,7 @@ pub(crate) fn at_rest_within(
         None if path.join("identity").exists() => made_to_lock(&path)?,
         found => found,
     };
-    let opening = opening.map(|file| lock_opening(&path, file, wait)).transpose()?;
+    let opening = opening.map(|file| lock_opening(&path, file, Some(wait))).transpose()?;
     if let Some(live) = file("live")?.map(Locked::new) {
         match live.file.try_lock() {
             Ok(()) => {}
@@ -207,7 +210,7 @@ impl Folder {
         {
             let _ = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());
             if at == self.memory || at == self.path.join("memory") && self.is_there() {
-                let _ = fs::remove_dir_all(at);
+                let _ = take_away(&at);
             }
         }
         // Before `opening` goes: the next process must not find it locked.

@@ -52,6 +52,26 @@ pub(crate) struct Told {
     /// The number of its region: the same place may have other memory in another container, of
     /// an earlier time.
     pub(super) creation: u128,
+    /// Which folder has that path, and, beside the data, which file is the memory.
+    files: Files,
+}
+
+/// The inodes of a store's folder and of the region that lies in it, if it does. A copy that is put
+/// in their place has others, and is no memory: it was made while that changed.
+#[derive(PartialEq, Eq)]
+struct Files {
+    folder: u64,
+    region: u64,
+}
+
+impl Files {
+    fn of(path: &Path, at: &Path) -> std::io::Result<Self> {
+        let region = match at == path.join("memory") {
+            true => fs::metadata(at.join("region"))?.ino(),
+            false => 0,
+        };
+        Ok(Self { folder: fs::metadata(path)?.ino(), region })
+    }
 }
 
 /// Reads a folder's file `region`; none if there is none.
@@ -67,23 +87,30 @@ pub(super) fn parse(text: &str) -> Result<Told, Refusal> {
     let mut lines = text.lines();
     let (boot_then, at, of) = (lines.next(), lines.next(), lines.next());
     let creation = lines.next().and_then(|number| u128::from_str_radix(number, 16).ok());
-    let (Some(boot_then), Some(at), Some(of), Some(creation)) = (boot_then, at, of, creation)
+    let files = lines.next().and_then(|files| files.split_once(' '));
+    let files = files.and_then(|(folder, region)| {
+        Some(Files { folder: folder.parse().ok()?, region: region.parse().ok()? })
+    });
+    let (Some(boot_then), Some(at), Some(of), Some(creation), Some(files)) =
+        (boot_then, at, of, creation, files)
     else {
         let what = "it is cut off; `forget-memory` has the files alone count";
         return Err(Refusal::Damaged { file: "region", what });
     };
-    Ok(Told { now: boot_then == boot(), at: PathBuf::from(at), of: PathBuf::from(of), creation })
+    let (now, at, of) = (boot_then == boot(), PathBuf::from(at), PathBuf::from(of));
+    Ok(Told { now, at, of, creation, files })
 }
 
 /// Has a folder's file `region` say that its memory is there, from now on.
 pub(super) fn tell(path: &Path, at: &Path, creation: u128) -> std::io::Result<()> {
+    let Files { folder, region } = Files::of(path, at)?;
     let (boot, at, path_of) = (boot(), at.display(), path.display());
-    let text = format!("{boot}\n{at}\n{path_of}\n{creation:032x}\n");
+    let text = format!("{boot}\n{at}\n{path_of}\n{creation:032x}\n{folder} {region}\n");
     replace_file(path, "region", &text)
 }
 
 /// Where the shared memory is, if it is of this start of the machine.
-fn region_of(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
+fn region_of(path: &Path, id: &str) -> Result<Option<(PathBuf, Files)>, Error> {
     let Some(told) = told(path)?.filter(|told| told.now) else { return Ok(None) };
     if told.of != path {
         return Err(refused(path, Refusal::Elsewhere { path: told.of }));
@@ -92,38 +119,57 @@ fn region_of(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
         let what = "it names memory that is not this store's";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
-    Ok(Some(told.at))
+    Ok(Some((told.at, told.files)))
 }
 
 /// Where memory is that processes left or have, if this machine has it.
 pub(super) fn memory_left(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
-    let Some(at) = region_of(path, id)? else { return Ok(None) };
+    let Some((at, files)) = region_of(path, id)? else { return Ok(None) };
     // What this user may not look at is there: another one's, and what it has is not to be lost.
     let there = at.join("region").try_exists().map_err(|why| refused(&at, why))?;
+    if there && Files::of(path, &at).map_err(|why| refused(&at, why))? != files {
+        let what = "the folder was copied while the store was open, and put in its place; \
+                    `forget-memory` has the files alone count";
+        return Err(refused(path, Refusal::Damaged { file: "region", what }));
+    }
     Ok(there.then_some(at))
 }
 
-/// Whether nothing is at this path but shared memory, or a part of it, as a death leaves it.
-pub(super) fn is_memory(path: &Path) -> std::io::Result<bool> {
+/// Takes shared memory away, or a part of it, as a death leaves it. What is no file of it is a
+/// user's, and stays, and its folder: says whether there was any.
+pub(crate) fn take_away(path: &Path) -> std::io::Result<bool> {
     let entries = match fs::read_dir(path) {
-        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(true),
-        Err(why) if why.kind() == ErrorKind::NotADirectory => return Ok(false),
-        other => other?,
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(why) if why.kind() == ErrorKind::NotADirectory => return Ok(true),
+        other => other?.collect::<Result<Vec<_>, _>>()?,
     };
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
-        // An area is named by its region's number.
-        let is_area = |name: &str| {
-            let (number, rest) = name.split_at_checked(32).unwrap_or_default();
-            rest.starts_with('.') && number.bytes().all(|byte| byte.is_ascii_hexdigit())
-        };
-        let is_ours = |name: &str| name == OF || name.starts_with("region") || is_area(name);
-        if !entry.file_type()?.is_file() || !name.to_str().is_some_and(is_ours) {
-            return Ok(false);
+    for entry in &entries {
+        if !entry.file_type()?.is_file() || !entry.file_name().to_str().is_some_and(is_ours) {
+            return Ok(true);
         }
     }
-    Ok(true)
+    // One that is gone was taken away by another.
+    let gone = |done: std::io::Result<()>| match done {
+        Err(why) if why.kind() != ErrorKind::NotFound => Err(why),
+        _ => Ok(()),
+    };
+    entries.iter().try_for_each(|entry| gone(fs::remove_file(entry.path())))?;
+    gone(fs::remove_dir(path))?;
+    Ok(false)
+}
+
+/// Whether a file of shared memory has such a name: the region, an area of it, which is named by
+/// its number; either before it has its name, on some file systems; and the one that says whose it
+/// is.
+fn is_ours(name: &str) -> bool {
+    let is_hex =
+        |text: &str, digits| text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let (first, rest) = name.split_once('.').unwrap_or((name, ""));
+    match first {
+        "region" => rest.is_empty() && !name.ends_with('.') || is_hex(rest, 16),
+        OF => name == OF,
+        _ => is_hex(first, 32) && !rest.is_empty(),
+    }
 }
 
 /// Whether memory goes to `/dev/shm`, which has so much room, where it needs so much.

@@ -4,6 +4,7 @@
 //! of that name takes it away. Several may try at once: a folder belongs to the process that has
 //! locked its mark and finds, then, that the mark is still there.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +17,7 @@ use latchwork_region::Region;
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{check_path, write_identity};
+use crate::open::{MARK, check_path, write_identity};
 use crate::{Error, Refusal, Store};
 
 /// A folder that is made beside its place.
@@ -45,7 +46,7 @@ impl Beside {
             return Err(refused(&to, Refusal::WithinStore));
         }
         let mut beside = name.to_owned();
-        beside.push(".new");
+        beside.push(NEW);
         let fresh = to.with_file_name(beside);
         check_path(&fresh)?;
         let said = |why: std::io::Error| refused(&fresh, why);
@@ -127,9 +128,8 @@ impl Drop for Beside {
     }
 }
 
-/// The file of a folder that is being made: what has it locked, where it lies, may do anything with
-/// the folder, and nobody else may.
-pub(crate) const MARK: &str = "being-made";
+/// What the folder's name has behind that which it will have.
+const NEW: &str = ".new";
 
 /// Makes the mark of a folder that this process has just made, and locks it; none if another took
 /// the folder for a ruin, and is taking it away.
@@ -191,10 +191,14 @@ fn clear(fresh: &Path) -> Result<(), Error> {
         // It is another folder's by now, or none is there.
         Ok(()) if !is_mark_of(&mark, fresh) => Ok(()),
         Ok(()) => {
-            let name = fs::read(fresh.join(MARK)).map_err(said)?;
-            let is_named = fresh.file_name().is_some_and(|own| own.as_encoded_bytes() == name);
+            let mut name = fs::read(fresh.join(MARK)).map_err(said)?;
+            name.extend_from_slice(NEW.as_bytes());
+            let own = fresh.file_name().map(OsStr::as_encoded_bytes);
+            // A death before the name was in the mark leaves nothing else there.
+            let is_bare = || fs::read_dir(fresh).is_ok_and(|files| files.count() == 1);
+            let is_ruin = own == Some(&name[..]) || name.len() == NEW.len() && is_bare();
             let live = File::open(fresh.join("live"));
-            if is_named || live.is_ok_and(|live| live.try_lock().is_err()) {
+            if !is_ruin || live.is_ok_and(|live| live.try_lock().is_err()) {
                 return Err(refused(fresh, Refusal::Taken));
             }
             take_away(fresh).map_err(said)

@@ -13,7 +13,7 @@ use latchwork_region::{Options, Region};
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{OF, PREFIX, SHM, at_rest, at_rest_within, told};
+use crate::open::{OF, PREFIX, SHM, at_rest, at_rest_within, take_away, told};
 use crate::{Error, Refusal};
 
 /// A store's memory in `/dev/shm`.
@@ -67,7 +67,8 @@ fn look(at: &Path) -> Option<LeftMemory> {
 ///
 /// # Errors
 ///
-/// [`Error::Open`]: [`Refusal::InUse`] if processes have it open.
+/// [`Error::Open`]: [`Refusal::InUse`] if processes have it open; [`Refusal::NotMemory`] if there is
+/// anything else in the folder of the memory, which stays then, and is forgotten.
 pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     let held = at_rest(path.as_ref(), &mut Sizes::default())?;
     let said = |why: std::io::Error| refused(&held.path, why);
@@ -83,8 +84,10 @@ pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     }
     let Some(at) = left else { return Ok(0) };
     let bytes = look(&at).map_or(0, |found| found.bytes);
-    fs::remove_dir_all(&at).map_err(said)?;
-    Ok(bytes)
+    match take_away(&at).map_err(said)? {
+        true => Err(refused(&at, Refusal::NotMemory)),
+        false => Ok(bytes),
+    }
 }
 
 /// Takes away memory of stores that are not there any more, or do not know of it, and that no
@@ -98,14 +101,14 @@ pub fn forget_abandoned() -> Vec<LeftMemory> {
         let Some(store) = found.store.clone() else { continue };
         // Nobody opens the store while this is looked at again. One that is being opened is not
         // waited for.
-        let held = match at_rest_within(&store, &mut Sizes::default(), Some(Duration::ZERO)) {
+        let held = match at_rest_within(&store, &mut Sizes::default(), Duration::ZERO) {
             Ok(held) => Some(held),
             Err(Error::Open { why: Refusal::NoStore, .. }) => None,
             Err(_) => continue,
         };
         let again = look(&found.at);
         let idle = again.is_some_and(|found| !found.needed && found.processes.is_empty());
-        if idle && fs::remove_dir_all(&found.at).is_ok() {
+        if idle && take_away(&found.at).is_ok_and(|others| !others) {
             gone.push(found);
         }
         drop(held);

@@ -1,0 +1,88 @@
+//! Memory that lies beside the data.
+
+use std::fs;
+use std::time::Duration;
+
+use latchwork_store::{Error, Options, Refusal, Store, forget_memory};
+
+use crate::left::killed_in;
+use crate::stage::{COUNT, EACH, Place, copy, fill, options, sum, why};
+
+fn beside() -> Options {
+    let mut beside = options();
+    beside.place = latchwork_store::Place::Beside;
+    beside
+}
+
+fn opened(place: &Place) -> Result<Store, Error> {
+    Store::open_with(place.at("one"), &beside())
+}
+
+/// What a process does that leaves its memory.
+#[test]
+fn writes_until_it_is_killed() {
+    let Some(place) = Place::told() else { return };
+    let store = opened(&place).unwrap();
+    fill(&store, 100);
+    fs::write(place.at("ready"), "").unwrap();
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn killed(place: &Place) {
+    killed_in(place, "beside::writes_until_it_is_killed");
+    assert!(place.at("one/memory/region").exists());
+}
+
+/// What was copied while it changed is no memory, wherever it is put.
+#[test]
+fn a_copy_in_the_place_of_memory_is_not_joined() {
+    let place = Place::new("copied");
+    for part in ["one", "one/memory"] {
+        killed(&place);
+        assert_eq!(sum(&opened(&place).unwrap()), COUNT as i64 * EACH, "it is joined where it is");
+        killed(&place);
+        copy(&place.at(part), &place.at("aside"));
+        fs::remove_dir_all(place.at(part)).unwrap();
+        fs::rename(place.at("aside"), place.at(part)).unwrap();
+        for _ in 0..2 {
+            let refused = why(opened(&place).map(drop).unwrap_err());
+            assert!(matches!(refused, Refusal::Damaged { file: "region", .. }), "{refused}");
+            assert!(refused.to_string().contains("forget-memory"), "{refused}");
+        }
+        forget_memory(place.at("one")).unwrap();
+        assert_eq!(sum(&opened(&place).unwrap()), COUNT as i64 * EACH);
+    }
+}
+
+/// A file that a user has put there is destroyed by nobody: not by what closes the store, nor by
+/// what forgets its memory.
+#[test]
+fn what_a_user_has_put_into_the_folder_stays() {
+    let place = Place::new("notes");
+    let notes = place.at("one/memory/region.notes");
+    for dies in [false, true] {
+        let store = match dies {
+            true => {
+                killed(&place);
+                None
+            }
+            false => Some(opened(&place).unwrap()),
+        };
+        fs::write(&notes, "kept").unwrap();
+        match store {
+            Some(store) => drop(store),
+            None => {
+                let refused = why(forget_memory(place.at("one")).unwrap_err());
+                assert_eq!(refused, Refusal::NotMemory);
+            }
+        }
+        let refused = opened(&place).map(drop).unwrap_err();
+        assert_eq!(why(refused.clone()), Refusal::NotMemory);
+        assert!(refused.to_string().contains("one/memory: "), "{refused}");
+        assert_eq!(fs::read(&notes).unwrap(), b"kept");
+        fs::remove_file(&notes).unwrap();
+        opened(&place).unwrap();
+    }
+}
