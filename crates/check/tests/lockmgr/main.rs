@@ -13,6 +13,7 @@ mod family;
 mod futures;
 mod held;
 mod kept;
+mod latched;
 mod misuse;
 mod model;
 mod naive;

@@ -7,7 +7,8 @@
 //! It is held for the length of a list operation and never by a thread that waits for a lock. A
 //! thread that finds it held looks for a while, yields, then naps; one that napped for long looks
 //! for the dead. Nobody takes a dead thread's latch over: the sweeper repairs the partition first
-//! and then opens the latch (`recovery/repair.rs`).
+//! and then opens the latch (`recovery/repair.rs`). What is held in the name of no thread is damage,
+//! and told.
 
 use core::ops::Deref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -84,10 +85,26 @@ impl<M: ConstMachine> Memory<M> {
                 if (round - LOOKS - YIELDS) % NAPS == NAPS - 1 {
                     // Not each of many who wait: a sweep looks at every thread's slot.
                     (self.stuck)(self)?;
+                    self.look_whether_held(partition, me)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// A latch that names the thread that waits for it, or a slot that is free and stays so for as
+    /// long as the latch is looked at, is held by nobody: its memory is damaged.
+    fn look_whether_held(&self, partition: &Partition<M>, me: u32) -> Result<(), Error> {
+        let seen = get(&partition.latch);
+        let is_same = || get(&partition.latch) == seen;
+        let is_free = || self.thread.region().while_free(seen - 1, is_same);
+        match seen == me || seen != 0 && is_free()? == Some(true) {
+            true => {
+                let what = "latch of a lock table";
+                Err(Error::Region(latchwork_region::Error::Corrupt { what, at: 0 }))
+            }
+            false => Ok(()),
+        }
     }
 }
 
