@@ -113,7 +113,7 @@ impl<M: ConstMachine> Session<M> {
                 }
             } else {
                 if prepared - end < inner.segments.size / 2 {
-                    self.prepare_ahead(prepared);
+                    self.prepare_ahead(prepared, end);
                 }
                 return Ok(());
             }

@@ -39,6 +39,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     /// What checksums begin with.
     pub(crate) seed: u32,
     pub(crate) nap: Duration,
+    /// Where the log ended when this process could not make a segment ahead; 0 if it could.
+    pub(crate) stopped_at: M::AtomicU64,
     pub(crate) recovered: Recovered,
     /// The log's part of a sweep, registered with the region for as long as this lives.
     repair: Arc<dyn Repair<M>>,
@@ -154,7 +156,19 @@ impl<M: ConstMachine> Log<M> {
         let region = area.region().clone();
         let inner = Arc::new_cyclic(|log: &Weak<Inner<M>>| {
             let repair: Arc<dyn Repair<M>> = Arc::new(LogRepair { log: log.clone() });
-            Inner { area, segments, buffer, buffer_at, threads, seed, nap, recovered, repair }
+            let stopped_at = M::U64;
+            Inner {
+                area,
+                segments,
+                buffer,
+                buffer_at,
+                threads,
+                seed,
+                nap,
+                stopped_at,
+                recovered,
+                repair,
+            }
         });
         region.register(&inner.repair)?;
         Ok(Self { inner })

@@ -189,12 +189,18 @@ impl<M: ConstMachine> Session<M> {
         })
     }
 
-    /// Makes the next segment if nobody does. What fails will fail again where it matters.
-    pub(crate) fn prepare_ahead(&self, prepared: u64) {
-        if let Ok(shared) = self.log.shared()
+    /// Makes the next segment if nobody does. What fails will fail again where it matters: it is
+    /// tried a few times on the way there, for each time it sets a file's room aside and gives it
+    /// back.
+    pub(crate) fn prepare_ahead(&self, prepared: u64, end: u64) {
+        let Log { inner, .. } = &self.log;
+        let (stopped, step) = (inner.stopped_at.load(Relaxed), inner.segments.size / 8);
+        if (stopped == 0 || end >= stopped + step)
+            && let Ok(shared) = self.log.shared()
             && shared.maker.0.load(Relaxed) == 0
         {
-            let _ = self.make_segment(prepared);
+            let made = self.make_segment(prepared);
+            inner.stopped_at.store(if made.is_ok() { 0 } else { end }, Relaxed);
         }
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 use latchwork_check::random::Random;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Sizes, Store};
+use latchwork_store::{Error, Mode, Operation, Sizes, Store};
 
 use crate::stage::{TABLE, all, begin, begin_with, sizes};
 use crate::stuck::{fails, filled, key, restore, value};
@@ -130,6 +130,26 @@ fn the_dead_are_undone_on_a_full_disk() {
 
 /// The log has filled the disk, and a checkpoint gives most of it back: it needs no room itself.
 /// The transaction behind one that met the full disk makes it, if nobody has.
+/// Where there is no room for the next segment of the log, commits go on in this one, and do not
+/// each try to make that.
+#[test]
+fn commits_go_on_where_the_next_segment_has_no_room() {
+    let disk = Simulated::new();
+    let wide = Sizes { log_budget: 64 << 20, history: 64 << 20, ..sizes(Mode::None) };
+    let store = begin_with(&disk, wide).unwrap();
+    let put = |row: u64| store.put(&TABLE, &key(row % 100), &[7; 100]);
+    (0..100).try_for_each(put).unwrap();
+    store.checkpoint().unwrap();
+    disk.set_capacity(Some(0));
+    let before = store.disk_calls();
+    let commits = (0..).map(put).take_while(Result::is_ok).count();
+    let opened = (store.disk_calls() - before)[Operation::Open];
+    assert!(commits > 3000 && (2..40).contains(&opened), "{commits} commits, {opened} files");
+    // It is made when there is room again.
+    disk.set_capacity(None);
+    (0..20_000).try_for_each(put).unwrap();
+}
+
 #[test]
 fn a_checkpoint_makes_room_on_a_full_disk() {
     for (bytes, by_hand) in [10, 300, 1500].into_iter().flat_map(|n| [(n, true), (n, false)]) {
