@@ -1,11 +1,14 @@
 //! Transactions that a crash of the machine found open: the store is there before they are undone,
 //! and nobody sees what they wrote.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
 use latchwork_check::random::Random;
 use latchwork_check::stops::{at, at_step, is_waiting};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Mode, Patience, Sizes, Store, Table, Transaction, WriteTxn};
+use latchwork_store::{Error, Mode, Patience, Sizes, Store, Table, Transaction, WriteTxn};
 
 use crate::stage::{TABLE, begin, begin_with, begin_within, sizes};
 use crate::stuck::{key, value};
@@ -235,6 +238,44 @@ fn so_many_are_left_and_no_more() {
         store.sweep().unwrap();
         assert_eq!(undone(&store), (left, 0));
         assert_eq!(store.read(|tx| tx.count(&TABLE, ..)).unwrap(), 2);
+    }
+}
+
+/// What is undone has a record of a long value before the pieces of that: a range waits for them.
+#[test]
+fn a_range_waits_for_the_pieces_of_what_is_undone() {
+    const LONG: Table<u64, &[u8]> = Table::new("long");
+    let large = Sizes { cache: 32 << 20, log_buffer: 1 << 20, ..calm() };
+    let disk = Simulated::new();
+    let store = begin_with(&disk, large).unwrap();
+    let old = vec![1; 4 << 20];
+    store.put(&LONG, 0, &old).unwrap();
+    drop(store);
+    for round in 0..3 {
+        let store = begin_with(&disk, large).unwrap();
+        let mut open = store.begin().unwrap();
+        open.put(&LONG, 0, &vec![2; 4 << 20]).unwrap();
+        crash(&disk, store, vec![open], round);
+        let store = begin_with(&disk, large).unwrap();
+        assert_eq!(undone(&store), (0, 1));
+        let (ended, at_once) =
+            (AtomicBool::new(false), Patience { time: Duration::ZERO, ..Patience::default() });
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                store.sweep().unwrap();
+                ended.store(true, Relaxed);
+            });
+            while !ended.load(Relaxed) {
+                let found = store.write_with(&at_once, |tx| {
+                    tx.range(&LONG, ..)?.map(|row| Ok(row?.1 == old)).collect::<Result<Vec<_>, _>>()
+                });
+                match found {
+                    Ok(found) => assert_eq!(found.value, [true]),
+                    Err(why) => assert!(matches!(why, Error::Deadline { .. }), "{why}"),
+                }
+            }
+        });
+        assert_eq!(store.get(&LONG, 0).unwrap().as_ref(), Some(&old));
     }
 }
 

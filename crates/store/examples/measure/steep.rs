@@ -43,6 +43,15 @@ const TABLE: &[(&str, Row)] = &[
         fill(store, n)?;
         in_one(store, n, |tx, _| tx.pop_last(&ROWS).map(drop))
     }),
+    ("put anywhere and pop_last, all in one transaction", |store, n| {
+        fill(store, n)?;
+        in_one(store, n, |tx, row| {
+            // In no order.
+            let row = row.wrapping_mul(0x9E37_79B9_7F4A_7C15) % n;
+            tx.put(&ROWS, row, &[2; 100])?;
+            tx.pop_last(&ROWS).map(drop)
+        })
+    }),
     ("savepoint, put, back to it; behind all puts", |store, n| {
         let mut tx = store.begin()?;
         (0..n).try_for_each(|row| tx.put(&ROWS, row, &[1; 100]))?;

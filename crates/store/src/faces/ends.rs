@@ -276,10 +276,10 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     /// The first key or the last that has a newest version, whosever it is.
     fn candidate(&self, tree: u32, back: bool) -> Result<Option<Vec<u8>>, Error> {
         let (mut batch, mut next, mut limit) = (Batch::default(), None::<Vec<u8>>, FEW);
-        let empty = self.txn.empty_upto(tree, back);
+        let empty = self.txn.behind_empty(tree, back);
         loop {
             let from = match (&next, back) {
-                (None, _) => empty.map_or(Bound::Unbounded, Bound::Excluded),
+                (None, _) => empty,
                 (Some(next), false) => Bound::Included(&next[..]),
                 (Some(next), true) => Bound::Excluded(&next[..]),
             };

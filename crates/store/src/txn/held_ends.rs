@@ -22,8 +22,8 @@ pub(super) struct HeldEnd {
     back: bool,
     /// The key that it is held to, and that one.
     upto: Vec<u8>,
-    /// Up to where there is no record, but those that are removed.
-    empty: Option<Vec<u8>>,
+    /// Between the end and this there is no record, but those that are removed.
+    empty: Bound<Vec<u8>>,
 }
 
 impl HeldEnd {
@@ -72,7 +72,12 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
             match self.ends.iter_mut().find(|end| end.tree == tree && end.back == back) {
                 Some(end) if HeldEnd::has(back, &end.upto, key) => {}
                 Some(end) => key.clone_into(&mut end.upto),
-                None => self.ends.push(HeldEnd { tree, back, upto: key.to_vec(), empty: None }),
+                None => self.ends.push(HeldEnd {
+                    tree,
+                    back,
+                    upto: key.to_vec(),
+                    empty: Bound::Unbounded,
+                }),
             }
         }
     }
@@ -81,26 +86,31 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     pub(crate) fn note_empty(&mut self, tree: u32, back: bool, key: &[u8]) {
         let end = self.ends.iter_mut().find(|end| end.tree == tree && end.back == back);
         if let Some(end) = end.filter(|end| HeldEnd::has(back, &end.upto, key)) {
-            end.empty = Some(key.to_vec());
+            end.empty = Bound::Excluded(key.to_vec());
         }
     }
 
-    /// Up to where an end has no record.
-    pub(crate) fn empty_upto(&self, tree: u32, back: bool) -> Option<&[u8]> {
-        self.held_end(tree, back)?.empty.as_deref()
+    /// From where on an end may have a record.
+    pub(crate) fn behind_empty(&self, tree: u32, back: bool) -> Bound<&[u8]> {
+        let end = self.held_end(tree, back);
+        end.map_or(Bound::Unbounded, |end| end.empty.as_ref().map(Vec::as_slice))
     }
 
-    /// The transaction is about to write a record: an end may have one again.
+    /// The transaction is about to write a record: an end may have one again, from there on.
     #[inline]
     pub(super) fn fills(&mut self, tree: u32, key: &[u8]) {
         for end in self.ends.iter_mut().filter(|end| end.tree == tree) {
-            end.empty.take_if(|empty| HeldEnd::has(end.back, empty, key));
+            if let Bound::Included(empty) | Bound::Excluded(empty) = &end.empty
+                && HeldEnd::has(end.back, empty, key)
+            {
+                end.empty = Bound::Included(key.to_vec());
+            }
         }
     }
 
     /// What the transaction has removed may be there again.
     pub(super) fn none_is_empty(&mut self) {
-        self.ends.iter_mut().for_each(|end| end.empty = None);
+        self.ends.iter_mut().for_each(|end| end.empty = Bound::Unbounded);
     }
 
     /// As [`scan_raw`](Self::scan_raw), from an end of the tree to a key, or through all of it.
@@ -115,8 +125,8 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         back: bool,
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
-        let empty = self.empty_upto(tree, back).map(<[u8]>::to_vec);
-        let from = empty.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let empty = self.behind_empty(tree, back).map(<[u8]>::to_vec);
+        let from = empty.as_ref().map(Vec::as_slice);
         let order = |end, upto| if back { (upto, end) } else { (end, upto) };
         self.scan_within(tree, order(Bound::Unbounded, upto), order(from, upto), back, each)
     }

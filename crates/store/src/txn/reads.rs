@@ -162,9 +162,16 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
                     Level::ReadCommitted => {}
                     Level::Serializable => {
                         row.value.clone_into(&mut value);
-                        self.whole(tree, row.key, &mut value)?;
-                        batch.replace(index, Some(&value));
-                        continue;
+                        match self.whole(tree, row.key, &mut value) {
+                            Ok(()) => {
+                                batch.replace(index, Some(&value));
+                                continue;
+                            }
+                            // What is undone has its record before its pieces: its lock is held
+                            // until it has these, too.
+                            Err(Error::Damaged { .. }) => {}
+                            Err(why) => return Err(why),
+                        }
                     }
                 }
             }
