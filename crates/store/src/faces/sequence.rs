@@ -8,6 +8,7 @@
 use core::any::Any;
 use core::ops::Range;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use latchwork_machine::ConstMachine;
@@ -66,16 +67,35 @@ impl Sequence {
     }
 }
 
-/// What a thread has claimed and not given yet.
+/// What a thread has claimed of a sequence and not given yet.
 struct Claimed {
     /// The store as this process has it; nothing else is at that address while this is here.
     store: Weak<dyn Any>,
-    name: &'static str,
     left: Range<u64>,
 }
 
+/// What a thread has claimed: by the address of the store, and the name.
+struct Claims {
+    all: BTreeMap<(usize, &'static str), Claimed>,
+    /// With so many it looks for those of stores that this process has closed.
+    look: usize,
+}
+
+impl Claims {
+    const FEW: usize = 16;
+
+    fn put(&mut self, store: usize, name: &'static str, claimed: Claimed) {
+        if self.all.len() >= self.look {
+            self.all.retain(|_, claimed| claimed.store.strong_count() > 0);
+            self.look = (2 * self.all.len()).max(Self::FEW);
+        }
+        self.all.insert((store, name), claimed);
+    }
+}
+
 thread_local! {
-    static CLAIMED: RefCell<Vec<Claimed>> = const { RefCell::new(Vec::new()) };
+    static CLAIMED: RefCell<Claims> =
+        const { RefCell::new(Claims { all: BTreeMap::new(), look: Claims::FEW }) };
 }
 
 impl<M: ConstMachine> Store<M> {
@@ -116,24 +136,17 @@ impl<M: ConstMachine> Store<M> {
         let home = self.home();
         // The child of a fork has its parent's claims in its memory, and must not use them.
         home.manager.region().check()?;
-        let is_it = |claimed: &Claimed| {
-            core::ptr::addr_eq(claimed.store.as_ptr(), Arc::as_ptr(home))
-                && claimed.name == sequence.name
-        };
-        let next = |all: &mut Vec<Claimed>| all.iter_mut().find(|one| is_it(one))?.left.next();
-        let kept = CLAIMED.try_with(|all| next(&mut all.borrow_mut())).map_err(|_| ending())?;
-        if let Some(number) = kept {
+        let (store, name) = (Arc::as_ptr(home).addr(), sequence.name);
+        let next = |claims: &mut Claims| claims.all.get_mut(&(store, name))?.left.next();
+        let kept = CLAIMED.try_with(|claims| next(&mut claims.borrow_mut()));
+        if let Some(number) = kept.map_err(|_| ending())? {
             return Ok(number);
         }
         let mut left = self.claim(sequence)?;
         let number = left.next().ok_or_else(over)?;
         let home: Arc<dyn Any> = home.clone();
-        let claimed = Claimed { store: Arc::downgrade(&home), name: sequence.name, left };
-        CLAIMED.with_borrow_mut(|all| {
-            // Those of stores that this process has closed go, too.
-            all.retain(|one| !is_it(one) && one.store.strong_count() > 0);
-            all.push(claimed);
-        });
+        let claimed = Claimed { store: Arc::downgrade(&home), left };
+        CLAIMED.with_borrow_mut(|claims| claims.put(store, name, claimed));
         Ok(number)
     }
 
