@@ -11,7 +11,11 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::files::read_files;
 use crate::record::{decode, extent};
+use crate::recover::read_control;
 use crate::{Entry, Error, Log, Lsn};
+
+/// Bytes of the files that are compared with the buffer.
+const COMPARED: u64 = 1 << 16;
 
 /// Reads records in order, up to where the log ended when the scan last looked.
 #[derive(Debug)]
@@ -52,6 +56,44 @@ impl<M: ConstMachine> Log<M> {
             }
             Err(Error::Corrupt { .. }) if lsn < oldest => Err(Error::Gone { oldest }),
             other => other,
+        }
+    }
+
+    /// Whether the files have what was written to them last, as far as the buffer has it still.
+    /// Those of another log have not, nor those of an earlier time, or of a copy that went on by
+    /// itself. For a process that finds a log in memory that dead ones left: O(1).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`], but for files that are not there or too short.
+    pub fn has_its_files(&self) -> Result<bool, Error> {
+        let (shared, buffer, segments) = (self.shared()?, self.buffer()?, &self.inner.segments);
+        let control = match read_control(&segments.disk, &segments.folder) {
+            Err(why @ Error::Disk(_)) => return Err(why),
+            other => other.ok().flatten(),
+        };
+        // The control file is written before the memory says so.
+        let redo = shared.found.redo.load(Relaxed);
+        if control.is_none_or(|control| control.id != self.id() || control.redo.0 < redo) {
+            return Ok(false);
+        }
+        // Acquire: as in `read_below`.
+        let (end, written) = (self.end().0, shared.written.0.load(Acquire));
+        // A thread that died may have begun to append over the oldest.
+        let kept = (end + self.record_max()).saturating_sub(self.inner.buffer);
+        let kept = kept.max(shared.buffer_from.load(Relaxed));
+        let from = written.saturating_sub(COMPARED).max(kept).max(self.oldest().0);
+        let (from, to) = (from.next_multiple_of(8), written / 8 * 8);
+        let mut found = vec![0; to.saturating_sub(from) as usize];
+        match segments.read(from, &mut found) {
+            Err(Error::Disk(DiskError::NotFound(_) | DiskError::ShortRead { .. })) => Ok(false),
+            Err(why) => Err(why),
+            Ok(()) => {
+                let mask = buffer.len() as u64 - 1;
+                let word = |at: u64| buffer[((at / 8) & mask) as usize].load(Relaxed).to_le_bytes();
+                let words = found.chunks_exact(8).zip((from..to).step_by(8));
+                Ok(words.into_iter().all(|(found, at)| *found == word(at)))
+            }
         }
     }
 

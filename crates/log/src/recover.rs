@@ -68,7 +68,7 @@ pub(crate) fn open<M: ConstMachine>(
     Ok(recovered)
 }
 
-fn read_control(disk: &Arc<dyn Disk>, folder: &Path) -> Result<Option<Control>, Error> {
+pub(crate) fn read_control(disk: &Arc<dyn Disk>, folder: &Path) -> Result<Option<Control>, Error> {
     let file = match disk.open(&folder.join("control"), Open::READ) {
         Err(DiskError::NotFound(_)) => return Ok(None),
         other => other?,

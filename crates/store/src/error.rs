@@ -3,6 +3,7 @@
 use core::fmt;
 
 use latchwork_lockmgr::Error as LocksError;
+use latchwork_region::Error as RegionError;
 
 use crate::lock_name::{LOCK_NAME, of_name};
 use crate::{AnyKey, Key, KeyError, Refusal, ValueError};
@@ -314,13 +315,32 @@ impl fmt::Display for Why<'_> {
     }
 }
 
+fn say_of_locks(f: &mut fmt::Formatter<'_>, why: &LocksError) -> fmt::Result {
+    let LocksError::Region(RegionError::Full(limit)) = why else {
+        return write!(f, "locks: {why}");
+    };
+    write!(
+        f,
+        "all {limit} bytes of memory for locks are used: end transactions or make them smaller, or \
+         give the store more `locks` when it is closed"
+    )
+}
+
+fn say_of_threads(f: &mut fmt::Formatter<'_>, limit: u32, here: u32) -> fmt::Result {
+    write!(
+        f,
+        "all {limit} thread slots are held, {here} by this process: end threads that use the \
+         store, transactions or snapshots, or give it more `threads` when it is closed"
+    )
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock { table, key, why } => {
                 write!(f, "key {} of {table}: {}", Name(key), Why(why))
             }
-            Self::Locks(why) => write!(f, "locks: {why}"),
+            Self::Locks(why) => say_of_locks(f, why),
             Self::Deadline { runs, last } => {
                 write!(f, "not done by its deadline; the last of {runs} runs: {last}")
             }
@@ -347,11 +367,7 @@ impl fmt::Display for Error {
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
-            Self::Threads { limit, here } => write!(
-                f,
-                "all {limit} thread slots are held, {here} by this process: end threads that use \
-                 the store, transactions or snapshots, or give it more `threads` when it is closed"
-            ),
+            Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::Log(why) => write!(f, "log: {why}"),
             Self::Pool(why) => write!(f, "pages: {why}"),
             Self::Tree(why) => write!(f, "tree: {why}"),

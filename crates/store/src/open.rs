@@ -35,13 +35,14 @@ use latchwork_disk::{Disk, System};
 use latchwork_machine::Shared as Machine;
 use latchwork_region::Region;
 
-pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
-use self::folder::{Locked, lock_file, lock_opening};
+pub(crate) use self::folder::{AtRest, Folder, at_rest, at_rest_within};
+use self::folder::{Locked, lock_file, lock_opening, nap};
 use self::identity::identity;
 pub(crate) use self::identity::write_identity;
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
 use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
 use self::text_file::write_file;
+pub(crate) use self::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::{Home, Sizes};
 use crate::files::redo::lanes;
@@ -51,6 +52,11 @@ use crate::{Error, Refusal};
 /// The file of a folder that is being made: what has it locked, where it lies, may do anything with
 /// the folder, and nobody else may. It says what the folder's name will be.
 pub(crate) const MARK: &str = "being-made";
+
+/// How often, and after how long each time, it is looked whether those that are closing, or are
+/// dying, have gone.
+const CLOSING: u32 = 5_000;
+const GOING: Duration = Duration::from_micros(200);
 
 /// The most bytes of a folder's path: those of the files in it are kept in shared memory.
 const PATH_MAX: usize = 250;
@@ -163,7 +169,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     let opening = Opening { path, id, disk, options };
     let left = memory_left(path, id)?;
     let home = match (left, others) {
-        (Some(at), true) => Some(opening.join(&at)?),
+        (Some(at), true) => Some(opening.join(&at).map_err(|why| not_joined(&at, why))?),
         (None, true) => return Err(refused(path, Refusal::OtherNamespace)),
         // All are gone: what they left is joined if it is whole.
         (Some(at), false) => opening.rejoin(&at)?,
@@ -174,7 +180,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
         Some(home) => home,
         None => opening.begin()?,
     };
-    Ok((home, Folder { path: path.clone(), here, memory: memory_of(path, id), live }))
+    let creation = home.manager.region().creation();
+    Ok((home, Folder { path: path.clone(), here, creation, live }))
 }
 
 /// Whether shared memory can have the names of the files in a folder.
@@ -211,9 +218,15 @@ impl Opening<'_> {
             Err(why) if is_damage(&why) => return Ok(None),
             // Other memory than the last processes had, of a time before theirs.
             Err(Error::Open { why: Refusal::OtherNamespace, .. }) => return Ok(None),
-            joined => joined?,
+            joined => joined.map_err(|why| not_joined(at, why))?,
         };
+        self.is_nobodys(home.manager.region())?;
         // Before the dead are undone: that would be written into pages that are not the store's.
+        if !home.log.is_broken() && !home.log.has_its_files()? {
+            let what = "it is older than the shared memory that its processes left, or another: \
+                        put the one back that was there; or `forget-memory` has the files count";
+            return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
+        }
         home.has_its_pages()?;
         match home.sweep() {
             Err(why) if is_damage(&why) => return Ok(None),
@@ -221,6 +234,20 @@ impl Opening<'_> {
             Err(why) => return Err(why),
         }
         Ok((!home.log.is_broken()).then_some(home))
+    }
+
+    /// Refuses memory of living processes where nobody has this folder open: they have another one
+    /// open, of the same path and number. One that is just closing is waited for.
+    fn is_nobodys(&self, region: &Region<Machine>) -> Result<(), Error> {
+        let me = region.process().map_or(u32::MAX, |(slot, _)| slot);
+        for _ in 0..CLOSING {
+            let mut others = region.processes().into_iter().filter(|other| other.slot != me);
+            if !others.any(|other| other.alive) {
+                return Ok(());
+            }
+            nap(GOING);
+        }
+        Err(refused(self.path, Refusal::OtherFolder))
     }
 
     /// Makes new shared memory, and recovers the store into it.
@@ -231,13 +258,15 @@ impl Opening<'_> {
         }
         let said = |why: std::io::Error| refused(self.path, why);
         let at = self.clear_memory()?;
-        fs::DirBuilder::new().mode(0o700).create(&at).map_err(said)?;
-        write_file(&at.join(OF), &format!("{}\n", self.path.display())).map_err(said)?;
-        let made = Region::create(at.join("region"), &self.options.sizes.region());
-        let made = made.map_err(Error::from);
-        let made = made.and_then(|region| Ok((region.creation(), self.home(&region)?)));
+        let within = |why: std::io::Error| refused(&at, why);
+        fs::DirBuilder::new().mode(0o700).create(&at).map_err(within)?;
+        let made = || {
+            write_file(&at.join(OF), &format!("{}\n", self.path.display())).map_err(within)?;
+            let region = Region::create(at.join("region"), &self.options.sizes.region())?;
+            Ok((region.creation(), self.home(&region)?))
+        };
         // Memory of a store that does not open is nobody's.
-        let (creation, home) = made.inspect_err(|_| drop(fs::remove_dir_all(&at)))?;
+        let (creation, home) = made().inspect_err(|_: &Error| drop(fs::remove_dir_all(&at)))?;
         // Only what is recovered is joined.
         tell(self.path, &at, creation).map_err(said)?;
         Ok(home)
@@ -247,6 +276,9 @@ impl Opening<'_> {
     fn clear_memory(&self) -> Result<PathBuf, Error> {
         let said = |why: std::io::Error| refused(self.path, why);
         let (memory, beside) = (memory_of(self.path, self.id), self.path.join("memory"));
+        if let Ok(region) = Region::view(memory.join("region"), &self.options.sizes.region()) {
+            self.is_nobodys(&region)?;
+        }
         // What it says of memory that is gone must not lead to what is recovered now, and may die
         // of it.
         match fs::remove_file(self.path.join("region")) {
@@ -256,8 +288,8 @@ impl Opening<'_> {
         for at in [&memory, &beside] {
             // Another store, that was made in the folder of this one, or any other thing of a
             // user's.
-            if take_away(at).map_err(said)? {
-                return Err(refused(at, Refusal::NotMemory));
+            if let Some(name) = take_away(at).map_err(|why| refused(at, why))? {
+                return Err(refused(at, Refusal::NotMemory { name }));
             }
         }
         let needed = self.options.sizes.memory() + self.options.sizes.memory() / 8;
@@ -271,31 +303,62 @@ impl Opening<'_> {
 
 /// Whether an error says that shared memory is not what it was when it was left.
 fn is_damage(why: &Error) -> bool {
-    use latchwork_lockmgr::Error as Locks;
-    use latchwork_log::Error as Log;
-    use latchwork_pool::Error as Pool;
     use latchwork_region::Error as Region;
 
-    let region = match why {
-        Error::Log(Log::Corrupt { .. } | Log::Broken) | Error::Pool(Pool::Corrupt(_)) => {
-            return true;
-        }
-        Error::Region(why)
-        | Error::Log(Log::Region(why))
-        | Error::Pool(Pool::Region(why))
-        | Error::Locks(Locks::Region(why)) => why,
-        _ => return false,
+    let is_log = matches!(
+        why,
+        Error::Log(latchwork_log::Error::Corrupt { .. } | latchwork_log::Error::Broken)
+    );
+    let is_part = |why| {
+        matches!(
+            why,
+            Region::NotFound
+                | Region::Foreign
+                | Region::Truncated { .. }
+                | Region::Corrupt { .. }
+                | Region::OutOfRange(_)
+                | Region::OutOfArea(_)
+                | Region::ForeignArea
+        )
     };
-    matches!(
-        region,
-        Region::NotFound
-            | Region::Foreign
-            | Region::Truncated { .. }
-            | Region::Corrupt { .. }
-            | Region::OutOfRange(_)
-            | Region::OutOfArea(_)
-            | Region::ForeignArea
-    )
+    is_log
+        || matches!(why, Error::Pool(latchwork_pool::Error::Corrupt(_)))
+        || of_region(why).is_some_and(is_part)
+}
+
+/// What the region said, whichever part of the store met it.
+fn of_region(why: &Error) -> Option<latchwork_region::Error> {
+    match why {
+        Error::Region(why)
+        | Error::Log(latchwork_log::Error::Region(why))
+        | Error::Pool(latchwork_pool::Error::Region(why))
+        | Error::Locks(latchwork_lockmgr::Error::Region(why)) => Some(*why),
+        _ => None,
+    }
+}
+
+/// Says of memory that cannot be joined whose it is, and what to do about it.
+fn not_joined(at: &Path, why: Error) -> Error {
+    use latchwork_region::Error as Region;
+
+    let is_strange = |why| {
+        matches!(
+            why,
+            Region::Symlink
+                | Region::NotRegular
+                | Region::HardLinked(_)
+                | Region::TooOpen(_)
+                | Region::ForeignOwner(_)
+                | Region::Endian
+                | Region::Version { .. }
+                | Region::PageSize { .. }
+                | Region::Waiters(_)
+        )
+    };
+    match is_damage(&why) || of_region(&why).is_some_and(is_strange) {
+        true => refused(at, Refusal::Memory { why: why.to_string() }),
+        false => why,
+    }
 }
 
 /// Whether there are pages and no log of them: a new log would make them older than they are.

@@ -64,14 +64,25 @@ pub enum Refusal {
     },
     /// Other processes have it open, and their shared memory is not to be seen from here.
     OtherNamespace,
+    /// Nobody has this folder open, and living processes have its shared memory: they have another
+    /// folder open, of the same path.
+    OtherFolder,
     /// Its shared memory is that of a store at another path: it was moved or copied while it was
     /// open, or after its processes were killed.
     Elsewhere {
         /// Where that store is.
         path: PathBuf,
     },
-    /// Something else is in a folder of shared memory.
-    NotMemory,
+    /// Its shared memory cannot be joined.
+    Memory {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Something else is in the place of shared memory, or beside it.
+    NotMemory {
+        /// Its name.
+        name: OsString,
+    },
     /// Processes have it open.
     InUse,
     /// Its processes were killed: their memory has what its files do not have yet.
@@ -134,13 +145,14 @@ impl Refusal {
                 "other processes have it open, and their shared memory is not to be seen from \
                  here, or by this user: share /dev/shm between the containers, or use one of them"
             }
-            Self::NotMemory => {
-                "it has files that are no shared memory of a store: move them, or remove it"
+            Self::OtherFolder => {
+                "living processes have the shared memory of this path and another folder, of \
+                 which this is a copy: mount it at another path, or give each its own /dev/shm"
             }
             Self::InUse => "processes have it open: close it, or use `backup`",
             Self::LeftOpen => {
                 "its processes were killed, and their memory has what its files have not: open \
-                 it once and close it"
+                 it once and close it, as `stat` does; or `forget-memory` has the files alone count"
             }
             _ => return None,
         })
@@ -174,6 +186,18 @@ impl fmt::Display for Refusal {
             Self::Damaged { file, what } => {
                 write!(f, "its file `{file}` is damaged, or not the one that belongs there: {what}")
             }
+            Self::NotMemory { name } => write!(
+                f,
+                "`{}` is no shared memory of a store: move it away, and all that is not the \
+                 store's",
+                name.display()
+            ),
+            Self::Memory { why } => write!(
+                f,
+                "this shared memory of a store cannot be joined: {why}. End the processes that \
+                 have the store open; if it stays so, `forget-memory` has the files alone count, \
+                 without what was not synced"
+            ),
             Self::Network { kind } => write!(
                 f,
                 "it is on {kind}, a file system of other machines, whose locks and memory a \

@@ -199,8 +199,8 @@ impl<M: ConstMachine> Tables<'_, M> {
         done
     }
 
-    /// The table's tree, made for a transaction if there is none. One that another transaction makes
-    /// is waited for as for a lock.
+    /// The table's tree, made for a transaction if there is none. One that another transaction
+    /// makes is waited for as for a lock.
     #[inline]
     pub(crate) fn make(
         &self,

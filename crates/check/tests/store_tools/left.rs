@@ -153,7 +153,7 @@ fn memory_that_nobody_needs_is_taken_away() {
 }
 
 /// Where a store's memory is.
-fn memory(store: &Path) -> PathBuf {
+pub(crate) fn memory(store: &Path) -> PathBuf {
     fs::read_to_string(store.join("region")).unwrap().lines().nth(1).unwrap().into()
 }
 
@@ -187,6 +187,26 @@ fn memory_that_lacks_a_part_is_not_joined() {
     }
 }
 
+/// Memory that is not thrown away, and cannot be joined, is named, and what to do.
+#[test]
+fn memory_that_cannot_be_joined_is_named() {
+    let place = Place::new("linked");
+    killed(&place);
+    let region = memory(&place.at("one")).join("region");
+    let aside = place.at("aside");
+    fs::copy(&region, &aside).unwrap();
+    fs::remove_file(&region).unwrap();
+    std::os::unix::fs::symlink(&aside, &region).unwrap();
+    let refused = Store::open_with(place.at("one"), &options()).map(drop).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(why(refused), Refusal::Memory { .. }), "{text}");
+    let at = region.parent().unwrap().to_str().unwrap();
+    assert!(text.contains(at) && text.contains("forget-memory"), "{text}");
+    fs::remove_file(&region).unwrap();
+    forget_memory(place.at("one")).unwrap();
+    assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
+}
+
 /// Two containers have a store's folder, and a `/dev/shm` each: what one of them finds in its own
 /// may be of a time before the other's.
 #[test]
@@ -217,6 +237,92 @@ fn memory_of_an_earlier_time_is_not_joined() {
     store.put(&LATE, 6, 6).unwrap();
     drop(store);
     assert_eq!(open(one.clone()).get(&LATE, 6), Ok(Some(6)));
+}
+
+/// Puts files of another time in the place of a store's, and keeps what they are known by, as a
+/// file system that is put back does, or one whose layers are copied.
+fn overwrite(from: &Path, to: &Path) {
+    for name in fs::read_dir(from).unwrap().map(|entry| entry.unwrap().file_name()) {
+        match from.join(&name).is_dir() {
+            true => overwrite(&from.join(&name), &to.join(&name)),
+            false => fs::write(to.join(&name), fs::read(from.join(&name)).unwrap()).unwrap(),
+        }
+    }
+}
+
+/// Files of an earlier time are not those that the memory is of.
+#[test]
+fn memory_of_a_later_time_than_the_files_is_not_joined() {
+    let place = Place::new("later");
+    let (one, aside) = (place.at("one"), place.at("aside"));
+    // Behind a checkpoint, with none behind it.
+    for checkpoint in [true, false] {
+        let store = open(one.clone());
+        if checkpoint {
+            store.checkpoint().unwrap();
+        }
+        store.put(&LATE, 7, 7).unwrap();
+        copy(&one, &aside);
+        let now = |path: &Path| fs::read(path.join("region")).unwrap();
+        let of_now = now(&one);
+        drop(store);
+        killed(&place);
+        let newer = now(&one);
+        let region = memory(&one);
+        overwrite(&aside, &one);
+        // What names the memory is of the same time as that.
+        assert_ne!(of_now, newer);
+        fs::write(one.join("region"), newer).unwrap();
+        for _ in 0..2 {
+            let refused = Store::open_with(&one, &options()).map(drop).unwrap_err();
+            assert!(matches!(why(refused.clone()), Refusal::Damaged { .. }), "{refused}");
+            assert!(region.exists());
+        }
+        forget_memory(&one).unwrap();
+        assert_eq!(open(one.clone()).get(&LATE, 7), Ok(Some(7)));
+        fs::remove_dir_all(&aside).unwrap();
+        fs::remove_dir_all(&one).unwrap();
+    }
+}
+
+/// A copy of a layer of files, at the same path in another container: nobody has it open, and the
+/// memory is that of living processes.
+#[test]
+fn memory_of_the_living_is_not_another_folders() {
+    let place = Place::new("living");
+    let one = place.at("one");
+    let store = open(one.clone());
+    store.put(&LATE, 1, 1).unwrap();
+    let at = memory(&one);
+    // Its locks are other files there.
+    for name in ["live", "opening"] {
+        fs::remove_file(one.join(name)).unwrap();
+    }
+    for told in [true, false] {
+        if !told {
+            fs::rename(one.join("region"), place.at("region")).unwrap();
+        }
+        let mut child = place.start("left::is_refused_beside_the_living");
+        assert!(child.wait().unwrap().success());
+        assert!(place.at("refused").exists() && at.join("region").exists());
+        fs::remove_file(place.at("refused")).unwrap();
+    }
+    fs::rename(place.at("region"), one.join("region")).unwrap();
+    store.put(&LATE, 2, 2).unwrap();
+    drop(store);
+    let late = open(one).read(|tx| Ok((tx.get(&LATE, 1)?, tx.get(&LATE, 2)?)));
+    assert_eq!(late, Ok((Some(1), Some(2))));
+}
+
+#[test]
+fn is_refused_beside_the_living() {
+    let Some(place) = Place::told() else { return };
+    let of = |error: Error| matches!(why(error), Refusal::OtherFolder);
+    assert!(of(Store::open_with(place.at("one"), &options()).map(drop).unwrap_err()));
+    if place.at("one/region").exists() {
+        assert!(of(forget_memory(place.at("one")).unwrap_err()));
+    }
+    fs::write(place.at("refused"), "").unwrap();
 }
 
 /// What another user's open does: it is refused.

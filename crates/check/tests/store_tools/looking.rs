@@ -53,6 +53,35 @@ fn a_log_has_what_transactions_did() {
     assert!(all.tables.values().any(|name| name == "accounts"), "{all:?}");
 }
 
+/// Segments that are given back while the log is read are no damage.
+#[test]
+fn a_log_that_goes_on_is_read() {
+    let place = Place::new("goes-on");
+    let mut small = options();
+    (small.sizes.log_budget, small.sizes.history) = (1 << 20, 2 << 20);
+    small.sizes.mode = Mode::None;
+    let store = Store::open_with(place.at("one"), &small).unwrap();
+    let fill = |megabytes: u64| {
+        let end = store.log_end() + (megabytes << 20);
+        for row in (0..50).cycle().take_while(|_| store.log_end() < end) {
+            store.put(&ROWS, row, &[1; 1000]).unwrap();
+        }
+        store.checkpoint().unwrap();
+    };
+    fill(6);
+    let (mut records, mut first) = (0, None);
+    let read = read_log(place.at("one"), 0, &mut |record| {
+        records += 1;
+        // All that there was when it began is overwritten.
+        if first.replace(record.at).is_none() {
+            fill(9);
+        }
+        true
+    });
+    let read = read.unwrap();
+    assert!(records > 0 && read.gaps.is_empty(), "{records} records, {read:?}");
+}
+
 #[test]
 fn a_damaged_log_is_read_around_the_damage() {
     let place = Place::new("damage");

@@ -241,14 +241,65 @@ fn a_folder_of_a_users_is_not_taken_for_memory() {
     drop(open(place.at("one")));
     fs::create_dir(place.at("one/memory")).unwrap();
     fs::write(place.at("one/memory/notes"), "kept").unwrap();
-    let theirs = Refusal::NotMemory;
-    assert_eq!(refused(place.at("one")), theirs);
+    let theirs = |name: &str| Refusal::NotMemory { name: name.into() };
+    assert_eq!(refused(place.at("one")), theirs("notes"));
     assert_eq!(fs::read(place.at("one/memory/notes")).unwrap(), b"kept");
     fs::remove_dir_all(place.at("one/memory")).unwrap();
     fs::write(place.at("one/memory"), "a file").unwrap();
-    assert_eq!(refused(place.at("one")), theirs);
+    assert_eq!(refused(place.at("one")), theirs("memory"));
     fs::remove_file(place.at("one/memory")).unwrap();
     drop(open(place.at("one")));
+    // A link to what might be memory, and names that are almost ones of memory.
+    fs::create_dir(place.at("aside")).unwrap();
+    fs::write(place.at("aside/region"), "kept").unwrap();
+    std::os::unix::fs::symlink(place.at("aside"), place.at("one/memory")).unwrap();
+    assert_eq!(refused(place.at("one")), theirs("memory"));
+    assert_eq!(fs::read(place.at("aside/region")).unwrap(), b"kept");
+    fs::remove_file(place.at("one/memory")).unwrap();
+    for name in ["0123456789abcdef0123456789abcdef.jpg", "store.0123", "region.tar"] {
+        fs::create_dir(place.at("one/memory")).unwrap();
+        fs::write(place.at("one/memory").join(name), "kept").unwrap();
+        assert_eq!(refused(place.at("one")), theirs(name));
+        fs::remove_dir_all(place.at("one/memory")).unwrap();
+    }
+    for name in ["0123456789abcdef0123456789abcdef.pool-desc", "region.0123456789abcdef"] {
+        fs::create_dir(place.at("one/memory")).unwrap();
+        fs::write(place.at("one/memory").join(name), "left").unwrap();
+        drop(open(place.at("one")));
+        assert!(!place.at("one/memory").exists(), "a part of memory");
+    }
+}
+
+/// A pipe to which nobody writes is waited for by nobody.
+#[test]
+fn pipes_in_place_of_files_are_told() {
+    let place = Place::new("pipes");
+    drop(open(place.at("one")));
+    let make = |name: &str| {
+        let path = std::ffi::CString::new(place.at(name).to_str().unwrap()).unwrap();
+        // SAFETY: a path, which ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    };
+    for name in ["identity", "region"] {
+        let (path, aside) = (place.at("one").join(name), place.at("aside"));
+        let was_there = fs::rename(&path, &aside).is_ok();
+        make(&format!("one/{name}"));
+        let mut told = vec![refused(place.at("one")).to_string()];
+        let restored = restore(place.at("one"), place.at("two"), &mut |_| {});
+        told.push(why(restored.unwrap_err()).to_string());
+        // That takes away what says where memory is.
+        told.extend(forget_memory(place.at("one")).err().map(|error| why(error).to_string()));
+        assert!(told.iter().all(|text| text.contains(name)), "{told:?}");
+        let _ = fs::remove_file(&path);
+        if was_there {
+            fs::rename(&aside, &path).unwrap();
+        }
+        drop(open(place.at("one")));
+    }
+    fs::create_dir(place.at("two.new")).unwrap();
+    make("two.new/being-made");
+    let refused = restore(place.at("one"), place.at("two"), &mut |_| {}).unwrap_err();
+    assert_eq!(why(refused), Refusal::Taken);
 }
 
 /// A process may have a store for each of many tenants.
@@ -302,7 +353,7 @@ fn a_store_in_the_folder_of_another_is_not_taken_for_its_memory() {
     let place = Place::new("inner");
     open(place.at("one")).put(&ROWS, 1, b"outer").unwrap();
     open(place.at("one/memory")).put(&ROWS, 1, b"inner").unwrap();
-    assert_eq!(refused(place.at("one")), Refusal::NotMemory);
+    assert!(matches!(refused(place.at("one")), Refusal::NotMemory { .. }));
     assert_eq!(open(place.at("one/memory")).get(&ROWS, 1), Ok(Some(b"inner".to_vec())));
     fs::rename(place.at("one/memory"), place.at("two")).unwrap();
     // Of its own memory a death while that was taken away may have left any files.

@@ -10,6 +10,7 @@ use latchwork_check::dump_bytes::Tables;
 use latchwork_check::random::Random;
 use latchwork_store::{Error, Mode, Patience, Refusal, Salvaged, Store, read_log, salvage};
 
+use crate::left::{killed, memory};
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options};
 
 const PAGE: u64 = 8192;
@@ -74,6 +75,8 @@ fn crashed(name: &str) -> Place {
     child.wait().unwrap();
     let region = fs::read_to_string(place.at("one/region")).unwrap();
     fs::remove_dir_all(region.lines().nth(1).unwrap()).unwrap();
+    // Which start of the machine it was of another one would know.
+    fs::remove_file(place.at("one/region")).unwrap();
     place
 }
 
@@ -163,6 +166,12 @@ fn memory_that_is_not_known_is_told() {
     let place = Place::new("memory");
     fill(&open(place.at("one")), 100);
     fs::write(place.at("one/region"), "").unwrap();
+    let (found, _) = again(&place);
+    assert!(found.no_memory.is_some() && !found.is_whole(), "{found:?}");
+    // It is another container's, perhaps.
+    let place = Place::new("unseen");
+    killed(&place);
+    fs::remove_dir_all(memory(&place.at("one"))).unwrap();
     let (found, _) = again(&place);
     assert!(found.no_memory.is_some() && !found.is_whole(), "{found:?}");
 }

@@ -7,8 +7,8 @@
 //! It is held for the length of a list operation and never by a thread that waits for a lock. A
 //! thread that finds it held looks for a while, yields, then naps; one that napped for long looks
 //! for the dead. Nobody takes a dead thread's latch over: the sweeper repairs the partition first
-//! and then opens the latch (`recovery/repair.rs`). What is held in the name of no thread is damage,
-//! and told.
+//! and then opens the latch (`recovery/repair.rs`). What is held in the name of no thread is
+//! damage, and told.
 
 use core::ops::Deref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

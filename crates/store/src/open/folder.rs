@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::identity::read_identity;
 use super::memory::{Told, memory_left, parse, take_away};
+use super::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::{Error, Refusal};
@@ -28,8 +29,8 @@ pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     /// The folder itself.
     pub(super) here: File,
-    /// Where its shared memory is, if that is in `/dev/shm`.
-    pub(super) memory: PathBuf,
+    /// Its shared memory: the number of the region.
+    pub(super) creation: u128,
     /// Locked, shared, for as long as the store is open.
     pub(super) live: Locked,
 }
@@ -65,7 +66,7 @@ impl Locked {
         file: File,
         wait: Duration,
     ) -> Result<Result<Self, Option<u32>>, std::io::Error> {
-        let (deadline, nobody) = (Deadline::after::<Machine>(wait), Machine::U32);
+        let deadline = Deadline::after::<Machine>(wait);
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Ok(Self::new(file))),
@@ -76,10 +77,16 @@ impl Locked {
                 Err(TryLockError::Error(why)) if why.kind() == ErrorKind::Interrupted => {}
                 Err(TryLockError::Error(why)) => return Err(why),
             }
-            // Nobody calls: the lock has no queue that a process could be woken from in time.
-            Machine::wait(&nobody, 0, Some(Deadline::after::<Machine>(LOOK)));
+            // The lock has no queue that a process could be woken from in time.
+            nap(LOOK);
         }
     }
+}
+
+/// Lets another process go on, which calls nobody.
+pub(super) fn nap(time: Duration) {
+    let nobody = Machine::U32;
+    Machine::wait(&nobody, 0, Some(Deadline::after::<Machine>(time)));
 }
 
 /// Locks the file `opening` of a store.
@@ -153,7 +160,7 @@ pub(crate) fn at_rest_within(
     })?;
     let said = |why: std::io::Error| refused(&path, why);
     // What was never opened, or came out of an archive, may not have the files that are locked.
-    let file = |name: &str| match File::open(path.join(name)) {
+    let file = |name: &str| match open_file(&path.join(name)) {
         Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
         other => other.map(Some).map_err(said),
     };
@@ -169,7 +176,7 @@ pub(crate) fn at_rest_within(
             Err(TryLockError::Error(why)) => return Err(said(why)),
         }
     }
-    let bytes = match fs::read(path.join("identity")) {
+    let bytes = match read_file(&path.join("identity")) {
         Err(why) if why.kind() == ErrorKind::NotFound => Err(refused(&path, Refusal::NoStore)),
         other => other.map_err(said),
     }?;
@@ -205,11 +212,13 @@ impl Folder {
         if self.live.file.try_lock().is_ok()
             && finish().is_ok()
             && let Ok(told) = self.file("region").and_then(std::io::read_to_string)
-            && let Ok(Told { now: true, at, of, .. }) = parse(&told)
+            && let Ok(Told { now: true, at, of, creation, .. }) = parse(&told)
             && of == self.path
+            && creation == self.creation
         {
             let _ = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());
-            if at == self.memory || at == self.path.join("memory") && self.is_there() {
+            // Beside the data it is at the path of another folder by now, if this one was moved.
+            if at != self.path.join("memory") || self.is_there() {
                 let _ = take_away(&at);
             }
         }

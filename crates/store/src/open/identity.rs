@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use super::text_file::replace_file;
+use super::text_file::{read_file, replace_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::{Error, Refusal};
@@ -22,7 +22,7 @@ fn random() -> Result<String, std::io::Error> {
 /// The store's number, and the sizes that it keeps; made if the folder has none.
 pub(super) fn identity(path: &Path, sizes: &mut Sizes) -> Result<String, Error> {
     let said = |why: std::io::Error| refused(path, why);
-    match fs::read(path.join("identity")) {
+    match read_file(&path.join("identity")) {
         Ok(bytes) => read_identity(&bytes, sizes).map_err(|why| refused(path, why)),
         Err(why) if why.kind() == ErrorKind::NotFound => {
             let ours = ["opening", "live", "identity-new"];

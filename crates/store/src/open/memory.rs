@@ -1,12 +1,13 @@
 //! Where a store's shared memory lies, and the file `region` that says so.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::Place;
-use super::text_file::replace_file;
+use super::text_file::{read_file, replace_file};
 use crate::error::refused;
 use crate::{Error, Refusal};
 
@@ -14,6 +15,8 @@ use crate::{Error, Refusal};
 pub(crate) const SHM: &str = "/dev/shm";
 /// What the folders there are named by.
 pub(crate) const PREFIX: &str = "latchwork-";
+/// The areas of a store's region.
+const AREAS: [&str; 6] = ["log", "store", "pool-head", "pool-xlat", "pool-desc", "pool-frames"];
 /// The file of such a folder that says of which store it is.
 pub(crate) const OF: &str = "store";
 
@@ -24,17 +27,19 @@ fn boot() -> String {
 
 /// Free bytes of `/dev/shm`.
 pub(super) fn room() -> u64 {
-    rustix::fs::statvfs(SHM).map_or(0, |fs| fs.f_bavail * fs.f_frsize)
+    let can = |fs: &rustix::fs::StatVfs| !fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY);
+    rustix::fs::statvfs(SHM).ok().filter(can).map_or(0, |fs| fs.f_bavail * fs.f_frsize)
 }
 
-/// The folder in `/dev/shm` of the store in this folder: another of the same number, which is a
-/// copy of it, has another.
+/// The folder in `/dev/shm` for the store in this folder: another of the same number, which is a
+/// copy of it, has another, also at the same path of another file system.
 pub(super) fn memory_of(path: &Path, id: &str) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
 
-    let inode = fs::metadata(path).map_or(0, |about| about.ino());
+    let place = fs::metadata(path).map_or([0; 2], |about| [about.dev(), about.ino()]);
     // FNV-1a, 64 bits.
-    let bytes = path.as_os_str().as_bytes().iter().copied().chain(inode.to_le_bytes());
+    let bytes = path.as_os_str().as_bytes().iter().copied();
+    let bytes = bytes.chain(place.into_iter().flat_map(u64::to_le_bytes));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
@@ -52,15 +57,16 @@ pub(crate) struct Told {
     /// The number of its region: the same place may have other memory in another container, of
     /// an earlier time.
     pub(super) creation: u128,
-    /// Which folder has that path, and, beside the data, which file is the memory.
+    /// Which folder has that path, and which files are there.
     files: Files,
 }
 
-/// The inodes of a store's folder and of the region that lies in it, if it does. A copy that is put
-/// in their place has others, and is no memory: it was made while that changed.
+/// The inodes of a store's folder, of its pages, and of the region that lies there, if it does. A
+/// copy that is put in their place has others, and is no memory, or not what the memory is of.
 #[derive(PartialEq, Eq)]
 struct Files {
     folder: u64,
+    data: u64,
     region: u64,
 }
 
@@ -70,16 +76,23 @@ impl Files {
             true => fs::metadata(at.join("region"))?.ino(),
             false => 0,
         };
-        Ok(Self { folder: fs::metadata(path)?.ino(), region })
+        let inode = |path: &Path| fs::metadata(path).map(|about| about.ino());
+        Ok(Self { folder: inode(path)?, data: inode(&path.join("data"))?, region })
     }
 }
 
 /// Reads a folder's file `region`; none if there is none.
 pub(crate) fn told(path: &Path) -> Result<Option<Told>, Error> {
-    let text = match fs::read_to_string(path.join("region")) {
+    let damaged = |what| refused(path, Refusal::Damaged { file: "region", what });
+    let bytes = match read_file(&path.join("region")) {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(why) if why.kind() == ErrorKind::InvalidData => {
+            return Err(damaged("it is no file: move it away"));
+        }
         other => other.map_err(|why| refused(path, why))?,
     };
+    let text = String::from_utf8(bytes);
+    let text = text.map_err(|_| damaged("it is no text; `forget-memory` has the files count"))?;
     parse(&text).map(Some).map_err(|why| refused(path, why))
 }
 
@@ -87,9 +100,10 @@ pub(super) fn parse(text: &str) -> Result<Told, Refusal> {
     let mut lines = text.lines();
     let (boot_then, at, of) = (lines.next(), lines.next(), lines.next());
     let creation = lines.next().and_then(|number| u128::from_str_radix(number, 16).ok());
-    let files = lines.next().and_then(|files| files.split_once(' '));
-    let files = files.and_then(|(folder, region)| {
-        Some(Files { folder: folder.parse().ok()?, region: region.parse().ok()? })
+    let files = lines.next().and_then(|files| {
+        let mut files = files.split(' ').map(str::parse::<u64>);
+        let mut next = || files.next()?.ok();
+        Some(Files { folder: next()?, data: next()?, region: next()? })
     });
     let (Some(boot_then), Some(at), Some(of), Some(creation), Some(files)) =
         (boot_then, at, of, creation, files)
@@ -103,9 +117,9 @@ pub(super) fn parse(text: &str) -> Result<Told, Refusal> {
 
 /// Has a folder's file `region` say that its memory is there, from now on.
 pub(super) fn tell(path: &Path, at: &Path, creation: u128) -> std::io::Result<()> {
-    let Files { folder, region } = Files::of(path, at)?;
+    let Files { folder, data, region } = Files::of(path, at)?;
     let (boot, at, path_of) = (boot(), at.display(), path.display());
-    let text = format!("{boot}\n{at}\n{path_of}\n{creation:032x}\n{folder} {region}\n");
+    let text = format!("{boot}\n{at}\n{path_of}\n{creation:032x}\n{folder} {data} {region}\n");
     replace_file(path, "region", &text)
 }
 
@@ -115,7 +129,11 @@ fn region_of(path: &Path, id: &str) -> Result<Option<(PathBuf, Files)>, Error> {
     if told.of != path {
         return Err(refused(path, Refusal::Elsewhere { path: told.of }));
     }
-    if told.at != memory_of(path, id) && told.at != path.join("memory") {
+    // The file system may have had another number.
+    let shm = told.at.parent() == Some(Path::new(SHM));
+    let is_of = |name: &str| name.starts_with(&format!("{PREFIX}{id}-"));
+    let is_of = told.at.file_name().and_then(|name| name.to_str()).is_some_and(is_of);
+    if !(shm && is_of) && told.at != path.join("memory") {
         let what = "it names memory that is not this store's";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
@@ -127,25 +145,29 @@ pub(super) fn memory_left(path: &Path, id: &str) -> Result<Option<PathBuf>, Erro
     let Some((at, files)) = region_of(path, id)? else { return Ok(None) };
     // What this user may not look at is there: another one's, and what it has is not to be lost.
     let there = at.join("region").try_exists().map_err(|why| refused(&at, why))?;
-    if there && Files::of(path, &at).map_err(|why| refused(&at, why))? != files {
-        let what = "the folder was copied while the store was open, and put in its place; \
-                    `forget-memory` has the files alone count";
+    if there && Files::of(path, &at).ok() != Some(files) {
+        let what = "the folder, or its `data`, is a copy that was put in its place since: put \
+                    back what was there; or `forget-memory` has the files alone count";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
     Ok(there.then_some(at))
 }
 
 /// Takes shared memory away, or a part of it, as a death leaves it. What is no file of it is a
-/// user's, and stays, and its folder: says whether there was any.
-pub(crate) fn take_away(path: &Path) -> std::io::Result<bool> {
-    let entries = match fs::read_dir(path) {
-        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(why) if why.kind() == ErrorKind::NotADirectory => return Ok(true),
-        other => other?.collect::<Result<Vec<_>, _>>()?,
+/// user's, and stays, and all that is beside it: says its name.
+pub(crate) fn take_away(path: &Path) -> std::io::Result<Option<OsString>> {
+    let about = match fs::symlink_metadata(path) {
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?,
     };
+    if !about.is_dir() {
+        return Ok(path.file_name().map(OsString::from));
+    }
+    let entries = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
     for entry in &entries {
-        if !entry.file_type()?.is_file() || !entry.file_name().to_str().is_some_and(is_ours) {
-            return Ok(true);
+        let name = entry.file_name();
+        if !entry.file_type()?.is_file() || !name.to_str().is_some_and(is_ours) {
+            return Ok(Some(name));
         }
     }
     // One that is gone was taken away by another.
@@ -155,7 +177,7 @@ pub(crate) fn take_away(path: &Path) -> std::io::Result<bool> {
     };
     entries.iter().try_for_each(|entry| gone(fs::remove_file(entry.path())))?;
     gone(fs::remove_dir(path))?;
-    Ok(false)
+    Ok(None)
 }
 
 /// Whether a file of shared memory has such a name: the region, an area of it, which is named by
@@ -164,12 +186,12 @@ pub(crate) fn take_away(path: &Path) -> std::io::Result<bool> {
 fn is_ours(name: &str) -> bool {
     let is_hex =
         |text: &str, digits| text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
-    let (first, rest) = name.split_once('.').unwrap_or((name, ""));
-    match first {
-        "region" => rest.is_empty() && !name.ends_with('.') || is_hex(rest, 16),
-        OF => name == OF,
-        _ => is_hex(first, 32) && !rest.is_empty(),
-    }
+    let is_file = |name: &str| match name.split_once('.') {
+        None => [OF, "region"].contains(&name),
+        Some((number, area)) => is_hex(number, 32) && AREAS.contains(&area),
+    };
+    is_file(name)
+        || name.rsplit_once('.').is_some_and(|(name, end)| is_hex(end, 16) && is_file(name))
 }
 
 /// Whether memory goes to `/dev/shm`, which has so much room, where it needs so much.

@@ -1,10 +1,32 @@
 //! Small files of text: what a store's folder says of itself.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Error, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use latchwork_disk::within_limit;
+
+/// Opens a file to read it. What is no file is an error, and nothing that waits: the one that made
+/// a pipe may never write to it.
+pub(crate) fn open_file(path: &Path) -> std::io::Result<File> {
+    let how = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(how).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => {
+            let name = path.file_name().unwrap_or_default().display();
+            Err(Error::new(ErrorKind::InvalidData, format!("its `{name}` is no file")))
+        }
+    }
+}
+
+/// The bytes of a file.
+pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let (mut file, mut bytes) = (open_file(path)?, Vec::new());
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
 
 /// Has a file of a folder be this text, also if the machine crashes meanwhile: then the file is
 /// what it was before. The name is durable when the folder is synced.

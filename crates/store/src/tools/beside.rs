@@ -1,8 +1,8 @@
 //! A folder that is made beside its place, `NAME.new`, and gets its name when all of it is durable.
 //!
-//! What a process that is killed leaves there has no identity, so it is no store, and the next one
-//! of that name takes it away. Several may try at once: a folder belongs to the process that has
-//! locked its mark and finds, then, that the mark is still there.
+//! What a process that is killed leaves there has a mark, and the next one of that name takes it
+//! away. A whole copy has none: killed before it has its name, it stays. Several may try at once: a
+//! folder belongs to the process that has locked its mark and finds, then, that the mark is there.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -17,7 +17,7 @@ use latchwork_region::Region;
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{MARK, check_path, write_identity};
+use crate::open::{MARK, check_path, open_file, read_file, write_identity};
 use crate::{Error, Refusal, Store};
 
 /// A folder that is made beside its place.
@@ -100,6 +100,11 @@ impl Beside {
     pub(crate) fn name(mut self, sizes: &Sizes) -> Result<(), Error> {
         let said = |path: &Path, why: std::io::Error| refused(path, why);
         write_identity(&self.fresh, sizes)?;
+        // Before it has its name: a store has no mark, by which it could be taken for a ruin when
+        // it is given another. What a death leaves here is a whole copy, which nobody takes away.
+        let mark = self.fresh.join(MARK);
+        let removed = fs::remove_file(&mark).and_then(|()| File::open(&self.fresh)?.sync_all());
+        removed.map_err(|why| said(&mark, why))?;
         let flags = rustix::fs::RenameFlags::NOREPLACE;
         let cwd = rustix::fs::CWD;
         match rustix::fs::renameat_with(cwd, &self.fresh, cwd, &self.to, flags) {
@@ -112,7 +117,6 @@ impl Beside {
             other => other.map_err(|why| said(&self.to, why.into()))?,
         }
         self.named = true;
-        let _ = fs::remove_file(self.to.join(MARK));
         let around = self.to.parent().unwrap_or(Path::new("/"));
         let synced = File::open(around).and_then(|folder| folder.sync_all());
         synced.map_err(|why| said(around, why))
@@ -167,7 +171,10 @@ fn take_away(fresh: &Path) -> std::io::Result<()> {
             false => {}
         }
     }
-    fs::remove_file(fresh.join(MARK))?;
+    match fs::remove_file(fresh.join(MARK)) {
+        Err(why) if why.kind() != ErrorKind::NotFound => return Err(why),
+        _ => {}
+    }
     // From here on it is anybody's: another may have taken it away, or made it anew.
     let _ = fs::remove_dir(fresh);
     Ok(())
@@ -176,7 +183,7 @@ fn take_away(fresh: &Path) -> std::io::Result<()> {
 /// Takes away what a dead process left of a folder that it made, if it is still there.
 fn clear(fresh: &Path) -> Result<(), Error> {
     let said = |why: std::io::Error| refused(fresh, why);
-    let mark = match File::open(fresh.join(MARK)) {
+    let mark = match open_file(&fresh.join(MARK)) {
         Ok(mark) => mark,
         Err(_) => {
             return match fs::remove_dir(fresh) {
@@ -191,13 +198,13 @@ fn clear(fresh: &Path) -> Result<(), Error> {
         // It is another folder's by now, or none is there.
         Ok(()) if !is_mark_of(&mark, fresh) => Ok(()),
         Ok(()) => {
-            let mut name = fs::read(fresh.join(MARK)).map_err(said)?;
+            let mut name = read_file(&fresh.join(MARK)).map_err(said)?;
             name.extend_from_slice(NEW.as_bytes());
             let own = fresh.file_name().map(OsStr::as_encoded_bytes);
             // A death before the name was in the mark leaves nothing else there.
             let is_bare = || fs::read_dir(fresh).is_ok_and(|files| files.count() == 1);
             let is_ruin = own == Some(&name[..]) || name.len() == NEW.len() && is_bare();
-            let live = File::open(fresh.join("live"));
+            let live = open_file(&fresh.join("live"));
             if !is_ruin || live.is_ok_and(|live| live.try_lock().is_err()) {
                 return Err(refused(fresh, Refusal::Taken));
             }

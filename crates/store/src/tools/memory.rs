@@ -13,7 +13,7 @@ use latchwork_region::{Options, Region};
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{OF, PREFIX, SHM, at_rest, at_rest_within, take_away, told};
+use crate::open::{OF, PREFIX, SHM, at_rest, at_rest_within, read_file, take_away, told};
 use crate::{Error, Refusal};
 
 /// A store's memory in `/dev/shm`.
@@ -48,7 +48,7 @@ pub fn left_memory() -> Vec<LeftMemory> {
 fn look(at: &Path) -> Option<LeftMemory> {
     let files = fs::read_dir(at).ok()?.filter_map(Result::ok);
     let bytes = files.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum();
-    let store = fs::read_to_string(at.join(OF)).ok();
+    let store = read_file(&at.join(OF)).ok().and_then(|text| String::from_utf8(text).ok());
     let store = store.map(|text| PathBuf::from(text.trim_end_matches('\n')));
     let options = Options { mode: 0o777, ..Options::default() };
     let region = Region::<Machine>::view(at.join("region"), &options);
@@ -67,8 +67,10 @@ fn look(at: &Path) -> Option<LeftMemory> {
 ///
 /// # Errors
 ///
-/// [`Error::Open`]: [`Refusal::InUse`] if processes have it open; [`Refusal::NotMemory`] if there is
-/// anything else in the folder of the memory, which stays then, and is forgotten.
+/// [`Error::Open`]: [`Refusal::InUse`] if processes have it open, or [`Refusal::OtherFolder`] a
+/// copy of it; [`Refusal::BeingOpened`] if one opens or closes it for ten seconds;
+/// [`Refusal::NotMemory`] if there is anything else in the folder of the memory, which stays then,
+/// and is forgotten.
 pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     let held = at_rest(path.as_ref(), &mut Sizes::default())?;
     let said = |why: std::io::Error| refused(&held.path, why);
@@ -77,16 +79,20 @@ pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
         Err(Error::Open { why: Refusal::Elsewhere { .. } | Refusal::Damaged { .. }, .. }) => None,
         left => left?,
     };
+    let about = left.as_deref().and_then(look);
+    if about.as_ref().is_some_and(|found| !found.processes.is_empty()) {
+        return Err(refused(&held.path, Refusal::OtherFolder));
+    }
     // First: a death on the way must not leave the store with a part of its memory.
     match fs::remove_file(held.path.join("region")) {
         Err(why) if why.kind() != std::io::ErrorKind::NotFound => return Err(said(why)),
         _ => {}
     }
     let Some(at) = left else { return Ok(0) };
-    let bytes = look(&at).map_or(0, |found| found.bytes);
+    let bytes = about.map_or(0, |found| found.bytes);
     match take_away(&at).map_err(said)? {
-        true => Err(refused(&at, Refusal::NotMemory)),
-        false => Ok(bytes),
+        Some(name) => Err(refused(&at, Refusal::NotMemory { name })),
+        None => Ok(bytes),
     }
 }
 
@@ -108,7 +114,7 @@ pub fn forget_abandoned() -> Vec<LeftMemory> {
         };
         let again = look(&found.at);
         let idle = again.is_some_and(|found| !found.needed && found.processes.is_empty());
-        if idle && take_away(&found.at).is_ok_and(|others| !others) {
+        if idle && take_away(&found.at).is_ok_and(|others| others.is_none()) {
             gone.push(found);
         }
         drop(held);

@@ -180,7 +180,8 @@ pub fn read_log(
     each: &mut dyn FnMut(&LogRecord) -> bool,
 ) -> Result<LogRead, Error> {
     let disk: Arc<dyn Disk> = Arc::new(System::new());
-    let files = LogFiles::open(disk, &folder.as_ref().join("log"))?;
+    let log = &folder.as_ref().join("log");
+    let files = LogFiles::open(disk.clone(), log)?;
     let mut read = LogRead::default();
     entries(&files, (from, false), &mut read, &mut |entry| {
         let record = LogRecord::of(entry);
@@ -191,6 +192,11 @@ pub fn read_log(
         }
         (None, each(&record))
     })?;
+    // What is older than the redo point those who have the store open may have given back since.
+    let now = LogFiles::open(disk, log)?.redo();
+    if now > files.redo() {
+        read.gaps.retain(|gap| gap.1 > now.0);
+    }
     Ok(read)
 }
 

@@ -25,7 +25,7 @@ use crate::files::kinds::{CHANGE, END};
 use crate::files::prepare::Found;
 use crate::files::space::{first_of, free_of};
 use crate::long::{Fetch, PIECES, whole};
-use crate::open::at_rest;
+use crate::open::{AtRest, at_rest, told};
 use crate::tables::{CATALOG, INNER, root_of};
 use crate::tools::beside::Beside;
 use crate::tools::records::{LogRead, entries};
@@ -131,7 +131,8 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
         Ok(held) => {
             match held.left() {
                 Ok(Some(_)) => return Err(refused(from, Refusal::LeftOpen)),
-                left => found.no_memory = left.err().map(|why| why.to_string()),
+                Ok(None) => found.no_memory = not_seen(&held)?,
+                Err(why) => found.no_memory = Some(why.to_string()),
             }
             Some(held)
         }
@@ -181,6 +182,12 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     })?;
     beside.name(&sizes)?;
     Ok(found)
+}
+
+/// What is known of memory that the store's processes had, and that is not to be seen here.
+fn not_seen(held: &AtRest) -> Result<Option<String>, Error> {
+    let told = told(&held.path)?.filter(|told| told.now);
+    Ok(told.map(|told| format!("{}: its processes had it, and it is not there", told.at.display())))
 }
 
 /// How large pages are, by how many of the first are sound at each size.

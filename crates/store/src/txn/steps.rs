@@ -87,8 +87,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         self
     }
 
-    /// Has a table of this name made, in a transaction of its own. That waits for the table's name as this one
-    /// waits for locks; of one in steps the caller waits, until the name is free.
+    /// Has a table of this name made, in a transaction of its own. That waits for the table's name
+    /// as this one waits for locks; of one in steps the caller waits, until the name is free.
     ///
     /// # Errors
     ///
