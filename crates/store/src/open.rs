@@ -181,7 +181,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
         None => opening.begin()?,
     };
     let creation = home.manager.region().creation();
-    Ok((home, Folder { path: path.clone(), here, creation, live }))
+    Ok((home, Folder { path: path.clone(), here, id: id.clone(), creation, live }))
 }
 
 /// Whether shared memory can have the names of the files in a folder.

@@ -187,6 +187,24 @@ fn memory_that_lacks_a_part_is_not_joined() {
     }
 }
 
+/// What closes a store takes away no other folder, whatever `region` says by then.
+#[test]
+fn a_place_that_is_no_memory_of_the_store_is_not_taken_away() {
+    let place = Place::new("strange");
+    let store = open(place.at("one"));
+    let at = memory(&place.at("one"));
+    fs::create_dir(place.at("aside")).unwrap();
+    fs::write(place.at("aside/region"), "kept").unwrap();
+    let said = fs::read_to_string(place.at("one/region")).unwrap();
+    let strange = said.replace(at.to_str().unwrap(), place.at("aside").to_str().unwrap());
+    fs::write(place.at("one/region"), strange).unwrap();
+    drop(store);
+    assert_eq!(fs::read(place.at("aside/region")).unwrap(), b"kept");
+    fs::write(place.at("one/region"), said).unwrap();
+    drop(open(place.at("one")));
+    assert!(!at.exists());
+}
+
 /// Memory that is not thrown away, and cannot be joined, is named, and what to do.
 #[test]
 fn memory_that_cannot_be_joined_is_named() {

@@ -82,7 +82,8 @@ fn told<'p>(progress: &'p Progress, what: &'p str) -> impl FnMut(&DumpSummary) +
 
 pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     // A file that may not become so long is an error, and not the end of the process.
-    // SAFETY: the signal is one, and it is to do nothing.
+    // SAFETY: no handler runs for a signal that is ignored, and no other code of this command asks
+    // how it is handled.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let store = open(&args.path, false)?;
     let progress = Progress::new();

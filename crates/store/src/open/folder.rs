@@ -10,7 +10,7 @@ use latchwork_machine::{ConstMachine, Deadline, Machine as _, Shared as Machine}
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::identity::read_identity;
-use super::memory::{Told, memory_left, parse, take_away};
+use super::memory::{Told, is_place, memory_left, parse, take_away};
 use super::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
@@ -29,7 +29,8 @@ pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     /// The folder itself.
     pub(super) here: File,
-    /// Its shared memory: the number of the region.
+    /// The store's number, and that of its region: what `region` says is believed if it has these.
+    pub(super) id: String,
     pub(super) creation: u128,
     /// Locked, shared, for as long as the store is open.
     pub(super) live: Locked,
@@ -83,7 +84,7 @@ impl Locked {
     }
 }
 
-/// Lets another process go on, which calls nobody.
+/// Sleeps for so long, where another process is to go on and wakes nobody.
 pub(super) fn nap(time: Duration) {
     let nobody = Machine::U32;
     Machine::wait(&nobody, 0, Some(Deadline::after::<Machine>(time)));
@@ -215,6 +216,7 @@ impl Folder {
             && let Ok(Told { now: true, at, of, creation, .. }) = parse(&told)
             && of == self.path
             && creation == self.creation
+            && is_place(&at, &self.path, &self.id)
         {
             let _ = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());
             // Beside the data it is at the path of another folder by now, if this one was moved.

@@ -123,17 +123,22 @@ pub(super) fn tell(path: &Path, at: &Path, creation: u128) -> std::io::Result<()
     replace_file(path, "region", &text)
 }
 
+/// Whether memory of the store in this folder may be there, whatever number its file system had
+/// when it was made.
+pub(super) fn is_place(at: &Path, path: &Path, id: &str) -> bool {
+    let is_of = |name: &str| name.starts_with(&format!("{PREFIX}{id}-"));
+    let is_in_shm = at.parent() == Some(Path::new(SHM));
+    let is_of = at.file_name().and_then(|name| name.to_str()).is_some_and(is_of);
+    is_in_shm && is_of || at == path.join("memory")
+}
+
 /// Where the shared memory is, if it is of this start of the machine.
 fn region_of(path: &Path, id: &str) -> Result<Option<(PathBuf, Files)>, Error> {
     let Some(told) = told(path)?.filter(|told| told.now) else { return Ok(None) };
     if told.of != path {
         return Err(refused(path, Refusal::Elsewhere { path: told.of }));
     }
-    // The file system may have had another number.
-    let shm = told.at.parent() == Some(Path::new(SHM));
-    let is_of = |name: &str| name.starts_with(&format!("{PREFIX}{id}-"));
-    let is_of = told.at.file_name().and_then(|name| name.to_str()).is_some_and(is_of);
-    if !(shm && is_of) && told.at != path.join("memory") {
+    if !is_place(&told.at, path, id) {
         let what = "it names memory that is not this store's";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
