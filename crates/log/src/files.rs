@@ -3,9 +3,9 @@
 use latchwork_disk::Error as DiskError;
 
 use crate::control::BLOCK;
-use crate::record::{decode, decode_view, extent};
+use crate::record::{decode, decode_view, extent, extent_at};
 use crate::segment::Segments;
-use crate::{Entry, EntryView, Error, Lsn};
+use crate::{Entry, EntryView, Error, Lsn, UNIT};
 
 /// Bytes that are read in one call.
 const CHUNK: usize = 256 << 10;
@@ -58,11 +58,38 @@ impl<'s> Files<'s> {
 
     /// The record at `at`; none if there is none, or it cannot be read.
     pub(crate) fn at(&mut self, at: Lsn) -> Result<Option<EntryView<'_>>, Error> {
-        let Some(first) = self.bytes(at.0, 8)? else { return Ok(None) };
-        let first: [u8; 8] = first.try_into().unwrap_or_default();
-        let Some(count) = extent(u64::from_le_bytes(first)) else { return Ok(None) };
+        let Some(start) = self.bytes(at.0, 16)? else { return Ok(None) };
+        let Some(count) = extent_at(at, start) else { return Ok(None) };
         let seed = self.seed;
         Ok(self.bytes(at.0, count)?.and_then(|bytes| decode_view(seed, at, bytes)))
+    }
+
+    /// The next place behind `at` where a record is, in the segments with these numbers. O(bytes).
+    pub(crate) fn next_behind(&mut self, at: Lsn, numbers: &[u64]) -> Result<Option<Lsn>, Error> {
+        let (mut at, size) = (at, self.segments.size);
+        let mut reach = self.reach(at);
+        loop {
+            let before = at.0 / size;
+            at = Lsn(at.0 + UNIT);
+            if at.0 >= self.limit {
+                return Ok(None);
+            }
+            if at.0 / size != before {
+                reach = self.reach(at);
+            }
+            if at.0 >= reach {
+                // The file of this segment ends before, or there is none: on to the next one.
+                let next = numbers.partition_point(|number| *number <= at.0 / size);
+                let Some(next) = numbers.get(next) else { return Ok(None) };
+                at = Lsn(next * size - UNIT);
+                continue;
+            }
+            match self.at(at) {
+                Ok(None) | Err(Error::Corrupt { .. } | Error::Disk(DiskError::NotFound(_))) => {}
+                Err(other) => return Err(other),
+                Ok(Some(_)) => return Ok(Some(at)),
+            }
+        }
     }
 
     /// So many bytes from `at` on; none beyond the files.

@@ -197,6 +197,7 @@ impl<M: ConstMachine> Session<M> {
             // Release: synchronizes with the Acquire in `arrived`.
             shared.flushed.0.store(end, Release);
             shared.flushed_at.0.store(M::now(Clock::Monotonic), Relaxed);
+            self.say_durable(shared);
         }
         point("flush: done");
         Ok(())

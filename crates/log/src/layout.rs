@@ -25,6 +25,9 @@ use crate::Lsn;
 pub(crate) const SLOTS_AT: u64 = 512;
 /// Commits that a slot remembers, and one more.
 pub const COMMITS: usize = 64;
+/// How far what is durable may be behind what is written, for records to say it. What they say is
+/// taken for right 64 GiB behind them; they are appended within the buffer's size.
+const DURABLE_LAG: u64 = 32 << 30;
 /// Pins that a log has.
 pub(crate) const PINS: usize = 16;
 
@@ -64,6 +67,16 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) pins: [Pin<M>; PINS],
 }
 
+impl<M: Machine> Shared<M> {
+    /// Up to where the log is durable, for a record to say. Nothing if that is so far behind that
+    /// a record's 36 bits of it might mean a later place.
+    pub(crate) fn known_durable(&self) -> Lsn {
+        // Relaxed, both: they say nothing of other words, and an older one is as true.
+        let (written, flushed) = (self.written.0.load(Relaxed), self.flushed.0.load(Relaxed));
+        if written.saturating_sub(flushed) < DURABLE_LAG { Lsn(flushed) } else { Lsn::NEVER }
+    }
+}
+
 /// What was found when the files were opened, and what checkpoints said since.
 #[repr(C, align(64))]
 pub(crate) struct Found<M: Machine> {
@@ -74,7 +87,9 @@ pub(crate) struct Found<M: Machine> {
     pub(crate) sequence: M::AtomicU64,
     /// Where the log ended when it was last marked; see [`Session::mark`](crate::Session::mark).
     pub(crate) marked: M::AtomicU64,
-    rest: [M::AtomicU64; 2],
+    /// Up to where the control file says that the log is durable.
+    pub(crate) said: M::AtomicU64,
+    rest: M::AtomicU64,
 }
 
 /// What the latch guards; with it, `end`, the slots' own words and the pins.

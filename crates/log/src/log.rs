@@ -347,8 +347,8 @@ impl<M: ConstMachine> Session<M> {
         if Record::size(length) as u64 > limit {
             return Err(Error::TooLarge { limit });
         }
-        let seed = self.log.inner.seed;
-        record.rebuild(seed, slot, head, payload).ok_or(Error::TooLarge { limit })
+        let (seed, durable) = (self.log.inner.seed, self.log.shared()?.known_durable());
+        record.rebuild(seed, slot, durable, head, payload).ok_or(Error::TooLarge { limit })
     }
 }
 

@@ -146,33 +146,9 @@ impl FileScan<'_> {
     ///
     /// [`Error::Disk`].
     pub fn skip(&mut self) -> Result<Option<Lsn>, Error> {
-        let (mut at, size) = (self.at, self.files.segment());
-        let mut reach = self.files.reach(at);
-        loop {
-            let before = at.0 / size;
-            at = Lsn(at.0 + UNIT);
-            if at.0 >= self.limit {
-                return Ok(None);
-            }
-            if at.0 / size != before {
-                reach = self.files.reach(at);
-            }
-            if at.0 >= reach {
-                // The file of this segment ends before, or there is none: on to the next one.
-                let next = self.numbers.partition_point(|number| *number <= at.0 / size);
-                let Some(next) = self.numbers.get(next) else { return Ok(None) };
-                at = Lsn(next * size - UNIT);
-                continue;
-            }
-            match self.files.at(at) {
-                Ok(None) | Err(Error::Corrupt { .. } | Error::Disk(DiskError::NotFound(_))) => {}
-                Err(other) => return Err(other),
-                Ok(Some(_)) => {
-                    self.at = at;
-                    return Ok(Some(at));
-                }
-            }
-        }
+        let found = self.files.next_behind(self.at, self.numbers)?;
+        self.at = found.unwrap_or(self.at);
+        Ok(found)
     }
 }
 

@@ -16,6 +16,9 @@ use crate::layout::{PINS, Shared, claim, unclaim};
 use crate::point::point;
 use crate::{Error, Log, Lsn, Session};
 
+/// The control file says what is durable this often in a segment's length, and once it has begun.
+const SAID: u64 = 8;
+
 /// A checkpoint, as the layer above has made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -121,33 +124,54 @@ impl<M: ConstMachine> Session<M> {
         if shared.flushed.0.load(Relaxed) <= needed {
             self.advance(Lsn(needed), Until::Flushed)?;
         }
-        self.with_maker(|| {
-            let found = &shared.found;
-            let sequence = found.sequence.load(Relaxed) + 1;
-            let segments = &self.log.inner.segments;
-            let (at, bytes) = Control {
-                id: segments.id,
-                sequence,
-                segment: segments.size,
-                checkpoint: checkpoint.lsn,
-                redo: checkpoint.redo,
-                // Acquire: synchronizes with the Release in `lead`.
-                flushed: Lsn(shared.flushed.0.load(Acquire)),
-                clean: checkpoint.clean,
-            }
-            .encode();
-            let file = segments.disk.open(&segments.folder.join("control"), Open::WRITE)?;
-            file.write(at, &bytes)?;
-            point("checkpoint: written");
-            file.sync()?;
-            found.redo.store(checkpoint.redo.0, Relaxed);
-            found.checkpoint.store(checkpoint.lsn.0, Relaxed);
-            found.clean.store(u64::from(checkpoint.clean), Relaxed);
-            // Release: a thread that is killed before it has written a block that the next one
-            // writes again.
-            found.sequence.store(sequence, Release);
-            Ok(())
-        })
+        self.with_maker(|| self.write_control(shared, &checkpoint))
+    }
+
+    /// Writes the control file, with the maker's claim.
+    fn write_control(&self, shared: &Shared<M>, checkpoint: &Checkpoint) -> Result<(), Error> {
+        let (found, segments) = (&shared.found, &self.log.inner.segments);
+        let sequence = found.sequence.load(Relaxed) + 1;
+        // Acquire: synchronizes with the Release in `lead`.
+        let flushed = Lsn(shared.flushed.0.load(Acquire));
+        let control = Control {
+            id: segments.id,
+            sequence,
+            segment: segments.size,
+            checkpoint: checkpoint.lsn,
+            redo: checkpoint.redo,
+            flushed,
+            clean: checkpoint.clean,
+        };
+        let (at, bytes) = control.encode();
+        let file = segments.disk.open(&segments.folder.join("control"), Open::WRITE)?;
+        file.write(at, &bytes)?;
+        point("control: written");
+        file.sync()?;
+        found.redo.store(checkpoint.redo.0, Relaxed);
+        found.checkpoint.store(checkpoint.lsn.0, Relaxed);
+        found.clean.store(u64::from(checkpoint.clean), Relaxed);
+        found.said.store(flushed.0, Relaxed);
+        // Release: a thread that is killed before it has written a block that the next one
+        // writes again.
+        found.sequence.store(sequence, Release);
+        Ok(())
+    }
+
+    /// Lets the control file say what is durable, now and then, if nobody has the maker's claim:
+    /// for a log whose last segment is gone, with all records that would say it. What fails is
+    /// tried again at the next flush; until then the file says what it said.
+    pub(crate) fn say_durable(&self, shared: &Shared<M>) {
+        let (found, flushed) = (&shared.found, shared.flushed.0.load(Relaxed));
+        let (size, said) = (self.log.inner.segments.size, found.said.load(Relaxed));
+        let known = flushed < said.saturating_add(size / SAID) && flushed / size == said / size;
+        if known || !claim(&shared.maker.0, self.me()) {
+            return;
+        }
+        point("control: claimed");
+        let (lsn, redo) = (Lsn(found.checkpoint.load(Relaxed)), Lsn(found.redo.load(Relaxed)));
+        let clean = found.clean.load(Relaxed) != 0;
+        let _ = self.write_control(shared, &Checkpoint { lsn, redo, clean });
+        unclaim(&shared.maker.0, self.me());
     }
 
     /// Gives up the log before `upto`, as far as no pin and no checkpoint needs it. Returns

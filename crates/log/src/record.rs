@@ -5,15 +5,19 @@
 //!  0    | slot           | flags    | kind      | bytes of header and payload   |
 //!  1    | its own LSN                                                           |
 //!  2    | prev: the LSN of this transaction's record before; in a CLR, of what is undone next |
-//!  3    | page 48                                              | tree 16         |
+//!  3    | page 48                                              | durable, high 16 |
 //!  4    | page_prev: the LSN that the page had                                  |
-//!  5    | aux 16         | older: an LSN in units of 16 bytes, 48               |
-//!  6    | aux32                              | CRC32C                           |
+//!  5    | durable, low 16 | older: an LSN in units of 16 bytes, 48               |
+//!  6    | aux                                | CRC32C                           |
 //! ```
 //!
 //! All is little-endian. The checksum is over all of the record, with zeros for word 1 and for
 //! itself, begun with the log's identity: so it is computed before the record has a place. Word 1
 //! must be the record's place, so the bytes of a recycled segment never pass for a record.
+//!
+//! `durable` is up to where the log was durable when the record was built, in units of 16 bytes,
+//! its low 32 bits: so recovery tells damage from the log's end as soon as one record behind it
+//! is there. Zero says nothing.
 
 use core::fmt;
 
@@ -80,8 +84,6 @@ pub struct Head {
     pub flags: Flags,
     /// The transaction's record before; in a CLR, of what is undone next.
     pub prev: Lsn,
-    /// The user's tree.
-    pub tree: u16,
     /// The page that changes; 48 bits.
     pub page: u64,
     /// The LSN that the page had.
@@ -89,9 +91,7 @@ pub struct Head {
     /// An LSN that leads to an older version.
     pub older: Lsn,
     /// The user's.
-    pub aux: u16,
-    /// The user's.
-    pub aux32: u32,
+    pub aux: u32,
 }
 
 /// The least that is set aside with a record.
@@ -112,6 +112,8 @@ pub struct Entry {
     pub lsn: Lsn,
     /// The thread slot that appended it.
     pub slot: u16,
+    /// Up to where the log was durable when it was built; [`Lsn::NEVER`] if that is not known.
+    pub durable: Lsn,
     /// What its header says.
     pub head: Head,
     /// Its payload.
@@ -132,6 +134,8 @@ pub struct EntryView<'b> {
     pub lsn: Lsn,
     /// The thread slot that appended it.
     pub slot: u16,
+    /// Up to where the log was durable when it was built; [`Lsn::NEVER`] if that is not known.
+    pub durable: Lsn,
     /// What its header says.
     pub head: Head,
     /// Its payload.
@@ -146,8 +150,8 @@ impl EntryView<'_> {
 
     /// The record by itself.
     pub(crate) fn to_entry(self) -> Entry {
-        let Self { lsn, slot, head, payload } = self;
-        Entry { lsn, slot, head, payload: payload.to_vec() }
+        let Self { lsn, slot, durable, head, payload } = self;
+        Entry { lsn, slot, durable, head, payload: payload.to_vec() }
     }
 }
 
@@ -168,6 +172,7 @@ impl Record {
         &mut self,
         seed: u32,
         slot: u32,
+        durable: Lsn,
         head: &Head,
         payload: &[&[u8]],
     ) -> Option<()> {
@@ -183,6 +188,7 @@ impl Record {
         self.bytes.clear();
         self.aside = 0;
         let total = (HEADER + length) as u64;
+        let durable = u64::from((durable.0 / UNIT) as u32);
         let words = [
             total
                 | u64::from(head.kind) << 32
@@ -190,10 +196,10 @@ impl Record {
                 | u64::from(slot) << 48,
             0,
             head.prev.0,
-            head.page << 16 | u64::from(head.tree),
+            head.page << 16 | durable >> 16,
             head.page_prev.0,
-            (head.older.0 / UNIT) | u64::from(head.aux) << 48,
-            u64::from(head.aux32) << 32,
+            (head.older.0 / UNIT) | durable << 48,
+            u64::from(head.aux) << 32,
         ];
         self.bytes.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
         payload.iter().for_each(|part| self.bytes.extend_from_slice(part));
@@ -264,6 +270,12 @@ pub(crate) fn extent(first: u64) -> Option<usize> {
     (HEADER..=RECORD_MAX).contains(&total).then(|| total.next_multiple_of(UNIT as usize))
 }
 
+/// The same of a record that begins at `lsn` with these bytes, two words at least. Its place is
+/// looked at first: what is no record may have any length.
+pub(crate) fn extent_at(lsn: Lsn, start: &[u8]) -> Option<usize> {
+    if word_of(start, 8) == lsn.0 { extent(word_of(start, 0)) } else { None }
+}
+
 /// The record that begins at `lsn` and has exactly these bytes; none if they are not one.
 pub(crate) fn decode(seed: u32, lsn: Lsn, bytes: &[u8]) -> Option<Entry> {
     decode_view(seed, lsn, bytes).map(EntryView::to_entry)
@@ -278,25 +290,32 @@ pub(crate) fn decode_view(seed: u32, lsn: Lsn, bytes: &[u8]) -> Option<EntryView
 /// The record that these bytes are by length and place; they may be damaged.
 pub(crate) fn decode_unsummed(lsn: Lsn, bytes: &[u8]) -> Option<EntryView<'_>> {
     let first = word_of(bytes, 0);
-    if extent(first)? != bytes.len() || word_of(bytes, 8) != lsn.0 {
+    if extent_at(lsn, bytes)? != bytes.len() {
         return None;
     }
     let (place, old) = (word_of(bytes, 24), word_of(bytes, 40));
     let total = (first & 0xffff_ffff) as usize;
+    let durable = (place as u32) << 16 | (old >> 48) as u32;
     Some(EntryView {
         lsn,
         slot: (first >> 48) as u16,
+        durable: durable_before(lsn, durable),
         head: Head {
             kind: (first >> 32) as u8,
             flags: Flags((first >> 40) as u8),
             prev: Lsn(word_of(bytes, 16)),
-            tree: place as u16,
             page: place >> 16,
             page_prev: Lsn(word_of(bytes, 32)),
             older: Lsn((old & ((1 << 48) - 1)) * UNIT),
-            aux: (old >> 48) as u16,
-            aux32: (word_of(bytes, 48) >> 32) as u32,
+            aux: (word_of(bytes, 48) >> 32) as u32,
         },
         payload: &bytes[HEADER..total],
     })
+}
+
+/// The last place up to `lsn` whose low bits these are; none for zero.
+fn durable_before(lsn: Lsn, low: u32) -> Lsn {
+    let at = lsn.0 / UNIT;
+    let behind = u64::from((at as u32).wrapping_sub(low));
+    if low == 0 { Lsn::NEVER } else { Lsn(at.saturating_sub(behind) * UNIT) }
 }

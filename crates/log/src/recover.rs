@@ -2,8 +2,10 @@
 //!
 //! The end of a log is the first place, from the redo point on, where no record is: its length,
 //! its own LSN or its checksum is wrong, or its segment is missing. Zero is never asked for. If
-//! that is below what a file says was durable it is not an end but damage, and nothing is
-//! changed.
+//! that is below what was durable it is not an end but damage, and nothing is changed. The control
+//! file and the headers of segments say what was, and each record behind that place: what was
+//! durable when it was built. So damage passes for the end only among the records that were
+//! made durable last, in one flush.
 //!
 //! Behind the end there may be records that the crash kept without those before them. They are
 //! overwritten with zeros, durably, before anything is appended: or else a later end could be
@@ -22,7 +24,7 @@ use crate::files::Files;
 use crate::layout::Shared;
 use crate::options::{Options, Recovered};
 use crate::segment::Segments;
-use crate::{Error, Lsn};
+use crate::{Error, Lsn, UNIT};
 
 /// Bytes of zeros in one write.
 const FILL: u64 = 1 << 16;
@@ -130,8 +132,10 @@ fn make(
 fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
     let first = control.redo.0 / segments.size;
     let (mut limit, mut flushed) = (first, control.flushed);
+    let mut numbers = segments.numbers()?;
+    numbers.retain(|number| (first..u64::MAX / segments.size - 1).contains(number));
     // Segments follow each other without a gap, each with its own header.
-    for number in segments.numbers()?.into_iter().filter(|number| *number >= first) {
+    for &number in &numbers {
         match segments.header(number)? {
             Some(header) if header.id != segments.id => return Err(Error::Foreign),
             Some(header) if header.number == number => {
@@ -146,10 +150,27 @@ fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
     while let Some(entry) = files.at(at)? {
         at = entry.next();
     }
+    let flushed = flushed.max(durable_behind(segments, at, &numbers)?);
     if at < flushed {
         return Err(Error::LogDamaged { at, flushed });
     }
     Ok(at)
+}
+
+/// Up to where the records behind a log's end say that it was durable. Those that a crash kept
+/// without the ones before them were built when no more than that was.
+fn durable_behind(segments: &Segments, end: Lsn, numbers: &[u64]) -> Result<Lsn, Error> {
+    let (mut at, mut durable) = (end, Lsn::NEVER);
+    let limit = numbers.last().map_or(0, |last| (last + 1) * segments.size);
+    let mut files = Files::new(segments, limit);
+    while let Some(found) = files.next_behind(at, numbers)? {
+        at = found;
+        if let Some(entry) = files.at(found)? {
+            durable = durable.max(entry.durable);
+            at = Lsn(entry.next().0 - UNIT);
+        }
+    }
+    Ok(durable)
 }
 
 /// Writes zeros from the end of the log to that of its segment, where there is something else.
@@ -191,6 +212,7 @@ fn fill<M: ConstMachine>(
         (&shared.found.checkpoint, recovered.checkpoint.0),
         (&shared.found.clean, u64::from(recovered.clean)),
         (&shared.found.sequence, control.sequence),
+        (&shared.found.said, control.flushed.0),
         (&shared.end.0, end),
         (&shared.written.0, end),
         (&shared.flushed.0, end),

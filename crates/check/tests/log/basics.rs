@@ -225,7 +225,9 @@ fn files_that_are_not_this_log_are_refused() {
     drop(life);
     let control = folder().join("control");
     let good = disk.peek(&control).unwrap();
-    disk.damage(&control, 40, &[9]);
+    for block in [0, 4096] {
+        disk.damage(&control, block + 40, &[9]);
+    }
     assert!(matches!(begin(&disk).err(), Some(Error::Corrupt { .. })));
     disk.damage(&control, 0, &good);
     disk.remove(&control).unwrap();

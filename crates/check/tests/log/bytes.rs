@@ -100,6 +100,98 @@ fn damage_below_what_was_durable_is_no_end() {
     assert_eq!(begin(&disk).err(), Some(error), "nothing was changed");
 }
 
+/// Operations that were made durable, one by one, in the last segment: neither the control file nor
+/// a header says so, but each record what was durable before it.
+#[test]
+fn damage_in_the_last_segment_is_told_by_the_records_behind() {
+    let operations = 38;
+    for (damaged, head) in (0..operations).flat_map(|n| [(n, false), (n, true)]) {
+        let disk = Simulated::new();
+        let life = begin(&disk).unwrap();
+        let all = || (0..operations).map(|n| operate(&life, n, Mode::Full).unwrap());
+        let places: Vec<_> = all().collect();
+        let (at, end) = (places[damaged as usize], life.log.end());
+        assert!(end.0 < crate::stage::options().segment, "there is one segment");
+        drop(life);
+        let path = folder().join(format!("{:016x}", 0));
+        let place = 4096 + at.0 + if head { 0 } else { 56 };
+        disk.damage(&path, place, &[0xaa; 4]);
+        let opened = begin(&disk);
+        if damaged + 1 == operations {
+            assert_eq!(read_back(&opened.unwrap()), Ok((0, damaged)), "none is behind the last");
+        } else {
+            let last = *places.last().unwrap();
+            let told = |error| matches!(error, Error::LogDamaged { at: found, flushed } if found == at && flushed >= last);
+            assert!(opened.err().is_some_and(told), "{damaged}");
+        }
+    }
+}
+
+#[test]
+fn a_last_segment_with_a_damaged_header_is_told() {
+    let disk = written();
+    let numbers = disk.list(folder()).unwrap();
+    let mut segments = numbers.iter().filter(|name| name.len() == 16).collect::<Vec<_>>();
+    segments.sort();
+    let path = folder().join(segments.last().unwrap());
+    assert!(disk.damage(&path, 0, &[0xaa; 4096]));
+    let error = begin(&disk).err().unwrap();
+    assert!(matches!(error, Error::LogDamaged { at, flushed } if at < flushed), "{error}");
+}
+
+/// What was durable is gone with all that says so in the segments: but the control file says it, of
+/// a segment's first records, and of the rest but for less than an eighth of it.
+#[test]
+fn a_last_segment_that_is_gone_or_cut_off_is_told() {
+    let segment = crate::stage::options().segment;
+    for (end, cut) in [(segment + 1, None), (segment + segment / 4, Some(segment / 16))] {
+        let disk = Simulated::new();
+        let life = begin(&disk).unwrap();
+        let mut numbers = 0..;
+        while life.log.end().0 < end {
+            operate(&life, numbers.next().unwrap(), Mode::Full).unwrap();
+        }
+        drop(life);
+        let path = folder().join(format!("{:016x}", 1));
+        match cut {
+            None => disk.remove(&path).unwrap(),
+            Some(left) => {
+                disk.open(&path, Open::WRITE).unwrap().truncate(4096 + left).unwrap();
+            }
+        }
+        let error = begin(&disk).err().unwrap();
+        let told = |at: Lsn, flushed: Lsn| at < flushed && flushed.0 > segment;
+        assert!(matches!(error, Error::LogDamaged { at, flushed } if told(at, flushed)), "{error}");
+    }
+}
+
+/// What a record says was durable is the last place before it with the same low bits.
+#[test]
+fn what_was_durable_is_read_behind_64_gib() {
+    let (disk, segment) = (Simulated::new(), crate::stage::options().segment);
+    let life = begin(&disk).unwrap();
+    let places: Vec<_> = (0..20).map(|n| operate(&life, n, Mode::Full).unwrap()).collect();
+    drop(life);
+    let scan_at = |lsn: Lsn| {
+        let files = LogFiles::open(Arc::new(disk.clone()), folder()).unwrap();
+        files.scan(lsn).next_entry().unwrap().unwrap()
+    };
+    let (far, near) = (Lsn((1 << 36) + places[19].0), Lsn((1 << 36) + places[3].0));
+    let old = scan_at(places[19]);
+    assert_eq!((old.durable, scan_at(places[0]).durable), (places[19], Lsn::FIRST));
+    let bytes = disk.peek(&folder().join(format!("{:016x}", 0))).unwrap();
+    let from = 4096 + old.lsn.0 as usize;
+    let mut record = bytes[from..from + (old.next().0 - old.lsn.0) as usize].to_vec();
+    let file = disk.open(&folder().join(format!("{:016x}", (1 << 36) / segment)), Open::CREATE);
+    let file = file.unwrap();
+    for (lsn, durable) in [(far, far), (near, places[19])] {
+        // The checksum does not cover the record's place.
+        record[8..16].copy_from_slice(&lsn.0.to_le_bytes());
+        file.write(4096 + lsn.0 % segment, &record).unwrap();
+        assert_eq!(scan_at(lsn).durable, durable);
+    }
+}
+
 /// A recycled segment has records of an earlier round behind the end, whole and with checksums
 /// that hold: only the position that each of them names tells that it is none of this log's.
 #[test]

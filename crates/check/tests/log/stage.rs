@@ -72,7 +72,7 @@ pub(crate) fn payload(number: u64) -> Vec<u8> {
 }
 
 pub(crate) fn head(number: u64, flags: Flags) -> Head {
-    Head { kind: number as u8, flags, page: number, aux: 3, aux32: 9, ..Head::default() }
+    Head { kind: number as u8, flags, page: number, aux: 9, ..Head::default() }
 }
 
 /// Appends operation `number` and commits it.

@@ -10,7 +10,7 @@ use crate::{Place, start};
 const FOR_EVER: u64 = 1 << 40;
 
 /// Every place at which a process can be told to die.
-const STEPS: [&str; 25] = [
+const STEPS: [&str; 26] = [
     "reserve: slot",
     "credit: slot",
     "aside: credit",
@@ -29,7 +29,8 @@ const STEPS: [&str; 25] = [
     "maker: claimed",
     "make: filled",
     "make: named",
-    "checkpoint: written",
+    "control: claimed",
+    "control: written",
     "recycle: decided",
     "recycle: one",
     "repair: slot",

@@ -59,7 +59,7 @@ fn recovery_is_killed_twice() {
         worker.check_space(0);
     }
     println!("{deaths} deaths in recovery or soon after, at {} steps: {reached:?}", reached.len());
-    for step in ["maker: claimed", "checkpoint: written", "change.begun", "append: end"] {
+    for step in ["maker: claimed", "control: written", "change.begun", "append: end"] {
         assert!(reached.contains(step), "{step} was not come to");
     }
 }

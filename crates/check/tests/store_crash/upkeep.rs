@@ -41,7 +41,8 @@ pub(crate) fn keep(worker: &mut Worker) -> ! {
 
 /// Steps that only a keeper comes to, or comes to often.
 const KEPT: &[&str] = &[
-    "checkpoint: written",
+    "control: claimed",
+    "control: written",
     "fault.copied",
     "fault.read",
     "make: filled",
@@ -109,7 +110,7 @@ fn a_death_at_each_step_of_upkeep_stops_nobody() {
     println!("{} of {} steps were come to; not {missed:?}", reached.len(), KEPT.len());
     // Which of them meets what another one left is a race, and so is which of them writes pages.
     assert!(missed.len() <= KEPT.len() / 4, "{missed:?}");
-    for step in ["checkpoint: written", "fault.read", "make: filled", "recycle: one"] {
+    for step in ["control: written", "fault.read", "make: filled", "recycle: one"] {
         assert!(reached.contains(step), "{step} was not come to");
     }
 }

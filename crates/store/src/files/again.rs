@@ -83,7 +83,7 @@ impl Had {
     }
 
     fn note(&mut self, entry: &EntryView<'_>) {
-        let tree = entry.head.aux32;
+        let tree = entry.head.aux;
         match entry.head.kind {
             LOCKS => self.locks.push(entry.payload.to_vec()),
             CHANGE if !entry.head.flags.has(Flags::CLR) => {

@@ -45,7 +45,7 @@ impl Analysis {
 
     /// Which pages may have been in hand.
     fn note_page(&mut self, entry: &EntryView<'_>) {
-        let (tree, page) = (entry.head.aux32, entry.head.page);
+        let (tree, page) = (entry.head.aux, entry.head.page);
         match Change::decode(entry.payload) {
             Some(Change::Image { .. }) if entry.head.page_prev == Lsn(0) => {
                 self.in_hand.insert(page, tree);

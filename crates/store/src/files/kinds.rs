@@ -10,7 +10,7 @@
 //! | locks of one that is prepared | `LOCKS` | | the transaction's record before |
 //! | a transaction is prepared | `PREPARE` | | the transaction's record before |
 //!
-//! `aux32` is the tree. What commits leads by `older` to the slot's commit before.
+//! `aux` is the tree. What commits leads by `older` to the slot's commit before.
 
 /// A change of a page.
 pub(crate) const CHANGE: u8 = 1;

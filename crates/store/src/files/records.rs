@@ -39,11 +39,11 @@ impl<M: ConstMachine> Worker<M> {
         }
         let next = self.change_upto(entry.head.prev.0)?;
         let damaged = || {
-            let table = self.home.table(entry.head.aux32);
+            let table = self.home.table(entry.head.aux);
             Error::Damaged { table, key: Vec::new(), what: "undo" }
         };
         let change = Change::decode(&entry.payload).ok_or_else(damaged)?;
-        let tree = entry.head.aux32;
+        let tree = entry.head.aux;
         let scribe = Scribe::new(self, tree, Part::Undo { slot: chain.slot, next });
         let file = self.home.file;
         let undone = Tree::open(&self.handle, file, u64::from(tree), &scribe).undo(&change);
@@ -207,11 +207,11 @@ impl<M: ConstMachine> Engine for Worker<M> {
             ) => (key, was, Some(before)),
             _ => return lost("its stamp leads to no write"),
         };
-        if entry.head.aux32 == CATALOG && tree != CATALOG && there.is_none() {
+        if entry.head.aux == CATALOG && tree != CATALOG && there.is_none() {
             // The stamp of a table that was loaded: its name's record.
             return Ok(Version::default());
         }
-        if entry.head.aux32 != tree || of != key {
+        if entry.head.aux != tree || of != key {
             return lost("its stamp leads to another record's write");
         }
         value.extend_from_slice(there.unwrap_or_default());

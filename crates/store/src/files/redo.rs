@@ -175,9 +175,9 @@ impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
     fn redo_page(&mut self, piece: &Piece, records: &[(u64, u32)]) -> Result<(), Error> {
         let mut held = None;
         for (number, place) in records {
-            let EntryView { lsn, slot, head, payload } = piece.entry(*place)?;
+            let EntryView { lsn, slot, head, payload, .. } = piece.entry(*place)?;
             let change = Change::decode(payload)
-                .ok_or_else(|| wrong(head.aux32, "a record of an unknown kind"))?;
+                .ok_or_else(|| wrong(head.aux, "a record of an unknown kind"))?;
             let whole = change.before(Role::Own, head.page_prev.0).is_none();
             let page = match &mut held {
                 Some(page) => page,
@@ -193,7 +193,7 @@ impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
                 continue;
             }
             if !whole && page.lsn() != head.page_prev.0 {
-                self.stale.insert(*number, Stale { at: lsn, of: Some(head.aux32) });
+                self.stale.insert(*number, Stale { at: lsn, of: Some(head.aux) });
                 continue;
             }
             redo(&change, page, slot, lsn.0)?;

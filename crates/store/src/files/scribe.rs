@@ -110,7 +110,7 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
     fn head(&self, change: &Change<'_>) -> (u32, Head) {
         let own = self.worker.log.slot();
         let mut head =
-            Head { kind: CHANGE, flags: Flags::SYSTEM, aux32: self.tree, ..Head::default() };
+            Head { kind: CHANGE, flags: Flags::SYSTEM, aux: self.tree, ..Head::default() };
         match (self.part, change) {
             (
                 Part::Write { prev, how },

@@ -258,7 +258,7 @@ impl<M: ConstMachine> Worker<M> {
     pub(crate) fn not_undone(&self, at: u64, why: Error) -> Error {
         let (mut tree, mut page, mut key) = (0, 0, Vec::new());
         if let Ok(entry) = self.log.log().read(Lsn(at)) {
-            (tree, page) = (entry.head.aux32, entry.head.page);
+            (tree, page) = (entry.head.aux, entry.head.page);
             if let Some(Change::Ghost { key: of, .. } | Change::Restore { key: of, .. }) =
                 Change::decode(&entry.payload).and_then(|change| change.undo())
             {

@@ -91,7 +91,7 @@ impl LogRecord {
             next: entry.next().0,
             slot: entry.slot,
             kind,
-            tree: changes.then_some(head.aux32),
+            tree: changes.then_some(head.aux),
             page: changes.then_some(head.page),
             commits: head.flags.has(Flags::LAST),
             undoes: head.flags.has(Flags::CLR),

@@ -251,7 +251,7 @@ impl Ruin {
             open.extend(before.map(|before| (entry.lsn.0, before)));
         }
         self.pages = self.pages.max(number + 1);
-        self.tree.insert(number, head.aux32);
+        self.tree.insert(number, head.aux);
         let whole = change.before(Role::Own, head.page_prev.0).is_none();
         let there = self.words(number);
         let mut words = there.unwrap_or_else(|| vec![0; self.page / 8]);
