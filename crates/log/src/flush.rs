@@ -176,10 +176,12 @@ impl<M: ConstMachine> Session<M> {
         while at < end {
             bytes.clear();
             let stop = end.min(at + CHUNK as u64);
-            for word in at / 8..stop / 8 {
-                bytes
-                    .extend_from_slice(&buffer[(word & mask) as usize].load(Relaxed).to_le_bytes());
-            }
+            // They may lie across the end of the buffer.
+            let (rest, front) = buffer.split_at(((at / 8) & mask) as usize);
+            let count = ((stop - at) / 8) as usize;
+            let first = count.min(front.len());
+            M::append_words(&front[..first], &mut bytes);
+            M::append_words(&rest[..count - first], &mut bytes);
             segments.write(at, &bytes)?;
             at = stop;
             point("flush: chunk");

@@ -487,13 +487,12 @@ impl<'b> Change<'b> {
     pub fn image<P: Page + ?Sized>(page: &P) -> Option<Vec<u8>> {
         let view = Node::of(page)?;
         let (slots, heap) = (SLOTS + view.count(), view.heap()?);
-        let mut image = Vec::with_capacity((slots + page.len() - heap) * 8);
+        let mut image = Vec::with_capacity((slots + page.len().checked_sub(heap)?) * 8);
         for number in [page.len(), slots, heap] {
             image.extend_from_slice(&(number as u16).to_le_bytes());
         }
-        for index in (KIND..slots).chain(heap..page.len()) {
-            image.extend_from_slice(&page.word(index)?.to_le_bytes());
-        }
+        page.append(KIND, slots - KIND, &mut image)?;
+        page.append(heap, page.len() - heap, &mut image)?;
         Some(image)
     }
 }
