@@ -16,7 +16,8 @@ use crate::layout::{PINS, Shared, claim, unclaim};
 use crate::point::point;
 use crate::{Error, Log, Lsn, Session};
 
-/// The control file says what is durable this often in a segment's length, and once it has begun.
+/// The control file says what is durable this often in a segment's length, when a segment has
+/// begun, and when there is something behind a redo point.
 const SAID: u64 = 8;
 
 /// A checkpoint, as the layer above has made it.
@@ -163,7 +164,11 @@ impl<M: ConstMachine> Session<M> {
     pub(crate) fn say_durable(&self, shared: &Shared<M>) {
         let (found, flushed) = (&shared.found, shared.flushed.0.load(Relaxed));
         let (size, said) = (self.log.inner.segments.size, found.said.load(Relaxed));
-        let known = flushed < said.saturating_add(size / SAID) && flushed / size == said / size;
+        // Of the segment that the last byte before a place is in.
+        let segment = |place: u64| place.saturating_sub(1) / size;
+        let known = flushed < said.saturating_add(size / SAID)
+            && segment(flushed) == segment(said)
+            && found.redo.load(Relaxed) < said;
         if known || !claim(&shared.maker.0, self.me()) {
             return;
         }

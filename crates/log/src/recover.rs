@@ -4,8 +4,8 @@
 //! its own LSN or its checksum is wrong, or its segment is missing. Zero is never asked for. If
 //! that is below what was durable it is not an end but damage, and nothing is changed. The control
 //! file and the headers of segments say what was, and each record behind that place: what was
-//! durable when it was built. So damage passes for the end only among the records that were
-//! made durable last, in one flush.
+//! durable when it was built. So damage passes for the end only among the records of the
+//! last two flushes, or where all behind it is gone; `pins.rs` has when the control file is written.
 //!
 //! Behind the end there may be records that the crash kept without those before them. They are
 //! overwritten with zeros, durably, before anything is appended: or else a later end could be
@@ -131,7 +131,7 @@ fn make(
 /// Where the log ends.
 fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
     let first = control.redo.0 / segments.size;
-    let (mut limit, mut flushed) = (first, control.flushed);
+    let (mut limit, mut flushed) = (first, control.flushed.max(control.redo));
     let mut numbers = segments.numbers()?;
     numbers.retain(|number| (first..u64::MAX / segments.size - 1).contains(number));
     // Segments follow each other without a gap, each with its own header.
@@ -139,6 +139,9 @@ fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
         match segments.header(number)? {
             Some(header) if header.id != segments.id => return Err(Error::Foreign),
             Some(header) if header.number == number => {
+                if segments.is_short(number)? {
+                    return Err(Error::Corrupt { what: "length of a segment" });
+                }
                 limit += u64::from(number == limit);
                 flushed = flushed.max(header.flushed);
             }
@@ -151,7 +154,9 @@ fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
         at = entry.next();
     }
     let flushed = flushed.max(durable_behind(segments, at, &numbers)?);
-    if at < flushed {
+    // What is behind the redo point may all be in the segment of that.
+    let gone = limit == first && !control.redo.0.is_multiple_of(segments.size);
+    if at < flushed || gone {
         return Err(Error::LogDamaged { at, flushed });
     }
     Ok(at)
@@ -161,8 +166,11 @@ fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
 /// without the ones before them were built when no more than that was.
 fn durable_behind(segments: &Segments, end: Lsn, numbers: &[u64]) -> Result<Lsn, Error> {
     let (mut at, mut durable) = (end, Lsn::NEVER);
+    // A segment whose header is damaged has its records all the same.
+    let to_read =
+        Segments::to_read(segments.disk.clone(), &segments.folder, segments.id, segments.size);
     let limit = numbers.last().map_or(0, |last| (last + 1) * segments.size);
-    let mut files = Files::new(segments, limit);
+    let mut files = Files::new(&to_read, limit);
     while let Some(found) = files.next_behind(at, numbers)? {
         at = found;
         if let Some(entry) = files.at(found)? {

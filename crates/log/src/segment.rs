@@ -122,6 +122,12 @@ impl Segments {
         }
     }
 
+    /// Whether the file of a segment is shorter than a segment: it has its length before its name.
+    pub(crate) fn is_short(&self, number: u64) -> Result<bool, Error> {
+        let length = self.disk.open(&self.path(number), Open::READ)?.length()?;
+        Ok(length < BLOCK as u64 + self.size)
+    }
+
     /// The file of a segment, open.
     pub(crate) fn file(&self, number: u64) -> Result<Arc<dyn File>, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

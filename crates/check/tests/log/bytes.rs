@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use latchwork_disk::{Disk, Open, Simulated};
-use latchwork_log::{Error, LogFiles, Lsn, Mode};
+use latchwork_log::{Checkpoint, Error, Head, LogFiles, Lsn, Mode};
 use proptest::prelude::*;
 
 use crate::stage::{Answered, begin, folder, operate, read_back, work};
@@ -142,27 +142,78 @@ fn a_last_segment_with_a_damaged_header_is_told() {
 /// What was durable is gone with all that says so in the segments: but the control file says it, of
 /// a segment's first records, and of the rest but for less than an eighth of it.
 #[test]
-fn a_last_segment_that_is_gone_or_cut_off_is_told() {
+fn a_last_segment_that_is_gone_or_blank_is_told() {
     let segment = crate::stage::options().segment;
-    for (end, cut) in [(segment + 1, None), (segment + segment / 4, Some(segment / 16))] {
+    // The second time the one before is full to its last byte when it is flushed.
+    for (end, full, left) in
+        [(segment + 1, false, None), (segment + 1, true, None), (segment * 5 / 4, false, Some(16))]
+    {
         let disk = Simulated::new();
         let life = begin(&disk).unwrap();
         let mut numbers = 0..;
         while life.log.end().0 < end {
+            let rest = segment.saturating_sub(life.log.end().0);
+            if full && (64..8000).contains(&rest) {
+                life.session.reserve(rest).unwrap();
+                let payload = vec![7; rest as usize - 56];
+                let mut last = life.session.build(&Head::default(), &[&payload]).unwrap();
+                let lsn = life.session.append(&mut last).unwrap();
+                life.session.flush(lsn).unwrap();
+                assert_eq!(life.log.flushed(), Lsn(segment));
+            }
             operate(&life, numbers.next().unwrap(), Mode::Full).unwrap();
         }
         drop(life);
         let path = folder().join(format!("{:016x}", 1));
-        match cut {
+        match left {
             None => disk.remove(&path).unwrap(),
-            Some(left) => {
-                disk.open(&path, Open::WRITE).unwrap().truncate(4096 + left).unwrap();
+            Some(part) => {
+                let from = segment / part;
+                disk.damage(&path, 4096 + from, &vec![0; (segment - from) as usize]);
             }
         }
         let error = begin(&disk).err().unwrap();
         let told = |at: Lsn, flushed: Lsn| at < flushed && flushed.0 > segment;
         assert!(matches!(error, Error::LogDamaged { at, flushed } if told(at, flushed)), "{error}");
     }
+}
+
+/// The same of what came since a checkpoint: the segment of the redo point is to be there, with a
+/// header, whether anything was durable since or not.
+#[test]
+fn what_came_since_a_checkpoint_is_told() {
+    type Damage = fn(&Simulated, &std::path::Path, Lsn);
+    let gone: Damage = |disk, path, _| disk.remove(path).unwrap();
+    let header: Damage = |disk, path, _| assert!(disk.damage(path, 44, &[1]));
+    let blank: Damage =
+        |disk, path, redo| assert!(disk.damage(path, 4096 + redo.0, &vec![0; 1 << 14]));
+    let cases =
+        [(Mode::Full, gone), (Mode::Full, header), (Mode::Full, blank), (Mode::Write, header)];
+    for (mode, damage) in cases {
+        let disk = Simulated::new();
+        let life = begin(&disk).unwrap();
+        work(&life, (0, 10), Mode::Full, &mut Answered::default()).unwrap();
+        let redo = life.log.end();
+        life.session.checkpoint(Checkpoint { lsn: Lsn::NEVER, redo, clean: true }).unwrap();
+        drop(life);
+        let life = begin(&disk).unwrap();
+        operate(&life, 10, mode).unwrap();
+        drop(life);
+        damage(&disk, &folder().join(format!("{:016x}", 0)), redo);
+        let error = begin(&disk).err().unwrap();
+        assert!(matches!(error, Error::LogDamaged { at, .. } if at == redo), "{error}");
+    }
+}
+
+#[test]
+fn a_segment_that_is_cut_off_is_told() {
+    let disk = written();
+    let mut names = disk.list(folder()).unwrap();
+    names.retain(|name| name.len() == 16);
+    let path = folder().join(names.iter().max().unwrap());
+    let length = disk.peek(&path).unwrap().len() as u64;
+    disk.open(&path, Open::WRITE).unwrap().truncate(length - 1).unwrap();
+    assert_eq!(begin(&disk).err(), Some(Error::Corrupt { what: "length of a segment" }));
 }
 
 /// What a record says was durable is the last place before it with the same low bits.
