@@ -216,3 +216,17 @@ fn locks_of_a_prepared_one_that_have_no_room_are_told() {
     store.commit_prepared(b"one").unwrap();
     assert_eq!(store.get(&ROWS, 0).unwrap(), Some(7));
 }
+
+/// What cannot be read as the table's type is told and stays: the transaction may go on.
+#[test]
+fn what_cannot_be_read_is_not_removed() {
+    const BYTES: Table<u64, &[u8]> = Table::new("rows");
+    const TEXTS: Table<&str, &str> = Table::new("rows");
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.write(|tx| tx.put(&BYTES, 1, &[1, 2, 3])).unwrap();
+    let (value, key) =
+        store.write(|tx| Ok((tx.pop_first(&ROWS).err(), tx.pop_last(&TEXTS).err()))).unwrap();
+    assert!(matches!(value, Some(Error::Value { .. })), "{value:?}");
+    assert!(matches!(key, Some(Error::Key { .. })), "{key:?}");
+    assert_eq!(store.write(|tx| tx.pop_first(&BYTES)).unwrap(), Some((1, vec![1, 2, 3])));
+}

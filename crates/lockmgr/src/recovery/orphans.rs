@@ -202,19 +202,19 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Makes orphans again of those that a dead thread had adopted or asked about, and frees pages
-    /// of orphans that have none.
-    pub(crate) fn orphan_again(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
-        let (adopted, asked) =
-            (OwnerState::adopted_by(dead.number()), OwnerState::asked_by(dead.number()));
+    /// Makes orphans again of those that dead threads had adopted or asked about, and frees pages
+    /// of orphans that have none. One walk through all pages.
+    pub(crate) fn orphan_again(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
             for cell in &page.owners {
-                let to = match get(&cell.state) {
-                    seen if seen == adopted => OwnerState::ORPHANED,
-                    seen if seen == asked => OwnerState::UNDECIDED,
-                    _ => continue,
-                };
+                let state = get(&cell.state);
+                // An orphan that no thread is at work on names none.
+                let Some(thread) = state.thread(0).filter(|_| state.is_kept()) else { continue };
+                let its = |dead: &&Dead<'_, M>| dead.number() == thread;
+                let Some(dead) = dead.iter().find(its) else { continue };
+                let to =
+                    if state.is_asked() { OwnerState::UNDECIDED } else { OwnerState::ORPHANED };
                 self.withdraw_of(cell)?;
                 self.keep_owner(dead, cell, to)?;
                 self.point("orphan an orphan again");

@@ -21,15 +21,25 @@ use crate::mode::Mode;
 use crate::recovery::orphans::label_of;
 
 impl<M: ConstMachine> Memory<M> {
-    /// Releases what a dead thread's owners held, or keeps it for recovery.
-    pub(crate) fn release_dead(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
-        let thread = dead.number() + 1;
-        let (mut released, mut orphaned) = (0u32, 0u32);
+    /// The places of the pages that each of these dead threads has: in one walk, for there are as
+    /// many pages as threads that ever had owners at once.
+    pub(crate) fn pages_of(&self, dead: &[Dead<'_, M>]) -> Result<Vec<Vec<u32>>, Error> {
+        let mut found = vec![Vec::new(); dead.len()];
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
-            if get(&page.thread) != thread {
-                continue;
-            }
+            let thread = get(&page.thread);
+            let its = dead.iter().position(|dead| dead.number() + 1 == thread);
+            its.into_iter().for_each(|its| found[its].push(place));
+        }
+        Ok(found)
+    }
+
+    /// Releases what a dead thread's owners held, or keeps it for recovery: those in the pages at
+    /// these places, which are the thread's.
+    pub(crate) fn release_dead(&self, dead: &Dead<'_, M>, places: &[u32]) -> Result<(), Error> {
+        let (mut released, mut orphaned) = (0u32, 0u32);
+        for &place in places {
+            let Some(page) = self.page(place)? else { break };
             let (mut orphans, mut undecided) = (0, false);
             for (at, cell) in page.owners.iter().enumerate() {
                 // One that is kept already was kept by a sweeper that died.
@@ -70,7 +80,7 @@ impl<M: ConstMachine> Memory<M> {
             orphaned += orphans;
         }
         #[cfg(feature = "tracing")]
-        crate::meter::events::swept(thread - 1, released, orphaned);
+        crate::meter::events::swept(dead.number(), released, orphaned);
         let _ = (released, orphaned);
         Ok(())
     }

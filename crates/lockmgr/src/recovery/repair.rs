@@ -33,9 +33,10 @@ impl<M: ConstMachine> Memory<M> {
             }
         }
         opened?;
-        for thread in dead {
-            self.release_dead(thread)?;
-            self.orphan_again(thread)?;
+        // Before a thread's notes are freed: they may have what an orphan is kept with.
+        self.orphan_again(dead)?;
+        for (thread, places) in dead.iter().zip(self.pages_of(dead)?) {
+            self.release_dead(thread, &places)?;
             self.free_noted(thread)?;
             self.free_noted_record(thread)?;
             self.point("about to finish a sweep");

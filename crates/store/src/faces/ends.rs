@@ -235,11 +235,13 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         // What it wrote itself is to be in the tree.
         self.txn.savepoint()?;
         let Some((key, value)) = self.end_raw(tree, back, take)? else { return Ok(None) };
+        // Before it is removed: what cannot be read stays.
+        let record = (table.key_of(&key)?, table.value_of(&value)?);
         if take {
             self.txn.write_raw(tree, &key, None)?;
             self.txn.note_empty(tree, back, &key);
         }
-        Ok(Some((table.key_of(&key)?, table.value_of(&value)?)))
+        Ok(Some(record))
     }
 
     /// The first record or the last, of which the transaction holds the range up to there; for
