@@ -368,6 +368,11 @@ impl fmt::Display for Error {
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
+            Self::Log(why @ latchwork_log::Error::LogDamaged { .. }) => write!(
+                f,
+                "log: {why}: `restore` a copy, or have `salvage` read what is there; nothing was \
+                 changed"
+            ),
             Self::Log(why) => write!(f, "log: {why}"),
             Self::Pool(why) => write!(f, "pages: {why}"),
             Self::Tree(why) => write!(f, "tree: {why}"),

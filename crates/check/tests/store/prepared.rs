@@ -2,6 +2,8 @@
 //! each call of the disk.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Transaction};
 
-use crate::stage::{LANES, TABLE, begin, begin_with, sizes};
+use crate::stage::{LANES, TABLE, begin, begin_in, begin_with, sizes};
 
 const MODES: [Mode; 3] = [Mode::Full, Mode::Write, Mode::None];
 
@@ -67,6 +69,41 @@ fn two_prepared(disk: &Simulated, mode: Mode) -> Store<Native> {
     two.with(|tx| tx.put_last(&TABLE, b"two", b"of two")).unwrap();
     two.prepare(b"two").unwrap();
     store
+}
+
+/// A handle that has seen where transactions are prepared decides about those that are prepared
+/// now: another may have decided, and prepared others under the same ids.
+#[test]
+fn where_a_transaction_was_prepared_may_be_anothers_by_now() {
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    let same: Arc<dyn Disk> = Arc::new(disk.clone());
+    let folder = Path::new("/home/store");
+    let other = Store::in_region_with(&region, &same, folder, &sizes(Mode::None), LANES.get());
+    let other = other.unwrap();
+    let prepare = |gids: &[&str], value: &[u8]| {
+        for gid in gids {
+            let mut tx = store.begin().unwrap();
+            put(&mut tx, gid, value);
+            tx.prepare(gid.as_bytes()).unwrap();
+        }
+    };
+    prepare(&["a", "b", "c", "d"], b"first");
+    // It walks through all, and remembers the others.
+    other.commit_prepared(b"d").unwrap();
+    for gid in ["a", "b", "c"] {
+        store.commit_prepared(gid.as_bytes()).unwrap();
+    }
+    prepare(&["c", "b"], b"second");
+    let none = other.commit_prepared(b"a");
+    assert!(matches!(none, Err(Error::NotPrepared { .. })), "{none:?}");
+    for gid in ["b", "c"] {
+        other.commit_prepared(gid.as_bytes()).unwrap();
+    }
+    for (key, value) in [("a", "first"), ("b", "second"), ("c", "second"), ("d", "first")] {
+        assert_eq!(get(&store, key), Some(value.into()), "{key}");
+    }
+    assert!(gids(&other).is_empty());
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //! | or log the first record that undoes | a transaction that the sweep undoes |
 //! | let the locks go, free the slot | nothing |
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 
 use latchwork_machine::ConstMachine;
 
@@ -48,17 +49,34 @@ impl<M: ConstMachine> Home<M> {
 
     /// The slot whose transaction is prepared under this id. Waits for a thread that just appends
     /// to a slot's: it may be deciding this one, and die before it has.
+    ///
+    /// O(1) where an earlier walk of this process has seen it, else O(slots): so to decide about all
+    /// that are prepared takes one walk.
     fn slot_of(&self, gid: &[u8]) -> Result<Option<u32>, Error> {
+        let known = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = known().remove(gid);
+        if let Some(slot) = seen
+            && matches!(self.look_at(slot)?, Look::Prepared(found) if found.gid == gid)
+        {
+            return Ok(Some(slot));
+        }
+        let (mut all, mut its) = (HashMap::new(), None);
         for slot in 0..self.log.slots_high() {
-            loop {
+            let found = loop {
                 match self.look_at(slot)? {
-                    Look::Prepared(found) if found.gid == gid => return Ok(Some(slot)),
-                    Look::Prepared(_) | Look::Other => break,
+                    Look::Prepared(found) => break Some(found.gid),
+                    Look::Other => break None,
+                    Look::Appending if its.is_some() => break None,
                     Look::Appending => self.wait_for(slot)?,
                 }
+            };
+            match found {
+                Some(found) if found == gid => its = Some(slot),
+                found => all.extend(found.map(|found| (found, slot))),
             }
         }
-        Ok(None)
+        *known() = all;
+        Ok(its)
     }
 
     /// Waits a moment for the thread of a slot, and sweeps it if it is dead.

@@ -73,6 +73,7 @@ impl<M: ConstMachine> Home<M> {
             folder,
             stuck,
             empty: Mutex::default(),
+            prepared: Mutex::default(),
             names: RwLock::new(HashMap::from([(CATALOG, CATALOG_NAME.to_owned())])),
             _undo: undo,
         });
