@@ -5,7 +5,7 @@
 //! that is below what was durable it is not an end but damage, and nothing is changed. The control
 //! file and the headers of segments say what was, and each record behind that place: what was
 //! durable when it was built. So damage passes for the end only among the records of the
-//! last two flushes, or where all behind it is gone; `pins.rs` has when the control file is written.
+//! last two flushes, or where all behind it is gone; when the control file is written: `pins.rs`.
 //!
 //! Behind the end there may be records that the crash kept without those before them. They are
 //! overwritten with zeros, durably, before anything is appended: or else a later end could be
@@ -145,7 +145,10 @@ fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
                 limit += u64::from(number == limit);
                 flushed = flushed.max(header.flushed);
             }
-            _ => {}
+            // What a crash left of two renames.
+            Some(_) => {}
+            // It had one before it had its name.
+            None => return Err(Error::Corrupt { what: "header of a segment" }),
         }
     }
     let mut files = Files::new(segments, limit * segments.size);
@@ -166,11 +169,8 @@ fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
 /// without the ones before them were built when no more than that was.
 fn durable_behind(segments: &Segments, end: Lsn, numbers: &[u64]) -> Result<Lsn, Error> {
     let (mut at, mut durable) = (end, Lsn::NEVER);
-    // A segment whose header is damaged has its records all the same.
-    let to_read =
-        Segments::to_read(segments.disk.clone(), &segments.folder, segments.id, segments.size);
     let limit = numbers.last().map_or(0, |last| (last + 1) * segments.size);
-    let mut files = Files::new(&to_read, limit);
+    let mut files = Files::new(segments, limit);
     while let Some(found) = files.next_behind(at, numbers)? {
         at = found;
         if let Some(entry) = files.at(found)? {

@@ -334,6 +334,17 @@ fn say_of_threads(f: &mut fmt::Formatter<'_>, limit: u32, here: u32) -> fmt::Res
     )
 }
 
+fn say_of_log(f: &mut fmt::Formatter<'_>, why: &latchwork_log::Error) -> fmt::Result {
+    use latchwork_log::Error::{Corrupt, LogDamaged};
+    write!(f, "log: {why}")?;
+    match why {
+        LogDamaged { .. } | Corrupt { .. } => f.write_str(
+            "; nothing was changed: `restore` a copy, or have `salvage` read what is there",
+        ),
+        _ => Ok(()),
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -368,12 +379,7 @@ impl fmt::Display for Error {
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
-            Self::Log(why @ latchwork_log::Error::LogDamaged { .. }) => write!(
-                f,
-                "log: {why}: `restore` a copy, or have `salvage` read what is there; nothing was \
-                 changed"
-            ),
-            Self::Log(why) => write!(f, "log: {why}"),
+            Self::Log(why) => say_of_log(f, why),
             Self::Pool(why) => write!(f, "pages: {why}"),
             Self::Tree(why) => write!(f, "tree: {why}"),
             Self::Region(why) => write!(f, "shared memory: {why}"),

@@ -23,6 +23,7 @@ pub(crate) mod steps;
 
 use core::cell::{Cell, RefCell};
 use core::ops::Bound;
+use std::collections::BTreeSet;
 
 use latchwork_lockmgr::granular::X;
 use latchwork_lockmgr::{Owner, Wait};
@@ -31,7 +32,7 @@ use latchwork_machine::{ConstMachine, Native};
 use crate::Error;
 use crate::engine::{Chain, Engine, How, Wrote};
 use crate::long::{Long, PIECES, is_long};
-use crate::txn::held_ends::HeldEnd;
+use crate::txn::held_ends::HeldEnds;
 use crate::txn::steps::Awaited;
 
 /// Which histories a transaction that may write allows.
@@ -72,9 +73,9 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     /// Records that this attempt, or one before it, could not lock to write them.
     contended: RefCell<Vec<(u32, Vec<u8>)>>,
     /// Trees of which it holds ranges.
-    claims: Vec<u32>,
+    claims: BTreeSet<u32>,
     /// Ends of trees that it holds.
-    ends: Vec<HeldEnd>,
+    ends: HeldEnds,
     /// The last write, which the commit does.
     pending: Option<Pending>,
     /// How many savepoints were made.
@@ -105,8 +106,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             level,
             wait: Wait::Detect,
             contended: RefCell::default(),
-            claims: Vec::new(),
-            ends: Vec::new(),
+            claims: BTreeSet::new(),
+            ends: HeldEnds::new(),
             pending: None,
             savepoints: 0,
             gone: Vec::new(),
@@ -480,7 +481,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             // It may be run again, and would be first to ask for what others wait for.
             true => self.owner.release_all_in_turn(),
         };
-        for tree in self.claims.drain(..) {
+        for tree in core::mem::take(&mut self.claims) {
             self.engine.claims(tree, false);
         }
         Ok(released?)

@@ -79,8 +79,10 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         edit::set_incomplete(&mut left, false)?;
         let level = Node::of(&left).and_then(|node| node.level().checked_add(1));
         let level = level.ok_or(Error::Malformed("a tree of 256 levels"))?;
-        self.log_image(upper, &right)?;
+        // In their order: where the log has a page that follows another new one, it has that, too,
+        // or a crash would leave a page that nothing tells of.
         self.log_image(lower, &left)?;
+        self.log_image(upper, &right)?;
         let change = Change::Grow {
             level,
             left: left_number,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use latchwork_check::random::Random;
 use latchwork_check::tasks::block_on;
 use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_log::Error as LogError;
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Store, Table};
 
@@ -43,8 +44,8 @@ fn commit_and_wait(store: &Store<Native>, wait: Wait) -> Result<(), Error> {
     }
 }
 
-/// How many rows of those that were waited for are gone after a crash of the machine. Others are
-/// written behind them, for which nobody waits.
+/// How many rows of those that were waited for are gone after a crash of the machine: all of them
+/// if the log is told to be damaged. Others are written behind them, for which nobody waits.
 fn lost(mode: Mode, wait: Wait, fault: Option<u64>, seed: u64) -> u64 {
     let disk = Simulated::new();
     let store = begin(&disk, mode).unwrap();
@@ -59,7 +60,10 @@ fn lost(mode: Mode, wait: Wait, fault: Option<u64>, seed: u64) -> u64 {
     disk.crash();
     drop(store);
     disk.restart(seed);
-    let store = begin(&disk, mode).unwrap();
+    let store = match begin(&disk, mode) {
+        Err(Error::Log(LogError::LogDamaged { .. })) => return THREADS * EACH,
+        opened => opened.unwrap(),
+    };
     store.verify().unwrap();
     let found = store.read(|tx| tx.count(&ROWS, ..THREADS * EACH)).unwrap();
     THREADS * EACH - found

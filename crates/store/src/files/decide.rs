@@ -50,8 +50,8 @@ impl<M: ConstMachine> Home<M> {
     /// The slot whose transaction is prepared under this id. Waits for a thread that just appends
     /// to a slot's: it may be deciding this one, and die before it has.
     ///
-    /// O(1) where an earlier walk of this process has seen it, else O(slots): so to decide about all
-    /// that are prepared takes one walk.
+    /// O(1) where an earlier walk of this process has seen it, else O(slots): so to decide about
+    /// all that are prepared takes one walk.
     fn slot_of(&self, gid: &[u8]) -> Result<Option<u32>, Error> {
         let known = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = known().remove(gid);

@@ -139,8 +139,8 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) empty: Mutex<VecDeque<EmptyLeaf>>,
     /// What tables are called, by their trees: those that this process has used.
     pub(crate) names: RwLock<HashMap<u32, String>>,
-    /// The slots of prepared transactions, by their ids, as this process saw them when it last looked
-    /// for one: each may have been decided since.
+    /// The slots of prepared transactions, by their ids, as this process saw them when it last
+    /// looked for one: each may have been decided since.
     pub(crate) prepared: Mutex<HashMap<Vec<u8>, u32>>,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,

@@ -7,6 +7,7 @@
 //! ended, and read from where something may be.
 
 use core::ops::Bound;
+use std::collections::BTreeMap;
 
 use latchwork_machine::ConstMachine;
 
@@ -15,11 +16,11 @@ use crate::Error;
 use crate::engine::Engine;
 use crate::snapshot::{EachRecord, Slices};
 
+/// The ends that a transaction holds: by their trees, and whether they are those with the last key.
+pub(super) type HeldEnds = BTreeMap<(u32, bool), HeldEnd>;
+
 /// One end of a tree, as far as a transaction holds it.
 pub(super) struct HeldEnd {
-    tree: u32,
-    /// It is the end with the last key.
-    back: bool,
     /// The key that it is held to, and that one.
     upto: Vec<u8>,
     /// Between the end and this there is no record, but those that are removed.
@@ -43,16 +44,12 @@ fn inner<'k>(range: Slices<'k>, back: bool) -> Option<Bound<&'k [u8]>> {
 }
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
-    fn held_end(&self, tree: u32, back: bool) -> Option<&HeldEnd> {
-        self.ends.iter().find(|end| end.tree == tree && end.back == back)
-    }
-
     /// What of a range is not held yet by its being at an end; none if all of it is.
     pub(super) fn not_held<'k>(&'k self, tree: u32, range: Slices<'k>) -> Option<Slices<'k>> {
         let (mut from, mut to) = range;
         for back in [false, true] {
-            let (Some(bound), Some(end)) = (inner((from, to), back), self.held_end(tree, back))
-            else {
+            let end = self.ends.get(&(tree, back));
+            let (Some(bound), Some(end)) = (inner((from, to), back), end) else {
                 continue;
             };
             if let Bound::Included(key) | Bound::Excluded(key) = bound
@@ -69,22 +66,20 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     pub(super) fn note_held(&mut self, tree: u32, range: Slices<'_>) {
         for back in [false, true] {
             let Some(Bound::Included(key)) = inner(range, back) else { continue };
-            match self.ends.iter_mut().find(|end| end.tree == tree && end.back == back) {
+            match self.ends.get_mut(&(tree, back)) {
                 Some(end) if HeldEnd::has(back, &end.upto, key) => {}
                 Some(end) => key.clone_into(&mut end.upto),
-                None => self.ends.push(HeldEnd {
-                    tree,
-                    back,
-                    upto: key.to_vec(),
-                    empty: Bound::Unbounded,
-                }),
+                None => {
+                    let end = HeldEnd { upto: key.to_vec(), empty: Bound::Unbounded };
+                    self.ends.insert((tree, back), end);
+                }
             }
         }
     }
 
     /// Notes that an end, which is held as far as this key, has no record up to there any more.
     pub(crate) fn note_empty(&mut self, tree: u32, back: bool, key: &[u8]) {
-        let end = self.ends.iter_mut().find(|end| end.tree == tree && end.back == back);
+        let end = self.ends.get_mut(&(tree, back));
         if let Some(end) = end.filter(|end| HeldEnd::has(back, &end.upto, key)) {
             end.empty = Bound::Excluded(key.to_vec());
         }
@@ -92,16 +87,16 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
 
     /// From where on an end may have a record.
     pub(crate) fn behind_empty(&self, tree: u32, back: bool) -> Bound<&[u8]> {
-        let end = self.held_end(tree, back);
+        let end = self.ends.get(&(tree, back));
         end.map_or(Bound::Unbounded, |end| end.empty.as_ref().map(Vec::as_slice))
     }
 
     /// The transaction is about to write a record: an end may have one again, from there on.
     #[inline]
     pub(super) fn fills(&mut self, tree: u32, key: &[u8]) {
-        for end in self.ends.iter_mut().filter(|end| end.tree == tree) {
+        for (&(_, back), end) in self.ends.range_mut((tree, false)..=(tree, true)) {
             if let Bound::Included(empty) | Bound::Excluded(empty) = &end.empty
-                && HeldEnd::has(end.back, empty, key)
+                && HeldEnd::has(back, empty, key)
             {
                 end.empty = Bound::Included(key.to_vec());
             }
@@ -110,7 +105,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
 
     /// What the transaction has removed may be there again.
     pub(super) fn none_is_empty(&mut self) {
-        self.ends.iter_mut().for_each(|end| end.empty = Bound::Unbounded);
+        self.ends.values_mut().for_each(|end| end.empty = Bound::Unbounded);
     }
 
     /// As [`scan_raw`](Self::scan_raw), from an end of the tree to a key, or through all of it.

@@ -187,8 +187,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
 
     /// Holds a range. From then on no writer passes without asking.
     fn claim(&mut self, tree: u32, range: Slices<'_>) -> Result<(), Error> {
-        if !self.claims.contains(&tree) {
-            self.claims.push(tree);
+        if self.claims.insert(tree) {
             self.engine.claims(tree, true);
         }
         let rest = self.not_held(tree, range).filter(|(from, to)| !is_empty(*from, *to));
