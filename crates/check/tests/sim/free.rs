@@ -111,5 +111,6 @@ fn the_machine_parameter_costs_nothing_natively() {
     let (ours, by_hand) = (each("ours"), each("by-hand"));
     println!("{ours:.2} instructions a pair, {by_hand:.2} by hand");
     assert!(by_hand >= 6.0, "the loop by hand was optimized away: {by_hand}");
-    assert!((ours - by_hand).abs() < 1.0, "{ours} instructions a pair, {by_hand} by hand");
+    // Programs of tests are little optimised: one more in the loop by hand is no matter here.
+    assert!(ours - by_hand < 0.5, "{ours} instructions a pair, {by_hand} by hand");
 }
