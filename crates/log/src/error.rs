@@ -16,11 +16,13 @@ pub enum Error {
     /// is appended or made durable until the log is opened anew, in a new region. What is
     /// flushed stays.
     Broken,
-    /// The log ends before a place that was durable: no crash does that.
+    /// The log ends before a place that was durable, or the segment of its redo point is missing:
+    /// no crash does that.
     LogDamaged {
         /// Where the first record is that cannot be read.
         at: Lsn,
-        /// Up to where the log was durable, as a file says.
+        /// Up to where the log was durable, as a file or a record says; `at` if only the segment is
+        /// missing.
         flushed: Lsn,
     },
     /// A file of the log is not what it should be.

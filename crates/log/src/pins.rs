@@ -1,4 +1,5 @@
-//! What is kept of the log: pins, checkpoints, and the recycling of what nobody needs.
+//! What is kept of the log: pins, checkpoints, and the recycling of what nobody needs; and when the
+//! control file is written.
 //!
 //! `oldest` is where the log begins. It moves up under the latch, to the least of what is asked
 //! for, the last checkpoint's redo point, all pins, and `flushed`; then the segments below it

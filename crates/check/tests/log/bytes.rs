@@ -121,8 +121,12 @@ fn damage_in_the_last_segment_is_told_by_the_records_behind() {
             assert_eq!(read_back(&opened.unwrap()), Ok((0, damaged)), "none is behind the last");
         } else {
             let last = *places.last().unwrap();
-            let told = |error| matches!(error, Error::LogDamaged { at: found, flushed } if found == at && flushed >= last);
-            assert!(opened.err().is_some_and(told), "{damaged}");
+            match opened.err() {
+                Some(Error::LogDamaged { at: found, flushed }) => {
+                    assert!(found == at && flushed >= last, "{damaged}: {found}, {flushed}");
+                }
+                other => panic!("{damaged}: {other:?}"),
+            }
         }
     }
 }

@@ -111,6 +111,8 @@ fn the_machine_parameter_costs_nothing_natively() {
     let (ours, by_hand) = (each("ours"), each("by-hand"));
     println!("{ours:.2} instructions a pair, {by_hand:.2} by hand");
     assert!(by_hand >= 6.0, "the loop by hand was optimized away: {by_hand}");
-    // Programs of tests are little optimised: one more in the loop by hand is no matter here.
-    assert!(ours - by_hand < 0.5, "{ours} instructions a pair, {by_hand} by hand");
+    // Programs of tests are little optimised, and have one more in the loop by hand: 16 and 17. The
+    // counts differ by hundredths from run to run.
+    let more = ours - by_hand;
+    assert!((-1.1..0.5).contains(&more), "{ours} instructions a pair, {by_hand} by hand");
 }
