@@ -21,6 +21,7 @@ pub mod loom_machine;
 pub mod memory_engine;
 pub mod neighbours;
 pub mod overlaid;
+pub mod parts;
 pub mod pool_bytes;
 pub mod pool_region;
 pub mod random;

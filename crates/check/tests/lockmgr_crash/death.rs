@@ -3,9 +3,11 @@
 //! The test starts itself again as children that share a region; a child kills itself at the
 //! step that it was told, or its parent kills it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use latchwork_check::parts::side_by_side;
 use latchwork_check::random::Random;
 use latchwork_lockmgr::{Error, Manager, Mode, Options, Owner, Wait, granular};
 use latchwork_machine::{Deadline, Shared};
@@ -188,18 +190,22 @@ fn a_sweeper_killed_at_every_step() {
     ];
     let deaths =
         ["request linked", "bias closed", "weak lock moved", "object linked", "latch opened"];
-    let mut reached = std::collections::BTreeSet::new();
-    for (step, death) in steps.iter().flat_map(|step| deaths.map(|death| (*step, death))) {
-        let path = PEERS.fresh("sweeper");
-        let manager = open(&path);
-        // Not every death leaves something for every step.
-        if PEERS.sweeper_dies(&path, death, step) {
-            reached.insert(step);
+    let reached = side_by_side((0..).zip(deaths), |(part, death)| {
+        let mut reached = Vec::new();
+        for step in steps {
+            let path = PEERS.fresh(&format!("sweeper-{part}"));
+            let manager = open(&path);
+            // Not every death leaves something for every step.
+            if PEERS.sweeper_dies(&path, death, step) {
+                reached.push(step);
+            }
+            work(&manager, 17, 50);
+            all_is_well(&manager, step);
+            let _ = std::fs::remove_file(&path);
         }
-        work(&manager, 17, 50);
-        all_is_well(&manager, step);
-        let _ = std::fs::remove_file(&path);
-    }
+        reached
+    });
+    let reached: BTreeSet<_> = reached.into_iter().flatten().collect();
     assert_eq!(reached.len(), steps.len(), "only {reached:?}");
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use latchwork_check::parts::side_by_side;
 use latchwork_check::random::Random;
 use latchwork_lockmgr::{Error, KeyRange, Manager, Owner, RangeKind, Wait, granular};
 use latchwork_machine::{Deadline, Shared};
@@ -216,9 +217,9 @@ fn killed_at_every_step() {
     for step in STEPS {
         assert!(seen.get(step).is_some_and(|count| *count > 20), "{step}: {:?}", seen.get(step));
     }
-    for (round, step) in STEPS.iter().enumerate() {
-        for nth in [1, 7, 30] {
-            let path = PEERS.fresh("every");
+    side_by_side([1, 7, 30], |nth| {
+        for (round, step) in STEPS.iter().enumerate() {
+            let path = PEERS.fresh(&format!("every-{nth}"));
             let (manager, data) = (open(&path), data_of(&path));
             let small = touch(&manager);
             let seed = round as u64 * 31 + u64::from(nth);
@@ -228,7 +229,7 @@ fn killed_at_every_step() {
             all_is_well(&manager, small, step);
             remove(&path);
         }
-    }
+    });
     println!("killed at {0} of {0} steps, 3 times each", STEPS.len());
 }
 

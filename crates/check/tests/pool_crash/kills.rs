@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_check::folder::Folder;
+use latchwork_check::parts::side_by_side;
 use latchwork_check::random::Random;
 use latchwork_disk::System;
 use latchwork_pool::{Error, Options, Pool, set_point_hook};
@@ -203,13 +204,13 @@ fn a_log_that_lies_is_caught_at_the_disk() {
 const PEERS: u64 = 3;
 
 /// Kills one of the peers so often, and looks at every page after each; the others must go on.
-fn kill_at_random(kills: u64, name: &str) {
+fn kill_at_random(kills: u64, name: &str, seed: u64) {
     let folder = Folder::new(name);
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
     let work = place.work(&thread);
     work.begin();
-    let mut random = Random(0x5eed);
+    let mut random = Random(0x5eed + seed);
     let endless = |peer: u64, seed| {
         let mut command = command(&folder.0, "", 0, u64::MAX, seed);
         command.env("POOL_PEER", peer.to_string()).spawn().unwrap()
@@ -260,10 +261,14 @@ fn kill_at_random(kills: u64, name: &str) {
     println!("{kills} kills, {checked} pages out: {:?}", place.pool.stats().unwrap());
 }
 
+fn random_kills(kills: u64) {
+    let names = ["random-0", "random-1", "sparse-random-0", "sparse-random-1"];
+    side_by_side((0..).zip(names), |(seed, name)| kill_at_random(kills / 4, name, seed));
+}
+
 #[test]
 fn kills_at_random_harm_nobody() {
-    kill_at_random(scaled(5_000) / 2, "random");
-    kill_at_random(scaled(5_000) / 2, "sparse-random");
+    random_kills(scaled(5_000));
 }
 
 /// 100,000 kills: `cargo test --release -p latchwork-check --test pool_crash -- --ignored`, some
@@ -271,6 +276,5 @@ fn kills_at_random_harm_nobody() {
 #[test]
 #[ignore = "long"]
 fn many_kills_at_random_harm_nobody() {
-    kill_at_random(scaled(100_000) / 2, "random");
-    kill_at_random(scaled(100_000) / 2, "sparse-random");
+    random_kills(scaled(100_000));
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use latchwork_check::parts::side_by_side;
 use latchwork_check::random::Random;
 
 use crate::work::Worker;
@@ -75,12 +76,16 @@ fn a_death_at_each_step_stops_nobody() {
     }
 }
 
-/// Kills one of some processes so often, at random, and replaces it.
+/// Four times some processes of which one is killed at random, and replaced; so often in all.
 fn kills(count: u64) {
-    let place = Place::new("random");
+    side_by_side(0..4, |part| kills_in(&format!("random-{part}"), count / 4, part));
+}
+
+fn kills_in(name: &str, count: u64, seed: u64) {
+    let place = Place::new(name);
     let mut worker = Worker::new(&place, 0);
     worker.fill();
-    let mut random = Random(0x1357_9bdf);
+    let mut random = Random(0x1357_9bdf + seed);
     let mut peers: Vec<_> = (1..=PEERS).map(|id| start(&place, id, "", 0)).collect();
     for round in 0..count {
         std::thread::sleep(Duration::from_micros(500 + random.below(15_000)));

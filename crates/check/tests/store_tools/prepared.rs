@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
+use latchwork_check::parts::side_by_side;
 use latchwork_store::{Error, Patience, Store, forget_memory, restore, salvage};
 
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, die_after, fill, open, options, sum};
@@ -95,7 +96,7 @@ fn killed_at_each_step(prepares: bool, commits: bool, left: Left) -> u32 {
     let mut step = 0;
     loop {
         step += 1;
-        let place = Place::new("prepared");
+        let place = Place::new(&format!("prepared-{prepares}-{commits}-{left:?}"));
         let mut store = Some(open(place.at("one")));
         fill(store.as_ref().unwrap(), 20);
         if left != Left::Another {
@@ -142,20 +143,20 @@ fn killed_at_each_step(prepares: bool, commits: bool, left: Left) -> u32 {
 
 #[test]
 fn a_death_at_each_step_of_preparing_leaves_it_prepared_or_undone() {
-    for left in [Left::Another, Left::Files] {
+    side_by_side([Left::Another, Left::Files], |left| {
         let steps = killed_at_each_step(true, true, left);
         assert!(steps > 20, "{left:?}: {steps}");
-    }
+    });
 }
 
 #[test]
 fn a_death_at_each_step_of_deciding_is_decided_or_not() {
-    for commits in [true, false] {
-        for left in [Left::Another, Left::Memory, Left::Files] {
-            let steps = killed_at_each_step(false, commits, left);
-            assert!(steps > 10, "{left:?}: {steps}");
-        }
-    }
+    let lefts = [Left::Another, Left::Memory, Left::Files];
+    let cases = lefts.into_iter().flat_map(|left| [(left, true), (left, false)]);
+    side_by_side(cases, |(left, commits)| {
+        let steps = killed_at_each_step(false, commits, left);
+        assert!(steps > 10, "{left:?}: {steps}");
+    });
 }
 
 /// A process that is stopped while it sweeps what another one left.
