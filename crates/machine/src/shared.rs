@@ -5,6 +5,9 @@
 //! slot to everybody. A latch finds them from its own address: the slow path looks the mapping up
 //! among those that this process has attached. Nothing in the mapping is trusted: numbers are
 //! checked against the table's length.
+//!
+//! The child of a fork has nothing attached: where its parent's mappings were, it may have other
+//! ones by now, and a slot of its parent's threads is not its own.
 
 use core::cell::Cell;
 use core::fmt;
@@ -13,6 +16,7 @@ use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use core::sync::atomic::{
     AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence,
 };
+use std::sync::Once;
 
 use rustix::thread::MembarrierCommand;
 use rustix::thread::futex::Flags;
@@ -56,6 +60,14 @@ struct Mapping {
     owner: AtomicU64,
     /// The entry whose waiter slots serve this mapping, one more than its number; zero for itself.
     home: AtomicU32,
+}
+
+impl Mapping {
+    /// Counts one more attachment.
+    fn begin_era(&self) -> u32 {
+        // Relaxed: told to other threads with `base`.
+        self.era.fetch_add(1, Relaxed).wrapping_add(1)
+    }
 }
 
 static ATTACHED: [Mapping; MAPPINGS] = [const {
@@ -117,12 +129,15 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
-/// A mapping that latches over [`Shared`] may lie in, for as long as this value lives.
+/// A mapping that latches over [`Shared`] may lie in, for as long as this value lives. In the child
+/// of a fork it is attached no more, whatever becomes of this value; the child may attach it again,
+/// if it has it.
 ///
 /// Dropping it while a thread waits for such a latch makes that thread panic.
 #[derive(Debug)]
 pub struct Attached<'a> {
     index: usize,
+    era: u32,
     room: *mut u8,
     length: usize,
     mapping: PhantomData<&'a [u8]>,
@@ -201,12 +216,12 @@ impl Shared {
         entry.length.store(length, Relaxed);
         entry.owner.store(ANYBODY, Relaxed);
         entry.home.store(0, Relaxed);
-        entry.era.fetch_add(1, Relaxed);
+        let era = entry.begin_era();
         // Release: synchronizes with the Acquire in `find`, so that the entry is seen whole.
         entry.base.store(base as usize, Release);
         let overhead = Self::overhead(slots);
         let room = base.wrapping_add(overhead);
-        Ok(Attached { index, room, length: length - overhead, mapping: PhantomData })
+        Ok(Attached { index, era, room, length: length - overhead, mapping: PhantomData })
     }
 }
 
@@ -219,8 +234,10 @@ impl Attached<'_> {
     /// Has this name, which is neither zero nor all ones, noted in the slots that threads of this
     /// process take from now on, so that they can be taken back when it is dead.
     pub fn set_owner(&self, name: u64) {
-        // Relaxed: a thread that does not know of it yet takes a slot in nobody's name.
-        ATTACHED[self.index].owner.store(name, Relaxed);
+        if let Some(entry) = self.entry() {
+            // Relaxed: a thread that does not know of it yet takes a slot in nobody's name.
+            entry.owner.store(name, Relaxed);
+        }
     }
 
     /// Has latches in another mapping wait in this one's slots: `length` bytes from `base` on.
@@ -228,7 +245,8 @@ impl Attached<'_> {
     ///
     /// # Errors
     ///
-    /// [`AttachError::TooMany`]; [`AttachError::Misaligned`] if `base` is no multiple of 64.
+    /// [`AttachError::TooMany`]; [`AttachError::Misaligned`] if `base` is no multiple of 64;
+    /// [`AttachError::Foreign`] if this one was attached before a fork.
     ///
     /// # Safety
     ///
@@ -243,20 +261,32 @@ impl Attached<'_> {
         if !(base as usize).is_multiple_of(align_of::<Header>()) {
             return Err(AttachError::Misaligned);
         }
+        self.entry().ok_or(AttachError::Foreign)?;
         let index = claim().ok_or(AttachError::TooMany)?;
         let entry = &ATTACHED[index];
         entry.length.store(length, Relaxed);
         entry.home.store(self.index as u32 + 1, Relaxed);
-        entry.era.fetch_add(1, Relaxed);
+        let era = entry.begin_era();
         // Release: synchronizes with the Acquire in `find`, so that the entry is seen whole.
         entry.base.store(base as usize, Release);
-        Ok(Attached { index, room: base, length, mapping: PhantomData })
+        Ok(Attached { index, era, room: base, length, mapping: PhantomData })
+    }
+
+    /// Its entry; none if it was attached before a fork.
+    fn entry(&self) -> Option<&'static Mapping> {
+        // Relaxed: nobody but the child of a fork changes it while `self` lives.
+        Some(&ATTACHED[self.index]).filter(|entry| entry.era.load(Relaxed) == self.era)
     }
 
     /// The mapping's slots.
+    ///
+    /// # Panics
+    ///
+    /// If it was attached before a fork.
     pub fn slots(&self) -> Slots<'_, Shared> {
+        let entry = self.entry().expect("latchwork: this mapping was attached before a fork");
         // Relaxed: it is attached for as long as `self`.
-        Shared::slots(ATTACHED[self.index].base.load(Relaxed) as *const AtomicU32)
+        Shared::slots(entry.base.load(Relaxed) as *const AtomicU32)
     }
 
     /// Takes back the slots of the dead that are in no queue: see [`Slots::reclaim`].
@@ -267,7 +297,8 @@ impl Attached<'_> {
 
 impl Drop for Attached<'_> {
     fn drop(&mut self) {
-        let entry = &ATTACHED[self.index];
+        // After a fork another mapping may have the entry.
+        let Some(entry) = self.entry() else { return };
         entry.base.store(BUSY, Relaxed);
         entry.length.store(0, Relaxed);
         // Release: synchronizes with the Acquire in `claim`.
@@ -291,8 +322,25 @@ fn check(base: *mut u8, length: usize, slots: u32) -> Result<(), AttachError> {
 
 /// An unused entry, now ours to fill in.
 fn claim() -> Option<usize> {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler does only what may be done after a fork, and stays.
+        unsafe { libc::pthread_atfork(None, None, Some(forget_in_child)) };
+    });
     // Acquire: synchronizes with the Release of a detaching thread.
     ATTACHED.iter().position(|e| e.base.compare_exchange(0, BUSY, Acquire, Relaxed).is_ok())
+}
+
+/// Detaches all that the parent of this process had. The eras end, so that no thread believes what
+/// it remembers of a slot, and no [`Attached`] is taken for what has its entry next.
+extern "C" fn forget_in_child() {
+    // Relaxed, all: the child has one thread. An entry that nobody has is not written to: each page
+    // that is costs the child a copy.
+    for entry in ATTACHED.iter().filter(|entry| entry.base.load(Relaxed) != 0) {
+        entry.base.store(0, Relaxed);
+        entry.length.store(0, Relaxed);
+        entry.begin_era();
+    }
 }
 
 /// The mapping around `address`.

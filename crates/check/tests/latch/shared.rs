@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
+use latchwork_check::forked::in_child;
 use latchwork_latch::{LwLatch, RawCondvar, ShflMutex, ShflRwLock};
 use latchwork_machine::{AttachError, Attached, Deadline, Shared};
 
@@ -111,6 +112,33 @@ fn two_processes_share_latches() {
     for counter in &room.counts {
         assert_eq!(counter.load(Relaxed), 2 * ROUNDS);
     }
+}
+
+/// What its parent had attached lies where the child maps something else, as it does with a
+/// region, of which a child has nothing.
+#[test]
+fn a_child_of_a_fork_finds_slots_of_its_own() {
+    let (base, half) = (map(file()), LENGTH / 2);
+    // SAFETY: the mapping stays, and holds atomics only.
+    let attached = unsafe { Shared::create(base, LENGTH, SLOTS) }.unwrap();
+    let (of_parent, number) = (attached.slots(), attached.slots().mine());
+    let status = in_child(|| {
+        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let at = base.wrapping_add(half).cast();
+        // SAFETY: the parent's mapping, which nobody uses in the child.
+        unsafe { libc::munmap(base.cast(), LENGTH) };
+        // SAFETY: a new one, where nothing is any more.
+        let own = unsafe { libc::mmap(at, half, rights, flags | libc::MAP_FIXED, file(), 0) };
+        assert_eq!(own, base.wrapping_add(half).cast());
+        // SAFETY: the mapping stays, and holds atomics only.
+        let own = unsafe { Shared::create(own.cast(), half, 10) }.unwrap();
+        // SAFETY: the child has no other use for it, and never returns.
+        drop(unsafe { std::ptr::read(&attached) });
+        let slot = std::ptr::from_ref(own.slots().at(own.slots().mine())).cast::<u8>();
+        assert!((half..LENGTH).contains(&(slot as usize - base as usize)));
+    });
+    assert_eq!(status, 0);
+    assert_eq!((of_parent.taken(), attached.slots().mine()), (1, number));
 }
 
 #[test]
