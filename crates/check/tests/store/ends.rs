@@ -116,6 +116,61 @@ fn nobody_writes_at_an_end_that_is_held() {
     assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), 10);
 }
 
+/// Puts records, and raises each by one if it is still there: how much that is in all.
+fn put_all(store: &Store<Native>, patience: &Patience, rows: impl Iterator<Item = u64>) -> u64 {
+    let mut sum = 0;
+    for row in rows {
+        store.put(&ROWS, row, 1).unwrap();
+        let raise = |old: Option<u64>| old.map(|old| old + 1);
+        let raised = store.write_with(patience, |tx| tx.update(&ROWS, row, raise)).unwrap();
+        sum += raised.value.unwrap_or(1);
+    }
+    sum
+}
+
+/// Takes records from an end until there was none for long.
+fn take_all(store: &Store<Native>, patience: &Patience, back: bool) -> Vec<(u64, u64)> {
+    let (mut taken, mut idle) = (Vec::new(), 0);
+    while idle < 400 {
+        let pop = |tx: &mut WriteTxn<'_, '_, Native>| match back {
+            false => tx.pop_first(&ROWS),
+            true => tx.pop_last(&ROWS),
+        };
+        let found = store.write_with(patience, pop).unwrap().value;
+        idle = if found.is_some() { 0 } else { idle + 1 };
+        taken.extend(found);
+        std::thread::yield_now();
+    }
+    taken
+}
+
+/// Those that take from one queue at the same time get each record once, with the value that it had
+/// last, also where their level holds no range and the queue is empty now and then.
+#[test]
+fn each_record_is_taken_by_one() {
+    const EACH: u64 = 1500;
+    for level in [Level::ReadCommitted, Level::Serializable] {
+        let store = begin(&Simulated::default(), Mode::None).unwrap();
+        let patience = Patience { level, ..Patience::default() };
+        let (sum, taken) = std::thread::scope(|threads| {
+            let (store, patience) = (&store, &patience);
+            let puts = [0, 1].map(|half| {
+                threads.spawn(move || put_all(store, patience, (half..2 * EACH).step_by(2)))
+            });
+            let takes = [false, true, false, true]
+                .map(|back| threads.spawn(move || take_all(store, patience, back)));
+            let sum: u64 = puts.into_iter().map(|put| put.join().unwrap()).sum();
+            let taken: Vec<_> = takes.into_iter().flat_map(|take| take.join().unwrap()).collect();
+            (sum, taken)
+        });
+        let left = store.read(|tx| tx.range(&ROWS, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
+        let (mut rows, values): (Vec<_>, Vec<_>) = taken.into_iter().chain(left).unzip();
+        rows.sort_unstable();
+        assert!(rows.iter().copied().eq(0..2 * EACH), "{level:?}: {} were taken", rows.len());
+        assert_eq!(values.into_iter().sum::<u64>(), sum, "{level:?}");
+    }
+}
+
 /// A lock is counted to 65,535; a transaction may touch a record more often.
 #[test]
 fn a_record_may_be_touched_more_often_than_locks_are_counted() {

@@ -261,16 +261,17 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
                 found = Some((key.to_vec(), value.to_vec()));
                 Ok(false)
             })?;
-            match (&found, &candidate) {
-                // A record came before it: that is locked, too, where it is to be taken.
-                (Some((key, _)), Some(candidate)) if take && key != candidate => {
-                    if self.txn.get_raw_for_update(tree, key)?.is_some() {
-                        return Ok(found);
+            match (found, &candidate) {
+                // One that came since: that is locked, too, where it is to be taken, and read
+                // again. Whose level holds no range may find that another one took it.
+                (Some((key, _)), _) if take && candidate.as_ref() != Some(&key) => {
+                    if let Some(value) = self.txn.get_raw_for_update(tree, &key)? {
+                        return Ok(Some((key, value)));
                     }
                 }
                 // Its removal was not finished, or it is removed now: the next one.
                 (None, Some(_)) => {}
-                _ => return Ok(found),
+                (found, _) => return Ok(found),
             }
         }
     }
