@@ -19,7 +19,8 @@
 //! A leader that is stopped and not dead holds all commits up; nothing else can be told from
 //! outside.
 //!
-//! A failed sync, and a failed write but for want of space, is final: the system may have
+//! A failed sync, and a failed write but for want of space or of the right to open the file, is
+//! final: the system may have
 //! marked as clean what it could not write, so a later sync that succeeds would say nothing.
 //! `broken` is set, all waiting threads get [`Error::Broken`], and only opening the files in a
 //! new region goes on.
@@ -147,8 +148,11 @@ impl<M: ConstMachine> Session<M> {
     fn lead_and_wake(&self, shared: &Shared<M>, until: Until) -> Result<(), Error> {
         let led = self.lead(shared, until);
         let led = led.map_err(|error| match error {
-            // It may be made again: the bytes are still in the buffer.
-            Error::Disk(DiskError::NoSpace(_)) => error,
+            // It may be made again: the bytes are still in the buffer. A file that this process
+            // may not open, or not one more of, is there for the others.
+            Error::Disk(
+                DiskError::NoSpace(_) | DiskError::TooManyFiles(_) | DiskError::Permission(_),
+            ) => error,
             _ => {
                 // Release: what failed came before; nobody relies on more.
                 shared.broken.0.store(1, Release);
@@ -234,8 +238,10 @@ impl<M: ConstMachine> Session<M> {
 /// Whether there is something to flush, and nobody has flushed for so long.
 fn is_due<M: ConstMachine>(shared: &Shared<M>, period: Duration) -> bool {
     let end = shared.end.0.load(Relaxed);
-    let age = M::now(Clock::Monotonic).saturating_sub(shared.flushed_at.0.load(Relaxed));
-    u128::from(age) >= period.as_nanos() && shared.flushed.0.load(Relaxed) < end
+    // A flush by a process whose clock is ahead, in a time namespace of its own, was long ago.
+    let age = M::now(Clock::Monotonic).checked_sub(shared.flushed_at.0.load(Relaxed));
+    age.is_none_or(|age| u128::from(age) >= period.as_nanos())
+        && shared.flushed.0.load(Relaxed) < end
 }
 
 impl<M: ConstMachine> Log<M> {

@@ -1,10 +1,15 @@
 //! What each call does when nothing goes wrong, and what it answers to misuse.
 
-use latchwork_disk::{Disk, Error as DiskError, Operation, Simulated};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use latchwork_check::between::{Before, Between};
+use latchwork_disk::{Disk, Error as DiskError, Open, Operation, Simulated, Subject};
 use latchwork_log::{COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, RECORD_MAX, Record};
 
 use crate::stage::{
-    Answered, Life, SMALL, begin, begin_in, folder, head, operate, options, payload, work,
+    Answered, Life, SMALL, begin, begin_in, folder, head, operate, options, payload, prepare,
+    region, work,
 };
 
 #[test]
@@ -216,6 +221,56 @@ fn a_full_disk_fails_the_reservation_and_nothing_else() {
     disk.set_capacity(None);
     operate(&life, number, Mode::Full).unwrap();
     assert_eq!(life.log.scan(Lsn::FIRST).count() as u64, number + 1);
+}
+
+/// A process that may open no more files, or no longer these.
+#[derive(Debug, Default)]
+struct Closed(Mutex<Option<Why>>);
+
+type Why = fn(Subject) -> DiskError;
+
+impl Between for Closed {
+    fn opens(&self, path: &Path, how: Open) -> Result<(), DiskError> {
+        let is_segment = path.file_name().is_some_and(|name| name.len() == 16);
+        match *self.0.lock().unwrap() {
+            Some(why) if is_segment && how.write => {
+                Err(why(Subject { operation: Operation::Open, path: path.to_owned(), at: 0 }))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_process_that_cannot_open_a_segment_fails_alone() {
+    for why in [DiskError::TooManyFiles as Why, DiskError::Permission] {
+        let disk = Simulated::new();
+        prepare(&disk).unwrap();
+        let (region, closed) = (region(), Arc::new(Closed::default()));
+        let thread = region.thread().unwrap();
+        let own = Arc::new(Before::new(closed.clone(), disk.clone()));
+        let log = Log::open(&region, own, folder(), &options(), &thread).unwrap();
+        let session = log.session(&thread).unwrap();
+        let life = Life { session, log, thread, region };
+        let mut number = 0;
+        // It has the first segment open; the next one is made by now.
+        operate(&life, number, Mode::Full).unwrap();
+        *closed.0.lock().unwrap() = Some(why);
+        let failed = loop {
+            number += 1;
+            match operate(&life, number, Mode::Full) {
+                Ok(_) => assert!(life.log.end().0 < 2 * options().segment, "it opened a segment"),
+                Err(failed) => break failed,
+            }
+        };
+        assert!(matches!(failed, Error::Disk(told) if told == why(told.subject().clone())));
+        assert!(!life.log.is_broken());
+        // Another process, say, writes what is in the buffer.
+        *closed.0.lock().unwrap() = None;
+        life.session.flush(Lsn(life.log.end().0 - 1)).unwrap();
+        operate(&life, number + 1, Mode::Full).unwrap();
+        assert_eq!(life.log.scan(Lsn::FIRST).count() as u64, number + 2);
+    }
 }
 
 #[test]
