@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::region::Inner;
 use crate::slots::{PROCESS_BYTES, ProcessSlot, bare, pack};
 use crate::token::{self, Tokens};
-use crate::{Error, Options, Region, file};
+use crate::{Error, Options, Region, file, mount};
 
 impl Region<Native> {
     /// A region of this process alone, which needs no file: the default.
@@ -179,9 +179,23 @@ impl Region<Shared> {
         drop(laid_out.map_err(Error::Waiters)?);
         let region = Self::attach(memory, fresh.header)?.join_in()?.found_at(path.as_ref())?;
         if let Some(file) = region.inner.memory.descriptor() {
+            mount::mark(file);
             fresh.name.link(file, path.as_ref())?;
         }
         Ok(region)
+    }
+
+    /// Whether what processes left in a region's file is there as they left it, though all are
+    /// dead: the file's system was there all the time since the file was made. False, too, where
+    /// that is not to be known: on a disk's file system once the kernel needed the room in which it
+    /// had noted it, and where it notes no such thing (before Linux 4.13, and in gVisor).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open) for files that are no region.
+    pub fn is_as_left(path: impl AsRef<Path>, options: &Options) -> Result<bool, Error> {
+        let (file, _) = file::open_checked(path.as_ref(), options.mode, false)?;
+        Ok(mount::is_marked(&file))
     }
 
     /// Opens a region that exists. Of `options` only `mode` counts.

@@ -11,6 +11,7 @@
 //! by a bare `clone` system call runs no such handler: its parent's slots count as alive until
 //! both are gone. That errs on the safe side: what it held stays held.
 
+use core::ops::Deref;
 use core::sync::atomic::AtomicI32;
 use core::sync::atomic::Ordering::Relaxed;
 use std::fs::File;
@@ -20,8 +21,8 @@ use std::sync::Once;
 
 use crate::Error;
 
-/// How many regions with files one process may have open at a time.
-const OPEN_MAX: usize = 256;
+/// How many such files one process may have open at a time.
+const OPEN_MAX: usize = 1024;
 
 /// Descriptors to close in a child, one more than their numbers; zero is none.
 static OPEN: [AtomicI32; OPEN_MAX] = [const { AtomicI32::new(0) }; OPEN_MAX];
@@ -35,21 +36,28 @@ extern "C" fn close_in_child() {
         let fd = entry.swap(0, Relaxed) - 1;
         if fd >= 0 {
             // SAFETY: `close` may be called after a fork. The descriptor is the parent's copy,
-            // which `Tokens` owns, and `Tokens::drop` sees by the zero that it is closed.
+            // which an `Unforked` owns, and its `drop` sees by the zero that it is closed.
             unsafe { libc::close(fd) };
         }
     }
 }
 
-/// A region's file and the locks on it.
-pub(crate) struct Tokens {
+/// An open file that the child of a fork closes at once, so that what the kernel keeps with an open
+/// file, as its locks, ends with this process. In the child it is not to be used.
+#[derive(Debug)]
+pub struct Unforked {
     file: ManuallyDrop<File>,
     entry: usize,
 }
 
-impl Tokens {
-    /// Takes charge of `file`, and of closing it after a fork.
-    pub(crate) fn new(file: File) -> Result<Self, Error> {
+impl Unforked {
+    /// Takes charge of `file`, and of closing it after a fork. A child that is forked before this,
+    /// and after the file was opened, keeps it open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Regions`] if this process has too many.
+    pub fn new(file: File) -> Result<Self, Error> {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             // SAFETY: the handler does only what may be done after a fork, and stays.
@@ -60,6 +68,37 @@ impl Tokens {
         let entry = OPEN.iter().position(|e| e.compare_exchange(0, mark, Relaxed, Relaxed).is_ok());
         let entry = entry.ok_or(Error::Regions(OPEN_MAX as u32))?;
         Ok(Self { file: ManuallyDrop::new(file), entry })
+    }
+}
+
+impl Deref for Unforked {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for Unforked {
+    fn drop(&mut self) {
+        let mark = self.file.as_raw_fd() + 1;
+        // Relaxed: as in `new`. A zero says that this is a child, and the file closed.
+        if OPEN[self.entry].compare_exchange(mark, 0, Relaxed, Relaxed).is_ok() {
+            // SAFETY: it is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.file) };
+        }
+    }
+}
+
+/// A region's file and the locks on it.
+pub(crate) struct Tokens {
+    file: Unforked,
+}
+
+impl Tokens {
+    /// Takes charge of `file`.
+    pub(crate) fn new(file: File) -> Result<Self, Error> {
+        Ok(Self { file: Unforked::new(file)? })
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -103,17 +142,6 @@ fn whole(slot: u32) -> libc::flock {
 
 fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-}
-
-impl Drop for Tokens {
-    fn drop(&mut self) {
-        let mark = self.file.as_raw_fd() + 1;
-        // Relaxed: as in `new`. A zero says that this is a child, and the file closed.
-        if OPEN[self.entry].compare_exchange(mark, 0, Relaxed, Relaxed).is_ok() {
-            // SAFETY: it is not used again.
-            unsafe { ManuallyDrop::drop(&mut self.file) };
-        }
-    }
 }
 
 /// This process: its pid, when it began, its pid namespace. Zero for what is not to be known.

@@ -160,14 +160,14 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // One that has its name by now, and whose maker died before it had taken its mark away: under
     // another name it could be taken for what a dead process left.
     let _ = fs::remove_file(path.join(MARK));
-    let live = Locked::new(lock_file(path, "live")?);
+    let live = Locked::new(lock_file(path, "live")?).map_err(said)?;
     let others = match live.file.try_lock() {
         Ok(()) => false,
         Err(TryLockError::WouldBlock) => true,
         Err(TryLockError::Error(why)) => return Err(said(why)),
     };
     let opening = Opening { path, id, disk, options };
-    let left = memory_left(path, id)?;
+    let left = memory_left(path, id, others)?;
     let home = match (left, others) {
         (Some(at), true) => Some(opening.join(&at).map_err(|why| not_joined(&at, why))?),
         (None, true) => return Err(refused(path, Refusal::OtherNamespace)),
@@ -367,8 +367,12 @@ fn has_lost_log(path: &Path) -> bool {
 
     let is_there = fs::read_dir(path.join("log")).is_ok_and(|mut files| files.next().is_some());
     let mut page = Vec::new();
-    let data = File::open(path.join("data"));
-    let read = data.and_then(|data| data.take(4096).read_to_end(&mut page));
+    let data = path.join("data");
+    // To open what is no file may wait for ever: what it is the pool says.
+    if is_there || !data.is_file() {
+        return false;
+    }
+    let read = File::open(data).and_then(|data| data.take(4096).read_to_end(&mut page));
     // The file may have room for pages that were never written.
-    !is_there && read.is_ok() && page.iter().any(|byte| *byte != 0)
+    read.is_ok() && page.iter().any(|byte| *byte != 0)
 }

@@ -1,6 +1,7 @@
 //! Memory that killed processes left, and what may have happened to it until it is found.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use latchwork_store::{
-    Error, Mode, Patience, Refusal, Store, Table, forget_abandoned, forget_memory, left_memory,
+    Error, Mode, Options, Patience, Place as Memory, Refusal, Store, Table, forget_abandoned,
+    forget_memory, left_memory,
 };
 
 use crate::stage::{COUNT, EACH, Place, ROWS, copy, fill, open, options, sum, why};
@@ -74,6 +76,60 @@ fn memory_is_joined_with_any_options() {
             assert_eq!(store.sweep().unwrap(), 0);
         }
     }
+}
+
+/// What a process does that has its memory beside the data.
+#[test]
+fn writes_beside_until_it_is_killed() {
+    let Some(place) = Place::told() else { return };
+    let options = Options { place: Memory::Beside, ..options() };
+    let store = Store::open_with(place.at("one"), &options).unwrap();
+    fill(&store, 100);
+    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+    store.write_with(&patience, |tx| tx.put(&ROWS, 77_777, b"not on the disk")).unwrap();
+    fs::write(place.at("ready"), "").unwrap();
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Memory on a disk is joined where its file system was there all the time, and not where it was
+/// taken away and came back: then some of its pages are of an earlier time.
+#[test]
+fn memory_beside_the_data_is_of_one_mount() {
+    for again in [false, true] {
+        let place = Place::new("mount");
+        killed_in(&place, "left::writes_beside_until_it_is_killed");
+        let region = place.at("one/memory/region");
+        let on_a_disk = !Command::new("stat")
+            .args(["-f", "-c", "%T"])
+            .arg(&region)
+            .output()
+            .is_ok_and(|told| told.stdout.starts_with(b"tmpfs"));
+        if again && on_a_disk {
+            // As the inode is when it comes from the disk: fcntl(2), F_SET_RW_HINT.
+            let (file, none) = (fs::File::open(&region).unwrap(), 0u64);
+            // SAFETY: the call reads the hint, which outlives it.
+            assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), 1036, &none) }, 0);
+        }
+        let late = open(place.at("one")).read(|tx| tx.get(&ROWS, 77_777)).unwrap();
+        assert_eq!(late.is_some(), !(again && on_a_disk));
+        assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
+    }
+}
+
+/// Where no process can say which start of the machine this is, those that live are joined, and so
+/// is what they left in memory.
+#[test]
+fn memory_is_found_without_the_number_of_the_start() {
+    let place = Place::new("start");
+    killed(&place);
+    let said = fs::read_to_string(place.at("one/region")).unwrap();
+    let (_, rest) = said.split_once('\n').unwrap();
+    fs::write(place.at("one/region"), format!("\n{rest}")).unwrap();
+    let store = open(place.at("one"));
+    let late = store.read(|tx| tx.get(&ROWS, 77_777)).unwrap();
+    assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
 }
 
 /// What a process does that has too few addresses for the store.

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use latchwork_check::forked::in_child;
 use latchwork_store::{Error, Options, Refusal, Store, Table, forget_memory, restore};
 
 use crate::left::{LATE, killed};
@@ -509,6 +510,62 @@ fn children_keep_no_store_locked() {
         }
         assert!(took < Duration::from_secs(50), "{took:?}");
     });
+}
+
+/// A child of a fork that outlives its parent, and the memory, keeps nobody from the files.
+#[test]
+fn children_of_the_dead_keep_no_store_open() {
+    let place = Place::new("orphan");
+    let mut ends = [0; 2];
+    // SAFETY: a place for two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    let status = in_child(|| {
+        let store = open(place.at("one"));
+        fill(&store, 10);
+        // SAFETY: the child calls functions only that may be called there.
+        if unsafe { libc::fork() } == 0 {
+            let mut byte = 0u8;
+            // SAFETY: as above.
+            unsafe { libc::close(ends[1]) };
+            // SAFETY: as above; it comes back when nobody can write to the pipe any more.
+            unsafe { libc::read(ends[0], (&raw mut byte).cast(), 1) };
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+        std::mem::forget(store);
+    });
+    assert_eq!(status, 0);
+    assert!(forget_memory(place.at("one")).unwrap() > 0);
+    assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
+    for end in ends {
+        // SAFETY: opened above, and used by nobody any more.
+        unsafe { libc::close(end) };
+    }
+}
+
+/// A log of an earlier time beside later pages, as a copy has it that was put back in part: what
+/// they have is not in it.
+#[test]
+fn pages_that_are_newer_than_the_log_are_refused() {
+    for more in [10, 500] {
+        let place = Place::new("newer");
+        drop(closed_twice(&place));
+        let log = place.at("log");
+        copy(&place.at("one/log"), &log);
+        let store = open(place.at("one"));
+        for round in 0..more {
+            transfer(&store, round % COUNT, (round + 5) % COUNT);
+        }
+        drop(store);
+        let newer = place.at("newer");
+        fs::rename(place.at("one/log"), &newer).unwrap();
+        fs::rename(&log, place.at("one/log")).unwrap();
+        let refusal = refused(place.at("one"));
+        assert!(matches!(refusal, Refusal::Damaged { file: "data", .. }), "{refusal:?}");
+        fs::rename(place.at("one/log"), &log).unwrap();
+        fs::rename(&newer, place.at("one/log")).unwrap();
+        assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Machine as _, Shared as Machine};
+use latchwork_region::Unforked;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::identity::read_identity;
@@ -37,26 +38,29 @@ pub(crate) struct Folder {
 }
 
 /// A file that this process has locked, until the value goes. That lets go of the lock by a call of
-/// its own: a child that another thread forks meanwhile has the file open, too, and keeps the lock
-/// of one that is closed only.
+/// its own: a child that another thread forks at the wrong moment has the file open, too, and keeps
+/// the lock of one that is closed only.
 #[derive(Debug)]
 pub(crate) struct Locked {
-    pub(super) file: File,
+    pub(super) file: Unforked,
     process: u32,
 }
 
 impl Locked {
-    pub(super) fn new(file: File) -> Self {
-        Self { file, process: std::process::id() }
+    /// One that is to be locked.
+    pub(super) fn new(file: File) -> Result<Self, std::io::Error> {
+        let file = Unforked::new(file).map_err(std::io::Error::other)?;
+        Ok(Self { file, process: std::process::id() })
     }
 
     /// Waits until the file is locked for this process alone.
     pub(super) fn alone(file: File) -> Result<Self, std::io::Error> {
+        let locked = Self::new(file)?;
         loop {
-            match file.lock() {
+            match locked.file.lock() {
                 // A signal came.
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
-                locked => return locked.map(|()| Self::new(file)),
+                done => return done.map(|()| locked),
             }
         }
     }
@@ -67,12 +71,12 @@ impl Locked {
         file: File,
         wait: Duration,
     ) -> Result<Result<Self, Option<u32>>, std::io::Error> {
-        let deadline = Deadline::after::<Machine>(wait);
+        let (deadline, locked) = (Deadline::after::<Machine>(wait), Self::new(file)?);
         loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Ok(Self::new(file))),
+            match locked.file.try_lock() {
+                Ok(()) => return Ok(Ok(locked)),
                 Err(TryLockError::WouldBlock) if deadline.passed::<Machine>() => {
-                    return Ok(Err(holder(&file)));
+                    return Ok(Err(holder(&locked.file)));
                 }
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(why)) if why.kind() == ErrorKind::Interrupted => {}
@@ -170,7 +174,7 @@ pub(crate) fn at_rest_within(
         found => found,
     };
     let opening = opening.map(|file| lock_opening(&path, file, Some(wait))).transpose()?;
-    if let Some(live) = file("live")?.map(Locked::new) {
+    if let Some(live) = file("live")?.map(Locked::new).transpose().map_err(said)? {
         match live.file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(refused(&path, Refusal::InUse)),
@@ -199,7 +203,7 @@ fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
 impl AtRest {
     /// Where memory is that killed processes left, if this machine has it.
     pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
-        memory_left(&self.path, &self.id)
+        memory_left(&self.path, &self.id, false)
     }
 }
 
@@ -213,7 +217,7 @@ impl Folder {
         if self.live.file.try_lock().is_ok()
             && finish().is_ok()
             && let Ok(told) = self.file("region").and_then(std::io::read_to_string)
-            && let Ok(Told { now: true, at, of, creation, .. }) = parse(&told)
+            && let Ok(Told { at, of, creation, .. }) = parse(&told)
             && of == self.path
             && creation == self.creation
             && is_place(&at, &self.path, &self.id)
@@ -230,7 +234,7 @@ impl Folder {
 
     /// A file of it.
     fn file(&self, name: &str) -> Result<File, std::io::Error> {
-        let how = OFlags::RDONLY | OFlags::CLOEXEC;
+        let how = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         Ok(rustix::fs::openat(&self.here, name, how, Mode::empty())?.into())
     }
 

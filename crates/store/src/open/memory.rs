@@ -6,10 +6,15 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use latchwork_machine::Shared as Machine;
+use latchwork_region::Options;
+
 use super::Place;
 use super::text_file::{read_file, replace_file};
 use crate::error::refused;
 use crate::{Error, Refusal};
+
+type Region = latchwork_region::Region<Machine>;
 
 /// Where shared memory lies.
 pub(crate) const SHM: &str = "/dev/shm";
@@ -20,7 +25,7 @@ const AREAS: [&str; 6] = ["log", "store", "pool-head", "pool-xlat", "pool-desc",
 /// The file of such a folder that says of which store it is.
 pub(crate) const OF: &str = "store";
 
-/// Which start of the machine this is.
+/// Which start of the machine this is; nothing where that is not to be seen.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -48,7 +53,7 @@ pub(super) fn memory_of(path: &Path, id: &str) -> PathBuf {
 
 /// What a folder's file `region` says.
 pub(crate) struct Told {
-    /// Whether the machine was not started again since.
+    /// Whether the machine was not started again since, as far as that is to be seen.
     pub(crate) now: bool,
     /// Where the memory is.
     pub(crate) at: PathBuf,
@@ -111,7 +116,9 @@ pub(super) fn parse(text: &str) -> Result<Told, Refusal> {
         let what = "it is cut off; `forget-memory` has the files alone count";
         return Err(Refusal::Damaged { file: "region", what });
     };
-    let (now, at, of) = (boot_then == boot(), PathBuf::from(at), PathBuf::from(of));
+    let boot = boot();
+    let now = boot == boot_then || boot.is_empty() || boot_then.is_empty();
+    let (at, of) = (PathBuf::from(at), PathBuf::from(of));
     Ok(Told { now, at, of, creation, files })
 }
 
@@ -145,8 +152,9 @@ fn region_of(path: &Path, id: &str) -> Result<Option<(PathBuf, Files)>, Error> {
     Ok(Some((told.at, told.files)))
 }
 
-/// Where memory is that processes left or have, if this machine has it.
-pub(super) fn memory_left(path: &Path, id: &str) -> Result<Option<PathBuf>, Error> {
+/// Where memory is that processes have, or left as it is, if this machine has it. If all are dead
+/// it is not enough that its files are there: see [`Region::is_as_left`].
+pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<PathBuf>, Error> {
     let Some((at, files)) = region_of(path, id)? else { return Ok(None) };
     // What this user may not look at is there: another one's, and what it has is not to be lost.
     let there = at.join("region").try_exists().map_err(|why| refused(&at, why))?;
@@ -155,7 +163,9 @@ pub(super) fn memory_left(path: &Path, id: &str) -> Result<Option<PathBuf>, Erro
                     back what was there; or `forget-memory` has the files alone count";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
-    Ok(there.then_some(at))
+    // What cannot be opened is looked at by who joins it, and told there.
+    let as_left = || Region::is_as_left(at.join("region"), &Options::default()).unwrap_or(true);
+    Ok((there && (alive || as_left())).then_some(at))
 }
 
 /// Takes shared memory away, or a part of it, as a death leaves it. What is no file of it is a
