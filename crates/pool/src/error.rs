@@ -63,6 +63,16 @@ pub enum Error {
         /// The low 32 bits of the number of the page that came.
         found: u32,
     },
+    /// The page has a change that the log does not go as far as: the log is of an earlier time, or
+    /// the page another log's.
+    Newer {
+        /// The file's number.
+        file: u16,
+        /// The page.
+        page: u64,
+        /// Where the log should have a record.
+        lsn: u64,
+    },
     /// A process died, or a thread panicked, in the middle of changing the page, and nobody here
     /// knows how to rebuild it.
     Poisoned {
@@ -178,6 +188,7 @@ impl Error {
             Self::OutOfRange { page, .. }
             | Self::Checksum { page, .. }
             | Self::Misdirected { page, .. }
+            | Self::Newer { page, .. }
             | Self::Poisoned { page, .. }
             | Self::Rebuild { page, .. }
             | Self::Malformed { page, .. }
@@ -212,6 +223,11 @@ impl fmt::Display for Error {
             Self::Misdirected { file, page, found } => {
                 write!(f, "the disk returned page {found} for page {page} of file {file}")
             }
+            Self::Newer { file, page, lsn } => write!(
+                f,
+                "page {page} of file {file} has a change of {lsn}, which the log does not go as \
+                 far as: the log is of an earlier time"
+            ),
             Self::Poisoned { file, page } => {
                 write!(f, "page {page} of file {file} was left half changed")
             }

@@ -122,6 +122,14 @@ pub trait WriteAhead: Send + Sync {
     ///
     /// Why it could not. The page stays in the pool, dirty.
     fn flush(&self, lsn: u64) -> Result<(), String>;
+
+    /// Whether the log goes so far that there may be a record at `lsn`. A page that comes from the
+    /// disk with an LSN beyond is [`Error::Newer`](crate::Error::Newer): none is written before its
+    /// record is durable, so the log is an older one. Asked at each read of a page.
+    fn reaches(&self, lsn: u64) -> bool {
+        let _ = lsn;
+        true
+    }
 }
 
 /// A page that was left half changed.

@@ -543,6 +543,35 @@ fn children_of_the_dead_keep_no_store_open() {
     }
 }
 
+/// The same of a crash, where no checkpoint tells: pages of which the log has nothing are refused
+/// when they are read.
+#[test]
+fn a_page_that_is_newer_than_the_log_is_not_read() {
+    let place = Place::new("ahead");
+    let mut options = options();
+    options.sizes.log_budget = 1 << 30;
+    let store = Store::open_with(place.at("one"), &options).unwrap();
+    fill(&store, 300);
+    store.checkpoint().unwrap();
+    let log = place.at("log");
+    copy(&place.at("one/log"), &log);
+    // As many as the cache has not room for: pages are written, and no checkpoint is made of them.
+    let long = vec![7; 6000];
+    let put = |row: u64| store.put(&ROWS, (row % 300) * 7 + 3, &long).unwrap();
+    (0..1000).for_each(put);
+    std::mem::forget(store);
+    let at_rest = place.at("two");
+    copy(&place.at("one"), &at_rest);
+    let _ = fs::remove_file(at_rest.join("region"));
+    fs::remove_dir_all(at_rest.join("log")).unwrap();
+    fs::rename(&log, at_rest.join("log")).unwrap();
+    let used = Store::open_with(&at_rest, &options).and_then(|store| {
+        store.read(|tx| tx.range(&ROWS, ..)?.try_fold(0, |count, row| row.map(|_| count + 1)))
+    });
+    let told = used.unwrap_err().to_string();
+    assert!(told.contains("the log is of an earlier time"), "{told}");
+}
+
 /// A log of an earlier time beside later pages, as a copy has it that was put back in part: what
 /// they have is not in it.
 #[test]

@@ -70,7 +70,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         });
         let mut read = 0;
         for ((page, one), bytes) in (first..).zip(run).zip(bytes.chunks_exact(size)) {
-            let sound = told.is_ok() && verify(file.number, page, bytes).is_ok();
+            let sound = told.is_ok()
+                && verify(file.number, page, bytes).is_ok()
+                && self.is_logged(file, page, bytes).is_ok();
             if !sound || self.fill(file, one.frame, one.desc, words_of(bytes)).is_err() {
                 self.abandon(one);
                 continue;

@@ -212,7 +212,17 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
         point("fault.read");
         verify(file.number, page, bytes)?;
+        self.is_logged(file, page, bytes)?;
         self.fill(file, frame, desc, words_of(bytes))
+    }
+
+    /// Refuses a page that is newer than the log.
+    pub(crate) fn is_logged(&self, file: FileId, page: u64, bytes: &[u8]) -> Result<(), Error> {
+        let Some(log) = &self.pool().inner.options.write_ahead else { return Ok(()) };
+        match words_of(bytes).nth(1) {
+            Some(lsn) if !log.reaches(lsn) => Err(Error::Newer { file: file.number, page, lsn }),
+            _ => Ok(()),
+        }
     }
 
     /// Copies a page's words into its frame.

@@ -41,6 +41,10 @@ impl<M: ConstMachine> WriteAhead for Ahead<M> {
         let session = self.log.session(&thread).map_err(say)?;
         session.flush(Lsn(lsn)).map_err(say)
     }
+
+    fn reaches(&self, lsn: u64) -> bool {
+        self.log.end().0 > lsn
+    }
 }
 
 /// Makes pages anew from the log.
