@@ -10,7 +10,6 @@ use latchwork_disk::{Buffer, Open};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{DIRTY, MODIFYING, kind, untag};
-use crate::life::fault::verify;
 use crate::{Error, FileId, Pool};
 
 /// What was found in a pool.
@@ -133,7 +132,7 @@ impl<M: ConstMachine> Pool<M> {
             }
             looked += 1;
             let sound = read.map_err(Error::from);
-            if let Err(error) = sound.and_then(|()| verify(file.number, page, &bytes))
+            if let Err(error) = sound.and_then(|()| self.believe(file, page, &bytes))
                 // It may have been written just now.
                 && !self.is_unwritten(file, page)
             {

@@ -6,7 +6,7 @@
 //! the program leaks itself.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The longest name of a table, in bytes.
 pub const NAME_MAX: usize = 900;
@@ -14,12 +14,31 @@ pub const NAME_MAX: usize = 900;
 /// How many trees a session finds by the address of their names.
 const FEW: usize = 16;
 
-/// All names that were made at run time.
-static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+/// All names that a process has made at run time.
+struct Names {
+    process: u32,
+    all: Mutex<BTreeSet<&'static str>>,
+    /// Those of its child, in the child.
+    next: OnceLock<Box<Names>>,
+}
+
+static FIRST: OnceLock<Box<Names>> = OnceLock::new();
+
+/// The names of this process. The child of a fork begins anew: a thread that is not there may have
+/// the mutex of its parent's.
+fn names() -> &'static Names {
+    let process = std::process::id();
+    let own = || Box::new(Names { process, all: Mutex::default(), next: OnceLock::new() });
+    let mut names = FIRST.get_or_init(own);
+    while names.process != process {
+        names = names.next.get_or_init(own);
+    }
+    names
+}
 
 /// The name, kept until the process ends.
 pub(crate) fn kept(name: &str) -> &'static str {
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = names().all.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(kept) = names.get(name) {
         return kept;
     }

@@ -1,7 +1,9 @@
 //! Tables whose names are made at run time.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
+use latchwork_check::forked::in_child;
 use latchwork_disk::Simulated;
 use latchwork_store::{Error, KEY_MAX, Mode, Multi, NAME_MAX, Table};
 
@@ -30,6 +32,34 @@ fn ten_thousand_tables_of_one_name_are_one() {
     assert_eq!(store.tables(), Ok(vec!["rows".to_owned()]));
     let one: Table<u64, u64> = Table::named("rows");
     assert!(core::ptr::eq(one.name(), Table::<&str, ()>::named(&["ro", "ws"].concat()).name()));
+}
+
+/// A child of a fork makes names, whatever threads of its parent were just at it.
+#[test]
+fn the_child_of_a_fork_makes_names() {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    Table::<u64, u64>::named("busy");
+                }
+            });
+        }
+        for _ in 0..300 {
+            let status = in_child(|| {
+                // SAFETY: has this process killed should it wait.
+                unsafe { libc::alarm(20) };
+                let (one, two) = (Table::<u64, u64>::named("a"), Table::<u64, u64>::named("a"));
+                assert!(core::ptr::eq(one.name(), two.name()));
+            });
+            if status != 0 {
+                stop.store(true, Relaxed);
+            }
+            assert_eq!(status, 0);
+        }
+        stop.store(true, Relaxed);
+    });
 }
 
 #[test]

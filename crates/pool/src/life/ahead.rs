@@ -11,7 +11,7 @@ use latchwork_disk::Buffer;
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::kind;
-use crate::life::fault::{Published, verify, words_of};
+use crate::life::fault::{Published, words_of};
 use crate::{Error, FileId, Handle};
 
 /// The most pages of one call to the disk.
@@ -70,9 +70,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         });
         let mut read = 0;
         for ((page, one), bytes) in (first..).zip(run).zip(bytes.chunks_exact(size)) {
-            let sound = told.is_ok()
-                && verify(file.number, page, bytes).is_ok()
-                && self.is_logged(file, page, bytes).is_ok();
+            let sound = told.is_ok() && pool.believe(file, page, bytes).is_ok();
             if !sound || self.fill(file, one.frame, one.desc, words_of(bytes)).is_err() {
                 self.abandon(one);
                 continue;

@@ -83,6 +83,19 @@ pub(crate) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
+impl<M: ConstMachine> Pool<M> {
+    /// Refuses a page from the disk that is not what was written for it, or newer than the log.
+    pub(crate) fn believe(&self, file: FileId, page: u64, bytes: &[u8]) -> Result<(), Error> {
+        verify(file.number, page, bytes)?;
+        match (&self.inner.options.write_ahead, words_of(bytes).nth(1)) {
+            (Some(log), Some(lsn)) if !log.reaches(lsn) => {
+                Err(Error::Newer { file: file.number, page, lsn })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A frame that is to have a page: latched, and the page's entry leads to it.
 pub(crate) struct Published<'h, 't, M: ConstMachine> {
     pub(crate) frame: u32,
@@ -211,18 +224,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Err(if ends { shrank } else { error.into() });
         }
         point("fault.read");
-        verify(file.number, page, bytes)?;
-        self.is_logged(file, page, bytes)?;
+        pool.believe(file, page, bytes)?;
         self.fill(file, frame, desc, words_of(bytes))
-    }
-
-    /// Refuses a page that is newer than the log.
-    pub(crate) fn is_logged(&self, file: FileId, page: u64, bytes: &[u8]) -> Result<(), Error> {
-        let Some(log) = &self.pool().inner.options.write_ahead else { return Ok(()) };
-        match words_of(bytes).nth(1) {
-            Some(lsn) if !log.reaches(lsn) => Err(Error::Newer { file: file.number, page, lsn }),
-            _ => Ok(()),
-        }
     }
 
     /// Copies a page's words into its frame.

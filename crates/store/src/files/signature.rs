@@ -55,8 +55,6 @@ struct OnDisk {
 
 /// Levels of a catalog, at most.
 const LEVELS: usize = 16;
-/// What is wrong with pages that have what the log has not.
-const NEWER: &str = "it is newer than the log beside it, which is a copy of before";
 
 impl Signature {
     fn to_bytes(self) -> Vec<u8> {
@@ -110,7 +108,9 @@ impl<M: ConstMachine> Home<M> {
             }
             Some(_) => Ok(()),
             // No page is written before its records are durable.
-            None if found.newest > self.log.end().0 => self.not_its_pages(NEWER),
+            None if found.newest > self.log.end().0 => {
+                self.not_its_pages("it is newer than the log beside it, which is a copy of before")
+            }
             None if !found.root && found.newest >= checkpoint.0 => Ok(()),
             None => self.is_for(found.signed, checkpoint),
         }
@@ -129,7 +129,6 @@ impl<M: ConstMachine> Home<M> {
             Some(signed) if signed.log != self.log.id() => {
                 self.not_its_pages("it is another store's, by the log beside it")
             }
-            Some(signed) if signed.at > self.log.end() => self.not_its_pages(NEWER),
             Some(signed) if signed.at >= checkpoint => Ok(()),
             _ => self.not_its_pages("it is older than the log beside it: a copy of before"),
         }
