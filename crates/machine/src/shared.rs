@@ -122,7 +122,9 @@ impl fmt::Display for AttachError {
             }
             Self::Slots(n) => write!(f, "{n} waiter slots: must be 1 to {MAX_SLOTS}"),
             Self::Foreign => f.write_str("the mapping does not begin with a table of waiter slots"),
-            Self::TooMany => write!(f, "this process has {MAPPINGS} mappings attached"),
+            Self::TooMany => {
+                write!(f, "this process has {MAPPINGS} mappings attached, which is all it can")
+            }
         }
     }
 }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_disk::{Disk, System};
-use latchwork_machine::Shared as Machine;
+use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
 pub(crate) use self::folder::{AtRest, Folder, at_rest, at_rest_within};
@@ -352,8 +352,7 @@ fn not_joined(at: &Path, why: Error) -> Error {
                 | Region::Endian
                 | Region::Version { .. }
                 | Region::PageSize { .. }
-                | Region::Waiters(_)
-        )
+        ) || matches!(why, Region::Waiters(why) if why != AttachError::TooMany)
     };
     match is_damage(&why) || of_region(&why).is_some_and(is_strange) {
         true => refused(at, Refusal::Memory { why: why.to_string() }),

@@ -206,13 +206,20 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             keys.push(key.to_vec());
             Ok(true)
         })?;
-        let before = self.chain.last;
-        let removed = keys.iter().try_for_each(|key| self.write_raw(tree, key, None));
+        let (before, mut count) = (self.chain.last, 0);
+        let removed = keys.iter().try_for_each(|key| {
+            // Nothing kept another one from removing it meanwhile, at that level.
+            if self.level == Level::ReadCommitted && self.get_raw_for_update(tree, key)?.is_none() {
+                return Ok(());
+            }
+            count += 1;
+            self.write_raw(tree, key, None)
+        });
         if removed.is_err() && self.failed.is_none() {
             // A part of them is no change that a transaction may commit.
             self.guard(|txn| txn.undo_after(before))?;
         }
-        removed.map(|()| keys.len() as u64)
+        removed.map(|()| count)
     }
 
     /// Writes a record, or removes it, as the last thing before the commit: they are one record of

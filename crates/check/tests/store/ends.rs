@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Barrier;
 
 use latchwork_check::random::Random;
 use latchwork_disk::Simulated;
@@ -168,6 +169,28 @@ fn each_record_is_taken_by_one() {
         rows.sort_unstable();
         assert!(rows.iter().copied().eq(0..2 * EACH), "{level:?}: {} were taken", rows.len());
         assert_eq!(values.into_iter().sum::<u64>(), sum, "{level:?}");
+    }
+}
+
+/// Two that remove the same range at the same time removed as many in all as there were.
+#[test]
+fn what_a_range_lost_is_counted_once() {
+    let store = begin(&Simulated::default(), Mode::None).unwrap();
+    for level in [Level::ReadCommitted, Level::Serializable] {
+        let patience = Patience { level, ..Patience::default() };
+        for _ in 0..60 {
+            store.write(|tx| (0..300).try_for_each(|row| tx.put(&ROWS, row, row))).unwrap();
+            let begin = Barrier::new(2);
+            let remove = || {
+                begin.wait();
+                store.write_with(&patience, |tx| tx.remove_range(&ROWS, ..)).unwrap().value
+            };
+            let removed = std::thread::scope(|threads| {
+                let other = threads.spawn(remove);
+                remove() + other.join().unwrap()
+            });
+            assert_eq!(removed, 300, "{level:?}");
+        }
     }
 }
 

@@ -572,6 +572,22 @@ fn a_page_that_is_newer_than_the_log_is_not_read() {
     assert!(told.contains("the log is of an earlier time"), "{told}");
 }
 
+/// A process that has a store open too often is told so, and not to throw the memory away.
+#[test]
+fn too_many_handles_of_a_process_are_its_own_matter() {
+    let place = Place::new("handles");
+    let mut handles = vec![open(place.at("one"))];
+    let told = loop {
+        match Store::open_with(place.at("one"), &options()) {
+            Ok(handle) => handles.push(handle),
+            Err(told) => break told,
+        }
+    };
+    assert!(handles.len() > 60 && told.to_string().contains("all it can"), "{told}");
+    handles.truncate(60);
+    drop(open(place.at("one")));
+}
+
 /// A log of an earlier time beside later pages, as a copy has it that was put back in part: what
 /// they have is not in it.
 #[test]
