@@ -132,10 +132,14 @@ fn a_child_of_a_fork_finds_slots_of_its_own() {
         assert_eq!(own, base.wrapping_add(half).cast());
         // SAFETY: the mapping stays, and holds atomics only.
         let own = unsafe { Shared::create(own.cast(), half, 10) }.unwrap();
+        let is_own = || {
+            let slot = std::ptr::from_ref(own.slots().at(own.slots().mine())).cast::<u8>();
+            (half..LENGTH).contains(&(slot as usize - base as usize))
+        };
+        assert!(is_own());
         // SAFETY: the child has no other use for it, and never returns.
         drop(unsafe { std::ptr::read(&attached) });
-        let slot = std::ptr::from_ref(own.slots().at(own.slots().mine())).cast::<u8>();
-        assert!((half..LENGTH).contains(&(slot as usize - base as usize)));
+        assert!(is_own());
     });
     assert_eq!(status, 0);
     assert_eq!((of_parent.taken(), attached.slots().mine()), (1, number));
