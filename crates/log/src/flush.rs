@@ -20,10 +20,9 @@
 //! outside.
 //!
 //! A failed sync, and a failed write but for want of space or of the right to open the file, is
-//! final: the system may have
-//! marked as clean what it could not write, so a later sync that succeeds would say nothing.
-//! `broken` is set, all waiting threads get [`Error::Broken`], and only opening the files in a
-//! new region goes on.
+//! final: the system may have marked as clean what it could not write, so a later sync that
+//! succeeds would say nothing. `broken` is set, all waiting threads get [`Error::Broken`], and only
+//! opening the files in a new region goes on.
 //!
 //! Memory order: a follower stores `waits`, fences, loads the frontier and `flusher`; the
 //! leader stores those, fences, loads `waits`. Both fences are SeqCst, so at least one sees the

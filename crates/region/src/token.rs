@@ -36,7 +36,7 @@ extern "C" fn close_in_child() {
         let fd = entry.swap(0, Relaxed) - 1;
         if fd >= 0 {
             // SAFETY: `close` may be called after a fork. The descriptor is the parent's copy,
-            // which an `Unforked` owns, and its `drop` sees by the zero that it is closed.
+            // which an `Unforked` owns; that knows that it is not of this process.
             unsafe { libc::close(fd) };
         }
     }
@@ -48,6 +48,7 @@ extern "C" fn close_in_child() {
 pub struct Unforked {
     file: ManuallyDrop<File>,
     entry: usize,
+    process: u32,
 }
 
 impl Unforked {
@@ -67,7 +68,7 @@ impl Unforked {
         // Relaxed: only this process's numbers are kept here.
         let entry = OPEN.iter().position(|e| e.compare_exchange(0, mark, Relaxed, Relaxed).is_ok());
         let entry = entry.ok_or(Error::Regions(OPEN_MAX as u32))?;
-        Ok(Self { file: ManuallyDrop::new(file), entry })
+        Ok(Self { file: ManuallyDrop::new(file), entry, process: std::process::id() })
     }
 }
 
@@ -81,12 +82,14 @@ impl Deref for Unforked {
 
 impl Drop for Unforked {
     fn drop(&mut self) {
-        let mark = self.file.as_raw_fd() + 1;
-        // Relaxed: as in `new`. A zero says that this is a child, and the file closed.
-        if OPEN[self.entry].compare_exchange(mark, 0, Relaxed, Relaxed).is_ok() {
-            // SAFETY: it is not used again.
-            unsafe { ManuallyDrop::drop(&mut self.file) };
+        if self.process != std::process::id() {
+            // It is closed, and another file of this child may have its number, and its entry.
+            return;
         }
+        // Relaxed: as in `new`.
+        OPEN[self.entry].store(0, Relaxed);
+        // SAFETY: it is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.file) };
     }
 }
 
