@@ -269,27 +269,6 @@ fn in_both_children(region: &Region<Shared>, work: impl Fn()) {
     assert_ne!(seen, 0, "the check cannot fail");
 }
 
-/// A child that opens again what its parent had, and lets go of that then, is alive for others: the
-/// files that it has may have the numbers of its parent's.
-#[test]
-fn a_child_that_opens_again_stays_alive() {
-    let path = std::env::temp_dir().join(format!("lockmgr-again-{}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    let open = || Region::<Shared>::open_or_create(&path, &Default::default()).unwrap();
-    let region = open();
-    let status = in_child(|| {
-        let own = open();
-        // SAFETY: the child makes no other use of it.
-        drop(unsafe { copy(&region) });
-        let seen = open().processes().into_iter().filter(|process| process.alive).count();
-        // The parent, this child twice.
-        assert_eq!(seen, 3);
-        drop(own);
-    });
-    assert_eq!(status, 0);
-    std::fs::remove_file(&path).unwrap();
-}
-
 #[test]
 fn every_call_of_the_child_says_forked() {
     let path = std::env::temp_dir().join(format!("lockmgr-fork-{}", std::process::id()));

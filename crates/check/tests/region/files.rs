@@ -1,6 +1,7 @@
 //! Files that are no regions, or that cannot be: each is an error by its name.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -10,9 +11,10 @@ use std::time::Duration;
 
 use latchwork_check::cell::{self, image, value};
 use latchwork_check::folder::Folder;
+use latchwork_check::forked::in_child;
 use latchwork_check::refusal::{Call, refuse};
 use latchwork_machine::Shared;
-use latchwork_region::{Error, Offset, Options, Region};
+use latchwork_region::{Error, Offset, Options, Region, Unforked};
 
 type Words = [AtomicU64; 7];
 
@@ -319,6 +321,26 @@ fn places_where_nothing_can_be_made_are_named() {
     assert!(matches!(made, Some(Error::NotFound | Error::Permission)), "{made:?}");
     let made = Region::create("/nowhere/at/all", &small()).err();
     assert_eq!(made, Some(Error::NotFound));
+}
+
+/// A file of its own may have the number that its parent's had.
+#[test]
+fn the_child_of_a_fork_keeps_its_own_files() {
+    let of_parent = Unforked::new(File::open("/dev/null").unwrap()).unwrap();
+    let number = of_parent.as_raw_fd();
+    let status = in_child(|| {
+        let other = File::open("/dev/zero").unwrap();
+        // SAFETY: numbers of files; what had this one was closed at the fork.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
+        // SAFETY: made just now, and nobody else's.
+        let own = Unforked::new(unsafe { File::from_raw_fd(number) }).unwrap();
+        // SAFETY: the child makes no other use of it.
+        drop(unsafe { std::ptr::read(&of_parent) });
+        let mut byte = [1];
+        own.read_exact_at(&mut byte, 0).unwrap();
+        assert_eq!(byte, [0]);
+    });
+    assert_eq!(status, 0);
 }
 
 #[test]
