@@ -147,8 +147,8 @@ impl<M: ConstMachine> Session<M> {
     fn lead_and_wake(&self, shared: &Shared<M>, until: Until) -> Result<(), Error> {
         let led = self.lead(shared, until);
         let led = led.map_err(|error| match error {
-            // It may be made again: the bytes are still in the buffer. A file that this process
-            // may not open, or not one more of, is there for the others.
+            // The write may be made again: the bytes are still in the buffer. Where this process
+            // may not open the file, or has no descriptor left, another one may lead.
             Error::Disk(
                 DiskError::NoSpace(_) | DiskError::TooManyFiles(_) | DiskError::Permission(_),
             ) => error,

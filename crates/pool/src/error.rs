@@ -63,8 +63,8 @@ pub enum Error {
         /// The low 32 bits of the number of the page that came.
         found: u32,
     },
-    /// The page has a change that the log does not go as far as: the log is of an earlier time, or
-    /// the page another log's.
+    /// The page has a change from beyond the log's end: the log is of an earlier time, or the page
+    /// is another log's.
     Newer {
         /// The file's number.
         file: u16,
@@ -225,8 +225,8 @@ impl fmt::Display for Error {
             }
             Self::Newer { file, page, lsn } => write!(
                 f,
-                "page {page} of file {file} has a change of {lsn}, which the log does not go as \
-                 far as: the log is of an earlier time"
+                "page {page} of file {file} has a change at {lsn}, beyond the log's end: the log \
+                 is of an earlier time; put the one back that was beside these pages"
             ),
             Self::Poisoned { file, page } => {
                 write!(f, "page {page} of file {file} was left half changed")

@@ -123,9 +123,10 @@ pub trait WriteAhead: Send + Sync {
     /// Why it could not. The page stays in the pool, dirty.
     fn flush(&self, lsn: u64) -> Result<(), String>;
 
-    /// Whether the log goes so far that there may be a record at `lsn`. A page that comes from the
-    /// disk with an LSN beyond is [`Error::Newer`](crate::Error::Newer): none is written before its
-    /// record is durable, so the log is an older one. Asked at each read of a page.
+    /// Whether the log's end is behind `lsn`, so that it may have a record there. A page from the
+    /// disk for which it is not is [`Error::Newer`](crate::Error::Newer): no page is written before
+    /// its record is durable, so the log is of an earlier time. It is asked at each read of a page
+    /// from the disk; without one of its own, every page is believed.
     fn reaches(&self, lsn: u64) -> bool {
         let _ = lsn;
         true

@@ -263,7 +263,7 @@ fn kill_at_random(kills: u64, name: &str, seed: u64) {
 
 fn random_kills(kills: u64) {
     let names = ["random-0", "random-1", "sparse-random-0", "sparse-random-1"];
-    side_by_side((0..).zip(names), |(seed, name)| kill_at_random(kills / 4, name, seed));
+    side_by_side((0..).zip(names), |(seed, name)| kill_at_random(kills.div_ceil(4), name, seed));
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn a_death_at_each_step_stops_nobody() {
 
 /// Four times some processes of which one is killed at random, and replaced; so often in all.
 fn kills(count: u64) {
-    side_by_side(0..4, |part| kills_in(&format!("random-{part}"), count / 4, part));
+    side_by_side(0..4, |part| kills_in(&format!("random-{part}"), count.div_ceil(4), part));
 }
 
 fn kills_in(name: &str, count: u64, seed: u64) {

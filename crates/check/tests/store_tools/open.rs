@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork_check::forked::in_child;
-use latchwork_store::{Error, Options, Refusal, Store, Table, forget_memory, restore};
+use latchwork_store::{Error, Options, Refusal, Store, forget_memory, restore};
 
 use crate::left::{LATE, killed};
 use crate::stage::{
-    ACCOUNTS, COUNT, EACH, Place, ROWS, all, copy, fill, length, open, options, sum, transfer, why,
+    ACCOUNTS, COUNT, EACH, Place, ROWS, all, copy, fill, open, options, sum, transfer, why,
 };
 
 #[test]
@@ -33,7 +33,7 @@ fn a_store_keeps_the_sizes_of_its_pages_and_segments() {
     assert_eq!(summary.page, 4096);
 }
 
-fn refused(path: impl AsRef<Path>) -> Refusal {
+pub(crate) fn refused(path: impl AsRef<Path>) -> Refusal {
     why(Store::open_with(path, &options()).map(drop).unwrap_err())
 }
 
@@ -113,124 +113,6 @@ fn what_is_no_folder_of_a_store_is_refused() {
     }
     fs::write(place.at("one/identity"), identity).unwrap();
     open(place.at("one")).verify().unwrap();
-}
-
-/// Whether it is refused for its pages, which stay as they are, and is the store again with these.
-fn is_refused_for_its_pages(place: &Place, pages: &[u8], what: &str) {
-    let data = place.at("one/data");
-    let before = fs::read(&data).unwrap_or_default();
-    let refusal = refused(place.at("one"));
-    assert!(matches!(refusal, Refusal::Damaged { file: "data", .. }), "{what}: {refusal:?}");
-    let after = fs::read(&data).unwrap_or_default();
-    assert!(after.starts_with(&before), "{what}: it was written over");
-    fs::write(&data, pages).unwrap();
-    let store = open(place.at("one"));
-    store.verify().unwrap();
-    assert_eq!(sum(&store), COUNT as i64 * EACH, "{what}");
-}
-
-/// Makes a store and closes it, and once more with a transfer; what its pages were between the two.
-fn closed_twice(place: &Place) -> Vec<u8> {
-    let store = open(place.at("one"));
-    fill(&store, 300);
-    drop(store);
-    let early = fs::read(place.at("one/data")).unwrap();
-    let store = open(place.at("one"));
-    transfer(&store, 1, 2);
-    drop(store);
-    early
-}
-
-/// After a clean close nothing is redone: pages that are not there, or not those of the log, must
-/// not pass for a store without records, or with other ones.
-#[test]
-fn pages_that_are_not_those_of_the_log_are_refused() {
-    let place = Place::new("pages");
-    let data = place.at("one/data");
-    let early = closed_twice(&place);
-    let pages = fs::read(&data).unwrap();
-
-    fs::remove_file(&data).unwrap();
-    is_refused_for_its_pages(&place, &pages, "gone");
-    let (half, most) = (pages.len() as u64 / 2, pages.len() as u64 - 8192);
-    for length in [0, 1, 4095, 8191, 8192, half & !8191, most] {
-        let pages = fs::read(&data).unwrap();
-        fs::File::options().write(true).open(&data).unwrap().set_len(length).unwrap();
-        is_refused_for_its_pages(&place, &pages, &format!("cut off at {length}"));
-    }
-    let pages = fs::read(&data).unwrap();
-    fs::write(&data, vec![0; pages.len()]).unwrap();
-    is_refused_for_its_pages(&place, &pages, "zeros");
-
-    let pages = fs::read(&data).unwrap();
-    fs::write(&data, &early).unwrap();
-    is_refused_for_its_pages(&place, &pages, "of before");
-    fill(&open(place.at("two")), 300);
-    let pages = fs::read(&data).unwrap();
-    fs::copy(place.at("two/data"), &data).unwrap();
-    is_refused_for_its_pages(&place, &pages, "another store's");
-
-    // No copy lies in a store, which would be cleared away with it.
-    let store = open(place.at("one"));
-    let within = |end: Result<(), Error>| assert_eq!(why(end.unwrap_err()), Refusal::WithinStore);
-    within(store.backup(place.at("one/copy"), &mut |_| {}).map(drop));
-    within(store.compact_into(place.at("one/log/copy"), &mut |_| {}).map(drop));
-    drop(store);
-
-    // The same of a copy.
-    open(place.at("one")).backup(place.at("copy"), &mut |_| {}).unwrap();
-    let copied = fs::read(place.at("copy/data")).unwrap();
-    for bytes in [&[][..], &early, &vec![0; copied.len()]] {
-        fs::write(place.at("copy/data"), bytes).unwrap();
-        let end = restore(place.at("copy"), place.at("again"), &mut |_| {});
-        assert!(end.is_err(), "{} bytes: {end:?}", bytes.len());
-        assert!(!place.at("again").exists());
-    }
-    fs::write(place.at("copy/data"), copied).unwrap();
-    restore(place.at("copy"), place.at("again"), &mut |_| {}).unwrap();
-    assert_eq!(sum(&open(place.at("again"))), COUNT as i64 * EACH);
-}
-
-/// The signature of a store of many tables is not on the first page.
-#[test]
-fn pages_of_many_tables_that_are_cut_off_are_refused() {
-    let place = Place::new("pages-many");
-    let store = open(place.at("one"));
-    fill(&store, 300);
-    for number in 0..300 {
-        let table: Table<u64, u64> = Table::new(format!("table number {number}").leak());
-        store.put(&table, number, number).unwrap();
-    }
-    assert!(store.pages().unwrap()[0].depth > 1, "the catalog is one page");
-    drop(store);
-    let data = place.at("one/data");
-    let pages = fs::read(&data).unwrap();
-    for bytes in [8192, 64 * 8192] {
-        let file = fs::File::options().write(true).open(&data).unwrap();
-        file.set_len(pages.len() as u64 - bytes).unwrap();
-        is_refused_for_its_pages(&place, &pages, &format!("{bytes} bytes fewer"));
-    }
-}
-
-/// A crash has the signature made anew by redo, for its leaf was changed since the checkpoint; and
-/// where processes were killed nothing is redone at all.
-#[test]
-fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
-    for crash in [true, false] {
-        let place = Place::new("pages-crash");
-        let data = place.at("one/data");
-        let early = closed_twice(&place);
-        killed(&place);
-        if crash {
-            assert!(forget_memory(place.at("one")).unwrap() > 0);
-        }
-        let pages = fs::read(&data).unwrap();
-        fs::write(&data, &early).unwrap();
-        is_refused_for_its_pages(&place, &pages, if crash { "crash" } else { "killed" });
-        let store = open(place.at("one"));
-        assert_eq!((store.get(&LATE, 1), store.get(&LATE, 2)), (Ok(Some(1)), Ok(None)));
-        assert_eq!(store.get(&ROWS, 3).unwrap().unwrap().len(), length(3));
-    }
 }
 
 /// What is in the folder `memory` of a store, and is none, is a user's.
@@ -543,35 +425,6 @@ fn children_of_the_dead_keep_no_store_open() {
     }
 }
 
-/// The same of a crash, where no checkpoint tells: pages of which the log has nothing are refused
-/// when they are read.
-#[test]
-fn a_page_that_is_newer_than_the_log_is_not_read() {
-    let place = Place::new("ahead");
-    let mut options = options();
-    options.sizes.log_budget = 1 << 30;
-    let store = Store::open_with(place.at("one"), &options).unwrap();
-    fill(&store, 300);
-    store.checkpoint().unwrap();
-    let log = place.at("log");
-    copy(&place.at("one/log"), &log);
-    // As many as the cache has not room for: pages are written, and no checkpoint is made of them.
-    let long = vec![7; 6000];
-    let put = |row: u64| store.put(&ROWS, (row % 300) * 7 + 3, &long).unwrap();
-    (0..1000).for_each(put);
-    std::mem::forget(store);
-    let at_rest = place.at("two");
-    copy(&place.at("one"), &at_rest);
-    let _ = fs::remove_file(at_rest.join("region"));
-    fs::remove_dir_all(at_rest.join("log")).unwrap();
-    fs::rename(&log, at_rest.join("log")).unwrap();
-    let used = Store::open_with(&at_rest, &options).and_then(|store| {
-        store.read(|tx| tx.range(&ROWS, ..)?.try_fold(0, |count, row| row.map(|_| count + 1)))
-    });
-    let told = used.unwrap_err().to_string();
-    assert!(told.contains("the log is of an earlier time"), "{told}");
-}
-
 /// A process that has a store open too often is told so, and not to throw the memory away.
 #[test]
 fn too_many_handles_of_a_process_are_its_own_matter() {
@@ -586,31 +439,6 @@ fn too_many_handles_of_a_process_are_its_own_matter() {
     assert!(handles.len() > 60 && told.to_string().contains("all it can"), "{told}");
     handles.truncate(60);
     drop(open(place.at("one")));
-}
-
-/// A log of an earlier time beside later pages, as a copy has it that was put back in part: what
-/// they have is not in it.
-#[test]
-fn pages_that_are_newer_than_the_log_are_refused() {
-    for more in [10, 500] {
-        let place = Place::new("newer");
-        drop(closed_twice(&place));
-        let log = place.at("log");
-        copy(&place.at("one/log"), &log);
-        let store = open(place.at("one"));
-        for round in 0..more {
-            transfer(&store, round % COUNT, (round + 5) % COUNT);
-        }
-        drop(store);
-        let newer = place.at("newer");
-        fs::rename(place.at("one/log"), &newer).unwrap();
-        fs::rename(&log, place.at("one/log")).unwrap();
-        let refusal = refused(place.at("one"));
-        assert!(matches!(refusal, Refusal::Damaged { file: "data", .. }), "{refusal:?}");
-        fs::rename(place.at("one/log"), &log).unwrap();
-        fs::rename(&newer, place.at("one/log")).unwrap();
-        assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
-    }
 }
 
 #[test]

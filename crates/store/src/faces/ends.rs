@@ -263,7 +263,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
             })?;
             match (found, &candidate) {
                 // One that came since: that is locked, too, where it is to be taken, and read
-                // again. Whose level holds no range may find that another one took it.
+                // again. At a level that holds no range another transaction may have taken it.
                 (Some((key, _)), _) if take && candidate.as_ref() != Some(&key) => {
                     if let Some(value) = self.txn.get_raw_for_update(tree, &key)? {
                         return Ok(Some((key, value)));

@@ -163,7 +163,7 @@ pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<P
                     back what was there; or `forget-memory` has the files alone count";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
-    // What cannot be opened is looked at by who joins it, and told there.
+    // Why a region cannot be opened is told where it is joined.
     let as_left = || Region::is_as_left(at.join("region"), &Options::default()).unwrap_or(true);
     Ok((there && (alive || as_left())).then_some(at))
 }
