@@ -2,7 +2,7 @@
 //! asks very often, or for very much.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Barrier;
 
 use latchwork_check::random::Random;
@@ -115,6 +115,57 @@ fn nobody_writes_at_an_end_that_is_held() {
     assert_eq!(one.with(|tx| tx.first(&ROWS)).unwrap(), Some((20, 20)));
     one.commit().unwrap();
     assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), 10);
+}
+
+/// A bound at a key, or none.
+fn bound(random: &mut Random) -> Bound<u64> {
+    let key = random.below(24);
+    match random.below(5) {
+        0 | 1 => Bound::Included(key),
+        2 | 3 => Bound::Excluded(key),
+        _ => Bound::Unbounded,
+    }
+}
+
+/// Of the ranges that one transaction has read, whatever they have in common, each key is its own;
+/// and no other key is.
+#[test]
+fn what_was_read_is_held_and_nothing_else() {
+    let store = begin(&Simulated::default(), Mode::None).unwrap();
+    let hasty = Patience { time: std::time::Duration::from_micros(100), ..Patience::default() };
+    let mut random = Random(0xe2d5);
+    for round in 0..60 {
+        let mut one = store.begin().unwrap();
+        let mut ranges = Vec::new();
+        for _ in 0..1 + random.below(5) {
+            let range = (bound(&mut random), bound(&mut random));
+            if matches!(range, (Bound::Unbounded, Bound::Unbounded)) {
+                continue;
+            }
+            one.with(|tx| tx.count(&ROWS, range)).unwrap();
+            ranges.push(range);
+        }
+        let (store, hasty, ranges) = (&store, &hasty, &ranges);
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                for key in 0..24 {
+                    let put = store.write_with(hasty, |tx| {
+                        tx.put(&ROWS, key, 0)?;
+                        tx.remove(&ROWS, key).map(drop)
+                    });
+                    let held = ranges.iter().any(|range| range.contains(&key));
+                    match put {
+                        Ok(_) => assert!(!held, "round {round}, {key} in {ranges:?}"),
+                        Err(Error::Deadline { .. }) => {
+                            assert!(held, "round {round}, {key} in {ranges:?}");
+                        }
+                        Err(why) => panic!("{why}"),
+                    }
+                }
+            });
+        });
+        one.commit().unwrap();
+    }
 }
 
 /// Puts records, and raises each by one if it is still there: how much that is in all.

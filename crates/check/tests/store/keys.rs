@@ -1,6 +1,6 @@
 //! Keys: bytes in the keys' order, and back again.
 
-use latchwork_store::{AnyKey, Key, KeyError, KeyPart, Uuid};
+use latchwork_store::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, Uuid};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -226,6 +226,11 @@ fn keys_of_any_type_are_told_to_people() {
     assert_eq!(told(b""), "()");
     // Bytes of a file that would nest for ever.
     assert_eq!(AnyKey::decode(&[5; 4000]), Err(KeyError::Type { found: 5 }));
+    // As deep as any key that a store takes.
+    let levels = KEY_MAX / 2;
+    let deep = [vec![5; levels], vec![0; levels]].concat();
+    assert_eq!(bytes::<AnyKey>(&&AnyKey::decode(&deep).unwrap().0[..]), deep);
+    assert!(AnyKey::decode(&[vec![5; levels + 1], vec![0; levels + 1]].concat()).is_err());
     assert_eq!(AnyKey::decode(b"\x05\x15\x07"), Err(KeyError::Short));
 }
 

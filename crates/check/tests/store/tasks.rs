@@ -145,6 +145,28 @@ fn each_call_waits_and_may_be_dropped() {
     }
 }
 
+/// A savepoint has a last write from before it in the tree: it waits for that one's range.
+#[test]
+fn a_savepoint_waits_for_the_write_before_it() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    store.put(&TABLE, b"m", b"there").unwrap();
+    let mut holder = store.begin().unwrap();
+    holder.range(&TABLE, &b"l"[..]..).unwrap();
+    let mut tx = block_on(store.begin_async()).unwrap();
+    block_on(tx.with(|tx| tx.put_last(&TABLE, b"n", b"last"))).unwrap();
+    let mut saves = Box::pin(tx.savepoint());
+    assert!(poll(saves.as_mut()).is_pending());
+    holder.commit().unwrap();
+    let savepoint = block_on(saves).unwrap();
+    block_on(tx.put(&TABLE, b"o", b"undone")).unwrap();
+    tx.roll_back_to(savepoint).unwrap();
+    block_on(tx.commit()).unwrap();
+    assert!(store.get(&TABLE, b"n").unwrap().is_some());
+    assert_eq!(store.get(&TABLE, b"o").unwrap(), None);
+    nothing_is_left(&store);
+}
+
 /// A last write meets a range only when the transaction commits: it waits there, and is not lost.
 #[test]
 fn a_last_write_waits_with_its_commit() {
@@ -393,7 +415,7 @@ fn a_closure_undoes_nothing_from_before_it() {
             holder.put(&TABLE, b"k", b"holder").unwrap();
         }
         let mut tx = block_on(store.begin_async()).unwrap();
-        let first = tx.savepoint().unwrap();
+        let first = block_on(tx.savepoint()).unwrap();
         block_on(tx.put(&TABLE, b"a", b"a")).unwrap();
         let undone = block_on(tx.with(|tx| {
             tx.roll_back_to(first)?;

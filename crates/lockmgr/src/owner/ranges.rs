@@ -1,8 +1,6 @@
 //! Locks on ranges of keys, as an owner takes and releases them. The rules are in
 //! `range/claims.rs`.
 
-use core::cmp::Ordering;
-
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
@@ -14,9 +12,7 @@ use crate::memory::names::Name;
 use crate::mode::Mode;
 use crate::options::{Step, Wait};
 use crate::owner::range_request::RangeRequest;
-use crate::range::cells::{
-    ClaimAt, ClaimId, Keys, NewClaim, OwnKeys, claim, keys_of, no_claim, ticket,
-};
+use crate::range::cells::{ClaimAt, ClaimId, Keys, NewClaim, OwnKeys, claim, no_claim, ticket};
 use crate::range::keyspaces::what;
 use crate::range::kinds::{KeyRange, RangeKind, Span};
 
@@ -221,14 +217,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok(Offset::NULL);
         }
         let memory = self.memory;
-        let region = memory.region();
-        let (from, to) = keys;
         let mut same = Offset::NULL;
         let root = get(&memory.keyspace(space)?.root);
-        latched.search(root, keys, kind.bit(), 0, &mut |at, other| {
-            let (begins, ends) = keys_of(region, at)?;
-            let equal = begins.order(from) == Ordering::Equal && ends.order(to) == Ordering::Equal;
-            if equal && get(&other.owner) == self.index && what(other)?.1 == claim::HELD {
+        latched.search_same(root, keys, 0, &mut |at, other| {
+            if get(&other.owner) == self.index && what(other)? == (kind, claim::HELD) {
                 same = at;
             }
             Ok(!same.is_null())

@@ -41,10 +41,9 @@
 //!
 //! With n claims in a keyspace: an ordinary strong lock, two latches, O(log n) for the claim and
 //! O(log n) for each claim with a common key and a kind that stops this one, up to the first that
-//! is in the way. It also looks at each claim of this kind with a common key for one that is its
-//! own and the same: so an owner that asks for ever longer ranges from one key does better to ask
-//! for what it does not hold. All of a keyspace is under one latch. In memory, 256 bytes for a
-//! claim on keys of up to 32 bytes.
+//! is in the way. It also looks for a claim of its own of the same range: O(log n), and one more
+//! for each other claim of that range. All of a keyspace is under one latch. In memory, 256 bytes
+//! for a claim on keys of up to 32 bytes.
 
 use latchwork_machine::ConstMachine;
 

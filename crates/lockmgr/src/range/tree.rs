@@ -1,12 +1,13 @@
 //! The claims of a keyspace, as a tree: which of them have a key in common with a range?
 //!
-//! A treap (Aragon and Seidel, 1989): ordered by where claims begin, and a heap by a number made
-//! from each one's place, so that it is balanced whatever comes. Each claim also has, of all below
-//! it, one that ends last, as in the interval trees of Cormen et al. (1990), and a mask of their
-//! kinds. So a search leaves out what ends too early or has nothing that it looks for.
+//! A treap (Aragon and Seidel, 1989): ordered by where claims begin, then by where they end, and a
+//! heap by a number made from each one's place, so that it is balanced whatever comes. Each claim
+//! also has, of all below it, one that ends last, as in the interval trees of Cormen et al. (1990),
+//! and a mask of their kinds. So a search leaves out what ends too early or has nothing that it
+//! looks for.
 //!
 //! With n claims: linking and unlinking O(log n), a search O(log n) for each claim that it is
-//! shown, all expected.
+//! shown, one for claims of a given range O(log n) and what it is shown, all expected.
 
 use core::cmp::Ordering;
 
@@ -21,6 +22,11 @@ use crate::range::cells::{ClaimAt, Keys, Short, keys_of};
 
 /// A tree that is deeper is corrupt. With 2^32 claims one is expected to be less than 200 deep.
 pub(crate) const DEPTH_MAX: u32 = 1000;
+
+/// The order of ranges in the tree.
+pub(crate) fn order<M: ConstMachine>(a: Keys<'_, M>, b: Keys<'_, M>) -> Ordering {
+    a.0.order(b.0).then_with(|| a.1.order(b.1))
+}
 
 /// A number for the heap.
 pub(crate) fn rank<M: ConstMachine>(at: ClaimAt<M>) -> u64 {
@@ -39,7 +45,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     /// Whether one claim comes before another in the tree.
     fn before(&self, a: ClaimAt<M>, b: ClaimAt<M>) -> Result<bool, Error> {
         let region = self.memory.region();
-        let order = keys_of(region, a)?.0.order(keys_of(region, b)?.0);
+        let order = order(keys_of(region, a)?, keys_of(region, b)?);
         Ok(order.then(a.raw().cmp(&b.raw())) == Ordering::Less)
     }
 
@@ -186,5 +192,31 @@ impl<M: ConstMachine> Latched<'_, M> {
             return Ok(true);
         }
         self.search(get(&node.right), with, kinds, depth, visit)
+    }
+
+    /// Shows all claims of exactly a range, until one is said to be the last. True if one was.
+    pub(crate) fn search_same(
+        &self,
+        root: ClaimAt<M>,
+        keys: Keys<'_, M>,
+        depth: u32,
+        visit: &mut Visit<'_, M>,
+    ) -> Result<bool, Error> {
+        if root.is_null() {
+            return Ok(false);
+        }
+        let depth = Self::deeper(depth)?;
+        let node = self.memory.claim(root)?;
+        let side = order(keys, keys_of(self.memory.region(), root)?);
+        if side != Ordering::Greater && self.search_same(get(&node.left), keys, depth, visit)? {
+            return Ok(true);
+        }
+        if side == Ordering::Equal && visit(root, node)? {
+            return Ok(true);
+        }
+        if side == Ordering::Less {
+            return Ok(false);
+        }
+        self.search_same(get(&node.right), keys, depth, visit)
     }
 }

@@ -6,6 +6,7 @@
 //! cargo run --release -p latchwork-store --example measure -- steep
 //! ```
 
+use std::ops::Bound;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,16 @@ const TABLE: &[(&str, Row)] = &[
     ("a range of its own, all in one transaction", |store, n| {
         fill(store, 3 * n)?;
         in_one(store, n, |tx, row| tx.count(&ROWS, 3 * row..3 * row + 2).map(drop))
+    }),
+    ("a page of 10 behind the one before, in one transaction", |store, n| {
+        fill(store, 10 * n)?;
+        in_one(store, n, |tx, page| {
+            let behind = (Bound::Excluded(10 * page), Bound::Unbounded);
+            tx.range(&ROWS, behind)?.take(10).try_for_each(|record| record.map(drop))
+        })
+    }),
+    ("a range within the one before, in one transaction", |store, n| {
+        in_one(store, n, |tx, row| tx.count(&ROWS, row..3 * n - row).map(drop))
     }),
     ("pop_first, all in one transaction", |store, n| {
         fill(store, n)?;
@@ -147,7 +158,7 @@ fn in_one(
 }
 
 pub(crate) fn run(path: &Path) -> Result<(), Fault> {
-    println!("{:50}{:>10}{:>10}{:>10}  us each", "one of", 100, 1_000, 10_000);
+    println!("{:54}{:>10}{:>10}{:>10}  us each", "one of", 100, 1_000, 10_000);
     let mut options = Options::default();
     options.sizes.mode = Mode::None;
     for (name, row) in TABLE {

@@ -462,13 +462,14 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// As [`WriteTxn::savepoint`].
+    /// As [`WriteTxn::savepoint`]. It waits for a lock only behind a
+    /// [last write](WriteTxn::put_last), which is written first.
     ///
     /// # Errors
     ///
     /// If it could not be begun again; those of the parts.
-    pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
-        self.inner.savepoint()
+    pub async fn savepoint(&mut self) -> Result<Savepoint, Error> {
+        self.again(|txn| txn.savepoint()).await
     }
 
     /// As [`WriteTxn::roll_back_to`].

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Key, KeyError, Uuid, byte, code};
+use super::{KEY_MAX, Key, KeyError, Uuid, byte, code};
 
 /// A part of a key, of whatever type.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,9 +30,9 @@ pub enum KeyPart {
     Uuid(Uuid),
 }
 
-/// How deep tuples may lie in each other, which is as deep as JSON is read: bytes of a file are not
-/// to exhaust a stack.
-const DEPTH: usize = 128;
+/// How deep tuples may lie in each other: as deep as the longest key has room for, since each takes
+/// two bytes of it. Bytes of a file are not to exhaust a stack.
+const DEPTH: usize = KEY_MAX / 2;
 
 impl KeyPart {
     fn append_part(&self, nested: bool, to: &mut Vec<u8>) {

@@ -19,28 +19,47 @@ use crate::snapshot::{EachRecord, Slices};
 /// The ends that a transaction holds: by their trees, and whether they are those with the last key.
 pub(super) type HeldEnds = BTreeMap<(u32, bool), HeldEnd>;
 
+/// A place between keys: a key, and whether the place is behind it and not before. In their order.
+type Cut<K> = (K, bool);
+
+/// The place where a range begins, or ends, by the bound that it has there.
+fn cut(bound: Bound<&[u8]>, begins: bool) -> Option<Cut<&[u8]>> {
+    match bound {
+        Bound::Included(key) => Some((key, !begins)),
+        Bound::Excluded(key) => Some((key, begins)),
+        Bound::Unbounded => None,
+    }
+}
+
+/// The bound of a range that begins, or ends, at a place.
+fn bound((key, behind): Cut<&[u8]>, begins: bool) -> Bound<&[u8]> {
+    if behind == begins { Bound::Excluded(key) } else { Bound::Included(key) }
+}
+
 /// One end of a tree, as far as a transaction holds it.
 pub(super) struct HeldEnd {
-    /// The key that it is held to, and that one.
-    upto: Vec<u8>,
+    /// The place that it is held to.
+    upto: Cut<Vec<u8>>,
     /// Between the end and this there is no record, but those that are removed.
     empty: Bound<Vec<u8>>,
 }
 
 impl HeldEnd {
-    /// Whether a key lies between the end and another key, or is that one.
-    fn has(back: bool, upto: &[u8], key: &[u8]) -> bool {
-        if back { key >= upto } else { key <= upto }
+    fn upto(&self) -> Cut<&[u8]> {
+        (&self.upto.0, self.upto.1)
+    }
+
+    /// Whether all from the end to a place is held.
+    fn holds(&self, back: bool, place: Cut<&[u8]>) -> bool {
+        if back { place >= self.upto() } else { place <= self.upto() }
     }
 }
 
-/// The bound that is no end of the tree, if one is.
-fn inner<'k>(range: Slices<'k>, back: bool) -> Option<Bound<&'k [u8]>> {
-    match (range, back) {
-        ((Bound::Unbounded, to), false) => Some(to),
-        ((from, Bound::Unbounded), true) => Some(from),
-        _ => None,
-    }
+/// The place of a range that is nearer to an end of the tree, and the farther one; none where the
+/// range has all up to an end.
+fn places(range: Slices<'_>, back: bool) -> [Option<Cut<&[u8]>>; 2] {
+    let (from, to) = (cut(range.0, true), cut(range.1, false));
+    if back { [to, from] } else { [from, to] }
 }
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
@@ -48,31 +67,33 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     pub(super) fn not_held<'k>(&'k self, tree: u32, range: Slices<'k>) -> Option<Slices<'k>> {
         let (mut from, mut to) = range;
         for back in [false, true] {
-            let end = self.ends.get(&(tree, back));
-            let (Some(bound), Some(end)) = (inner((from, to), back), end) else {
-                continue;
-            };
-            if let Bound::Included(key) | Bound::Excluded(key) = bound
-                && HeldEnd::has(back, &end.upto, key)
-            {
+            let Some(end) = self.ends.get(&(tree, back)) else { continue };
+            let [near, far] = places((from, to), back);
+            if far.is_some_and(|far| end.holds(back, far)) {
                 return None;
             }
-            *(if back { &mut to } else { &mut from }) = Bound::Excluded(&end.upto);
+            if near.is_none_or(|near| end.holds(back, near)) {
+                *(if back { &mut to } else { &mut from }) = bound(end.upto(), !back);
+            }
         }
         Some((from, to))
     }
 
-    /// Notes that a range is held, if it lies at an end.
+    /// Notes that a range is held, if it lies at an end or at what is held of one.
     pub(super) fn note_held(&mut self, tree: u32, range: Slices<'_>) {
         for back in [false, true] {
-            let Some(Bound::Included(key)) = inner(range, back) else { continue };
+            let [near, Some((key, behind))] = places(range, back) else { continue };
             match self.ends.get_mut(&(tree, back)) {
-                Some(end) if HeldEnd::has(back, &end.upto, key) => {}
-                Some(end) => key.clone_into(&mut end.upto),
-                None => {
-                    let end = HeldEnd { upto: key.to_vec(), empty: Bound::Unbounded };
+                Some(end) if end.holds(back, (key, behind)) => {}
+                Some(end) if near.is_none_or(|near| end.holds(back, near)) => {
+                    key.clone_into(&mut end.upto.0);
+                    end.upto.1 = behind;
+                }
+                None if near.is_none() => {
+                    let end = HeldEnd { upto: (key.to_vec(), behind), empty: Bound::Unbounded };
                     self.ends.insert((tree, back), end);
                 }
+                _ => {}
             }
         }
     }
@@ -80,7 +101,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     /// Notes that an end, which is held as far as this key, has no record up to there any more.
     pub(crate) fn note_empty(&mut self, tree: u32, back: bool, key: &[u8]) {
         let end = self.ends.get_mut(&(tree, back));
-        if let Some(end) = end.filter(|end| HeldEnd::has(back, &end.upto, key)) {
+        if let Some(end) = end.filter(|end| end.holds(back, (key, !back))) {
             end.empty = Bound::Excluded(key.to_vec());
         }
     }
@@ -96,7 +117,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     pub(super) fn fills(&mut self, tree: u32, key: &[u8]) {
         for (&(_, back), end) in self.ends.range_mut((tree, false)..=(tree, true)) {
             if let Bound::Included(empty) | Bound::Excluded(empty) = &end.empty
-                && HeldEnd::has(back, empty, key)
+                && if back { key >= empty } else { key <= empty }
             {
                 end.empty = Bound::Included(key.to_vec());
             }

@@ -19,7 +19,7 @@ use crate::range::cells::{
     resolve, space_name, ticket,
 };
 use crate::range::kinds::RangeKind;
-use crate::range::tree::{DEPTH_MAX, rank};
+use crate::range::tree::{DEPTH_MAX, order, rank};
 use crate::table::objects::place_of;
 
 /// More claims with a common key than this are not compared with each other.
@@ -267,8 +267,8 @@ impl<M: ConstMachine> View<M> {
         within |= self.verify_tree(left, depth + 1, known, before)?;
         let (from, to) = keys_of(&self.region, at).map_err(told)?;
         if !before.is_null() {
-            let earlier = keys_of(&self.region, *before).map_err(told)?.0;
-            if earlier.order(from).then(before.raw().cmp(&at.raw())) != Ordering::Less {
+            let earlier = keys_of(&self.region, *before).map_err(told)?;
+            if order(earlier, (from, to)).then(before.raw().cmp(&at.raw())) != Ordering::Less {
                 return Err(format!("claim {at} comes after {before} in its tree, and should not"));
             }
         }
