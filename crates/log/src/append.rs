@@ -129,7 +129,7 @@ impl<M: ConstMachine> Session<M> {
         // Nobody calls: this is a nap.
         let seen = slot.notifier.load(Relaxed);
         M::wait(&slot.notifier, seen, Some(Deadline::after::<M>(self.log.inner.nap)));
-        for number in 0..self.log.slots_high() {
+        for number in self.log.each_slot() {
             let has = self.log.slot_of(number)?.credit.load(Relaxed);
             if has != 0 && self.log.is_dead(u64::from(number) + 1) {
                 let take = || self.take_credit_of(number);

@@ -55,9 +55,16 @@ impl<M: ConstMachine> Log<M> {
         slots.map(|slot| Ok(self.slot_of(slot)?.commits.load(Relaxed))).sum()
     }
 
-    /// How many thread slots may have records: those below this number.
+    /// How many thread slots may have transactions: those below this number.
     pub fn slots_high(&self) -> u32 {
         self.slots_used()
+    }
+
+    /// The thread slots that may have records: those below [`slots_high`](Self::slots_high), and
+    /// behind a gap those of sweepers, whose records are for the dead.
+    pub fn each_slot(&self) -> impl Iterator<Item = u32> + use<M> {
+        let threads = self.inner.threads;
+        self.inner.area.region().used_slots().filter(move |slot| *slot < threads)
     }
 
     /// The last record that a thread slot appended, of whatever kind; [`Lsn::NEVER`] if none.

@@ -429,7 +429,7 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// The numbers of the thread slots that were ever used, those of sweepers at the end.
-    pub(crate) fn used_slots(&self) -> impl Iterator<Item = u32> + use<M> {
+    pub fn used_slots(&self) -> impl Iterator<Item = u32> + use<M> {
         let first = self.header().threads;
         (0..self.threads_high()).chain(first..first + self.sweepers_high())
     }

@@ -108,7 +108,7 @@ fn deaths_while_the_pages_of_a_load_are_given_back_lose_none() {
     let place = Place::new("given back");
     let store = open(place.at("one"));
     fill(&store, 20);
-    let (mut most, mut deaths, mut step) = (0, 0, 1_u32);
+    let (mut most, mut deaths, mut step, mut idle) = (0, 0, 1_u32, 0);
     loop {
         let killed = place.start_by("STEP=1000 exec \"$0\" \"$@\"", "sorted::loader").wait();
         assert_eq!(killed.unwrap().signal(), Some(libc::SIGKILL));
@@ -140,10 +140,14 @@ fn deaths_while_the_pages_of_a_load_are_given_back_lose_none() {
         assert_eq!(taken, Ok(deaths * 40), "{case}");
         most = if most == 0 { space.pages } else { most };
         assert!(space.pages < most + 2 * deaths, "{case}: {space:?}, at first {most}");
-        if deaths == died {
+        if deaths != died {
+            step += 1 + step / 2;
+        } else if deaths > 20 || idle == 10 {
             break;
+        } else {
+            // A thread of this process has swept before they came.
+            idle += 1;
         }
-        step += 1 + step / 2;
     }
     println!("{deaths} deaths of sweepers, the last at step {step}");
     assert!(deaths > 20, "{deaths}");

@@ -70,7 +70,7 @@ impl<M: ConstMachine> Home<M> {
         self.end_old(worker, least);
         worker.handle.sync(mark.0.saturating_sub(1), &mut |_| {})?;
         let mut redo = mark;
-        for slot in 0..self.log.slots_high() {
+        for slot in self.log.each_slot() {
             let (first, _) = self.log.open_of(slot)?;
             if first != Lsn::NEVER {
                 redo = redo.min(first);

@@ -162,8 +162,9 @@ impl<M: ConstMachine> Shared<M> {
 
     /// Whether a slot has this page in hand.
     pub(crate) fn is_held(&self, page: u64) -> Result<bool, Error> {
-        // A thread that made a page had its slot before the page was linked.
-        for slot in 0..self.log.slots_high().min(1 << 15) as u16 {
+        // A thread that made a page had its slot before the page was linked. What a sweeper gives
+        // back it has in hand, too.
+        for slot in self.log.each_slot().filter_map(|slot| u16::try_from(slot).ok()) {
             if self.hand(slot)?.iter().any(|held| held.page == page) {
                 return Ok(true);
             }
