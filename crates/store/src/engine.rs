@@ -229,3 +229,5 @@ pub(crate) fn scanned<'k>(from: Bound<&'k [u8]>, to: Bound<&'k [u8]>) -> KeyRang
 pub(crate) const WRITER: RangeKind = RangeKind::Insert;
 /// What a reader of a range holds: its records, and the gaps between them.
 pub(crate) const READER: RangeKind = RangeKind::ReadNext;
+/// What one holds that means to write there: no other reader holds the range beside it.
+pub(crate) const READER_TO_WRITE: RangeKind = RangeKind::WriteNext;

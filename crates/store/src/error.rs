@@ -217,23 +217,23 @@ impl Error {
     }
 
     /// Whether there is no room for files, whichever part of the store met it: on the disk, or in
-    /// the folder of its memory (`/dev/shm`). A transaction that met it was rolled back, or can be,
-    /// and may succeed when there is room.
+    /// the folder of its memory (`/dev/shm`); or this process may not make them so long. A
+    /// transaction that met it was rolled back, or can be, and may succeed when there is room.
     pub fn is_no_space(&self) -> bool {
         use latchwork_disk::Error::NoSpace;
         use latchwork_pool::Error as Pool;
-        use latchwork_region::Error::NoSpace as NoMemory;
+        use latchwork_region::Error::{FileLimit, NoSpace as NoMemory};
         use latchwork_tree::{Error as Tree, JournalError};
         use {latchwork_lockmgr::Error as Lock, latchwork_log::Error as Log};
         match self {
             Self::Disk(why) | Self::Log(Log::Disk(why)) => matches!(why, NoSpace(_)),
-            Self::Region(why) | Self::Log(Log::Region(why)) => *why == NoMemory,
-            Self::Locks(Lock::Region(why)) | Self::Lock { why: Lock::Region(why), .. } => {
-                *why == NoMemory
-            }
+            Self::Region(why)
+            | Self::Log(Log::Region(why))
+            | Self::Locks(Lock::Region(why))
+            | Self::Lock { why: Lock::Region(why), .. } => matches!(why, NoMemory | FileLimit),
             Self::Pool(why) | Self::Tree(Tree::Pool(why)) => match why {
                 Pool::Disk(why) => matches!(why, NoSpace(_)),
-                Pool::Region(why) => *why == NoMemory,
+                Pool::Region(why) => matches!(why, NoMemory | FileLimit),
                 _ => false,
             },
             Self::Tree(Tree::Journal(JournalError { no_space, .. })) => *no_space,

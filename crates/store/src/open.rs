@@ -22,6 +22,7 @@
 mod folder;
 mod identity;
 mod memory;
+mod owner;
 mod text_file;
 
 use std::fs::{self, File, TryLockError};
@@ -41,6 +42,8 @@ use self::identity::identity;
 pub(crate) use self::identity::write_identity;
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
 use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
+pub(crate) use self::owner::of_memory;
+use self::owner::{another, is_own};
 use self::text_file::write_file;
 pub(crate) use self::text_file::{open_file, read_file};
 use crate::error::refused;
@@ -136,7 +139,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
         _ => {}
     }
     if !options.create && !path.join("identity").try_exists().map_err(said)? {
-        return Err(refused(path, Refusal::NoStore));
+        return Err(no_store(path));
     }
     let on = file_system(path)?;
     if on.kind == Kind::Network && !options.network {
@@ -151,6 +154,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     let path = &fs::canonicalize(path).map_err(said)?;
     check_path(path)?;
     let here = File::open(path).map_err(said)?;
+    is_own(path)?;
     // What is written below is written here, also if the folder is moved and another has its path.
     let disk: Arc<dyn Disk> = Arc::new(System::below(path)?);
     let _opening = lock_opening(path, lock_file(path, "opening")?, options.wait)?;
@@ -168,20 +172,34 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     };
     let opening = Opening { path, id, disk, options };
     let left = memory_left(path, id, others)?;
-    let home = match (left, others) {
-        (Some(at), true) => Some(opening.join(&at).map_err(|why| not_joined(&at, why))?),
+    let joined = match (left, others) {
+        (Some(at), true) => {
+            let home = opening.join(&at).map_err(|why| not_joined(&at, why))?;
+            Some((home, at))
+        }
         (None, true) => return Err(refused(path, Refusal::OtherNamespace)),
         // All are gone: what they left is joined if it is whole.
-        (Some(at), false) => opening.rejoin(&at)?,
+        (Some(at), false) => opening.rejoin(&at)?.map(|home| (home, at)),
         (None, false) => None,
     };
     live.file.lock_shared().map_err(said)?;
-    let home = match home {
-        Some(home) => home,
+    let (home, memory) = match joined {
+        Some(joined) => joined,
         None => opening.begin()?,
     };
-    let creation = home.manager.region().creation();
-    Ok((home, Folder { path: path.clone(), here, id: id.clone(), creation, live }))
+    let (path, id, creation) = (path.clone(), id.clone(), home.manager.region().creation());
+    Ok((home, Folder { path, here, id, creation, memory, live }))
+}
+
+/// There is no store; or there are the files of one that has lost its `identity`.
+fn no_store(path: &Path) -> Error {
+    let is_there = |name| path.join(name).is_file();
+    // A copy that is being made, or was, is none.
+    if is_there("data") && is_there("log/control") && !is_there(MARK) {
+        let what = "it is not there, and the other files of a store are: `salvage` reads them";
+        return refused(path, Refusal::Damaged { file: "identity", what });
+    }
+    refused(path, Refusal::NoStore)
 }
 
 /// Whether shared memory can have the names of the files in a folder.
@@ -223,6 +241,11 @@ impl Opening<'_> {
         self.is_nobodys(home.manager.region())?;
         // Before the dead are undone: that would be written into pages that are not the store's.
         if !home.log.is_broken() && !home.log.has_its_files()? {
+            if !self.path.join("log/control").exists() {
+                let what = "its file `control` is not there: put it back, or `salvage` reads the \
+                            files, without what was not synced";
+                return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
+            }
             let what = "it is older than the shared memory that its processes left, or another: \
                         put the one back that was there; or `forget-memory` has the files count";
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
@@ -250,8 +273,8 @@ impl Opening<'_> {
         Err(refused(self.path, Refusal::OtherFolder))
     }
 
-    /// Makes new shared memory, and recovers the store into it.
-    fn begin(&self) -> Result<Arc<Home<Machine>>, Error> {
+    /// Makes new shared memory, and recovers the store into it. Says where it is, too.
+    fn begin(&self) -> Result<(Arc<Home<Machine>>, PathBuf), Error> {
         if has_lost_log(self.path) {
             let what = "it is not there, and pages are: `salvage` reads them";
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
@@ -269,7 +292,7 @@ impl Opening<'_> {
         let (creation, home) = made().inspect_err(|_: &Error| drop(fs::remove_dir_all(&at)))?;
         // Only what is recovered is joined.
         tell(self.path, &at, creation).map_err(said)?;
-        Ok(home)
+        Ok((home, at))
     }
 
     /// Takes away what memory there is, and says where the new one goes.
@@ -285,15 +308,18 @@ impl Opening<'_> {
             Err(why) if why.kind() != ErrorKind::NotFound => return Err(said(why)),
             _ => {}
         }
-        for at in [&memory, &beside] {
+        // Any user may make something of that name, and only that one may take it away.
+        let is_taken = another(&memory).is_some() && self.options.place != Place::Memory;
+        for at in [&memory, &beside].into_iter().skip(usize::from(is_taken)) {
             // Another store, that was made in the folder of this one, or any other thing of a
             // user's.
-            if let Some(name) = take_away(at).map_err(|why| refused(at, why))? {
+            if let Some(name) = take_away(at).map_err(|why| of_memory(at, why))? {
                 return Err(refused(at, Refusal::NotMemory { name }));
             }
         }
         let needed = self.options.sizes.memory() + self.options.sizes.memory() / 8;
-        Ok(if is_in_memory(self.options.place, room(), needed) { memory } else { beside })
+        let room = if is_taken { 0 } else { room() };
+        Ok(if is_in_memory(self.options.place, room, needed) { memory } else { beside })
     }
 
     fn home(&self, region: &Region<Machine>) -> Result<Arc<Home<Machine>>, Error> {
@@ -348,12 +374,14 @@ fn not_joined(at: &Path, why: Error) -> Error {
                 | Region::NotRegular
                 | Region::HardLinked(_)
                 | Region::TooOpen(_)
-                | Region::ForeignOwner(_)
                 | Region::Endian
                 | Region::Version { .. }
                 | Region::PageSize { .. }
         ) || matches!(why, Region::Waiters(why) if why != AttachError::TooMany)
     };
+    if let Some(Region::ForeignOwner(owner)) = of_region(&why) {
+        return refused(at, Refusal::ForeignOwner { owner });
+    }
     match is_damage(&why) || of_region(&why).is_some_and(is_strange) {
         true => refused(at, Refusal::Memory { why: why.to_string() }),
         false => why,

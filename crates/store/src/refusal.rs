@@ -54,6 +54,11 @@ pub enum Refusal {
     ReadOnly,
     /// The system does not permit it.
     Permission,
+    /// It is another user's. Root is one, too: what it made there, that user could not open.
+    ForeignOwner {
+        /// Whose it is.
+        owner: u32,
+    },
     /// The file system, or the user's share of it, is full; or this process may not make files so
     /// long.
     NoSpace,
@@ -159,20 +164,28 @@ impl Refusal {
     }
 }
 
+fn being_opened(process: Option<u32>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("another process ")?;
+    process.map_or(Ok(()), |process| write!(f, "({process}) "))?;
+    f.write_str(
+        "opens or closes it, which takes long after a crash of the machine: wait longer, or look \
+         at that process",
+    )
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotEmpty { name } => {
                 write!(f, "no store, or not its own: it has `{}`", name.display())
             }
-            Self::BeingOpened { process } => {
-                f.write_str("another process ")?;
-                process.map_or(Ok(()), |process| write!(f, "({process}) "))?;
-                f.write_str(
-                    "opens or closes it, which takes long after a crash of the machine: wait \
-                     longer, or look at that process",
-                )
-            }
+            Self::BeingOpened { process } => being_opened(*process, f),
+            Self::ForeignOwner { owner } => write!(
+                f,
+                "it belongs to user {owner}, and all of a store, its shared memory too, to one \
+                 user: open it as that one (`sudo -u '#{owner}'`), or give all to another with \
+                 `chown -R` while nobody has it open"
+            ),
             Self::Newer { format } => write!(
                 f,
                 "its file `identity` has format {format}, which this version does not know: a \

@@ -2,8 +2,8 @@
 //!
 //! The closure must bear being run more than once: it is, whenever the transaction was chosen to
 //! break a deadlock, or was open for too long. The next attempt is as old as the first, so it is
-//! not chosen for ever. And it reads a record that the one before could not lock to write it as one
-//! that it means to write: see `Txn::set_contended`.
+//! not chosen for ever. And it reads what the one before could not lock to write it as one that
+//! means to write: see `txn/contended.rs`.
 //!
 //! | the closure returns | and the transaction | then |
 //! |---|---|---|
@@ -19,6 +19,7 @@ use latchwork_lockmgr::{Owner, OwnerOptions, Session, Wait};
 use latchwork_log::Mode;
 use latchwork_machine::{Clock, ConstMachine, Deadline};
 
+use crate::txn::Contended;
 use crate::{Engine, Error, Level, Txn};
 
 /// How long a transaction is run again.
@@ -104,7 +105,7 @@ impl<R> Attempts<R> {
         let now = M::now(Clock::Monotonic);
         let deadline = Deadline::since(now, patience.time);
         let mut runs = Runs { session, label: patience.label, deadline, age: now, begun: 0 };
-        let mut contended = Vec::new();
+        let mut contended = Contended::default();
         loop {
             let mut txn = Txn::new(engine, runs.owner()?, slot, patience.level);
             txn.set_wait(Wait::Until(runs.deadline));

@@ -15,6 +15,7 @@
 //! commits later in the log, and the log's order is the order of conflicts. Undoing takes no lock:
 //! the transaction holds them.
 
+mod contended;
 mod held_ends;
 mod locks;
 mod prepare;
@@ -32,6 +33,7 @@ use latchwork_machine::{ConstMachine, Native};
 use crate::Error;
 use crate::engine::{Chain, Engine, How, Wrote};
 use crate::long::{Long, PIECES, is_long};
+pub(crate) use crate::txn::contended::Contended;
 use crate::txn::held_ends::HeldEnds;
 use crate::txn::steps::Awaited;
 
@@ -70,8 +72,8 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     chain: Chain,
     level: Level,
     wait: Wait,
-    /// Records that this attempt, or one before it, could not lock to write them.
-    contended: RefCell<Vec<(u32, Vec<u8>)>>,
+    /// What this attempt, or one before it, could not lock to write it.
+    contended: RefCell<Contended>,
     /// Trees of which it holds ranges.
     claims: BTreeSet<u32>,
     /// Ends of trees that it holds.
@@ -228,7 +230,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// # Errors
     ///
-    /// As there, some of them from the commit.
+    /// As there, some of them from the commit, or from what is called instead of it: then the
+    /// transaction can only be rolled back.
     pub fn write_last(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         self.guard(|txn| {
             txn.catch_up()?;
@@ -267,8 +270,11 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     fn write_pending(&mut self, last: bool) -> Result<bool, Error> {
         let Some(write) = self.pending.take() else { return Ok(false) };
         let changed = self.change(write.tree, &write.key, write.value.as_deref(), last);
-        if changed.as_ref().is_err_and(|why| self.awaits(why)) {
-            self.pending = Some(write);
+        match &changed {
+            Err(why) if self.awaits(why) => self.pending = Some(write),
+            // The caller was told that it is written.
+            Err(why) => self.failed = Some(why.clone()),
+            Ok(()) => {}
         }
         changed.map(|()| true)
     }
@@ -374,6 +380,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
         self.guard(|txn| {
             txn.catch_up()?;
+            txn.still_open()?;
             let number = txn.savepoints;
             txn.savepoints += 1;
             Ok(Savepoint { owner: txn.owner.id(), last: txn.chain.last, number })
@@ -400,6 +407,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
                 txn.gone.push((number, txn.savepoints));
             }
             txn.pending = None;
+            txn.still_open()?;
             txn.undo_after(last)
         })
     }

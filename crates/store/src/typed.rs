@@ -255,7 +255,8 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///
     /// # Errors
     ///
-    /// As there, some of them from the commit.
+    /// As there, some of them from the commit, or from what is called instead of it: the
+    /// transaction can only be rolled back then.
     pub fn put_last<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,

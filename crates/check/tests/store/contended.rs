@@ -92,6 +92,71 @@ fn a_task_reads_what_it_could_not_write_to_write_it() {
     assert_eq!((lost.get(), store.get(&ROWS, 1)), (1, Ok(Some(2))));
 }
 
+/// The same of a range that many have read, and into which each writes a record of its own.
+#[test]
+fn a_range_that_could_not_be_written_is_read_to_be_written_the_next_time() {
+    const MANY: u64 = 16;
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.put(&ROWS, 0, 0).unwrap();
+    let all = Barrier::new(MANY as usize);
+    let runs = thread::scope(|scope| {
+        let threads = (1..=MANY).map(|number| {
+            let (store, all) = (&store, &all);
+            scope.spawn(move || {
+                let mut first = true;
+                let done = store.write_with(&patience(60_000), |tx| {
+                    let count = tx.count(&ROWS, ..)?;
+                    if std::mem::take(&mut first) {
+                        all.wait();
+                    }
+                    tx.put(&ROWS, number, count)
+                });
+                done.unwrap().runs
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(runs.iter().all(|runs| *runs <= 3), "{runs:?}");
+    let rows = store.read(|tx| tx.range(&ROWS, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
+    let mut counts: Vec<_> = rows.into_iter().map(|(_, count)| count).collect();
+    counts.sort_unstable();
+    assert!(counts.into_iter().eq(0..=MANY), "two have read the same");
+}
+
+/// The same of tasks, whose waits end elsewhere; and what they read otherwise is read as ever.
+#[test]
+fn a_task_reads_a_range_that_it_could_not_write_to_write_it() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.put(&ROWS, 1, 0).unwrap();
+    let lost = Cell::new(0);
+    let task = |number: u64| {
+        let (store, lost) = (&store, &lost);
+        let task: Task<'_> = Box::pin(async move {
+            let mut txn = store.begin_async().await.unwrap();
+            txn.range(&ROWS, 0..10).await.unwrap();
+            pause().await;
+            if let Err(error) = txn.put(&ROWS, 2 + number, 1).await {
+                assert!(error.is_retryable(), "{error}");
+                txn.restart().unwrap();
+                txn.range(&ROWS, 20..30).await.unwrap();
+                let mut other = store.begin_with(&patience(20)).unwrap();
+                let there = other.with(|tx| tx.count(&ROWS, 20..30));
+                assert_eq!(there, Ok(0), "nobody failed to write there");
+                txn.range(&ROWS, 0..10).await.unwrap();
+                let there = other.with(|tx| tx.count(&ROWS, 0..10));
+                assert!(there.is_err(), "it was read as any other");
+                lost.set(lost.get() + 1);
+                txn.put(&ROWS, 2 + number, 1).await.unwrap();
+            }
+            txn.commit().await.unwrap();
+        });
+        Some(task)
+    };
+    join((0..2).map(task).collect());
+    assert_eq!((lost.get(), store.read(|tx| tx.count(&ROWS, ..))), (1, Ok(3)));
+}
+
 /// Many threads on one record, and on two in either order: the sums are right, and each commits.
 #[test]
 fn many_change_what_they_have_read() {

@@ -119,7 +119,7 @@ fn nobody_writes_at_an_end_that_is_held() {
 
 /// A bound at a key, or none.
 fn bound(random: &mut Random) -> Bound<u64> {
-    let key = random.below(24);
+    let key = random.below(8);
     match random.below(5) {
         0 | 1 => Bound::Included(key),
         2 | 3 => Bound::Excluded(key),
@@ -134,10 +134,10 @@ fn what_was_read_is_held_and_nothing_else() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     let hasty = Patience { time: std::time::Duration::from_micros(100), ..Patience::default() };
     let mut random = Random(0xe2d5);
-    for round in 0..60 {
+    for round in 0..300 {
         let mut one = store.begin().unwrap();
         let mut ranges = Vec::new();
-        for _ in 0..1 + random.below(5) {
+        for _ in 0..1 + random.below(8) {
             let range = (bound(&mut random), bound(&mut random));
             if matches!(range, (Bound::Unbounded, Bound::Unbounded)) {
                 continue;
@@ -148,7 +148,7 @@ fn what_was_read_is_held_and_nothing_else() {
         let (store, hasty, ranges) = (&store, &hasty, &ranges);
         std::thread::scope(|threads| {
             threads.spawn(move || {
-                for key in 0..24 {
+                for key in 0..8 {
                     let put = store.write_with(hasty, |tx| {
                         tx.put(&ROWS, key, 0)?;
                         tx.remove(&ROWS, key).map(drop)

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use latchwork_disk::Simulated;
 use latchwork_log::{Flags, LogFiles, Lsn};
-use latchwork_store::{Error, Mode};
+use latchwork_store::{Error, Mode, Sizes};
 
-use crate::stage::{TABLE, begin};
+use crate::stage::{TABLE, begin, begin_with, sizes};
 
 #[test]
 fn a_savepoint_that_was_rolled_back_over_is_none_any_more() {
@@ -43,6 +43,44 @@ fn a_savepoint_that_was_rolled_back_over_is_none_any_more() {
             Ok(())
         })
         .unwrap();
+}
+
+/// What was said to be written, and cannot be, is not left out of what commits.
+#[test]
+fn a_last_write_that_cannot_be_done_fails_its_transaction() {
+    let small = Sizes { page: 4096, ..sizes(Mode::None) };
+    let store = begin_with(&Simulated::new(), small).unwrap();
+    // Fits on a page of 8 KiB.
+    let long = [7; 1000];
+    for how in 0..3 {
+        let mut tx = store.begin().unwrap();
+        tx.put(&TABLE, b"a", b"1").unwrap();
+        tx.with(|tx| tx.put_last(&TABLE, &long, b"")).unwrap();
+        let told = match how {
+            0 => tx.get(&TABLE, b"a").map(drop),
+            1 => tx.savepoint().map(drop),
+            _ => Ok(()),
+        };
+        assert_eq!(told.is_err(), how < 2, "{told:?}");
+        let why = tx.commit().unwrap_err();
+        assert!(why.to_string().contains("1002 bytes"), "{why}");
+        assert_eq!(store.get(&TABLE, b"a"), Ok(None));
+    }
+}
+
+/// A transaction that was undone because it kept too much of the log is told so by each call.
+#[test]
+fn a_savepoint_of_what_was_undone_is_none() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let mut tx = store.begin().unwrap();
+    tx.put(&TABLE, b"a", b"1").unwrap();
+    let behind = tx.savepoint().unwrap();
+    for round in 0u32..200 {
+        store.put(&TABLE, &round.to_be_bytes(), &[1; 100_000]).unwrap();
+    }
+    assert_eq!(tx.savepoint().map(drop), Err(Error::TransactionTooOld));
+    assert_eq!(tx.roll_back_to(behind), Err(Error::TransactionTooOld));
+    assert_eq!(store.get(&TABLE, b"a"), Ok(None));
 }
 
 /// The record of each undo leads to what was written before the savepoint, over what was undone to

@@ -80,8 +80,8 @@ fn wrong_bytes_are_told() {
     assert_eq!(Option::<u8>::decode(b"\0\0"), Err(length(2, 1)));
     assert_eq!(Option::<u8>::decode(b"\x01"), Err(length(0, 1)));
     assert_eq!(Option::<u8>::decode(b"\x02"), Err(ValueError::Option { found: 2 }));
-    assert_eq!(<(u32, u8)>::decode(b"\0\0\0"), Err(length(3, 4)));
-    assert_eq!(<(u32, u8)>::decode(&[0; 6]), Err(length(2, 1)));
+    assert_eq!(<(u32, u8)>::decode(b"\0\0\0"), Err(length(3, 5)));
+    assert_eq!(<(u32, u8)>::decode(&[0; 6]), Err(length(6, 5)));
     assert_eq!(<(String, u8)>::decode(b"\x01"), Err(length(1, 4)));
     assert_eq!(<(String, u8)>::decode(b"\xff\xff\xff\xffa"), Err(length(1, 0xffff_ffff)));
     assert_eq!(<(String, u8)>::decode(b"\x01\0\0\0\xff\0"), Err(ValueError::Utf8));

@@ -11,6 +11,7 @@ mod live;
 mod long;
 mod looking;
 mod open;
+mod owners;
 mod pages;
 mod prepared;
 mod salvage;

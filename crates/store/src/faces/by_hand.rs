@@ -11,6 +11,7 @@ use latchwork_machine::{ConstMachine, Deadline, Shared as Machine};
 use crate::files::worker::Worker;
 use crate::idle::Lone;
 use crate::tables::Tables;
+use crate::txn::Contended;
 use crate::txn::steps::Step;
 use crate::typed::{Rows, WriteTxn};
 use crate::{Error, Key, Level, Patience, Savepoint, Store, Table, Txn, Value};
@@ -150,14 +151,14 @@ impl<M: ConstMachine> Store<M> {
         let (session, store) = (Some(session), self.clone());
         let txn = None;
         let mut begun = Transaction { txn, session, store, options: *options, patient, in_steps };
-        begun.begin(None, Vec::new())?;
+        begun.begin(None, Contended::default())?;
         Ok(begun)
     }
 }
 
 impl<M: ConstMachine> Transaction<M> {
     /// Begins it, as old as it was, and knowing what it could not lock to write it.
-    fn begin(&mut self, age: Option<u64>, contended: Vec<(u32, Vec<u8>)>) -> Result<(), Error> {
+    fn begin(&mut self, age: Option<u64>, contended: Contended) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or_else(over)?;
         // SAFETY: what borrows the session is dropped before that is given away.
         let worker = &unsafe { session.forever() }.worker;

@@ -32,6 +32,8 @@ use crate::files::kinds::CHANGE;
 
 /// The most lanes: with more the thread that reads would be the slowest.
 const LANES: usize = 8;
+/// Bytes of a lane's stack.
+const STACK: usize = 1 << 20;
 /// Pieces that wait for a lane.
 const AHEAD: usize = 2;
 /// Pages that follow each other and are of one lane: they are read from the file together.
@@ -64,6 +66,8 @@ impl<M: ConstMachine> Home<M> {
             for _ in 0..lanes.min(LANES) {
                 let (give, jobs) = sync_channel(AHEAD);
                 let lane = thread::Builder::new().name("latchwork-redo".into());
+                // Whatever the program's own threads have.
+                let lane = lane.stack_size(STACK);
                 match lane.spawn_scoped(scope, move || self.lane(jobs)) {
                     Ok(lane) => all.push((give, lane)),
                     // With as many threads as the system lets this process have.

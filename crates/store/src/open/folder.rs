@@ -11,7 +11,9 @@ use latchwork_region::Unforked;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::identity::read_identity;
-use super::memory::{Told, is_place, memory_left, parse, take_away};
+use super::memory::{SHM, Told, is_place, memory_left, memory_of, parse, take_away};
+use super::no_store;
+use super::owner::give_to_owner;
 use super::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
@@ -33,6 +35,8 @@ pub(crate) struct Folder {
     /// The store's number, and that of its region: what `region` says is believed if it has these.
     pub(super) id: String,
     pub(super) creation: u128,
+    /// Where its memory is.
+    pub(super) memory: PathBuf,
     /// Locked, shared, for as long as the store is open.
     pub(super) live: Locked,
 }
@@ -182,7 +186,7 @@ pub(crate) fn at_rest_within(
         }
     }
     let bytes = match read_file(&path.join("identity")) {
-        Err(why) if why.kind() == ErrorKind::NotFound => Err(refused(&path, Refusal::NoStore)),
+        Err(why) if why.kind() == ErrorKind::NotFound => Err(no_store(&path)),
         other => other.map_err(said),
     }?;
     let id = read_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
@@ -196,7 +200,11 @@ fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
 
     match lock_file(path, "opening") {
         Err(Error::Open { why: ReadOnly | Permission | NoSpace, .. }) => Ok(None),
-        made => made.map(Some),
+        made => {
+            let made = made?;
+            give_to_owner(&made, path);
+            Ok(Some(made))
+        }
     }
 }
 
@@ -205,12 +213,20 @@ impl AtRest {
     pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
         memory_left(&self.path, &self.id, false)
     }
+
+    /// Where its memory would be in `/dev/shm`.
+    pub(crate) fn memory(&self) -> PathBuf {
+        memory_of(&self.path, &self.id)
+    }
 }
 
 impl Folder {
     /// Closes the store: the last process that has it open makes a checkpoint, and takes the shared
     /// memory away.
     pub(crate) fn close(&self, finish: impl FnOnce() -> Result<(), Error>) {
+        if self.is_removed() {
+            return self.forget();
+        }
         let Ok(_opening) = self.file("opening").and_then(Locked::alone) else { return };
         // The lock becomes exclusive only if no other process has it.
         let _ = self.live.file.unlock();
@@ -230,6 +246,21 @@ impl Folder {
         }
         // Before `opening` goes: the next process must not find it locked.
         let _ = self.live.file.unlock();
+    }
+
+    /// Takes the memory of a folder away that was removed, if no other process has it open: nobody
+    /// can open it any more. Beside the data it went with the folder.
+    fn forget(&self) {
+        let _ = self.live.file.unlock();
+        if self.live.file.try_lock().is_ok() && self.memory.parent() == Some(Path::new(SHM)) {
+            let _ = take_away(&self.memory);
+        }
+        let _ = self.live.file.unlock();
+    }
+
+    /// Whether the folder was removed, with all in it.
+    fn is_removed(&self) -> bool {
+        self.here.metadata().is_ok_and(|about| about.nlink() == 0)
     }
 
     /// A file of it.

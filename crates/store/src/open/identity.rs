@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
+use super::no_store;
 use super::text_file::{read_file, replace_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
@@ -29,7 +30,11 @@ pub(super) fn identity(path: &Path, sizes: &mut Sizes) -> Result<String, Error> 
             let other = fs::read_dir(path).map_err(said)?.filter_map(Result::ok);
             let mut other = other.map(|entry| entry.file_name());
             match other.find(|name| !ours.contains(&name.to_string_lossy().as_ref())) {
-                Some(name) => Err(refused(path, Refusal::NotEmpty { name })),
+                Some(name) => match no_store(path) {
+                    // Its other files are there.
+                    why @ Error::Open { why: Refusal::Damaged { .. }, .. } => Err(why),
+                    _ => Err(refused(path, Refusal::NotEmpty { name })),
+                },
                 None => write_identity(path, sizes),
             }
         }

@@ -10,6 +10,7 @@ use latchwork_machine::Shared as Machine;
 use latchwork_region::Options;
 
 use super::Place;
+use super::owner::of_memory;
 use super::text_file::{read_file, replace_file};
 use crate::error::refused;
 use crate::{Error, Refusal};
@@ -22,6 +23,8 @@ pub(crate) const SHM: &str = "/dev/shm";
 pub(crate) const PREFIX: &str = "latchwork-";
 /// The areas of a store's region.
 const AREAS: [&str; 6] = ["log", "store", "pool-head", "pool-xlat", "pool-desc", "pool-frames"];
+/// How many files and folders a store's memory is, and some more.
+const FILES: u64 = 16;
 /// The file of such a folder that says of which store it is.
 pub(crate) const OF: &str = "store";
 
@@ -30,10 +33,19 @@ fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Free bytes of `/dev/shm`.
+/// Free bytes of `/dev/shm`, as far as this user may make files there.
 pub(super) fn room() -> u64 {
-    let can = |fs: &rustix::fs::StatVfs| !fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY);
-    rustix::fs::statvfs(SHM).ok().filter(can).map_or(0, |fs| fs.f_bavail * fs.f_frsize)
+    use rustix::fs::{Access, AtFlags, CWD, StatVfs, StatVfsMountFlags, accessat, statvfs};
+
+    let may = Access::WRITE_OK | Access::EXEC_OK;
+    // One without a limit of files says that it has none.
+    let has_files = |fs: &StatVfs| fs.f_files == 0 || fs.f_favail >= FILES;
+    let can = |fs: &StatVfs| {
+        !fs.f_flag.contains(StatVfsMountFlags::RDONLY)
+            && has_files(fs)
+            && accessat(CWD, SHM, may, AtFlags::EACCESS).is_ok()
+    };
+    statvfs(SHM).ok().filter(can).map_or(0, |fs| fs.f_bavail * fs.f_frsize)
 }
 
 /// The folder in `/dev/shm` for the store in this folder: another of the same number, which is a
@@ -157,7 +169,7 @@ fn region_of(path: &Path, id: &str) -> Result<Option<(PathBuf, Files)>, Error> {
 pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<PathBuf>, Error> {
     let Some((at, files)) = region_of(path, id)? else { return Ok(None) };
     // What this user may not look at is there: another one's, and what it has is not to be lost.
-    let there = at.join("region").try_exists().map_err(|why| refused(&at, why))?;
+    let there = at.join("region").try_exists().map_err(|why| of_memory(&at, why))?;
     if there && Files::of(path, &at).ok() != Some(files) {
         let what = "the folder, or its `data`, is a copy that was put in its place since: put \
                     back what was there; or `forget-memory` has the files alone count";

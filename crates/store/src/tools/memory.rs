@@ -4,6 +4,7 @@
 //! is opened again. Where it never is, because its folder is gone, the memory stays until the
 //! machine stops; these find it, and take it away where nobody needs it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +14,9 @@ use latchwork_region::{Options, Region};
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{OF, PREFIX, SHM, at_rest, at_rest_within, read_file, take_away, told};
+use crate::open::{
+    OF, PREFIX, SHM, at_rest, at_rest_within, of_memory, read_file, take_away, told,
+};
 use crate::{Error, Refusal};
 
 /// A store's memory in `/dev/shm`.
@@ -79,8 +82,10 @@ pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
         Err(Error::Open { why: Refusal::Elsewhere { .. } | Refusal::Damaged { .. }, .. }) => None,
         left => left?,
     };
-    let about = left.as_deref().and_then(look);
-    if about.as_ref().is_some_and(|found| !found.processes.is_empty()) {
+    // Also that of a process that was killed before it had said where it is.
+    let all: BTreeSet<_> = left.into_iter().chain([held.memory()]).collect();
+    let about: Vec<_> = all.iter().filter_map(|at| look(at)).collect();
+    if about.iter().any(|found| !found.processes.is_empty()) {
         return Err(refused(&held.path, Refusal::OtherFolder));
     }
     // First: a death on the way must not leave the store with a part of its memory.
@@ -88,12 +93,12 @@ pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
         Err(why) if why.kind() != std::io::ErrorKind::NotFound => return Err(said(why)),
         _ => {}
     }
-    let Some(at) = left else { return Ok(0) };
-    let bytes = about.map_or(0, |found| found.bytes);
-    match take_away(&at).map_err(said)? {
-        Some(name) => Err(refused(&at, Refusal::NotMemory { name })),
-        None => Ok(bytes),
+    for at in &all {
+        if let Some(name) = take_away(at).map_err(|why| of_memory(at, why))? {
+            return Err(refused(at, Refusal::NotMemory { name }));
+        }
     }
+    Ok(about.iter().map(|found| found.bytes).sum())
 }
 
 /// Takes away memory of stores that are not there any more, or do not know of it, and that no

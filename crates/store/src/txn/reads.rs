@@ -8,7 +8,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_tree::Batch;
 
 use super::{Level, Txn};
-use crate::engine::{Engine, READER, scanned};
+use crate::engine::{Engine, scanned};
 use crate::long::{PIECES, whole};
 use crate::snapshot::{EachRecord, Fetch, Slices, cut, walk};
 use crate::{Error, Stamp};
@@ -192,7 +192,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         }
         let rest = self.not_held(tree, range).filter(|(from, to)| !is_empty(*from, *to));
         let Some((from, to)) = rest else { return Ok(()) };
-        self.lock_range(tree, scanned(from, to), READER)?;
+        self.lock_range(tree, scanned(from, to), self.to_claim(tree, (from, to)))?;
         self.note_held(tree, range);
         // SeqCst: the claim before the reads; the other one is where an engine looks for claims,
         // with the record in hand: one of the two sees the other.

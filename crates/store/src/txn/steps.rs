@@ -18,12 +18,13 @@ use latchwork_machine::ConstMachine;
 
 use super::{Level, Savepoint, Txn};
 use crate::Error;
-use crate::engine::Engine;
+use crate::engine::{Engine, WRITER};
 use crate::lock_name::{LOCK_NAME, lock_name};
 
 /// A lock that was not free.
 #[derive(Debug)]
 pub(crate) struct Awaited {
+    tree: u32,
     table: String,
     key: Vec<u8>,
     what: What,
@@ -105,7 +106,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
                 let mut bytes = [0; LOCK_NAME];
                 let length = lock_name(catalog, &key, &mut bytes);
                 let what = What::Free(bytes[..length].to_vec());
-                let awaited = Awaited { table, key, what };
+                let awaited = Awaited { tree: catalog, table, key, what };
                 let why = awaited.error(LocksError::NotGranted);
                 txn.awaited.set(Some(Box::new(awaited)));
                 Err(why)
@@ -188,10 +189,12 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
 
     /// It did not get a lock: says so, and fails if it can only be rolled back.
     pub(crate) fn not_had(&mut self, awaited: &Awaited, why: LocksError) -> Error {
-        if let What::Record(name, X) = &awaited.what
-            && let Some(tree) = name.first_chunk()
-        {
-            self.note_contended(&why, u32::from_be_bytes(*tree), &awaited.key);
+        match &awaited.what {
+            What::Record(_, X) => self.note_contended(&why, awaited.tree, &awaited.key),
+            What::Range(_, _, WRITER) => {
+                self.note_contended_place(&why, awaited.tree, &awaited.key);
+            }
+            _ => {}
         }
         let error = awaited.error(why);
         match self.guard(|_| Err::<(), _>(error.clone())) {
@@ -212,7 +215,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let length = lock_name(tree, key, &mut bytes);
             let what = What::Record(bytes[..length].to_vec(), mode);
             let table = self.engine.table(tree);
-            self.awaited.set(Some(Box::new(Awaited { table, key: key.to_vec(), what })));
+            self.awaited.set(Some(Box::new(Awaited { tree, table, key: key.to_vec(), what })));
         }
     }
 
@@ -229,7 +232,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let space = self.engine.keyspace(tree).to_vec();
             let (key, what) = (super::locks::first_of(&range), What::Range(space, ends, kind));
             let table = self.engine.table(tree);
-            self.awaited.set(Some(Box::new(Awaited { table, key, what })));
+            self.awaited.set(Some(Box::new(Awaited { tree, table, key, what })));
         }
     }
 }

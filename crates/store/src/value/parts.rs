@@ -59,6 +59,12 @@ macro_rules! tuple {
 
             #[allow(unused_mut, reason = "of one part")]
             fn decode(mut from: &[u8]) -> Result<Self::Owned, ValueError> {
+                // Of the whole, and not of a part.
+                if let Some(wanted) = Self::WIDTH
+                    && from.len() != wanted
+                {
+                    return Err(ValueError::Length { found: from.len(), wanted });
+                }
                 $(let $name = take::<$part>(&mut from)?;)*
                 Ok(($($name,)* $last::decode(from)?,))
             }

@@ -1,0 +1,153 @@
+//! What belongs to other users, or is not there any more.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+use latchwork_store::{
+    LeftMemory, Options, Place as Memory, Refusal, Store, forget_memory, left_memory, salvage,
+};
+
+use crate::open::refused;
+use crate::stage::{Place, all, fill, open, options, why};
+
+/// A user that has nothing here.
+const ANOTHER: u32 = 54_321;
+
+/// Whether this process may give files away; says so if it may not.
+fn may_give(path: &Path) -> bool {
+    let may = chown(path, Some(ANOTHER), None).is_ok();
+    if may {
+        chown(path, Some(0), None).unwrap();
+    } else {
+        println!("skipped: only root can give files to another user");
+    }
+    may
+}
+
+fn give(path: &Path, to: u32) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            give(&entry.unwrap().path(), to);
+        }
+    }
+    chown(path, Some(to), None).unwrap();
+}
+
+fn memory(of: &Path) -> Option<LeftMemory> {
+    left_memory().into_iter().find(|left| left.store.as_deref() == Some(of))
+}
+
+/// Where the memory of a store lies in `/dev/shm` while it is open.
+fn memory_of(path: &Path) -> PathBuf {
+    let in_memory = Options { place: Memory::Memory, ..options() };
+    let _store = Store::open_with(path, &in_memory).unwrap();
+    memory(path).expect("it is open").at
+}
+
+/// Root may write the store of another user; but what it made there that one could not open.
+#[test]
+fn a_store_of_another_user_is_left_alone() {
+    let place = Place::new("another");
+    let path = place.at("one");
+    let store = open(path.clone());
+    fill(&store, 50);
+    let records = all(&store);
+    drop(store);
+    if !may_give(&path) {
+        return;
+    }
+    give(&path, ANOTHER);
+    // As an archive has it.
+    fs::remove_file(path.join("opening")).unwrap();
+    let told = refused(&path);
+    assert_eq!(told, Refusal::ForeignOwner { owner: ANOTHER });
+    assert!(told.to_string().contains("user 54321"), "{told}");
+    assert!(!path.join("opening").exists());
+    // What only reads has to lock it.
+    salvage(&path, place.at("copy")).unwrap();
+    for entry in fs::read_dir(&path).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().uid(), ANOTHER, "{}", entry.path().display());
+    }
+    give(&path, 0);
+    assert_eq!(all(&open(path.clone())), records);
+}
+
+/// Any user can make something in `/dev/shm` that has the name of a store's memory.
+#[test]
+fn what_another_user_has_in_the_place_of_memory_stops_nobody() {
+    let place = Place::new("squat");
+    let path = place.at("one");
+    let store = open(path.clone());
+    fill(&store, 50);
+    drop(store);
+    let at = memory_of(&path);
+    fs::create_dir(&at).unwrap();
+    fs::write(at.join("theirs"), "").unwrap();
+    if may_give(&at) {
+        give(&at, ANOTHER);
+        let in_memory = Options { place: Memory::Memory, ..options() };
+        let told = why(Store::open_with(&path, &in_memory).map(drop).unwrap_err());
+        assert!(matches!(told, Refusal::NotMemory { .. }), "{told}");
+        let told = why(forget_memory(&path).unwrap_err());
+        assert!(matches!(told, Refusal::NotMemory { .. }), "{told}");
+        let store = Store::open_with(&path, &options()).unwrap();
+        assert!(path.join("memory/region").exists(), "it has memory of its own");
+        drop(store);
+        assert!(at.join("theirs").exists());
+        give(&at, 0);
+    }
+    // What is this user's is told, and stays, too.
+    assert!(matches!(refused(&path), Refusal::NotMemory { .. }));
+    fs::remove_dir_all(&at).unwrap();
+    drop(open(path.clone()));
+}
+
+/// A process may be killed before its store says where the memory is.
+#[test]
+fn memory_that_no_store_names_is_forgotten_by_its_path() {
+    let place = Place::new("unnamed");
+    let path = place.at("one");
+    drop(open(path.clone()));
+    let at = memory_of(&path);
+    fs::create_dir(&at).unwrap();
+    fs::write(at.join("store"), format!("{}\n", path.display())).unwrap();
+    assert!(forget_memory(&path).unwrap() > 0);
+    assert!(!at.exists());
+    assert_eq!(forget_memory(&path), Ok(0));
+}
+
+/// A folder may be removed before the last process has closed the store.
+#[test]
+fn the_memory_of_a_removed_folder_goes_with_its_last_process() {
+    let place = Place::new("removed");
+    let path = place.at("one");
+    let in_memory = Options { place: Memory::Memory, ..options() };
+    let [one, two] = [(); 2].map(|()| Store::open_with(&path, &in_memory).unwrap());
+    fill(&one, 20);
+    let at = memory(&path).expect("it is open").at;
+    fs::remove_dir_all(&path).unwrap();
+    drop(one);
+    assert!(at.exists(), "the other one has it open");
+    drop(two);
+    assert!(!at.exists());
+}
+
+/// A store that has lost the file by which it is known is not told to be none.
+#[test]
+fn a_lost_identity_is_told() {
+    let place = Place::new("identity");
+    let path = place.at("one");
+    let store = open(path.clone());
+    fill(&store, 20);
+    drop(store);
+    fs::remove_file(path.join("identity")).unwrap();
+    for create in [true, false] {
+        let told = why(Store::open_with(&path, &Options { create, ..options() }).unwrap_err());
+        assert!(matches!(told, Refusal::Damaged { file: "identity", .. }), "{told}");
+        assert!(told.to_string().contains("salvage"), "{told}");
+    }
+    let told = why(forget_memory(&path).unwrap_err());
+    assert!(matches!(told, Refusal::Damaged { file: "identity", .. }), "{told}");
+}

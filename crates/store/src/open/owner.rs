@@ -1,0 +1,62 @@
+//! Whose a store is.
+//!
+//! The files of a store, and its memory, belong to one user: what another one makes there, as root
+//! may, the first could not open any more.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::error::refused;
+use crate::{Error, Refusal};
+
+/// The user that this process is.
+fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The other user whose a file or folder is; none if it is this one's, or not there. A link is
+/// looked at itself.
+pub(super) fn another(path: &Path) -> Option<u32> {
+    let owner = fs::symlink_metadata(path).ok()?.uid();
+    (owner != me()).then_some(owner)
+}
+
+/// Refuses a store that is another user's.
+pub(super) fn is_own(path: &Path) -> Result<(), Error> {
+    match another(&path.join("identity")) {
+        Some(owner) if !makes_files_of(path, owner) => {
+            Err(refused(path, Refusal::ForeignOwner { owner }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether what this process makes in a folder is that user's: on some file systems all is one's.
+fn makes_files_of(path: &Path, owner: u32) -> bool {
+    let probe = path.join(format!("owner-{}", std::process::id()));
+    let Ok(made) = File::create(&probe) else { return false };
+    let of = made.metadata().map(|about| about.uid());
+    let _ = fs::remove_file(&probe);
+    of.is_ok_and(|of| of == owner)
+}
+
+/// Gives a file to the user whose the store is, if this one may.
+pub(super) fn give_to_owner(file: &File, path: &Path) {
+    if let Ok(about) = fs::metadata(path.join("identity"))
+        && about.uid() != me()
+    {
+        let _ = std::os::unix::fs::fchown(file, Some(about.uid()), Some(about.gid()));
+    }
+}
+
+/// What the system said of shared memory; or whose it is, if that is why.
+pub(crate) fn of_memory(at: &Path, why: std::io::Error) -> Error {
+    match another(at) {
+        Some(owner) if why.kind() == ErrorKind::PermissionDenied => {
+            refused(at, Refusal::ForeignOwner { owner })
+        }
+        _ => refused(at, why),
+    }
+}
