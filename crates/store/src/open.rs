@@ -42,8 +42,8 @@ use self::identity::identity;
 pub(crate) use self::identity::write_identity;
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
 use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
-pub(crate) use self::owner::of_memory;
-use self::owner::{another, is_own};
+use self::owner::is_own;
+pub(crate) use self::owner::{another, of_memory};
 use self::text_file::write_file;
 pub(crate) use self::text_file::{open_file, read_file};
 use crate::error::refused;
@@ -241,7 +241,7 @@ impl Opening<'_> {
         self.is_nobodys(home.manager.region())?;
         // Before the dead are undone: that would be written into pages that are not the store's.
         if !home.log.is_broken() && !home.log.has_its_files()? {
-            if !self.path.join("log/control").exists() {
+            if self.path.join("log/control").try_exists().is_ok_and(|there| !there) {
                 let what = "its file `control` is not there: put it back, or `salvage` reads the \
                             files, without what was not synced";
                 return Err(refused(self.path, Refusal::Damaged { file: "log", what }));

@@ -111,14 +111,17 @@ impl<R> Attempts<R> {
             txn.set_wait(Wait::Until(runs.deadline));
             txn.set_contended(contended);
             let ended = body(&mut txn);
-            contended = txn.contended();
             let failed = match ended {
                 Ok(value) => match txn.end() {
                     Ok(at) => return Ok(Self { value, at, runs: runs.begun }),
-                    Err(error) => error,
+                    Err(error) => {
+                        contended = txn.contended();
+                        error
+                    }
                 },
                 Err(returned) => {
                     let failed = txn.failed().cloned();
+                    contended = txn.contended();
                     txn.roll_back()?;
                     why(returned, failed)?
                 }

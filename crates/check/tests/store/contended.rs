@@ -95,6 +95,11 @@ fn a_task_reads_what_it_could_not_write_to_write_it() {
 /// The same of a range that many have read, and into which each writes a record of its own.
 #[test]
 fn a_range_that_could_not_be_written_is_read_to_be_written_the_next_time() {
+    [false, true].into_iter().for_each(many_write_in_a_range);
+}
+
+/// With a write of its own, or with one that the commit does.
+fn many_write_in_a_range(last: bool) {
     const MANY: u64 = 16;
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 0, 0).unwrap();
@@ -109,7 +114,10 @@ fn a_range_that_could_not_be_written_is_read_to_be_written_the_next_time() {
                     if std::mem::take(&mut first) {
                         all.wait();
                     }
-                    tx.put(&ROWS, number, count)
+                    match last {
+                        true => tx.put_last(&ROWS, number, count),
+                        false => tx.put(&ROWS, number, count),
+                    }
                 });
                 done.unwrap().runs
             })

@@ -66,7 +66,7 @@ pub(crate) struct Claim<M: Machine, const W: usize> {
     /// The next of the keyspace.
     pub(crate) next: Link<M, Short<M>>,
     pub(crate) prev: Link<M, Short<M>>,
-    /// The tree: ordered by where ranges begin, and a heap by `rank`.
+    /// The tree: ordered by where ranges begin and end, and a heap by `rank`.
     pub(crate) left: Link<M, Short<M>>,
     pub(crate) right: Link<M, Short<M>>,
     /// Of this claim and those below it: one that ends last, and all kinds.

@@ -30,19 +30,22 @@ pub enum KeyPart {
     Uuid(Uuid),
 }
 
-/// How deep tuples may lie in each other: as deep as the longest key has room for, since each takes
-/// two bytes of it. Bytes of a file are not to exhaust a stack.
-const DEPTH: usize = KEY_MAX / 2;
+/// How deep tuples may lie in each other, which is as deep as JSON is read: bytes of a file are not
+/// to exhaust a stack. A key that is deeper is written as one that is too long for any store, for
+/// it could not be read there.
+const DEPTH: usize = 128;
 
 impl KeyPart {
-    fn append_part(&self, nested: bool, to: &mut Vec<u8>) {
+    fn append_part(&self, depth: usize, to: &mut Vec<u8>) {
+        let nested = depth > 0;
         match self {
             Self::Null => <Option<bool> as Key>::append(&None, nested, to),
             Self::Bytes(bytes) => <&[u8]>::append(&&bytes[..], nested, to),
             Self::Text(text) => <&str>::append(&&text[..], nested, to),
+            Self::Tuple(_) if depth >= DEPTH => to.resize(to.len() + KEY_MAX + 1, code::NESTED),
             Self::Tuple(parts) => {
                 to.push(code::NESTED);
-                parts.iter().for_each(|part| part.append_part(true, to));
+                parts.iter().for_each(|part| part.append_part(depth + 1, to));
                 to.push(0);
             }
             Self::Integer(number) => i128::append(number, nested, to),
@@ -124,7 +127,7 @@ impl Key for AnyKey {
     type Owned = Self;
 
     fn append(key: &Self::Of<'_>, nested: bool, to: &mut Vec<u8>) {
-        key.iter().for_each(|part| part.append_part(nested, to));
+        key.iter().for_each(|part| part.append_part(usize::from(nested), to));
     }
 
     /// Takes all parts, up to the end of the tuple that they are in.

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::identity::read_identity;
 use super::memory::{SHM, Told, is_place, memory_left, memory_of, parse, take_away};
 use super::no_store;
-use super::owner::give_to_owner;
+use super::owner::is_own;
 use super::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
@@ -194,17 +194,14 @@ pub(crate) fn at_rest_within(
 }
 
 /// Makes the file that is locked; none where it cannot be made, for then no process can open the
-/// store.
+/// store. In the folder of another user nothing is made: it would be in the way of that one.
 fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
     use Refusal::{NoSpace, Permission, ReadOnly};
 
+    is_own(path)?;
     match lock_file(path, "opening") {
         Err(Error::Open { why: ReadOnly | Permission | NoSpace, .. }) => Ok(None),
-        made => {
-            let made = made?;
-            give_to_owner(&made, path);
-            Ok(Some(made))
-        }
+        made => made.map(Some),
     }
 }
 
@@ -258,9 +255,15 @@ impl Folder {
         let _ = self.live.file.unlock();
     }
 
-    /// Whether the folder was removed, with all in it.
+    /// Whether the folder was removed, with all in it. Its files may have been moved before, and
+    /// their memory is theirs; and some file systems count no links.
     fn is_removed(&self) -> bool {
-        self.here.metadata().is_ok_and(|about| about.nlink() == 0)
+        let is_unlinked = |file: &File| file.metadata().is_ok_and(|about| about.nlink() == 0);
+        let has_identity = || match self.file("identity") {
+            Err(why) => why.kind() != ErrorKind::NotFound,
+            Ok(_) => true,
+        };
+        is_unlinked(&self.here) && is_unlinked(&self.live.file) && !has_identity()
     }
 
     /// A file of it.

@@ -14,7 +14,7 @@ const TITLE: &str = "latchwork store, format ";
 const FORMAT: u64 = 5;
 
 /// A random number, as text.
-fn random() -> Result<String, std::io::Error> {
+pub(super) fn random() -> Result<String, std::io::Error> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::identity::random;
 use crate::error::refused;
 use crate::{Error, Refusal};
 
@@ -18,7 +19,7 @@ fn me() -> u32 {
 
 /// The other user whose a file or folder is; none if it is this one's, or not there. A link is
 /// looked at itself.
-pub(super) fn another(path: &Path) -> Option<u32> {
+pub(crate) fn another(path: &Path) -> Option<u32> {
     let owner = fs::symlink_metadata(path).ok()?.uid();
     (owner != me()).then_some(owner)
 }
@@ -34,21 +35,14 @@ pub(super) fn is_own(path: &Path) -> Result<(), Error> {
 }
 
 /// Whether what this process makes in a folder is that user's: on some file systems all is one's.
+/// The name is one that nobody can have made before, as a link to another file.
 fn makes_files_of(path: &Path, owner: u32) -> bool {
-    let probe = path.join(format!("owner-{}", std::process::id()));
-    let Ok(made) = File::create(&probe) else { return false };
+    let Ok(name) = random() else { return false };
+    let probe = path.join(format!("owner-{name}"));
+    let Ok(made) = File::create_new(&probe) else { return false };
     let of = made.metadata().map(|about| about.uid());
     let _ = fs::remove_file(&probe);
     of.is_ok_and(|of| of == owner)
-}
-
-/// Gives a file to the user whose the store is, if this one may.
-pub(super) fn give_to_owner(file: &File, path: &Path) {
-    if let Ok(about) = fs::metadata(path.join("identity"))
-        && about.uid() != me()
-    {
-        let _ = std::os::unix::fs::fchown(file, Some(about.uid()), Some(about.gid()));
-    }
 }
 
 /// What the system said of shared memory; or whose it is, if that is why.

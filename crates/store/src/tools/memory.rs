@@ -15,7 +15,7 @@ use latchwork_region::{Options, Region};
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::open::{
-    OF, PREFIX, SHM, at_rest, at_rest_within, of_memory, read_file, take_away, told,
+    OF, PREFIX, SHM, another, at_rest, at_rest_within, of_memory, read_file, take_away, told,
 };
 use crate::{Error, Refusal};
 
@@ -65,7 +65,8 @@ fn look(at: &Path) -> Option<LeftMemory> {
 
 /// Takes away the memory that killed processes left of the store in a folder, and has its files
 /// alone count: what was committed and is not in them is lost, as in a crash of the machine. Where
-/// a folder was copied or moved with its memory, the memory stays and the folder forgets it.
+/// a folder was copied or moved with its memory, that of the other one stays and the folder forgets
+/// it.
 /// Returns how many bytes of memory were taken away.
 ///
 /// # Errors
@@ -82,8 +83,10 @@ pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
         Err(Error::Open { why: Refusal::Elsewhere { .. } | Refusal::Damaged { .. }, .. }) => None,
         left => left?,
     };
-    // Also that of a process that was killed before it had said where it is.
-    let all: BTreeSet<_> = left.into_iter().chain([held.memory()]).collect();
+    // Also that of a process that was killed before it had said where it is. What another user has
+    // there is in nobody's way.
+    let unsaid = Some(held.memory()).filter(|at| another(at).is_none());
+    let all: BTreeSet<_> = left.into_iter().chain(unsaid).collect();
     let about: Vec<_> = all.iter().filter_map(|at| look(at)).collect();
     if about.iter().any(|found| !found.processes.is_empty()) {
         return Err(refused(&held.path, Refusal::OtherFolder));
