@@ -36,6 +36,15 @@ pub trait Between: Debug + Send + Sync {
         file.write(at, from)
     }
 
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::sync`].
+    fn sync(&self, file: &dyn File, _: &Path) -> Result<(), Error> {
+        file.sync()
+    }
+
     /// Sets space aside.
     ///
     /// # Errors
@@ -104,7 +113,7 @@ impl<B: Between> File for BeforeFile<B> {
         self.between.write(&*self.file, &self.path, at, from)
     }
     fn sync(&self) -> Result<(), Error> {
-        self.file.sync()
+        self.between.sync(&*self.file, &self.path)
     }
     fn truncate(&self, length: u64) -> Result<(), Error> {
         self.file.truncate(length)

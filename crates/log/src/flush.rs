@@ -19,10 +19,10 @@
 //! A leader that is stopped and not dead holds all commits up; nothing else can be told from
 //! outside.
 //!
-//! A failed sync, and a failed write but for want of space or of the right to open the file, is
-//! final: the system may have marked as clean what it could not write, so a later sync that
-//! succeeds would say nothing. `broken` is set, all waiting threads get [`Error::Broken`], and only
-//! opening the files in a new region goes on.
+//! A failed sync, were it for want of space, and a failed write but for want of space or of the
+//! right to open the file, is final: the system may have marked as clean what it could not write,
+//! so a later sync that succeeds would say nothing. `broken` is set, all waiting threads get
+//! [`Error::Broken`], and only opening the files in a new region goes on: it writes them once more.
 //!
 //! Memory order: a follower stores `waits`, fences, loads the frontier and `flusher`; the
 //! leader stores those, fences, loads `waits`. Both fences are SeqCst, so at least one sees the
@@ -31,7 +31,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
-use latchwork_disk::Error as DiskError;
+use latchwork_disk::{Error as DiskError, Operation};
 use latchwork_machine::{Clock, ConstMachine, Deadline, Integer, Waited, Word};
 
 use crate::layout::{Shared, WRITTEN, claim, unclaim};
@@ -103,7 +103,14 @@ impl<M: ConstMachine> Session<M> {
     pub fn tick(&self, period: Duration) -> Result<bool, Error> {
         let shared = self.log.shared()?;
         self.check_broken(shared)?;
-        if !is_due(shared, period) || !claim(&shared.flusher.0, self.me()) {
+        if !is_due(shared, period) {
+            return Ok(false);
+        }
+        // Nobody may ever follow a leader that died: it is asked after once it is late.
+        if is_due(shared, period.saturating_mul(2)) {
+            self.forget_dead_leader(shared)?;
+        }
+        if !claim(&shared.flusher.0, self.me()) {
             return Ok(false);
         }
         self.lead_and_wake(shared, Until::Flushed)?;
@@ -150,8 +157,10 @@ impl<M: ConstMachine> Session<M> {
             // The write may be made again: the bytes are still in the buffer. Where this process
             // may not open the file, or has no descriptor left, another one may lead.
             Error::Disk(
-                DiskError::NoSpace(_) | DiskError::TooManyFiles(_) | DiskError::Permission(_),
-            ) => error,
+                DiskError::NoSpace(ref of)
+                | DiskError::TooManyFiles(ref of)
+                | DiskError::Permission(ref of),
+            ) if of.operation != Operation::Sync => error,
             _ => {
                 // Release: what failed came before; nobody relies on more.
                 shared.broken.0.store(1, Release);
@@ -223,13 +232,19 @@ impl<M: ConstMachine> Session<M> {
             point("follow: sleeps");
             let deadline = Deadline::after::<M>(self.log.inner.nap);
             if M::wait(&slot.notifier, seen, Some(deadline)) == Waited::TimedOut {
-                let leader = shared.flusher.0.load(Relaxed);
-                if self.log.is_dead(leader) {
-                    self.log.for_dead(leader, || unclaim(&shared.flusher.0, leader))?;
-                }
+                self.forget_dead_leader(shared)?;
             }
         }
         slot.waits.store(0, Relaxed);
+        Ok(())
+    }
+
+    /// Takes the claim of a leader that died away.
+    fn forget_dead_leader(&self, shared: &Shared<M>) -> Result<(), Error> {
+        let leader = shared.flusher.0.load(Relaxed);
+        if self.log.is_dead(leader) {
+            self.log.for_dead(leader, || unclaim(&shared.flusher.0, leader))?;
+        }
         Ok(())
     }
 }

@@ -10,7 +10,9 @@
 //! Behind the end there may be records that the crash kept without those before them. They are
 //! overwritten with zeros, durably, before anything is appended: or else a later end could be
 //! followed by an old record that fits. Then all up to the end is made durable, for it counts
-//! as durable from here on. Each step may be done again after another crash.
+//! as durable from here on: what is not known to be is written once more, for a sync that failed
+//! leaves bytes that can be read and that no later sync writes. Each step may be done again after
+//! another crash.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::path::Path;
@@ -50,13 +52,17 @@ pub(crate) fn open<M: ConstMachine>(
         return Err(Error::Corrupt { what: "control file" });
     }
     let segments = Segments::new(disk.clone(), folder, control.id, size);
-    let end = if new { Lsn::FIRST } else { find_end(&segments, &control)? };
+    let (durable, end) =
+        if new { (Lsn::FIRST, Lsn::FIRST) } else { find_end(&segments, &control)? };
     let last = end.0 / size;
     if !new {
         segments.tidy(control.redo.0 / size, last)?;
-        // A log that ends where a segment does may not have the next one yet.
+        // A log that ends where a segment does may not have the next one yet. The names of all are
+        // made durable by this: a process may have died before it did that.
         segments.make(last, Lsn(0))?;
+        sync_around(disk, folder)?;
         clear(&segments, end)?;
+        write_again(&segments, durable, end)?;
         segments.sync(control.redo.0, end.0 + 1)?;
     }
     let recovered = Recovered {
@@ -120,16 +126,20 @@ fn make(
         clean: true,
     };
     control.write_new(disk, folder)?;
-    // And the folder itself in the one around it.
-    let around = folder.parent().filter(|around| !around.as_os_str().is_empty());
-    if let Some(around) = around {
-        disk.sync_folder(around)?;
-    }
+    sync_around(disk, folder)?;
     Ok(control)
 }
 
-/// Where the log ends.
-fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
+/// Makes the name of the log's folder durable.
+fn sync_around(disk: &Arc<dyn Disk>, folder: &Path) -> Result<(), Error> {
+    match folder.parent().filter(|around| !around.as_os_str().is_empty()) {
+        Some(around) => Ok(disk.sync_folder(around)?),
+        None => Ok(()),
+    }
+}
+
+/// Up to where the log is known to be durable, and where it ends.
+fn find_end(segments: &Segments, control: &Control) -> Result<(Lsn, Lsn), Error> {
     let first = control.redo.0 / segments.size;
     let (mut limit, mut flushed) = (first, control.flushed.max(control.redo));
     let mut numbers = segments.numbers()?;
@@ -154,6 +164,7 @@ fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
     let mut files = Files::new(segments, limit * segments.size);
     let mut at = control.redo;
     while let Some(entry) = files.at(at)? {
+        flushed = flushed.max(entry.durable);
         at = entry.next();
     }
     let flushed = flushed.max(durable_behind(segments, at, &numbers)?);
@@ -162,7 +173,7 @@ fn find_end(segments: &Segments, control: &Control) -> Result<Lsn, Error> {
     if at < flushed || gone {
         return Err(Error::LogDamaged { at, flushed });
     }
-    Ok(at)
+    Ok((flushed, at))
 }
 
 /// Up to where the records behind a log's end say that it was durable. Those that a crash kept
@@ -198,6 +209,20 @@ fn clear(segments: &Segments, end: Lsn) -> Result<(), Error> {
     Ok(())
 }
 
+/// Writes once more what was read from `from` on. If a sync of it failed and the machine has run
+/// on, it can be read, and the system does not know that it is not on the disk.
+fn write_again(segments: &Segments, from: Lsn, end: Lsn) -> Result<(), Error> {
+    let mut bytes = vec![0; FILL as usize];
+    let mut at = from.0;
+    while at < end.0 {
+        let count = (end.0 - at).min(FILL) as usize;
+        segments.read(at, &mut bytes[..count])?;
+        segments.write(at, &bytes[..count])?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
 /// What is shared, before it is said to be ready.
 fn fill<M: ConstMachine>(
     shared: &Shared<M>,
@@ -216,6 +241,9 @@ fn fill<M: ConstMachine>(
         (&shared.id[1], (control.id >> 64) as u64),
         (&shared.buffer_from, end),
         (&shared.found.end, end),
+        // What recovery itself changes is logged whole first, too: it is written into pages of
+        // which the log may have nothing.
+        (&shared.found.marked, end),
         (&shared.found.redo, recovered.redo.0),
         (&shared.found.checkpoint, recovered.checkpoint.0),
         (&shared.found.clean, u64::from(recovered.clean)),

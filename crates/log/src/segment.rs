@@ -199,7 +199,8 @@ impl Segments {
         let header = Header { id: self.id, number, flushed }.encode();
         let names = self.disk.list(&self.folder)?;
         if names.contains(&format!("{number:016x}").into()) {
-            return Ok(());
+            // One that gave it its name may have died, or failed, before that was durable.
+            return Ok(self.disk.sync_folder(&self.folder)?);
         }
         let spare = names.iter().find(|name| name.to_string_lossy().starts_with("spare-"));
         let path = match spare {

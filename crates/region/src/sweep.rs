@@ -67,9 +67,20 @@ impl<M: ConstMachine> Region<M> {
     pub fn dead_threads(&self) -> Result<impl Iterator<Item = Dead<'_, M>>, Error> {
         self.process()?;
         self.reclaim_waiters();
+        Ok(self.of_the_dead().filter_map(|(number, seen)| self.claim_dead(number, seen).ok()?))
+    }
+
+    /// Whether a [`sweep`](Self::sweep) has something to do. Costs as much as
+    /// [`dead_threads`](Self::dead_threads), and stores nothing.
+    pub fn has_dead(&self) -> bool {
+        self.of_the_dead().next().is_some()
+    }
+
+    /// The slots of threads whose process died, and what was seen of their owners.
+    fn of_the_dead(&self) -> impl Iterator<Item = (u32, u64)> {
         // Neighbouring slots are often of one process: ask once.
         let mut asked = None;
-        Ok(self.used_slots().filter_map(move |number| {
+        self.used_slots().filter_map(move |number| {
             let slot = self.thread_slot(number);
             // Acquire: synchronizes with the exchanges that wrote it.
             let seen = slot.owner.load(Acquire);
@@ -82,8 +93,8 @@ impl<M: ConstMachine> Region<M> {
                 _ => self.alive(process, generation),
             };
             asked = Some(((generation, process), lives));
-            if lives { None } else { self.claim_dead(number, seen).ok()? }
-        }))
+            (!lives).then_some((number, seen))
+        })
     }
 
     /// Makes a dead thread's slot this process's own, if its owner is still what was seen.

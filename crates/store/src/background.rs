@@ -213,7 +213,7 @@ impl<M: ConstMachine> Background<M> {
     ///
     /// Those of the last one.
     pub(crate) fn checkpoint_if_due(&self, worker: &Worker<M>) -> Result<(), Error> {
-        if !self.home.shared.is_due(self.home.sizes.log_budget)? || self.has_checkpoint_made()? {
+        if !self.home.is_checkpoint_due()? || self.has_checkpoint_made()? {
             return Ok(());
         }
         self.home.checkpoint_if_due(worker)
@@ -241,11 +241,9 @@ impl<M: ConstMachine> Background<M> {
     }
 
     /// Has the dead swept, if there are any. Without a thread for it they are swept by those who
-    /// meet their locks, or need their slots.
+    /// meet their locks, or need their slots, and before the next checkpoint.
     pub(crate) fn sweep_if_needed(&self) {
-        let (region, log) = (self.home.manager.region(), &self.home.log);
-        let is_open = |slot| log.open_of(slot).is_ok_and(|(first, _)| first != Lsn::NEVER);
-        if (0..log.slots_high()).any(|slot| is_open(slot) && region.is_dead(slot)) {
+        if self.home.manager.region().has_dead() {
             let home = self.home.clone();
             // What could not be undone is noted.
             let body = move || drop(home.sweep());

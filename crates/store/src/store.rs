@@ -2,6 +2,8 @@
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Deref;
 use core::ptr::NonNull;
 use std::path::Path;
 use std::sync::Arc;
@@ -196,9 +198,10 @@ impl<M: ConstMachine> Store<M> {
         self.inner.sessions.give(lone);
     }
 
-    /// A session of this thread, for tools.
-    pub(crate) fn session(&self) -> Result<&Kept<M>, Error> {
-        self.kept(Kept::writing)
+    /// A session of this thread, for tools: nobody else's as long as what is returned is held.
+    pub(crate) fn session(&self) -> Result<InUse<'_, M>, Error> {
+        let kept = self.kept(Kept::writing)?;
+        Ok(InUse { busy: Busy::new(kept, Kept::writing), of: PhantomData })
     }
 
     /// A session of this thread that is free for `flag`: a function, for a closure would be another
@@ -422,13 +425,14 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Makes a checkpoint: all pages that are changed go to the disk, and the log before them goes.
+    /// Waits for another thread that just makes one: that may have begun before the last change.
     ///
     /// # Errors
     ///
     /// Those of the parts.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let kept = self.kept(Kept::writing)?;
-        self.inner.home.checkpoint(&kept.worker)
+        self.inner.home.checkpoint_anew(&kept.worker)
     }
 
     /// Looks for dead threads, and puts right what they left: others that wait do it, too. Returns
@@ -514,6 +518,22 @@ impl<M: ConstMachine> Drop for Busy<M> {
     }
 }
 
+/// A session that is in use, for longer than a transaction: calls of the same thread meanwhile, by
+/// a closure of the caller's too, leave it where it is.
+pub(crate) struct InUse<'s, M: ConstMachine> {
+    busy: Busy<M>,
+    of: PhantomData<&'s Store<M>>,
+}
+
+impl<M: ConstMachine> Deref for InUse<'_, M> {
+    type Target = Kept<M>;
+
+    fn deref(&self) -> &Kept<M> {
+        // SAFETY: the store is borrowed, and no `Busy` drops the hold on a session that is in use.
+        unsafe { self.busy.kept.as_ref() }
+    }
+}
+
 /// Why a store is of no use where the values of a thread are dropped.
 pub(crate) fn ending() -> Error {
     Error::Engine("the thread ends, and has given its sessions back".to_owned())
@@ -532,7 +552,9 @@ impl<M: ConstMachine> Drop for Inner<M> {
             // The memory has what is not undone yet: it stays then.
             self.home.sweep()?;
             let worker = self.home.worker()?;
-            self.home.checkpoint(&worker)
+            // A process that is dying may have the right to still.
+            let made = self.home.checkpoint(&worker)?;
+            made.then_some(()).ok_or_else(|| Error::Engine("a checkpoint is made".to_owned()))
         });
     }
 }

@@ -101,9 +101,9 @@ workloads! {
         "95 % reads, 5 % updates";
     YcsbC "ycsb-c", EIGHT, YCSB,
         "reads";
-    YcsbD "ycsb-d", TWO, YCSB,
+    YcsbD "ycsb-d", EIGHT, YCSB,
         "95 % reads of the latest, 5 % inserts";
-    YcsbE "ycsb-e", TWO, YCSB,
+    YcsbE "ycsb-e", EIGHT, YCSB,
         "95 % scans of 1 to 100 rows, 5 % inserts";
     YcsbF "ycsb-f", EIGHT, YCSB,
         "half reads, half read-modify-write";

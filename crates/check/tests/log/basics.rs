@@ -1,10 +1,14 @@
 //! What each call does when nothing goes wrong, and what it answers to misuse.
 
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use latchwork_check::between::{Before, Between};
-use latchwork_disk::{Disk, Error as DiskError, Open, Operation, Simulated, Subject};
+use latchwork_disk::{Disk, Error as DiskError, File, Open, Operation, Simulated, Subject};
 use latchwork_log::{COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, RECORD_MAX, Record};
 
 use crate::stage::{
@@ -271,6 +275,68 @@ fn a_process_that_cannot_open_a_segment_fails_alone() {
         operate(&life, number + 1, Mode::Full).unwrap();
         assert_eq!(life.log.scan(Lsn::FIRST).count() as u64, number + 2);
     }
+}
+
+/// A disk that has no room when it is to make things durable: the system counts them as written.
+#[derive(Debug, Default)]
+struct Overdrawn(AtomicBool);
+
+impl Between for Overdrawn {
+    fn sync(&self, file: &dyn File, path: &Path) -> Result<(), DiskError> {
+        match self.0.swap(false, Relaxed) {
+            true => Err(DiskError::NoSpace(Subject {
+                operation: Operation::Sync,
+                path: path.to_owned(),
+                at: 0,
+            })),
+            false => file.sync(),
+        }
+    }
+}
+
+#[test]
+fn a_sync_that_fails_for_want_of_space_is_final() {
+    let disk = Simulated::new();
+    prepare(&disk).unwrap();
+    let (region, overdrawn) = (region(), Arc::new(Overdrawn::default()));
+    let thread = region.thread().unwrap();
+    let own = Arc::new(Before::new(overdrawn.clone(), disk.clone()));
+    let log = Log::open(&region, own, folder(), &options(), &thread).unwrap();
+    let session = log.session(&thread).unwrap();
+    let life = Life { session, log, thread, region };
+    operate(&life, 0, Mode::Full).unwrap();
+    overdrawn.0.store(true, Relaxed);
+    assert_eq!(operate(&life, 1, Mode::Full).err(), Some(Error::Broken));
+    assert!(!overdrawn.0.load(Relaxed) && life.log.is_broken());
+    // A later sync would say nothing of what was to be written before.
+    assert_eq!(operate(&life, 2, Mode::Full).err(), Some(Error::Broken));
+}
+
+thread_local! {
+    /// Whether this thread ends at the next step of a flush.
+    static ENDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A leader dies in a log that nobody waits for: the next one whose turn it is leads.
+#[test]
+fn a_periodic_flush_goes_on_behind_a_leader_that_died() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    operate(&life, 0, Mode::None).unwrap();
+    let region = life.region.another().unwrap();
+    let thread = region.thread().unwrap();
+    let own = Arc::new(disk.clone());
+    let log = Log::open(&region, own, folder(), &options(), &thread).unwrap();
+    let session = log.session(&thread).unwrap();
+    latchwork_log::set_point_hook(|step| assert!(!ENDS.get() || step != "flush: claimed"));
+    ENDS.set(true);
+    let led = catch_unwind(AssertUnwindSafe(|| session.tick(Duration::ZERO)));
+    ENDS.set(false);
+    assert!(led.is_err(), "{led:?}");
+    region.die();
+    std::mem::forget((session, log, thread));
+    operate(&life, 1, Mode::Periodic(Duration::ZERO)).unwrap();
+    assert_eq!(life.log.flushed(), life.log.end());
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod panics;
 mod prepared;
 mod readonly;
 mod reads;
+mod recovering;
 mod redo;
 mod roles;
 mod savepoints;

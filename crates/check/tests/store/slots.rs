@@ -77,3 +77,33 @@ fn it_is_told_that_no_slot_is_left() {
     held.pop();
     store.read(|_| Ok(())).unwrap();
 }
+
+/// A tool has its session as long as it runs, whatever the thread does in the closure that is told
+/// how far it is.
+#[test]
+fn a_tool_keeps_its_session() {
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    store.put(&TABLE, b"a", b"1").unwrap();
+    let held = || region.threads().count();
+    let own: Arc<dyn Disk> = Arc::new(disk.clone());
+    let copies = |depth: u32| {
+        let folder = format!("/home/copy{depth}");
+        own.make_folder(Path::new(&folder)).unwrap();
+        let mut told = 0;
+        let copied = store.backup_on(&own, Path::new(&folder), &mut |_| {
+            let before = held();
+            store.put(&TABLE, &[depth as u8], b"2").unwrap();
+            assert!(held() >= before, "{depth}: the session of the copy is gone");
+            told += 1;
+        });
+        assert!(copied.unwrap().pages > 0 && told > 0);
+        Ok(())
+    };
+    copies(0).unwrap();
+    // No more than these are kept by a thread that needs no more.
+    store.write(|_| copies(1)).unwrap();
+    store.write(|_| store.write(|_| copies(2))).unwrap();
+    store.write(|_| store.write(|_| store.write(|_| copies(3)))).unwrap();
+    store.verify().unwrap();
+}

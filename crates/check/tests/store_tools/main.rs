@@ -4,6 +4,7 @@
 mod backup;
 mod beside;
 mod clear;
+mod dead;
 mod dump;
 mod left;
 mod left_open;

@@ -46,7 +46,9 @@ fn call(store: &Store, kind: &str, key: &[u8]) -> Result<bool, Error> {
             }
             tx.put_last(&HISTORY, key, &[9; 16]).map(|()| true)
         }),
-        _ => Err(Error::Options("a call: get, get-rw, put, range-10, scan-100, transfer")),
+        _ => {
+            Err(Error::Options("a call: get, get-long, get-rw, put, range-10, scan-100, transfer"))
+        }
     }
 }
 
@@ -65,7 +67,15 @@ pub(crate) fn run(path: &std::path::Path, kind: &str, calls: u64) -> Result<(), 
     }
     // Every key is as likely, and no two runs differ.
     let keys: Vec<_> = (0..calls).map(|at| key(at.wrapping_mul(7_919) % COUNT)).collect();
-    let all = || keys.iter().try_for_each(|key| call(&store, kind, key).map(|it| assert!(it)));
+    let get = |tx: &latchwork_store::ReadTxn<'_>, key: &Vec<u8>| {
+        let found = tx.get_with(&ROWS, key, <[u8]>::is_empty)?;
+        assert!(found.is_some());
+        Ok(())
+    };
+    let all = || match kind {
+        "get-long" => store.read(|tx| keys.iter().try_for_each(|key| get(tx, key))),
+        _ => keys.iter().try_for_each(|key| call(&store, kind, key).map(|it| assert!(it))),
+    };
     all()?;
     let mut done = Ok(());
     measured(&mut || done = all());

@@ -33,7 +33,8 @@ const USAGE: &str = "usage: measure WHAT
   damaged-page [MIB]  a page is made anew from so much log (100)
   left-open [ROWS]    opening after a crash that found so many changed records (100000)
   steep               what one more costs beside 100, 1,000 and 10,000
-  calls KIND [CALLS]  for callgrind: get, get-rw, put, range-10, scan-100, transfer (1000)";
+  calls KIND [CALLS]  for callgrind: get, get-long, get-rw, put, range-10, scan-100, transfer
+                      (1000)";
 
 /// A folder of this run, which is gone when it has ended.
 fn in_folder(work: impl FnOnce(&Path) -> Result<(), Fault>) -> Result<(), Fault> {

@@ -130,7 +130,43 @@ const TABLE: &[(&str, Row)] = &[
         store.clear(ROWS.name(), &mut |_| {})?;
         Ok((since.elapsed(), 1))
     }),
+    ("pop_first, each of a table of its own, in one transaction", |store, n| {
+        (0..n).try_for_each(|number| store.put(&table(number), 0, &[1; 100]))?;
+        in_one(store, n, |tx, number| tx.pop_first(&table(number)).map(drop))
+    }),
+    ("a snapshot object, beside all of them", |store, n| {
+        let held = (0..n).map(|_| store.snapshot()).collect::<Result<Vec<_>, _>>()?;
+        let spent = timed(100, |_| store.snapshot().map(drop));
+        drop(held);
+        spent
+    }),
+    ("begin, put, commit, beside all that are open", |store, n| {
+        let held = (0..n).map(|row| begun(store, row)).collect::<Result<Vec<_>, _>>()?;
+        let spent = timed(100, |row| begun(store, n + row)?.commit().map(drop));
+        held.into_iter().try_for_each(latchwork_store::Transaction::roll_back)?;
+        spent
+    }),
+    ("committing one that is prepared, all of them", |store, n| {
+        (0..n).try_for_each(|row| begun(store, row)?.prepare(&row.to_be_bytes()))?;
+        timed(n, |row| store.commit_prepared(&row.to_be_bytes()).map(drop))
+    }),
+    ("deciding an id that nobody has, beside all prepared", |store, n| {
+        (0..n).try_for_each(|row| begun(store, row)?.prepare(&row.to_be_bytes()))?;
+        let spent = timed(100, |_| match store.roll_back_prepared(b"nobody's") {
+            Err(Error::NotPrepared { .. }) => Ok(()),
+            other => other,
+        });
+        (0..n).try_for_each(|row| store.roll_back_prepared(&row.to_be_bytes()))?;
+        spent
+    }),
 ];
+
+/// A transaction that has put a row.
+fn begun(store: &Store, row: u64) -> Result<latchwork_store::Transaction, Error> {
+    let mut tx = store.begin()?;
+    tx.put(&ROWS, row, &[1; 100])?;
+    Ok(tx)
+}
 
 /// A table with this number. Its name stays in memory, as a program's own names do.
 fn table(number: u64) -> Table<u64, &'static [u8]> {
@@ -162,11 +198,13 @@ fn in_one(
 }
 
 pub(crate) fn run(path: &Path) -> Result<(), Fault> {
-    println!("{:54}{:>10}{:>10}{:>10}  us each", "one of", 100, 1_000, 10_000);
+    println!("{:58}{:>10}{:>10}{:>10}  us each", "one of", 100, 1_000, 10_000);
     let mut options = Options::default();
     options.sizes.mode = Mode::None;
+    // Each transaction and snapshot that is kept has a slot.
+    options.sizes.threads = 12_000;
     for (name, row) in TABLE {
-        print!("{name:50}");
+        print!("{name:58}");
         for count in COUNTS {
             let store = Store::open_with(path, &options)?;
             // What a thread does for the first time takes longer.

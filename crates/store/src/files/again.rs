@@ -12,6 +12,8 @@
 //!
 //! - its slot, or one that has committed since, is none that a thread may have now;
 //! - it has made a table: what is in hand is given back next, as the catalog says;
+//! - it was just at the pieces of a long value: the record that has them is locked, and is named by
+//!   the records behind them alone;
 //! - those that are shorter have a quarter of all thread slots, or have written [`LEFT_RECORDS`]
 //!   records: those who come are to find slots and room for locks, and to wait for a moment only;
 //! - the lock manager has no room for its locks.
@@ -62,13 +64,16 @@ struct Had {
     /// What its end may take of the log.
     aside: u64,
     made_table: bool,
+    /// Whether its last change is one of a piece of a long value.
+    at_pieces: bool,
 }
 
 impl Had {
     fn clear(&mut self) {
         self.written.clear();
         self.locks.clear();
-        (self.records, self.aside, self.made_table) = (0, 2 * SMALL, false);
+        (self.records, self.aside) = (0, 2 * SMALL);
+        (self.made_table, self.at_pieces) = (false, false);
     }
 
     /// The locks that it has logged, as a prepared one has: all of them.
@@ -91,6 +96,8 @@ impl Had {
                 let undo = Change::decode(entry.payload).and_then(|change| change.undo());
                 self.aside += undo.as_ref().map_or(0, Change::bytes).max(ASIDE_LEAST);
                 self.made_table |= tree == CATALOG;
+                self.at_pieces = tree == PIECES;
+                self.records += 1;
                 if let Some(Change::Ghost { key, .. } | Change::Restore { key, .. }) = undo
                     && tree != PIECES
                 {
@@ -102,7 +109,6 @@ impl Had {
     }
 
     fn note_lock(&mut self, tree: u32, key: &[u8]) {
-        self.records += 1;
         if self.records <= LEFT_RECORDS {
             let mut name = [0; LOCK_NAME];
             let length = lock_name(tree, key, &mut name);
@@ -227,7 +233,7 @@ impl<M: ConstMachine> Home<M> {
         open: &Open,
     ) -> Result<bool, Error> {
         let had = &open.had;
-        if had.made_table && !open.prepared {
+        if (had.made_table || had.at_pieces) && !open.prepared {
             return Ok(false);
         }
         worker.log.restore_open(u32::from(slot), open.first, open.last, had.aside)?;

@@ -12,21 +12,44 @@
 //! | flush | the ends of those that have ended since the mark are durable | nothing |
 //! | control | redo begins at the mark, or before it where a transaction is open | the redo point |
 //! | recycle | the log before it goes, as far as no snapshot may need it | segments for the next |
+//!
+//! What the dead have is put right first, were it the claim on the checkpoint itself: a thread that
+//! died between two transactions, with a copy, a snapshot or a page in hand, keeps the log and has
+//! no lock that anybody might wait for.
+
+use core::time::Duration;
 
 use latchwork_log::{Checkpoint, Lsn};
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Deadline};
 
 use crate::Error;
 use crate::files::home::Home;
 use crate::files::scribe::IMAGE;
+use crate::files::shared::Shared;
 use crate::files::worker::Worker;
 
+/// How long a thread naps that waits for another one's checkpoint.
+const NAP: Duration = Duration::from_millis(2);
+
+/// The right to make a checkpoint.
+struct Claim<'h, M: ConstMachine> {
+    shared: &'h Shared<M>,
+    slot: u32,
+}
+
+impl<M: ConstMachine> Drop for Claim<'_, M> {
+    fn drop(&mut self) {
+        // It fails in the child of a fork alone, which has claimed nothing.
+        let _ = self.shared.checkpoint_over(self.slot);
+    }
+}
+
 impl<M: ConstMachine> Home<M> {
-    /// Makes a checkpoint if one is due and nobody makes it.
+    /// Makes a checkpoint if one is due and nobody makes it. What the dead left is swept then, too.
     #[inline]
     pub(crate) fn checkpoint_if_due(&self, worker: &Worker<M>) -> Result<(), Error> {
         let budget = self.sizes.log_budget;
-        if !self.shared.is_due(budget)? {
+        if !self.is_checkpoint_due()? {
             return Ok(());
         }
         match self.checkpoint(worker) {
@@ -35,21 +58,47 @@ impl<M: ConstMachine> Home<M> {
                 let soon = self.log.end().0.saturating_sub(budget - budget / 16);
                 self.shared.checkpoint_made(Lsn(soon))
             }
-            made => made,
+            made => made.map(drop),
         }
     }
 
-    /// Makes a checkpoint, unless another thread makes one.
-    pub(crate) fn checkpoint(&self, worker: &Worker<M>) -> Result<(), Error> {
-        let slot = worker.log.slot();
-        if !self.shared.claim_checkpoint(slot)? {
-            return Ok(());
+    /// Whether a checkpoint is due, and no living thread makes it.
+    #[inline]
+    pub(crate) fn is_checkpoint_due(&self) -> Result<bool, Error> {
+        let lives = |slot| !self.manager.region().is_dead(slot);
+        Ok(self.shared.is_due(self.sizes.log_budget)?
+            && !self.shared.checkpointer()?.is_some_and(lives))
+    }
+
+    /// Makes a checkpoint. False if another thread makes one, which may have begun long ago.
+    pub(crate) fn checkpoint(&self, worker: &Worker<M>) -> Result<bool, Error> {
+        if self.manager.region().has_dead() {
+            // What cannot be undone keeps the log, and is told by those who want it.
+            let _ = self.sweep();
         }
+        let Some(_claim) = self.claim_checkpoint(worker.log.slot())? else { return Ok(false) };
         worker.look_at_pieces();
         worker.tidy_all();
-        let made = self.make_checkpoint(worker, self.sizes.history);
-        self.shared.checkpoint_over(slot)?;
-        made
+        self.make_checkpoint(worker, self.sizes.history).map(|()| true)
+    }
+
+    /// Makes a checkpoint that begins from now on: waits for another thread that makes one.
+    pub(crate) fn checkpoint_anew(&self, worker: &Worker<M>) -> Result<(), Error> {
+        let word = M::U32;
+        while !self.checkpoint(worker)? {
+            M::wait(&word, 0, Some(Deadline::after::<M>(NAP)));
+        }
+        Ok(())
+    }
+
+    /// Takes the right to make a checkpoint, until what is returned is dropped.
+    fn claim_checkpoint(&self, slot: u32) -> Result<Option<Claim<'_, M>>, Error> {
+        if let Some(holder) = self.shared.checkpointer()? {
+            // One that is nobody's: damaged memory may say so.
+            let over = || self.shared.checkpoint_over(holder);
+            self.manager.region().while_free(holder, over)?.transpose()?;
+        }
+        Ok(self.shared.claim_checkpoint(slot)?.then_some(Claim { shared: &self.shared, slot }))
     }
 
     /// Makes a checkpoint that keeps so many bytes of log for open transactions, by the thread that
@@ -96,6 +145,62 @@ impl<M: ConstMachine> Home<M> {
                 // What cannot be undone is kept, and its own thread tries again.
                 let _ = worker.end_old(slot, least);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    use latchwork_disk::{Disk, Operation, Simulated};
+    use latchwork_machine::Native;
+    use latchwork_region::{Options, Region};
+
+    use crate::files::home::{Home, Sizes};
+
+    fn begin() -> (Region<Native>, Arc<Home<Native>>) {
+        let sizes = Sizes { threads: 8, locks: 64 << 20, ..Sizes::default() };
+        let options = Options { threads: sizes.threads, limit: 64 << 20, ..Options::default() };
+        let region = Region::private(&options).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(Simulated::new());
+        let home = Home::open(&region, &disk, Path::new("/store"), &sizes, 1).unwrap();
+        (region, home)
+    }
+
+    /// One that another thread makes may have begun before the last change.
+    #[test]
+    fn a_checkpoint_is_made_behind_that_of_another_thread() {
+        let (_region, home) = begin();
+        let other = home.worker().unwrap();
+        assert_eq!(home.shared.claim_checkpoint(other.log.slot()), Ok(true));
+        let comes = Barrier::new(2);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let own = home.worker().unwrap();
+                assert!(!home.checkpoint(&own).unwrap(), "the other has the right still");
+                comes.wait();
+                let before = home.disk.calls();
+                home.checkpoint_anew(&own).unwrap();
+                (home.disk.calls() - before)[Operation::Sync]
+            });
+            comes.wait();
+            home.shared.checkpoint_over(other.log.slot()).unwrap();
+            assert!(waits.join().unwrap() > 0, "none was made");
+        });
+    }
+
+    /// A slot that nobody has, or that is none.
+    #[test]
+    fn damaged_memory_gives_nobody_the_right_to_a_checkpoint() {
+        let (_region, home) = begin();
+        let own = home.worker().unwrap();
+        for slot in [5, 9_999, u32::MAX - 1] {
+            assert_eq!(home.shared.claim_checkpoint(slot), Ok(true));
+            assert!(home.checkpoint(&own).unwrap(), "slot {slot}");
+            assert_eq!(home.shared.checkpointer(), Ok(None));
         }
     }
 }

@@ -177,7 +177,7 @@ impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
 
     /// Does the records of one page.
     fn redo_page(&mut self, piece: &Piece, records: &[(u64, u32)]) -> Result<(), Error> {
-        let mut held = None;
+        let (mut held, mut again) = (None, false);
         for (number, place) in records {
             let EntryView { lsn, slot, head, payload, .. } = piece.entry(*place)?;
             let change = Change::decode(payload)
@@ -194,6 +194,12 @@ impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
                 },
             };
             if page.lsn() >= lsn.0 {
+                // It is written once more all the same: that it can be read does not say that it is
+                // on the disk, if a sync failed and the machine has run on.
+                if !core::mem::replace(&mut again, true) {
+                    page.begin(page.lsn());
+                    page.commit_and_keep();
+                }
                 continue;
             }
             if !whole && page.lsn() != head.page_prev.0 {

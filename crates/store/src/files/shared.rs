@@ -350,6 +350,13 @@ impl<M: ConstMachine> Shared<M> {
         Ok(claim.compare_exchange(0, u64::from(slot) + 1, Acquire, Relaxed).is_ok())
     }
 
+    /// The slot that has that right. Damaged memory may name none that there is.
+    pub(crate) fn checkpointer(&self) -> Result<Option<u32>, Error> {
+        // Relaxed: who has it may give it back at once.
+        let claim = self.word(CHECKPOINTER)?.load(Relaxed);
+        Ok(claim.checked_sub(1).map(|slot| u32::try_from(slot).unwrap_or(u32::MAX)))
+    }
+
     /// Gives it back; does nothing if the slot has not got it.
     pub(crate) fn checkpoint_over(&self, slot: u32) -> Result<(), Error> {
         let claim = self.word(CHECKPOINTER)?;

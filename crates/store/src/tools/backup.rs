@@ -120,7 +120,7 @@ impl<M: ConstMachine> Store<M> {
         told: &mut Copying<'_>,
     ) -> Result<Copied, Error> {
         let home = self.home();
-        home.checkpoint(worker)?;
+        home.checkpoint_anew(worker)?;
         // All that are copied from now on are signed for this one.
         let since = home.log.last_checkpoint();
         worker.log.move_pin(pin, since.redo)?;

@@ -50,10 +50,12 @@ impl<M: ConstMachine> Store<M> {
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
     pub fn clear(&self, table: &str, told: &mut dyn FnMut(u64)) -> Result<u64, Error> {
-        let worker = &self.session()?.worker;
-        let Some(tree) = self.catalog().find(worker, table)? else { return Ok(0) };
+        let session = self.session()?;
+        let Some(tree) = self.catalog().find(&session.worker, table)? else { return Ok(0) };
         // What was removed long ago is seen to be, and its leaves are noted by the scans.
-        worker.tidy_all();
+        session.worker.tidy_all();
+        // The transactions below have this thread's one session by turns.
+        drop(session);
         let (mut removed, mut from) = (0, Bound::Unbounded);
         if let Some(end) = self.last_of(tree)? {
             while let Some(last) = self.end_of_some(tree, (&from, &end))? {

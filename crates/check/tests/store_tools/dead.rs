@@ -1,0 +1,127 @@
+//! What the dead had that nobody waits for: the claim on a checkpoint, a copy, a snapshot. Others
+//! write under keys of their own, never call for a sweep, and the files stay as small as they were.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use latchwork_store::{Store, Table};
+
+use crate::stage::{Place, die_after, fill, open};
+
+const OWN: Table<u64, &[u8]> = Table::new("own");
+
+fn die() -> ! {
+    // SAFETY: signals this very process.
+    unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    unreachable!("a process outlives SIGKILL")
+}
+
+fn killed(place: &Place, step: u32, test: &str) -> bool {
+    let ended = place.start_by(&format!("STEP={step} exec \"$0\" \"$@\""), test).wait().unwrap();
+    assert!(ended.success() || ended.signal() == Some(libc::SIGKILL), "{test}, {step}: {ended}");
+    !ended.success()
+}
+
+/// Bytes of a folder's files.
+fn bytes(folder: &Path) -> u64 {
+    let length = |file: std::io::Result<std::fs::DirEntry>| file.unwrap().metadata().unwrap().len();
+    std::fs::read_dir(folder).unwrap().map(length).sum()
+}
+
+/// Writes several times what is logged between two checkpoints, under keys that nobody else wants.
+fn write_on(store: &Store) {
+    for round in 0..120 {
+        let row = |number: u64| store.put(&OWN, number, &[round; 2_000]);
+        (0..100).try_for_each(row).unwrap();
+    }
+}
+
+/// The log moves on, and is as long as two budgets, the spare segments and those in use.
+fn is_bounded(place: &Place, store: &Store, case: &str) {
+    let before = store.activity().unwrap();
+    write_on(store);
+    let after = store.activity().unwrap();
+    assert!(after.redo > before.redo && after.redo > before.end, "{case}: {before:?}, {after:?}");
+    let log = bytes(&place.at("one/log"));
+    assert!(log < 12 << 20, "{case}: {log} bytes of log");
+}
+
+/// A process that makes a checkpoint, and is killed in it.
+#[test]
+fn checkpointer() {
+    let Some(place) = Place::told() else { return };
+    let store = open(place.at("one"));
+    (0..40_u64).try_for_each(|number| store.put(&OWN, 1_000 + number, &[1; 500])).unwrap();
+    die_after(std::env::var("STEP").unwrap().parse().unwrap());
+    store.checkpoint().unwrap();
+    die_after(0);
+    std::process::exit(0);
+}
+
+#[test]
+fn a_checkpoint_that_nobody_ends_does_not_stop_others() {
+    let place = Place::new("checkpoints");
+    let store = open(place.at("one"));
+    fill(&store, 20);
+    let (mut step, mut deaths) = (1, 0);
+    while killed(&place, step, "dead::checkpointer") {
+        deaths += 1;
+        match step % 2 {
+            0 => is_bounded(&place, &store, &format!("killed at step {step}")),
+            // Who asks for one has it made.
+            _ => {
+                let before = store.activity().unwrap();
+                store.put(&OWN, 0, &[0; 10]).unwrap();
+                store.checkpoint().unwrap();
+                assert!(store.activity().unwrap().redo > before.end, "step {step}");
+            }
+        }
+        step += 1 + step / 4;
+    }
+    assert!(deaths > 8, "{deaths}");
+    store.verify().unwrap();
+}
+
+/// A process that is killed while it copies the store, or has a snapshot.
+#[test]
+fn copier() {
+    let Some(place) = Place::told() else { return };
+    let store = open(place.at("one"));
+    match std::env::var("STEP").unwrap().as_str() {
+        "1" => store.backup(place.at("copy"), &mut |_| die()).map(drop).unwrap(),
+        _ => store.read(|_| die()).unwrap(),
+    }
+}
+
+#[test]
+fn a_copy_that_nobody_ends_keeps_no_log() {
+    let place = Place::new("copies");
+    let store = open(place.at("one"));
+    fill(&store, 20);
+    for copy in 0..3 {
+        assert!(killed(&place, 1, "dead::copier"));
+        assert_eq!(store.activity().unwrap().pins.len(), 1, "the dead one's");
+        is_bounded(&place, &store, &format!("copy {copy}"));
+        assert!(store.activity().unwrap().pins.is_empty());
+    }
+}
+
+#[test]
+fn a_snapshot_of_the_dead_keeps_no_removed_records() {
+    let place = Place::new("snapshots");
+    let store = open(place.at("one"));
+    fill(&store, 20);
+    write_on(&store);
+    let before = store.space().unwrap().pages;
+    assert!(killed(&place, 2, "dead::copier"));
+    assert_eq!(store.activity().unwrap().snapshots, 1);
+    for round in 0..40_u64 {
+        let rows = round * 1_000..round * 1_000 + 400;
+        store.write(|tx| rows.clone().try_for_each(|row| tx.put(&OWN, row, &[1; 1_000]))).unwrap();
+        store.write(|tx| rows.clone().try_for_each(|row| tx.remove(&OWN, row).map(drop))).unwrap();
+    }
+    let activity = store.activity().unwrap();
+    let after = store.space().unwrap();
+    assert_eq!(activity.snapshots, 0);
+    assert!(after.pages < before + 400, "{before} before, {after:?}");
+}
