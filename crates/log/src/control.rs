@@ -66,6 +66,15 @@ impl Control {
         (self.sequence % 2 * BLOCK as u64, bytes)
     }
 
+    /// Writes its block once more, in the same place: what can be read may not be on the disk, if a
+    /// sync failed and the machine has run on.
+    pub(crate) fn write_again(&self, disk: &Arc<dyn Disk>, folder: &Path) -> Result<(), Error> {
+        let (at, bytes) = self.encode();
+        let file = disk.open(&folder.join("control"), Open::WRITE)?;
+        file.write(at, &bytes)?;
+        Ok(file.sync()?)
+    }
+
     /// Writes the control file of a new log, which gets its name last. The sequence is even.
     pub(crate) fn write_new(&self, disk: &Arc<dyn Disk>, folder: &Path) -> Result<(), Error> {
         let (_, mut bytes) = self.encode();

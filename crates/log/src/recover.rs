@@ -56,6 +56,8 @@ pub(crate) fn open<M: ConstMachine>(
         if new { (Lsn::FIRST, Lsn::FIRST) } else { find_end(&segments, &control)? };
     let last = end.0 / size;
     if !new {
+        // Before what it does not need is removed.
+        control.write_again(disk, folder)?;
         segments.tidy(control.redo.0 / size, last)?;
         // A log that ends where a segment does may not have the next one yet. The names of all are
         // made durable by this: a process may have died before it did that.

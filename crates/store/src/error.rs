@@ -242,6 +242,22 @@ impl Error {
         }
     }
 
+    /// Whether a part of what is stored is damaged, lost, or refused by the disk. Where this
+    /// process may not look, or has no room to, nothing is said of that.
+    pub fn is_damage(&self) -> bool {
+        use latchwork_disk::Error::{NoSpace, Permission, TooManyFiles};
+        use latchwork_pool::Error as Pool;
+        match self {
+            Self::Pool(why) | Self::Tree(latchwork_tree::Error::Pool(why)) => match why {
+                Pool::Disk(why) => !matches!(why, NoSpace(_) | Permission(_) | TooManyFiles(_)),
+                Pool::Region(_) | Pool::Options(_) => false,
+                _ => true,
+            },
+            Self::Tree(_) | Self::Damaged { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether the same transaction may succeed if it is run again.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -38,8 +38,8 @@ use latchwork_region::Region;
 
 pub(crate) use self::folder::{AtRest, Folder, at_rest, at_rest_within};
 use self::folder::{Locked, lock_file, lock_opening, nap};
-use self::identity::identity;
 pub(crate) use self::identity::write_identity;
+use self::identity::{identity, is_for_a_store};
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
 use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
 use self::owner::is_own;
@@ -155,6 +155,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     check_path(path)?;
     let here = File::open(path).map_err(said)?;
     is_own(path)?;
+    is_for_a_store(path)?;
     // What is written below is written here, also if the folder is moved and another has its path.
     let disk: Arc<dyn Disk> = Arc::new(System::below(path)?);
     let _opening = lock_opening(path, lock_file(path, "opening")?, options.wait)?;

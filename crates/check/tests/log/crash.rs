@@ -114,11 +114,63 @@ fn a_failed_write_or_sync_is_final() {
     holds(Fault::Device, seeds(), |at| matches!(at, Operation::Sync | Operation::Write));
 }
 
-/// What has its name and not the folder's sync may be without it behind a crash: who finds the
-/// name makes it durable.
+/// A disk that fails at one call, and the work until it does. None if that call is never made.
+fn failed_at(number: u64, answered: &mut Answered) -> Option<(Simulated, Option<Life>)> {
+    let disk = Simulated::new();
+    disk.plan(number, Fault::Device);
+    let Ok(life) = begin(&disk) else { return Some((disk, None)) };
+    let failed = work(&life, (0, OPERATIONS), Mode::Full, answered);
+    (disk.fired() == 1).then_some(())?;
+    assert!(failed.is_err() || answered.operations == OPERATIONS);
+    Some((disk, Some(life)))
+}
+
+/// What has its name and not the folder's sync may be without it behind a crash: the thread that
+/// finds the name makes it durable before anything is written there.
 #[test]
-fn a_failed_sync_of_the_folder_is_made_good() {
-    holds(Fault::Device, 8, |at| at == Operation::SyncFolder);
+fn a_name_that_was_not_made_durable_is_before_it_counts() {
+    let calls = (0..).zip(history(Mode::Full)).filter(|(_, at)| *at == Operation::SyncFolder);
+    for (number, more) in calls.flat_map(|(number, _)| (1..24).map(move |more| (number, more))) {
+        let mut answered = Answered::default();
+        let Some((disk, life)) = failed_at(number, &mut answered) else { continue };
+        let life = life.or_else(|| begin(&disk).ok()).unwrap();
+        for _ in 0..more {
+            let next = answered.operations;
+            // It is in the log, if it was not appended in vain.
+            if operate(&life, next, Mode::Full).is_ok() {
+                answered.operations += 1;
+            }
+        }
+        drop(life);
+        for seed in 0..4 {
+            disk.restart(seed);
+            recover(&disk, Mode::Full, &answered)
+                .unwrap_or_else(|why| panic!("call {number}, {more} more, seed {seed}: {why}"));
+        }
+    }
+}
+
+/// The next life reads what the system keeps of a sync that failed, and says that it is durable:
+/// so it writes it once more.
+#[test]
+fn what_is_read_after_a_failed_sync_is_written_again() {
+    let calls = (0..).zip(history(Mode::Full)).filter(|(_, at)| *at == Operation::Sync);
+    let mut found = 0;
+    for (number, seed) in calls.flat_map(|(number, _)| (0..6).map(move |seed| (number, seed))) {
+        let case = format!("call {number}, seed {seed}");
+        let mut answered = Answered::default();
+        let Some((disk, life)) = failed_at(number, &mut answered) else { continue };
+        // The processes end, and the machine runs on.
+        drop(life);
+        let (life, next) = recover(&disk, Mode::Full, &answered).expect(&case);
+        found += u64::from(next > answered.operations);
+        operate(&life, next, Mode::Full).unwrap();
+        answered.operations = next + 1;
+        drop(life);
+        disk.restart(seed);
+        recover(&disk, Mode::Full, &answered).expect(&case);
+    }
+    assert!(found > 20, "{found} operations were read that no sync had made durable");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn what_is_no_folder_of_a_store_is_refused() {
     fs::create_dir(place.at("full")).unwrap();
     fs::write(place.at("full/diary"), "kept").unwrap();
     assert_eq!(refused(place.at("full")), Refusal::NotEmpty { name: "diary".into() });
-    assert_eq!(fs::read_dir(place.at("full")).unwrap().count(), 2, "`opening` alone is new");
+    assert_eq!(fs::read_dir(place.at("full")).unwrap().count(), 1, "nothing is made there");
     let mut only = options();
     only.create = false;
     let none = Store::open_with(place.at("none"), &only).map(drop).unwrap_err();
@@ -417,7 +417,17 @@ fn children_of_the_dead_keep_no_store_open() {
         std::mem::forget(store);
     });
     assert_eq!(status, 0);
-    assert!(forget_memory(place.at("one")).unwrap() > 0);
+    // The child's child lets go of the files when it is first on a processor, which may be later.
+    let begun = Instant::now();
+    let forgotten = loop {
+        match forget_memory(place.at("one")) {
+            Err(Error::Open { why: Refusal::InUse, .. }) if begun.elapsed().as_secs() < 20 => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            forgotten => break forgotten.unwrap(),
+        }
+    };
+    assert!(forgotten > 0);
     assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
     for end in ends {
         // SAFETY: opened above, and used by nobody any more.

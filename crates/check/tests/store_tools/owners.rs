@@ -5,7 +5,8 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use latchwork_store::{
-    LeftMemory, Options, Place as Memory, Refusal, Store, forget_memory, left_memory, salvage,
+    LeftMemory, Options, Place as Memory, Refusal, Store, forget_abandoned, forget_memory,
+    left_memory, salvage,
 };
 
 use crate::open::refused;
@@ -117,6 +118,22 @@ fn memory_that_no_store_names_is_forgotten_by_its_path() {
     assert!(forget_memory(&path).unwrap() > 0);
     assert!(!at.exists());
     assert_eq!(forget_memory(&path), Ok(0));
+}
+
+/// What a store says of its memory may be damaged: then it is not known that nobody needs that.
+#[test]
+fn memory_is_kept_that_its_store_cannot_tell_of() {
+    let place = Place::new("untold");
+    let path = place.at("one");
+    let at = memory_of(&path);
+    drop(open(path.clone()));
+    fs::create_dir(&at).unwrap();
+    fs::write(at.join("store"), format!("{}\n", path.display())).unwrap();
+    fs::write(path.join("region"), "cut").unwrap();
+    assert!(memory(&path).unwrap().needed);
+    forget_abandoned();
+    assert!(at.exists());
+    assert!(forget_memory(&path).is_ok() && !at.exists(), "its path was said");
 }
 
 /// A folder may be removed before the last process has closed the store.

@@ -36,6 +36,9 @@ use crate::terminal;
 /// How often all are killed at once.
 const ALL: Duration = Duration::from_secs(3);
 
+/// How long the tellers are listened to before the screen is drawn.
+const HEARD: Duration = Duration::from_millis(50);
+
 /// A process ends with this if it had to be torn out of a wait.
 const STUCK: i32 = 3;
 
@@ -180,7 +183,10 @@ fn work(args: &Args, folder: &Path) -> anyhow::Result<Summary> {
         if now >= until || terminal::over() || bad {
             break;
         }
-        while args.kills_per_second > 0 && next_kill <= Instant::now() {
+        // A kill may take longer than is from one to the next: then it is looked in between whether
+        // this is over.
+        let round = now + HEARD;
+        while args.kills_per_second > 0 && next_kill <= Instant::now() && Instant::now() < round {
             crew.kill_one()?;
             next_kill += pause(&mut dice, args.kills_per_second);
         }
@@ -188,7 +194,7 @@ fn work(args: &Args, folder: &Path) -> anyhow::Result<Summary> {
             crew.kill_all()?;
             next_end += ALL;
         }
-        crew.hear(until.min(next_kill).min(now + Duration::from_millis(50)));
+        crew.hear(until.min(next_kill).min(now + HEARD));
         crew.check()?;
         live.draw(&crew, args.accounts, began.elapsed(), args.seconds);
     }

@@ -165,6 +165,15 @@ mod tests {
             let key = AnyKey(vec![part.clone()]);
             assert_eq!(read(&told(&key).to_string()).unwrap(), key);
         }
+        // With as many digits as there are.
+        for number in 1..5_000_u64 {
+            let bits = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let parts = [f64::from_bits(bits), (bits >> 11) as f64 / (1_u64 << 53) as f64];
+            for part in parts.into_iter().filter(|part| !part.is_nan()) {
+                let key = AnyKey(vec![KeyPart::F64(part), KeyPart::F32(part as f32)]);
+                assert_eq!(read(&told(&key).to_string()).unwrap(), key);
+            }
+        }
         // No number is equal to one that is none, and there are many of them.
         for bits in [f64::NAN.to_bits(), f64::NAN.to_bits() | 5, (-f64::NAN).to_bits()] {
             let key = AnyKey(vec![KeyPart::F64(f64::from_bits(bits))]);

@@ -37,7 +37,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Subcommand;
 use indicatif::ProgressBar;
 use latchwork_store::{Error, Options, Refusal, Store};
@@ -142,19 +141,22 @@ const SILENT: Duration = Duration::from_secs(2);
 
 /// The same; a store that is made has pages of so many bytes.
 fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Store> {
-    let there = path.join("identity").try_exists();
-    if !create && !there.with_context(|| path.display().to_string())? {
-        let what = if path.exists() { "no store" } else { "there is no such store" };
-        anyhow::bail!("{}: {what}; `latchwork store put` makes one", path.display());
-    }
     let mut options = small(create);
     options.sizes.page = page.unwrap_or(options.sizes.page);
-    open_as(path, options)
+    open_as(path, options).map_err(|why| match why.downcast_ref() {
+        Some(Error::Open { why: Refusal::NoStore, .. }) => {
+            let what = if path.exists() { "no store" } else { "there is no such store" };
+            anyhow::anyhow!("{}: {what}; `latchwork store put` makes one", path.display())
+        }
+        _ => why,
+    })
 }
 
-/// As a command opens it that is alone: with little memory.
+/// As a command opens it that is alone: with little memory. A checkpoint that it makes takes no
+/// history from the programs that have the store open, whatever bound is theirs.
 fn small(create: bool) -> Options {
     let mut options = Options { create, ..Options::default() };
+    options.sizes.history = u64::MAX;
     options.sizes.cache = 8 << 20;
     options.sizes.log_buffer = 4 << 20;
     options.sizes.log_segment = 16 << 20;
@@ -203,9 +205,7 @@ fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let found = store.space();
     let (space, why) = match &found {
         Ok(space) => (Some(*space), None),
-        Err(why @ (Error::Tree(_) | Error::Damaged { .. } | Error::Pool(_))) => {
-            (None, Some(why.to_string()))
-        }
+        Err(why) if why.is_damage() => (None, Some(why.to_string())),
         Err(_) => (None, None),
     };
     if space.is_none() && why.is_none() {

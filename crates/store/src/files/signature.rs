@@ -74,9 +74,10 @@ impl<M: ConstMachine> Home<M> {
     /// Signs the pages, before a checkpoint's mark, and returns the position that it has signed. If
     /// nothing was logged since the last one that counts still.
     pub(crate) fn sign(&self, worker: &Worker<M>) -> Result<Lsn, Error> {
-        let covered = self.log.marked().max(self.log.redo());
-        let end = self.log.end();
-        if end <= covered
+        let (end, marked) = (self.log.end(), self.log.marked());
+        // The mark of new memory is none of a checkpoint.
+        let is_covered = end <= marked && marked > self.log.recovered().end;
+        if (is_covered || end <= self.log.redo())
             && let Some(last) = worker.signature()?
         {
             return Ok(last.at);

@@ -26,19 +26,34 @@ pub(super) fn identity(path: &Path, sizes: &mut Sizes) -> Result<String, Error> 
     match read_file(&path.join("identity")) {
         Ok(bytes) => read_identity(&bytes, sizes).map_err(|why| refused(path, why)),
         Err(why) if why.kind() == ErrorKind::NotFound => {
-            let ours = ["opening", "live", "identity-new"];
-            let other = fs::read_dir(path).map_err(said)?.filter_map(Result::ok);
-            let mut other = other.map(|entry| entry.file_name());
-            match other.find(|name| !ours.contains(&name.to_string_lossy().as_ref())) {
-                Some(name) => match no_store(path) {
-                    // Its other files are there.
-                    why @ Error::Open { why: Refusal::Damaged { .. }, .. } => Err(why),
-                    _ => Err(refused(path, Refusal::NotEmpty { name })),
-                },
-                None => write_identity(path, sizes),
-            }
+            has_nothing_else(path)?;
+            write_identity(path, sizes)
         }
         Err(why) => Err(said(why)),
+    }
+}
+
+/// Refuses a folder of other things before any file is made in it. One that another process just
+/// makes a store of is none.
+pub(super) fn is_for_a_store(path: &Path) -> Result<(), Error> {
+    match has_nothing_else(path) {
+        // The identity is the first of a store's files.
+        Err(why) if !path.join("identity").exists() => Err(why),
+        _ => Ok(()),
+    }
+}
+
+fn has_nothing_else(path: &Path) -> Result<(), Error> {
+    let ours = ["opening", "live", "identity-new"];
+    let other = fs::read_dir(path).map_err(|why| refused(path, why))?.filter_map(Result::ok);
+    let mut other = other.map(|entry| entry.file_name());
+    match other.find(|name| !ours.contains(&name.to_string_lossy().as_ref())) {
+        Some(name) => match no_store(path) {
+            // Its other files are there.
+            why @ Error::Open { why: Refusal::Damaged { .. }, .. } => Err(why),
+            _ => Err(refused(path, Refusal::NotEmpty { name })),
+        },
+        None => Ok(()),
     }
 }
 

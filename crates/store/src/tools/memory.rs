@@ -31,7 +31,8 @@ pub struct LeftMemory {
     pub bytes: u64,
     /// Processes that are alive and have it open.
     pub processes: Vec<u32>,
-    /// Whether that store is there and names this memory: when it is opened it goes on with it.
+    /// Whether that store is there and names this memory, with which it goes on when it is opened;
+    /// or it cannot be read what memory it has.
     pub needed: bool,
 }
 
@@ -58,8 +59,12 @@ fn look(at: &Path) -> Option<LeftMemory> {
     let alive = region.map(|region| region.processes()).unwrap_or_default();
     let processes = alive.iter().filter(|process| process.alive).map(|process| process.pid);
     let processes = processes.collect();
-    let named = store.as_ref().and_then(|store| told(store).ok().flatten());
-    let needed = named.is_some_and(|told| told.now && told.at == at);
+    // A store that cannot be asked may need it.
+    let needs = |store: &PathBuf| match told(store) {
+        Ok(told) => told.is_some_and(|told| told.now && told.at == at),
+        Err(_) => true,
+    };
+    let needed = store.as_ref().is_some_and(needs);
     Some(LeftMemory { at: at.to_owned(), store, bytes, processes, needed })
 }
 
