@@ -13,7 +13,8 @@
 //! | the leader dies | left | put right by |
 //! |---|---|---|
 //! | before `written` is stored | bytes in a file | the next leader, which writes them again |
-//! | before `flushed` is stored | bytes not synced | the next leader, which syncs it |
+//! | before `flushed` is stored | bytes not synced | the next leader, which syncs them |
+//! | in the sync | perhaps a failure that nobody knows of | the next, which writes once more |
 //! | before it wakes | sleepers | their naps |
 //!
 //! A leader that is stopped and not dead holds all commits up; nothing else can be told from
@@ -184,6 +185,12 @@ impl<M: ConstMachine> Session<M> {
         let end = shared.end.0.load(Acquire);
         // Acquire: synchronizes with the Release below, of the leader before.
         let mut at = shared.written.0.load(Acquire);
+        // Relaxed, here and below: the claim orders, and a thread that dies has stored what it has.
+        if shared.found.syncing.load(Relaxed) != 0 {
+            // That one died in its sync. Should it have failed, nobody is told so any more, and
+            // what it was to write counts as written.
+            segments.write_again(shared.flushed.0.load(Relaxed), at)?;
+        }
         let mut bytes = Vec::with_capacity(CHUNK.min((end - at) as usize));
         while at < end {
             bytes.clear();
@@ -205,11 +212,13 @@ impl<M: ConstMachine> Session<M> {
         if until == Until::Flushed {
             let flushed = shared.flushed.0.load(Relaxed);
             if flushed < end {
+                shared.found.syncing.store(end, Relaxed);
                 segments.sync(flushed, end)?;
             }
             point("flush: synced");
             // Release: synchronizes with the Acquire in `arrived`.
             shared.flushed.0.store(end, Release);
+            shared.found.syncing.store(0, Relaxed);
             shared.flushed_at.0.store(M::now(Clock::Monotonic), Relaxed);
             self.say_durable(shared);
         }

@@ -89,7 +89,8 @@ pub(crate) struct Found<M: Machine> {
     pub(crate) marked: M::AtomicU64,
     /// Up to where the control file says that the log is durable.
     pub(crate) said: M::AtomicU64,
-    rest: M::AtomicU64,
+    /// Up to where a sync is to make the log durable that has begun and not ended.
+    pub(crate) syncing: M::AtomicU64,
 }
 
 /// What the latch guards; with it, `end`, the slots' own words and the pins.

@@ -268,16 +268,20 @@ impl<M: ConstMachine> Log<M> {
     }
 
     /// Does something for the dead thread with this name, while its slot is claimed by this
-    /// process: so the name is not a living thread's by the time it is done. Says whether it
-    /// did.
+    /// process: so the name is not a living thread's by the time it is done. A slot that is free
+    /// has no thread, dead or alive, and is kept so meanwhile. Says whether it did.
     pub(crate) fn for_dead<R>(
         &self,
         number: u64,
         repair: impl FnOnce() -> R,
     ) -> Result<Option<R>, Error> {
-        let mut dead = self.inner.area.region().dead_threads()?;
-        let claimed = dead.find(|dead| u64::from(dead.number()) + 1 == number);
-        Ok(claimed.map(|_claimed| repair()))
+        let region = self.inner.area.region();
+        let mut dead = region.dead_threads()?;
+        if let Some(_claimed) = dead.find(|dead| u64::from(dead.number()) + 1 == number) {
+            return Ok(Some(repair()));
+        }
+        drop(dead);
+        Ok(region.while_free((number - 1) as u32, repair)?)
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn open<M: ConstMachine>(
         segments.make(last, Lsn(0))?;
         sync_around(disk, folder)?;
         clear(&segments, end)?;
-        write_again(&segments, durable, end)?;
+        segments.write_again(durable.0, end.0)?;
         segments.sync(control.redo.0, end.0 + 1)?;
     }
     let recovered = Recovered {
@@ -206,20 +206,6 @@ fn clear(segments: &Segments, end: Lsn) -> Result<(), Error> {
         if bytes[..count].iter().any(|byte| *byte != 0) {
             segments.write(at, &zeros[..count])?;
         }
-        at += count as u64;
-    }
-    Ok(())
-}
-
-/// Writes once more what was read from `from` on. If a sync of it failed and the machine has run
-/// on, it can be read, and the system does not know that it is not on the disk.
-fn write_again(segments: &Segments, from: Lsn, end: Lsn) -> Result<(), Error> {
-    let mut bytes = vec![0; FILL as usize];
-    let mut at = from.0;
-    while at < end.0 {
-        let count = (end.0 - at).min(FILL) as usize;
-        segments.read(at, &mut bytes[..count])?;
-        segments.write(at, &bytes[..count])?;
         at += count as u64;
     }
     Ok(())

@@ -39,6 +39,8 @@ const OPEN_MAX: usize = 8;
 const SPARE_MAX: usize = 4;
 /// Bytes of zeros in one write.
 const FILL: usize = 1 << 20;
+/// Bytes that are written once more in one call.
+const AGAIN: usize = 1 << 16;
 
 /// The segments of a log, as one process has them.
 #[derive(Debug)]
@@ -157,6 +159,20 @@ impl Segments {
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Error> {
         for (number, place, range) in self.pieces(at, bytes.len()) {
             self.file(number)?.write(place, &bytes[range])?;
+        }
+        Ok(())
+    }
+
+    /// Writes what can be read from `from` to `to` once more: after a sync that failed the system
+    /// keeps it for readers, and does not know that it is not on the disk.
+    pub(crate) fn write_again(&self, from: u64, to: u64) -> Result<(), Error> {
+        let mut bytes = vec![0; AGAIN.min(to.saturating_sub(from) as usize)];
+        let mut at = from;
+        while at < to {
+            let count = (to - at).min(AGAIN as u64) as usize;
+            self.read(at, &mut bytes[..count])?;
+            self.write(at, &bytes[..count])?;
+            at += count as u64;
         }
         Ok(())
     }

@@ -136,6 +136,19 @@ impl<M: ConstMachine> Pool<M> {
         Ok(pages.min(file.pages_max()))
     }
 
+    /// Whether a sync of the file failed: then no thread may say that anything of it is durable,
+    /// for as long as this pool lives.
+    ///
+    /// # Errors
+    ///
+    /// As [`pages`](Self::pages).
+    pub fn has_failed(&self, file: FileId) -> Result<bool, Error> {
+        self.kind(file.number)?;
+        // Relaxed: a file that is broken stays so.
+        let broken = self.file_word(file.number, FILE_BROKEN)?.load(Relaxed);
+        Ok(broken == u64::from(file.number) + 1)
+    }
+
     /// A place without a file: its next file's number, and its word 0.
     fn free_place(&self) -> Result<Option<(u16, u64)>, Error> {
         for place in 0..FILES as u16 {

@@ -213,7 +213,11 @@ impl<M: ConstMachine> Background<M> {
     ///
     /// Those of the last one.
     pub(crate) fn checkpoint_if_due(&self, worker: &Worker<M>) -> Result<(), Error> {
-        if !self.home.is_checkpoint_due()? || self.has_checkpoint_made()? {
+        if !self.home.is_checkpoint_due()? {
+            return Ok(());
+        }
+        self.sweep_if_needed();
+        if self.has_checkpoint_made()? {
             return Ok(());
         }
         self.home.checkpoint_if_due(worker)
@@ -241,13 +245,15 @@ impl<M: ConstMachine> Background<M> {
     }
 
     /// Has the dead swept, if there are any. Without a thread for it they are swept by those who
-    /// meet their locks, or need their slots, and before the next checkpoint.
+    /// meet their locks, or need their slots.
     pub(crate) fn sweep_if_needed(&self) {
-        if self.home.manager.region().has_dead() {
+        let mut sweeper = locked(&self.sweeper);
+        let runs = sweeper.as_ref().is_some_and(|thread| !thread.is_finished());
+        if !runs && self.home.manager.region().has_dead() {
             let home = self.home.clone();
             // What could not be undone is noted.
             let body = move || drop(home.sweep());
-            *locked(&self.sweeper) = self.thread("latchwork-undo", body).ok();
+            *sweeper = self.thread("latchwork-undo", body).ok();
         }
     }
 

@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_disk::{Disk, System};
+use latchwork_log::Lsn;
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
@@ -49,6 +50,7 @@ pub(crate) use self::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::{Home, Sizes};
 use crate::files::redo::lanes;
+use crate::files::worker::Worker;
 use crate::place::{Kind, file_system};
 use crate::{Error, Refusal};
 
@@ -231,7 +233,8 @@ impl Opening<'_> {
     }
 
     /// Takes over what killed processes left; none if that is damaged, or its log could not be
-    /// written. Nothing else has the memory thrown away: it may have commits that the files do not.
+    /// written, or its pages not be made durable, of which all is in the log then. Nothing else has
+    /// the memory thrown away: it may have commits that the files do not.
     fn rejoin(&self, at: &Path) -> Result<Option<Arc<Home<Machine>>>, Error> {
         let home = match self.join(at) {
             Err(why) if is_damage(&why) => return Ok(None),
@@ -252,6 +255,13 @@ impl Opening<'_> {
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
         }
         home.has_its_pages()?;
+        if home.pool.has_failed(home.file)? && !home.log.is_broken() {
+            // Nobody knows which of its pages are on the disk. The log has all, and what new memory
+            // reads of it is written again.
+            let worker = Worker::of_sweeper(home.clone(), home.manager.region().sweeper()?)?;
+            worker.log.flush(Lsn(home.log.end().0.saturating_sub(1)))?;
+            return Ok(None);
+        }
         match home.sweep() {
             Err(why) if is_damage(&why) => return Ok(None),
             Ok(_) | Err(Error::NotUndone { .. }) => {}

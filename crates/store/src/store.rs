@@ -384,8 +384,18 @@ impl<M: ConstMachine> Store<M> {
     fn to_write(&self) -> Result<(&Kept<M>, Busy<M>), Error> {
         let kept = self.kept(Kept::writing)?;
         let busy = Busy::new(kept, Kept::writing);
-        self.inner.home.checkpoint_if_due(&kept.worker)?;
+        self.keep_up(&kept.worker)?;
         Ok((kept, busy))
+    }
+
+    /// Makes the checkpoint that is due, and has the dead swept, for what they have keeps the log.
+    #[inline]
+    pub(crate) fn keep_up(&self, worker: &Worker<M>) -> Result<(), Error> {
+        if self.inner.home.is_checkpoint_due()? {
+            self.inner.background.sweep_if_needed();
+            self.inner.home.checkpoint_if_due(worker)?;
+        }
+        Ok(())
     }
 
     /// Waits until a commit is as durable as it is to be.

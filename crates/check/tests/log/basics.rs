@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_check::between::{Before, Between};
-use latchwork_disk::{Disk, Error as DiskError, File, Open, Operation, Simulated, Subject};
+use latchwork_disk::{Disk, Error as DiskError, Fault, File, Open, Operation, Simulated, Subject};
 use latchwork_log::{COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, RECORD_MAX, Record};
 
 use crate::stage::{
     Answered, Life, SMALL, begin, begin_in, folder, head, operate, options, payload, prepare,
-    region, work,
+    read_back, region, work,
 };
 
 #[test]
@@ -310,6 +310,48 @@ fn a_sync_that_fails_for_want_of_space_is_final() {
     assert!(!overdrawn.0.load(Relaxed) && life.log.is_broken());
     // A later sync would say nothing of what was to be written before.
     assert_eq!(operate(&life, 2, Mode::Full).err(), Some(Error::Broken));
+}
+
+/// A disk that fails to make a segment durable, and has the thread that asked end in that call.
+#[derive(Debug, Default)]
+struct Fatal(AtomicBool);
+
+impl Between for Fatal {
+    fn sync(&self, file: &dyn File, _: &Path) -> Result<(), DiskError> {
+        let synced = file.sync();
+        assert!(!self.0.swap(false, Relaxed), "killed in a sync: {synced:?}");
+        synced
+    }
+}
+
+/// Nobody is told of a sync that failed but the thread that made it, and that one is dead: what it
+/// was to write is written once more.
+#[test]
+fn a_sync_whose_thread_died_is_not_believed() {
+    for seed in 0..8 {
+        let disk = Simulated::new();
+        let life = begin(&disk).unwrap();
+        operate(&life, 0, Mode::Full).unwrap();
+        let region = life.region.another().unwrap();
+        let (thread, fatal) = (region.thread().unwrap(), Arc::new(Fatal::default()));
+        let own = Arc::new(Before::new(fatal.clone(), disk.clone()));
+        let log = Log::open(&region, own, folder(), &options(), &thread).unwrap();
+        let session = log.session(&thread).unwrap();
+        // It has the segment open by then.
+        session.flush(operate(&life, 1, Mode::Write).unwrap()).unwrap();
+        let lsn = operate(&life, 2, Mode::Write).unwrap();
+        fatal.0.store(true, Relaxed);
+        disk.plan(disk.calls().total(), Fault::Device);
+        let led = catch_unwind(AssertUnwindSafe(|| session.flush(lsn)));
+        assert!(led.is_err() && disk.fired() == 1, "{led:?}");
+        region.die();
+        std::mem::forget((session, log, thread));
+        operate(&life, 3, Mode::Full).unwrap();
+        drop(life);
+        disk.restart(seed);
+        let life = begin(&disk).unwrap();
+        assert_eq!(read_back(&life), Ok((0, 4)), "seed {seed}");
+    }
 }
 
 thread_local! {

@@ -19,3 +19,4 @@ mod salvage;
 mod sorted;
 mod stage;
 mod text;
+mod unsynced;

@@ -73,7 +73,10 @@ impl<M: Machine> OptLatch<M> {
         holder: &H,
         slots: &Slots<'_, M>,
     ) -> bool {
-        let Some(number) = first.number else { return false };
+        // A dead one would have the latch until it is swept once more: and that may be over.
+        let Some(number) = first.number.filter(|number| !holder.is_dead(*number)) else {
+            return false;
+        };
         let slot = slots.at(first.slot);
         let handed = HANDED | holder.number().get() << HANDER_SHIFT;
         let mut status = first.status;

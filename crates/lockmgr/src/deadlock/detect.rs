@@ -409,7 +409,9 @@ impl<M: ConstMachine> Memory<M> {
             self.put_first(behind)?;
         }
         let Some(cell) = self.owner_cell(victim.owner)? else { return Ok(false) };
-        if !get(&cell.state).is_live() {
+        let state = get(&cell.state);
+        // An adopted one waits as any other does.
+        if !state.is_live() && !state.is_adopted() {
             return Ok(false);
         }
         let links: Vec<&Link> =

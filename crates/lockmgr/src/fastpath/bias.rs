@@ -316,10 +316,14 @@ impl<M: ConstMachine> Memory<M> {
     /// at for nothing, and not one that is passed over. A closer that misses it is seen by the
     /// owner, as one that misses an entry is; see `fastpath/weak.rs`.
     pub(crate) fn note_weak(&self, owner: OwnerNumber) -> Result<(), Error> {
-        if let Some(page) = self.page(owner.page())?
-            && get(&page.weak_end) <= owner.at() as u32
-        {
-            put(&page.weak_end, owner.at() as u32 + 1);
+        let Some(page) = self.page(owner.page())? else { return Ok(()) };
+        let (mut seen, end) = (get(&page.weak_end), owner.at() as u32 + 1);
+        while seen < end {
+            // Relaxed: as above. Owners of one page may be of several threads, that adopted them.
+            match page.weak_end.compare_exchange(seen, end, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
         }
         Ok(())
     }

@@ -56,6 +56,12 @@ impl OwnerState {
         self == Self::LIVE
     }
 
+    /// Whether it is an orphan that a thread has adopted.
+    #[inline(always)]
+    pub(crate) const fn is_adopted(self) -> bool {
+        self.kind().0 == ADOPTED
+    }
+
     /// Whether a thread asks about it.
     #[inline(always)]
     pub(crate) const fn is_asked(self) -> bool {

@@ -281,12 +281,17 @@ impl<M: ConstMachine> Memory<M> {
         // Under the latch a wait in this partition neither begins nor ends.
         let now = cell.wait();
         let same = now.0 == at && now.1 == partition && ticket.is_none_or(|ticket| now.2 == ticket);
+        let mut refused = false;
         if same {
             let request = self.request(at)?;
-            latched.refuse(at, request, reason_number(why))?;
+            // A wait that a death ended may be named still, and its cell be one that holds.
+            if get(&request.owner) == index && get(&request.state).waits() {
+                latched.refuse(at, request, reason_number(why))?;
+                refused = true;
+            }
         }
         drop(latched);
         self.wake_all()?;
-        Ok(same)
+        Ok(refused)
     }
 }

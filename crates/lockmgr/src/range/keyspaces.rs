@@ -337,7 +337,9 @@ impl<M: ConstMachine> Memory<M> {
         let of = &notes[intents::RANGE_IN];
         let (tier, partition) = ((get(of) >> 32) as u32, PartitionNumber::of(get(of) as u32));
         let latched = self.latch(partition.within(self.partitions()))?;
-        if latched.all_of_ranges()?.contains(&at) {
+        // Once more, under the latch: it may be another by now.
+        let is_it = self.noted::<()>(get(&notes[intents::RANGE]))?.is_some();
+        if !is_it || latched.all_of_ranges()?.contains(&at) {
             return Ok(());
         }
         // A free cell is refused, rightly.

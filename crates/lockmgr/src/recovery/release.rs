@@ -247,7 +247,9 @@ impl<M: ConstMachine> Memory<M> {
         if let Some(at) = self.noted(get(&notes[intents::OBJECT]))? {
             let number = PartitionNumber::of(get(&notes[intents::OBJECT_IN]) as u32);
             let latched = self.latch(number.within(self.partitions()))?;
-            if !latched.each_object()?.contains(&at) {
+            // Once more, under the latch: it may be another object by now.
+            let is_it = self.noted::<()>(get(&notes[intents::OBJECT]))?.is_some();
+            if is_it && !latched.each_object()?.contains(&at) {
                 let length = self.object(at)?.name_length();
                 let _ = self.free_object(at, length);
             }

@@ -94,7 +94,9 @@ impl<M: ConstMachine> Memory<M> {
         if let Some(at) = self.noted(get(&dead.intent()[intents::AWAY]))? {
             let request = self.request(at)?;
             let state = get(&request.state);
-            if state.status == status::AWAY && get(&request.partition) == number {
+            // It was moved by one that died: before its status said so, or when it no more did.
+            let lost = state.status == status::WAITING && !linked.contains(&at);
+            if (state.status == status::AWAY || lost) && get(&request.partition) == number {
                 let why = reason_number(Reason::Deadlock);
                 put(&request.state, State { status: status::DENIED, why, ..state });
                 self.to_wake.borrow_mut().push(at);
@@ -170,6 +172,13 @@ impl<M: ConstMachine> Memory<M> {
             }
             put(&request.prev, prev);
             put(&request.object, at);
+            if state.waits()
+                && let Some(cell) = self.owner_cell(get(&request.owner))?
+                && get(&cell.waiting).is_null()
+            {
+                // One that died was about to end the wait, and had told others that it is over.
+                put(&cell.waiting, seen);
+            }
             length += 1;
             converting += u32::from(state.status == status::CONVERTING);
             masks = masks.with(state);

@@ -65,6 +65,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let mut buffer = Buffer::new(run.len() * size);
         let bytes = &mut buffer[..run.len() * size];
         let told = pool.opened(file.number).and_then(|opened| {
+            if pool.has_failed(file)? {
+                return Err(Error::SyncFailed { file: file.number });
+            }
             opened.file.read(first * size as u64, bytes)?;
             Ok(())
         });

@@ -217,6 +217,10 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let bytes = &mut buffer[..file.page_bytes() as usize];
         let at = page * u64::from(file.page_bytes());
         let opened = pool.opened(file.number)?;
+        // What was written may not be there: the system may have dropped it.
+        if pool.has_failed(file)? {
+            return Err(Error::SyncFailed { file: file.number });
+        }
         if let Err(error) = opened.file.read(at, bytes) {
             let ends = matches!(error, DiskError::ShortRead { .. })
                 && opened.file.length().is_ok_and(|length| length < at + bytes.len() as u64);

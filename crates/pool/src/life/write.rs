@@ -292,10 +292,19 @@ impl<M: ConstMachine> Handle<'_, M> {
             if !desc.latch.validate(version) {
                 continue;
             }
+            let Some((file, page)) = untag(tag) else { return Ok(None) };
+            if state & kind::MASK == kind::POISONED && self.pool().inner.options.rebuild.is_some() {
+                // What is logged of it is on no page yet: it must not count as written.
+                let file = self.pool().file_id(file);
+                match file.and_then(|file| self.revive(frame, file, page)) {
+                    Err(Error::NoFile(_)) => return Ok(None),
+                    revived => revived?,
+                }
+                continue;
+            }
             if state & (DIRTY | MODIFYING | kind::MASK) != DIRTY | kind::VALID {
                 return Ok(None);
             }
-            let Some((file, page)) = untag(tag) else { return Ok(None) };
             return match self.pool().file_id(file) {
                 Ok(file) => Ok(Some(DirtyPage { file, page, rec_lsn })),
                 // It is removed, or is being: the page needs no writing.

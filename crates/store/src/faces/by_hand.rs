@@ -127,7 +127,7 @@ impl<M: ConstMachine> Store<M> {
 
     fn begin_by_hand(&self, options: &Patience, patient: bool) -> Result<Transaction<M>, Error> {
         let session = self.lone()?;
-        self.home().checkpoint_if_due(&session.get().worker)?;
+        self.keep_up(&session.get().worker)?;
         self.begin_on(session, options, patient, false)
     }
 

@@ -13,9 +13,10 @@
 //! | control | redo begins at the mark, or before it where a transaction is open | the redo point |
 //! | recycle | the log before it goes, as far as no snapshot may need it | segments for the next |
 //!
-//! What the dead have is put right first, were it the claim on the checkpoint itself: a thread that
-//! died between two transactions, with a copy, a snapshot or a page in hand, keeps the log and has
-//! no lock that anybody might wait for.
+//! When one is due, what the dead have is swept, were it the claim on the checkpoint itself: a
+//! thread that died between two transactions, with a copy, a snapshot or a page in hand, keeps the
+//! log and has no lock that anybody might wait for. A thread of the store does it: it may take long
+//! to undo what a dead one wrote, and nobody waits for that.
 
 use core::time::Duration;
 
@@ -45,7 +46,7 @@ impl<M: ConstMachine> Drop for Claim<'_, M> {
 }
 
 impl<M: ConstMachine> Home<M> {
-    /// Makes a checkpoint if one is due and nobody makes it. What the dead left is swept then, too.
+    /// Makes a checkpoint if one is due and nobody makes it.
     #[inline]
     pub(crate) fn checkpoint_if_due(&self, worker: &Worker<M>) -> Result<(), Error> {
         let budget = self.sizes.log_budget;
@@ -65,37 +66,43 @@ impl<M: ConstMachine> Home<M> {
     /// Whether a checkpoint is due, and no living thread makes it.
     #[inline]
     pub(crate) fn is_checkpoint_due(&self) -> Result<bool, Error> {
-        let lives = |slot| !self.manager.region().is_dead(slot);
-        Ok(self.shared.is_due(self.sizes.log_budget)?
-            && !self.shared.checkpointer()?.is_some_and(lives))
+        Ok(self.shared.is_due(self.sizes.log_budget)? && !self.is_being_checkpointed()?)
+    }
+
+    fn is_being_checkpointed(&self) -> Result<bool, Error> {
+        let by = self.shared.checkpointer()?;
+        Ok(by.is_some_and(|(_, slot)| !self.manager.region().is_dead(slot)))
     }
 
     /// Makes a checkpoint. False if another thread makes one, which may have begun long ago.
     pub(crate) fn checkpoint(&self, worker: &Worker<M>) -> Result<bool, Error> {
-        if self.manager.region().has_dead() {
-            // What cannot be undone keeps the log, and is told by those who want it.
-            let _ = self.sweep();
-        }
         let Some(_claim) = self.claim_checkpoint(worker.log.slot())? else { return Ok(false) };
         worker.look_at_pieces();
         worker.tidy_all();
         self.make_checkpoint(worker, self.sizes.history).map(|()| true)
     }
 
-    /// Makes a checkpoint that begins from now on: waits for another thread that makes one.
+    /// Makes a checkpoint that begins from now on, and behind what the dead have: waits for another
+    /// thread that makes one, however long it takes.
     pub(crate) fn checkpoint_anew(&self, worker: &Worker<M>) -> Result<(), Error> {
+        // What cannot be undone keeps the log, and is told by those who want it.
+        let _ = self.sweep();
         let word = M::U32;
         while !self.checkpoint(worker)? {
             M::wait(&word, 0, Some(Deadline::after::<M>(NAP)));
+            if !self.is_being_checkpointed()? {
+                // It has ended, or died.
+                let _ = self.sweep();
+            }
         }
         Ok(())
     }
 
     /// Takes the right to make a checkpoint, until what is returned is dropped.
     fn claim_checkpoint(&self, slot: u32) -> Result<Option<Claim<'_, M>>, Error> {
-        if let Some(holder) = self.shared.checkpointer()? {
+        if let Some((claim, holder)) = self.shared.checkpointer()? {
             // One that is nobody's: damaged memory may say so.
-            let over = || self.shared.checkpoint_over(holder);
+            let over = || self.shared.end_claim(claim);
             self.manager.region().while_free(holder, over)?.transpose()?;
         }
         Ok(self.shared.claim_checkpoint(slot)?.then_some(Claim { shared: &self.shared, slot }))
@@ -197,9 +204,9 @@ mod tests {
     fn damaged_memory_gives_nobody_the_right_to_a_checkpoint() {
         let (_region, home) = begin();
         let own = home.worker().unwrap();
-        for slot in [5, 9_999, u32::MAX - 1] {
-            assert_eq!(home.shared.claim_checkpoint(slot), Ok(true));
-            assert!(home.checkpoint(&own).unwrap(), "slot {slot}");
+        for claim in [6, 10_000, u64::from(u32::MAX), 1 << 40, u64::MAX] {
+            home.shared.set_claim(claim);
+            assert!(home.checkpoint(&own).unwrap(), "claim {claim}");
             assert_eq!(home.shared.checkpointer(), Ok(None));
         }
     }

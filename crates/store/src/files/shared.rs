@@ -350,18 +350,28 @@ impl<M: ConstMachine> Shared<M> {
         Ok(claim.compare_exchange(0, u64::from(slot) + 1, Acquire, Relaxed).is_ok())
     }
 
-    /// The slot that has that right. Damaged memory may name none that there is.
-    pub(crate) fn checkpointer(&self) -> Result<Option<u32>, Error> {
-        // Relaxed: who has it may give it back at once.
+    /// The claim on that right, as it is in memory, and the slot that it names. Damaged memory may
+    /// name none that there is.
+    pub(crate) fn checkpointer(&self) -> Result<Option<(u64, u32)>, Error> {
+        // Relaxed: the thread that has it may give it back at once.
         let claim = self.word(CHECKPOINTER)?.load(Relaxed);
-        Ok(claim.checked_sub(1).map(|slot| u32::try_from(slot).unwrap_or(u32::MAX)))
+        Ok(claim.checked_sub(1).map(|slot| (claim, u32::try_from(slot).unwrap_or(u32::MAX))))
     }
 
     /// Gives it back; does nothing if the slot has not got it.
     pub(crate) fn checkpoint_over(&self, slot: u32) -> Result<(), Error> {
-        let claim = self.word(CHECKPOINTER)?;
+        self.end_claim(u64::from(slot) + 1)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_claim(&self, claim: u64) {
+        self.word(CHECKPOINTER).unwrap().store(claim, Relaxed);
+    }
+
+    /// The same, of a claim as it is in memory.
+    pub(crate) fn end_claim(&self, claim: u64) -> Result<(), Error> {
         // Release: synchronizes with the Acquire in `claim_checkpoint`.
-        let _ = claim.compare_exchange(u64::from(slot) + 1, 0, Release, Relaxed);
+        let _ = self.word(CHECKPOINTER)?.compare_exchange(claim, 0, Release, Relaxed);
         Ok(())
     }
 

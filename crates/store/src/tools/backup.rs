@@ -103,12 +103,8 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<Copied, Error> {
         let session = self.session()?;
         let worker = &session.worker;
-        let pin = pin(worker)?;
-        let copied = self.copy_pinned(worker, pin, disk, folder, told);
-        let unpinned = worker.log.unpin(pin);
-        let copied = copied?;
-        unpinned?;
-        Ok(copied)
+        let pin = Pinned { worker, pin: pin(worker)? };
+        self.copy_pinned(worker, pin.pin, disk, folder, told)
     }
 
     fn copy_pinned(
@@ -159,6 +155,19 @@ impl<M: ConstMachine> Store<M> {
         })?;
         copied.end = end.0;
         Ok(copied)
+    }
+}
+
+/// What keeps the log for a copy, until it is dropped: by a panic of the caller's closure, too.
+struct Pinned<'w, M: ConstMachine> {
+    worker: &'w Worker<M>,
+    pin: u32,
+}
+
+impl<M: ConstMachine> Drop for Pinned<'_, M> {
+    fn drop(&mut self) {
+        // It fails in the child of a fork alone, which has no pin.
+        let _ = self.worker.log.unpin(self.pin);
     }
 }
 

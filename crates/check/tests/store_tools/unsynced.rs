@@ -1,0 +1,101 @@
+//! A device that cannot make the pages durable: what the process that met it left is not lost, and
+//! the next one goes on.
+
+use std::os::fd::RawFd;
+use std::os::unix::process::ExitStatusExt;
+
+use latchwork_store::{Mode, Options, Patience, Store, Table};
+
+use crate::stage::{COUNT, EACH, Place, fill, open, options, sum};
+
+const NOT_ON_DISK: Table<u64, u64> = Table::new("not on the disk");
+
+/// This process's descriptors of a file.
+fn descriptors(path: &std::path::Path) -> Vec<RawFd> {
+    let here = std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap);
+    let of = here.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path));
+    of.map(|fd| fd.file_name().to_string_lossy().parse().unwrap()).collect()
+}
+
+/// Has each `fdatasync` and `fsync` of these fail, from now on: the device's error. False where the
+/// system has no filters for calls.
+fn fail_syncs_of(descriptors: &[RawFd]) -> bool {
+    let op = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    let load = |at| op((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, at, 0, 0);
+    let equal = |k, jt, jf| op((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, k, jt, jf);
+    let give = |k| op((libc::BPF_RET | libc::BPF_K) as u16, k, 0, 0);
+    let count = descriptors.len() as u8;
+    let mut filter = vec![
+        load(0),
+        equal(libc::SYS_fdatasync as u32, 1, 0),
+        equal(libc::SYS_fsync as u32, 0, count + 1),
+        // The low half of the first argument.
+        load(16),
+    ];
+    for (at, descriptor) in (0..).zip(descriptors) {
+        filter.push(equal(*descriptor as u32, count - at, 0));
+    }
+    filter.push(give(libc::SECCOMP_RET_ALLOW));
+    filter.push(give(libc::SECCOMP_RET_ERRNO | libc::EIO as u32));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers alone.
+    let may = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
+    let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+    // SAFETY: the program lives for the call, which copies it.
+    may && unsafe { libc::syscall(libc::SYS_seccomp, mode, all, &raw const program) } == 0
+}
+
+/// A process whose pages cannot be made durable.
+#[test]
+fn meets_it() {
+    let Some(place) = Place::told() else { return };
+    let place = place.at("one");
+    let calm = Options {
+        sizes: latchwork_store::Sizes { log_budget: 1 << 30, history: 1 << 30, ..options().sizes },
+        ..options()
+    };
+    let store = Store::open_with(&place, &calm).unwrap();
+    fill(&store, 200);
+    store.checkpoint().unwrap();
+    if !fail_syncs_of(&descriptors(&place.canonicalize().unwrap().join("data"))) {
+        std::process::exit(3);
+    }
+    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+    for row in 0..500 {
+        store.write_with(&patience, |tx| tx.put(&NOT_ON_DISK, row, row)).unwrap();
+    }
+    let why = store.checkpoint().unwrap_err();
+    assert!(why.to_string().contains("data"), "{why}");
+    // It stays so, and rows are written all the same.
+    assert!(store.checkpoint().is_err());
+    store.write_with(&patience, |tx| tx.put(&NOT_ON_DISK, 500, 500)).unwrap();
+    // As the last one to close it, or killed.
+    match std::env::var("STEP").unwrap().as_str() {
+        "1" => drop(store),
+        // SAFETY: signals this very process.
+        _ => _ = unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) },
+    }
+    std::process::exit(0);
+}
+
+#[test]
+fn pages_that_could_not_be_made_durable_are_written_by_the_next() {
+    for step in [1, 2] {
+        let place = Place::new("unsynced");
+        let line = format!("STEP={step} exec \"$0\" \"$@\"");
+        let ended = place.start_by(&line, "unsynced::meets_it").wait().unwrap();
+        if ended.code() == Some(3) {
+            println!("skipped: this system filters no calls");
+            return;
+        }
+        assert!(ended.success() || ended.signal() == Some(libc::SIGKILL), "{ended}");
+        let store = open(place.at("one"));
+        assert_eq!(store.read(|tx| tx.count(&NOT_ON_DISK, ..)), Ok(501), "{step}");
+        store.checkpoint().unwrap();
+        assert_eq!(sum(&store), COUNT as i64 * EACH);
+        store.verify().unwrap();
+        drop(store);
+        let counts = open(place.at("one")).read(|tx| tx.count(&NOT_ON_DISK, ..));
+        assert_eq!(counts, Ok(501), "{step}");
+    }
+}
