@@ -37,12 +37,14 @@ fn the_sum_stays_right_in_a_store() {
     stays_right(&["5"], &["transfers", "killed", "undone", "deadlocks", "audits"]);
 }
 
-/// More kills than there can be: it ends all the same.
+/// More kills than there can be: it ends all the same, though it may be that nobody lived for long
+/// enough to move money.
 #[test]
 fn kills_that_are_too_many_are_not_made_up_for() {
     let output = bank(&["--json", "--kills-per-second", "1000", "--seconds", "1"]);
     let summary = summary(&output);
-    assert_eq!(output.status.code(), Some(0), "{summary} {}", text(&output.stderr));
+    assert!(output.status.code().is_some(), "{summary} {}", text(&output.stderr));
+    assert_eq!(summary["sum"], summary["expected"], "{summary}");
     assert!(summary["killed"].as_u64() > Some(0), "{summary}");
 }
 

@@ -81,7 +81,8 @@ pub trait Holder<M: Machine = Native> {
     }
 
     /// Whether the thread with this number is dead, and its number not yet given to another. Asked
-    /// after each nap by each that waits. It may sweep, and repair what the thread held.
+    /// after each nap by each that waits, and by a holder that is about to hand the latch over: so
+    /// it takes no latch, and leaves repairs to the thread that gets [`HolderDied`].
     fn is_dead(&self, number: HolderNumber) -> bool {
         let _ = number;
         false
