@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::kills::steps;
-use crate::work::Worker;
+use crate::work::{DURABLE, Worker};
 use crate::{Place, Started, start};
 
 const PEERS: u64 = 3;
@@ -38,8 +38,15 @@ fn recovery_is_killed_twice() {
     let (mut reached, mut deaths) = (BTreeSet::new(), 0);
     let steps = steps();
     for (number, step) in steps.iter().enumerate() {
+        let durable = || (1..=PEERS).map(|id| Worker::told(&place, DURABLE + id)).sum::<u64>();
+        let (before, begun) = (durable(), Instant::now());
         let mut peers: Vec<_> = (1..=PEERS).map(|id| start(&place, id, "", 0)).collect();
         std::thread::sleep(Duration::from_millis(80));
+        // On a slow machine they have hardly begun by then, and there is nothing to recover.
+        while durable() == before {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody commits");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         peers.iter_mut().for_each(|peer| peer.kill().unwrap());
         peers.iter_mut().for_each(|peer| _ = peer.wait().unwrap());
         place.forget_memory();

@@ -19,7 +19,7 @@ const EACH: i64 = 1000;
 /// Rows that a process has at most.
 const ROWS_MAX: u64 = 200;
 /// What was answered for as durable is told behind what was answered for, by so many places.
-const DURABLE: u64 = 1 << 10;
+pub(crate) const DURABLE: u64 = 1 << 10;
 /// How many records a process has in its queue.
 const ALIVE: u64 = 40;
 
