@@ -435,7 +435,9 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Makes a checkpoint: all pages that are changed go to the disk, and the log before them goes.
-    /// Waits for another thread that just makes one: that may have begun before the last change.
+    /// What the dead left is swept first, and their transactions undone. Waits for another thread
+    /// that just makes one, for that may have begun before the last change: as long as it takes,
+    /// so for ever if its process is stopped.
     ///
     /// # Errors
     ///
