@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use latchwork_check::early::early;
 use latchwork_lockmgr::granular::{self, IS, IX, S, X};
-use latchwork_lockmgr::{Error, Manager, Options, OwnerId, OwnerOptions, Session};
-use latchwork_machine::{Native, Shared};
+use latchwork_lockmgr::{Error, Manager, Options, OwnerId, OwnerOptions, Session, Wait};
+use latchwork_machine::{Deadline, Native, Shared};
 use latchwork_region::Region;
 
 use crate::deaths::{self, Peers, Stop};
@@ -319,6 +319,36 @@ fn an_adopted_orphan_waits() {
     assert_eq!(told.recv(), Ok(latchwork_lockmgr::Step::Waiting));
     drop(holder);
     waits.join().unwrap();
+    drop(session);
+    all_is_well(&manager);
+}
+
+/// One that is adopted is the victim of a deadlock as any other is: the youngest, here.
+#[test]
+fn an_adopted_orphan_is_a_victim() {
+    let region = heap();
+    let manager = Arc::new(keeps(region.clone()));
+    let ids = dead(&region, &["a"]);
+    manager.sweep().unwrap();
+    let session = manager.session().unwrap();
+    let old = OwnerOptions { age: Some(1), ..Default::default() };
+    let older = session.owner_with(&old).unwrap();
+    older.lock(b"b", X).unwrap();
+    // Where nobody is refused, both are told so in the end.
+    let soon = || Wait::Until(Deadline::after::<Native>(Duration::from_secs(20)));
+    std::thread::scope(|scope| {
+        let younger = scope.spawn(|| {
+            let session = manager.session().unwrap();
+            let adopted = session.adopt(ids[0]).unwrap();
+            let refused = adopted.lock_with(b"b", X, soon());
+            adopted.end().unwrap();
+            refused
+        });
+        assert_eq!(older.lock_with(b"a", X, soon()), Ok(()));
+        let refused = younger.join().unwrap();
+        assert!(matches!(refused, Err(Error::Deadlock(_))), "{refused:?}");
+    });
+    drop(older);
     drop(session);
     all_is_well(&manager);
 }
