@@ -216,7 +216,7 @@ impl<M: ConstMachine> Background<M> {
         if !self.home.is_checkpoint_due()? {
             return Ok(());
         }
-        self.sweep_if_needed();
+        self.sweep_before_checkpoint();
         if self.has_checkpoint_made()? {
             return Ok(());
         }
@@ -254,6 +254,16 @@ impl<M: ConstMachine> Background<M> {
             // What could not be undone is noted.
             let body = move || drop(home.sweep());
             *sweeper = self.thread("latchwork-undo", body).ok();
+        }
+    }
+
+    /// The same, by this thread where no other can begin: what the dead have keeps the log, and
+    /// nobody may ever meet it.
+    pub(crate) fn sweep_before_checkpoint(&self) {
+        self.sweep_if_needed();
+        if locked(&self.sweeper).is_none() && self.home.manager.region().has_dead() {
+            // What cannot be undone is told by those who want it.
+            let _ = self.home.sweep();
         }
     }
 

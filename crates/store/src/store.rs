@@ -392,7 +392,7 @@ impl<M: ConstMachine> Store<M> {
     #[inline]
     pub(crate) fn keep_up(&self, worker: &Worker<M>) -> Result<(), Error> {
         if self.inner.home.is_checkpoint_due()? {
-            self.inner.background.sweep_if_needed();
+            self.inner.background.sweep_before_checkpoint();
             self.inner.home.checkpoint_if_due(worker)?;
         }
         Ok(())

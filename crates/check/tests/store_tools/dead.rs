@@ -82,6 +82,25 @@ fn a_checkpoint_that_nobody_ends_does_not_stop_others() {
     store.verify().unwrap();
 }
 
+/// A process for which the system begins no thread, beside one that dies in a checkpoint.
+#[test]
+fn survivor() {
+    let Some(place) = Place::told() else { return };
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err());
+    let store = open(place.at("one"));
+    fill(&store, 20);
+    assert!(killed(&place, 3, "dead::checkpointer"));
+    is_bounded(&place, &store, "without threads");
+}
+
+#[test]
+fn a_process_without_threads_sweeps_itself() {
+    let place = Place::new("threadless");
+    // Each would have a stack of 2^50 bytes.
+    let line = "RUST_MIN_STACK=1125899906842624 exec \"$0\" \"$@\"";
+    assert!(place.start_by(line, "dead::survivor").wait().unwrap().success());
+}
+
 /// A process that is killed while it copies the store, or has a snapshot.
 #[test]
 fn copier() {
