@@ -101,14 +101,15 @@ fn a_process_without_threads_sweeps_itself() {
     assert!(place.start_by(line, "dead::survivor").wait().unwrap().success());
 }
 
-/// A process that is killed while it copies the store, or has a snapshot.
+/// A process that is killed while it copies the store, has a snapshot, or writes.
 #[test]
 fn copier() {
     let Some(place) = Place::told() else { return };
     let store = open(place.at("one"));
     match std::env::var("STEP").unwrap().as_str() {
         "1" => store.backup(place.at("copy"), &mut |_| die()).map(drop).unwrap(),
-        _ => store.read(|_| die()).unwrap(),
+        "2" => store.read(|_| die()).unwrap(),
+        _ => store.write(|tx| tx.put(&OWN, 5_000, &[1]).map(|()| die())).unwrap(),
     }
 }
 
@@ -123,6 +124,18 @@ fn a_copy_that_nobody_ends_keeps_no_log() {
         is_bounded(&place, &store, &format!("copy {copy}"));
         assert!(store.activity().unwrap().pins.is_empty());
     }
+}
+
+#[test]
+fn what_is_asked_for_begins_behind_a_transaction_of_the_dead() {
+    let place = Place::new("behind");
+    let store = open(place.at("one"));
+    fill(&store, 20);
+    assert!(killed(&place, 3, "dead::copier"));
+    let before = store.activity().unwrap();
+    store.checkpoint().unwrap();
+    assert!(store.activity().unwrap().redo >= before.end, "{before:?}");
+    assert_eq!(store.get(&OWN, 5_000).unwrap().map(|row| row.len()), None);
 }
 
 #[test]
