@@ -11,6 +11,7 @@
 //!  sweep:  claim up to 16 dead slots
 //!          ─▶ a layer of the header has no repair here? let them go, NoRepair
 //!          ─▶ log ─▶ pool ─▶ tree ─▶ locks ─▶ store: each puts right all that were claimed
+//!          ─▶ one fails? let them go; claim, and put right, each by itself
 //!          ─▶ for each: cells in hand that no layer leads to are freed; the slot is free
 //! ```
 //!
@@ -133,24 +134,9 @@ impl<M: ConstMachine> Chosen<M> {
     }
 
     /// Each layer's repair of all these, before the next layer's: what a later one waits for may
-    /// have been any of the dead's. If one of them cannot be put right, the others are, each by
-    /// itself; in the layers behind all of them together again, for there one may hold what another
-    /// needs. Those that could not go to the end of the batch. Says how it went with each.
-    fn run(&self, batch: &mut [Dead<'_, M>]) -> Vec<Result<(), Error>> {
-        let (mut ends, mut sound) = (vec![Ok(()); batch.len()], batch.len());
-        for repair in &self.0 {
-            if repair.repair(&batch[..sound]).is_ok() {
-                continue;
-            }
-            for at in (0..sound).rev() {
-                if let Err(why) = repair.repair(core::slice::from_ref(&batch[at])) {
-                    sound -= 1;
-                    batch.swap(at, sound);
-                    ends[sound] = Err(why);
-                }
-            }
-        }
-        ends
+    /// have been any of the dead's.
+    fn run(&self, batch: &[Dead<'_, M>]) -> Result<(), Error> {
+        self.0.iter().try_for_each(|repair| repair.repair(batch))
     }
 
     /// The cells that a dead thread had in hand and that some layer leads to.
@@ -243,37 +229,74 @@ impl<M: ConstMachine> Region<M> {
         own: Option<&Arc<dyn Repair<M>>>,
         deadline: Option<Deadline>,
     ) -> Result<usize, Error> {
-        let (mut count, mut stuck, mut failed) = (0, Vec::new(), None);
-        let mut repairs = None;
+        let (mut done, mut repairs) = (Swept::default(), None);
         loop {
-            let mut batch: Vec<Dead<'_, M>> = self.dead_threads()?.take(BATCH).collect();
+            let new = |dead: &Dead<'_, M>| !done.stuck.contains(&dead.number());
+            let batch: Vec<_> = self.dead_threads()?.filter(new).take(BATCH).collect();
             if batch.is_empty() {
-                return failed.map_or(Ok(count), Err);
+                return done.failed.map_or(Ok(done.count), Err);
             }
             let repairs = repairs.get_or_insert_with(|| self.choose(own));
             // After the claims: what layers the dead had used is seen.
             repairs.covers(self, Layer::Store)?;
-            let ends = repairs.run(&mut batch);
-            for (dead, end) in batch.drain(..).zip(ends) {
-                match end.and_then(|()| repairs.led_to(&dead)) {
-                    Ok(kept) => {
-                        count += 1;
-                        let end = dead.release(|cell| {
-                            let lent = self.lent(cell.offset) == Ok(Some(cell.generation));
-                            // One that nothing leads to is free already, or nothing ever did.
-                            if kept.contains(&cell) || !lent { Fate::Keep } else { Fate::Free }
-                        });
-                        failed = failed.or(end.err());
-                    }
-                    Err(Error::Retained) => dead.retain(),
-                    Err(error) => {
-                        failed = failed.or(Some(error));
-                        stuck.push(dead);
+            match repairs.run(&batch) {
+                Ok(()) => batch.into_iter().for_each(|dead| done.end(dead, repairs, Ok(()))),
+                // Each by itself, and none is claimed meanwhile: what one of them holds another may
+                // wait for, and can have it put right then, or learns why it cannot be.
+                Err(_) => {
+                    let numbers: Vec<_> = batch.iter().map(Dead::number).collect();
+                    drop(batch);
+                    for number in numbers {
+                        // None: another process sweeps it.
+                        if let Some(dead) = self.dead_thread(number)? {
+                            let end = repairs.run(core::slice::from_ref(&dead));
+                            done.end(dead, repairs, end);
+                        }
                     }
                 }
             }
             if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
-                return failed.map_or(Ok(count), Err);
+                return done.failed.map_or(Ok(done.count), Err);
+            }
+        }
+    }
+}
+
+/// What a sweep has done.
+#[derive(Default)]
+struct Swept {
+    /// How many slots are free now.
+    count: usize,
+    /// Those that could not be put right. They are claimed no longer: whoever waits for what one of
+    /// them holds finds it dead, and is told the same.
+    stuck: Vec<u32>,
+    /// Why the first of them could not.
+    failed: Option<Error>,
+}
+
+impl Swept {
+    /// Frees a slot, if the repairs went well.
+    fn end<M: ConstMachine>(
+        &mut self,
+        dead: Dead<'_, M>,
+        repairs: &Chosen<M>,
+        end: Result<(), Error>,
+    ) {
+        let region = dead.region();
+        match end.and_then(|()| repairs.led_to(&dead)) {
+            Ok(kept) => {
+                self.count += 1;
+                let end = dead.release(|cell| {
+                    let lent = region.lent(cell.offset) == Ok(Some(cell.generation));
+                    // One that nothing leads to is free already, or nothing ever did.
+                    if kept.contains(&cell) || !lent { Fate::Keep } else { Fate::Free }
+                });
+                self.failed = self.failed.take().or(end.err());
+            }
+            Err(Error::Retained) => dead.retain(),
+            Err(error) => {
+                self.failed = self.failed.take().or(Some(error));
+                self.stuck.push(dead.number());
             }
         }
     }

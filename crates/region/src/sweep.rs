@@ -207,7 +207,7 @@ impl<M: ConstMachine> Drop for Kept<'_, M> {
     }
 }
 
-impl<M: ConstMachine> Dead<'_, M> {
+impl<'r, M: ConstMachine> Dead<'r, M> {
     /// The slot's number.
     pub fn number(&self) -> u32 {
         self.number
@@ -226,6 +226,10 @@ impl<M: ConstMachine> Dead<'_, M> {
 
     pub(crate) fn slot(&self) -> &ThreadSlot<M> {
         self.region.thread_slot(self.number)
+    }
+
+    pub(crate) fn region(&self) -> &'r Region<M> {
+        self.region
     }
 
     /// The cells that the dead thread had taken and not yet published.

@@ -156,24 +156,47 @@ fn a_slot_that_cannot_be_repaired_stops_no_other() {
     assert!(!region.is_dead(thread.number()));
 }
 
-/// In the layers behind one that cannot do all, what one of the dead holds may be what another
-/// needs: each by itself would wait for ever for what the next one was to open.
+/// A layer that puts a thread right with what a certain one of the dead holds, which it has opened
+/// first as any thread that waits for it does. That one itself it cannot put right.
+struct Needy {
+    region: Region<Native>,
+    holder: u32,
+}
+
+impl Repair for Needy {
+    fn layer(&self) -> Layer {
+        Layer::Locks
+    }
+
+    fn repair(&self, dead: &[Dead<'_>]) -> Result<(), Error> {
+        let opens = |_: &Dead<'_>| {
+            self.region
+                .dead_threads()?
+                .any(|it| it.number() == self.holder)
+                .then_some(())
+                .ok_or(Error::Repair(Layer::Pool))
+        };
+        match dead.iter().any(|dead| dead.number() == self.holder) {
+            true => Err(Error::Repair(Layer::Locks)),
+            false => dead.iter().try_for_each(opens),
+        }
+    }
+
+    fn leads_to(&self, cells: &[InHand]) -> Result<Vec<bool>, Error> {
+        Ok(vec![false; cells.len()])
+    }
+}
+
+/// What cannot be put right is claimed by nobody while the others are: they would wait for ever for
+/// what it holds, and so would all who look for the dead.
 #[test]
-fn layers_behind_one_that_fails_have_the_others_together() {
-    let (region, done) = (region(), Done::default());
-    let (tree, _keep) = layer(&region, Layer::Tree, &done);
-    let (_locks, _keep) = layer(&region, Layer::Locks, &done);
-    dead(&region, 5, &[Layer::Tree, Layer::Locks]);
-    *tree.fails_at.lock().unwrap() = Some(2);
-    assert_eq!(region.sweep(), Err(Error::Repair(Layer::Tree)));
-    let told = std::mem::take(&mut *done.lock().unwrap());
-    let mut locks = told.into_iter().filter(|(layer, _)| *layer == Layer::Locks);
-    let (_, mut slots) = locks.next().unwrap();
-    slots.sort_unstable();
-    assert_eq!((slots, locks.next()), (vec![0, 1, 3, 4], None));
-    assert!(region.threads().map(|thread| thread.slot).eq([2]));
-    *tree.fails_at.lock().unwrap() = None;
-    assert_eq!(region.sweep(), Ok(1));
+fn one_that_cannot_be_repaired_is_not_kept_from_others() {
+    let region = region();
+    let repair: Arc<dyn Repair> = Arc::new(Needy { region: region.another().unwrap(), holder: 2 });
+    region.register(&repair).unwrap();
+    dead(&region, 40, &[]);
+    assert_eq!(region.sweep(), Err(Error::Repair(Layer::Locks)));
+    assert_eq!(region.threads().map(|thread| thread.slot).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
@@ -244,20 +267,6 @@ fn a_free_slot_is_kept_from_others_for_a_moment() {
     assert_eq!(kept, Ok(Some(2)), "the next one");
     assert_eq!(region.thread().unwrap().number(), number);
     drop(second);
-}
-
-#[test]
-fn a_layer_ends_for_all_before_the_next_begins_though_one_fails() {
-    let (region, done) = (region(), Done::default());
-    let (log, _log) = layer(&region, Layer::Log, &done);
-    let (_fake, _tree) = layer(&region, Layer::Tree, &done);
-    dead(&region, 3, &[Layer::Log]);
-    *log.fails_at.lock().unwrap() = Some(1);
-    assert_eq!(region.sweep(), Err(Error::Repair(Layer::Log)));
-    let trees: Vec<_> = done.lock().unwrap().iter().map(|(layer, _)| *layer).collect();
-    let first = trees.iter().position(|layer| *layer == Layer::Tree).unwrap();
-    assert!(trees[first..].iter().all(|layer| *layer == Layer::Tree), "{trees:?}");
-    assert_eq!(region.threads().map(|thread| thread.slot).collect::<Vec<_>>(), [1]);
 }
 
 #[test]
