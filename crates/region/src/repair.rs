@@ -239,19 +239,19 @@ impl<M: ConstMachine> Region<M> {
             let repairs = repairs.get_or_insert_with(|| self.choose(own));
             // After the claims: what layers the dead had used is seen.
             repairs.covers(self, Layer::Store)?;
-            match repairs.run(&batch) {
-                Ok(()) => batch.into_iter().for_each(|dead| done.end(dead, repairs, Ok(()))),
+            let end = repairs.run(&batch);
+            if end.is_ok() || batch.len() == 1 {
+                batch.into_iter().for_each(|dead| done.end(dead, repairs, end.clone()));
+            } else {
                 // Each by itself, and none is claimed meanwhile: what one of them holds another may
                 // wait for, and can have it put right then, or learns why it cannot be.
-                Err(_) => {
-                    let numbers: Vec<_> = batch.iter().map(Dead::number).collect();
-                    drop(batch);
-                    for number in numbers {
-                        // None: another process sweeps it.
-                        if let Some(dead) = self.dead_thread(number)? {
-                            let end = repairs.run(core::slice::from_ref(&dead));
-                            done.end(dead, repairs, end);
-                        }
+                let numbers: Vec<_> = batch.iter().map(Dead::number).collect();
+                drop(batch);
+                for number in numbers {
+                    // None: another process sweeps it.
+                    if let Some(dead) = self.dead_thread(number)? {
+                        let end = repairs.run(core::slice::from_ref(&dead));
+                        done.end(dead, repairs, end);
                     }
                 }
             }

@@ -384,3 +384,31 @@ fn the_bell_is_rung_for_tasks_alone() {
         b.release_all().unwrap();
     }
 }
+
+/// A waker that tells, or one of a runtime that is gone.
+struct Told(Option<std::sync::mpsc::SyncSender<()>>);
+
+impl std::task::Wake for Told {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.as_ref().expect("the runtime is gone").send(()).unwrap();
+    }
+}
+
+#[test]
+fn a_waker_that_panics_leaves_nobody_asleep() {
+    let manager = latchwork_check::early::private(shared::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let owners = [(); 4].map(|()| session.owner().unwrap());
+    let (holder, waiters) = owners.split_first().unwrap();
+    holder.lock(b"x", X).unwrap();
+    let (tell, told) = std::sync::mpsc::sync_channel(8);
+    let mut futures: Vec<_> =
+        waiters.iter().map(|owner| Box::pin(owner.lock_async(b"x", S))).collect();
+    for (future, tell) in futures.iter_mut().zip([None, Some(tell), None]) {
+        let waker = std::task::Waker::from(std::sync::Arc::new(Told(tell)));
+        let mut context = std::task::Context::from_waker(&waker);
+        assert!(Future::poll(future.as_mut(), &mut context).is_pending());
+    }
+    holder.unlock(b"x").unwrap();
+    told.recv_timeout(Duration::from_secs(30)).expect("it was granted, and not woken");
+}

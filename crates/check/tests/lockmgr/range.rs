@@ -492,3 +492,40 @@ fn ranges_are_given_back_where_there_is_no_room() {
         nothing_is_left(&session);
     }
 }
+
+/// An owner that waits for a range, and is told to wait no longer by other means, has not got the
+/// ticket of the claim in its way: that is another's still.
+#[test]
+fn a_wait_that_was_ended_elsewhere_gives_nobodys_range_away() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
+    let range = KeyRange::half_open(b"b", b"d");
+    never(&holder, range, WriteNext).unwrap();
+    let request = wish(&waiter, range, WriteNext);
+    assert_eq!(waiter.cancel(), Ok(true));
+    assert_eq!(request.poll(), Ok(None), "it asks again");
+    assert_eq!(holder.holds_range(SPACE, range, WriteNext), Ok(Some(1)));
+    assert_eq!(waiter.holds_range(SPACE, range, WriteNext), Ok(None));
+    holder.release_all().unwrap();
+    assert_eq!(request.poll(), Ok(Some(Ok(()))));
+    assert_eq!(waiter.holds_range(SPACE, range, WriteNext), Ok(Some(1)));
+    waiter.release_all().unwrap();
+    drop(request);
+    drop((holder, waiter));
+    nothing_is_left(&session);
+}
+
+/// What was refused does not say later that it was granted.
+#[test]
+fn a_request_that_has_failed_stays_so() {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
+    let range = KeyRange::half_open(b"b", b"d");
+    never(&holder, range, WriteNext).unwrap();
+    let request = wish(&waiter, range, WriteNext);
+    session.kill(waiter.id()).unwrap();
+    assert!(matches!(request.poll(), Ok(Some(Err(Error::Aborted(_))))));
+    assert_eq!(request.poll(), Ok(Some(Err(Error::NotHeld))));
+}

@@ -294,6 +294,38 @@ fn an_orphan_is_adopted() {
     all_is_well(&manager);
 }
 
+/// A child is kept; its parent, in another page, held nothing and is not. Who has the parent's cell
+/// then is a stranger: the child waits for its locks.
+#[test]
+fn an_adopted_child_waits_for_who_has_its_parents_place() {
+    let region = heap();
+    let manager = keeps(region.clone());
+    let dying = keeps(region.another().unwrap());
+    let session = dying.session().unwrap();
+    let parent = session.owner().unwrap();
+    let others: Vec<_> = (0..PAGE).map(|_| session.owner().unwrap()).collect();
+    let child = parent.child().unwrap();
+    child.lock(b"child's", X).unwrap();
+    let ids = (parent.id(), child.id());
+    assert_ne!(place(ids.0), place(ids.1));
+    std::mem::forget((child, others));
+    std::mem::forget(parent);
+    dying.region().die();
+    std::mem::forget(session);
+    manager.sweep().unwrap();
+    let session = manager.session().unwrap();
+    assert_eq!(session.orphans().unwrap(), [ids.1]);
+    let owners: Vec<_> = (0..2 * PAGE).map(|_| session.owner().unwrap()).collect();
+    let stranger = owners.iter().find(|owner| owner.id().index == ids.0.index).unwrap();
+    stranger.lock(b"taken", X).unwrap();
+    let adopted = session.adopt(ids.1).unwrap();
+    assert_eq!(adopted.try_lock(b"taken", X), Err(Error::NotGranted));
+    adopted.end().unwrap();
+    drop(owners);
+    drop(session);
+    all_is_well(&manager);
+}
+
 /// An adopted orphan waits like any owner: it is granted, and it can be a deadlock's victim.
 #[test]
 fn an_adopted_orphan_waits() {
@@ -417,6 +449,9 @@ fn child() {
         // SAFETY: signals this very process.
         unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
     }
+    if told.seed == RESERVES {
+        reserves_and_dies(&session, &told.step);
+    }
     if told.seed == GIVES_BACK {
         gives_back_and_dies(&session, &told.step);
     }
@@ -448,6 +483,50 @@ fn gives_back_and_dies(session: &Session<Shared>, step: &str) {
     assert_eq!(other.try_lock(b"given back", X), Err(Error::NotGranted), "it moves the lock");
     deaths::die_at(step, 1);
     owner.unlock(b"given back").unwrap();
+}
+
+/// The seed of a child that dies while a name is reserved for it.
+const RESERVES: u64 = 2;
+
+/// Dies at this step, and holds something else.
+fn reserves_and_dies(session: &Session<Shared>, step: &str) {
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    other.lock(b"held", X).unwrap();
+    owner.lock(b"reserved", X).unwrap();
+    owner.unlock(b"reserved").unwrap();
+    std::mem::forget(other);
+    deaths::die_at(step, 1);
+    owner.lock(b"reserved", X).unwrap();
+}
+
+/// A name was about to be reserved for an owner that is kept. It is reserved for another then, with
+/// the same value of the bias: the dead one's entry does not count with it.
+#[test]
+fn what_was_to_be_reserved_for_the_dead_is_anothers() {
+    for step in ["entry made to be reserved", "bias reserved"] {
+        let path = PEERS.fresh("reserved");
+        let manager = keeps::<Shared>(deaths::region(&path));
+        assert!(PEERS.dies(&path, step, 1, RESERVES, 0), "it did not come to {step}");
+        let (session, other) = (manager.session().unwrap(), manager.session().unwrap());
+        session.sweep().unwrap();
+        let orphans = session.orphans().unwrap();
+        let owner = session.owner().unwrap();
+        owner.lock(b"reserved", X).unwrap();
+        owner.unlock(b"reserved").unwrap();
+        owner.lock(b"reserved", X).unwrap();
+        let stranger = other.owner().unwrap();
+        assert_eq!(stranger.try_lock(b"reserved", IS), Err(Error::NotGranted));
+        for orphan in orphans {
+            let adopted = other.adopt(orphan).unwrap();
+            assert_eq!(adopted.holds(b"reserved"), Ok(None), "{step}");
+            assert_eq!(adopted.try_lock(b"reserved", X), Err(Error::NotGranted), "{step}");
+            adopted.end().unwrap();
+        }
+        drop((owner, stranger));
+        drop((session, other));
+        all_is_well(&manager);
+        let _ = std::fs::remove_file(&path);
+    }
 }
 
 /// What a closer moved of a lock that the dead one had given back goes when the orphan is adopted.

@@ -421,9 +421,13 @@ impl<M: ConstMachine> Memory<M> {
         if cell.wait() != (victim.at, victim.partition, victim.ticket) {
             return Ok(false);
         }
+        let request = self.request(victim.at)?;
+        // A wait that a death ended may be named still, and its cell be one that holds.
+        if get(&request.owner) != victim.owner || !get(&request.state).waits() {
+            return Ok(false);
+        }
         // What an earlier victim of this slot did not read is replaced: the cell is the slot's.
         self.place_report(cell, report, links.len() as u32)?;
-        let request = self.request(victim.at)?;
         let why = reason_number(Reason::Deadlock);
         latched.refuse(victim.at, request, why)?;
         put(&cell.spared, get(&cell.spared).saturating_add(1));

@@ -195,7 +195,11 @@ impl<M: ConstMachine> Latched<'_, M> {
         entry: Entry,
     ) -> Result<(), Error> {
         let (object_at, object) = self.find_or_make(name)?;
-        if !self.moved_of(page, at, object_at, owner)?.is_null() {
+        // One that is there already. Or one that was taken when the bias was closed, by an owner
+        // that died before it saw that: a repair looks again, when another may have the lock.
+        if !self.moved_of(page, at, object_at, owner)?.is_null()
+            || self.stopped(object, owner, entry.mode)?.is_some()
+        {
             return Ok(());
         }
         let cell = self.memory.thread.alloc::<Request<M>>()?;

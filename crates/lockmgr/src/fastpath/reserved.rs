@@ -26,7 +26,9 @@
 //! To close costs microseconds, so a name is reserved after a session asked for it 32 times; and
 //! after it was closed, only after twice as many, and twice as many again.
 
-use latchwork_machine::ConstMachine;
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{ConstMachine, Word};
 
 use crate::Error;
 use crate::fastpath::entry::{Taken, group_of};
@@ -135,7 +137,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.entry_taken(at, bias);
         // The closer's half is in `close`.
         M::reached_barrier();
-        if get(bias) == seen { Taken::Yes } else { Taken::Closed(at, old) }
+        // Acquire: as in `weak_take`.
+        if bias.load(Acquire) == seen { Taken::Yes } else { Taken::Closed(at, old) }
     }
 
     /// Counts a strong request, and returns whether its name is to be reserved from now on, if it
@@ -178,11 +181,14 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.tag(page, at, name.hash);
         name.write(&page.names[at]);
         put(&page.marks[at], self.next_mark());
-        let entry = Entry { bias: reserved, count: 1, length: name.bytes.len(), mode };
+        // It counts from when the bias has the value, or it would count under the next bias of this
+        // value, another slot's, should we die in between and the owner be kept for recovery.
+        let entry = Entry { bias: reserved, count: 0, length: name.bytes.len(), mode };
         put(&page.states[at], entry);
         self.memory.point("entry made to be reserved");
         put(bias, reserved);
         self.memory.point("bias reserved");
+        put(&page.states[at], Entry { count: 1, ..entry });
         self.mark_reserved(at, true);
         self.entry_taken(at, bias);
         drop(latched);

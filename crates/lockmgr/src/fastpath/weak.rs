@@ -33,7 +33,7 @@
 //! no room for all of them, the closer takes them out again and opens the bias as it was:
 //! `table/reclaiming.rs`.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::Offset;
@@ -154,7 +154,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.entry_taken(free, bias);
         // The closer's half is in `close`.
         M::reached_barrier();
-        if get(bias) == seen { Taken::Yes } else { Taken::Closed(free, old) }
+        // Acquire: synchronizes with the Release in `put`, of the thread that opened it: what was
+        // done under the strong locks before that is seen. The last look, for an old value comes
+        // back when a closing is taken back.
+        if bias.load(Acquire) == seen { Taken::Yes } else { Taken::Closed(free, old) }
     }
 
     /// The same for any name. False if it must be taken in the table.
@@ -228,7 +231,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.entry_taken(at, bias);
         // The closer's half is in `close`.
         M::reached_barrier();
-        if get(bias) == seen { Ok(true) } else { self.weak_undo(spot, at, old) }
+        // Acquire: as in `weak_take`.
+        if bias.load(Acquire) == seen { Ok(true) } else { self.weak_undo(spot, at, old) }
     }
 
     /// The bias was closed while a lock was taken: takes it back, and settles what was moved.

@@ -310,7 +310,8 @@ pub(crate) struct OwnerCell<M: Machine> {
     /// Its requests, the last one first.
     pub(crate) head: Link<M, Request<M>>,
     pub(crate) held: M::AtomicU32,
-    pub(crate) writes: M::AtomicU32,
+    /// Which of its cell's owners the parent is.
+    pub(crate) parent_generation: M::AtomicU32,
     /// Its weak page: stays with the slot for good.
     pub(crate) weak: Link<M, WeakPage<M>>,
     /// The request that it waits for, and the partition of it.

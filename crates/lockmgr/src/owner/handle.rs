@@ -31,7 +31,6 @@ impl<M: ConstMachine> Memory<M> {
         put(&cell.parent, None);
         put(&cell.head, Offset::NULL);
         put(&cell.held, 0);
-        put(&cell.writes, 0);
         put(&cell.waiting, Offset::NULL);
         put(&cell.abort, 0);
         put(&cell.spared, 0);

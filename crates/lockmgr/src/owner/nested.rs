@@ -60,6 +60,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if !memory.inner().has_families()? {
             put(memory.inner().region.root(roots::FAMILIES)?, 1);
         }
+        put(&owner.cell.parent_generation, self.generation);
         put(&owner.cell.parent, Some(self.index));
         Ok(Child { owner, parent: self })
     }
@@ -119,15 +120,19 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
         let bytes = memory.name_of(get(&mine.object))?;
         let name = memory.named(&bytes)?;
         parent.note_hold(&bytes)?;
-        self.owner.hand_over_range(at, parent)?;
-        let latched = memory.latch(get(&mine.partition))?;
-        if let Some(page) = parent.weak_page()?
-            && let Some(entry) = parent.entry_of(page, &name)
-        {
-            parent.settle(&latched, page, entry)?;
+        let claim = self.owner.hand_over_range(at, parent)?;
+        let handed_over = memory.latch(get(&mine.partition)).and_then(|latched| {
+            if let Some(page) = parent.weak_page()?
+                && let Some(entry) = parent.entry_of(page, &name)
+            {
+                parent.settle(&latched, page, entry)?;
+            }
+            self.owner.hand_over(&latched, at, parent)
+        });
+        if let Err(error) = handed_over {
+            self.owner.take_range_back(claim, parent)?;
+            return Err(error);
         }
-        self.owner.hand_over(&latched, at, parent)?;
-        drop(latched);
         self.owner.discard(at, mine)
     }
 }

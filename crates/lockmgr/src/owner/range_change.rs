@@ -15,7 +15,6 @@ use core::time::Duration;
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::memory::cells::{get, put};
 use crate::memory::handle::Owner;
 use crate::options::Wait;
 use crate::range::cells::ticket;
@@ -190,12 +189,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         if at.is_null() {
             return Err(Error::NotHeld);
         }
-        self.hand_over_range(at, to)?;
+        let claim = self.hand_over_range(at, to)?;
         if let Err(error) = self.trade(&name, to) {
-            let latched = memory.latch_keyspace(get(&memory.claim(id.0)?.space))?;
-            put(&memory.claim(id.0)?.owner, self.index);
-            drop(latched);
-            to.count_down();
+            self.take_range_back(claim, to)?;
             return Err(error);
         }
         self.count_down();

@@ -26,6 +26,8 @@ pub struct RangeRequest<'o, 's, M: ConstMachine = Native> {
     behind: Cell<ClaimId<M>>,
     /// Whether it waits still.
     open: Cell<bool>,
+    /// Whether it was refused or withdrawn.
+    gone: Cell<bool>,
 }
 
 impl<M: ConstMachine> fmt::Debug for RangeRequest<'_, '_, M> {
@@ -38,10 +40,11 @@ impl<M: ConstMachine> fmt::Debug for RangeRequest<'_, '_, M> {
 impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     /// For a claim in the index, whose ticket is held.
     pub(crate) fn new(owner: &'o Owner<'s, M>, id: ClaimId<M>, wait: Wait, open: bool) -> Self {
-        Self { owner, id, wait, behind: Cell::new(no_claim()), open: Cell::new(open) }
+        let (behind, gone) = (Cell::new(no_claim()), Cell::new(false));
+        Self { owner, id, wait, behind, open: Cell::new(open), gone }
     }
 
-    /// Where it stands, without looking.
+    /// Whether it waits still or is decided, without looking.
     pub fn step(&self) -> Step {
         if self.open.get() { Step::Waiting } else { Step::Granted }
     }
@@ -52,11 +55,11 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
     /// # Errors
     ///
     /// [`Error::Region`] if it cannot look. The outcome has errors of its own; then it is
-    /// withdrawn.
+    /// withdrawn, and [`Error::NotHeld`] from then on.
     pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
         self.owner.memory.region().check()?;
         if !self.open.get() {
-            return Ok(Some(Ok(())));
+            return Ok(Some(if self.gone.get() { Err(Error::NotHeld) } else { Ok(()) }));
         }
         let owner = self.owner;
         let mut last = no_claim();
@@ -101,11 +104,13 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         ticket(self.owner.memory.region(), id.0, id.1)
     }
 
-    /// Gives back the ticket that it waited for and got.
+    /// Gives back the ticket that it waited for, and says whose it was. None if it has not got it:
+    /// its owner was told to wait no longer by other means.
     fn let_go(&self) -> Result<ClaimId<M>, Error> {
         let got = self.behind.replace(no_claim());
         match self.owner.unlock(&self.ticket(got)) {
-            Ok(()) | Err(Error::NotHeld) => Ok(got),
+            Ok(()) => Ok(got),
+            Err(Error::NotHeld) => Ok(no_claim()),
             Err(error) => Err(error),
         }
     }
@@ -118,6 +123,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         if !is_that(region, self.id)? {
             // Its owner released everything.
             self.open.set(false);
+            self.gone.set(true);
             return Ok(Err(Err(Error::NotHeld)));
         }
         let space = get(&memory.claim(self.id.0)?.space);
@@ -173,6 +179,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         if !self.open.replace(false) {
             return Ok(());
         }
+        self.gone.set(true);
         let (owner, memory) = (self.owner, self.owner.memory);
         if self.behind.get() != no_claim() {
             // If the ticket came meanwhile, it goes again; if it was refused, there is none.

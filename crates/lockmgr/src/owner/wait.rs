@@ -137,8 +137,8 @@ impl<M: ConstMachine> Owner<'_, M> {
             let gone = self.withdraw(Outcome::Refused(why_not(why)))?;
             return Ok(Some(if gone { Err(reason(why)) } else { Ok(()) }));
         }
-        self.pending.set(Offset::NULL);
         if state.status == status::HELD && state.why == 0 {
+            self.pending.set(Offset::NULL);
             if self.converting.get() {
                 put(&request.count, get(&request.count).wrapping_add(1));
             }
@@ -158,6 +158,9 @@ impl<M: ConstMachine> Owner<'_, M> {
             drop(self.memory.latch(get(&request.partition))?);
             self.discard(at, request)?;
         }
+        // Not before: should the latch not be had, the request is in the owner's list still, and
+        // this is to be called again.
+        self.pending.set(Offset::NULL);
         self.wait_ended(Outcome::Refused(why_not(state.why)));
         Ok(Some(Err(end)))
     }

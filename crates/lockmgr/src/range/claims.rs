@@ -75,9 +75,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
     /// Makes the claim behind a request another owner's, if there is one. The request follows: so
     /// an owner that gets the ticket in between is told whose the claim is.
-    pub(crate) fn hand_over_range(&self, at: RequestAt<M>, to: &Owner<'_, M>) -> Result<(), Error> {
+    pub(crate) fn hand_over_range(
+        &self,
+        at: RequestAt<M>,
+        to: &Owner<'_, M>,
+    ) -> Result<Option<ClaimId<M>>, Error> {
         let memory = self.memory;
-        let Some(id) = memory.claim_of(self.cell, at)? else { return Ok(()) };
+        let Some(id) = memory.claim_of(self.cell, at)? else { return Ok(None) };
         // This one's count stays too high until all are handed over: after a death both look.
         put(&to.cell.ranges, get(&to.cell.ranges) + 1);
         let it = memory.claim(id.0)?;
@@ -85,6 +89,21 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(&it.owner, to.index);
         drop(latched);
         memory.point("claim handed over");
+        Ok(Some(id))
+    }
+
+    /// The same back, where the ticket could not follow.
+    pub(crate) fn take_range_back(
+        &self,
+        claim: Option<ClaimId<M>>,
+        from: &Owner<'_, M>,
+    ) -> Result<(), Error> {
+        let Some((at, _)) = claim else { return Ok(()) };
+        let it = self.memory.claim(at)?;
+        let latched = self.memory.latch_keyspace(get(&it.space))?;
+        put(&it.owner, self.index);
+        drop(latched);
+        from.count_down();
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::owner_state::OwnerState;
 use crate::memory::state::{State, status};
 use crate::memory::{Memory, intents, roots};
+use crate::table::queues::LIST_MAX;
 use crate::{Error, Reason};
 
 impl<M: ConstMachine> Memory<M> {
@@ -152,7 +153,7 @@ impl<M: ConstMachine> Memory<M> {
         let object = self.object(at)?;
         let (mut prev, mut first, mut length) = (Offset::NULL, Offset::NULL, 0);
         let (mut masks, mut converting) = (Masks::NONE, 0);
-        let mut seen = get(&object.head);
+        let (mut seen, mut left) = (get(&object.head), 0);
         while !seen.is_null() {
             if !linked.insert(seen) {
                 return corrupt_list();
@@ -161,6 +162,10 @@ impl<M: ConstMachine> Memory<M> {
             let (next, state) = (get(&request.next), get(&request.state));
             if !state.holds() && state.status != status::WAITING {
                 // It was about to leave.
+                left += 1;
+                if left > LIST_MAX {
+                    return corrupt_list();
+                }
                 if prev.is_null() {
                     put(&object.head, next);
                 } else {
@@ -272,10 +277,10 @@ mod tests {
         Manager::new(region, granular::modes(), options).unwrap()
     }
 
-    /// A sweeper looks under a bias that was closed, in a full region, while an entry under it is
+    /// A sweeper looks under a bias that was closed, in a region that may be full, while an entry under it is
     /// counted by an owner that has not yet seen that, and will take it back. Another owner has the
     /// name by now, in this mode. Returns what the bias is then, and what it was closed from.
-    fn repaired(first: Mode, second: Mode) -> (Bias, Bias) {
+    fn repaired(first: Mode, second: Mode, full: bool) -> (Bias, Bias) {
         let manager = small_region(2);
         let sessions = [(); 3].map(|()| manager.session().unwrap());
         let [before, after, ballast] = [0, 1, 2].map(|at| sessions[at].owner().unwrap());
@@ -298,32 +303,43 @@ mod tests {
         before.unlock(NAME).unwrap();
         after.lock(NAME, second).unwrap();
         put(&page.states[at], counted);
-        fill(&ballast);
-
         let sweeper = ballast.memory;
-        // The last cells, too.
-        while let Ok(cell) = sweeper.thread.alloc::<Request<Native>>() {
-            cell.publish();
+        if full {
+            fill(&ballast);
+            // The last cells, too.
+            while let Ok(cell) = sweeper.thread.alloc::<Request<Native>>() {
+                cell.publish();
+            }
         }
         let latched = sweeper.latch(spot.partition).unwrap();
         sweeper.repair_biases(&latched).unwrap();
         let now = get(bias);
         drop(latched);
         assert_eq!(after.holds(NAME), Ok(Some((second, 1))));
+        assert!(get(&page.moved[at]).is_null(), "an entry that counts no more is moved");
         (now, open)
     }
 
     #[test]
     fn a_name_that_was_reserved_stays_in_the_table_while_another_has_it() {
         for mode in [granular::IS, granular::X] {
-            let (now, reserved) = repaired(granular::X, mode);
+            let (now, reserved) = repaired(granular::X, mode, true);
             assert_eq!(now.before(), Some(reserved), "reserved again beside {mode:?}");
+        }
+    }
+
+    /// With room for it.
+    #[test]
+    fn what_was_taken_too_late_is_not_moved_beside_a_strangers_lock() {
+        for (first, second) in [(granular::X, granular::IS), (granular::IS, granular::X)] {
+            let (now, open) = repaired(first, second, false);
+            assert_eq!(now.before(), Some(open));
         }
     }
 
     #[test]
     fn a_bias_stays_closed_while_a_strong_lock_is_under_it() {
-        let (now, open) = repaired(granular::IS, granular::X);
+        let (now, open) = repaired(granular::IS, granular::X, true);
         assert_eq!(now.before(), Some(open), "opened again");
     }
 }

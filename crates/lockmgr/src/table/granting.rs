@@ -18,7 +18,7 @@ use latchwork_region::Offset;
 
 use crate::Error;
 use crate::error::corrupt_list;
-use crate::memory::cells::{Request, RequestAt, Small, get, put};
+use crate::memory::cells::{OwnerCell, Request, RequestAt, Small, get, put};
 use crate::memory::latch::Latched;
 use crate::memory::masks::Masks;
 use crate::memory::numbers::OwnerNumber;
@@ -42,12 +42,21 @@ impl<M: ConstMachine> Latched<'_, M> {
             if at == owner {
                 return Ok(true);
             }
-            match self.memory.owner_cell(at)?.and_then(|cell| get(&cell.parent)) {
+            match self.parent_of(at)? {
                 None => return Ok(false),
                 Some(parent) => at = parent,
             }
         }
         Ok(false)
+    }
+
+    /// An owner's parent. One that is kept for recovery may outlive it: then the parent's cell may
+    /// be a stranger's by now.
+    fn parent_of(&self, owner: OwnerNumber) -> Result<Option<OwnerNumber>, Error> {
+        let Some(cell) = self.memory.owner_cell(owner)? else { return Ok(None) };
+        let Some(parent) = get(&cell.parent) else { return Ok(None) };
+        let same = |it: &OwnerCell<M>| get(&it.generation) == get(&cell.parent_generation);
+        Ok(self.memory.owner_cell(parent)?.is_some_and(same).then_some(parent))
     }
 
     /// The first holder that stops `owner` from having `want`. Makes the mask exact if none does.
@@ -88,23 +97,20 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(None)
     }
 
-    /// Whether a waiter is stopped by what `owner` or its ancestors hold: then they do not queue
-    /// behind it.
-    fn yields(&self, object: &Small<M>, want: Mode, owner: OwnerNumber) -> Result<bool, Error> {
-        if self.memory.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent).is_none()) {
-            return Ok(false);
+    /// The modes that an owner with ancestors and these hold: nobody of the family queues behind a
+    /// waiter that one of them stops.
+    fn held_by_kin(&self, object: &Small<M>, owner: OwnerNumber) -> Result<u16, Error> {
+        let mut held = 0;
+        if self.parent_of(owner)?.is_none() {
+            return Ok(held);
         }
-        let stops = self.memory.modes().stopped_by(want);
         for each in self.requests(object) {
             let (_, request, state) = each?;
-            if state.holds()
-                && state.mode.bit() & stops != 0
-                && self.is_kin(get(&request.owner), owner)?
-            {
-                return Ok(true);
+            if state.holds() && self.is_kin(get(&request.owner), owner)? {
+                held |= state.mode.bit();
             }
         }
-        Ok(false)
+        Ok(held)
     }
 
     /// For a new request: the waiter to stay behind, and the one to go before.
@@ -132,6 +138,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     ) -> Result<(Option<OwnerNumber>, RequestAt<M>), Error> {
         let (mut exact, mut before, mut blocker) = (0, Offset::NULL, None);
         let families = self.memory.inner().has_families()?;
+        let kin = if families { self.held_by_kin(object, owner)? } else { 0 };
         let converting = object.conversions() != 0;
         let from = if converting { get(&object.head) } else { get(&object.first) };
         for each in self.requests_from(from) {
@@ -151,7 +158,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 // newcomer a look at its head.
                 return Ok((Some(get(&request.owner)), Offset::NULL));
             }
-            if self.yields(object, state.want, owner)? {
+            if self.memory.modes().stopped_by(state.want) & kin != 0 {
                 // Converting ones are not in order; rule 2 lets them go first anyway.
                 before = if state.status == status::WAITING { at } else { before };
             } else {
@@ -309,17 +316,19 @@ impl<M: ConstMachine> Latched<'_, M> {
         owner: OwnerNumber,
         want: Mode,
     ) -> Result<bool, Error> {
-        if self.memory.owner_cell(owner)?.is_none_or(|cell| get(&cell.parent).is_none()) {
+        let kin = self.held_by_kin(object, owner)?;
+        if kin == 0 {
             return Ok(true);
         }
-        let clash = self.memory.modes().clash(want);
+        let modes = self.memory.modes();
+        let clash = modes.clash(want);
         for each in self.requests(object) {
             let (at, _, state) = each?;
             if at == me {
                 break;
             }
             let clashes = state.waits() && state.want.bit() & clash != 0;
-            if clashes && !self.yields(object, state.want, owner)? {
+            if clashes && modes.stopped_by(state.want) & kin == 0 {
                 return Ok(true);
             }
         }
@@ -384,6 +393,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     ) -> Result<Vec<Blocker>, Error> {
         let modes = self.memory.modes();
         let (stops, clash) = (modes.stopped_by(state.want), modes.clash(state.want));
+        let kin = self.held_by_kin(object, owner)?;
         let mut found = Vec::new();
         let mut before = true;
         for each in self.requests(object) {
@@ -400,10 +410,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             let earlier = state.status == status::WAITING
                 && (other.status == status::CONVERTING
                     || (before && other.status == status::WAITING));
-            if earlier
-                && other.want.bit() & clash != 0
-                && !self.yields(object, other.want, owner)?
-            {
+            if earlier && other.want.bit() & clash != 0 && modes.stopped_by(other.want) & kin == 0 {
                 found.push(Blocker { owner: who, hard: false });
             }
         }

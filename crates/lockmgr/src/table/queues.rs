@@ -18,7 +18,7 @@ use crate::memory::state::status;
 use crate::mode::Mode;
 
 /// A list that is longer is corrupt.
-const LIST_MAX: u32 = 1 << 26;
+pub(crate) const LIST_MAX: u32 = 1 << 26;
 
 /// A request of a list: its offset, itself, its state.
 pub(crate) type Listed<'a, M> = (RequestAt<M>, &'a Request<M>, State);

@@ -183,7 +183,9 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
             panic!("latchwork: a future was polled after its end")
         };
         if !waiting.is_of(owner) {
-            // The owner was told to go on by other means.
+            // The owner was told to go on by other means; another future may be its wait by now.
+            memory.inner().forget_watch(waiting.id);
+            self.state = Stage::Done;
             return Ok(Some(Err(Error::NotHeld)));
         }
         if let Some(end) = owner.poll()? {
@@ -209,8 +211,12 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         // thread that calls wakers, who may hold the mutex for ever.
         memory.region().check()?;
         memory.inner().forget_watch(waiting.id);
+        if !waiting.is_of(owner) {
+            // Another future's wait may be the owner's by now.
+            return Ok(());
+        }
         put(&owner.cell.notifier, 0);
-        if !waiting.is_of(owner) || owner.cancel()? {
+        if owner.cancel()? {
             return Ok(());
         }
         owner.unlock(self.name)?;
@@ -238,8 +244,8 @@ impl<M: ConstMachine> Future for LockFuture<'_, '_, '_, M> {
             Ok(Some(end)) => {
                 if let Stage::Waiting(waiting) = &this.state {
                     this.owner.memory.inner().forget_watch(waiting.id);
+                    put(&this.owner.cell.notifier, 0);
                 }
-                put(&this.owner.cell.notifier, 0);
                 end
             }
             Err(error) => {
@@ -287,6 +293,28 @@ mod tests {
         let mut looks = Looks { next: 0, ..Looks::new(last) };
         looks.look(last, wait).unwrap();
         get(&manager.inner.looked) != 0
+    }
+
+    /// A future whose wait was ended by other means ends, when the owner waits for another.
+    #[test]
+    fn a_future_that_is_out_of_date_leaves_the_next_one_its_notifier() {
+        let manager = Manager::private(shared::modes()).unwrap();
+        let session = manager.session().unwrap();
+        let (holder, owner) = (session.owner().unwrap(), session.owner().unwrap());
+        holder.lock(b"x", shared::X).unwrap();
+        let context = &mut Context::from_waker(Waker::noop());
+        for polled in [false, true] {
+            let mut old = Box::pin(owner.lock_async(b"x", shared::X));
+            assert!(old.as_mut().poll(context).is_pending());
+            owner.cancel().unwrap();
+            let mut next = Box::pin(owner.lock_async(b"x", shared::X));
+            assert!(next.as_mut().poll(context).is_pending());
+            if polled {
+                assert_eq!(old.as_mut().poll(context), Poll::Ready(Err(Error::NotHeld)));
+            }
+            drop(old);
+            assert_ne!(get(&owner.cell.notifier), 0, "nobody is told of its grant");
+        }
     }
 
     #[test]

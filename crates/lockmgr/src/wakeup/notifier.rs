@@ -7,6 +7,7 @@
 //! (searches for deadlocks, for the dead, time) is done by the tasks, when they are polled.
 
 use core::sync::atomic::Ordering::Acquire;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -74,7 +75,7 @@ impl<M: ConstMachine> Inner<M> {
         watch.runs = false;
         let all = core::mem::take(&mut watch.all);
         drop(watch);
-        all.into_values().for_each(|one| one.waker.wake());
+        all.into_values().for_each(|one| wake(one.waker));
     }
 
     /// Whom to wake now, and when to look again; nothing if nobody is there.
@@ -112,7 +113,7 @@ impl<M: ConstMachine> Inner<M> {
             let until = match self.due()? {
                 Some((due, next)) => {
                     idle = false;
-                    due.into_iter().for_each(Waker::wake);
+                    due.into_iter().for_each(wake);
                     next
                 }
                 None if idle => {
@@ -131,6 +132,12 @@ impl<M: ConstMachine> Inner<M> {
             M::wait(notifier, heard, Some(Deadline { clock: Clock::Monotonic, at: until }));
         }
     }
+}
+
+/// Calls a waker. One that panics, as those of a runtime that is gone may, has said so by then, and
+/// is no reason to leave the other tasks asleep.
+fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 /// The thread's end.

@@ -12,7 +12,7 @@ use core::task::{Context, Poll, Waker};
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
-use crate::memory::cells::put;
+use crate::memory::cells::{get, put};
 use crate::memory::handle::Owner;
 use crate::options::{Step, Wait};
 use crate::owner::range_request::RangeRequest;
@@ -97,6 +97,9 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
         let Stage::Waiting(request, id, looks) = &mut self.state else {
             panic!("latchwork: a future was polled after its end")
         };
+        // Which of the owner's waits it is: it waits for one claim's ticket after the other, and is
+        // to look for a deadlock as soon in each as if it had just begun.
+        let mut wait = get(&owner.cell.ticket);
         if let Some(end) = request.poll()? {
             return Ok(Some(end));
         }
@@ -104,17 +107,19 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
             // It is withdrawn when the request is dropped, also if its ticket came meanwhile.
             return Ok(Some(Err(Error::TimedOut)));
         }
-        looks.look(owner, self.wait)?;
         loop {
-            let watched = owner.pending.get();
+            if wait != get(&owner.cell.ticket) {
+                wait = get(&owner.cell.ticket);
+                *looks = Looks::new(owner);
+            }
+            looks.look(owner, self.wait)?;
             let at = looks.until(owner, self.wait);
-            memory.inner.watch_for(*id, watched, at, waker.clone())?;
+            memory.inner.watch_for(*id, owner.pending.get(), at, waker.clone())?;
             // What was decided before this was watched notified nobody.
             if let Some(end) = request.poll()? {
                 return Ok(Some(end));
             }
-            // It may wait for another claim by now.
-            if owner.pending.get() == watched {
+            if wait == get(&owner.cell.ticket) {
                 return Ok(None);
             }
         }
