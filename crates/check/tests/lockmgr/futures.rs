@@ -398,17 +398,20 @@ impl std::task::Wake for Told {
 fn a_waker_that_panics_leaves_nobody_asleep() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
-    let owners = [(); 4].map(|()| session.owner().unwrap());
-    let (holder, waiters) = owners.split_first().unwrap();
-    holder.lock(b"x", X).unwrap();
-    let (tell, told) = std::sync::mpsc::sync_channel(8);
-    let mut futures: Vec<_> =
-        waiters.iter().map(|owner| Box::pin(owner.lock_async(b"x", S))).collect();
-    for (future, tell) in futures.iter_mut().zip([None, Some(tell), None]) {
-        let waker = std::task::Waker::from(std::sync::Arc::new(Told(tell)));
-        let mut context = std::task::Context::from_waker(&waker);
-        assert!(Future::poll(future.as_mut(), &mut context).is_pending());
+    // They are called in any order.
+    for _ in 0..20 {
+        let owners = [(); 4].map(|()| session.owner().unwrap());
+        let (holder, waiters) = owners.split_first().unwrap();
+        holder.lock(b"x", X).unwrap();
+        let (tell, told) = std::sync::mpsc::sync_channel(8);
+        let mut futures: Vec<_> =
+            waiters.iter().map(|owner| Box::pin(owner.lock_async(b"x", S))).collect();
+        for (future, tell) in futures.iter_mut().zip([None, Some(tell), None]) {
+            let waker = std::task::Waker::from(std::sync::Arc::new(Told(tell)));
+            let mut context = std::task::Context::from_waker(&waker);
+            assert!(Future::poll(future.as_mut(), &mut context).is_pending());
+        }
+        holder.unlock(b"x").unwrap();
+        told.recv_timeout(Duration::from_secs(30)).expect("it was granted, and not woken");
     }
-    holder.unlock(b"x").unwrap();
-    told.recv_timeout(Duration::from_secs(30)).expect("it was granted, and not woken");
 }
