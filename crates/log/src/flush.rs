@@ -186,10 +186,12 @@ impl<M: ConstMachine> Session<M> {
         // Acquire: synchronizes with the Release below, of the leader before.
         let mut at = shared.written.0.load(Acquire);
         // Relaxed, here and below: the claim orders, and a thread that dies has stored what it has.
-        if shared.found.syncing.load(Relaxed) != 0 {
+        let syncing = shared.found.syncing.load(Relaxed);
+        if syncing != 0 && until == Until::Flushed {
             // That one died in its sync. Should it have failed, nobody is told so any more, and
-            // what it was to write counts as written.
-            segments.write_again(shared.flushed.0.load(Relaxed), at)?;
+            // what it was to make durable counts as written. A leader that makes nothing durable
+            // promises none of it.
+            segments.write_again(shared.flushed.0.load(Relaxed), syncing.min(at))?;
         }
         let mut bytes = Vec::with_capacity(CHUNK.min((end - at) as usize));
         while at < end {

@@ -11,7 +11,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, Builder, JoinHandle};
 
 use latchwork_log::{Lsn, Mode};
@@ -245,23 +245,29 @@ impl<M: ConstMachine> Background<M> {
     }
 
     /// Has the dead swept, if there are any. Without a thread for it they are swept by those who
-    /// meet their locks, or need their slots.
-    pub(crate) fn sweep_if_needed(&self) {
-        let mut sweeper = locked(&self.sweeper);
+    /// meet their locks, or need their slots: false then.
+    pub(crate) fn sweep_if_needed(&self) -> bool {
+        let mut sweeper = match self.sweeper.try_lock() {
+            Ok(sweeper) => sweeper,
+            Err(TryLockError::Poisoned(sweeper)) => sweeper.into_inner(),
+            // It runs, and another thread waits for its end, which may be long.
+            Err(TryLockError::WouldBlock) => return true,
+        };
         let runs = sweeper.as_ref().is_some_and(|thread| !thread.is_finished());
-        if !runs && self.home.manager.region().has_dead() {
-            let home = self.home.clone();
-            // What could not be undone is noted.
-            let body = move || drop(home.sweep());
-            *sweeper = self.thread("latchwork-undo", body).ok();
+        if runs || !self.home.manager.region().has_dead() {
+            return true;
         }
+        let home = self.home.clone();
+        // What could not be undone is noted.
+        let body = move || drop(home.sweep());
+        *sweeper = self.thread("latchwork-undo", body).ok();
+        sweeper.is_some()
     }
 
     /// The same, by this thread where no other can begin: what the dead have keeps the log, and
     /// nobody may ever meet it.
     pub(crate) fn sweep_before_checkpoint(&self) {
-        self.sweep_if_needed();
-        if locked(&self.sweeper).is_none() && self.home.manager.region().has_dead() {
+        if !self.sweep_if_needed() {
             // What cannot be undone is told by those who want it.
             let _ = self.home.sweep();
         }

@@ -245,15 +245,22 @@ impl Error {
     /// Whether a part of what is stored is damaged, lost, or refused by the disk. Where this
     /// process may not look, or has no room to, nothing is said of that.
     pub fn is_damage(&self) -> bool {
-        use latchwork_disk::Error::{NoSpace, Permission, TooManyFiles};
+        use latchwork_disk::Error::{Device, ShortRead};
         use latchwork_pool::Error as Pool;
+        use latchwork_tree::Error as Tree;
         match self {
-            Self::Pool(why) | Self::Tree(latchwork_tree::Error::Pool(why)) => match why {
-                Pool::Disk(why) => !matches!(why, NoSpace(_) | Permission(_) | TooManyFiles(_)),
-                Pool::Region(_) | Pool::Options(_) => false,
-                _ => true,
+            Self::Pool(why) | Self::Tree(Tree::Pool(why)) => match why {
+                Pool::Disk(why) => matches!(why, Device(_) | ShortRead { .. }),
+                Pool::PageSize { .. } | Pool::OutOfRange { .. } | Pool::Checksum { .. } => true,
+                Pool::Misdirected { .. } | Pool::Newer { .. } | Pool::Poisoned { .. } => true,
+                Pool::Rebuild { .. } | Pool::Malformed { .. } | Pool::Freed { .. } => true,
+                Pool::Shrank { .. } | Pool::SyncFailed { .. } | Pool::Corrupt(_) => true,
+                _ => false,
             },
-            Self::Tree(_) | Self::Damaged { .. } => true,
+            Self::Tree(why) => {
+                matches!(why, Tree::Malformed(_) | Tree::UnknownChange | Tree::Level { .. })
+            }
+            Self::Damaged { .. } => true,
             _ => false,
         }
     }
@@ -463,6 +470,7 @@ pub(crate) fn refused(path: &std::path::Path, why: impl Into<Refusal>) -> Error 
 
 #[cfg(test)]
 mod tests {
+    use latchwork_disk::Disk;
     use latchwork_region::Error::{Forked, NoSpace};
 
     use super::{Error, Refusal, refused};
@@ -484,6 +492,37 @@ mod tests {
         for (no_space, other) in errors(NoSpace).into_iter().zip(errors(Forked)) {
             assert!(no_space.is_no_space() && !other.is_no_space(), "{no_space:?} {other:?}");
         }
+    }
+
+    #[test]
+    fn what_a_process_may_not_do_is_no_damage() {
+        use latchwork_disk::Error::{Device, NoSpace, NotFound, Permission, TooManyFiles};
+        use latchwork_pool::Error as Pool;
+        use latchwork_tree::Error as Tree;
+        let missing = latchwork_disk::Simulated::new().list("/there".as_ref()).unwrap_err();
+        let subject = || missing.subject().clone();
+        let bad = [
+            Pool::Checksum { file: 0, page: 7 },
+            Pool::Poisoned { file: 0, page: 7 },
+            Pool::Disk(Device(subject())),
+        ];
+        let good = [
+            Pool::WriteAhead("too many files".to_owned()),
+            Pool::Full { frames: 8, dirty: 8, holders: Vec::new() },
+            Pool::Disk(NoSpace(subject())),
+            Pool::Disk(NotFound(subject())),
+            Pool::Disk(Permission(subject())),
+            Pool::Disk(TooManyFiles(subject())),
+        ];
+        for (why, damage) in
+            bad.map(|why| (why, true)).into_iter().chain(good.map(|why| (why, false)))
+        {
+            assert_eq!(Error::Pool(why.clone()).is_damage(), damage, "{why:?}");
+            assert_eq!(Error::Tree(Tree::Pool(why.clone())).is_damage(), damage, "{why:?}");
+        }
+        assert!(Error::Tree(Tree::Malformed("a level")).is_damage());
+        let full = latchwork_tree::JournalError { why: "full".to_owned(), no_space: true };
+        assert!(!Error::Tree(Tree::Journal(full)).is_damage());
     }
 
     #[test]

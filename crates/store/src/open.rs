@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_disk::{Disk, System};
-use latchwork_log::Lsn;
+use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
@@ -259,8 +259,11 @@ impl Opening<'_> {
             // Nobody knows which of its pages are on the disk. The log has all, and what new memory
             // reads of it is written again.
             let worker = Worker::of_sweeper(home.clone(), home.manager.region().sweeper()?)?;
-            worker.log.flush(Lsn(home.log.end().0.saturating_sub(1)))?;
-            return Ok(None);
+            match worker.log.flush(Lsn(home.log.end().0.saturating_sub(1))) {
+                // Its disk fails, too: the files have what was made durable.
+                Ok(()) | Err(LogError::Broken) => return Ok(None),
+                Err(why) => return Err(why.into()),
+            }
         }
         match home.sweep() {
             Err(why) if is_damage(&why) => return Ok(None),

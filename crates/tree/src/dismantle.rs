@@ -87,7 +87,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 return Ok(None);
             };
             // One that was taken for this tree, and is not written yet, is a leaf.
-            let below = self.links(page)?.filter(|below| below.level + 1 == links.level);
+            let below = self.links(page)?.filter(|it| it.level.checked_add(1) == Some(links.level));
             match below {
                 Some(below) if below.first && below.child.is_some() => {
                     (above, links) = (page, below);

@@ -96,8 +96,9 @@ fn set_heap<P: PageMut + ?Sized>(page: &mut P, heap: usize) {
 }
 
 fn add_dead<P: PageMut + ?Sized>(page: &mut P, words: usize) {
-    let dead = page.word(DEAD).unwrap_or(0);
-    page.set(DEAD, dead + words as u64);
+    // Never that many, but in damaged memory: it is not to reach the changes.
+    let word = page.word(DEAD).unwrap_or(0);
+    page.set(DEAD, word & !0xffff | ((word & 0xffff) + words as u64).min(0xffff));
 }
 
 /// Says how often the page has changed since it was logged whole.

@@ -257,7 +257,7 @@ fn split_at<'k, P: Page + ?Sized>(
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     /// Finishes a split, which cannot be for ever.
-    fn finish_some(&self, missing: &Missing, rounds: &mut u32) -> Result<(), Error> {
+    pub(crate) fn finish_some(&self, missing: &Missing, rounds: &mut u32) -> Result<(), Error> {
         *rounds += 1;
         match *rounds > ROUNDS {
             true => Err(Error::Level { page: missing.right }),

@@ -86,12 +86,13 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
     }
 
     fn unlink_at(&self, key: &[u8], level: u8) -> Result<Outcome, Error> {
+        let mut rounds = 0;
         loop {
             let (met, low) = self.walk(To::Key(key), level, |node, _| {
                 Some(if self.is_empty(node)? { node.low()? } else { Vec::new() })
             })?;
             if let Some(missing) = &met.missing {
-                self.finish(missing)?;
+                self.finish_some(missing, &mut rounds)?;
                 continue;
             }
             // The first page of a level has no page to its left.
@@ -106,13 +107,15 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
             let above = level.checked_add(1).ok_or_else(edit::malformed)?;
             let (met, ()) = self.walk(To::Key(&low), above, |_, _| Some(()))?;
             if let Some(missing) = &met.missing {
-                self.finish(missing)?;
+                self.finish_some(missing, &mut rounds)?;
                 continue;
             }
             let Some((parent, _)) = self.take(&met)? else { continue };
             let view = parent.view();
             let node = Node::of(&view).ok_or_else(edit::no_page)?;
-            if node.kind() != Kind::Inner || node.level() != above {
+            // It may have been split, or be another page, since it was met.
+            let moved = node.is_beyond(&low).ok_or_else(edit::malformed)?;
+            if node.kind() != Kind::Inner || node.level() != above || moved {
                 continue;
             }
             let Ok(index) = node.search(&low).ok_or_else(edit::malformed)? else {

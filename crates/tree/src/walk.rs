@@ -131,6 +131,7 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         mut at: impl FnMut(&Node<'_, PageView<'_, M>>, Place) -> Option<R>,
     ) -> Result<(Met<'_, 't, M>, R), Error> {
         if let To::Key(key) = to
+            && !self.careful.get()
             && let Some(found) = self.descend(key, level, &mut at)
         {
             return Ok(found);

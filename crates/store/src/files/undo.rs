@@ -46,6 +46,11 @@ impl<M: ConstMachine> Repair<M> for UndoDead<M> {
     fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), RegionError> {
         let home = self.home.get().and_then(Weak::upgrade);
         let home = home.ok_or(RegionError::NoRepair(Layer::Tree))?;
+        // First of all: the next checkpoint does not wait until others' work is undone.
+        for dead in dead {
+            let over = home.shared.checkpoint_over(dead.number());
+            over.map_err(|_| RegionError::Repair(Layer::Tree))?;
+        }
         let (mut worker, mut end) = (None, Ok(()));
         for dead in dead {
             let undone = home.undo_dead(dead.number(), &mut worker);
@@ -93,7 +98,6 @@ impl<M: ConstMachine> Home<M> {
     /// Undoes what a dead slot's transaction has written, and takes back what it had claimed. The
     /// worker is opened for the first slot that needs one.
     fn undo_dead(self: &Arc<Self>, slot: u32, worker: &mut Option<Worker<M>>) -> Result<(), Error> {
-        self.shared.checkpoint_over(slot)?;
         let Ok(number) = u16::try_from(slot) else { return Ok(()) };
         self.shared.forget(number);
         let (first, _) = self.log.open_of(slot)?;
