@@ -196,3 +196,38 @@ fn a_writer_looks_again_where_a_leaf_was_changed() {
         assert_eq!(keys, expected.iter().map(|n| n.to_be_bytes()).collect::<Vec<_>>());
     });
 }
+
+/// A page of damaged memory that says it was split, into another than its parent knows.
+#[test]
+fn a_split_that_never_ends_is_an_error() {
+    let house = House::new("endless", 200);
+    house.with(2, |handle, file, scribe| {
+        let journal = Forgetful::new(scribe);
+        let tree = Tree::create(handle, file, &journal).unwrap();
+        for number in 0..2_000u32 {
+            tree.insert(&number.to_be_bytes(), b"value").unwrap();
+        }
+        let right_of = |page: u64| {
+            let ask = |view: &latchwork_pool::PageView<'_>| {
+                let node = Node::of(view)?;
+                Some((node.level(), node.right()?))
+            };
+            handle.read(file, page, ask).unwrap()
+        };
+        let (leaf, beyond) = (0..house.pool.pages(file).unwrap())
+            .find_map(|page| match right_of(page) {
+                (0, Some(right)) => Some((page, right_of(right).1?)),
+                _ => None,
+            })
+            .unwrap();
+        let first = |view: &latchwork_pool::PageView<'_>| Node::of(view)?.key(0);
+        let key = handle.read(file, leaf, first).unwrap();
+        let mut held = handle.write(file, leaf).unwrap();
+        let (kind, right) = (held.word(2).unwrap(), held.word(3).unwrap());
+        held.begin(held.lsn() + 8);
+        assert!(held.set(2, kind | 1 << 16));
+        assert!(held.set(3, right & !0xffff_ffff_ffff | beyond));
+        held.commit();
+        assert_eq!(tree.unlink(&key, 9), Err(Error::Level { page: beyond }));
+    });
+}
