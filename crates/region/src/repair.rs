@@ -241,7 +241,7 @@ impl<M: ConstMachine> Region<M> {
             repairs.covers(self, Layer::Store)?;
             let end = repairs.run(&batch);
             if end.is_ok() || batch.len() == 1 {
-                batch.into_iter().for_each(|dead| done.end(dead, repairs, end.clone()));
+                batch.into_iter().for_each(|dead| done.end(dead, repairs, end));
             } else {
                 // Each by itself, and none is claimed meanwhile: what one of them holds another may
                 // wait for, and can have it put right then, or learns why it cannot be.
@@ -267,8 +267,8 @@ impl<M: ConstMachine> Region<M> {
 struct Swept {
     /// How many slots are free now.
     count: usize,
-    /// Those that could not be put right. They are claimed no longer: whoever waits for what one of
-    /// them holds finds it dead, and is told the same.
+    /// Those that could not be put right. They are claimed no longer: a thread that waits for what
+    /// one of them holds finds it dead, and is told the same.
     stuck: Vec<u32>,
     /// Why the first of them could not.
     failed: Option<Error>,

@@ -277,9 +277,10 @@ mod tests {
         Manager::new(region, granular::modes(), options).unwrap()
     }
 
-    /// A sweeper looks under a bias that was closed, in a region that may be full, while an entry under it is
-    /// counted by an owner that has not yet seen that, and will take it back. Another owner has the
-    /// name by now, in this mode. Returns what the bias is then, and what it was closed from.
+    /// A sweeper looks under a bias that was closed, in a region that may be full, while an entry
+    /// under it is counted by an owner that has not yet seen that, and will take it back. Another
+    /// owner has the name by now, in this mode. Returns what the bias is then, and what it was
+    /// closed from.
     fn repaired(first: Mode, second: Mode, full: bool) -> (Bias, Bias) {
         let manager = small_region(2);
         let sessions = [(); 3].map(|()| manager.session().unwrap());
