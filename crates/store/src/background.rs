@@ -29,9 +29,16 @@ const IDLE: Duration = Duration::from_secs(1);
 const SLOTS: u32 = 8;
 
 /// Commits that become durable together.
-#[derive(Default)]
 pub(crate) struct Batch {
     state: Mutex<BatchState>,
+    /// Of which process: in the child of a fork a thread that is not there may have the mutex.
+    process: u32,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { state: Mutex::default(), process: std::process::id() }
+    }
 }
 
 #[derive(Default)]
@@ -66,6 +73,9 @@ impl Future for Ended {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        if this.of.process != std::process::id() {
+            return Poll::Ready(Err(Error::Region(latchwork_region::Error::Forked)));
+        }
         let waker = cx.waker().clone();
         let mut state = locked(&this.of.state);
         if let Some(end) = &state.end {
@@ -80,7 +90,7 @@ impl Future for Ended {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
+        if let Some(number) = self.number.filter(|_| self.of.process == std::process::id()) {
             let waker = locked(&self.of.state).waiting.remove(number);
             drop(waker);
         }
@@ -207,11 +217,12 @@ impl<M: ConstMachine> Background<M> {
         self.sessions.take(&self.home)
     }
 
-    /// Has a checkpoint made, if one is due. Without a thread for it this one makes it.
+    /// Has a checkpoint made, if one is due. Without a thread for it, or behind one that failed,
+    /// this one makes it.
     ///
     /// # Errors
     ///
-    /// Those of the last one.
+    /// Those of the parts.
     pub(crate) fn checkpoint_if_due(&self, worker: &Worker<M>) -> Result<(), Error> {
         if !self.home.is_checkpoint_due()? {
             return Ok(());
@@ -229,8 +240,9 @@ impl<M: ConstMachine> Background<M> {
         if state.checkpointer.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Ok(true);
         }
-        if let Some(why) = state.failed.take() {
-            return Err(why);
+        // Why that one failed may be over by now: the calling thread tries, and says how it went.
+        if state.failed.take().is_some() {
+            return Ok(false);
         }
         let Ok(session) = self.session() else { return Ok(false) };
         let (home, sessions) = (self.home.clone(), self.sessions.clone());

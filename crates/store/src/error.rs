@@ -33,7 +33,9 @@ pub enum Error {
         /// How the last run ended.
         last: Box<Error>,
     },
-    /// A version that the snapshot needs is gone from the log.
+    /// A version that the snapshot needs is gone from the log. A closure that reads in a snapshot
+    /// that it was given, and returns this, is run again to no end, until its deadline: begin the
+    /// snapshot in the closure.
     SnapshotTooOld {
         /// The snapshot's position in the log.
         at: u64,

@@ -159,6 +159,8 @@ impl<M: ConstMachine> Sessions<M> {
 
     /// One for the next object.
     pub(crate) fn take(&self, home: &Arc<Home<M>>) -> Result<Lone<M>, Error> {
+        // In the child of a fork a thread that is not there may have the mutex.
+        home.manager.region().check()?;
         let waiting = locked(&self.idle).waiting.pop();
         match waiting {
             Some(lone) => Ok(lone),

@@ -374,9 +374,13 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<Attempts<R>, E> {
         let (kept, _busy) = self.to_write()?;
         let tables = Tables { catalog: &self.inner.catalog, kept };
-        let done = run(kept, tables)?;
-        self.settle(&kept.worker, done.at, patience.mode)?;
-        Ok(done)
+        let done = run(kept, tables);
+        let at = done.as_ref().ok().and_then(|done| done.at);
+        match (done, self.settle(&kept.worker, at, patience.mode)) {
+            (Ok(done), settled) => settled.map(|()| done).map_err(E::from),
+            // What it has read its error may tell: so it waits, too, and keeps its own error.
+            (failed, _) => failed,
+        }
     }
 
     /// A session of this thread for a transaction that may write. Before anything is done it makes

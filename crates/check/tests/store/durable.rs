@@ -137,3 +137,57 @@ fn one_that_finds_no_room_is_made_again() {
     disk.restart(1);
     assert_eq!(begin(&disk, Mode::None).unwrap().get(&ROWS, 0), Ok(Some(0)));
 }
+
+/// A store whose commits wait, in which row 0 is durable as 0, and committed as 1 and not durable.
+fn begun(disk: &Simulated) -> Store<Native> {
+    let store = begin(disk, Mode::Full).unwrap();
+    store.put(&ROWS, 0, 0).unwrap();
+    disk.plan(disk.calls().total(), Fault::NoSpace);
+    assert!(matches!(store.put(&ROWS, 0, 1), Err(Error::CommitUnknown { .. })));
+    assert_eq!((disk.fired(), store.get(&ROWS, 0)), (1, Ok(Some(0))), "it is not shown before");
+    store
+}
+
+/// That a table is made shows nobody what others have committed and is not durable.
+#[test]
+fn a_new_table_shows_no_commit_of_others() {
+    const NEW: Table<u64, u64> = Table::new("new");
+    let disk = Simulated::new();
+    let store = begun(&disk);
+    disk.plan(disk.calls().total(), Fault::NoSpace);
+    let looked = store.write(|tx| tx.get(&NEW, 0));
+    assert!(matches!(looked, Err(Error::CommitUnknown { .. })), "{looked:?}");
+    assert_eq!(disk.fired(), 2);
+    assert_eq!(store.get(&ROWS, 0), Ok(Some(0)));
+    assert_eq!(store.get(&NEW, 0), Ok(None));
+    store.put(&NEW, 0, 5).unwrap();
+    assert_eq!((store.get(&NEW, 0), store.get(&ROWS, 0)), (Ok(Some(5)), Ok(Some(1))));
+}
+
+/// A transaction that fails tells by its error what it has read: that is durable, too.
+#[test]
+fn what_a_transaction_fails_for_is_durable() {
+    let poor = || Error::Rejected("poor".to_owned());
+    let ways: [&dyn Fn(&Store<Native>) -> Result<(), Error>; 4] = [
+        &|store| store.write(|tx| tx.insert(&ROWS, 0, 7)),
+        &|store| store.write_as(|tx| tx.get(&ROWS, 0).map_err(|_| poor()).and(Err(poor()))),
+        &|store| block_on(store.write_async(|mut tx| async move { tx.insert(&ROWS, 0, 7).await })),
+        &|store| {
+            let body = |mut tx: latchwork_store::Lent<Native>| async move {
+                tx.get(&ROWS, 0).await.and(Err(poor()))
+            };
+            block_on(store.write_async(body))
+        },
+    ];
+    for (way, fail) in ways.into_iter().enumerate() {
+        let disk = Simulated::new();
+        let store = begun(&disk);
+        let told = fail(&store);
+        assert!(matches!(told, Err(Error::Exists { .. } | Error::Rejected(_))), "{way}: {told:?}");
+        disk.crash();
+        drop(store);
+        disk.restart(way as u64);
+        let store = begin(&disk, Mode::Full).unwrap();
+        assert_eq!(store.get(&ROWS, 0), Ok(Some(1)), "{way}");
+    }
+}

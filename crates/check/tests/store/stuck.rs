@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 
+use latchwork_check::forked::in_child;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Patience, ReadTxn, Sizes, Store};
@@ -128,6 +129,7 @@ fn what_cannot_be_undone_stops_nobody_and_keeps_its_locks() {
     assert!(named, "{told}");
     assert!(why.to_string().contains("page"), "{told}");
     assert_eq!(store.not_undone().len(), 3);
+    assert_eq!(in_child(|| assert!(store.not_undone().is_empty())), 0);
     for number in [10, 2500, 2501, 50, 2600, 2601, 90, 2700, 2701] {
         assert!(!is_free(&store, number), "{number} is not locked");
     }

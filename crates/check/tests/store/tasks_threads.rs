@@ -1,12 +1,16 @@
 //! The threads that a store has for its tasks, a flusher and one for checkpoints; and that it does
 //! without them.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork_check::again;
+use latchwork_check::forked::in_child;
 use latchwork_check::tasks::{Task, block_on, join, pause};
 use latchwork_disk::{Disk, Operation, Simulated};
 use latchwork_store::{Mode, Sizes, Table};
@@ -148,4 +152,32 @@ fn many_tasks_share_a_sync() {
     let store = begin(&disk, Mode::Full).unwrap();
     let all = store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count())).unwrap();
     assert_eq!(all, 501);
+}
+
+/// A child of a fork begins nothing and waits for nobody, whatever threads of its parent were just
+/// at it.
+#[test]
+fn the_child_of_a_fork_waits_for_no_thread() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    drop(store.begin().unwrap());
+                }
+            });
+        }
+        let mut ends = Vec::new();
+        for _ in 0..300 {
+            ends.push(in_child(|| {
+                // SAFETY: has this process killed should it wait.
+                unsafe { libc::alarm(20) };
+                assert!(store.begin().is_err() && store.snapshot().is_err());
+                assert!(store.put(&ACCOUNTS, 1, 1).is_err());
+            }));
+        }
+        stop.store(true, Relaxed);
+        assert!(ends.iter().all(|end| *end == 0), "{ends:?}");
+    });
 }

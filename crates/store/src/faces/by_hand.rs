@@ -396,6 +396,11 @@ impl<M: ConstMachine> Transaction<M> {
     ///
     /// Those of the parts: then its locks stay until a sweep has undone it.
     pub fn roll_back(mut self) -> Result<(), Error> {
+        self.undo()
+    }
+
+    /// The same of one whose session is needed still.
+    pub(crate) fn undo(&mut self) -> Result<(), Error> {
         self.txn.take().map_or(Ok(()), Txn::roll_back)
     }
 

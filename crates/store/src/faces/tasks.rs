@@ -187,12 +187,12 @@ impl<M: ConstMachine> Store<M> {
             let failed = match failed {
                 Ok(failed) if failed.is_retryable() => failed,
                 other => {
-                    tx.roll_back()?;
+                    tx.fail().await?;
                     return Err(other.map_or_else(|own| own, E::from));
                 }
             };
             if matches!(wait, Wait::Until(deadline) if deadline.passed::<M>()) {
-                tx.roll_back()?;
+                tx.fail().await?;
                 return Err(Error::Deadline { runs, last: Box::new(failed) }.into());
             }
             tx.restart()?;
@@ -528,6 +528,15 @@ impl<M: ConstMachine> AsyncTransaction<M> {
             Some(batch) => batch.ended().await,
             None => Ok(()),
         }
+    }
+
+    /// Rolls it back, and waits until what it has read, which its error may tell, is as durable as
+    /// if it had ended well.
+    async fn fail(mut self) -> Result<(), Error> {
+        self.inner.undo()?;
+        // The error is its own.
+        let _ = self.settle(None).await;
+        Ok(())
     }
 
     /// Undoes all that it has written, and lets go of its locks.

@@ -288,9 +288,10 @@ impl<M: ConstMachine> Engine for Worker<M> {
 
     #[inline]
     fn still_open(&self) -> Result<(), Error> {
-        // After the read: who reads what was undone finds that its turn was taken before.
+        // After the read: who reads what was undone finds that its turn was taken before. A look is
+        // none the worse for it.
         match self.home.shared.turn(self.slot())?.now() {
-            State::Idle => Ok(()),
+            State::Idle | State::Looks(_) => Ok(()),
             _ => Err(Error::TransactionTooOld),
         }
     }

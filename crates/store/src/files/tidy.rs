@@ -142,6 +142,10 @@ impl<M: ConstMachine> Worker<M> {
 
     /// Leaves what was noted to the process.
     pub(crate) fn leave_notes(&self) {
+        // In the child of a fork a thread that is not there may have the mutex.
+        if self.home.manager.region().check().is_err() {
+            return;
+        }
         let mut left = self.home.empty.lock().unwrap_or_else(PoisonError::into_inner);
         if left.len() < NOTES {
             left.append(&mut self.empty.borrow_mut());

@@ -83,6 +83,9 @@ impl<M: ConstMachine> Home<M> {
 
     /// What was not undone.
     pub(crate) fn not_undone(&self) -> Vec<Error> {
+        if self.manager.region().check().is_err() {
+            return Vec::new();
+        }
         let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         stuck.values().cloned().collect()
     }

@@ -101,6 +101,9 @@ fn is_end(from: &[u8]) -> bool {
 /// A key of any type, as its parts: for a program that looks at tables whose types it does not
 /// know. A key of one part is that part alone; a tuple's parts follow each other.
 ///
+/// It is a whole key, or the last part of one: it takes all that is there, so a key in which
+/// something follows it can be written, and not be read.
+///
 /// # Examples
 ///
 /// ```
