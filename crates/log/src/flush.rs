@@ -42,6 +42,9 @@ use crate::{Error, Log, Lsn, Session};
 /// Bytes that are copied from the buffer and written in one call.
 const CHUNK: usize = 256 << 10;
 
+/// In `syncing`, of which positions are multiples of 8: what it tells of was written once more.
+const AGAIN: u64 = 1;
+
 /// When a commit returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -187,11 +190,12 @@ impl<M: ConstMachine> Session<M> {
         let mut at = shared.written.0.load(Acquire);
         // Relaxed, here and below: the claim orders, and a thread that dies has stored what it has.
         let syncing = shared.found.syncing.load(Relaxed);
-        if syncing != 0 && until == Until::Flushed {
+        if syncing != 0 && syncing & AGAIN == 0 {
             // That one died in its sync. Should it have failed, nobody is told so any more, and
-            // what it was to make durable counts as written. A leader that makes nothing durable
-            // promises none of it.
+            // what it was to make durable counts as written. Once, and by the next leader of any
+            // kind: what the system still has for readers it may drop.
             segments.write_again(shared.flushed.0.load(Relaxed), syncing.min(at))?;
+            shared.found.syncing.store(syncing | AGAIN, Relaxed);
         }
         let mut bytes = Vec::with_capacity(CHUNK.min((end - at) as usize));
         while at < end {

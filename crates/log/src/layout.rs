@@ -89,7 +89,7 @@ pub(crate) struct Found<M: Machine> {
     pub(crate) marked: M::AtomicU64,
     /// Up to where the control file says that the log is durable.
     pub(crate) said: M::AtomicU64,
-    /// Up to where a sync is to make the log durable that has begun and not ended.
+    /// Up to where a sync is to make the log durable that has begun and not ended; see `flush.rs`.
     pub(crate) syncing: M::AtomicU64,
 }
 

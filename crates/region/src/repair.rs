@@ -250,6 +250,8 @@ impl<M: ConstMachine> Region<M> {
                 for number in numbers {
                     // None: another process sweeps it.
                     if let Some(dead) = self.dead_thread(number)? {
+                        // It may be a later thread of the slot.
+                        repairs.covers(self, Layer::Store)?;
                         let end = repairs.run(core::slice::from_ref(&dead));
                         done.end(dead, repairs, end);
                     }

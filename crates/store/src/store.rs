@@ -414,7 +414,10 @@ impl<M: ConstMachine> Store<M> {
         if let Some(at) = self.settles(at, mode)? {
             worker.log.commit(at, mode).map_err(unknown)?;
         }
-        worker.tidy();
+        // What one has in hand that could not be rolled back is its sweep's.
+        if !worker.is_given_up() {
+            worker.tidy();
+        }
         Ok(())
     }
 

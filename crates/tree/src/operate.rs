@@ -13,7 +13,7 @@ use crate::held::{check, image_bytes, is_logged_whole, log_and_do};
 use crate::journal::Journal;
 use crate::layout::RECORD_BYTES;
 use crate::node::Node;
-use crate::root::Tree;
+use crate::root::{ROUNDS, Tree};
 use crate::split::SplitAt;
 use crate::structure::pages_to_split;
 use crate::walk::{Missing, To};
@@ -52,9 +52,6 @@ const CLEARED_SHARE: usize = 16;
 
 /// A full leaf with no more records than these has large ones.
 const LARGE: usize = 8;
-
-/// How often a write finishes a split before it says that the page only seems to be split.
-const ROUNDS: u32 = 1 << 16;
 
 /// What is to be done to a key.
 #[derive(Clone, Copy)]

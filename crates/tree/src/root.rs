@@ -13,6 +13,10 @@ use crate::journal::Journal;
 use crate::node::Fences;
 use crate::{Error, Kind};
 
+/// How often a split is finished, or a page met anew, before it is said that the page only seems to
+/// be so.
+pub(crate) const ROUNDS: u32 = 1 << 16;
+
 /// A tree, as one thread uses it.
 pub struct Tree<'h, 't, J: Journal, M: ConstMachine = Native> {
     pub(crate) handle: &'h Handle<'t, M>,

@@ -35,7 +35,7 @@ use crate::edit;
 use crate::held::{check, image_bytes, log_and_keep};
 use crate::journal::Journal;
 use crate::node::Node;
-use crate::root::Tree;
+use crate::root::{ROUNDS, Tree};
 use crate::walk::To;
 use crate::{Error, Kind};
 
@@ -116,6 +116,11 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
             // It may have been split, or be another page, since it was met.
             let moved = node.is_beyond(&low).ok_or_else(edit::malformed)?;
             if node.kind() != Kind::Inner || node.level() != above || moved {
+                rounds += 1;
+                // Damaged memory may say so for ever.
+                if rounds > ROUNDS {
+                    return Err(Error::Level { page: met.page });
+                }
                 continue;
             }
             let Ok(index) = node.search(&low).ok_or_else(edit::malformed)? else {
