@@ -42,7 +42,8 @@ use crate::{Error, Log, Lsn, Session};
 /// Bytes that are copied from the buffer and written in one call.
 const CHUNK: usize = 256 << 10;
 
-/// In `syncing`, of which positions are multiples of 8: what it tells of was written once more.
+/// A bit of `syncing` that no position has, for these are multiples of 8: what a leader that died
+/// was to make durable has been written again.
 const AGAIN: u64 = 1;
 
 /// When a commit returns.

@@ -55,6 +55,28 @@ impl<M: ConstMachine> Log<M> {
         slots.map(|slot| Ok(self.slot_of(slot)?.commits.load(Relaxed))).sum()
     }
 
+    /// A position behind which no commit lies that was in the log when this was called: that of the
+    /// newest one, or of one that is just being logged, but never beyond the end. None if there is
+    /// none. Costs a look at each slot.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn newest_commit(&self) -> Result<Option<Lsn>, Error> {
+        // What is committed below it is in the lists by now.
+        let (end, mut newest) = (self.end().0, 0);
+        for slot in self.each_slot() {
+            let words = self.slot_of(slot)?;
+            // Acquire: synchronizes with the Release in `chain`.
+            if let Some(last) = words.commits.load(Acquire).checked_sub(1) {
+                // Should others have come since, it is a later one's.
+                let pair = &words.list[last as usize % words.list.len()];
+                newest = newest.max(pair[1].load(Relaxed));
+            }
+        }
+        Ok((newest != 0).then(|| Lsn(newest.min(end.saturating_sub(1)))))
+    }
+
     /// How many thread slots may have transactions: those below this number.
     pub fn slots_high(&self) -> u32 {
         self.slots_used()

@@ -349,26 +349,17 @@ fn flush<M: ConstMachine>(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::sync::Arc;
 
-    use latchwork_disk::{Disk, Simulated};
-    use latchwork_machine::Native;
-    use latchwork_region::{Options, Region};
-
     use super::{Background, locked};
-    use crate::files::home::{Home, Sizes};
+    use crate::files::home::stage::begin;
     use crate::idle::Sessions;
 
     /// A thread waits for the end of a sweep, which may be long: others go on.
     #[test]
     fn nobody_else_waits_for_a_sweep_that_is_waited_for() {
-        let sizes = Sizes { threads: 8, locks: 64 << 20, ..Sizes::default() };
-        let options = Options { threads: sizes.threads, limit: 64 << 20, ..Options::default() };
-        let region = Region::<Native>::private(&options).unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(Simulated::new());
-        let home = Home::open(&region, &disk, Path::new("/store"), &sizes, 1).unwrap();
-        let background = Background::new(&home, &Arc::new(Sessions::new(sizes.threads)));
+        let (_region, home) = begin();
+        let background = Background::new(&home, &Arc::new(Sessions::new(home.sizes.threads)));
         let waits = locked(&background.sweeper);
         assert!(background.sweep_if_needed());
         background.sweep_before_checkpoint();

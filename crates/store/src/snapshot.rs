@@ -34,6 +34,12 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(Self { engine, slot, view: View::new(at, low) })
     }
 
+    /// The same of all that is committed up to a position, also where that is not yet durable.
+    pub(crate) fn moved_up(mut self, to: u64) -> Self {
+        self.view = View::new(self.view.at.max(to), self.view.low);
+        self
+    }
+
     /// Learns now what the slots below this one committed last, for a snapshot that is kept: later
     /// it takes long to find out, and the log may not have it any more.
     ///

@@ -18,7 +18,7 @@ use crate::files::home::{Home, Sizes};
 use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, open};
-use crate::tables::{Catalog, Tables, tables};
+use crate::tables::{Catalog, Tables, tables, trees};
 use crate::turns::Turns;
 use crate::typed::{ReadTxn, WriteTxn};
 use crate::{Attempts, Error, Key, Patience, Snapshot, Table, Value};
@@ -202,6 +202,15 @@ impl<M: ConstMachine> Store<M> {
     pub(crate) fn session(&self) -> Result<InUse<'_, M>, Error> {
         let kept = self.kept(Kept::writing)?;
         Ok(InUse { busy: Busy::new(kept, Kept::writing), of: PhantomData })
+    }
+
+    /// All tables that are committed, also those that are not yet durable, and their trees: for
+    /// tools that ask whose a page is.
+    pub(crate) fn trees(&self) -> Result<Vec<(String, u32)>, Error> {
+        let kept = self.kept(Kept::reading)?;
+        let _busy = Busy::new(kept, Kept::reading);
+        let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
+        trees(&snapshot.moved_up(self.log_end().saturating_sub(1)))
     }
 
     /// A session of this thread that is free for `flag`: a function, for a closure would be another
@@ -414,7 +423,7 @@ impl<M: ConstMachine> Store<M> {
         if let Some(at) = self.settles(at, mode)? {
             worker.log.commit(at, mode).map_err(unknown)?;
         }
-        // What one has in hand that could not be rolled back is its sweep's.
+        // A transaction that could not be rolled back keeps its pages in hand for a sweep.
         if !worker.is_given_up() {
             worker.tidy();
         }
@@ -432,10 +441,11 @@ impl<M: ConstMachine> Store<M> {
                 }
                 Ok(Some(Lsn(at)))
             }
-            // It may have read what is committed and not yet durable.
-            None if mode == Mode::Full => {
-                let end = home.log.end();
-                Ok((home.log.flushed() < end).then(|| Lsn(end.0 - 1)))
+            // It may have read what is committed and not yet durable. It waits for no change that
+            // another had not committed, which it cannot have read, nor for its own, if it failed.
+            None if mode == Mode::Full && home.log.flushed() < home.log.end() => {
+                let newest = home.log.newest_commit()?;
+                Ok(newest.filter(|commit| home.log.flushed() <= *commit))
             }
             None => Ok(None),
         }

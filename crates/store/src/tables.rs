@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use latchwork_lockmgr::Wait;
-use latchwork_log::Lsn;
 use latchwork_machine::ConstMachine;
 use latchwork_tree::Tree;
 
@@ -130,11 +129,8 @@ impl<M: ConstMachine> Catalog<M> {
             Error::Deadline { last, .. } => *last,
             why => why,
         })?;
-        // All that others have committed before is shown with it, also what is not yet durable in a
-        // store whose commits wait: a limit. Else its pages would be lost to a tool that counts.
-        if let Some(at) = done.at {
-            home.shared.show(Lsn(at))?;
-        }
+        // Its commit is not shown: with it all would be that others have committed before, and that
+        // is to be durable first. Those that look for the table see it in any case.
         self.insert(name, done.value);
         Ok(done.value)
     }

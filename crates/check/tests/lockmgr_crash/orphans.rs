@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use latchwork_check::early::early;
 use latchwork_lockmgr::granular::{self, IS, IX, S, X};
-use latchwork_lockmgr::{Error, Manager, Options, OwnerId, OwnerOptions, Session, Wait};
+use latchwork_lockmgr::{Error, Manager, Options, OwnerId, OwnerOptions, Session, View, Wait};
 use latchwork_machine::{Deadline, Native, Shared};
 use latchwork_region::Region;
 
@@ -320,6 +320,10 @@ fn an_adopted_child_waits_for_who_has_its_parents_place() {
     stranger.lock(b"taken", X).unwrap();
     let adopted = session.adopt(ids.1).unwrap();
     assert_eq!(adopted.try_lock(b"taken", X), Err(Error::NotGranted));
+    let view = View::new(region.clone()).unwrap().unwrap();
+    let picture = view.look().unwrap();
+    let shown = picture.owners.iter().find(|owner| owner.owner == ids.1).unwrap();
+    assert_eq!(shown.parent, None, "it is shown as a stranger's child");
     adopted.end().unwrap();
     drop(owners);
     drop(session);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use latchwork_check::random::Random;
 use latchwork_check::tasks::block_on;
-use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_disk::{Disk, Fault, Operation, Simulated};
 use latchwork_log::Error as LogError;
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Store, Table};
@@ -146,6 +146,43 @@ fn begun(disk: &Simulated) -> Store<Native> {
     assert!(matches!(store.put(&ROWS, 0, 1), Err(Error::CommitUnknown { .. })));
     assert_eq!((disk.fired(), store.get(&ROWS, 0)), (1, Ok(Some(0))), "it is not shown before");
     store
+}
+
+/// That a table is made shows nobody what others have committed and is not durable.
+#[test]
+fn a_new_table_shows_no_commit_of_others() {
+    const NEW: Table<u64, u64> = Table::new("new");
+    let disk = Simulated::new();
+    let store = begun(&disk);
+    disk.plan(disk.calls().total(), Fault::NoSpace);
+    let looked = store.write(|tx| tx.get(&NEW, 0));
+    assert!(matches!(looked, Err(Error::CommitUnknown { .. })), "{looked:?}");
+    assert_eq!(disk.fired(), 2);
+    assert_eq!((store.get(&ROWS, 0), store.get(&NEW, 0)), (Ok(Some(0)), Ok(None)));
+    // A tool that asks whose a page is knows the table's.
+    assert_eq!(store.space().unwrap().lost, 0);
+    assert!(store.pages().unwrap().iter().any(|table| table.name == NEW.name()));
+    store.put(&NEW, 0, 5).unwrap();
+    assert_eq!((store.get(&NEW, 0), store.get(&ROWS, 0)), (Ok(Some(5)), Ok(Some(1))));
+}
+
+/// One that fails waits for what others have committed, and not for its own changes or another's
+/// that is open.
+#[test]
+fn one_that_fails_waits_for_no_change_that_is_not_committed() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::Full).unwrap();
+    store.put(&ROWS, 0, 0).unwrap();
+    let mut open = store.begin().unwrap();
+    open.put(&ROWS, 7, 7).unwrap();
+    let before = disk.calls()[Operation::Sync];
+    let fails = || Err::<(), _>(Error::Rejected("no".to_owned()));
+    for _ in 0..10 {
+        store.write(|tx| tx.put(&ROWS, 1, 1).and_then(|()| fails())).unwrap_err();
+        store.write(|tx| tx.get(&ROWS, 0)).unwrap();
+    }
+    assert_eq!(disk.calls()[Operation::Sync], before);
+    open.commit().unwrap();
 }
 
 /// A transaction that fails.

@@ -218,6 +218,24 @@ fn commits(mode: Mode, raises: bool) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
+/// A commit, against one who asks for the newest: it is not missed where the log has it, and those
+/// before it never are.
+fn newest() -> impl Fn() + Send + Sync + 'static {
+    let stage = stage(Mode::None, 1);
+    move || {
+        let stage = &stage;
+        let [second, ..] = stage.records();
+        let writer: Part<'_> =
+            Box::new(move || assert_eq!(append(&stage.sessions[0], true), second));
+        let reader: Part<'_> = Box::new(move || {
+            let least = if stage.log.end() > second { second } else { Lsn::FIRST };
+            let newest = stage.log.newest_commit().unwrap();
+            assert!(newest >= Some(least) && newest <= Some(second), "{newest:?}, not {least}");
+        });
+        together(vec![writer, reader]);
+    }
+}
+
 thread_local! {
     /// What happens when a thread of the model dies in its append, the last thing of it.
     static DIES: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
@@ -317,6 +335,7 @@ models! {
         recycling(Mode::None, 2), 2, 3, [Flaw::Hasty, Flaw::Lax];
     loom_commits, loom_commits_long, loom_commits_control:
         commits(Mode::None, false), 2, 3, [Flaw::Lax];
+    loom_newest, loom_newest_long, loom_newest_control: newest(), 3, 5, [Flaw::Lax];
     loom_commits_shown, loom_commits_shown_long, loom_commits_shown_control:
         commits(Mode::Full, false), 2, 3, [Flaw::Lax];
     loom_low, loom_low_long, loom_low_control:

@@ -192,7 +192,8 @@ impl<M: ConstMachine> View<M> {
             picture.owners_ever += u64::from(seen(&cell.generation));
             picture.waits_ever += u64::from(seen(&cell.ticket));
             if !state.is_free() {
-                picture.owners.push(info(index, page, cell));
+                let parent = self.parent_of(cell).map(Stored::word);
+                picture.owners.push(OwnerInfo { parent, ..info(index, page, cell) });
                 self.weak_rows(index, page, cell, &mut picture.rows)?;
             }
             Ok(())
@@ -347,6 +348,13 @@ impl<M: ConstMachine> View<M> {
         Ok(page.map(|page| (page, &page.owners[number.at()])))
     }
 
+    /// An owner's parent, unless that has ended, and its place may be another's.
+    fn parent_of(&self, cell: &OwnerCell<M>) -> Option<OwnerNumber> {
+        let parent = seen(&cell.parent)?;
+        let (_, of) = self.owner(parent).ok().flatten()?;
+        (seen(&of.generation) == seen(&cell.parent_generation)).then_some(parent)
+    }
+
     fn each_owner(
         &self,
         mut visit: impl FnMut(OwnerNumber, Owned<'_, M>) -> Result<(), Error>,
@@ -417,7 +425,7 @@ fn info<M: ConstMachine>(
         owner: index.id(seen(&cell.generation)),
         label: String::from_utf8_lossy(&label[..length]).into_owned(),
         thread: seen(&cell.state).thread(seen(&page.thread)),
-        parent: seen(&cell.parent).map(Stored::word),
+        parent: None,
         priority: seen(&cell.priority),
         aborted: seen(&cell.abort) != 0,
     }

@@ -99,7 +99,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
         };
         // Which of the owner's waits it is: it waits for one claim's ticket after the other, and is
         // to look for a deadlock as soon in each as if it had just begun.
-        let mut wait = get(&owner.cell.ticket);
+        let mut ticket = get(&owner.cell.ticket);
         if let Some(end) = request.poll()? {
             return Ok(Some(end));
         }
@@ -108,8 +108,8 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
             return Ok(Some(Err(Error::TimedOut)));
         }
         loop {
-            if wait != get(&owner.cell.ticket) {
-                wait = get(&owner.cell.ticket);
+            if ticket != get(&owner.cell.ticket) {
+                ticket = get(&owner.cell.ticket);
                 *looks = Looks::new(owner);
             }
             looks.look(owner, self.wait)?;
@@ -119,7 +119,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
             if let Some(end) = request.poll()? {
                 return Ok(Some(end));
             }
-            if wait == get(&owner.cell.ticket) {
+            if ticket == get(&owner.cell.ticket) {
                 return Ok(None);
             }
         }

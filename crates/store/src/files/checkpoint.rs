@@ -158,24 +158,12 @@ impl<M: ConstMachine> Home<M> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::sync::{Arc, Barrier};
+    use std::sync::Barrier;
     use std::thread;
 
-    use latchwork_disk::{Disk, Operation, Simulated};
-    use latchwork_machine::Native;
-    use latchwork_region::{Options, Region};
+    use latchwork_disk::Operation;
 
-    use crate::files::home::{Home, Sizes};
-
-    fn begin() -> (Region<Native>, Arc<Home<Native>>) {
-        let sizes = Sizes { threads: 8, locks: 64 << 20, ..Sizes::default() };
-        let options = Options { threads: sizes.threads, limit: 64 << 20, ..Options::default() };
-        let region = Region::private(&options).unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(Simulated::new());
-        let home = Home::open(&region, &disk, Path::new("/store"), &sizes, 1).unwrap();
-        (region, home)
-    }
+    use crate::files::home::stage::begin;
 
     /// One that another thread makes may have begun before the last change.
     #[test]

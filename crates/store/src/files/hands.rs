@@ -175,24 +175,13 @@ impl<M: ConstMachine> Shared<M> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::sync::Arc;
-
-    use latchwork_disk::{Disk, Simulated};
-    use latchwork_machine::Native;
-    use latchwork_region::{Options, Region};
-
     use super::{InHand, What};
-    use crate::files::home::{Home, Sizes};
+    use crate::files::home::stage::begin;
 
     /// A sweeper that dies leaves its hand, and the next one must not give the same page back.
     #[test]
     fn what_a_sweeper_has_in_hand_is_held() {
-        let sizes = Sizes { threads: 8, locks: 64 << 20, ..Sizes::default() };
-        let options = Options { threads: sizes.threads, limit: 64 << 20, ..Options::default() };
-        let region = Region::<Native>::private(&options).unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(Simulated::new());
-        let home = Home::open(&region, &disk, Path::new("/store"), &sizes, 1).unwrap();
+        let (region, home) = begin();
         let sweeper = region.sweeper().unwrap();
         let slot = u16::try_from(sweeper.number()).unwrap();
         assert!(u32::from(slot) >= home.log.slots_high(), "it is no thread's");

@@ -159,3 +159,25 @@ impl<M: ConstMachine> Home<M> {
         names.insert(tree, name.to_owned());
     }
 }
+
+/// A store in ordinary memory, for the tests of its parts.
+#[cfg(test)]
+pub(crate) mod stage {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use latchwork_disk::{Disk, Simulated};
+    use latchwork_machine::Native;
+    use latchwork_region::{Options, Region};
+
+    use super::{Home, Sizes};
+
+    pub(crate) fn begin() -> (Region<Native>, Arc<Home<Native>>) {
+        let sizes = Sizes { threads: 8, locks: 64 << 20, ..Sizes::default() };
+        let options = Options { threads: sizes.threads, limit: 64 << 20, ..Options::default() };
+        let region = Region::private(&options).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(Simulated::new());
+        let home = Home::open(&region, &disk, Path::new("/store"), &sizes, 1).unwrap();
+        (region, home)
+    }
+}

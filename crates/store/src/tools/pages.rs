@@ -6,7 +6,7 @@ use latchwork_tree::{Kind as PageKind, Node};
 
 use crate::files::worker::Worker;
 use crate::long::PIECES;
-use crate::tables::{CATALOG, trees};
+use crate::tables::CATALOG;
 use crate::{Error, Store};
 
 /// The pages of a table, counted.
@@ -51,7 +51,7 @@ impl<M: ConstMachine> Store<M> {
         let session = self.session()?;
         let mut found = vec![self.count(&session.worker, String::new(), CATALOG)?];
         found.push(self.count(&session.worker, "(long values)".to_owned(), PIECES)?);
-        for (name, root) in self.read(|tx| trees(&tx.snapshot))? {
+        for (name, root) in self.trees()? {
             found.push(self.count(&session.worker, name, root)?);
         }
         Ok(found)

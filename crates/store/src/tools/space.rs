@@ -8,7 +8,7 @@ use latchwork_tree::Error as TreeError;
 use crate::files::scribe::Part;
 use crate::files::worker::Worker;
 use crate::long::PIECES;
-use crate::tables::{CATALOG, trees};
+use crate::tables::CATALOG;
 use crate::{Error, Store};
 
 /// The pages of a store's file, counted.
@@ -128,7 +128,7 @@ impl<M: ConstMachine> Store<M> {
 
     /// The trees of all tables, of the catalog and of long values.
     fn roots(&self) -> Result<Vec<u32>, Error> {
-        let tables = self.read(|tx| trees(&tx.snapshot))?;
+        let tables = self.trees()?;
         Ok([CATALOG, PIECES].into_iter().chain(tables.into_iter().map(|table| table.1)).collect())
     }
 }

@@ -246,7 +246,7 @@ impl<M: ConstMachine> View<M> {
                     Some(owner) if owner == to => return true,
                     Some(owner) => {
                         let cell = self.owner(owner).ok().flatten();
-                        at = cell.and_then(|(_, cell)| seen(&cell.parent));
+                        at = cell.and_then(|(_, cell)| self.parent_of(cell));
                     }
                     None => return false,
                 }
