@@ -348,7 +348,7 @@ impl<M: ConstMachine> View<M> {
         Ok(page.map(|page| (page, &page.owners[number.at()])))
     }
 
-    /// An owner's parent, unless that has ended, and its place may be another's.
+    /// An owner's parent, unless another owner has the parent's place by now.
     fn parent_of(&self, cell: &OwnerCell<M>) -> Option<OwnerNumber> {
         let parent = seen(&cell.parent)?;
         let (_, of) = self.owner(parent).ok().flatten()?;

@@ -510,9 +510,10 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     /// Waits until what was committed, or read, is as durable as it is to be.
     async fn settle(mut self, at: Option<u64>) -> Result<(), Error> {
         let (store, mode) = (self.inner.store().clone(), self.inner.mode());
-        let Some(at) = store.settles(at, mode)? else { return Ok(()) };
+        let settles = store.settles(at, mode)?;
         let worker = self.inner.ended()?;
         worker.tidy();
+        let Some(at) = settles else { return Ok(()) };
         let batch = match store.background().settle(at, mode) {
             Ok(batch) => batch,
             // There is no thread for it: this one waits.
