@@ -1,6 +1,7 @@
 //! What a thread has in hand that died, or could not go on; what one commit gives back at most; and
 //! what it costs to make many tables.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,9 +16,12 @@ use crate::stage::{begin_in, begin_with, sizes};
 
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 
-/// The words of a slot's line that say what it has in hand, and since when: `files/hands.rs`.
-const HANDS: u64 = 3;
-const SINCE: u64 = 7;
+/// The words of a slot's lines that say what it has in hand, and since when: `files/hands.rs`.
+const SINCE: u64 = 3;
+const HANDS: u64 = 8;
+/// How many it has in hand at most.
+const MOST: u64 = 8;
+const LINES: u64 = 16;
 
 /// The slots' lines, and which of them is this thread's: it has a snapshot while it reads.
 struct Lines {
@@ -28,16 +32,16 @@ struct Lines {
 impl Lines {
     fn of(region: &Region<Native>, store: &Store<Native>) -> Self {
         let slots = u64::from(sizes(Mode::None).threads) + 16;
-        let bytes = (64 + slots * 8) * 8;
+        let bytes = (64 + slots * LINES) * 8;
         let options = AreaOptions { first: bytes, limit: bytes, huge: false };
         let area = region.area("store", &options).unwrap();
-        let word = |slot: u64| area.word(64 + slot * 8).unwrap().load(Relaxed);
+        let word = |slot: u64| area.word(64 + slot * LINES).unwrap().load(Relaxed);
         let mine = store.read(|_| Ok((0..slots).find(|slot| word(*slot) != 0))).unwrap();
         Self { mine: mine.unwrap(), area }
     }
 
     fn word(&self, word: u64) -> &AtomicU64 {
-        self.area.word(64 + self.mine * 8 + word).unwrap()
+        self.area.word(64 + self.mine * LINES + word).unwrap()
     }
 }
 
@@ -86,7 +90,7 @@ fn a_page_that_was_taken_from_the_list_goes_back_there() {
     });
 }
 
-/// A thread that has four pages in hand takes no number for a fifth.
+/// A thread that has as many pages in hand as it may takes no number for another.
 #[test]
 fn full_hands_take_no_page() {
     let disk = Simulated::new();
@@ -95,14 +99,48 @@ fn full_hands_take_no_page() {
     let lines = Lines::of(&region, &store);
     lines.word(SINCE).store(store.log_end(), Relaxed);
     // Roots of tables that are being made stay in hand while their transaction goes on.
-    (0..4).for_each(|hand| lines.word(HANDS + hand).store(1 << 31 | 1 << 1 | 1, Relaxed));
+    (0..MOST).for_each(|hand| lines.word(HANDS + hand).store(1 << 31 | 1 << 1 | 1, Relaxed));
     let (_, before) = store.free_pages().unwrap();
     let failed = (100..120).filter(|row| store.put(&ROWS, *row, &[1; 700]).is_err()).count();
     assert!(failed > 10, "{failed} writes failed");
     assert_eq!(store.free_pages().unwrap().1, before, "the file has grown");
-    (0..4).for_each(|hand| lines.word(HANDS + hand).store(0, Relaxed));
+    (0..MOST).for_each(|hand| lines.word(HANDS + hand).store(0, Relaxed));
     (100..120).try_for_each(|row| store.put(&ROWS, row, &[1; 700])).unwrap();
     assert_eq!(store.space().unwrap().lost, 0);
+}
+
+/// What a load that failed has in hand while its tree is dismantled: its root, two pages, and the one
+/// that goes. The catalog's root can be split beside them, to say that this one is free.
+#[test]
+fn the_catalog_can_be_split_with_four_pages_in_hand() {
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    store.put(&ROWS, 0, &[1; 7]).unwrap();
+    let lines = Lines::of(&region, &store);
+    lines.word(SINCE).store(store.log_end(), Relaxed);
+    let before = store.verify().unwrap();
+    // Roots stay in hand while their transaction goes on.
+    (0..4).for_each(|hand| lines.word(HANDS + hand).store(1 << 31 | 1 << 1 | 1, Relaxed));
+    for number in 0..60 {
+        let name: &'static str = format!("{number:0>90}").leak();
+        store.put(&Table::<u64, u64>::new(name), 1, 1).unwrap();
+    }
+    (0..4).for_each(|hand| lines.word(HANDS + hand).store(0, Relaxed));
+    assert!(store.verify().unwrap() > before + 60, "the catalog has one page");
+    assert_eq!(store.space().unwrap().lost, 0);
+}
+
+/// What a program of another version has made of the memory is not looked at.
+#[test]
+fn memory_of_another_version_is_refused() {
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    let version = Lines::of(&region, &store).area.word(1).unwrap().swap(77, Relaxed);
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let folder = Path::new("/home/store");
+    let refused = Store::in_region_with(&region, &disk, folder, &sizes(Mode::None), 1).map(drop);
+    let why = latchwork_region::Error::Version { found: 77, known: version as u32 };
+    assert_eq!(refused, Err(why.into()));
 }
 
 /// Calm: no checkpoint is made, and the history is long enough for all that a snapshot keeps.

@@ -10,9 +10,13 @@
 //! checkpoint keeps it from before the first record that is about one.
 //!
 //! ```text
-//! in a slot's line   word 3 .. 6   a page: tree 32 │ root 1 │ goes 1 │ page 29 │ 1, or zero
-//!                    word 7        where the log was before the first of them, or zero
+//! in a slot's lines   word 3         where the log was before the first of them, or zero
+//!                     word 8 .. 15   a page: tree 32 │ root 1 │ goes 1 │ page 29 │ 1, or zero
 //! ```
+//!
+//! Six are the most at once: the root of a table whose loading failed, two pages that it had taken,
+//! the page that goes while its tree is dismantled, and two for the root of the catalog, which may
+//! have to be split to say that this one is free.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -21,10 +25,11 @@ use latchwork_machine::{ConstMachine, Word};
 use crate::Error;
 use crate::files::shared::{LINE, SLOTS, Shared};
 
-const HANDS: u64 = 3;
-const SINCE: u64 = 7;
+const SINCE: u64 = 3;
+/// In the slot's second line: it is read for slots that have something in hand.
+const HANDS: u64 = 8;
 /// How many pages a thread has in hand at most.
-const COUNT: u64 = SINCE - HANDS;
+const COUNT: u64 = LINE - HANDS;
 
 /// A page in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -238,7 +238,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         match shared.hold(self.slot(), self.held(page)).map_err(refused)? {
             // The tree would forget the page, and nobody would have it.
             false if matches!(self.part, Part::Dismantle) => {
-                Err(refused(Error::Options("four pages in hand")))
+                Err(refused(Error::Options("as many pages in hand as a thread may have")))
             }
             held => Ok(held),
         }

@@ -2,7 +2,8 @@
 //! region.
 //!
 //! ```text
-//! word 0    whether the store is recovered, and whether snapshots see only what is durable
+//! word 0    whether the store is recovered, and whether snapshots see only what is durable; and
+//!           the version of this layout
 //! word 8    low: all that was written before it is finished
 //! word 16   visible: up to where commits show that do not wait for the disk
 //! word 24   the thread that makes a checkpoint: its slot's number plus one
@@ -11,9 +12,9 @@
 //! word 48   how many transactions of the dead were undone; and from which piece of a long value on
 //!           the next checkpoint looks for leaves that are empty: `tidy.rs`
 //! word 56   before where no snapshot needs old versions, as was found last; and where the log was
-//! word 64   a line for each thread slot: its snapshot's `low`, plus one, or zero; what a sweep is
-//!           to undo next of its transaction; who is at work on that; the pages that it has in
-//!           hand: `hands.rs`
+//! word 64   two lines for each thread slot: its snapshot's `low`, plus one, or zero; what a sweep
+//!           is to undo next of its transaction; who is at work on that; the pages that it has in
+//!           hand, and since when: `hands.rs`
 //! ```
 //!
 //! Each word has a line of its own. A snapshot is told in its slot's line, so that the history that
@@ -31,7 +32,11 @@ use crate::Error;
 use crate::files::turn::{State, Turn};
 use crate::stamp::Stamp;
 
+/// Of what is below, and in the lines of the slots: counted up with each change.
+const LAYOUT: u64 = 2;
+
 const STATE: u64 = 0;
+const VERSION: u64 = 1;
 const LOW: u64 = 8;
 const VISIBLE: u64 = 16;
 const CHECKPOINTER: u64 = 24;
@@ -45,7 +50,7 @@ const LOOKED_INDEX: u64 = 50;
 const FORGOTTEN: u64 = 56;
 const LOOKED_AT: u64 = 57;
 pub(crate) const SLOTS: u64 = 64;
-pub(crate) const LINE: u64 = 8;
+pub(crate) const LINE: u64 = 16;
 /// How often it is looked what snapshots need, in bytes of log.
 const LOOK: u64 = 64 << 10;
 /// In a slot's line.
@@ -75,12 +80,23 @@ impl<M: ConstMachine> Clone for Shared<M> {
 
 impl<M: ConstMachine> Shared<M> {
     /// Of as many thread slots as the log has.
+    ///
+    /// # Errors
+    ///
+    /// `Version` of memory that a program of another version made.
     pub(crate) fn open(region: &Region<M>, log: &Log<M>) -> Result<Self, Error> {
         let slots = u64::from(log.threads());
         let bytes = (SLOTS + slots * LINE) * 8;
         let options = AreaOptions { first: bytes, limit: bytes, huge: false };
         let area = region.area("store", &options)?;
-        Ok(Self { area, log: log.clone(), slots })
+        // Relaxed, both: it is a number, and tells of nothing else.
+        match area.word(VERSION)?.compare_exchange(0, LAYOUT, Relaxed, Relaxed) {
+            Ok(_) | Err(LAYOUT) => Ok(Self { area, log: log.clone(), slots }),
+            Err(found) => {
+                let (found, known) = (found as u32, LAYOUT as u32);
+                Err(latchwork_region::Error::Version { found, known }.into())
+            }
+        }
     }
 
     /// Address, length and name of each line, for reports on cache lines.

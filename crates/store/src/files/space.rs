@@ -79,7 +79,7 @@ impl<M: ConstMachine> Worker<M> {
         let (shared, file, slot) = (&self.home.shared, self.home.file, self.slot());
         // Before a number is taken: nobody else fills the slot's hands.
         if !shared.has_hand(slot)? {
-            return Err(Error::Options("four pages in hand"));
+            return Err(Error::Options("as many pages in hand as a thread may have"));
         }
         // The catalog says of a page that it is no longer free. It may have to grow for that first,
         // and must not ask for such a page again.
