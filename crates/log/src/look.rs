@@ -43,7 +43,42 @@ impl LogFiles {
         };
         let mut bytes = vec![0; 2 * BLOCK];
         file.read(0, &mut bytes).map_err(|_| Error::Corrupt { what: "control file" })?;
-        let control = Control::decode(&bytes)?;
+        Self::of(disk, folder, Control::decode(&bytes)?)
+    }
+
+    /// Finds them where the control file is lost or damaged, by the header and the length of the
+    /// first segment that has a sound one. Recovery would begin with the first record that is
+    /// there, and nothing is known to be durable. Nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoControl`] if no segment has a sound header; [`Error::Disk`].
+    pub fn without_control(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self, Error> {
+        let unknown = Segments::to_read(disk.clone(), folder, 0, 0);
+        for number in unknown.numbers()? {
+            let header = unknown.header(number)?.filter(|header| header.number == number);
+            let segment = unknown.bytes(number)?;
+            let Some(begin) = number.checked_mul(segment) else { continue };
+            if let Some(header) = header {
+                let mut control = Control {
+                    id: header.id,
+                    sequence: 0,
+                    segment,
+                    checkpoint: Lsn::NEVER,
+                    redo: Lsn(begin).max(Lsn::FIRST),
+                    flushed: Lsn(0),
+                    clean: false,
+                };
+                if let Some(first) = Self::of(disk.clone(), folder, control)?.oldest()? {
+                    control.redo = first;
+                }
+                return Self::of(disk, folder, control);
+            }
+        }
+        Err(Error::NoControl)
+    }
+
+    fn of(disk: Arc<dyn Disk>, folder: &Path, control: Control) -> Result<Self, Error> {
         let sound = (4096..=1 << 40).contains(&control.segment) && control.redo >= Lsn::FIRST;
         if !sound || !control.redo.0.is_multiple_of(UNIT) {
             return Err(Error::Corrupt { what: "control file" });

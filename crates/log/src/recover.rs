@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::path::Path;
 use std::sync::Arc;
 
-use latchwork_disk::{Buffer, Disk, Error as DiskError, Open};
+use latchwork_disk::{Buffer, Disk, Error as DiskError, File, Open};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::control::{BLOCK, Control};
@@ -104,15 +104,8 @@ fn make(
     let segments = Segments::new(disk.clone(), folder, id, options.segment);
     // What a crash left of an attempt to make a log is one segment without a record.
     for number in segments.numbers()? {
-        let fresh = number == 0 && {
-            let file = disk.open(&folder.join(format!("{number:016x}")), Open::READ)?;
-            let mut first = [0; 16];
-            match file.read(BLOCK as u64 + Lsn::FIRST.0, &mut first) {
-                Err(DiskError::ShortRead { .. }) => true,
-                other => other.map(|()| first == [0; 16])?,
-            }
-        };
-        if !fresh {
+        let file = disk.open(&folder.join(format!("{number:016x}")), Open::READ)?;
+        if number != 0 || !is_zero(&*file)? {
             return Err(Error::NoControl);
         }
     }
@@ -130,6 +123,22 @@ fn make(
     control.write_new(disk, folder)?;
     sync_around(disk, folder)?;
     Ok(control)
+}
+
+/// Whether a segment has nothing behind its header: a copy's log may begin anywhere in it.
+fn is_zero(file: &dyn File) -> Result<bool, Error> {
+    let length = file.length()?;
+    let mut bytes = vec![0; FILL as usize];
+    let mut at = BLOCK as u64;
+    while at < length {
+        let part = &mut bytes[..FILL.min(length - at) as usize];
+        file.read(at, part)?;
+        if part.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += FILL;
+    }
+    Ok(true)
 }
 
 /// Makes the name of the log's folder durable.

@@ -124,10 +124,15 @@ impl Segments {
         }
     }
 
+    /// How many bytes of the log the file of a segment has.
+    pub(crate) fn bytes(&self, number: u64) -> Result<u64, Error> {
+        let length = self.disk.open(&self.path(number), Open::READ)?.length()?;
+        Ok(length.saturating_sub(BLOCK as u64))
+    }
+
     /// Whether the file of a segment is shorter than a segment: it has its length before its name.
     pub(crate) fn is_short(&self, number: u64) -> Result<bool, Error> {
-        let length = self.disk.open(&self.path(number), Open::READ)?.length()?;
-        Ok(length < BLOCK as u64 + self.size)
+        Ok(self.bytes(number)? < self.size)
     }
 
     /// The file of a segment, open.

@@ -289,8 +289,7 @@ impl Opening<'_> {
 
     /// Makes new shared memory, and recovers the store into it. Says where it is, too.
     fn begin(&self) -> Result<(Arc<Home<Machine>>, PathBuf), Error> {
-        if has_lost_log(self.path) {
-            let what = "it is not there, and pages are: `salvage` reads them";
+        if let Some(what) = lost_log(self.path) {
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
         }
         let said = |why: std::io::Error| refused(self.path, why);
@@ -402,18 +401,23 @@ fn not_joined(at: &Path, why: Error) -> Error {
     }
 }
 
-/// Whether there are pages and no log of them: a new log would make them older than they are.
-fn has_lost_log(path: &Path) -> bool {
+/// What is missing where there are pages and no log of them: a new log would make them older than
+/// they are, and be written over what there is of theirs.
+fn lost_log(path: &Path) -> Option<&'static str> {
     use std::io::Read;
 
-    let is_there = fs::read_dir(path.join("log")).is_ok_and(|mut files| files.next().is_some());
-    let mut page = Vec::new();
-    let data = path.join("data");
+    let (log, data) = (path.join("log"), path.join("data"));
     // To open what is no file may wait for ever: what it is the pool says.
-    if is_there || !data.is_file() {
-        return false;
+    if log.join("control").exists() || !data.is_file() {
+        return None;
     }
+    let mut page = Vec::new();
     let read = File::open(data).and_then(|data| data.take(4096).read_to_end(&mut page));
     // The file may have room for pages that were never written.
-    read.is_ok() && page.iter().any(|byte| *byte != 0)
+    let has_pages = read.is_ok() && page.iter().any(|byte| *byte != 0);
+    let is_there = fs::read_dir(log).is_ok_and(|mut files| files.next().is_some());
+    has_pages.then_some(match is_there {
+        true => "its file `control` is not there: put it back, or `salvage` reads the others",
+        false => "it is not there, and pages are: `salvage` reads them",
+    })
 }

@@ -3,7 +3,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::ops::{Bound, RangeBounds};
+use core::ops::{Bound, Range, RangeBounds};
 
 use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_tree::{Batch, Header, Row};
@@ -428,8 +428,8 @@ pub struct Rows<'r, K: Key, V: Value> {
     /// None if all records are in the batch.
     fetch: Option<Fetch<'r>>,
     batch: Batch,
-    /// Which record of the batch is next.
-    index: usize,
+    /// Which records of the batch were not taken yet.
+    left: Range<usize>,
     limit: usize,
     of: PhantomData<fn(K, V)>,
 }
@@ -444,13 +444,22 @@ impl<'r, K: Key, V: Value> Rows<'r, K, V> {
     /// Records that were read.
     pub(crate) fn of(table: Table<K, V>, batch: Batch) -> Self {
         let range = (Bound::Unbounded, Bound::Unbounded);
-        let (back, fetch, index, limit) = (false, None, 0, FEW);
-        Self { table, range, back, fetch, batch, index, limit, of: PhantomData }
+        let (back, fetch, left, limit) = (false, None, 0..batch.len(), FEW);
+        Self { table, range, back, fetch, batch, left, limit, of: PhantomData }
     }
 
-    /// The same records, the last one first. To be called before any is taken.
+    /// The records that were not taken yet, the last one first.
     #[must_use]
     pub fn rev(mut self) -> Self {
+        if self.fetch.is_some() {
+            // What is in the batch is fetched again, in the other order. If all of it was taken,
+            // the range begins behind that already.
+            let next = core::mem::take(&mut self.left).next();
+            if let Some(row) = next.and_then(|next| self.batch.get(next)) {
+                let end = if self.back { &mut self.range.1 } else { &mut self.range.0 };
+                *end = Bound::Included(row.key.to_vec());
+            }
+        }
         self.back = !self.back;
         self
     }
@@ -460,12 +469,8 @@ impl<'r, K: Key, V: Value> Rows<'r, K, V> {
         loop {
             // Without more to come, the batch is in order, and read from its end if backwards.
             let whole = self.fetch.is_none() && self.back;
-            let index = match whole {
-                true => self.batch.len().wrapping_sub(self.index + 1),
-                false => self.index,
-            };
-            if let Some(row) = self.batch.get(index) {
-                self.index += 1;
+            let index = if whole { self.left.next_back() } else { self.left.next() };
+            if let Some(row) = index.and_then(|index| self.batch.get(index)) {
                 if row.ghost {
                     continue;
                 }
@@ -473,7 +478,7 @@ impl<'r, K: Key, V: Value> Rows<'r, K, V> {
             }
             let Some(fetch) = &mut self.fetch else { return Ok(None) };
             fetch(as_slices(&self.range), self.back, self.limit, &mut self.batch)?;
-            (self.index, self.limit) = (0, self.limit.saturating_mul(4));
+            (self.left, self.limit) = (0..self.batch.len(), self.limit.saturating_mul(4));
             match (self.batch.next(), self.back) {
                 // The last batch is in the order of the scan already.
                 (None, _) => (self.fetch, self.back) = (None, false),

@@ -402,6 +402,12 @@ fn files_that_are_not_this_log_are_refused() {
     disk.damage(&control, 0, &good);
     disk.remove(&control).unwrap();
     assert_eq!(begin(&disk).err(), Some(Error::NoControl));
+    // A copy's log begins anywhere in a segment.
+    let segment = folder().join("0000000000000000");
+    disk.damage(&segment, 4096, &[0; 64]);
+    let before = disk.peek(&segment).unwrap();
+    assert_eq!(begin(&disk).err(), Some(Error::NoControl));
+    assert!(disk.peek(&segment).unwrap() == before, "records were overwritten");
     let region = crate::stage::region();
     let thread = region.thread().unwrap();
     for wrong in [

@@ -25,12 +25,16 @@ pub(super) struct Stop {
 }
 
 thread_local! {
-    pub(super) static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
+    /// Each stops the thread once.
+    pub(super) static STOP: RefCell<Vec<Stop>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Called at each step of this program's threads.
 pub(super) fn at_step(step: &'static str) {
-    let stop = STOP.with_borrow_mut(|stop| stop.take_if(|stop| stop.at == step));
+    let stop = STOP.with_borrow_mut(|stops| {
+        let here = stops.iter().position(|stop| stop.at == step);
+        here.map(|here| stops.remove(here))
+    });
     if let Some(stop) = stop {
         stop.reached.send(()).unwrap();
         stop.go.recv().unwrap();
@@ -80,7 +84,7 @@ fn newcomer_keeps_its_page(
     std::thread::scope(|scope| {
         let taken = &taken;
         let waiter = scope.spawn(move || {
-            STOP.set(Some(stops));
+            STOP.set(vec![stops]);
             let work = place.work(&waits);
             let held = work.handle.write(work.file, page).unwrap();
             taken.store(true, SeqCst);
@@ -159,7 +163,7 @@ fn a_write_is_not_taken_from_who_has_a_dead_threads_slot() {
     std::thread::scope(|scope| {
         let place = &place;
         let waiter = scope.spawn(move || {
-            STOP.set(Some(stops));
+            STOP.set(vec![stops]);
             let work = place.work(&waits);
             work.handle.clean(u32::MAX).unwrap()
         });
@@ -169,7 +173,7 @@ fn a_write_is_not_taken_from_who_has_a_dead_threads_slot() {
         assert_eq!(thread.number(), 2, "the newcomer has another slot");
         let newcomer = scope.spawn(move || {
             let work = place.work(&thread);
-            STOP.set(Some(writes));
+            STOP.set(vec![writes]);
             work.handle.clean(1).unwrap()
         });
         writing.reached.recv().unwrap();
@@ -203,7 +207,7 @@ fn a_free_page_that_went_and_came_back_leads_elsewhere() {
     std::thread::scope(|scope| {
         let place = &place;
         let waiter = scope.spawn(move || {
-            STOP.set(Some(stops));
+            STOP.set(vec![stops]);
             have(&place.work(&other))
         });
         stopped.reached.recv().unwrap();

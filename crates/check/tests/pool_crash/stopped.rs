@@ -10,7 +10,7 @@ use latchwork_machine::Native;
 use latchwork_pool::{Error, FileId, FileSpec, Handle, Options, Pool};
 use latchwork_region::{Options as RegionOptions, Region};
 
-use super::meet::{STOP, stop};
+use super::meet::{STOP, Stop, stop};
 
 fn disk() -> Simulated {
     let disk = Simulated::new();
@@ -32,7 +32,11 @@ fn open(disk: &Simulated) -> (Region<Native>, Pool<Native>) {
 }
 
 fn change(handle: &Handle<'_>, file: FileId, value: u64) {
-    let held = handle.write(file, 0).or_else(|_| handle.create(file, 0));
+    change_page(handle, file, 0, value);
+}
+
+fn change_page(handle: &Handle<'_>, file: FileId, page: u64, value: u64) {
+    let held = handle.write(file, page).or_else(|_| handle.create(file, page));
     let mut held = held.unwrap();
     held.begin(0);
     (2..held.len()).for_each(|index| assert!(held.set(index, value)));
@@ -56,7 +60,7 @@ fn an_old_copy_never_ends_over_a_newer_page() {
     let writes = || disk.history().iter().filter(|call| matches!(call, Operation::Write)).count();
     std::thread::scope(|scope| {
         let slow = scope.spawn(|| {
-            STOP.set(Some(place));
+            STOP.set(vec![place]);
             let thread = region.thread().unwrap();
             pool.handle(&thread).unwrap().clean(1).unwrap()
         });
@@ -78,6 +82,45 @@ fn an_old_copy_never_ends_over_a_newer_page() {
     assert_eq!(value(&handle, file), 2, "the old copy ended over the newer page");
 }
 
+/// A thread that found a page with a writer claims it when that one has ended, unless another has
+/// claimed it by then: with two, the one that was slow ends with an old copy over a newer page.
+#[test]
+fn a_page_has_one_writer_after_the_one_that_was_waited_for() {
+    let disk = disk();
+    let (region, pool) = open(&disk);
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&spec()).unwrap();
+    change(&handle, file, 1);
+    let ((first, first_stopped), (next, next_stopped)) = (stop("write.ahead"), stop("write.ahead"));
+    let ((busy, at_busy), (free, at_free)) = (stop("write.busy"), stop("write.free"));
+    let clean = |stops: Vec<Stop>| {
+        STOP.set(stops);
+        let thread = region.thread().unwrap();
+        pool.handle(&thread).unwrap().clean(1).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let clean = &clean;
+        let first = scope.spawn(move || clean(vec![first]));
+        first_stopped.reached.recv().unwrap();
+        let slow = scope.spawn(move || clean(vec![busy, free]));
+        at_busy.reached.recv().unwrap();
+        first_stopped.go.send(()).unwrap();
+        assert_eq!(first.join().unwrap(), 1);
+        change(&handle, file, 2);
+        at_busy.go.send(()).unwrap();
+        at_free.reached.recv().unwrap();
+        let next = scope.spawn(move || clean(vec![next]));
+        next_stopped.reached.recv().unwrap();
+        let before = disk.history().len();
+        at_free.go.send(()).unwrap();
+        let wrote = slow.join().unwrap();
+        let calls = disk.history().len() - before;
+        next_stopped.go.send(()).unwrap();
+        assert_eq!((next.join().unwrap(), wrote, calls), (1, 0, 0), "two write one page");
+    });
+}
+
 /// The system tells the failure of a sync once. A thread that syncs after that, and before the
 /// first one has told the others, must not hear of a success.
 #[test]
@@ -93,7 +136,7 @@ fn a_sync_during_a_failed_one_is_no_success() {
     let (place, stopped) = stop("sync.failed");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| {
-            STOP.set(Some(place));
+            STOP.set(vec![place]);
             let thread = region.thread().unwrap();
             pool.handle(&thread).unwrap().sync(u64::MAX, &mut |_| {})
         });
@@ -109,4 +152,53 @@ fn a_sync_during_a_failed_one_is_no_success() {
         assert!(matches!(first, Err(Error::Disk(_))), "{first:?}");
         assert_eq!(second.join().unwrap(), Err(Error::SyncFailed { file: 0 }));
     });
+}
+
+/// Between the failure of a sync and its mark the system may give what it had before: what is read
+/// then is not served.
+#[test]
+fn what_is_read_while_a_sync_fails_is_not_believed() {
+    let disk = disk();
+    {
+        let (region, pool) = open(&disk);
+        let thread = region.thread().unwrap();
+        let handle = pool.handle(&thread).unwrap();
+        let file = handle.file(&spec()).unwrap();
+        (0..2).for_each(|page| change_page(&handle, file, page, 1));
+        handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    }
+    for ahead in [false, true] {
+        let (region, pool) = open(&disk);
+        let thread = region.thread().unwrap();
+        let handle = pool.handle(&thread).unwrap();
+        let file = handle.file(&spec()).unwrap();
+        change_page(&handle, file, 1, 2);
+        let (place, stopped) = stop(if ahead { "ahead.read" } else { "fault.read" });
+        let (fails, failing) = stop("sync.failed");
+        disk.plan(disk.history().len() as u64 + 1, Fault::Device);
+        std::thread::scope(|scope| {
+            let syncer = scope.spawn(|| {
+                STOP.set(vec![fails]);
+                let thread = region.thread().unwrap();
+                pool.handle(&thread).unwrap().sync(u64::MAX, &mut |_| {})
+            });
+            failing.reached.recv().unwrap();
+            let reader = scope.spawn(|| {
+                STOP.set(vec![place]);
+                let thread = region.thread().unwrap();
+                let handle = pool.handle(&thread).unwrap();
+                match ahead {
+                    true => handle.prefetch(file, 0, 1),
+                    false => handle.read(file, 0, |view| view.word(2)),
+                }
+            });
+            stopped.reached.recv().unwrap();
+            failing.go.send(()).unwrap();
+            let failed = syncer.join().unwrap();
+            stopped.go.send(()).unwrap();
+            assert!(matches!(failed, Err(Error::Disk(_))), "{failed:?}");
+            let expected = if ahead { Ok(0) } else { Err(Error::SyncFailed { file: 0 }) };
+            assert_eq!(reader.join().unwrap(), expected);
+        });
+    }
 }

@@ -109,8 +109,8 @@ fn full_hands_take_no_page() {
     assert_eq!(store.space().unwrap().lost, 0);
 }
 
-/// What a load that failed has in hand while its tree is dismantled: its root, two pages, and the one
-/// that goes. The catalog's root can be split beside them, to say that this one is free.
+/// What a load that failed has in hand while its tree is dismantled: its root, two pages, and the
+/// one that goes. The catalog's root can be split beside them, to say that this one is free.
 #[test]
 fn the_catalog_can_be_split_with_four_pages_in_hand() {
     let disk = Simulated::new();

@@ -193,3 +193,34 @@ fn a_scan_gives_what_a_range_does() {
         }
     }
 }
+
+/// Turned round after any number of records, there are the others, each once.
+#[test]
+fn rows_are_turned_round_in_the_middle() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.write(|tx| (0..300).try_for_each(|row| tx.put(&ROWS, ("a", row), row))).unwrap();
+    let turned = |rows: Rows<'_, Key, u64>, taken: usize, back: bool| {
+        let mut rows = if back { rows.rev() } else { rows };
+        let numbers = |rows: &mut Rows<'_, Key, u64>, count: usize| {
+            rows.take(count).map(|row| row.unwrap().1).collect::<Vec<_>>()
+        };
+        let mut expected: Vec<_> = (0..300).collect();
+        if back {
+            expected.reverse();
+        }
+        assert_eq!(numbers(&mut rows, taken), expected[..taken]);
+        let few = 5.min(300 - taken);
+        let mut rows = rows.rev();
+        let others: Vec<_> = expected[taken..].iter().rev().copied().collect();
+        assert_eq!(numbers(&mut rows, few), others[..few], "{taken} taken, {back}");
+        // And again, to where the first ones were taken.
+        let mut rows = rows.rev();
+        assert_eq!(numbers(&mut rows, 300), expected[taken..300 - few], "{taken} taken, {back}");
+    };
+    for back in [false, true] {
+        for taken in [0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 150, 290, 299, 300] {
+            store.read(|tx| Ok(turned(tx.range(&ROWS, ..)?, taken, back))).unwrap();
+            store.write(|tx| Ok(turned(tx.range(&ROWS, ..)?, taken, back))).unwrap();
+        }
+    }
+}

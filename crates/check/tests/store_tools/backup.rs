@@ -398,3 +398,19 @@ fn all_of(store: &Store<Native>) -> latchwork_check::dump_bytes::Tables {
     let (text, _) = store.dump(Vec::new(), None, &mut |_| {}).unwrap();
     latchwork_check::dump_bytes::read(&text).unwrap().0
 }
+
+/// The log of a copy begins anywhere in a segment: without its control file it is no new one.
+#[test]
+fn a_copy_that_has_lost_its_control_file_is_refused_as_it_is() {
+    let place = Place::new("uncontrolled");
+    let store = open(place.at("one"));
+    fill(&store, 50);
+    store.backup(place.at("copy"), &mut |_| {}).unwrap();
+    drop(store);
+    let (control, kept) = (place.at("copy/log/control"), place.at("control"));
+    fs::rename(&control, &kept).unwrap();
+    let refused = why(Store::open_with(place.at("copy"), &options()).map(drop).unwrap_err());
+    assert!(matches!(refused, Refusal::Damaged { file: "log", .. }), "{refused:?}");
+    fs::rename(&kept, &control).unwrap();
+    assert_eq!(all(&open(place.at("copy"))), all(&open(place.at("one"))));
+}

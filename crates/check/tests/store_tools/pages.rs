@@ -1,6 +1,7 @@
 //! Pages that are not those of the log beside them: of before, of another store, cut off, or newer.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use latchwork_store::{Error, Refusal, Store, Table, forget_memory, restore};
 
@@ -84,6 +85,23 @@ fn pages_that_are_not_those_of_the_log_are_refused() {
     fs::write(place.at("copy/data"), copied).unwrap();
     restore(place.at("copy"), place.at("again"), &mut |_| {}).unwrap();
     assert_eq!(sum(&open(place.at("again"))), COUNT as i64 * EACH);
+}
+
+/// What lies behind a page that cannot be read is not counted as if it were not there.
+#[test]
+fn pages_are_not_counted_past_a_damaged_one() {
+    let place = Place::new("pages-count");
+    let store = open(place.at("one"));
+    fill(&store, 1500);
+    let roots: Vec<_> = store.pages().unwrap().iter().map(|table| u64::from(table.root)).collect();
+    drop(store);
+    let leaf = (21..).find(|page| !roots.contains(page)).unwrap();
+    let data = fs::File::options().write(true).open(place.at("one/data")).unwrap();
+    data.write_all_at(&[0x5a; 64], leaf * 8192 + 100).unwrap();
+    let why = open(place.at("one")).pages().unwrap_err();
+    let is_damage =
+        matches!(&why, Error::Pool(latchwork_pool::Error::Checksum { page, .. }) if *page == leaf);
+    assert!(is_damage, "{why}");
 }
 
 /// The signature of a store of many tables is not on the first page.

@@ -134,6 +134,25 @@ fn a_damaged_log_is_told_and_the_rest_is_there() {
     assert!(found.no_log.is_some() && !found.is_whole());
 }
 
+/// The records of a log say themselves what they are: the control file says only where to begin.
+#[test]
+fn a_log_without_its_control_file_is_read() {
+    let place = crashed("control");
+    let (whole, expected) = again(&place);
+    assert!(whole.is_whole(), "{whole:?}");
+    let control = place.at("one/log/control");
+    for lost in [false, true] {
+        match lost {
+            true => fs::remove_file(&control).unwrap(),
+            false => fs::write(&control, vec![7; 8192]).unwrap(),
+        }
+        let (found, there) = again(&place);
+        assert!(found.no_control.is_some() && !found.is_whole(), "{found:?}");
+        assert_eq!((found.no_log, found.gaps), (None, Vec::new()));
+        assert_eq!(there, expected);
+    }
+}
+
 /// What is not there of the log behind the redo point is missed, also where it is the beginning.
 #[test]
 fn a_log_without_its_beginning_is_told() {

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use latchwork_store::{Prepared, Store};
 use serde_json::json;
 
+use super::look::hex;
 use super::rows::escape;
 use super::{open_as, print_json, small};
 use crate::output;
@@ -52,9 +53,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (None, Some(id)) => (id, false),
         (None, None) => return list(&store, &all, args.json),
     };
-    // An id may look like another that is escaped.
-    let exact = all.iter().find(|one| one.gid == id.as_bytes());
-    let Some(one) = exact.or_else(|| all.iter().find(|one| escape(&one.gid) == *id)) else {
+    // An id may look like another that is escaped. What is shown is one's only.
+    let shown = all.iter().find(|one| escape(&one.gid) == *id);
+    let Some(one) = shown.or_else(|| all.iter().find(|one| one.gid == id.as_bytes())) else {
         output::complain(&format!("no transaction {id} is prepared"));
         return Ok(ExitCode::FAILURE);
     };
@@ -78,7 +79,7 @@ fn list(store: &Store, all: &[Prepared], json: bool) -> anyhow::Result<ExitCode>
         let (gid, since, bytes) = (escape(&one.gid), one.since, end.saturating_sub(one.since));
         match json {
             true => print_json(&json!({
-                "gid": gid, "age_s": age, "since": since, "prepared_at": one.at, "keeps": bytes,
+                "gid": gid, "hex": hex(&one.gid), "age_s": age, "since": since, "prepared_at": one.at, "keeps": bytes,
             }))?,
             false => output::print(|out| writeln!(out, "{gid}\t{age} s\t{since}\t{bytes}"))?,
         }

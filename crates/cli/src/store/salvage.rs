@@ -63,7 +63,7 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
             "whole": whole, "tables": tables, "pages": found.pages, "lost": found.lost,
             "old": found.old, "orphans": found.orphans, "undone": found.undone, "cut": found.cut,
             "prepared": found.prepared.iter().map(|gid| escape(gid)).collect::<Vec<_>>(),
-            "gaps": found.gaps, "no_log": found.no_log, "no_memory": found.no_memory,
+            "gaps": found.gaps, "no_control": found.no_control, "no_log": found.no_log, "no_memory": found.no_memory,
         }))?;
     } else {
         output::print(|out| {
@@ -89,6 +89,9 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
             }
             for (from, to) in &found.gaps {
                 writeln!(out, "log        cannot be read from {from} to {to}")?;
+            }
+            if let Some(why) = &found.no_control {
+                writeln!(out, "log        read from its first record on: {why}")?;
             }
             if let Some(why) = &found.no_log {
                 writeln!(out, "log        {why}")?;

@@ -12,6 +12,7 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::kind;
 use crate::life::fault::{Published, words_of};
+use crate::point::point;
 use crate::{Error, FileId, Handle};
 
 /// The most pages of one call to the disk.
@@ -65,11 +66,13 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let mut buffer = Buffer::new(run.len() * size);
         let bytes = &mut buffer[..run.len() * size];
         let told = pool.opened(file.number).and_then(|opened| {
-            if pool.has_failed(file)? {
-                return Err(Error::SyncFailed { file: file.number });
-            }
             opened.file.read(first * size as u64, bytes)?;
-            Ok(())
+            point("ahead.read");
+            // Behind the read, as in `read_in`.
+            match pool.has_failed(file)? {
+                true => Err(Error::SyncFailed { file: file.number }),
+                false => Ok(()),
+            }
         });
         let mut read = 0;
         for ((page, one), bytes) in (first..).zip(run).zip(bytes.chunks_exact(size)) {

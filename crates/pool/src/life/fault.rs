@@ -217,10 +217,6 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let bytes = &mut buffer[..file.page_bytes() as usize];
         let at = page * u64::from(file.page_bytes());
         let opened = pool.opened(file.number)?;
-        // What was written may not be there: the system may have dropped it.
-        if pool.has_failed(file)? {
-            return Err(Error::SyncFailed { file: file.number });
-        }
         if let Err(error) = opened.file.read(at, bytes) {
             let ends = matches!(error, DiskError::ShortRead { .. })
                 && opened.file.length().is_ok_and(|length| length < at + bytes.len() as u64);
@@ -228,6 +224,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Err(if ends { shrank } else { error.into() });
         }
         point("fault.read");
+        // What was written may not be there: the system may have dropped it, and before that was
+        // told to anybody it may have been read.
+        if pool.has_failed(file)? {
+            return Err(Error::SyncFailed { file: file.number });
+        }
         pool.believe(file, page, bytes)?;
         self.fill(file, frame, desc, words_of(bytes))
     }
@@ -407,6 +408,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 guard.unchanged();
                 continue;
             }
+            // SeqCst: the latch before the writer; the other one is in `write_out`.
+            M::fence(SeqCst);
             if desc.writer.load(Relaxed) != 0 && !self.writer_ended(desc)? {
                 // Its write must have ended before another page of this number can be written.
                 guard.unchanged();

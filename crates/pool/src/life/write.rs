@@ -19,7 +19,7 @@
 //! page that has a writer is not evicted. What a dead process had asked of the kernel has ended by
 //! the time that the kernel says that it is dead, for its locks are dropped after its last call.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use latchwork_latch::{HolderNumber, Version};
 use latchwork_machine::{ConstMachine, Word};
@@ -84,17 +84,21 @@ impl<M: ConstMachine> Handle<'_, M> {
         let desc = self.pool().desc(frame)?;
         let me = u64::from(latchwork_latch::Holder::<M>::number(self).get());
         // Acquire: synchronizes with the Release below: the last write has ended.
-        if desc.writer.compare_exchange(0, me, Acquire, Relaxed).is_err()
-            && !self.writer_ended(desc)?
-        {
-            return Ok(Wrote::Busy);
+        let claim = || desc.writer.compare_exchange(0, me, Acquire, Relaxed).is_ok();
+        if !claim() {
+            point("write.busy");
+            if !self.writer_ended(desc)? {
+                return Ok(Wrote::Busy);
+            }
+            point("write.free");
+            // Another thread may have been faster.
+            if !claim() {
+                return Ok(Wrote::Busy);
+            }
         }
-        if desc.writer.load(Relaxed) == 0
-            // Acquire: as above.
-            && desc.writer.compare_exchange(0, me, Acquire, Relaxed).is_err()
-        {
-            return Ok(Wrote::Busy);
-        }
+        // SeqCst: with the fence in `drop_page`: either that finds the claim, or this thread finds
+        // the page latched.
+        M::fence(SeqCst);
         point("write.claimed");
         let done = self.write_claimed(desc, frame, shared);
         // Release: synchronizes with the Acquire above.

@@ -171,7 +171,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
 }
 
 impl<K: Key, V: Key> Values<'_, K, V> {
-    /// The same values, the last one first. To be called before any is taken.
+    /// The values that were not taken yet, the last one first.
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())
@@ -187,7 +187,7 @@ impl<K: Key, V: Key> Iterator for Values<'_, K, V> {
 }
 
 impl<K: Key, V: Key> Pairs<'_, K, V> {
-    /// The same pairs, the last one first. To be called before any is taken.
+    /// The pairs that were not taken yet, the last one first.
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())

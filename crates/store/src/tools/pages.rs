@@ -49,12 +49,29 @@ impl<M: ConstMachine> Store<M> {
     /// [`Error::Tree`], [`Error::Pool`] for a page that cannot be read; those of the parts.
     pub fn pages(&self) -> Result<Vec<TablePages>, Error> {
         let session = self.session()?;
-        let mut found = vec![self.count(&session.worker, String::new(), CATALOG)?];
-        found.push(self.count(&session.worker, "(long values)".to_owned(), PIECES)?);
-        for (name, root) in self.trees()? {
-            found.push(self.count(&session.worker, name, root)?);
+        let mut trees = vec![(String::new(), CATALOG), ("(long values)".to_owned(), PIECES)];
+        trees.extend(self.trees()?);
+        let count = |(name, root)| self.count_again(&session.worker, name, root);
+        trees.into_iter().map(count).collect()
+    }
+
+    /// Counts again where a page cannot be read: it may have been unlinked just now, and its number
+    /// taken by a thread that has not written it yet. One that twice cannot be read is damaged.
+    fn count_again(
+        &self,
+        worker: &Worker<M>,
+        name: String,
+        root: u32,
+    ) -> Result<TablePages, Error> {
+        let mut before = None;
+        loop {
+            match self.count(worker, name.clone(), root) {
+                Err(Error::Pool(why)) if why.is_unwritten() && before.as_ref() != Some(&why) => {
+                    before = Some(why);
+                }
+                counted => return counted,
+            }
         }
-        Ok(found)
     }
 
     fn count(&self, worker: &Worker<M>, name: String, root: u32) -> Result<TablePages, Error> {
@@ -78,8 +95,6 @@ impl<M: ConstMachine> Store<M> {
                 }) {
                     // It was unlinked just now, and what is behind it is not counted.
                     Err(PoolError::Freed { .. }) => break,
-                    // And its page was taken by a thread that has not written it yet.
-                    Err(why) if why.is_unwritten() => break,
                     read => read?,
                 };
                 add(&mut found, &read.0);

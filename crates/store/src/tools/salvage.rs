@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use latchwork_disk::{Disk, File, Open, System};
 use latchwork_lockmgr::Wait;
-use latchwork_log::{Entry, Flags, LogFiles};
+use latchwork_log::{Entry, Error as LogError, Flags, LogFiles};
 use latchwork_tree::{Change, Header, Kind as PageKind, Limits, Node, Role};
 
 use crate::error::refused;
@@ -53,6 +53,9 @@ pub struct Salvaged {
     pub cut: u64,
     /// What of the log cannot be read, from and to.
     pub gaps: Vec<(u64, u64)>,
+    /// Why the log's control file could not be used. The log was read from its first record on, and
+    /// nothing says whether its end is.
+    pub no_control: Option<String>,
     /// Why none of the log could be read.
     pub no_log: Option<String>,
     /// Why it is not known whether killed processes left memory with commits that are in no file.
@@ -62,8 +65,9 @@ pub struct Salvaged {
 impl Salvaged {
     /// Whether all that there should be is there.
     pub fn is_whole(&self) -> bool {
-        let log = self.gaps.is_empty() && self.no_log.is_none() && self.prepared.is_empty();
-        log && self.no_memory.is_none()
+        let log = self.gaps.is_empty() && self.no_log.is_none() && self.no_control.is_none();
+        log && self.prepared.is_empty()
+            && self.no_memory.is_none()
             && self.lost.is_empty()
             && self.old.is_empty()
             && self.cut == 0
@@ -158,7 +162,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
         old: BTreeSet::new(),
     };
     let mut read = LogRead::default();
-    let log = LogFiles::open(disk, &from.join("log")).map_err(Error::from).and_then(|files| {
+    let log = log_files(disk, &from.join("log"), &mut found).and_then(|files| {
         entries(&files, (files.redo().0, true), &mut read, &mut |entry| {
             ruin.redo(entry);
             (None, true)
@@ -182,6 +186,20 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     })?;
     beside.name(&sizes)?;
     Ok(found)
+}
+
+/// The log's files, also without a sound control file.
+fn log_files(disk: Arc<dyn Disk>, folder: &Path, found: &mut Salvaged) -> Result<LogFiles, Error> {
+    match LogFiles::open(disk.clone(), folder) {
+        Err(why @ (LogError::NoControl | LogError::Corrupt { .. })) => {
+            // The first error says what is missing.
+            let said = why.to_string();
+            let files = LogFiles::without_control(disk, folder).map_err(|_| why)?;
+            found.no_control = Some(said);
+            Ok(files)
+        }
+        opened => Ok(opened?),
+    }
 }
 
 /// What is known of memory that the store's processes had, and that is not to be seen here.
