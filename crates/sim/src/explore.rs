@@ -3,8 +3,10 @@
 //! Two ways to choose. At random, every thread is as likely as any other at every step. By priority
 //! (PCT: Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with Probabilistic
 //! Guarantees of Finding Bugs", ASPLOS 2010) threads have random priorities, the highest runs, and
-//! at a few random steps the running one falls to the bottom: a bug that needs `d` such changes
-//! among `k` steps of `n` threads is found with a chance of at least `1/(n * k^(d-1))`.
+//! at a few random accesses the running one falls below all that have not fallen. Which of those
+//! that have fallen is the lowest is as random as when: the first to fall may be the last to go on.
+//! A bug that needs `c` such changes (the paper says that its depth is `c + 1`) among `k` accesses
+//! of `n` threads is found with a chance of at least `1/(n * k^c)`, if no thread waits in a loop.
 //!
 //! Stores are buffered and seen by others at any later time, in order, as on x86. The seed replays
 //! the run.
@@ -23,11 +25,18 @@ const STEP_NS: u64 = 100;
 #[derive(Clone, Debug)]
 pub struct Explorer {
     rng: Rng,
-    changes: usize,
     length: u64,
-    change_at: Vec<u64>,
-    priority: Vec<i64>,
-    lowest: i64,
+    /// At which accesses the running thread falls, and to which rank: the next one last.
+    falls: Vec<(u64, usize)>,
+    /// All threads, the lowest first.
+    order: Vec<usize>,
+    /// The rank of each thread that has fallen and not stepped back since.
+    rank: Vec<Option<usize>>,
+    /// How many have fallen.
+    pub(crate) fallen: usize,
+    /// Accesses so far. The clock does not count: it leaps, and falls would be lost.
+    accesses: u64,
+    /// What the clock shows.
     steps: u64,
     chosen: Option<usize>,
     deadlines: Vec<Option<u64>>,
@@ -45,14 +54,20 @@ impl Explorer {
     pub fn pct(seed: u64, changes: usize, length: u64) -> Self {
         let mut rng = Rng::new(seed);
         let buffered = 2 << rng.below(6);
-        let change_at = (0..changes).map(|_| rng.below(length.max(1))).collect();
+        let mut at: Vec<u64> = (0..changes).map(|_| 1 + rng.below(length.max(1))).collect();
+        at.sort_unstable_by(|a, b| b.cmp(a));
+        let mut ranks: Vec<usize> = (0..changes).collect();
+        for i in (1..changes).rev() {
+            ranks.swap(i, rng.below(i as u64 + 1) as usize);
+        }
         Self {
             rng,
-            changes,
             length,
-            change_at,
-            priority: Vec::new(),
-            lowest: 0,
+            falls: at.into_iter().zip(ranks).collect(),
+            order: Vec::new(),
+            rank: Vec::new(),
+            fallen: 0,
+            accesses: 0,
             steps: 0,
             chosen: None,
             deadlines: Vec::new(),
@@ -61,7 +76,10 @@ impl Explorer {
     }
 
     pub(crate) fn begin(&mut self, threads: usize) {
-        self.priority = (0..threads).map(|_| self.rng.below(1 << 40) as i64 + 1).collect();
+        let priority: Vec<u64> = (0..threads).map(|_| self.rng.below(1 << 40)).collect();
+        self.order = (0..threads).collect();
+        self.order.sort_by_key(|thread| priority[*thread]);
+        self.rank = vec![None; threads];
         self.deadlines = vec![None; threads];
     }
 
@@ -73,9 +91,27 @@ impl Explorer {
         self.length > 0
     }
 
-    fn demote(&mut self, thread: usize) {
-        self.lowest -= 1;
-        self.priority[thread] = self.lowest;
+    /// The thread is about to make an access, and falls if that is drawn.
+    fn access(&mut self, thread: usize) {
+        self.steps += 1;
+        self.accesses += 1;
+        while let Some((_, rank)) = self.falls.pop_if(|(at, _)| *at <= self.accesses) {
+            self.fallen += 1;
+            self.order.retain(|other| *other != thread);
+            // Below all but those who fell to a lower rank.
+            let lower = |other: &usize| self.rank[*other].is_some_and(|theirs| theirs < rank);
+            let place = self.order.iter().rposition(lower).map_or(0, |below| below + 1);
+            self.order.insert(place, thread);
+            self.rank[thread] = Some(rank);
+        }
+    }
+
+    /// The thread is the lowest of all, whatever it was.
+    fn sink(&mut self, thread: usize) {
+        self.steps += 1;
+        self.order.retain(|other| *other != thread);
+        self.order.insert(0, thread);
+        self.rank[thread] = None;
     }
 }
 
@@ -90,20 +126,14 @@ impl World {
             return true;
         }
         self.accesses += 1;
-        let explorer = self.explorer();
-        explorer.steps += 1;
-        if explorer.by_priority() && explorer.change_at.contains(&explorer.steps) {
-            explorer.demote(me);
-        }
+        self.explorer().access(me);
         false
     }
 
     /// The thread has nothing better to do than to let others go on.
     pub(crate) fn step_back(&mut self, me: usize) {
         self.accesses += 1;
-        let explorer = self.explorer();
-        explorer.steps += 1;
-        explorer.demote(me);
+        self.explorer().sink(me);
     }
 
     /// Who goes on: nobody, if nobody can.
@@ -122,7 +152,7 @@ impl World {
         }
         let explorer = self.explorer();
         let thread = match explorer.by_priority() {
-            true => *ready.iter().max_by_key(|t| explorer.priority[**t])?,
+            true => *explorer.order.iter().rev().find(|t| ready.contains(t))?,
             false => ready[explorer.rng.below(ready.len() as u64) as usize],
         };
         explorer.chosen = Some(thread);
@@ -221,12 +251,5 @@ impl World {
         explorer.steps = explorer.steps.max(at.div_ceil(STEP_NS));
         self.times_out(thread);
         Some(())
-    }
-}
-
-impl Explorer {
-    /// How many changes of priority a run has.
-    pub fn changes(&self) -> usize {
-        self.changes
     }
 }

@@ -33,6 +33,8 @@ pub struct Outcome {
     pub accesses: u64,
     /// Switches from one thread to another on a processor.
     pub switches: u64,
+    /// Changes of priority, in an exploration by priorities.
+    pub changes: usize,
     /// What it took of a processor of the host; what other programs took of it meanwhile is not
     /// counted.
     pub host: Duration,
@@ -62,6 +64,7 @@ impl Outcome {
             ns: ended as f64 / world.spec.ghz,
             accesses: world.accesses,
             switches: world.os.switches,
+            changes: world.explorer.as_ref().map_or(0, |explorer| explorer.fallen),
             host,
             misses,
         }

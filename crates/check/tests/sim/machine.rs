@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_check::explore::{Schedule, body, two_by_two};
 use latchwork_classic::{Lock, exclusive};
 use latchwork_latch::ShflMutex;
-use latchwork_machine::{Machine, Padded, Word};
+use latchwork_machine::{Clock, Machine, Padded, Word};
 use latchwork_sim::{Explorer, Misses, Simulated, Simulation, Spec, Stuck, ThreadState, work};
 
 use crate::common::{Alone, U32, ns, run, small, westmere};
@@ -209,6 +209,52 @@ fn a_livelock_is_endless() {
         assert_eq!(states(&stuck).len(), threads);
         assert!(stuck.to_string().starts_with("no end in sight"), "{stuck}");
     }
+}
+
+/// Who made which access, of threads that each read a word so often, the clock before each time.
+fn turns(explorer: Explorer, threads: usize, each: usize) -> (Vec<usize>, usize) {
+    let (word, turns) = (Alone::default(), RefCell::new(Vec::new()));
+    let life = |me| {
+        let (word, turns) = (&word, &turns);
+        body(move || {
+            for _ in 0..each {
+                Simulated::now(Clock::Monotonic);
+                word.load(Relaxed);
+                turns.borrow_mut().push(me);
+            }
+        })
+    };
+    let simulation = Simulation::new(&two_by_two(), 1).explore(explorer);
+    let outcome = simulation.run((0..threads).map(life).collect()).unwrap();
+    (turns.into_inner(), outcome.changes)
+}
+
+#[test]
+fn every_change_of_priority_that_is_drawn_is_made() {
+    // The first access of each thread is part of its beginning, where none is made.
+    for seed in 0..200 {
+        for changes in 0..5 {
+            let (turns, made) = turns(Explorer::pct(seed, changes, 38), 2, 20);
+            assert_eq!((turns.len(), made), (40, changes), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn who_fell_last_may_go_on_first() {
+    // Two threads fall, the third comes to its end, and either of the two is the next.
+    let next = |seed| {
+        let (mut turns, _) = turns(Explorer::pct(seed, 2, 12), 3, 6);
+        turns.dedup();
+        match turns[..] {
+            [a, b, c, d, e] if a != c && (d, e) == (a, b) => Some("the first"),
+            [a, b, c, d, e] if a != c && (d, e) == (b, a) => Some("the last"),
+            _ => None,
+        }
+    };
+    let next: Vec<&str> = (0..200).filter_map(next).collect();
+    let last = next.iter().filter(|who| **who == "the last").count();
+    assert!(next.len() > 20 && last * 4 > next.len() && last * 4 < next.len() * 3, "{last}");
 }
 
 struct Guard<'a>(&'a ShflMutex<Simulated>);
