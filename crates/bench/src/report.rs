@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::stats::{Ratio, median, quantile, spread};
+use crate::stats::{Ratio, median, noisy, quantile, spread};
 use crate::{Bench, Case, Cell, Fault, Pace, Role, Row, Sample, Settings, Subject};
 
 /// One latch's figures in one cell and role: one number a run.
@@ -154,9 +154,6 @@ impl Series {
     }
 }
 
-/// Spreads beyond this make a comparison worthless, unless all runs agree on who is faster.
-const NOISE: f64 = 0.2;
-
 impl Report {
     /// The series of `subject` in the first cell that `cell` accepts.
     pub fn find(&self, subject: &str, role: Role, cell: impl Fn(&Cell) -> bool) -> Option<&Series> {
@@ -200,7 +197,7 @@ impl Report {
             p99_ns: middle(&series.p99_ns),
             fairness: middle(&series.fairness),
             runs: series.ops_per_s.len(),
-            noisy: spread > NOISE && !ratio.is_some_and(|r| r.unanimous && r.pairs > 2),
+            noisy: noisy(&series.ops_per_s, ratio),
             role: series.role,
             max_ns: (!series.max_ns.is_empty()).then(|| quantile(&series.max_ns, 1.0)),
             contended: series.contended,

@@ -50,6 +50,20 @@ pub struct Ratio {
     pub pairs: usize,
 }
 
+/// Spreads beyond this make a comparison worthless, unless all runs agree on who is faster.
+const NOISE: f64 = 0.2;
+
+/// Whether numbers lie so far apart that they do not compare, and the runs, each beside the other
+/// of its pair, do not agree on which is greater. Two runs are no agreement: half of the time they
+/// are on the same side by chance.
+///
+/// # Panics
+///
+/// If there are no values.
+pub fn noisy(values: &[f64], ratio: Option<Ratio>) -> bool {
+    spread(values) > NOISE && !ratio.is_some_and(|ratio| ratio.unanimous && ratio.pairs > 2)
+}
+
 impl Ratio {
     /// Of `ours` over `theirs`, run by run; `None` if there is no pair.
     pub fn paired(ours: &[f64], theirs: &[f64]) -> Option<Self> {

@@ -8,7 +8,7 @@ use super::parent::measure;
 use super::row::{Params, Row};
 use super::{Cell, Fault, Outcome, Settings, Subject};
 use crate::report::order;
-use crate::stats::{Ratio, fairness, median, spread};
+use crate::stats::{Ratio, fairness, median, noisy, spread};
 
 /// One lock manager in one cell: an outcome for each run.
 #[derive(Clone, Debug)]
@@ -111,9 +111,6 @@ pub fn run(
     Ok(Report { settings, series, release, absent })
 }
 
-/// A spread of more than this makes a comparison worthless, unless all runs agree.
-const NOISY: f64 = 0.2;
-
 impl Report {
     /// What a lock manager did in a cell.
     pub fn find(&self, subject: Subject, cell: &Cell) -> Option<&Series> {
@@ -153,7 +150,7 @@ impl Report {
             p99_ns: middle(|outcome| outcome.p99_ns),
             fairness: (!fair.is_empty()).then(|| median(&fair)),
             runs: outcomes.len(),
-            noisy: spread > NOISY && !ratio.is_some_and(|ratio| ratio.unanimous),
+            noisy: noisy(&series.rates(), ratio),
             counted,
             fast: (!subject.is_rival()).then(|| fast as f64 / counted.max(1) as f64),
             victims: cell.workload.ring().map(|_| outcomes.iter().map(|o| o.victims).sum()),
@@ -163,5 +160,27 @@ impl Report {
             ratio_low: ratio.map(|ratio| ratio.low),
             ratio_high: ratio.map(|ratio| ratio.high),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_are_no_agreement() {
+        let settings = Settings::default();
+        let cell = Cell::all(&settings.only)[0];
+        let series = |subject, rates: &[f64]| {
+            let outcome = |rate: &f64| Outcome { ops_per_s: *rate, ..Outcome::default() };
+            Series { cell, subject, outcomes: rates.iter().map(outcome).collect() }
+        };
+        let noisy = |runs| {
+            let ours = series(Subject::Ours, &[4.0, 8.0, 4.0][..runs]);
+            let theirs = series(Subject::BerkeleyDb, &[1.0, 2.0, 1.0][..runs]);
+            let (settings, series) = (settings.clone(), vec![ours, theirs]);
+            Report { settings, series, release: None, absent: None }.rows()[0].noisy
+        };
+        assert_eq!((noisy(2), noisy(3)), (true, false));
     }
 }

@@ -9,7 +9,7 @@ use super::measure::Kept;
 use super::outcome::Outcome;
 use super::plan::{Cell, Place, Settings, Subject, Workload};
 use crate::row::{maybe_short, short};
-use crate::stats::{Ratio, fairness, median, spread};
+use crate::stats::{Ratio, fairness, median, noisy, spread};
 
 /// A measured row. Numbers are medians over the runs.
 #[derive(Clone, Debug, Serialize)]
@@ -269,10 +269,32 @@ impl Report {
             p99_ns: median(&series.each(|outcome| outcome.p99_ns)),
             fairness: (!fair.is_empty()).then(|| median(&fair)),
             runs: rates.len(),
-            noisy: spread(&rates) > 0.2 && ratio.is_none_or(|ratio| !ratio.unanimous),
+            noisy: noisy(&rates, ratio),
             stores_per_read: ours.then(|| counted.stores as f64 / operations.max(1) as f64),
             hit_rate: ours.then(|| hits as f64 / of_hot.max(1) as f64),
             ratio: ratio.filter(|_| subject != Subject::BerkeleyDb).map(|ratio| ratio.mid),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_are_no_agreement() {
+        let settings = Settings::default();
+        let cell = Cell { workload: Workload::Hot, place: Place::Threads, workers: 1 };
+        let series = |subject, rates: &[f64]| {
+            let outcome = |rate: &f64| Outcome { ops_per_s: *rate, ..Outcome::default() };
+            Series { subject, cell, outcomes: rates.iter().map(outcome).collect() }
+        };
+        let noisy = |runs| {
+            let ours = series(Subject::Pool, &[4.0, 8.0, 4.0][..runs]);
+            let theirs = series(Subject::BerkeleyDb, &[1.0, 2.0, 1.0][..runs]);
+            let (settings, series) = (settings.clone(), vec![ours, theirs]);
+            Report { series, absent: None, no_direct: None, settings }.rows()[0].noisy
+        };
+        assert_eq!((noisy(2), noisy(3)), (true, false));
     }
 }

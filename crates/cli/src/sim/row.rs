@@ -4,14 +4,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use latchwork_bench::sim::{Point, Subject};
-use latchwork_bench::stats::{Ratio, median, spread};
+use latchwork_bench::stats::{Ratio, median, noisy, spread};
 use serde::Serialize;
 
 use super::Scene;
 use super::sweep::{Cell, Cells};
-
-/// Runs that lie further apart than this do not compare unless they agree.
-const FAR_APART: f64 = 0.2;
 
 /// A latch with so many threads. Numbers are medians over the seeds.
 #[derive(Clone, Debug, Serialize)]
@@ -99,7 +96,6 @@ impl Row {
         let of = |pick: fn(&Point) -> f64| cell.iter().map(pick).collect::<Vec<_>>();
         let middle = |pick| rounded(median(&of(pick)));
         let speeds = of(|point| point.ops_per_s);
-        let apart = spread(&speeds);
         let theirs: Vec<f64> = first.iter().map(|point| point.ops_per_s).collect();
         let same = first.first().is_some_and(|point| point.subject == cell[0].subject);
         let ratio = if same { None } else { Ratio::paired(&speeds, &theirs) };
@@ -117,12 +113,12 @@ impl Row {
             ns_per_op: middle(
                 |point| if point.ops_per_s > 0.0 { 1e9 / point.ops_per_s } else { 0.0 },
             ),
-            spread: rounded(apart),
+            spread: rounded(spread(&speeds)),
             p50_ns: middle(|point| point.p50_ns),
             p99_ns: middle(|point| point.p99_ns),
             fairness: middle(|point| point.fairness),
             runs: cell.len(),
-            noisy: apart > FAR_APART && ratio.is_none_or(|ratio| !ratio.unanimous),
+            noisy: noisy(&speeds, ratio),
             max_ns: middle(|point| point.max_ns),
             near_per_op: middle(|point| point.near_per_op),
             far_per_op: middle(|point| point.far_per_op),
