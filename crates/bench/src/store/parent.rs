@@ -157,6 +157,15 @@ impl<'s> Stores<'s> {
 
     fn load_in(&self, subject: Subject, folder: &Path) -> Result<(Loaded, Bytes), Fault> {
         fs::create_dir(folder)?;
+        let loaded = self.fill(subject, folder);
+        if loaded.is_err() {
+            // Or the next one could not make it. What went wrong first is what to tell.
+            let _ = fs::remove_dir_all(folder);
+        }
+        loaded
+    }
+
+    fn fill(&self, subject: Subject, folder: &Path) -> Result<(Loaded, Bytes), Fault> {
         let outcome = self.alone(&self.job(subject, Task::Load, folder))?;
         let bytes = files::bytes(folder)?;
         let loaded = Loaded {
@@ -240,6 +249,26 @@ impl<'s> Stores<'s> {
         match self.loaded.get(&subject) {
             Some(folder) => self.alone(&self.job(subject, Task::Verify, folder)).map(|_| ()),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Workload;
+    use super::*;
+
+    #[test]
+    fn a_load_that_fails_leaves_nothing_in_the_way_of_the_next() {
+        let settings = Settings::default();
+        let launch = || Command::new("false");
+        let data = settings.data(Workload::Load);
+        let mut stores = Stores::new(data, &settings, &launch).expect("a folder");
+        stores.load(Subject::Ours).expect("nothing to do yet");
+        for run in 0..2 {
+            let failed = stores.measure_load(Subject::Ours);
+            let told = failed.map(|_| ()).expect_err("its process fails").to_string();
+            assert!(!told.contains("File exists"), "run {run}: {told}");
         }
     }
 }

@@ -10,23 +10,42 @@ use super::parent::Stores;
 use super::row::{Params, Row};
 use super::{Cell, Fault, Outcome, Settings, Subject, Workload, trials};
 use crate::report::order;
-use crate::stats::{Ratio, fairness, median, quantile, spread};
+use crate::stats::{Ratio, fairness, median, noisy, quantile, spread};
 
-/// One store in one cell: an outcome for each run.
+/// One store in one cell: an outcome for each run that did not fail.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Where.
     pub cell: Cell,
     /// Whose.
     pub subject: Subject,
-    /// What, by run.
-    pub outcomes: Vec<Outcome>,
+    /// What, each with the number of its run: where one failed there is none, and the runs after
+    /// it are to be compared with others' of the same number.
+    pub outcomes: Vec<(usize, Outcome)>,
 }
 
 impl Series {
+    /// What came of its runs.
+    fn all(&self) -> impl Iterator<Item = &Outcome> {
+        self.outcomes.iter().map(|(_, outcome)| outcome)
+    }
+
+    /// What came of one of them.
+    fn of_run(&self, number: usize) -> Option<&Outcome> {
+        self.outcomes.iter().find(|(run, _)| *run == number).map(|(_, outcome)| outcome)
+    }
+
     /// Operations a second, by run.
     pub fn rates(&self) -> Vec<f64> {
-        self.outcomes.iter().map(|outcome| outcome.ops_per_s).collect()
+        self.all().map(|outcome| outcome.ops_per_s).collect()
+    }
+
+    /// Its operations a second over another's, of the runs that neither failed in.
+    fn ratio_to(&self, other: &Self) -> Option<Ratio> {
+        let pair =
+            |(run, ours): &(usize, Outcome)| Some((ours.ops_per_s, other.of_run(*run)?.ops_per_s));
+        let (ours, theirs): (Vec<f64>, Vec<f64>) = self.outcomes.iter().filter_map(pair).unzip();
+        Ratio::paired(&ours, &theirs)
     }
 }
 
@@ -186,7 +205,7 @@ fn one_data_set(
                 let Some(series) = report.series[start..].iter_mut().find(found) else { continue };
                 progress.next(subject, cell);
                 match measure(&stores, subject, cell) {
-                    Ok(outcome) => series.outcomes.push(outcome),
+                    Ok(outcome) => series.outcomes.push((run, outcome)),
                     Err(fault) => report.failures.push((subject, *cell, fault.to_string())),
                 }
             }
@@ -213,9 +232,6 @@ fn measure(stores: &Stores<'_>, subject: Subject, cell: &Cell) -> Result<Outcome
     }
 }
 
-/// A spread of more than this makes a comparison worthless, unless all runs agree.
-const NOISY: f64 = 0.2;
-
 impl Report {
     /// The rows, in the order of the series.
     pub fn rows(&self) -> Vec<Row> {
@@ -230,17 +246,16 @@ impl Report {
     }
 
     fn row(&self, series: &Series) -> Row {
-        let Series { cell, subject, outcomes } = series;
-        let middle = |number: fn(&Outcome) -> f64| {
-            median(&outcomes.iter().map(number).collect::<Vec<f64>>())
-        };
+        let Series { cell, subject, .. } = series;
+        let middle =
+            |number: fn(&Outcome) -> f64| median(&series.all().map(number).collect::<Vec<f64>>());
         let best = self.best_rival(cell).filter(|best| best.subject != *subject);
-        let ratio = best.and_then(|best| Ratio::paired(&series.rates(), &best.rates()));
+        let ratio = best.and_then(|best| series.ratio_to(best));
         let spread = spread(&series.rates());
         let ops_per_s = middle(|outcome| outcome.ops_per_s);
         // What is timed one by one is too little in a run for quantiles of it.
         let pooled = |all: fn(&Outcome) -> &[u64], q| {
-            let all: Vec<f64> = outcomes.iter().flat_map(all).map(|ns| *ns as f64).collect();
+            let all: Vec<f64> = series.all().flat_map(all).map(|ns| *ns as f64).collect();
             (!all.is_empty()).then(|| quantile(&all, q))
         };
         let samples = |q| pooled(|outcome| &outcome.samples, q);
@@ -248,10 +263,10 @@ impl Report {
         let control = pooled(|outcome| &outcome.controls, 0.99);
         figures.extend(control.map(|ns| ("p99_without_kill_ns", ns)));
         let fair: Vec<f64> =
-            outcomes.iter().filter_map(|outcome| fairness(&outcome.by_worker)).collect();
-        let done: u64 = outcomes.iter().map(Outcome::done).sum();
-        let again: u64 = outcomes.iter().map(|outcome| outcome.again).sum();
-        let writes: Vec<f64> = outcomes.iter().filter_map(|outcome| outcome.writes_per_s).collect();
+            series.all().filter_map(|outcome| fairness(&outcome.by_worker)).collect();
+        let done: u64 = series.all().map(Outcome::done).sum();
+        let again: u64 = series.all().map(|outcome| outcome.again).sum();
+        let writes: Vec<f64> = series.all().filter_map(|outcome| outcome.writes_per_s).collect();
         Row {
             bench: "store",
             subject: subject.name(),
@@ -266,8 +281,8 @@ impl Report {
             p50_ns: samples(0.5).unwrap_or_else(|| middle(|outcome| outcome.p50_ns)),
             p99_ns: samples(0.99).unwrap_or_else(|| middle(|outcome| outcome.p99_ns)),
             fairness: (!fair.is_empty()).then(|| median(&fair)),
-            runs: outcomes.len(),
-            noisy: spread > NOISY && !ratio.is_some_and(|ratio| ratio.unanimous),
+            runs: series.outcomes.len(),
+            noisy: noisy(&series.rates(), ratio),
             again_per_op: again as f64 / done.max(1) as f64,
             writes_per_s: (!writes.is_empty()).then(|| median(&writes)),
             ratio: ratio.map(|ratio| ratio.mid),
@@ -277,11 +292,11 @@ impl Report {
         }
     }
 
-    /// What was measured of the same store in another cell, or of the device, run by run.
-    fn other(&self, subject: Subject, workload: Workload) -> Option<&[Outcome]> {
+    /// What was measured of the same store in another cell, or of the device.
+    fn other(&self, subject: Subject, workload: Workload) -> Option<&Series> {
         let alone = Cell { workload, threads: 1, procs: 1 };
         let found = |series: &&Series| series.subject == subject && series.cell == alone;
-        self.series.iter().find(found).map(|series| &series.outcomes[..])
+        self.series.iter().find(found)
     }
 
     /// The numbers of each run, those counted in that compare it with others of the run.
@@ -292,13 +307,13 @@ impl Report {
         let (reads, writes) = (alone(Workload::Get), alone(Workload::Put));
         let durable = cell.workload.is_durable();
         let device = self.other(Subject::Device, cell.workload).filter(|_| durable);
-        let run = |(at, outcome): (usize, &Outcome)| {
+        let run = |(number, outcome): &(usize, Outcome)| {
             let mut figures = outcome.figures.clone();
             let mut add = |name: &str, number: Option<f64>| {
                 figures.extend(number.map(|number| (name.to_owned(), number)));
             };
-            let of = |all: Option<&[Outcome]>, number: fn(&Outcome) -> f64| {
-                all.and_then(|all| all.get(at)).map(number).filter(|number| *number > 0.0)
+            let of = |other: Option<&Series>, figure: fn(&Outcome) -> f64| {
+                other?.of_run(*number).map(figure).filter(|figure| *figure > 0.0)
             };
             let over = |mine: f64, other: Option<f64>| other.map(|other| mine / other);
             let rate = |outcome: &Outcome| outcome.ops_per_s;
@@ -318,6 +333,55 @@ impl Report {
             add("history_bytes", history.map(|bytes| bytes as f64));
             figures
         };
-        outcomes.iter().enumerate().map(run).collect()
+        outcomes.iter().map(run).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_rivals::StoreKind;
+
+    use super::*;
+
+    const CELL: Cell = Cell { workload: Workload::Get, threads: 1, procs: 1 };
+
+    /// Each run's rate of ours and of another, if it did not fail.
+    fn report(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Report {
+        let series = |subject, rates: &[Option<f64>]| {
+            let outcome = |(run, rate): (usize, &Option<f64>)| {
+                Some((run, Outcome { ops_per_s: (*rate)?, ..Outcome::default() }))
+            };
+            let outcomes = rates.iter().enumerate().filter_map(outcome).collect();
+            Series { cell: CELL, subject, outcomes }
+        };
+        let rival = Subject::Rival(StoreKind::ALL[0]);
+        Report {
+            settings: Settings::default(),
+            series: vec![series(Subject::Ours, ours), series(rival, theirs)],
+            loads: Vec::new(),
+            absent: Vec::new(),
+            releases: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_run_that_failed_does_not_shift_those_after_it() {
+        // Twice as fast in each run, on a machine that is ten times as fast in each as before.
+        let ours = [Some(2.0), Some(20.0), Some(200.0), Some(2_000.0)];
+        let theirs = [Some(1.0), None, Some(100.0), Some(1_000.0)];
+        let row = &report(&ours, &theirs).rows()[0];
+        assert_eq!((row.ratio_low, row.ratio, row.ratio_high), (Some(2.0), Some(2.0), Some(2.0)));
+        let row = &report(&theirs, &ours).rows()[0];
+        assert_eq!((row.ratio, row.runs), (Some(0.5), 3));
+    }
+
+    #[test]
+    fn two_runs_are_no_agreement() {
+        let noisy = |runs| {
+            let of = |rates: [f64; 3]| rates.map(Some)[..runs].to_vec();
+            report(&of([4.0, 8.0, 4.0]), &of([1.0, 2.0, 1.0])).rows()[0].noisy
+        };
+        assert_eq!((noisy(2), noisy(3)), (true, false));
     }
 }
