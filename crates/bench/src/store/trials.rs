@@ -143,7 +143,9 @@ fn kill_one(stores: &Stores<'_>, subject: Subject, procs: usize) -> Result<Outco
     let mut rng = SmallRng::seed_from_u64(now());
     let mut crew = Crew::start(stores, subject, procs)?;
     let (mut kills, mut quiet) = (Vec::new(), Vec::new());
-    let (mut outcome, mut stuck, begun) = (Outcome::default(), 0, now());
+    // They have all committed by now, and go on at once.
+    let (mut outcome, mut stuck) = (Outcome::default(), 0);
+    let (before, begun) = (crew.acks.all_done()?, now());
     while kills.len() < stores.kills() && stuck == 0 {
         sleep(Duration::from_micros(rng.random_range(0..20_000)));
         let clients = crew.workers.iter().map(|(_, client)| *client).collect();
@@ -164,13 +166,13 @@ fn kill_one(stores: &Stores<'_>, subject: Subject, procs: usize) -> Result<Outco
             crew.join()?;
         }
     }
-    let seconds = (now() - begun) as f64 / 1e9;
+    let took = now() - begun;
     let acks = crew.kill()?;
+    outcome.ops_per_s = per_second(before, acks.all_done()?, took);
     outcome.samples = kills.iter().map(|stretch| stretch.longest_pause(&acks)).collect();
     outcome.controls = quiet.iter().map(|stretch| stretch.longest_pause(&acks)).collect();
     let left = reopen(stores, subject)?;
     let longest = outcome.samples.iter().max().copied().unwrap_or(0);
-    outcome.ops_per_s = acks.all_done()? as f64 / seconds;
     let add = [
         ("trials", kills.len() as f64),
         ("longest_ns", longest as f64),
@@ -183,6 +185,11 @@ fn kill_one(stores: &Stores<'_>, subject: Subject, procs: usize) -> Result<Outco
         return Err(Fault::Failed(what));
     }
     Ok(outcome)
+}
+
+/// Commits a second, if there were so many before these nanoseconds and so many after them.
+fn per_second(before: u64, after: u64, ns: u64) -> f64 {
+    (after - before) as f64 * 1e9 / ns.max(1) as f64
 }
 
 fn kill_all(stores: &Stores<'_>, subject: Subject, procs: usize) -> Result<Outcome, Fault> {
@@ -215,4 +222,15 @@ fn opened(mut outcome: Outcome) -> Result<Outcome, Fault> {
     let took = outcome.samples.first().copied().ok_or(Fault::Nothing("opening"))?;
     outcome.ops_per_s = 1e9 / took.max(1) as f64;
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_committed_before_the_clock_starts_is_not_counted() {
+        assert_eq!(per_second(900, 1_000, 2_000_000_000), 50.0);
+        assert_eq!(per_second(7, 7, 0), 0.0);
+    }
 }
