@@ -377,10 +377,16 @@ impl Spec {
     /// the first `cpus` processors; zero if they are of one core.
     pub fn largest_latency(&self, cpus: usize) -> f64 {
         let shape = &self.topology;
-        let cores = (0..cpus.min(shape.cpus())).map(|cpu| shape.core_of(cpu));
-        let others = cores.filter(|core| *core != 0);
-        let latency = |core| self.costs.atomic.modified[shape.between(0, core)];
-        others.map(latency).fold(0.0, f64::max)
+        let mut cores: Vec<usize> =
+            (0..cpus.min(shape.cpus())).map(|cpu| shape.core_of(cpu)).collect();
+        cores.sort_unstable();
+        cores.dedup();
+        // Not from the first core alone: two others may be farther apart than either is from it.
+        let pairs = cores
+            .iter()
+            .enumerate()
+            .flat_map(|(at, one)| cores[at + 1..].iter().map(|other| shape.between(*one, *other)));
+        pairs.map(|distance| self.costs.atomic.modified[distance]).fold(0.0, f64::max)
     }
 
     /// Cycles in so many nanoseconds.

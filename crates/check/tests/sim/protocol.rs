@@ -201,5 +201,7 @@ fn the_largest_latency_is_that_between_processors_in_use() {
     assert_eq!(spec.largest_latency(1), 0.0);
     assert_eq!(spec.largest_latency(6), modified[0]);
     assert_eq!(spec.largest_latency(12), modified[1]);
+    // The third die is two hops from the first, and three from the second.
+    assert_eq!(spec.largest_latency(18), modified[3]);
     assert_eq!(spec.largest_latency(48), modified[3]);
 }
