@@ -11,6 +11,7 @@ use super::engine::{self, Engine};
 use super::lock::{SimLock, Subject};
 use super::watch::{Tally, Watch};
 use super::workload::{Shared, Workload, operation};
+use crate::stats::fairness;
 
 /// What to run.
 #[derive(Clone)]
@@ -172,7 +173,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Point, RunError> {
         rival: plan.subject.rival,
         threads: plan.threads,
         ops_per_s: total as f64 * 1e9 / plan.ns,
-        fairness: fairness(ops),
+        fairness: fairness(&ops).unwrap_or(0.5),
         p50_ns: waits.value_at_quantile(0.5) as f64,
         p99_ns: waits.value_at_quantile(0.99) as f64,
         max_ns: waits.max() as f64,
@@ -183,17 +184,6 @@ pub fn run(plan: &Plan<'_>) -> Result<Point, RunError> {
         host_s: outcome.host.as_secs_f64(),
         misses: outcome.misses,
     })
-}
-
-/// The busier half's share: 0.5 if all do the same.
-fn fairness(mut ops: Vec<u64>) -> f64 {
-    ops.sort_unstable();
-    let total: u64 = ops.iter().sum();
-    let busier: u64 = ops[ops.len() / 2..].iter().sum();
-    match ops.len() {
-        1 => 0.5,
-        _ => busier as f64 / total.max(1) as f64,
-    }
 }
 
 /// Why a run has no result.
@@ -222,3 +212,27 @@ impl std::fmt::Display for RunError {
 }
 
 impl std::error::Error for RunError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(machine: &str, workload: &str, subject: &str, threads: usize) -> Point {
+        let spec = Spec::shipped(machine).expect("a machine that is shipped");
+        let plan = Plan {
+            spec: &spec,
+            workload: Workload::named(workload).expect("a workload that there is"),
+            subject: Subject::named(subject).expect("a lock that there is"),
+            threads,
+            ns: 200_000.0,
+            seed: 1,
+        };
+        run(&plan).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    #[test]
+    fn of_three_that_take_turns_no_half_is_the_busier() {
+        let point = point("xeon-24t", "lock-loop", "ticket", 3);
+        assert!(point.fairness < 0.55, "{}", point.fairness);
+    }
+}
