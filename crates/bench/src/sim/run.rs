@@ -118,9 +118,7 @@ impl Common {
                 let shape = &plan.workload.shape;
                 let pause = shape.pause.cycles(plan.spec, plan.threads);
                 while watch.goes_on() {
-                    operation(shape, &**lock, shared, watch.me, &mut dice, pause, |enter| {
-                        watch.waited(enter);
-                    });
+                    operation(shape, &**lock, shared, &mut dice, pause, watch);
                     watch.done();
                 }
             }
@@ -234,5 +232,13 @@ mod tests {
     fn of_three_that_take_turns_no_half_is_the_busier() {
         let point = point("xeon-24t", "lock-loop", "ticket", 3);
         assert!(point.fairness < 0.55, "{}", point.fairness);
+    }
+
+    #[test]
+    fn who_sends_its_sections_waits_for_them() {
+        let sent = point("xeon-24t", "lock-loop", "flat-combining", 8);
+        let taken = point("xeon-24t", "lock-loop", "mcs", 8);
+        assert!(0.0 < sent.p50_ns && sent.p50_ns <= sent.p99_ns, "{sent:?}");
+        assert!(sent.p50_ns < 10.0 * taken.p50_ns, "{sent:?} beside {taken:?}");
     }
 }

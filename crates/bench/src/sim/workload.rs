@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::dice::Dice;
 use super::lock::{Kind, SimLock, Subject};
 use super::operations::{Names, Operations, Pages, Records};
+use super::watch::{Watch, now};
 
 type Data = Padded<<Simulated as Machine>::AtomicU64>;
 
@@ -367,22 +368,24 @@ impl Shared {
     }
 }
 
-/// One operation. `waited` is given each acquisition to perform, so that it can time it.
+/// One operation. What it waited for the lock is told to `watch`.
 pub(super) fn operation(
     shape: &Shape,
     lock: &dyn SimLock,
     shared: &Shared,
-    me: usize,
     dice: &mut Dice,
     pause: u64,
-    mut waited: impl FnMut(&mut dyn FnMut()),
+    watch: &Watch<'_>,
 ) {
+    let me = watch.me;
     let outside = shape.outside + pause;
     work(outside - outside / 4 + dice.below(outside as usize / 2 + 1) as u64);
     for _ in 0..shape.times {
         let writes = (dice.below(1000) as u32) < shape.writes;
         let start = dice.below(shape.table.max(1));
+        let mut begun = 0.0;
         let mut section = || {
+            begun = now();
             for line in &shared.lines {
                 line.store(line.load(Relaxed).wrapping_add(1), Relaxed);
             }
@@ -400,13 +403,17 @@ pub(super) fn operation(
             }
             work(shape.inside);
         };
+        let asked = now();
         if lock.ask(me, &mut section) {
+            // As with a lock that is taken the section is no part of the wait, though another
+            // thread may have run it.
+            watch.has_waited(asked, begun);
             continue;
         }
         let whole = writes || shape.lines > 0;
         match whole {
-            true => waited(&mut || lock.lock(me)),
-            false => waited(&mut || lock.share(me)),
+            true => watch.waited(&mut || lock.lock(me)),
+            false => watch.waited(&mut || lock.share(me)),
         }
         section();
         match whole {
