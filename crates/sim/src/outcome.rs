@@ -115,7 +115,7 @@ pub struct ThreadState {
 pub enum Stuck {
     /// No thread can go on: a deadlock, or a wake-up was lost.
     Deadlock(Vec<ThreadState>),
-    /// The limit of accesses was reached.
+    /// The limit of accesses was reached, or that of time.
     Endless(Vec<ThreadState>),
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct World {
     /// Accesses so far, and after how many it gives up.
     pub(crate) accesses: u64,
     pub(crate) limit: u64,
+    /// The cycle after which it gives up.
+    last_cycle: u64,
     pub(crate) explorer: Option<Explorer>,
     /// What the loop in `run` is to do.
     pub(crate) next: Step,
@@ -58,7 +60,7 @@ pub(crate) enum Step {
     End,
     /// Nothing: nobody can go on.
     Deadlock,
-    /// Nothing: the limit is reached.
+    /// Nothing: a limit is reached.
     Endless,
 }
 
@@ -125,6 +127,7 @@ impl Simulation {
                 os: Os::new(&spec.topology),
                 accesses: 0,
                 limit: u64::MAX,
+                last_cycle: u64::MAX,
                 explorer: None,
                 next: Step::End,
                 slots: Slots::default(),
@@ -148,6 +151,12 @@ impl Simulation {
     /// Gives up after so many accesses: [`Stuck::Endless`].
     pub fn limit(mut self, accesses: u64) -> Self {
         self.world.limit = accesses;
+        self
+    }
+
+    /// Gives up at this simulated nanosecond: [`Stuck::Endless`]. An exploration has no such time.
+    pub fn last_ns(mut self, ns: f64) -> Self {
+        self.world.last_cycle = self.world.spec.cycles(ns);
         self
     }
 
@@ -177,7 +186,7 @@ impl Simulation {
     ///
     /// # Errors
     ///
-    /// If no thread can go on, or the limit is reached: with the state of each. What the threads
+    /// If no thread can go on, or a limit is reached: with the state of each. What the threads
     /// own is leaked then, and after a panic.
     ///
     /// # Panics
@@ -213,6 +222,10 @@ impl Simulation {
         }
         if let Some(explorer) = &mut world.explorer {
             explorer.begin(world.threads.len());
+        } else if world.last_cycle < TIME_MAX {
+            // Who never waits for anything goes on as long as nothing else is due.
+            let (last, nothing) = (world.last_cycle, Event::Timer(0));
+            world.push(last, nothing);
         }
         let mut running = Running::new(world, fibers);
         let started = spent();
@@ -252,6 +265,10 @@ impl World {
             let Some((event, epoch)) = next.filter(|_| self.agenda.now < TIME_MAX) else {
                 return stuck(self);
             };
+            if self.agenda.now >= self.last_cycle {
+                let on = self.agenda.horizon() < TIME_MAX;
+                return if on { Step::Endless } else { stuck(self) };
+            }
             match event {
                 Event::Resume(t) if self.threads[t].epoch == epoch => return Step::Thread(t),
                 Event::Timer(t) if self.threads[t].epoch == epoch => self.timer(t),

@@ -145,14 +145,31 @@ impl Common {
 ///
 /// If the lock cannot serve so many threads, or this workload, or its threads are stuck.
 pub fn run(plan: &Plan<'_>) -> Result<Point, RunError> {
-    let common = Common::new(plan)?;
+    run_on(plan, &Common::new(plan)?)
+}
+
+/// A run may take so many times as long as it was to take before it is stuck.
+const LONGER: f64 = 8.0;
+/// And so much longer in any case, for one may be shorter than a nap of a waiter.
+const GRACE_NS: f64 = 1e8;
+
+/// The simulated nanosecond at which a run gives up.
+fn last_ns(plan: &Plan<'_>) -> f64 {
+    // Who waits as the run ends is served first; where threads share processors each of them may
+    // have to wait for its turn.
+    let turns = plan.threads.saturating_sub(1) / plan.spec.topology.cpus() * plan.threads;
+    let turns_ns = turns as f64 * plan.spec.os.slice_us * 1e3;
+    plan.ns * 1.25 * LONGER + GRACE_NS + turns_ns
+}
+
+fn run_on(plan: &Plan<'_>, common: &Common) -> Result<Point, RunError> {
     let waits = Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that make sense");
     let tally = RefCell::new(Tally { ops: vec![0; plan.threads], waits });
-    let mut simulation = Simulation::new(plan.spec, plan.seed);
+    let mut simulation = Simulation::new(plan.spec, plan.seed).last_ns(last_ns(plan));
     common.label(plan, &mut simulation);
     let (from, until) = (plan.ns / 4.0, plan.ns * 1.25);
     let body = |me: usize| {
-        let (common, watch) = (&common, Watch { me, from, until, tally: &tally });
+        let watch = Watch { me, from, until, tally: &tally };
         Box::new(move || common.live(plan, &watch)) as Box<dyn FnOnce()>
     };
     let outcome = simulation.run((0..plan.threads).map(body).collect());
@@ -213,7 +230,49 @@ impl std::error::Error for RunError {}
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    use latchwork_machine::{Deadline, Machine, Word};
+    use latchwork_sim::Simulated;
+
     use super::*;
+
+    /// A lock that nobody gets.
+    struct Never {
+        word: <Simulated as Machine>::AtomicU32,
+        /// Whether who waits sleeps between two looks.
+        naps: bool,
+    }
+
+    impl SimLock for Never {
+        fn lock(&self, _: usize) {
+            while self.word.load(Relaxed) == 0 {
+                if self.naps {
+                    let soon = Deadline::after::<Simulated>(Duration::from_millis(1));
+                    let _ = Simulated::wait(&self.word, 0, Some(soon));
+                } else {
+                    Simulated::relax();
+                }
+            }
+        }
+        fn unlock(&self, _: usize) {}
+    }
+
+    #[test]
+    fn who_never_gets_a_lock_is_told_of() {
+        let spec = Spec::shipped("xeon-24t").expect("a machine that is shipped");
+        for (naps, threads) in [(true, 1), (true, 3), (false, 1)] {
+            let workload = Workload::named("lock-loop").expect("a workload that there is");
+            let subject = Subject::named("tas").expect("a lock that there is");
+            let plan = Plan { spec: &spec, workload, subject, threads, ns: 1e4, seed: 1 };
+            let never = Never { word: Default::default(), naps };
+            let common = Common::Latch(Box::new(never), Shared::new(&workload.shape));
+            let ended = run_on(&plan, &common).map(|_| ());
+            let stuck = ended.expect_err("it came to an end").to_string();
+            assert!(stuck.starts_with("tas: no end in sight"), "{stuck}");
+        }
+    }
 
     fn point(machine: &str, workload: &str, subject: &str, threads: usize) -> Point {
         let spec = Spec::shipped(machine).expect("a machine that is shipped");

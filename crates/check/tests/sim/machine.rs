@@ -122,6 +122,9 @@ fn a_deadlock_is_told() {
     assert!(states(&stuck).iter().all(|s| s.doing.starts_with("looking at")), "{stuck}");
     let text = stuck.to_string();
     assert!(text.contains("thread 0 on cpu 0") && text.contains("thread 1 on cpu 1"), "{text}");
+    // It is no less one if the run has an end.
+    let limited = embrace(Simulation::new(&westmere(), 1).last_ns(1e9), "mcs");
+    assert_eq!(limited.unwrap_err(), stuck);
 }
 
 #[test]
