@@ -81,6 +81,8 @@ pub(crate) struct Line {
     /// The core that had it to itself before, and until when: the probe that takes it away is on
     /// its way.
     leaving: (usize, u64),
+    /// The core that it was sent to last, and when it is there.
+    coming: (usize, u64),
     pub(crate) sharers: Cores,
     home: usize,
     /// The core that got it last.
@@ -100,6 +102,13 @@ impl Line {
             Kind::Store | Kind::Atomic => self.owner == core,
         };
         has || leaving == core && at < until
+    }
+
+    /// From when on a core that has it can use it. The one that asked last has it before it is
+    /// there: its other hardware thread, or a load behind a thread's own buffered store, waits.
+    pub(crate) fn usable(&self, core: usize, at: u64) -> u64 {
+        let (there, arrival) = self.coming;
+        if there == core { at.max(arrival) } else { at }
     }
 
     /// A core gets a copy; where modified lines are kept shared (`owned`), who had it modified
@@ -196,6 +205,7 @@ impl Lines {
                 dirty: false,
                 supplier: NOBODY,
                 leaving: (NOBODY, 0),
+                coming: (NOBODY, 0),
                 sharers: Cores::NONE,
                 home,
                 last: core,
@@ -287,7 +297,8 @@ impl World {
         let core = self.threads[request.thread()].core;
         if self.lines[line].has(core, request.kind, now) {
             // It came with another access of the same core.
-            self.granted(&request, now.max(request.arrival) + self.cost.l1);
+            let at = self.lines[line].usable(core, now.max(request.arrival));
+            self.granted(&request, at + self.cost.l1);
             if !self.lines[line].queue.is_empty() {
                 self.serve_by(line, now);
             }
@@ -302,6 +313,7 @@ impl World {
         let entry = self.lines.misses.entry(request.address).or_default();
         entry.add(near, done - request.arrival);
         self.lines[line].last = core;
+        self.lines[line].coming = (core, done);
         let migrates = self.lines[line].dirty && self.rng.chance(rules.migratory);
         if request.kind == Kind::Load && !migrates {
             self.lines[line].join(core, rules.owned);

@@ -187,10 +187,22 @@ impl World {
         if self.lines[line].has(t.core, Kind::Load, t.time) {
             let again = t.changed == line;
             self.threads[me].changed = usize::MAX;
-            self.spend(me, if again { self.cost.reload } else { self.cost.l1 });
-            return Access::Now;
+            return self.hit(me, line, if again { self.cost.reload } else { self.cost.l1 });
         }
         self.ask(line, Request::own(me, Kind::Load, address, self.threads[me].time));
+        Access::Granted
+    }
+
+    /// The thread's core has the line, or will when it has come.
+    #[inline]
+    fn hit(&mut self, me: usize, line: usize, cycles: u64) -> Access {
+        let t = &self.threads[me];
+        let from = self.lines[line].usable(t.core, t.time);
+        if from == t.time {
+            self.spend(me, cycles);
+            return Access::Now;
+        }
+        self.resume(me, from + cycles);
         Access::Granted
     }
 
@@ -214,8 +226,8 @@ impl World {
         }
         let line = self.line(me, store.address);
         let t = &mut self.threads[me];
-        if t.stores.is_empty() && self.lines[line].has(t.core, Kind::Store, t.time) {
-            let at = t.time;
+        let (l, at) = (&self.lines[line], t.time);
+        if t.stores.is_empty() && l.has(t.core, Kind::Store, at) && l.usable(t.core, at) == at {
             self.written(line, at);
             self.spend(me, 1);
             return Access::Now;
@@ -254,8 +266,7 @@ impl World {
         let t = &self.threads[me];
         if self.lines[line].has(t.core, Kind::Atomic, t.time) {
             self.written(line, self.threads[me].time);
-            self.spend(me, self.cost.atomic_hit);
-            return Access::Now;
+            return self.hit(me, line, self.cost.atomic_hit);
         }
         self.ask(line, Request::own(me, Kind::Atomic, address, self.threads[me].time));
         Access::Granted
@@ -309,7 +320,9 @@ impl World {
         let mut first = true;
         while let Some(store) = self.threads[thread].stores.front().copied() {
             let line = self.line(thread, store.address);
-            if !first && !self.lines[line].has(self.threads[thread].core, Kind::Store, now) {
+            let (l, core) = (&self.lines[line], self.threads[thread].core);
+            let is_there = l.has(core, Kind::Store, now) && l.usable(core, now) == now;
+            if !first && !is_there {
                 self.ask(line, Request::buffer(thread, store.address, now));
                 break;
             }

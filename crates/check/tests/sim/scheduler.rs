@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use latchwork_check::explore::{Body, body};
 use latchwork_latch::{ShflMutex, ShflRwLock, ShflSpin};
-use latchwork_machine::{Clock, Deadline, Integer, Machine, Place, Waited, Word};
+use latchwork_machine::{Clock, Deadline, Integer, Machine, Padded, Place, Waited, Word};
 use latchwork_sim::{Explorer, Simulated, Simulation, Spec, Stuck, work};
 
-use crate::common::{Alone, ns, run, small, until, westmere};
+use crate::common::{Alone, U32, ns, run, small, until, westmere};
 
 /// Threads take the latch in turn, more of them than processors; the latch and the number of
 /// switches.
@@ -268,6 +268,50 @@ fn hardware_threads_of_one_core_see_each_others_exchanges() {
             vec![body(writer(1, 40)), body(writer(1 << 16, 61)), body(reader), body(reader)];
         run(&spec, seed, bodies);
     }
+}
+
+/// Two words on a line, and what a hardware thread does with one of them.
+type Pair = Padded<[U32; 2]>;
+
+/// The cycles that the second hardware thread of core 0 needs, ten after the first has asked for a
+/// line that core 1 has.
+fn beside(spec: &Spec, first: fn(&Pair), second: fn(&Pair)) -> f64 {
+    let (pair, took) = (Pair::default(), Cell::new(0.0));
+    let asks = || {
+        until(spec, 10_000.0);
+        first(&pair);
+    };
+    let had_it = || pair[0].store(1, Relaxed);
+    let follows = || {
+        until(spec, 10_005.0);
+        let began = ns();
+        second(&pair);
+        took.set((ns() - began) * spec.ghz);
+    };
+    run(spec, 1, vec![body(asks), body(had_it), body(follows)]);
+    took.get()
+}
+
+#[test]
+fn hardware_threads_of_one_core_wait_for_the_line_that_one_of_them_asked_for() {
+    let spec = small(1, 2, 2);
+    let write = |pair: &Pair| pair[0].store(2, Relaxed);
+    let swap = |pair: &Pair| _ = pair[0].swap(2, Relaxed);
+    let read = |pair: &Pair| _ = pair[1].load(Relaxed);
+    for first in [write as fn(&Pair), swap] {
+        for second in [read as fn(&Pair), swap] {
+            let took = beside(&spec, first, second);
+            assert!((90.0..170.0).contains(&took), "{took:.0} cycles");
+        }
+    }
+    // And one thread for what it has itself asked for: its store is still in the buffer.
+    let both = |pair: &Pair| {
+        pair[0].store(3, Relaxed);
+        let began = ns();
+        pair[1].load(Relaxed);
+        assert!((ns() - began) * 2.0 > 90.0, "{:.0} ns", ns() - began);
+    };
+    beside(&spec, both, |_| ());
 }
 
 #[test]
