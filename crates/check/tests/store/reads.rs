@@ -219,8 +219,8 @@ fn rows_are_turned_round_in_the_middle() {
     };
     for back in [false, true] {
         for taken in [0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 150, 290, 299, 300] {
-            store.read(|tx| Ok(turned(tx.range(&ROWS, ..)?, taken, back))).unwrap();
-            store.write(|tx| Ok(turned(tx.range(&ROWS, ..)?, taken, back))).unwrap();
+            store.read(|tx| tx.range(&ROWS, ..).map(|rows| turned(rows, taken, back))).unwrap();
+            store.write(|tx| tx.range(&ROWS, ..).map(|rows| turned(rows, taken, back))).unwrap();
         }
     }
 }
