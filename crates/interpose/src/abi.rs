@@ -11,17 +11,17 @@
 //!   glibc          │ readers ..    │ pad    │writer │shared │ pad   │ flags │
 //!   ours           │ latch         │   -    │writer │shared │   -   │ flags │
 //!                  └───────────────┴────────┴───────┴───────┴───────┴───────┘
-//! pthread_cond_t    0               16               36      40
-//!                  ┌───────────────┬────────────────┬───────┬───────┐
-//!   glibc          │ wseq, g1_start│ refs, size, .. │ wrefs │signals│
-//!   ours           │ condvar       │   -            │ flags │   -   │
-//!                  └───────────────┴────────────────┴───────┴───────┘
+//! pthread_cond_t    0       4       8       16               36      40
+//!                  ┌───────┴───────┴───────┬────────────────┬───────┬───────┐
+//!   glibc          │ wseq, g1_start        │ refs, size, .. │ wrefs │signals│
+//!   ours           │condvar│   -   │ users │   -            │ flags │   -   │
+//!                  └───────┴───────┴───────┴────────────────┴───────┴───────┘
 //! ```
 //!
 //! `kind`, `shared` and `flags` stay where and what they are: static initialisers write them, and
 //! glibc reads them in objects that are handed on to it.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use latchwork_latch::{Attempt, LwLatch, ParkDetached, Policy, RawCondvar, Shfl, ShflRwLock};
 
@@ -88,9 +88,11 @@ impl Rwlock {
 #[repr(C)]
 pub(crate) struct Cond {
     pub(crate) waiters: RawCondvar,
-    /// Threads inside a wait; who destroys the object waits for them.
-    pub(crate) users: AtomicU32,
-    spare: [u32; 7],
+    hole: u32,
+    /// Threads inside a wait, in the low half; who destroys the object waits for them. In the high
+    /// half the generation of the process that counts them.
+    pub(crate) users: AtomicU64,
+    spare: [u32; 5],
     /// glibc's `wrefs`: its two lowest bits say the same to both of us.
     pub(crate) flags: AtomicU32,
     signals: [u32; 2],
@@ -129,6 +131,7 @@ const _: () = {
     assert!(offset_of!(Mutex, kind) == 16 && offset_of!(Mutex, lw) == 24);
     assert!(offset_of!(Rwlock, writer) == 24 && offset_of!(Rwlock, shared) == 28);
     assert!(offset_of!(Rwlock, flags) == 48 && offset_of!(Cond, flags) == 36);
+    assert!(offset_of!(Cond, users) == 8);
     assert!(size_of::<Mutex>() <= size_of::<libc::pthread_mutex_t>());
     assert!(size_of::<Rwlock>() <= size_of::<libc::pthread_rwlock_t>());
     assert!(size_of::<Cond>() <= size_of::<libc::pthread_cond_t>());

@@ -12,9 +12,17 @@
 //! glibc on x86-64 has each of these functions twice, as `GLIBC_2.3.2` and as `GLIBC_2.2.5` for
 //! programs linked before 2003. Our names have no version and serve both: the old object has 48
 //! bytes, all zero at first, like the new.
+//!
+//! # After a fork
+//!
+//! Threads inside a wait are counted, and `destroy` waits until they have left. The child of a
+//! fork inherits counts of threads that are not there, in objects that nobody can find. So a count
+//! has the generation of the process that counts: a static initialiser writes zero, which is that
+//! of a process that no fork made without `exec`. A wait begins an old count anew, and who entered
+//! under another generation does not count itself out.
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use core::time::Duration;
 
 use libc::{c_int, clockid_t, pthread_cond_t, pthread_condattr_t, timespec};
@@ -52,6 +60,8 @@ struct Wait {
     mutex: *const Mutex,
     caller: Caller,
     count: u32,
+    /// The generation that counts this thread.
+    generation: u32,
     ticket: Option<Ticket>,
 }
 
@@ -89,31 +99,61 @@ unsafe extern "C" fn latchwork_wait_begin(
     mutex: *const Mutex,
     caller: &Caller,
 ) -> c_int {
-    // Relaxed: who destroys the object has seen, by the mutex or otherwise, that the wait began.
-    cond.users.fetch_add(1, Relaxed);
+    let generation = enter(cond);
     let ticket = cond.waiters.enqueue();
     // SAFETY: POSIX has the caller of a wait hold the mutex.
     match unsafe { mutex::release_all(mutex) } {
         Ok(count) => {
-            let begun = Wait { cond, mutex, caller: *caller, count, ticket: Some(ticket) };
+            let (caller, ticket) = (*caller, Some(ticket));
+            let begun = Wait { cond, mutex, caller, count, generation, ticket };
             // SAFETY: `wait.c` gives a place of 64 bytes, as asserted above.
             unsafe { wait.write(begun) };
             0
         }
         Err(error) => {
-            leave(cond, Some(ticket));
+            leave(cond, generation, Some(ticket));
             error
         }
     }
 }
 
+/// How often this process came of a fork without `exec`.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// In the child of a fork: what objects count is no longer so.
+pub(crate) fn forked() {
+    // Relaxed: there is one thread.
+    GENERATION.fetch_add(1, Relaxed);
+}
+
+/// The generation of a count, and the count.
+fn halves(users: u64) -> (u32, u32) {
+    ((users >> 32) as u32, users as u32)
+}
+
+/// Counts this thread in; returns the generation that it is counted by.
+fn enter(cond: &Cond) -> u32 {
+    // Relaxed: it was set before there was a second thread.
+    let now = GENERATION.load(Relaxed);
+    let entered = |users| match halves(users) {
+        (generation, _) if generation == now => Some(users + 1),
+        // Those that are counted stayed with the parent.
+        _ => Some(u64::from(now) << 32 | 1),
+    };
+    // Relaxed: who destroys the object has seen, by the mutex or otherwise, that the wait began.
+    let _ = cond.users.fetch_update(Relaxed, Relaxed, entered);
+    now
+}
+
 /// Leaves the list, passes a signal on that was meant for this thread, and is done with the object.
-fn leave(cond: &Cond, ticket: Option<Ticket>) {
+fn leave(cond: &Cond, generation: u32, ticket: Option<Ticket>) {
     if ticket.is_some_and(|ticket| cond.waiters.cancel(ticket)) {
         cond.waiters.notify_one();
     }
+    // A handler of a signal may have forked while this thread slept.
+    let left = |users| (halves(users).0 == generation).then(|| users - 1);
     // Release: what we did with the object comes before its end, in `destroy`.
-    cond.users.fetch_sub(1, Release);
+    let _ = cond.users.fetch_update(Release, Relaxed, left);
 }
 
 /// The word to sleep on, and what to expect in it; null once there is nothing to wait for.
@@ -137,7 +177,7 @@ extern "C" fn latchwork_wait_end(wait: &mut Wait) -> c_int {
     // SAFETY: as in `latchwork_wait_word`.
     let cond = unsafe { &*wait.cond };
     let outcome = wait.ticket.take().map(|ticket| cond.waiters.finish(ticket));
-    leave(cond, None);
+    leave(cond, wait.generation, None);
     // SAFETY: a mutex that a thread waits to take again is not destroyed.
     let relocked = mutex::reacquire(unsafe { &*wait.mutex }, wait.count, wait.caller);
     match (relocked, outcome) {
@@ -150,7 +190,7 @@ extern "C" fn latchwork_wait_end(wait: &mut Wait) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_wait_cancelled(wait: &mut Wait) {
     // SAFETY: as in `latchwork_wait_word`.
-    leave(unsafe { &*wait.cond }, wait.ticket.take());
+    leave(unsafe { &*wait.cond }, wait.generation, wait.ticket.take());
     // SAFETY: as in `latchwork_wait_end`.
     mutex::reacquire(unsafe { &*wait.mutex }, wait.count, wait.caller);
 }
@@ -207,14 +247,15 @@ pub(crate) extern "C" fn destroy(cond: &Cond) -> c_int {
         // SAFETY: the C library's object.
         return unsafe { real::cond_destroy((&raw const *cond).cast_mut().cast()) };
     }
-    if FORKED.load(Relaxed) {
-        // Threads of the parent's will not leave: whoever locks the list forgets them.
-        cond.waiters.notify_all();
-        return 0;
-    }
-    // Acquire: synchronizes with the Release in `leave`.
     for round in 0u32.. {
-        let users = cond.users.load(Acquire);
+        // Acquire: synchronizes with the Release in `leave`.
+        let (generation, users) = halves(cond.users.load(Acquire));
+        // Relaxed: as in `enter`.
+        if generation != GENERATION.load(Relaxed) {
+            // Threads of the parent's will not leave: who locks the list forgets them.
+            cond.waiters.notify_all();
+            break;
+        }
         if users == 0 {
             break;
         }
@@ -222,7 +263,7 @@ pub(crate) extern "C" fn destroy(cond: &Cond) -> c_int {
             Native::yield_now();
         } else {
             // Who leaves wakes nobody: it would touch an object that may be gone.
-            Native::wait(&cond.users, users, Some(Deadline::after::<Native>(NAP)));
+            Native::wait(&AtomicU32::new(0), 0, Some(Deadline::after::<Native>(NAP)));
         }
     }
     0
@@ -231,9 +272,6 @@ pub(crate) extern "C" fn destroy(cond: &Cond) -> c_int {
 /// What `destroy` does before it naps, and how long a nap is.
 const YIELDS: u32 = 100;
 const NAP: Duration = Duration::from_micros(100);
-
-/// Whether this process is a child that its parent did not exec.
-pub(crate) static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// A mutex of the C library's, for its waits with a mutex of ours. All waits of the kind share it.
 struct Gate(core::cell::UnsafeCell<libc::pthread_mutex_t>);

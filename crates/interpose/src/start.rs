@@ -84,7 +84,7 @@ unsafe fn find(environment: *const *const c_char, name: &[u8]) -> Option<&'stati
 /// What the forking thread holds stays held, and it has the number that it had, so it can release
 /// it. Who else waited is not here: queues that name them are empty.
 unsafe extern "C" fn forked() {
-    cond::FORKED.store(true, Relaxed);
+    cond::forked();
     Native::table().forked();
     latchwork_profile::forked();
 }
