@@ -52,6 +52,12 @@ pub(crate) fn is_code(address: usize) -> bool {
     after > 0 && address < known[after - 1].1.load(Relaxed)
 }
 
+/// In the child of a fork: another thread of the parent's may have been writing, and is not here.
+pub(crate) fn forked() {
+    // Relaxed: there is one thread.
+    BUSY.store(false, Relaxed);
+}
+
 /// Takes the text.
 pub(crate) fn write(segment: &Segment) {
     // Acquire, and Release below: one writer's text comes after another's.
@@ -174,5 +180,22 @@ impl Line {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_does_not_wait_for_a_writer_of_its_parents() {
+        // SAFETY: zero is a value of all its fields.
+        let segment = unsafe { Box::<Segment>::new_zeroed().assume_init() };
+        BUSY.store(true, Relaxed);
+        write(&segment);
+        assert_eq!(segment.header.maps_length.load(Relaxed), 0, "another thread is at it");
+        crate::forked();
+        write(&segment);
+        assert_ne!(segment.header.maps_length.load(Relaxed), 0);
     }
 }

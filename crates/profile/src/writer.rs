@@ -76,6 +76,7 @@ fn words(depth: usize) -> usize {
 /// In the child of a fork: the first record will begin a segment of its own. Where that fails
 /// (the child may have changed its root or its user) it goes on with its parent's.
 pub fn forked() {
+    maps::forked();
     INHERITED.store(true, Relaxed);
 }
 
