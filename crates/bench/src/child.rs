@@ -4,12 +4,10 @@
 //! begin, and says what came of it, or what went wrong. Its own lines have a sign in front, for a
 //! test harness prints lines too.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
 use std::time::Duration;
-use std::{env, fs, thread};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -83,30 +81,6 @@ pub(crate) fn done_and_wait(outcome: &impl Serialize) -> ! {
     tell(outcome);
     loop {
         hear();
-    }
-}
-
-/// A directory that is gone afterwards.
-pub(crate) struct Dir(pub(crate) PathBuf);
-
-impl Dir {
-    /// One in `base`; where none is given, in memory if the system has a place for that.
-    pub(crate) fn new(base: Option<&Path>) -> io::Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let memory = Path::new("/dev/shm");
-        let temporary = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
-        let base = base.map_or(temporary, Path::to_owned);
-        // Relaxed: a number that nobody else gets.
-        let number = COUNT.fetch_add(1, Relaxed);
-        let path = base.join(format!("latchwork-bench-{}-{number}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

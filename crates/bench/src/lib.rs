@@ -26,6 +26,7 @@
 mod cell;
 mod child;
 mod contest;
+mod dir;
 mod fault;
 mod figures;
 mod latch;
@@ -44,6 +45,7 @@ mod times;
 mod work;
 
 pub use crate::cell::{Bench, Cell, Role};
+pub use crate::dir::Dir;
 pub use crate::fault::Fault;
 pub use crate::figures::{Bound, Figure, Reached, figures};
 pub use crate::latch::{Exclusive, Shared};

@@ -7,7 +7,8 @@ use std::process::Command;
 use super::job::{Job, Outcome};
 use super::timing::now;
 use super::{Cell, Place, Settings, Subject, Workload};
-use crate::child::{DONE, Dir, READY, Worker};
+use crate::child::{DONE, READY, Worker};
+use crate::dir::Dir;
 
 /// Why a measurement failed.
 #[derive(Debug)]
@@ -90,7 +91,7 @@ pub(crate) fn measure(
         let job = Job {
             subject,
             workload: cell.workload,
-            dir: dir.as_ref().map(|dir| dir.0.clone()),
+            dir: dir.as_ref().map(|dir| dir.path().to_owned()),
             threads,
             first: number * threads,
             window_ns: settings.window.as_nanos() as u64,

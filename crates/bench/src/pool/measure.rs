@@ -16,7 +16,8 @@ use super::outcome::Outcome;
 use super::plan::{Cell, Place, Settings, Subject, Workload};
 use super::rivals::{Called, Mapped, Theirs, Words};
 use super::work::Part;
-use crate::child::{self, DONE, Dir, READY, Worker};
+use crate::child::{self, DONE, READY, Worker};
+use crate::dir::Dir;
 use crate::times::now;
 
 /// What a process is to measure: a worker's part, and where the pages are.
@@ -70,10 +71,10 @@ impl Kept {
             Place::Threads => None,
             Place::Processes => Some(Dir::new(None).map_err(told)?),
         };
-        let file = pages.0.join("pages");
+        let file = pages.path().join("pages");
         let scene = Scene {
             file: &file,
-            shared: shared.as_ref().map(|dir| &*dir.0),
+            shared: shared.as_ref().map(Dir::path),
             make: true,
             frames: settings.frames,
             pages: workload.pages(settings.frames),
@@ -111,7 +112,7 @@ impl Kept {
         part: impl Fn(usize) -> Part,
         launch: &dyn Fn() -> Command,
     ) -> Result<Outcome, Fault> {
-        let shared = self.shared.as_ref().map_or(PathBuf::new(), |dir| dir.0.clone());
+        let shared = self.shared.as_ref().map_or(PathBuf::new(), |dir| dir.path().to_owned());
         let refused = |why| Fault::Refused { subject: self.subject, why };
         let mut workers = Vec::new();
         for number in 0..count {

@@ -115,13 +115,13 @@ mod tests {
 
     #[test]
     fn logs_and_memory_are_told_from_data() {
-        let folder = crate::child::Dir::new(None).unwrap();
-        fs::create_dir(folder.0.join("log")).unwrap();
+        let folder = crate::dir::Dir::new(None).unwrap();
+        fs::create_dir(folder.path().join("log")).unwrap();
         for name in ["data", "log/0000", "t0.db", "log.0000000001", "db-wal", "__db.001", "db-shm"]
         {
-            fs::write(folder.0.join(name), [1; 4096]).unwrap();
+            fs::write(folder.path().join(name), [1; 4096]).unwrap();
         }
-        assert_eq!(bytes(&folder.0).unwrap(), Bytes { data: 8192, log: 3 * 4096 });
+        assert_eq!(bytes(folder.path()).unwrap(), Bytes { data: 8192, log: 3 * 4096 });
         assert!(written().unwrap() > 0);
     }
 }

@@ -263,9 +263,9 @@ mod tests {
     use latchwork_rivals::Store;
 
     fn check(data: Data) {
-        let folder = crate::child::Dir::new(None).unwrap();
+        let folder = crate::dir::Dir::new(None).unwrap();
         let (commits, rows) = (data.commits(), data.rows());
-        let (at, mut rng) = (folder.0.join("one"), SmallRng::seed_from_u64(1));
+        let (at, mut rng) = (folder.path().join("one"), SmallRng::seed_from_u64(1));
         fs::create_dir(&at).unwrap();
         let store = Ours::open(&at, &data.options(8 << 20, false)).unwrap();
         data.load(&store).unwrap();

@@ -12,7 +12,8 @@ use super::data::Data;
 use super::files::Bytes;
 use super::job::{Job, Outcome, Task};
 use super::{Settings, Subject, files, keys, plan};
-use crate::child::{DONE, Dir, READY, Worker};
+use crate::child::{DONE, READY, Worker};
+use crate::dir::Dir;
 use crate::times::now;
 
 /// How long a store warms up at least, if what is measured is as long: a third of that otherwise.
@@ -143,7 +144,7 @@ impl<'s> Stores<'s> {
 
     /// Makes and fills a store.
     pub(super) fn load(&mut self, subject: Subject) -> Result<Loaded, Fault> {
-        let folder = self.dir.0.join(subject.name());
+        let folder = self.dir.path().join(subject.name());
         let loaded = match self.data {
             // Each measurement loads one.
             Data::Fresh { .. } => {
