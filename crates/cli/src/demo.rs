@@ -36,14 +36,16 @@ const SOURCES: [&str; 3] = ["/usr/share", "/usr/lib", "/usr/bin"];
 
 /// Runs the demonstration.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let scratch = Scratch::new()?;
+    let temporary = std::env::temp_dir();
+    let scratch = latchwork_bench::Dir::named(&temporary, "latchwork-demo-")
+        .with_context(|| temporary.display().to_string())?;
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(Duration::from_millis(200));
-    let input = scratch.0.join("input");
+    let input = scratch.path().join("input");
     spinner.set_message("joining files of the system");
     let (files, bytes) = join(&input, args.size << 20)?;
     // xz takes some ten times as long for a byte.
-    let packed = scratch.0.join("packed-input");
+    let packed = scratch.path().join("packed-input");
     fs::write(&packed, read_start(&input, bytes / 8)?)?;
     let mut same = true;
     let mut told = Vec::new();
@@ -52,7 +54,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             writeln!(told, "{}: not installed, left out\n", task.program)?;
             continue;
         }
-        same &= Demo { task: &task, scratch: &scratch.0, spinner: &spinner, runs: args.runs }
+        same &= Demo { task: &task, scratch: scratch.path(), spinner: &spinner, runs: args.runs }
             .run(&mut told)?;
     }
     spinner.finish_and_clear();
@@ -265,23 +267,6 @@ fn same_bytes(left: &Path, right: &Path) -> anyhow::Result<bool> {
         if first[..read] != second[..read] {
             return Ok(false);
         }
-    }
-}
-
-/// A folder that is removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("latchwork-demo-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| path.display().to_string())?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

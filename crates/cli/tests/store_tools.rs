@@ -4,10 +4,13 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use serde_json::Value;
+
+/// Longer than anything here takes; past it, it hangs.
+const MANY_SECONDS: Duration = Duration::from_secs(30);
 
 /// A folder for stores, removed at the end.
 struct Folder(PathBuf);
@@ -230,6 +233,28 @@ fn what_goes_on_is_shown_once() {
     assert_eq!(row(&["forget-memory", s, "--json"])["bytes"], 0);
     done(&["forget-memory", "--list"]);
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+}
+
+#[test]
+fn a_disk_that_is_measured_is_left_without_a_file_whatever_ends_it() {
+    let folder = Folder::new("sync-test");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
+    command.args(["store", "sync-test", folder.0.to_str().unwrap(), "--ms", "60000"]);
+    let mut measurer = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let (descriptors, end) = (format!("/proc/{}/fd", measurer.id()), Instant::now() + MANY_SECONDS);
+    let is_nameless = |path: PathBuf| {
+        path.starts_with(&folder.0) && path.to_string_lossy().ends_with(" (deleted)")
+    };
+    let has_begun = || {
+        let files = fs::read_dir(&descriptors).into_iter().flatten().flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(is_nameless)
+    };
+    while !has_begun() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    measurer.kill().unwrap();
+    measurer.wait().unwrap();
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
 /// One process prepares, others list and decide.

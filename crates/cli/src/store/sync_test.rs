@@ -82,42 +82,36 @@ impl Took {
     }
 }
 
-/// A file that is gone when this is.
-struct Probe(PathBuf);
+/// A file without a name, opened in each way: it is gone with this process, however that ends.
+struct Probe([io::Result<File>; WAYS.len()]);
 
 impl Probe {
     fn new(folder: &Path) -> io::Result<Self> {
         let path = folder.join(format!("latchwork-sync-test-{}", std::process::id()));
         let file = File::create_new(&path)?;
-        let probe = Self(path);
+        let open = |way: &Way| OpenOptions::new().write(true).custom_flags(way.flags).open(&path);
+        let opened = WAYS.map(|way| open(&way));
+        fs::remove_file(&path)?;
         let zeros = vec![0; 1 << 20];
         (0..LENGTH >> 20).try_for_each(|number| file.write_all_at(&zeros, number << 20))?;
         file.sync_all()?;
-        Ok(probe)
-    }
-
-    fn measure(&self, way: &Way, size: u64, time: Duration) -> io::Result<Took> {
-        let mut options = OpenOptions::new();
-        let file = options.write(true).custom_flags(way.flags).open(&self.0)?;
-        let (begin, mut at, mut took) = (Instant::now(), 0, Vec::new());
-        let mut bytes = Buffer::new(size as usize);
-        while begin.elapsed() < time || took.is_empty() {
-            bytes[0] = took.len() as u8;
-            let before = Instant::now();
-            file.write_all_at(&bytes, at)?;
-            (way.after)(&file)?;
-            took.push(before.elapsed().as_nanos() as u64);
-            at = if at + 2 * size <= LENGTH { at + size } else { 0 };
-        }
-        took.sort_unstable();
-        Ok(Took(took))
+        Ok(Self(opened))
     }
 }
 
-impl Drop for Probe {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+fn measure(way: &Way, file: &File, size: u64, time: Duration) -> io::Result<Took> {
+    let (begin, mut at, mut took) = (Instant::now(), 0, Vec::new());
+    let mut bytes = Buffer::new(size as usize);
+    while begin.elapsed() < time || took.is_empty() {
+        bytes[0] = took.len() as u8;
+        let before = Instant::now();
+        file.write_all_at(&bytes, at)?;
+        (way.after)(file)?;
+        took.push(before.elapsed().as_nanos() as u64);
+        at = if at + 2 * size <= LENGTH { at + size } else { 0 };
     }
+    took.sort_unstable();
+    Ok(Took(took))
 }
 
 /// What is to be said of a disk, and whether it is one to keep a store on.
@@ -142,16 +136,23 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let probe = Probe::new(&args.folder).map_err(named)?;
     let progress = Progress::new();
     let mut rows = Vec::new();
-    for (way, size) in WAYS.iter().flat_map(|way| args.size.iter().map(move |size| (way, *size))) {
-        progress.tell(format!("{} of {size} bytes", way.name));
+    for (way, file) in WAYS.iter().zip(probe.0) {
+        let time = Duration::from_millis(args.ms);
+        let taken = file.and_then(|file| {
+            let each = |size: &u64| {
+                progress.tell(format!("{} of {size} bytes", way.name));
+                Ok((way.name, *size, measure(way, &file, *size, time)?))
+            };
+            args.size.iter().map(each).collect::<io::Result<Vec<_>>>()
+        });
         // What the file system cannot do is no row.
-        match probe.measure(way, size, Duration::from_millis(args.ms)) {
-            Ok(took) => rows.push((way.name, size, took)),
+        match taken {
+            Ok(taken) => rows.extend(taken),
             Err(why) if way.flags == 0 => return Err(named(why)),
             Err(_) => {}
         }
     }
-    drop((progress, probe));
+    drop(progress);
     let median = rows.first().map_or(0, |row| row.2.quantile(50));
     let (good, said) = note(on.kind, median);
     let mut table = output::table(&["way", "bytes", "a second", "median", "p99"], 1..5, false);
