@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use comfy_table::{Attribute, Cell, Color, Table};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -165,7 +166,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         store::serve();
     }
     if let Some(path) = &args.plot
-        && let Err(error) = std::fs::write(path, "")
+        && let Err(error) = output::writable(path)
     {
         // A benchmark takes minutes; a file that cannot be written is told before.
         output::complain(&format!("--plot {}: {error}", path.display()));
@@ -188,9 +189,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let report = report?;
     let rows = report.rows();
-    if let Some(path) = &args.plot {
-        std::fs::write(path, bench_store_plot::draw(&rows)?)?;
-    }
     for (subject, why) in &report.absent {
         output::complain(&format!("{} is missing: {why}", subject.name()));
     }
@@ -209,6 +207,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     for (subject, cell, why) in &report.failures {
         output::complain(&format!("{} failed ({cell}): {why}", subject.name()));
+    }
+    // Last: whatever becomes of the picture, the rows are told.
+    if let Some(path) = &args.plot {
+        let svg = bench_store_plot::draw(&rows)?;
+        std::fs::write(path, svg).with_context(|| path.display().to_string())?;
     }
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,6 +1,8 @@
 //! What is printed, and where: data to stdout, all else to stderr.
 
+use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 
@@ -38,10 +40,17 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
 pub(crate) fn print(
     write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>,
 ) -> io::Result<()> {
+    is_read(write).map(drop)
+}
+
+/// As [`print`], for what is followed by more: whether the reader is still there.
+pub(crate) fn is_read(
+    write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>,
+) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
     }
 }
 
@@ -155,16 +164,25 @@ fn width(char: char) -> usize {
 }
 
 /// Whether a file can be written, asked before the work whose result it is to have. Leaves a file
-/// that is there as it is, and none where there was none.
-pub(crate) fn writable(path: &std::path::Path) -> io::Result<()> {
-    let there = path.exists();
-    std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-    if there { Ok(()) } else { std::fs::remove_file(path) }
+/// that is there as it is, and none where there was none. A link to nothing is refused: what it
+/// names would have to be made to ask.
+pub(crate) fn writable(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    match options.open(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Err(_) if path.is_symlink() => {
+            Err(io::Error::new(io::ErrorKind::NotFound, "a link to what is not there"))
+        }
+        // By nobody else in between: what is removed is what was made.
+        Err(_) => options.create_new(true).open(path).and_then(|_| fs::remove_file(path)),
+        Ok(_) => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{chain, crop, plural};
+    use super::{chain, crop, plural, writable};
 
     #[test]
     fn a_cause_is_told_once() {
@@ -172,6 +190,24 @@ mod tests {
         let error = anyhow::Error::new(full).context("writing: the disk is full").context("a dump");
         assert_eq!(chain(&error), "a dump: writing: the disk is full");
         assert_eq!(chain(&anyhow::anyhow!("alone")), "alone");
+    }
+
+    #[test]
+    fn asking_whether_a_file_can_be_written_changes_nothing() {
+        let temporary = std::env::temp_dir();
+        let dir = latchwork_bench::Dir::named(&temporary, "latchwork-writable-").unwrap();
+        let [file, none, link, dangling] =
+            ["file", "none", "link", "dangling"].map(|name| dir.path().join(name));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        std::os::unix::fs::symlink("gone", &dangling).unwrap();
+        assert!(writable(&file).is_ok() && writable(&link).is_ok() && writable(&none).is_ok());
+        let refused = writable(&dangling).unwrap_err().to_string();
+        assert!(refused.contains("link"), "{refused}");
+        assert!(writable(&dir.path().join("no/file")).is_err() && writable(dir.path()).is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"old");
+        assert!(link.is_symlink() && dangling.is_symlink());
+        assert!(!none.exists() && !dir.path().join("gone").exists());
     }
 
     #[test]

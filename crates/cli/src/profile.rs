@@ -1,6 +1,6 @@
 //! `latchwork profile`: run a program, and say which latches were waited for, and where.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return watch::run(target.as_deref(), &options, args.once, args.interval);
     }
     // Before the program runs: a report that cannot be written is a failure of ours.
-    let file = match args.output.as_deref().map(create).transpose() {
+    let file = match args.output.as_deref().map(open).transpose() {
         Ok(file) => file,
         Err(error) => {
             let path = args.output.unwrap_or_default();
@@ -96,7 +96,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(refusal) => return Ok(refusal.say()),
     };
     let written = match file {
-        Some(mut file) => tell(&session, &args.options(false, None), &mut file),
+        Some(mut file) => {
+            clear(&file).and_then(|()| tell(&session, &args.options(false, None), &mut file))
+        }
         None => {
             let width = output::columns(&io::stderr());
             let options = args.options(output::colour_on_stderr(), width);
@@ -110,8 +112,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(session.code())
 }
 
-fn create(path: &Path) -> io::Result<std::fs::File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// What an older report says is kept until there is a new one. Pipes and devices have no length.
+fn clear(file: &File) -> io::Result<()> {
+    if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
 }
 
 fn output_colour() -> bool {

@@ -11,7 +11,7 @@ use crate::report::{self, Options};
 use crate::symbols::Symbols;
 use crate::{folders, found, output, places};
 
-/// Prints the report again and again, until the last process has ended.
+/// Prints the report again and again, until the last process has ended or nobody reads it.
 pub(crate) fn run(
     target: Option<&str>,
     options: &Options,
@@ -28,13 +28,13 @@ pub(crate) fn run(
         // Asked first: a program that ends in between has said everything by then.
         let is_held = folders::is_held(&folder);
         let found = found::read(&folder);
-        output::print(|out| {
+        let is_read = output::is_read(|out| {
             if clear {
                 out.write_all(b"\x1b[2J\x1b[H")?;
             }
             report::print(&found, &mut symbols, options, out)
         })?;
-        if once || !is_held && !found.is_running() {
+        if once || !is_read || !is_held && !found.is_running() {
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(interval);

@@ -1,5 +1,7 @@
 //! What `bench store` prints, with stores that are there everywhere or not at all.
 
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn run(args: &[&str]) -> Output {
@@ -155,4 +157,20 @@ fn misuse_is_told() {
     assert_eq!(nowhere.status.code(), Some(2), "a plot that cannot be written is told first");
     let help = text(&run(&["--help"]).stdout);
     assert!(help.contains("Examples:") && !help.contains("--serve"), "{help}");
+}
+
+#[test]
+fn an_old_picture_is_kept_until_there_is_a_new_one() {
+    let old = Path::new(env!("CARGO_TARGET_TMPDIR")).join("old.svg");
+    fs::write(&old, "old").unwrap();
+    let plot = ["--plot", old.to_str().unwrap()];
+    let failed = run(&[&TINY[..], &plot, &["--memory", "/nonexistent"]].concat());
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stderr));
+    assert_eq!(fs::read(&old).unwrap(), b"old");
+    // The rows are told, whatever becomes of the picture.
+    let full = run(&[&TINY[..], &["--json", "--plot", "/dev/full"]].concat());
+    assert_eq!(full.status.code(), Some(1), "{}", text(&full.stdout));
+    assert!(text(&full.stdout).contains("\"ours\"") && text(&full.stderr).contains("/dev/full"));
+    assert!(run(&[&TINY[..], &plot].concat()).status.success());
+    assert!(fs::read_to_string(&old).unwrap().starts_with("<svg"));
 }

@@ -96,6 +96,19 @@ fn on_terminal(columns: u16, args: &[&str]) -> String {
 }
 
 #[test]
+fn an_old_report_is_kept_until_there_is_a_new_one() {
+    let folder = folder("report");
+    let report = folder.join("report").to_str().unwrap().to_owned();
+    fs::write(&report, "old ".repeat(10_000)).unwrap();
+    let refused = run(&["profile", "-o", &report, "--", "./no-such-program"]);
+    assert_eq!(refused.status.code(), Some(127), "{refused:?}");
+    assert_eq!(fs::read_to_string(&report).unwrap(), "old ".repeat(10_000));
+    assert!(run(&["profile", "-o", &report, "--", "true"]).status.success());
+    let told = fs::read_to_string(&report).unwrap();
+    assert!(!told.is_empty() && !told.contains("old old"), "{told}");
+}
+
+#[test]
 fn a_table_has_the_width_of_its_terminal() {
     let folder = folder("width");
     let long = "a_function_with_a_name_that_nobody_would_like_to_type_but_that_tells_all_of_it";

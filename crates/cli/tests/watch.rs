@@ -5,9 +5,11 @@ mod hot;
 mod rig;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use hot::HOT;
 use rig::{compile, folder, latchwork, run};
@@ -97,6 +99,37 @@ fn what_a_killed_latchwork_left_is_removed() {
     assert_eq!((there(&[&dead, &left]), there(&[&young, &held, &kept, &mine])), (0, 4));
     // The run's own is gone, too.
     assert_eq!(fs::read_dir(&profiles).unwrap().count(), 4);
+}
+
+#[test]
+fn a_watcher_whose_reader_has_gone_ends() {
+    let folder = folder("gone");
+    let profiles = folder.join("profiles");
+    fs::create_dir(&profiles).unwrap();
+    let program = compile(&folder, "hot", HOT, &[]).unwrap();
+    let start = |args: &[&str]| {
+        let mut command = latchwork();
+        command.env("LATCHWORK_FOLDER", &profiles).args(args).stdout(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let report = folder.join("report");
+    let mut program = start(&["profile", "-o", report.to_str().unwrap(), "--", &program, "600"]);
+    while apart(&profiles, &["profile", "--watch", "--once", "--json"]).stdout.is_empty() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut watcher = start(&["profile", "--watch", "--json", "--interval", "0.05"]);
+    let mut line = String::new();
+    BufReader::new(watcher.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with('{'), "{line}");
+    let until = Instant::now() + Duration::from_secs(30);
+    while watcher.try_wait().unwrap().is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ended = watcher.try_wait().unwrap();
+    let _ = watcher.kill();
+    let kill = Command::new("kill").arg(program.id().to_string()).status().unwrap();
+    assert!(kill.success() && program.wait().is_ok() && watcher.wait().is_ok());
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
 
 #[test]

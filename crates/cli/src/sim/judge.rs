@@ -90,10 +90,13 @@ pub(super) fn judge(args: &JudgeArgs) -> anyhow::Result<ExitCode> {
     let figures = if args.figures.is_empty() { FIGURES } else { &args.figures };
     for figure in figures {
         let points = all(&figure.judged_points(), |point| figure.judge(*point))?;
-        output::print(|out| match args.json {
+        let is_read = output::is_read(|out| match args.json {
             true => row::json(&points, out),
             false => writeln!(out, "{}\n\n{}\n", figure.source, curves(figure, &points)),
         })?;
+        if !is_read {
+            break;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
