@@ -17,15 +17,21 @@ extern "C" fn note(_: i32) {
 extern "C" fn resized(_: i32) {}
 
 /// From now on the signals that end a program only have [`over`] say so, and a terminal that
-/// changes its size ends the wait for a key.
+/// changes its size ends the wait for a key. A signal that somebody had ignored, nohup perhaps,
+/// stays so.
 pub(crate) fn catch_signals() {
     let ends = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|s| (s, note as extern "C" fn(i32)));
     for (signal, handler) in ends.into_iter().chain([(libc::SIGWINCH, resized as _)]) {
         // SAFETY: zero is a value of it.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = handler as *const () as usize;
-        // SAFETY: the pointer is to what it should be, and the handlers store to a word at most.
-        unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+        // SAFETY: the pointer is to what it should be.
+        unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
+        if action.sa_sigaction != libc::SIG_IGN {
+            action.sa_sigaction = handler as *const () as usize;
+            action.sa_flags = 0;
+            // SAFETY: as above, and the handlers store to a word at most.
+            unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+        }
     }
 }
 

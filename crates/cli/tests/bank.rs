@@ -1,6 +1,9 @@
 //! The bank: that it comes out right, and that it would not without locks or without undoing.
 
-use std::process::{Command, Output};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 fn bank(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_latchwork")).arg("bank").args(args).output().unwrap()
@@ -97,4 +100,39 @@ fn misuse_is_told() {
     assert_eq!(bank(&["--dir", "/nonexistent"]).status.code(), Some(1));
     let help = text(&bank(&["--help"]).stdout);
     assert!(help.contains("Examples:") && !help.contains("--seat"), "{help}");
+}
+
+/// The signals of one of the masks in `/proc/PID/status`.
+fn mask(process: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+/// As `nohup` has it, a terminal that closes ends nothing.
+#[test]
+fn a_signal_that_is_ignored_stays_so() {
+    let bit = |signal: i32| 1u64 << (signal - 1);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
+    command.args(["bank", "--json", "--seconds", "86400"]).stdout(Stdio::piped());
+    let ignore = || {
+        // SAFETY: a system call, which a child may make.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: it makes that call and no other.
+    unsafe { command.pre_exec(ignore) };
+    let bank = command.spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    // It is the last of those that are caught.
+    while mask(bank.id(), "SigCgt:") & bit(libc::SIGWINCH) == 0 && Instant::now() < until {
+        sleep(Duration::from_millis(10));
+    }
+    let ignored = mask(bank.id(), "SigIgn:");
+    // SAFETY: our own child, which has not been waited for.
+    unsafe { libc::kill(bank.id() as i32, libc::SIGTERM) };
+    let output = bank.wait_with_output().unwrap();
+    assert_ne!(ignored & bit(libc::SIGHUP), 0, "{ignored:x}");
+    // The other signal is its end, and not that of a program that was killed.
+    assert_eq!(summary(&output)["sum"], 100_000);
 }
