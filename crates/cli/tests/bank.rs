@@ -102,6 +102,36 @@ fn misuse_is_told() {
     assert!(help.contains("Examples:") && !help.contains("--seat"), "{help}");
 }
 
+/// The processes that one has started.
+fn children(process: u32) -> Vec<i32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let children = std::fs::read_to_string(path).unwrap_or_default();
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// What a reader of the README does first.
+#[test]
+fn processes_that_others_kill_are_replaced() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
+    command.args(["bank", "--json", "--seconds", "6", "--kills-per-second", "0"]);
+    let bank = command.stdout(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while children(bank.id()).len() < 8 && Instant::now() < until {
+        sleep(Duration::from_millis(10));
+    }
+    // They must be at work: one that is not, and is killed, may be none that had begun.
+    sleep(Duration::from_secs(1));
+    let killed = children(bank.id());
+    for (pid, signal) in killed.iter().zip([libc::SIGKILL, libc::SIGTERM, libc::SIGKILL]) {
+        // SAFETY: a child of our own child, which has not waited for it.
+        unsafe { libc::kill(*pid, signal) };
+    }
+    let output = bank.wait_with_output().unwrap();
+    let summary = summary(&output);
+    assert_eq!(output.status.code(), Some(0), "{summary}");
+    assert_eq!((&summary["right"], &summary["killed"]), (&true.into(), &3.into()), "{summary}");
+}
+
 /// The signals of one of the masks in `/proc/PID/status`.
 fn mask(process: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();

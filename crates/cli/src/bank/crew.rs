@@ -213,11 +213,17 @@ impl Crew {
         }
     }
 
-    /// Looks whether all of them live and do something.
+    /// Looks whether all of them live and do something. One that was killed by somebody else, from
+    /// another terminal or for want of memory, is replaced as if it had been killed from here.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         for at in 0..self.seats.len() {
             let seat = &mut self.seats[at];
             let why = match seat.child.try_wait()? {
+                Some(status) if was_killed(status) => {
+                    let pid = seat.pid();
+                    self.replace(at, pid)?;
+                    continue;
+                }
                 Some(status) => ended(seat, status),
                 None if seat.heard.elapsed() > SILENCE => {
                     format!("{} ({}) is stuck", seat.name(), seat.pid())
@@ -236,17 +242,19 @@ impl Crew {
         }
         let until = Instant::now() + SILENCE;
         for at in 0..self.seats.len() {
-            let status = loop {
+            let (status, late) = loop {
                 if let Some(status) = self.seats[at].child.try_wait()? {
-                    break status;
+                    break (status, false);
                 }
                 if Instant::now() > until {
                     self.seats[at].child.kill()?;
-                    break self.seats[at].child.wait()?;
+                    break (self.seats[at].child.wait()?, true);
                 }
                 self.hear(Instant::now() + Duration::from_millis(5));
             };
-            if !status.success() && self.tally.fault.is_none() {
+            if was_killed(status) && !late {
+                self.tally.kills += 1;
+            } else if !status.success() && self.tally.fault.is_none() {
                 let why = ended(&self.seats[at], status);
                 self.tally.fail(why);
             }
@@ -255,6 +263,13 @@ impl Crew {
         let Self { seats, tally, .. } = self;
         Ok((seats, tally))
     }
+}
+
+/// Whether a process was ended by a signal that a person sends, or the system for want of memory:
+/// none that its own fault would send.
+fn was_killed(status: ExitStatus) -> bool {
+    let sent = [libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+    status.signal().is_some_and(|signal| sent.contains(&signal))
 }
 
 fn ended(seat: &Seat, status: ExitStatus) -> String {

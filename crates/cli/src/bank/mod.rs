@@ -45,9 +45,9 @@ const STUCK: i32 = 3;
 /// Transfer money in many processes, and kill some of them all the time
 ///
 /// Tellers move money between accounts in a store that all write at the same time; auditors count
-/// it. Processes are killed (-9) at random and replaced, and all of them at once every few seconds.
-/// The store undoes what the dead began. Exits with 1 if the sum was ever wrong, or a process was
-/// stuck or failed.
+/// it. Processes are killed (-9) at random and replaced, and all of them at once every few seconds;
+/// kill some yourself, by the pids in the table. The store undoes what the dead began. Exits with 1
+/// if the sum was ever wrong, or a process was stuck or failed.
 ///
 /// With --in-file the accounts are in a file, and the lock manager alone protects them: the process
 /// that meets the locks of a dead one undoes its transfer first.
