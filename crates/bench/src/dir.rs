@@ -39,7 +39,11 @@ impl Dir {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 made => made?,
             }
-            let Ok(held) = File::open(&path) else { continue };
+            let held = match File::open(&path) {
+                // Another one has removed it already.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                held => held.inspect_err(|_| drop(fs::remove_dir(&path)))?,
+            };
             // Where a file system has no locks, nobody takes one to remove it either.
             let _ = held.lock();
             if is_at(&held, &path) {

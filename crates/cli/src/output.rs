@@ -43,7 +43,7 @@ pub(crate) fn print(
     is_read(write).map(drop)
 }
 
-/// As [`print`], for what is followed by more: whether the reader is still there.
+/// As [`print()`], for what is followed by more: whether the reader is still there.
 pub(crate) fn is_read(
     write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>,
 ) -> io::Result<bool> {

@@ -114,7 +114,9 @@ fn a_watcher_whose_reader_has_gone_ends() {
     };
     let report = folder.join("report");
     let mut program = start(&["profile", "-o", report.to_str().unwrap(), "--", &program, "600"]);
+    let until = Instant::now() + Duration::from_secs(60);
     while apart(&profiles, &["profile", "--watch", "--once", "--json"]).stdout.is_empty() {
+        assert!(Instant::now() < until, "the program does not begin");
         std::thread::sleep(Duration::from_millis(50));
     }
     let mut watcher = start(&["profile", "--watch", "--json", "--interval", "0.05"]);

@@ -47,31 +47,38 @@ impl LogFiles {
     }
 
     /// Finds them where the control file is lost or damaged, by the header and the length of the
-    /// first segment that has a sound one. Recovery would begin with the first record that is
-    /// there, and nothing is known to be durable. Nothing is written.
+    /// first segment that has records of its own. Recovery would begin with the first of them, and
+    /// durable is what the headers say. Nothing is written.
     ///
     /// # Errors
     ///
-    /// [`Error::NoControl`] if no segment has a sound header; [`Error::Disk`].
+    /// [`Error::NoControl`] if there is no such segment; [`Error::Disk`].
     pub fn without_control(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self, Error> {
         let unknown = Segments::to_read(disk.clone(), folder, 0, 0);
-        for number in unknown.numbers()? {
-            let header = unknown.header(number)?.filter(|header| header.number == number);
-            let segment = unknown.bytes(number)?;
-            let Some(begin) = number.checked_mul(segment) else { continue };
-            if let Some(header) = header {
-                let mut control = Control {
-                    id: header.id,
-                    sequence: 0,
-                    segment,
-                    checkpoint: Lsn::NEVER,
-                    redo: Lsn(begin).max(Lsn::FIRST),
-                    flushed: Lsn(0),
-                    clean: false,
-                };
-                if let Some(first) = Self::of(disk.clone(), folder, control)?.oldest()? {
-                    control.redo = first;
-                }
+        let numbers = unknown.numbers()?;
+        let header = |number: &u64| unknown.header(*number).ok().flatten();
+        for number in &numbers {
+            let Some(header_here) = header(number).filter(|it| it.number == *number) else {
+                continue;
+            };
+            // Of one that was cut off, no place would be right.
+            let Ok(segment) = unknown.bytes(*number) else { continue };
+            if *number >= u64::MAX / segment.max(1) - 1 {
+                continue;
+            }
+            let all = numbers.iter().filter_map(header).filter(|it| it.id == header_here.id);
+            let mut control = Control {
+                id: header_here.id,
+                sequence: 0,
+                segment,
+                checkpoint: Lsn::NEVER,
+                redo: Lsn(number * segment).max(Lsn::FIRST),
+                flushed: all.map(|it| it.flushed).max().unwrap_or(Lsn::FIRST),
+                clean: false,
+            };
+            let found = Self::of(disk.clone(), folder, control).and_then(|files| files.oldest());
+            if let Ok(Some(first)) = found {
+                control.redo = first;
                 return Self::of(disk, folder, control);
             }
         }

@@ -266,7 +266,8 @@ impl World {
                 return stuck(self);
             };
             if self.agenda.now >= self.last_cycle {
-                let on = self.agenda.horizon() < TIME_MAX;
+                // What is left of threads that have ended is no end to wait for.
+                let on = !self.all_done() && self.agenda.horizon() < TIME_MAX;
                 return if on { Step::Endless } else { stuck(self) };
             }
             match event {

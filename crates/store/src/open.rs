@@ -408,7 +408,8 @@ fn lost_log(path: &Path) -> Option<&'static str> {
 
     let (log, data) = (path.join("log"), path.join("data"));
     // To open what is no file may wait for ever: what it is the pool says.
-    if log.join("control").exists() || !data.is_file() {
+    // What cannot be looked at the log tells of.
+    if !log.join("control").try_exists().is_ok_and(|there| !there) || !data.is_file() {
         return None;
     }
     let mut page = Vec::new();

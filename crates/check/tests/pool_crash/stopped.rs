@@ -155,7 +155,7 @@ fn a_sync_during_a_failed_one_is_no_success() {
 }
 
 /// Between the failure of a sync and its mark the system may give what it had before: what is read
-/// then is not served.
+/// then is not served, if the mark is there when it was read.
 #[test]
 fn what_is_read_while_a_sync_fails_is_not_believed() {
     let disk = disk();

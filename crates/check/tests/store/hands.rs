@@ -17,11 +17,11 @@ use crate::stage::{begin_in, begin_with, sizes};
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 
 /// The words of a slot's lines that say what it has in hand, and since when: `files/hands.rs`.
-const SINCE: u64 = 3;
-const HANDS: u64 = 8;
+pub(crate) const SINCE: u64 = 3;
+pub(crate) const HANDS: u64 = 8;
 /// How many it has in hand at most.
 const MOST: u64 = 8;
-const LINES: u64 = 16;
+pub(crate) const LINES: u64 = 16;
 
 /// The slots' lines, and which of them is this thread's: it has a snapshot while it reads.
 struct Lines {
@@ -135,12 +135,18 @@ fn the_catalog_can_be_split_with_four_pages_in_hand() {
 fn memory_of_another_version_is_refused() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
-    let version = Lines::of(&region, &store).area.word(1).unwrap().swap(77, Relaxed);
+    let lines = Lines::of(&region, &store);
+    let version = lines.area.word(1).unwrap();
+    let known = version.load(Relaxed) as u32;
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let folder = Path::new("/home/store");
-    let refused = Store::in_region_with(&region, &disk, folder, &sizes(Mode::None), 1).map(drop);
-    let why = latchwork_region::Error::Version { found: 77, known: version as u32 };
-    assert_eq!(refused, Err(why.into()));
+    // Before there were versions, the word was zero.
+    for (says, found) in [(77, 77), (0, 1)] {
+        version.store(says, Relaxed);
+        let refused = Store::in_region_with(&region, &disk, folder, &sizes(Mode::None), 1);
+        let why = latchwork_region::Error::Version { found, known };
+        assert_eq!(refused.map(drop), Err(why.into()));
+    }
 }
 
 /// Calm: no checkpoint is made, and the history is long enough for all that a snapshot keeps.

@@ -12,6 +12,7 @@ use latchwork_machine::Native;
 use latchwork_region::AreaOptions;
 use latchwork_store::{Error, Mode, Sizes, Store, Table};
 
+use crate::hands::{HANDS, LINES, SINCE};
 use crate::stage::{begin, begin_in, begin_with, sizes};
 
 const QUEUE: Table<u64, &[u8]> = Table::new("queue");
@@ -122,10 +123,6 @@ fn what_ranges_had_that_were_removed_is_used_again() {
     check(&store).unwrap();
 }
 
-/// The words of a slot's line that say what it has in hand, and since when: `files/hands.rs`.
-const HANDS: u64 = 3;
-const SINCE: u64 = 7;
-
 /// A thread whose slot says that it has pages in hand, or that it had some, though it does nothing:
 /// as one that could not give them back, or died on the way, leaves it. It keeps the log.
 #[test]
@@ -138,10 +135,10 @@ fn what_is_left_in_hand_is_given_back_later() {
     store.write(|tx| tx.remove_range(&ROWS, ..)).unwrap();
     store.checkpoint().unwrap();
     let slots = u64::from(sizes(Mode::None).threads) + 16;
-    let bytes = (64 + slots * 8) * 8;
+    let bytes = (64 + slots * LINES) * 8;
     let options = AreaOptions { first: bytes, limit: bytes, huge: false };
     let area = region.area("store", &options).unwrap();
-    let word = |slot: u64, word: u64| area.word(64 + slot * 8 + word).unwrap();
+    let word = |slot: u64, word: u64| area.word(64 + slot * LINES + word).unwrap();
     // The slot of this thread: the one that has a snapshot while it reads.
     let mine = store.read(|_| Ok((0..slots).find(|slot| word(*slot, 0).load(Relaxed) != 0)));
     let mine = mine.unwrap().unwrap();

@@ -138,18 +138,18 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut rows = Vec::new();
     for (way, file) in WAYS.iter().zip(probe.0) {
         let time = Duration::from_millis(args.ms);
-        let taken = file.and_then(|file| {
-            let each = |size: &u64| {
-                progress.tell(format!("{} of {size} bytes", way.name));
-                Ok((way.name, *size, measure(way, &file, *size, time)?))
+        for size in &args.size {
+            progress.tell(format!("{} of {size} bytes", way.name));
+            let measured = match &file {
+                Ok(file) => measure(way, file, *size, time),
+                Err(why) => Err(why.kind().into()),
             };
-            args.size.iter().map(each).collect::<io::Result<Vec<_>>>()
-        });
-        // What the file system cannot do is no row.
-        match taken {
-            Ok(taken) => rows.extend(taken),
-            Err(why) if way.flags == 0 => return Err(named(why)),
-            Err(_) => {}
+            match measured {
+                Ok(took) => rows.push((way.name, *size, took)),
+                Err(why) if way.flags == 0 => return Err(named(why)),
+                // What the file system cannot do is no row.
+                Err(_) => {}
+            }
         }
     }
     drop(progress);

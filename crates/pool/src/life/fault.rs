@@ -224,8 +224,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Err(if ends { shrank } else { error.into() });
         }
         point("fault.read");
-        // What was written may not be there: the system may have dropped it, and before that was
-        // told to anybody it may have been read.
+        // What was written may not be there: the system may have dropped it. Asked behind the read,
+        // so that little of what is read before anybody was told is served.
         if pool.has_failed(file)? {
             return Err(Error::SyncFailed { file: file.number });
         }

@@ -26,7 +26,7 @@ use crate::Error;
 use crate::files::shared::{LINE, SLOTS, Shared};
 
 const SINCE: u64 = 3;
-/// In the slot's second line: it is read for slots that have something in hand.
+/// In the slot's second line: others read it where the first says that something is in hand.
 const HANDS: u64 = 8;
 /// How many pages a thread has in hand at most.
 const COUNT: u64 = LINE - HANDS;

@@ -89,10 +89,19 @@ impl<M: ConstMachine> Shared<M> {
         let bytes = (SLOTS + slots * LINE) * 8;
         let options = AreaOptions { first: bytes, limit: bytes, huge: false };
         let area = region.area("store", &options)?;
-        // Relaxed, both: it is a number, and tells of nothing else.
-        match area.word(VERSION)?.compare_exchange(0, LAYOUT, Relaxed, Relaxed) {
-            Ok(_) | Err(LAYOUT) => Ok(Self { area, log: log.clone(), slots }),
-            Err(found) => {
+        // Acquire: synchronizes with the Release in `recovered`, behind which the version is.
+        let in_use = area.word(STATE)?.load(Acquire) != 0;
+        let version = area.word(VERSION)?;
+        // Relaxed, all: it is a number.
+        let found = match version.load(Relaxed) {
+            // The first layout had no version.
+            0 if in_use => 1,
+            0 => version.compare_exchange(0, LAYOUT, Relaxed, Relaxed).unwrap_or_else(|now| now),
+            found => found,
+        };
+        match found {
+            0 | LAYOUT => Ok(Self { area, log: log.clone(), slots }),
+            found => {
                 let (found, known) = (found as u32, LAYOUT as u32);
                 Err(latchwork_region::Error::Version { found, known }.into())
             }
@@ -112,7 +121,10 @@ impl<M: ConstMachine> Shared<M> {
             (FORGOTTEN, "forgotten"),
         ];
         let names = names.map(|(at, name)| (at, format!("store.{name}")));
-        let slots = (0..self.slots).map(|slot| (SLOTS + slot * LINE, format!("store-slot {slot}")));
+        let slots = (0..self.slots).flat_map(|slot| {
+            let line = SLOTS + slot * LINE;
+            [(line, format!("store-slot {slot}")), (line + 8, format!("store-hand {slot}"))]
+        });
         let place = |(at, name)| {
             let word = core::ptr::from_ref(self.word(at)?);
             Ok((word.addr(), 64, name))

@@ -40,6 +40,9 @@ pub struct TablePages {
     pub free: u64,
 }
 
+/// How often the pages of a table are counted again that others change.
+const AGAIN: u32 = 8;
+
 impl<M: ConstMachine> Store<M> {
     /// Counts the pages of all tables: first the catalog, then the pieces of long values. While
     /// others write it is about right.
@@ -64,7 +67,7 @@ impl<M: ConstMachine> Store<M> {
         root: u32,
     ) -> Result<TablePages, Error> {
         let mut before = None;
-        loop {
+        for _ in 0..AGAIN {
             match self.count(worker, name.clone(), root) {
                 Err(Error::Pool(why)) if why.is_unwritten() && before.as_ref() != Some(&why) => {
                     before = Some(why);
@@ -72,6 +75,7 @@ impl<M: ConstMachine> Store<M> {
                 counted => return counted,
             }
         }
+        self.count(worker, name, root)
     }
 
     fn count(&self, worker: &Worker<M>, name: String, root: u32) -> Result<TablePages, Error> {
