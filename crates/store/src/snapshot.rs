@@ -155,6 +155,9 @@ impl<'e, E: Engine> Snapshot<'e, E> {
             batch.position(from, |header, bytes| !is_seen(header) || bytes == max)
         {
             self.see(tree, index, &mut value, batch)?;
+            if value.len() > AHEAD {
+                batch.stop_behind(index, back);
+            }
             from = index + 1;
         }
         Ok(())
@@ -222,6 +225,10 @@ impl<E: Engine> Drop for Snapshot<'_, E> {
 
 /// How many records a scan takes from a leaf at first; then it takes more.
 pub(crate) const FEW: usize = 16;
+
+/// A scan does not read on behind a value of more bytes before it is asked to: it may never be, and
+/// one such value is in memory at a time.
+pub(crate) const AHEAD: usize = 64 << 10;
 
 /// What a scan may still meet.
 pub(crate) type Slices<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);

@@ -292,6 +292,16 @@ impl Batch {
         self.more = false;
     }
 
+    /// Forgets the records behind `index`: a scan that goes on begins with them.
+    pub fn stop_behind(&mut self, index: usize, back: bool) {
+        if index + 1 < self.rows.len() {
+            let next = if back { index } else { index + 1 };
+            let key = self.get(next).map(|row| row.key.to_vec());
+            self.end_at(index + 1);
+            self.set_next(key.as_deref());
+        }
+    }
+
     /// Copies a page of an optimistic reader, or what a scan of `limit` records from `place` needs
     /// of it; what lies elsewhere may be of an earlier page.
     pub(crate) fn copy<M: ConstMachine>(

@@ -1,10 +1,11 @@
 //! Values that are too long for a page are values like others.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 
 use latchwork_check::random::Random;
-use latchwork_disk::{Fault, Simulated};
+use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Level, Mode, Patience, Store, Table, VALUE_MAX};
 use latchwork_tree::{Error as TreeError, Limits};
@@ -283,6 +284,38 @@ fn a_crash_leaves_a_long_value_whole_or_the_one_before() {
         // A page may be lost between its number and the record that tells of it.
         assert_eq!(pieces(&store, 1), wanted(&found), "call {number}");
     }
+}
+
+/// Four long values have their records on one page, and the cache has no room for all.
+#[test]
+fn a_scan_reads_the_pieces_of_what_it_gives_out() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::None).unwrap();
+    for row in 0..4 {
+        store.put(&TABLE, row, &value(row, 1 << 20)).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let calls = |work: &dyn Fn() -> Result<(), Error>| {
+        let before = disk.calls().total();
+        work().unwrap();
+        disk.calls().total() - before
+    };
+    let all = calls(&|| store.read(|tx| tx.range(&TABLE, ..)?.try_for_each(|row| row.map(drop))));
+    assert!(all > 900, "{all}");
+    let one = |what: &str, work: &dyn Fn() -> Result<(), Error>| {
+        let few = calls(work);
+        assert!(few < all / 2, "{what}: {few} calls, {all} for all of them");
+    };
+    one("first", &|| store.read(|tx| tx.first(&TABLE).map(drop)));
+    one("last", &|| store.read(|tx| tx.last(&TABLE).map(drop)));
+    one("first of a writer", &|| store.write(|tx| tx.first(&TABLE).map(drop)));
+    one("last of a writer", &|| store.write(|tx| tx.last(&TABLE).map(drop)));
+    one("read committed", &|| {
+        let patience = Patience { level: Level::ReadCommitted, ..Patience::default() };
+        store.write_with(&patience, |tx| tx.first(&TABLE).map(drop)).map(drop)
+    });
+    one("names", &|| store.tables().map(drop));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use latchwork_tree::Batch;
 use super::{Level, Txn};
 use crate::engine::{Engine, scanned};
 use crate::long::{PIECES, whole};
-use crate::snapshot::{EachRecord, Fetch, Slices, cut, walk};
+use crate::snapshot::{AHEAD, EachRecord, Fetch, Slices, cut, walk};
 use crate::{Error, Stamp};
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
@@ -165,6 +165,9 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
                         match self.whole(tree, row.key, &mut value) {
                             Ok(()) => {
                                 batch.replace(index, Some(&value));
+                                if value.len() > AHEAD {
+                                    batch.stop_behind(index, back);
+                                }
                                 continue;
                             }
                             // What is undone has its record before its pieces: its lock is held
@@ -181,6 +184,9 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
                 self.unlock(tree, row.key)?;
             }
             batch.replace(index, found?.then_some(&value[..]));
+            if value.len() > AHEAD {
+                batch.stop_behind(index, back);
+            }
         }
         self.still_open()
     }
