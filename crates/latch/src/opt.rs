@@ -219,8 +219,14 @@ impl<M: Machine> OptLatch<M> {
                 return Ok(result);
             }
         }
-        let _share = self.share(holder)?;
-        Ok(read())
+        loop {
+            let share = self.share(holder)?;
+            let result = read();
+            // A waiter that takes its sharer for dead lets a writer in.
+            if self.validate(share.version()) {
+                return Ok(result);
+            }
+        }
     }
 
     /// Shares the latch: no writer gets in until the share is dropped. Other readers read.

@@ -160,12 +160,9 @@ impl<M: ConstMachine> Session<M> {
         let led = self.lead(shared, until);
         let led = led.map_err(|error| match error {
             // The write may be made again: the bytes are still in the buffer. Where this process
-            // may not open the file, or has no descriptor left, another one may lead.
-            Error::Disk(
-                DiskError::NoSpace(ref of)
-                | DiskError::TooManyFiles(ref of)
-                | DiskError::Permission(ref of),
-            ) if of.operation != Operation::Sync => error,
+            // cannot open the file, another one may lead.
+            Error::Disk(ref why) if why.subject().operation == Operation::Open => error,
+            Error::Disk(DiskError::NoSpace(ref of)) if of.operation != Operation::Sync => error,
             _ => {
                 // Release: what failed came before; nobody relies on more.
                 shared.broken.0.store(1, Release);
@@ -287,7 +284,7 @@ impl<M: ConstMachine> Log<M> {
         let (written, flushed) = (shared.written.0.load(Relaxed), shared.flushed.0.load(Relaxed));
         let all = shared.broken.0.load(Relaxed) != 0;
         let mut next = false;
-        for slot in 0..self.slots_used() {
+        for slot in self.each_slot() {
             let slot = self.slot_of(slot)?;
             let waits = slot.waits.load(Relaxed);
             if waits == 0 {

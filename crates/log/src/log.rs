@@ -13,6 +13,7 @@ use latchwork_region::{Area, AreaOptions, Region, Repair, Thread};
 
 use crate::layout::{SLOT_WORDS, SLOTS_AT, Shared, Slot, claim, unclaim};
 use crate::options::{Options, Recovered};
+use crate::point::point;
 use crate::record::RECORD_MAX;
 use crate::segment::Segments;
 use crate::{Error, Lsn, Record};
@@ -88,6 +89,7 @@ impl<M: ConstMachine> Log<M> {
         // Acquire: synchronizes with the Release below, so that all that was opened is seen.
         while shared.ready.load(Acquire) == 0 {
             number_of(thread.number(), options.threads)?;
+            point("open: looked");
             let other = shared.opening.load(Relaxed);
             if other != 0 && other != me && is_over(region, other) {
                 unclaim(&shared.opening, other);
@@ -95,6 +97,12 @@ impl<M: ConstMachine> Log<M> {
             if other != me && !claim(&shared.opening, me) {
                 M::yield_now();
                 continue;
+            }
+            // Acquire: synchronizes with the Release in `unclaim`: another thread may have opened
+            // it since it was asked, and its log must not be opened anew beneath it.
+            if shared.ready.load(Acquire) != 0 {
+                unclaim(&shared.opening, me);
+                break;
             }
             let opened = crate::recover::open(shared, &disk, folder, options, region.creation());
             if opened.is_ok() {

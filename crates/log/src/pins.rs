@@ -149,13 +149,14 @@ impl<M: ConstMachine> Session<M> {
         file.write(at, &bytes)?;
         point("control: written");
         file.sync()?;
-        found.redo.store(checkpoint.redo.0, Relaxed);
-        found.checkpoint.store(checkpoint.lsn.0, Relaxed);
-        found.clean.store(u64::from(checkpoint.clean), Relaxed);
-        found.said.store(flushed.0, Relaxed);
-        // Release: a thread that is killed before it has written a block that the next one
-        // writes again.
-        found.sequence.store(sequence, Release);
+        // Before what the block says: of a thread that is killed in between, the next writes the
+        // other block, and this one is there while nobody recycles by what it says.
+        found.sequence.store(sequence, Relaxed);
+        // Release, all: behind it.
+        found.redo.store(checkpoint.redo.0, Release);
+        found.checkpoint.store(checkpoint.lsn.0, Release);
+        found.clean.store(u64::from(checkpoint.clean), Release);
+        found.said.store(flushed.0, Release);
         Ok(())
     }
 

@@ -48,6 +48,8 @@ fn the_list_of_steps_is_complete() {
         let calls = text.split("point(\"").skip(1);
         named.extend(calls.map(|rest| rest.split('"').next().unwrap().to_owned()));
     }
+    // The log is open before a victim comes.
+    named.retain(|step| !step.starts_with("open: "));
     named.sort();
     let mut steps = STEPS.to_vec();
     steps.sort_unstable();

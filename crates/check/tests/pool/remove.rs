@@ -278,10 +278,12 @@ fn a_thread_with_a_page_may_open_files_beside_a_removal() {
 #[test]
 fn a_late_call_does_nothing_to_the_next_file() {
     type Call = fn(&Handle<'_>, FileId) -> Result<(), Error>;
-    let calls: [(&str, Call); 3] = [
+    let calls: [(&str, Call); 5] = [
         ("free.wanted", |handle, file| handle.free_page(file, 1)),
         ("free.marked", |handle, file| handle.free_page(file, 1)),
+        ("free.linked", |handle, file| handle.free_page(file, 1)),
         ("free.seen", |handle, file| handle.new_page(file).map(drop)),
+        ("free.had", |handle, file| handle.new_page(file).map(drop)),
     ];
     hooked();
     for (step, call) in calls {

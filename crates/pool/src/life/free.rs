@@ -112,9 +112,17 @@ impl<M: ConstMachine> Pool<M> {
         let entry =
             Array::of(self, file).find(page)?.ok_or(Error::Corrupt("list of free pages"))?;
         let owned = owned(file.number);
+        let mut here = entry.load(Relaxed);
         loop {
-            // Relaxed: the exchange passes it on.
-            entry.store(mark(file, seen & LINK), Relaxed);
+            point("free.linked");
+            // Not a store: the file may be gone, and the entry another file's.
+            // Relaxed: the exchange below passes it on.
+            let link = mark(file, seen & LINK);
+            let is_ours = here & !LINK == mark(file, 0);
+            if !is_ours || entry.compare_exchange(here, link, Relaxed, Relaxed).is_err() {
+                return Err(Error::NoFile(file.number));
+            }
+            here = link;
             let next = (seen & !LINK).wrapping_add(COUNT) & VALUE | (page + 1);
             // Release: synchronizes with the Acquire in `pop_free`: a thread that finds the page
             // finds its link.
@@ -142,9 +150,11 @@ impl<M: ConstMachine> Pool<M> {
             match first.compare_exchange(owned | seen, owned | next, AcqRel, Acquire) {
                 Ok(_) if is_free(link) => {
                     point("free.had");
-                    // Release: behind the exchange, for a thread that dies.
-                    entry.store(0, Release);
-                    return Ok(Some(page));
+                    // Not a store, as above. Release: behind the exchange, for a thread that dies.
+                    return match entry.compare_exchange(link, 0, Release, Relaxed) {
+                        Ok(_) => Ok(Some(page)),
+                        Err(_) => Err(Error::NoFile(file.number)),
+                    };
                 }
                 // Bytes in shared memory are not believed: the rest of the list is lost.
                 Ok(_) => return Err(corrupt),

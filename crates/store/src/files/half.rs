@@ -75,22 +75,22 @@ impl<M: ConstMachine> Halves<M> {
     }
 
     /// The newest record of the page: the one that was begun with, or the last that the dead
-    /// thread appended if it is one of this page, or the last that the log has.
+    /// thread appended if it is one of this page, or else the last that the log has of the page.
     fn newest(&self, lost: &Lost) -> Result<u64, String> {
         if lost.lsn != 0 {
             return Ok(lost.lsn);
         }
         if let Some(slot) = lost.dead_slot {
             let newest = self.log.newest_of(slot).map_err(say)?;
-            if newest.0 <= lost.lsn_before {
-                return Ok(lost.lsn_before);
+            if newest.0 > lost.lsn_before {
+                let entry = self.log.read(newest).map_err(say)?;
+                let is_its = u32::from(entry.slot) == slot && entry.head.kind == CHANGE;
+                if is_its && entry.head.page == lost.page {
+                    return Ok(newest.0);
+                }
             }
-            let entry = self.log.read(newest).map_err(say)?;
-            if u32::from(entry.slot) == slot && entry.head.kind == CHANGE {
-                // Its last change is this one's, or it had not logged any here.
-                let here = entry.head.page == lost.page;
-                return Ok(if here { newest.0 } else { lost.lsn_before });
-            }
+            // That it has none of this page says nothing. It may be a repairer that died, and the
+            // author of the change another; and of one that died in an append it is not known.
         }
         self.newest_of(lost.page, lost.lsn_before).map_err(say)
     }
