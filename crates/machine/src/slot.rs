@@ -27,6 +27,7 @@
 //! | `ORPHANED` | in a queue, its thread has ended | its thread, at exit |
 //! | `REMOVED` | about to be free | who removes it |
 //! | `GHOST` | its thread lives in another process | the child, after a fork |
+//! | [`ALONE`](status::ALONE) and more | in no queue: who calls it looks through all slots | its thread |
 //!
 //! Where several processes share a table, a slot also says whose it is, and what a dead process had
 //! is taken back by whoever asks for that: see [`Slots::reclaim`].
@@ -56,6 +57,25 @@ pub mod status {
     pub const TAKEN_PARKED: u32 = 11;
     pub const LEAVING: u32 = 12;
     pub const SECOND: u32 = 13;
+
+    /// A bit that all have which are in no queue. [`Slots::forget`](super::Slots::forget) knows
+    /// what the others mean:
+    ///
+    /// ```text
+    ///  31   30          16 15           2   1      0
+    /// ┌───┬──────────────┬──────────────┬──────────┐
+    /// │ 1 │      0       │ by           │ PHASE    │  PHASE: awake, asleep, HANDED
+    /// └───┴──────────────┴──────────────┴──────────┘
+    /// ```
+    ///
+    /// `by` is the thread that hands something to this one, and `next` is this one: both by the
+    /// numbers by which latches name their holders, of which none is zero.
+    pub const ALONE: u32 = 1 << 31;
+    pub const ALONE_PARKED: u32 = ALONE | 1;
+    pub const HANDED: u32 = ALONE | 2;
+    pub const BY_SHIFT: u32 = 2;
+    /// The highest number of a thread.
+    pub const BY_MAX: u32 = (1 << 14) - 1;
 }
 
 /// Where one thread waits: a cache line.
@@ -267,6 +287,44 @@ impl<'a, M: Machine> Slots<'a, M> {
     pub fn has_ghosts(&self) -> bool {
         // Relaxed: written when there was one thread, of which all others are children.
         self.table.ghosts.load(Relaxed) != 0
+    }
+
+    /// Ends what dead threads have to do with waiters in no queue: nothing is handed to them any
+    /// more, and what one of them was handing over its waiter looks for itself. To be called for
+    /// all whose numbers others may have soon, and before what they hold is repaired. False if a
+    /// living thread is just handing something to one of them: then that is named in what it gets,
+    /// or not, when this is called again.
+    ///
+    /// Looks at all slots that were ever used.
+    pub fn forget(&self, is_dead: impl Fn(u32) -> bool) -> bool {
+        let mut all = true;
+        for number in 1..=self.high_water() {
+            let slot = self.at(number);
+            // Acquire: synchronizes with the Release of the waiter, for who it is.
+            let mut seen = slot.status.load(Acquire);
+            while seen & status::ALONE != 0 {
+                let is_handed = seen & status::HANDED == status::HANDED;
+                let waiter = is_dead(slot.next.load(Relaxed));
+                let over = match is_handed {
+                    true => is_dead(seen >> status::BY_SHIFT & status::BY_MAX),
+                    false => waiter,
+                };
+                if !over {
+                    all &= !(is_handed && waiter);
+                    break;
+                }
+                // Release: synchronizes with the Acquire of the waiter, if it lives: what the dead
+                // one stored, of which this thread knows that it is dead, it sees.
+                match slot.status.compare_exchange(seen, status::GRANTED, Release, Acquire) {
+                    Ok(_) => {
+                        M::wake(&slot.status);
+                        break;
+                    }
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        all
     }
 
     fn take(&self) -> u32 {

@@ -103,6 +103,9 @@ pub enum Error {
     NoRepair(Layer),
     /// This layer could not put right what a dead thread left.
     Repair(Layer),
+    /// A living thread is just handing a latch to this dead one, or to one that is swept with
+    /// it: to be swept again.
+    Handed(u32),
     /// What a layer's repair says of a dead thread whose slot is to be retained.
     Retained,
     /// The table of waiter slots is not one.
@@ -188,6 +191,9 @@ impl fmt::Display for Error {
                 write!(f, "the region has a {layer}, which this process does not know to repair")
             }
             Self::Repair(layer) => write!(f, "the {layer} could not repair what a death left"),
+            Self::Handed(thread) => {
+                write!(f, "a latch is just handed to dead thread {thread}, or one swept with it")
+            }
             Self::Retained => f.write_str("the slot of the dead thread is to be retained"),
             Self::Waiters(error) => write!(f, "waiter slots: {error}"),
             Self::System { call, errno } => {

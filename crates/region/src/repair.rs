@@ -10,6 +10,7 @@
 //!
 //!  sweep:  claim up to 16 dead slots
 //!          ─▶ a layer of the header has no repair here? let them go, NoRepair
+//!          ─▶ no latch is handed to them any more, nor by them
 //!          ─▶ log ─▶ pool ─▶ tree ─▶ locks ─▶ store: each puts right all that were claimed
 //!          ─▶ one fails? let them go; claim, and put right, each by itself
 //!          ─▶ for each: cells in hand that no layer leads to are freed; the slot is free
@@ -136,6 +137,7 @@ impl<M: ConstMachine> Chosen<M> {
     /// Each layer's repair of all these, before the next layer's: what a later one waits for may
     /// have been any of the dead's.
     fn run(&self, batch: &[Dead<'_, M>]) -> Result<(), Error> {
+        batch.first().map_or(Ok(()), |dead| dead.region().forget_waiters(batch))?;
         self.0.iter().try_for_each(|repair| repair.repair(batch))
     }
 
@@ -212,6 +214,9 @@ impl<M: ConstMachine> Region<M> {
         let Some(dead) = self.dead_thread(thread)? else { return Ok(false) };
         let (repairs, upto) = (self.choose(Some(own)), own.layer());
         repairs.covers(self, upto)?;
+        if let Err(Error::Handed(_)) = self.forget_waiters(core::slice::from_ref(&dead)) {
+            return Ok(false);
+        }
         let mut first = repairs.0.iter().take_while(|repair| repair.layer() <= upto);
         first.try_for_each(|repair| repair.repair(core::slice::from_ref(&dead)))?;
         Ok(true)

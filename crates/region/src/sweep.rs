@@ -38,6 +38,10 @@ pub enum Fate {
     Free,
 }
 
+/// How often a sweep looks whether a living thread has handed a latch over, before it leaves the
+/// dead one that would get it to the next: a thread may be stopped in that.
+const HANDING: u32 = 1000;
+
 /// The slot of a dead thread, which this process sweeps.
 ///
 /// Dropped before [`finish`](Self::finish), it can be swept again.
@@ -148,6 +152,26 @@ impl<M: ConstMachine> Region<M> {
         let done = act();
         drop(kept);
         Ok(Some(done))
+    }
+
+    /// Sees to it that no latch is handed to these dead threads any more, and that what they were
+    /// handing over is looked for by those that wait for it: before their numbers are others'.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Handed`], for one that a living thread is just handing a latch.
+    pub(crate) fn forget_waiters(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
+        // Without a file, waiters are one table of the process, whose threads do not die alone.
+        let Some(attached) = &self.inner.attached else { return Ok(()) };
+        // A latch names a thread by its slot's number plus one.
+        let is_dead = |number: u32| dead.iter().any(|dead| dead.number() + 1 == number);
+        for _ in 0..HANDING {
+            if attached.slots().forget(is_dead) {
+                return Ok(());
+            }
+            M::yield_now();
+        }
+        Err(Error::Handed(dead.first().map_or(0, Dead::number)))
     }
 
     /// Takes back the waiter slots of dead processes, but for those that queues lead to: these when

@@ -1,6 +1,7 @@
 //! The laws of the optimistic latch, on real threads: exclusion, one state, no lost call, and what
 //! a dead holder leaves.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
@@ -272,6 +273,75 @@ fn a_value_is_made_of_validated_words() {
         }
     });
     assert_eq!(Version::new(cell.latch().try_read().unwrap().get()).get(), 19_999);
+}
+
+/// A waiter that was stopped may take a living sharer for the dead one whose number it has: then a
+/// writer comes in, and what was read is not one state.
+#[test]
+fn a_reader_that_shares_looks_whether_it_did() {
+    let cell = OptCell::<u64, 1>::new(0);
+    let (me, other) = (LocalHolder::new(number(1)), LocalHolder::new(number(2)));
+    let mut looks = 0;
+    let seen = cell.read_with(&me, |view| {
+        looks += 1;
+        if looks == latchwork_latch::ATTEMPTS + 1 {
+            assert!(cell.latch().forget_sharer(number(1), &other));
+        }
+        if let Some(held) = cell.latch().try_lock(&other) {
+            drop(held);
+        }
+        view.get(0)
+    });
+    assert_eq!((seen, looks), (Ok(Some(0)), latchwork_latch::ATTEMPTS + 2));
+    assert!(cell.latch().holder().is_none());
+}
+
+/// A sharer whose name is taken out of the latch in the midst of its release, by a waiter that
+/// takes it for dead; and a writer comes in.
+struct Replaced<'a> {
+    writer: &'a Strict,
+    /// How often the latch is named until that.
+    calls: Cell<i32>,
+}
+
+impl Holder for Replaced<'_> {
+    fn number(&self) -> HolderNumber {
+        number(1)
+    }
+
+    fn name(&self, latch: &OptLatch) -> u64 {
+        self.calls.set(self.calls.get() - 1);
+        if self.calls.get() == 0 {
+            assert!(latch.forget_sharer(self.number(), self.writer));
+            std::mem::forget(latch.lock(self.writer).unwrap());
+        }
+        self.writer.name(latch)
+    }
+}
+
+/// A waiter does not get from a sharer what is a writer's by then.
+#[test]
+fn what_is_another_holders_is_not_handed_over() {
+    let writer = Strict(number(3));
+    // In its release, and when the waiter is told that it is handed the latch.
+    for calls in [1, 2] {
+        let latch = OptLatch::new();
+        let sharer = Replaced { writer: &writer, calls: Cell::new(0) };
+        let share = latch.share(&sharer).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| drop(latch.lock(&Strict(number(2))).unwrap()));
+            while !format!("{latch:?}").contains("waiters: true") {
+                std::thread::yield_now();
+            }
+            sharer.calls.set(calls);
+            drop(share);
+            let holder = latch.holder();
+            drop(latch.take_over(writer.0, &LocalHolder::new(number(4))));
+            waiter.join().unwrap();
+            assert_eq!(holder, Some((writer.0, true)));
+            assert!(sharer.calls.get() <= 0, "the latch was named less often");
+        });
+    }
 }
 
 #[test]

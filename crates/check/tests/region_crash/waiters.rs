@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use latchwork_check::cell::{self, value};
-use latchwork_latch::{FetchAdd, LwLatch, ShflMutex};
+use latchwork_latch::{FetchAdd, Holder, HolderNumber, LwLatch, OptLatch, ShflMutex};
 use latchwork_machine::{Deadline, Shared, status};
 use latchwork_region::{Offset, Options, Plain, Region};
 
@@ -166,15 +166,8 @@ fn only_what_no_queue_leads_to_is_taken_back() {
         (status::REMOVED, false),
         (status::SECOND, false),
     ];
-    let length = 1 << 16;
     for (state, back) in all {
-        let (protection, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_ANONYMOUS | libc::MAP_SHARED);
-        // SAFETY: a new mapping, wherever there is room.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
-        assert_ne!(base, libc::MAP_FAILED);
-        // SAFETY: so much is mapped, zeroed, and nobody else knows of it; it is never unmapped.
-        let attached = unsafe { Shared::create(base.cast(), length, 4) }.unwrap();
+        let attached = table();
         attached.set_owner(7);
         let number = attached.slots().mine();
         attached.slots().at(number).status.store(state, Relaxed);
@@ -190,4 +183,128 @@ fn only_what_no_queue_leads_to_is_taken_back() {
         }
         assert_eq!(attached.reclaim(|owner| owner == 7), 0, "twice");
     }
+}
+
+/// Memory of a table of waiter slots, for good.
+fn table() -> latchwork_machine::Attached<'static> {
+    let length = 1 << 16;
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_ANONYMOUS | libc::MAP_SHARED);
+    // SAFETY: a new mapping, wherever there is room.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+    assert_ne!(base, libc::MAP_FAILED);
+    // SAFETY: so much is mapped, zeroed, and nobody else knows of it; it is never unmapped.
+    unsafe { Shared::create(base.cast(), length, 4) }.unwrap()
+}
+
+/// What a sweep does about waiters in no queue, of which thread 5 is dead and others live.
+#[test]
+fn nothing_is_handed_to_the_dead_nor_by_them() {
+    let by = |thread: u32| status::HANDED | thread << status::BY_SHIFT;
+    let (gone, all) = (status::GRANTED, true);
+    for (state, waiter, then, done) in [
+        (status::ALONE, 5, gone, all),
+        (status::ALONE_PARKED, 5, gone, all),
+        (status::ALONE_PARKED, 6, status::ALONE_PARKED, all),
+        (by(5), 6, gone, all),
+        (by(5), 5, gone, all),
+        (by(7), 6, by(7), all),
+        // A living thread is at it.
+        (by(7), 5, by(7), false),
+        // In a queue: another latch's.
+        (status::WAITING, 5, status::WAITING, all),
+    ] {
+        let attached = table();
+        let slots = attached.slots();
+        let slot = slots.at(slots.mine());
+        slot.next.store(waiter, Relaxed);
+        slot.status.store(state, Relaxed);
+        let forgotten = slots.forget(|thread| thread == 5);
+        assert_eq!((slot.status.load(Relaxed), forgotten), (then, done), "{state:x} of {waiter}");
+    }
+}
+
+/// A thread that is handed the latch whenever it sleeps for it.
+struct Named<'r> {
+    region: &'r Region<Shared>,
+    number: HolderNumber,
+}
+
+impl Holder<Shared> for Named<'_> {
+    const LOSSES: u32 = 0;
+
+    fn number(&self) -> HolderNumber {
+        self.number
+    }
+
+    // Processes have it at different addresses.
+    fn name(&self, _: &OptLatch<Shared>) -> u64 {
+        1
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        Some(Duration::from_millis(10))
+    }
+
+    fn is_dead(&self, number: HolderNumber) -> bool {
+        self.region.is_dead(number.get() - 1)
+    }
+}
+
+fn named(region: &Region<Shared>, slot: u32) -> Named<'_> {
+    Named { region, number: HolderNumber::new(slot + 1).unwrap() }
+}
+
+#[repr(C)]
+struct Door {
+    latch: OptLatch<Shared>,
+    inside: AtomicU64,
+}
+
+// SAFETY: words of the machine, and any value of them is one.
+unsafe impl Plain for Door {}
+
+/// What a child does: it waits for a latch by a thread slot, and stays.
+#[test]
+fn child_at_a_door() {
+    let Ok(path) = std::env::var("REGION") else { return };
+    let region = open(&PathBuf::from(path));
+    let offset = Offset::<Door>::from_raw(region.root(0).unwrap().load(Relaxed) as u32);
+    let thread = region.thread().unwrap();
+    let door = value(&region, offset).unwrap();
+    door.inside.store(u64::from(thread.number()) + 1, SeqCst);
+    let me = named(&region, thread.number());
+    let _held = door.latch.lock(&me).unwrap();
+    unreachable!("the latch is held until this one is dead");
+}
+
+/// A thread that waited and died, and whose number another has by now, is not handed the latch: the
+/// other would have it, and know nothing of it.
+#[test]
+fn a_number_that_was_a_dead_waiters_is_handed_nothing() {
+    let path = std::env::temp_dir().join(format!("region-waiters-door-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let region = open(&path);
+    let thread = region.thread().unwrap();
+    let offset = thread.alloc::<Door>().unwrap().publish();
+    let door = value(&region, offset).unwrap();
+    region.root(0).unwrap().store(u64::from(offset.raw()), Relaxed);
+    let me = named(&region, thread.number());
+    let held = door.latch.lock(&me).unwrap();
+    let mut command = latchwork_check::again(module_path!(), "child_at_a_door");
+    command.env("REGION", &path).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    while door.inside.load(SeqCst) == 0 || !format!("{:?}", door.latch).contains("waiters: true") {
+        nap();
+    }
+    // Until it sleeps.
+    std::thread::sleep(Duration::from_millis(5));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(region.sweep(), Ok(1));
+    let newcomer = region.thread().unwrap();
+    assert_eq!(u64::from(newcomer.number()) + 1, door.inside.load(SeqCst), "it has another number");
+    drop(held);
+    assert_eq!(door.latch.holder(), None, "handed to one that did not ask");
+    let _ = std::fs::remove_file(&path);
 }

@@ -47,7 +47,7 @@ impl<M: Machine> OptLatch<M> {
             let line = Self::line(&slots, name, false);
             if seen == held
                 && let Some(first) = line.first.filter(Waiter::is_to_be_handed::<M>)
-                && self.hand_over(first, free, line.count > 1, holder, &slots)
+                && self.hand_over(first, (held, free), line.count > 1, holder, &slots)
             {
                 return;
             }
@@ -64,11 +64,12 @@ impl<M: Machine> OptLatch<M> {
         Self::call(&slots, name);
     }
 
-    /// Makes `first` the holder; false if it does not wait any more.
+    /// Makes `first` the holder of a latch whose word is `held`, and was `free` before; false if it
+    /// does not wait any more, or the latch is not this holder's.
     fn hand_over<H: Holder<M>>(
         &self,
         first: Waiter,
-        free: u64,
+        (held, free): (u64, u64),
         others: bool,
         holder: &H,
         slots: &Slots<'_, M>,
@@ -89,14 +90,19 @@ impl<M: Machine> OptLatch<M> {
             }
         }
         // It may have left and come back, for another latch. While it is `HANDED` it stays.
-        let same = slot.latch.load(Relaxed) == holder.name(self)
+        let mut done = slot.latch.load(Relaxed) == holder.name(self)
             && slot.mode.load(Relaxed) == first.mode
             && slot.next.load(Relaxed) == number.get();
-        if same {
+        if done {
             let exclusive = if first.wants(Want::Lock) { EXCLUSIVE } else { 0 };
             let next = free | number.bits() | exclusive;
             let mut seen = self.word.load(Relaxed);
             loop {
+                // A sharer may have been taken for dead: then a writer may hold it.
+                done = seen & !CALLS == held;
+                if !done {
+                    break;
+                }
                 let stay = seen & CALLS | if others { WAITERS } else { 0 };
                 // Release: synchronizes with the Acquire in `handed`.
                 match self.word.compare_exchange(seen, next | stay, Release, Relaxed) {
@@ -109,7 +115,7 @@ impl<M: Machine> OptLatch<M> {
         // it: it looks at the latch.
         let _ = slot.status.compare_exchange(handed, status::GRANTED, Release, Relaxed);
         M::wake(&slot.status);
-        same
+        done
     }
 
     /// Calls all readers, and the first that wants to hold the latch. That one says that others

@@ -2,14 +2,7 @@
 //!
 //! # A waiter's way
 //!
-//! ```text
-//!  31   30          16 15           2   1      0
-//! ┌───┬──────────────┬──────────────┬──────────┐
-//! │ 1 │      0       │ holder       │ PHASE    │
-//! └───┴──────────────┴──────────────┴──────────┘
-//! ```
-//!
-//! The holder is the one that hands the latch over to this waiter, by its number.
+//! It is in no queue: see [`status::ALONE`].
 //!
 //! | status | to | by |
 //! |---|---|---|
@@ -20,6 +13,7 @@
 //! | `WAITING`, `PARKED` | `HANDED` by a holder | that holder, before the latch names the waiter |
 //! | `HANDED` | `GRANTED` | that holder, when the latch does, or does not after all |
 //! | `HANDED` | `WAITING` | its thread, if that holder is dead |
+//! | `WAITING`, `PARKED`, `HANDED` | `GRANTED` | a sweep, if its thread or that holder is dead |
 //! | `GRANTED` | `FREE` | its thread |
 //!
 //! These are not the numbers that other latches write, so a caller whose waiter went away and waits
@@ -32,13 +26,12 @@ use latchwork_machine::{Machine, Slots, Word, status};
 
 use super::HolderNumber;
 
-const OURS: u32 = 1 << 31;
-pub(super) const WAITING: u32 = OURS;
-pub(super) const PARKED: u32 = OURS | 1;
-pub(super) const HANDED: u32 = OURS | 2;
-pub(super) const HANDER_SHIFT: u32 = 2;
+pub(super) const WAITING: u32 = status::ALONE;
+pub(super) const PARKED: u32 = status::ALONE_PARKED;
+pub(super) use latchwork_machine::status::HANDED;
+pub(super) const HANDER_SHIFT: u32 = status::BY_SHIFT;
 
-const _: () = assert!(status::SECOND < OURS && HolderNumber::MAX << HANDER_SHIFT < OURS);
+const _: () = assert!(status::SECOND < status::ALONE && HolderNumber::MAX == status::BY_MAX);
 
 /// Added to what a waiter wants: it lost too often ...
 pub(super) const LOST: u32 = 4;
