@@ -205,6 +205,14 @@ impl<M: ConstMachine> Pool<M> {
         Ok(unsafe { self.inner.descs.resolve::<Desc<M>>(at) }?)
     }
 
+    /// The same, for a walk through all frames: none if it was never reached, like all behind it.
+    pub(crate) fn reached(&self, frame: u32) -> Result<Option<&Desc<M>>, Error> {
+        match self.desc(frame) {
+            Err(Error::Region(RegionError::OutOfArea(_))) => Ok(None),
+            desc => desc.map(Some),
+        }
+    }
+
     /// A frame's words, `count` of them.
     #[inline(always)]
     pub(crate) fn words(&self, frame: u32, count: u32) -> Result<&[M::AtomicU64], Error> {

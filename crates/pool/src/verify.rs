@@ -46,7 +46,7 @@ impl<M: ConstMachine> Pool<M> {
             Err(other) => return Err(other),
         }
         for frame in 0..self.inner.config.frames_max {
-            let Ok(desc) = self.desc(frame) else { break };
+            let Some(desc) = self.reached(frame)? else { break };
             let Some(version) = desc.latch.try_read() else {
                 found.latched += 1;
                 continue;

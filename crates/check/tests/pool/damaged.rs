@@ -1,7 +1,8 @@
 //! Pages that the disk damages, and that the layer above can make anew.
 
-use std::sync::atomic::AtomicU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use latchwork_disk::{Disk, Fault, Simulated};
@@ -99,4 +100,76 @@ fn a_damaged_page_is_made_anew_by_the_layer_above() {
     let file = handle.file(&spec).unwrap();
     assert_eq!(value(&handle, file, 70), Err(Error::Checksum { file: 0, page: 70 }));
     assert_eq!(value(&handle, file, 71), Ok(71));
+}
+
+/// Makes pages anew, but panics the first time.
+struct PanicsOnce(AtomicBool);
+
+impl Rebuild for PanicsOnce {
+    fn rebuild(&self, _: &Lost, _: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
+        assert!(self.0.swap(true, Relaxed), "on purpose");
+        into.fill(33);
+        Ok(32)
+    }
+
+    fn rebuild_damaged(&self, _: u16, page: u64, into: &mut [u64]) -> Option<u64> {
+        assert!(self.0.swap(true, Relaxed), "on purpose");
+        into.fill(page);
+        Some(0)
+    }
+}
+
+/// What lies in the frame is another page: nobody has it for the one that was to come.
+#[test]
+fn a_panic_in_making_a_damaged_page_leaves_no_page() {
+    let (disk, path) = (Simulated::new(), std::path::Path::new("/pages"));
+    let spec = FileSpec { page_bytes: 1024, ..FileSpec::new(path) };
+    let region: Region<Native> = region();
+    let rebuild = Arc::new(PanicsOnce(AtomicBool::new(false)));
+    let options = Options { rebuild: Some(rebuild), ..options(16) };
+    let pool = Pool::open(&region, Arc::new(disk.clone()), &options).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&spec).unwrap();
+    make(&handle, file, PAGES);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    assert!(
+        (0..PAGES).filter(|page| *page != 20).all(|page| value(&handle, file, page) == Ok(page))
+    );
+    assert!(disk.damage(path, 20 * 1024, &[0xee; 1024]));
+    let read = || value(&handle, file, 20);
+    assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
+    assert!(pool.list().unwrap().all(|frame| frame.page.1 != 20), "a frame has it");
+    assert_eq!(read(), Ok(20));
+}
+
+/// A page that a dead thread left half changed is nobody's to read or to change until it is whole.
+#[test]
+fn a_panic_in_rebuilding_a_page_leaves_it_poisoned() {
+    let disk: Arc<dyn Disk> = Arc::new(Simulated::new());
+    let region: Region<Native> = region();
+    let rebuild = Arc::new(PanicsOnce(AtomicBool::new(false)));
+    let able = Options { rebuild: Some(rebuild), ..options(16) };
+    let able = Pool::open(&region, disk.clone(), &able).unwrap();
+    let bare = Pool::open(&region, disk, &options(16)).unwrap();
+    let (one, two, dies) = (region.thread(), region.thread(), region.thread().unwrap());
+    let (one, two) = (one.unwrap(), two.unwrap());
+    let (handle, other) = (able.handle(&one).unwrap(), bare.handle(&two).unwrap());
+    let spec = FileSpec { page_bytes: 1024, ..FileSpec::new("/pages") };
+    let file = handle.file(&spec).unwrap();
+    make(&handle, file, 10);
+    {
+        let handle = able.handle(&dies).unwrap();
+        let mut held = handle.write(file, 3).unwrap();
+        held.begin(32);
+        assert!(held.set(5, 1));
+        std::mem::forget(held);
+    }
+    drop(dies);
+    let read = || value(&handle, file, 3);
+    assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
+    let poisoned = Error::Poisoned { file: 0, page: 3 };
+    assert_eq!(value(&other, file, 3), Err(poisoned.clone()));
+    assert_eq!(other.write(file, 3).map(drop), Err(poisoned));
+    assert_eq!(read(), Ok(33));
 }

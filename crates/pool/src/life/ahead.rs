@@ -5,12 +5,9 @@
 //! No latch is waited for, so two threads that prefetch the same pages do not stop each other.
 //! Death: each frame is as after a fault's step 3.
 
-use core::sync::atomic::Ordering::Release;
-
 use latchwork_disk::Buffer;
-use latchwork_machine::{ConstMachine, Word};
+use latchwork_machine::ConstMachine;
 
-use crate::layout::kind;
 use crate::life::fault::{Published, words_of};
 use crate::point::point;
 use crate::{Error, FileId, Handle};
@@ -47,7 +44,6 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                     }
                     Err(Error::Full { .. }) if !run.is_empty() => break,
                     Err(error) => {
-                        run.into_iter().for_each(|one| self.abandon(one));
                         return Err(error);
                     }
                 }
@@ -78,19 +74,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         for ((page, one), bytes) in (first..).zip(run).zip(bytes.chunks_exact(size)) {
             let sound = told.is_ok() && pool.believe(file, page, bytes).is_ok();
             if !sound || self.fill(file, one.frame, one.desc, words_of(bytes)).is_err() {
-                self.abandon(one);
                 continue;
             }
-            // Release: the words before the state, for a thread that dies.
-            one.desc.state.store(kind::VALID, Release);
+            one.is_filled(0);
             self.count(|counts| &counts.prefetched);
             read += 1;
         }
         read
-    }
-
-    /// Frees a frame that was published for a page that does not come.
-    fn abandon(&self, one: Published<'_, 't, M>) {
-        self.pool().undo(one.desc, one.frame);
     }
 }

@@ -96,11 +96,32 @@ impl<M: ConstMachine> Pool<M> {
     }
 }
 
-/// A frame that is to have a page: latched, and the page's entry leads to it.
+/// A frame that is to have a page: latched, and the page's entry leads to it. Dropped before it has
+/// the page, be it by a panic of what reads it or makes it anew, it is free again: else readers
+/// would have what lies in the frame for the page.
 pub(crate) struct Published<'h, 't, M: ConstMachine> {
+    pool: &'h Pool<M>,
     pub(crate) frame: u32,
     pub(crate) desc: &'h Desc<M>,
-    pub(crate) guard: Exclusive<'h, Handle<'t, M>, M>,
+    /// None if the page is its maker's.
+    guard: Option<Exclusive<'h, Handle<'t, M>, M>>,
+}
+
+impl<M: ConstMachine> Published<'_, '_, M> {
+    /// Says that the page is there.
+    pub(crate) fn is_filled(&self, dirty: u64) {
+        // Release: the words before the state, for a thread that dies.
+        self.desc.state.store(kind::VALID | dirty, Release);
+    }
+}
+
+impl<M: ConstMachine> Drop for Published<'_, '_, M> {
+    fn drop(&mut self) {
+        // Relaxed: the latch is held.
+        if self.guard.is_some() && self.desc.state.load(Relaxed) & kind::MASK == kind::CLAIMED {
+            self.pool.undo(self.desc, self.frame);
+        }
+    }
 }
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
@@ -113,26 +134,22 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Err(file.out_of_range(page, pages));
         }
         let from = now::<M>();
-        let Some(Published { frame, desc, guard }) = self.publish(file, page)? else {
-            return Ok(());
-        };
-        let done = self.bring_in(file, page, frame, desc);
+        let Some(published) = self.publish(file, page)? else { return Ok(()) };
+        let done = self.bring_in(file, page, published.frame, published.desc);
         match done {
             Ok(dirty) => {
-                // Release: the words before the state, for a thread that dies.
-                desc.state.store(kind::VALID | dirty, Release);
+                published.is_filled(dirty);
                 point("fault.valid");
                 self.count(|counts| &counts.faults);
                 self.took(Timed::Fault, from);
                 pool.count_of(file.number, FileCount::Faults, 1);
             }
             Err(_) => {
-                pool.undo(desc, frame);
                 self.count(|counts| &counts.failed);
                 pool.count_of(file.number, FileCount::Failed, 1);
             }
         }
-        drop(guard);
+        drop(published);
         done.map(drop)
     }
 
@@ -191,24 +208,19 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
         let (frame, guard) = self.claim()?;
         let desc = pool.desc(frame)?;
+        let published = Published { pool, frame, desc, guard: Some(guard) };
         // Release: behind the state, for a thread that dies.
         desc.tag.store(tag(file.number, page), Release);
         point("fault.tagged");
-        let put = pool.translated(file, |table| table.put(self, page, frame));
-        if put != Ok(true) {
-            pool.undo(desc, frame);
-            drop(guard);
-            return put.map(|_| None);
+        if !pool.translated(file, |table| table.put(self, page, frame))? {
+            return Ok(None);
         }
         // SeqCst: with the fence in `finish_removal`: either that finds this page, or this thread
         // finds that the file is being removed.
         M::fence(SeqCst);
-        if let Err(gone) = pool.kind(file.number) {
-            pool.undo(desc, frame);
-            return Err(gone);
-        }
+        pool.kind(file.number)?;
         point("fault.published");
-        Ok(Some(Published { frame, desc, guard }))
+        Ok(Some(published))
     }
 
     fn read_in(&self, file: FileId, page: u64, frame: u32, desc: &Desc<M>) -> Result<(), Error> {
@@ -270,7 +282,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Err(file.out_of_range(page, file.pages_max()));
         }
         pool.extend(file, page + 1)?;
-        let Published { frame, desc, guard } = loop {
+        let mut published = loop {
             if let Some(published) = self.publish(file, page)? {
                 break published;
             }
@@ -285,13 +297,14 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 Err(error) => return Err(error),
             }
         };
+        let (frame, desc) = (published.frame, published.desc);
         // Relaxed, both: the latch is held.
         desc.lsn.store(0, Relaxed);
         desc.rec_lsn.store(0, Relaxed);
         let words = pool.words(frame, file.words)?;
         Ok(PageMut {
             handle: self,
-            guard: Some(guard),
+            guard: published.guard.take(),
             desc,
             words,
             file,

@@ -104,7 +104,7 @@ impl<M: ConstMachine> Handle<'_, M> {
     fn empty_file(&self, file: FileId) -> Result<(), Error> {
         let pool = self.pool();
         for frame in 0..pool.inner.config.frames_max {
-            let Ok(desc) = pool.desc(frame) else { break };
+            let Some(desc) = pool.reached(frame)? else { break };
             // Acquire: a page that has come in since has a thread that sees the mark.
             if let Some((number, page)) = untag(desc.tag.load(Acquire))
                 && number == file.number

@@ -9,11 +9,12 @@
 //! |---|---|---|
 //! | `FREE`, `CLAIMED` | read a page in, made or evicted one | the entry goes, then the tag |
 //! | `VALID` | nothing yet, or it had done | the latch is let go, with a new version |
-//! | `MODIFYING` | changed the page | rebuilt by the callback, or poisoned |
-//! | `POISONED` | about to let go | the latch is let go |
+//! | `MODIFYING` | changed the page | poisoned, and rebuilt by the callback |
+//! | `POISONED` | about to let go, or to rebuild it | the latch is let go |
 //!
 //! The thread that repairs may itself die: its name is in the latch then, and the state says the
-//! same as before, until the last store.
+//! same as before, until the last store. A page that it was to rebuild is poisoned, and rebuilt by
+//! the next thread that wants it, which does not take the repairer for the author of the change.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -52,8 +53,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
         let mut repaired = 0;
         for frame in 0..self.pool().inner.config.frames_max {
-            // Frames that were never reached have no descriptors.
-            let Ok(desc) = self.pool().desc(frame) else { break };
+            let Some(desc) = self.pool().reached(frame)? else { break };
             let writer = desc.writer.load(Relaxed);
             if u32::try_from(writer).ok().and_then(HolderNumber::new).is_some_and(dead) {
                 // Release: as in `write_back`; the dead one's write has ended.
@@ -173,12 +173,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             pool.undo(desc, frame);
             return Ok(());
         };
-        let poison = || {
-            // Release, both: in this order, for a thread that dies.
-            desc.tag.store(tag(number, page) | TAG_POISONED, Release);
-            desc.state.store(kind::POISONED | DIRTY, Release);
-            self.count(|counts| &counts.poisoned);
-        };
+        let was_dirty = desc.state.load(Relaxed) & DIRTY != 0;
+        // It is poisoned until it is made anew, whatever stops that: an error, a panic, a death.
+        // Release, both: in this order, for a thread that dies.
+        desc.tag.store(tag(number, page) | TAG_POISONED, Release);
+        desc.state.store(kind::POISONED | DIRTY, Release);
+        let poisoned = || self.count(|counts| &counts.poisoned);
         let file = match pool.file_here(number) {
             Ok((file, false)) => file,
             // A file that is removed, or is being: its pages are nobody's.
@@ -187,14 +187,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 return Ok(());
             }
             Err(damaged) => {
-                poison();
-                drop(guard);
+                poisoned();
                 return Err(damaged);
             }
         };
         let Some(rebuild) = &pool.inner.options.rebuild else {
-            poison();
-            drop(guard);
+            poisoned();
             return Ok(());
         };
         // Relaxed: the latch is held.
@@ -205,12 +203,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let lsn = match rebuild.rebuild(&lost, base.as_deref(), &mut made) {
             Ok(lsn) => lsn,
             Err(why) => {
-                poison();
-                drop(guard);
+                poisoned();
                 return Err(Error::Rebuild { file: number, page, why });
             }
         };
         point("repair.made");
+        if !was_dirty {
+            // The disk has all but the last change: the clean page had every one before it.
+            desc.rec_lsn.store(lsn, Relaxed);
+        }
         self.put_rebuilt(frame, desc, (file, page), lsn, &made)?;
         drop(guard);
         Ok(())
@@ -226,10 +227,6 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         made: &[u64],
     ) -> Result<(), Error> {
         let words = self.pool().words(frame, file.words)?;
-        if desc.state.load(Relaxed) & DIRTY == 0 {
-            // The disk has all but the last change: the clean page had every one before it.
-            desc.rec_lsn.store(lsn, Relaxed);
-        }
         // Release: the mark before the words, which follow the fence.
         desc.state.store(kind::VALID | DIRTY | MODIFYING, Release);
         // Release: as in `PageMut::begin`.
