@@ -41,8 +41,8 @@ use crate::layout::{Shared, Slot};
 use crate::point::point;
 use crate::{Error, Lsn, Record, Session};
 
-/// How often a thread that waits for credit lets others run before it naps.
-const YIELDS: u32 = 200;
+/// How often a thread that waits for credit, or for a claim, lets others run before it naps.
+pub(crate) const YIELDS: u32 = 200;
 
 impl<M: ConstMachine> Session<M> {
     /// Asks for the right to append `bytes`, those that this thread has left counted in. Waits
@@ -108,7 +108,7 @@ impl<M: ConstMachine> Session<M> {
                 if used == 0 {
                     // Others have reserved the buffer and not yet appended.
                     self.give_back(0)?;
-                    self.wait_for_credit(slot, waits)?;
+                    self.wait_for_credit(waits)?;
                     waits += 1;
                 }
             } else {
@@ -121,14 +121,12 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// Lets others run, which have credit, and takes that of those that are dead.
-    pub(crate) fn wait_for_credit(&self, slot: &Slot<M>, waits: u32) -> Result<(), Error> {
+    pub(crate) fn wait_for_credit(&self, waits: u32) -> Result<(), Error> {
         if waits < YIELDS {
             M::yield_now();
             return Ok(());
         }
-        // Nobody calls: this is a nap.
-        let seen = slot.notifier.load(Relaxed);
-        M::wait(&slot.notifier, seen, Some(Deadline::after::<M>(self.log.inner.nap)));
+        self.nap();
         for number in self.log.each_slot() {
             let has = self.log.slot_of(number)?.credit.load(Relaxed);
             if has != 0 && self.log.is_dead(u64::from(number) + 1) {
@@ -137,6 +135,14 @@ impl<M: ConstMachine> Session<M> {
             }
         }
         Ok(())
+    }
+
+    /// Sleeps for a while, called by nobody.
+    pub(crate) fn nap(&self) {
+        // A sweeper's slot may have no place in the log.
+        let Ok(slot) = self.log.slot_of(self.slot) else { return M::yield_now() };
+        let seen = slot.notifier.load(Relaxed);
+        M::wait(&slot.notifier, seen, Some(Deadline::after::<M>(self.log.inner.nap)));
     }
 
     /// Takes the credit of a dead thread, whose slot this process has claimed.

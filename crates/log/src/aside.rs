@@ -90,7 +90,7 @@ impl<M: ConstMachine> Session<M> {
             } else {
                 self.advance(Lsn(end.saturating_sub(1)), Until::Written)?;
                 if used == 0 {
-                    self.wait_for_credit(mine, waits)?;
+                    self.wait_for_credit(waits)?;
                     waits += 1;
                 }
             }

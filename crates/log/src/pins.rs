@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_disk::Open;
 use latchwork_machine::{ConstMachine, Word};
 
+use crate::append::YIELDS;
 use crate::control::Control;
 use crate::flush::Until;
 use crate::layout::{PINS, Shared, claim, unclaim};
@@ -149,9 +150,10 @@ impl<M: ConstMachine> Session<M> {
         file.write(at, &bytes)?;
         point("control: written");
         file.sync()?;
-        // Before what the block says: of a thread that is killed in between, the next writes the
-        // other block, and this one is there while nobody recycles by what it says.
+        // First: behind a thread that is killed here the next one writes the other block, and by
+        // what this one says, which is known to nobody then, nothing is recycled.
         found.sequence.store(sequence, Relaxed);
+        point("control: counted");
         // Release, all: behind it.
         found.redo.store(checkpoint.redo.0, Release);
         found.checkpoint.store(checkpoint.lsn.0, Release);
@@ -240,10 +242,14 @@ impl<M: ConstMachine> Session<M> {
         let maker = &self.log.shared()?.maker.0;
         let mut looks = 0_u32;
         while !claim(maker, self.me()) {
-            M::yield_now();
             looks += 1;
+            if looks < YIELDS {
+                M::yield_now();
+                continue;
+            }
+            self.nap();
             let other = maker.load(Relaxed);
-            if looks.is_multiple_of(256) && self.log.is_dead(other) {
+            if self.log.is_dead(other) {
                 self.log.for_dead(other, || unclaim(maker, other))?;
             }
         }

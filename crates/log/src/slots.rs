@@ -89,7 +89,9 @@ impl<M: ConstMachine> Log<M> {
         self.inner.area.region().used_slots().filter(move |slot| *slot < threads)
     }
 
-    /// The last record that a thread slot appended, of whatever kind; [`Lsn::NEVER`] if none.
+    /// The last record that a thread slot appended, of whatever kind; [`Lsn::NEVER`] if none, and
+    /// while it appends one. Of a thread that died in that it is not known: it is none, or a record
+    /// of another at the same place.
     ///
     /// # Errors
     ///

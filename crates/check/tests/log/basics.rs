@@ -1,12 +1,9 @@
 //! What each call does when nothing goes wrong, and what it answers to misuse.
 
-use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use latchwork_check::between::{Before, Between};
 use latchwork_disk::{Disk, Error as DiskError, Fault, File, Open, Operation, Simulated, Subject};
@@ -359,74 +356,6 @@ fn a_sync_whose_thread_died_is_not_believed() {
         let life = begin(&disk).unwrap();
         assert_eq!(read_back(&life), Ok((0, 14)), "seed {seed}");
     }
-}
-
-thread_local! {
-    /// Whether this thread ends at the next step of a flush.
-    static ENDS: Cell<bool> = const { Cell::new(false) };
-    /// Where this thread stops, once.
-    static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
-}
-
-struct Stop {
-    at: &'static str,
-    reached: Sender<()>,
-    go: Receiver<()>,
-}
-
-fn at_step(step: &'static str) {
-    assert!(!ENDS.get() || step != "flush: claimed");
-    let stop = STOP.with_borrow_mut(|stop| stop.take_if(|stop| stop.at == step));
-    if let Some(stop) = stop {
-        stop.reached.send(()).unwrap();
-        stop.go.recv().unwrap();
-    }
-}
-
-/// A thread that has seen a log that nobody has opened, and comes back when another has: it joins
-/// that one's.
-#[test]
-fn a_log_that_was_opened_meanwhile_is_not_opened_anew() {
-    latchwork_log::set_point_hook(at_step);
-    let disk = Simulated::new();
-    let region = crate::stage::region();
-    let late_region = region.another().unwrap();
-    let (own, ((reached, at_stop), (go, told))) = (disk.clone(), (channel(), channel()));
-    let late = std::thread::spawn(move || {
-        STOP.set(Some(Stop { at: "open: looked", reached, go: told }));
-        let thread = late_region.thread().unwrap();
-        let log = Log::open(&late_region, Arc::new(own), folder(), &options(), &thread).unwrap();
-        (log.end(), log.flushed())
-    });
-    at_stop.recv().unwrap();
-    let life = begin_in(&disk, region).unwrap();
-    operate(&life, 0, Mode::Full).unwrap();
-    operate(&life, 1, Mode::None).unwrap();
-    go.send(()).unwrap();
-    assert_eq!(late.join().unwrap(), (life.log.end(), life.log.flushed()));
-    assert!(life.log.end() > life.log.flushed());
-}
-
-/// A leader dies in a log that nobody waits for: the next one whose turn it is leads.
-#[test]
-fn a_periodic_flush_goes_on_behind_a_leader_that_died() {
-    let disk = Simulated::new();
-    let life = begin(&disk).unwrap();
-    operate(&life, 0, Mode::None).unwrap();
-    let region = life.region.another().unwrap();
-    let thread = region.thread().unwrap();
-    let own = Arc::new(disk.clone());
-    let log = Log::open(&region, own, folder(), &options(), &thread).unwrap();
-    let session = log.session(&thread).unwrap();
-    latchwork_log::set_point_hook(at_step);
-    ENDS.set(true);
-    let led = catch_unwind(AssertUnwindSafe(|| session.tick(Duration::ZERO)));
-    ENDS.set(false);
-    assert!(led.is_err(), "{led:?}");
-    region.die();
-    std::mem::forget((session, log, thread));
-    operate(&life, 1, Mode::Periodic(Duration::ZERO)).unwrap();
-    assert_eq!(life.log.flushed(), life.log.end());
 }
 
 #[test]

@@ -6,3 +6,4 @@ mod bytes;
 mod crash;
 mod models;
 mod stage;
+mod stops;

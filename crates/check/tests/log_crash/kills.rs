@@ -10,7 +10,7 @@ use crate::{Place, start};
 const FOR_EVER: u64 = 1 << 40;
 
 /// Every place at which a process can be told to die.
-const STEPS: [&str; 26] = [
+const STEPS: [&str; 27] = [
     "reserve: slot",
     "credit: slot",
     "aside: credit",
@@ -31,6 +31,7 @@ const STEPS: [&str; 26] = [
     "make: named",
     "control: claimed",
     "control: written",
+    "control: counted",
     "recycle: decided",
     "recycle: one",
     "repair: slot",

@@ -1,0 +1,203 @@
+//! Threads that stop, or die, in the middle of a call, and what the others do meanwhile.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use latchwork_disk::Simulated;
+use latchwork_log::{Checkpoint, Log, Lsn, Mode, Options, Session};
+use latchwork_machine::Native;
+
+use crate::stage::{Life, begin, begin_in, folder, operate, options, prepare, region};
+
+thread_local! {
+    /// Where this thread dies.
+    static DIES: Cell<&'static str> = const { Cell::new("") };
+    /// Where this thread stops, once.
+    static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
+}
+
+struct Stop {
+    at: &'static str,
+    reached: Sender<()>,
+    go: Receiver<()>,
+}
+
+/// The other end of a stop.
+struct Stopped {
+    reached: Receiver<()>,
+    go: Sender<()>,
+}
+
+fn stop(at: &'static str) -> (Stop, Stopped) {
+    latchwork_log::set_point_hook(at_step);
+    let ((reached, wait), (go, told)) = (channel(), channel());
+    (Stop { at, reached, go: told }, Stopped { reached: wait, go })
+}
+
+fn at_step(step: &'static str) {
+    assert!(DIES.get() != step, "dies");
+    let stop = STOP.with_borrow_mut(|stop| stop.take_if(|stop| stop.at == step));
+    if let Some(stop) = stop {
+        stop.reached.send(()).unwrap();
+        stop.go.recv().unwrap();
+    }
+}
+
+/// Another process of this life does something, and dies at a step of it.
+fn dies<R>(
+    life: &Life,
+    disk: &Simulated,
+    at: &'static str,
+    act: impl FnOnce(&Session<Native>) -> R,
+) {
+    latchwork_log::set_point_hook(at_step);
+    let region = life.region.another().unwrap();
+    let thread = region.thread().unwrap();
+    let log = Log::open(&region, Arc::new(disk.clone()), folder(), &options(), &thread).unwrap();
+    let session = log.session(&thread).unwrap();
+    DIES.set(at);
+    let died = catch_unwind(AssertUnwindSafe(|| act(&session))).is_err();
+    DIES.set("");
+    assert!(died, "it did not come to {at}");
+    region.die();
+    std::mem::forget((session, log, thread));
+}
+
+/// A leader dies in a log that nobody waits for: the next one whose turn it is leads.
+#[test]
+fn a_periodic_flush_goes_on_behind_a_leader_that_died() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    operate(&life, 0, Mode::None).unwrap();
+    dies(&life, &disk, "flush: claimed", |session| session.tick(Duration::ZERO));
+    operate(&life, 1, Mode::Periodic(Duration::ZERO)).unwrap();
+    assert_eq!(life.log.flushed(), life.log.end());
+}
+
+/// A thread that has seen a log that nobody has opened, and comes back when another has: it joins
+/// that one's.
+#[test]
+fn a_log_that_was_opened_meanwhile_is_not_opened_anew() {
+    let disk = Simulated::new();
+    let region = region();
+    let late_region = region.another().unwrap();
+    let (own, (stops, stopped)) = (disk.clone(), stop("open: looked"));
+    let late = std::thread::spawn(move || {
+        STOP.set(Some(stops));
+        let thread = late_region.thread().unwrap();
+        let log = Log::open(&late_region, Arc::new(own), folder(), &options(), &thread).unwrap();
+        (log.end(), log.flushed())
+    });
+    stopped.reached.recv().unwrap();
+    let life = begin_in(&disk, region).unwrap();
+    operate(&life, 0, Mode::Full).unwrap();
+    operate(&life, 1, Mode::None).unwrap();
+    stopped.go.send(()).unwrap();
+    assert_eq!(late.join().unwrap(), (life.log.end(), life.log.flushed()));
+    assert!(life.log.end() > life.log.flushed());
+}
+
+fn checkpoint(session: &Session<Native>, at: Lsn) {
+    session.checkpoint(Checkpoint { lsn: at, redo: at, clean: false }).unwrap();
+}
+
+/// A thread dies with a block of the control file written, and before the log is given up as that
+/// says: the next one writes the other block, for what is given up then only this one allows.
+#[test]
+fn a_block_that_was_written_is_not_the_next_one_to_be_written_over() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    let lsns: Vec<_> = (0..30).map(|n| operate(&life, n, Mode::Full).unwrap()).collect();
+    checkpoint(&life.session, lsns[5]);
+    let blocks = || {
+        let bytes = disk.peek(&folder().join("control")).unwrap();
+        [bytes[..4096].to_vec(), bytes[4096..].to_vec()]
+    };
+    let before = blocks();
+    dies(&life, &disk, "control: counted", |session| checkpoint(session, lsns[15]));
+    let written = blocks();
+    let which = usize::from(written[0] == before[0]);
+    assert_ne!(written[which], before[which], "it wrote none");
+    checkpoint(&life.session, lsns[25]);
+    assert!(blocks()[which] == written[which], "the dead thread's block is written over");
+}
+
+/// Threads that want what another is at, who is stopped in the middle of it, sleep.
+#[test]
+fn those_that_wait_for_a_stopped_maker_sleep() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    let at = operate(&life, 0, Mode::Full).unwrap();
+    let (stops, stopped) = stop("maker: claimed");
+    let with_session = |act: &dyn Fn(&Session<Native>)| {
+        let thread = life.region.thread().unwrap();
+        act(&life.log.session(&thread).unwrap());
+    };
+    std::thread::scope(|scope| {
+        let with_session = &with_session;
+        scope.spawn(move || {
+            STOP.set(Some(stops));
+            with_session(&|session| checkpoint(session, at));
+        });
+        stopped.reached.recv().unwrap();
+        let waits = scope.spawn(move || {
+            let (began, before) = (Instant::now(), worked());
+            with_session(&|session| checkpoint(session, at));
+            (worked() - before, began.elapsed())
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        stopped.go.send(()).unwrap();
+        let (worked, took) = waits.join().unwrap();
+        assert!(worked < took / 2, "{worked:?} of {took:?} at work");
+    });
+}
+
+/// How long this thread was on a processor.
+fn worked() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it is given where to write the time to.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A sweeper has a slot behind those of threads, and is woken like them.
+#[test]
+fn a_sweeper_that_follows_is_woken() {
+    let disk = Simulated::new();
+    prepare(&disk).unwrap();
+    let region = region();
+    let (thread, sweeper) = (region.thread().unwrap(), region.sweeper().unwrap());
+    let all = sweeper.number() + 1;
+    // It would nap for that long.
+    let options = Options { threads: all, nap: Duration::from_secs(300), ..options() };
+    let log = Log::open(&region, Arc::new(disk.clone()), folder(), &options, &thread).unwrap();
+    let session = log.session(&thread).unwrap();
+    let life = Life { session, log, thread, region };
+    let at = operate(&life, 0, Mode::None).unwrap();
+    let (leads, leading) = stop("flush: synced");
+    let (sleeps, asleep) = stop("follow: sleeps");
+    let (done, is_done) = channel();
+    std::thread::scope(|scope| {
+        let (region, log) = (&life.region, &life.log);
+        let leader = scope.spawn(move || {
+            STOP.set(Some(leads));
+            let thread = region.thread().unwrap();
+            log.session(&thread).unwrap().flush(at).unwrap();
+        });
+        leading.reached.recv().unwrap();
+        scope.spawn(move || {
+            STOP.set(Some(sleeps));
+            log.session(&sweeper).unwrap().flush(at).unwrap();
+            done.send(()).unwrap();
+        });
+        asleep.reached.recv().unwrap();
+        leading.go.send(()).unwrap();
+        leader.join().unwrap();
+        asleep.go.send(()).unwrap();
+        let woken = is_done.recv_timeout(Duration::from_secs(30));
+        assert!(woken.is_ok(), "it naps");
+    });
+}
