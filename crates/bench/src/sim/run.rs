@@ -148,6 +148,29 @@ pub fn run(plan: &Plan<'_>) -> Result<Point, RunError> {
     run_on(plan, &Common::new(plan)?)
 }
 
+/// The same of what is shipped, by its names, for so many nanoseconds.
+///
+/// # Panics
+///
+/// If there is no machine, workload or latch of that name.
+pub(super) fn run_shipped(
+    machine: &str,
+    workload: &str,
+    subject: &str,
+    threads: usize,
+    ns: f64,
+) -> Result<Point, RunError> {
+    let spec = Spec::shipped(machine).expect("a machine that is shipped");
+    run(&Plan {
+        spec: &spec,
+        workload: Workload::named(workload).expect("a workload that there is"),
+        subject: Subject::named(subject).expect("a lock that there is"),
+        threads,
+        ns,
+        seed: 1,
+    })
+}
+
 /// A run may take so many times as long as it was to take before it is stuck.
 const LONGER: f64 = 8.0;
 /// And so much longer in any case, for one may be shorter than a nap of a waiter.
@@ -275,16 +298,8 @@ mod tests {
     }
 
     fn point(machine: &str, workload: &str, subject: &str, threads: usize) -> Point {
-        let spec = Spec::shipped(machine).expect("a machine that is shipped");
-        let plan = Plan {
-            spec: &spec,
-            workload: Workload::named(workload).expect("a workload that there is"),
-            subject: Subject::named(subject).expect("a lock that there is"),
-            threads,
-            ns: 200_000.0,
-            seed: 1,
-        };
-        run(&plan).unwrap_or_else(|why| panic!("{why}"))
+        run_shipped(machine, workload, subject, threads, 200_000.0)
+            .unwrap_or_else(|why| panic!("{why}"))
     }
 
     #[test]

@@ -8,12 +8,9 @@
 use latchwork_classic::exclusive;
 use latchwork_latch::ShflMutex;
 use latchwork_machine::Native;
-use latchwork_sim::Spec;
 use serde::Serialize;
 
-use super::lock::Subject;
-use super::run::{Plan, RunError, run};
-use super::workload::Workload;
+use super::run::{RunError, run_shipped};
 
 /// One comparison of a finding: a quotient of two runs.
 #[derive(Clone, Copy, Debug)]
@@ -233,16 +230,7 @@ impl Half {
     fn value(&self) -> Result<f64, RunError> {
         match *self {
             Self::Ops { machine, workload, subject, threads, us } => {
-                let spec = Spec::shipped(machine).expect("a machine that is shipped");
-                let plan = Plan {
-                    spec: &spec,
-                    workload: Workload::named(workload).expect("a workload that there is"),
-                    subject: Subject::named(subject).expect("a lock that there is"),
-                    threads,
-                    ns: us * 1000.0,
-                    seed: 1,
-                };
-                Ok(run(&plan)?.ops_per_s)
+                Ok(run_shipped(machine, workload, subject, threads, us * 1000.0)?.ops_per_s)
             }
             Self::Bytes(name) => {
                 let lock = exclusive::<Native>(name, 1).expect("a lock that there is");

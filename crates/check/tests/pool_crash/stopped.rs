@@ -1,5 +1,5 @@
-//! Threads that are stopped in the middle of a write or of a failed sync, and what the others of
-//! the process do meanwhile.
+//! Threads that are stopped in the middle of a write, a read or a failed sync, and what the others
+//! of the process do meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,68 +18,96 @@ fn disk() -> Simulated {
     disk
 }
 
-fn spec() -> FileSpec {
-    FileSpec { page_bytes: 512, ..FileSpec::new(PathBuf::from("/data/pages")) }
+/// A pool in memory of its own, and a thread of it. All stays until the program ends.
+struct Scene {
+    region: &'static Region<Native>,
+    pool: &'static Pool<Native>,
+    handle: Handle<'static>,
+    file: FileId,
 }
 
-/// A region of its own, and a pool on it: all that was in memory is new.
-fn open(disk: &Simulated) -> (Region<Native>, Pool<Native>) {
-    let few = RegionOptions { threads: 16, waiters: 16, processes: 8, limit: 4 << 20, mode: 0o600 };
-    let region = Region::private(&few).unwrap();
-    let options = Options { frames: 16, frames_max: 16, frame_bytes: 512, ..Options::default() };
-    let pool = Pool::open(&region, Arc::new(disk.clone()), &options).unwrap();
-    (region, pool)
+impl Scene {
+    fn new(disk: &Simulated) -> Self {
+        let few =
+            RegionOptions { threads: 16, waiters: 16, processes: 8, limit: 4 << 20, mode: 0o600 };
+        let region = Box::leak(Box::new(Region::private(&few).unwrap()));
+        let options =
+            Options { frames: 16, frames_max: 16, frame_bytes: 512, ..Options::default() };
+        let pool = Pool::open(region, Arc::new(disk.clone()), &options).unwrap();
+        let pool = Box::leak(Box::new(pool));
+        let handle = pool.handle(Box::leak(Box::new(region.thread().unwrap()))).unwrap();
+        let path = PathBuf::from("/data/pages");
+        let file = handle.file(&FileSpec { page_bytes: 512, ..FileSpec::new(path) }).unwrap();
+        Self { region, pool, handle, file }
+    }
+
+    /// What a thread of its own does with this, that stops there.
+    fn other(&self) -> Other {
+        Other { region: self.region, pool: self.pool, file: self.file }
+    }
+
+    fn change(&self, page: u64, value: u64) {
+        let held = self.handle.write(self.file, page);
+        let mut held = held.or_else(|_| self.handle.create(self.file, page)).unwrap();
+        held.begin(0);
+        (2..held.len()).for_each(|index| assert!(held.set(index, value)));
+        held.commit();
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.handle.sync(u64::MAX, &mut |_| {}).map(drop)
+    }
 }
 
-fn change(handle: &Handle<'_>, file: FileId, value: u64) {
-    change_page(handle, file, 0, value);
+#[derive(Clone, Copy)]
+struct Other {
+    region: &'static Region<Native>,
+    pool: &'static Pool<Native>,
+    file: FileId,
 }
 
-fn change_page(handle: &Handle<'_>, file: FileId, page: u64, value: u64) {
-    let held = handle.write(file, page).or_else(|_| handle.create(file, page));
-    let mut held = held.unwrap();
-    held.begin(0);
-    (2..held.len()).for_each(|index| assert!(held.set(index, value)));
-    held.commit();
-}
+impl Other {
+    fn does<R>(self, stops: Vec<Stop>, act: impl FnOnce(&Handle<'_>, FileId) -> R) -> R {
+        STOP.set(stops);
+        let thread = self.region.thread().unwrap();
+        let handle = self.pool.handle(&thread).unwrap();
+        act(&handle, self.file)
+    }
 
-fn value(handle: &Handle<'_>, file: FileId) -> u64 {
-    handle.read(file, 0, |view| view.word(2)).unwrap()
+    fn cleans_one(self, stops: Vec<Stop>) -> u32 {
+        self.does(stops, |handle, _| handle.clean(1).unwrap())
+    }
+
+    fn syncs(self, stops: Vec<Stop>) -> Result<(), Error> {
+        self.does(stops, |handle, _| handle.sync(u64::MAX, &mut |_| {}).map(drop))
+    }
 }
 
 /// The bug of several pools: a write that began early ends late, over a newer one.
 #[test]
 fn an_old_copy_never_ends_over_a_newer_page() {
     let disk = disk();
-    let (region, pool) = open(&disk);
-    let thread = region.thread().unwrap();
-    let handle = pool.handle(&thread).unwrap();
-    let file = handle.file(&spec()).unwrap();
-    change(&handle, file, 1);
+    let scene = Scene::new(&disk);
+    scene.change(0, 1);
     let (place, stopped) = stop("write.ahead");
     let writes = || disk.history().iter().filter(|call| matches!(call, Operation::Write)).count();
+    let other = scene.other();
     std::thread::scope(|scope| {
-        let slow = scope.spawn(|| {
-            STOP.set(vec![place]);
-            let thread = region.thread().unwrap();
-            pool.handle(&thread).unwrap().clean(1).unwrap()
-        });
+        let slow = scope.spawn(move || other.cleans_one(vec![place]));
         stopped.reached.recv().unwrap();
         let before = writes();
-        change(&handle, file, 2);
-        assert_eq!(handle.clean(u32::MAX), Ok(0), "two write one page");
+        scene.change(0, 2);
+        assert_eq!(scene.handle.clean(u32::MAX), Ok(0), "two write one page");
         assert_eq!(writes(), before);
         stopped.go.send(()).unwrap();
         assert_eq!(slow.join().unwrap(), 0, "what was changed meanwhile counts as clean");
         assert_eq!(writes(), before + 1, "the slow write is the old page");
     });
-    assert_eq!(handle.dirty().unwrap().len(), 1);
-    handle.sync(u64::MAX, &mut |_| {}).unwrap();
-    let (region, pool) = open(&disk);
-    let thread = region.thread().unwrap();
-    let handle = pool.handle(&thread).unwrap();
-    let file = handle.file(&spec()).unwrap();
-    assert_eq!(value(&handle, file), 2, "the old copy ended over the newer page");
+    assert_eq!(scene.handle.dirty().unwrap().len(), 1);
+    scene.sync().unwrap();
+    let scene = Scene::new(&disk);
+    let value = scene.handle.read(scene.file, 0, |view| view.word(2));
+    assert_eq!(value, Ok(2), "the old copy ended over the newer page");
 }
 
 /// A thread that found a page with a writer claims it when that one has ended, unless another has
@@ -87,30 +115,22 @@ fn an_old_copy_never_ends_over_a_newer_page() {
 #[test]
 fn a_page_has_one_writer_after_the_one_that_was_waited_for() {
     let disk = disk();
-    let (region, pool) = open(&disk);
-    let thread = region.thread().unwrap();
-    let handle = pool.handle(&thread).unwrap();
-    let file = handle.file(&spec()).unwrap();
-    change(&handle, file, 1);
+    let scene = Scene::new(&disk);
+    scene.change(0, 1);
     let ((first, first_stopped), (next, next_stopped)) = (stop("write.ahead"), stop("write.ahead"));
     let ((busy, at_busy), (free, at_free)) = (stop("write.busy"), stop("write.free"));
-    let clean = |stops: Vec<Stop>| {
-        STOP.set(stops);
-        let thread = region.thread().unwrap();
-        pool.handle(&thread).unwrap().clean(1).unwrap()
-    };
+    let other = scene.other();
     std::thread::scope(|scope| {
-        let clean = &clean;
-        let first = scope.spawn(move || clean(vec![first]));
+        let first = scope.spawn(move || other.cleans_one(vec![first]));
         first_stopped.reached.recv().unwrap();
-        let slow = scope.spawn(move || clean(vec![busy, free]));
+        let slow = scope.spawn(move || other.cleans_one(vec![busy, free]));
         at_busy.reached.recv().unwrap();
         first_stopped.go.send(()).unwrap();
         assert_eq!(first.join().unwrap(), 1);
-        change(&handle, file, 2);
+        scene.change(0, 2);
         at_busy.go.send(()).unwrap();
         at_free.reached.recv().unwrap();
-        let next = scope.spawn(move || clean(vec![next]));
+        let next = scope.spawn(move || other.cleans_one(vec![next]));
         next_stopped.reached.recv().unwrap();
         let before = disk.history().len();
         at_free.go.send(()).unwrap();
@@ -126,25 +146,16 @@ fn a_page_has_one_writer_after_the_one_that_was_waited_for() {
 #[test]
 fn a_sync_during_a_failed_one_is_no_success() {
     let disk = disk();
-    let (region, pool) = open(&disk);
-    let thread = region.thread().unwrap();
-    let handle = pool.handle(&thread).unwrap();
-    let file = handle.file(&spec()).unwrap();
-    change(&handle, file, 1);
+    let scene = Scene::new(&disk);
+    scene.change(0, 1);
     // The next calls are the write of the page and the sync.
     disk.plan(disk.history().len() as u64 + 1, Fault::Device);
     let (place, stopped) = stop("sync.failed");
+    let other = scene.other();
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| {
-            STOP.set(vec![place]);
-            let thread = region.thread().unwrap();
-            pool.handle(&thread).unwrap().sync(u64::MAX, &mut |_| {})
-        });
+        let first = scope.spawn(move || other.syncs(vec![place]));
         stopped.reached.recv().unwrap();
-        let second = scope.spawn(|| {
-            let thread = region.thread().unwrap();
-            pool.handle(&thread).unwrap().sync(u64::MAX, &mut |_| {})
-        });
+        let second = scope.spawn(move || other.syncs(Vec::new()));
         // Time for it to be told what is not so.
         std::thread::sleep(Duration::from_millis(150));
         stopped.go.send(()).unwrap();
@@ -159,38 +170,24 @@ fn a_sync_during_a_failed_one_is_no_success() {
 #[test]
 fn what_is_read_while_a_sync_fails_is_not_believed() {
     let disk = disk();
-    {
-        let (region, pool) = open(&disk);
-        let thread = region.thread().unwrap();
-        let handle = pool.handle(&thread).unwrap();
-        let file = handle.file(&spec()).unwrap();
-        (0..2).for_each(|page| change_page(&handle, file, page, 1));
-        handle.sync(u64::MAX, &mut |_| {}).unwrap();
-    }
+    let before = Scene::new(&disk);
+    (0..2).for_each(|page| before.change(page, 1));
+    before.sync().unwrap();
     for ahead in [false, true] {
-        let (region, pool) = open(&disk);
-        let thread = region.thread().unwrap();
-        let handle = pool.handle(&thread).unwrap();
-        let file = handle.file(&spec()).unwrap();
-        change_page(&handle, file, 1, 2);
+        let scene = Scene::new(&disk);
+        scene.change(1, 2);
         let (place, stopped) = stop(if ahead { "ahead.read" } else { "fault.read" });
         let (fails, failing) = stop("sync.failed");
         disk.plan(disk.history().len() as u64 + 1, Fault::Device);
+        let other = scene.other();
         std::thread::scope(|scope| {
-            let syncer = scope.spawn(|| {
-                STOP.set(vec![fails]);
-                let thread = region.thread().unwrap();
-                pool.handle(&thread).unwrap().sync(u64::MAX, &mut |_| {})
-            });
+            let syncer = scope.spawn(move || other.syncs(vec![fails]));
             failing.reached.recv().unwrap();
-            let reader = scope.spawn(|| {
-                STOP.set(vec![place]);
-                let thread = region.thread().unwrap();
-                let handle = pool.handle(&thread).unwrap();
-                match ahead {
+            let reader = scope.spawn(move || {
+                other.does(vec![place], |handle, file| match ahead {
                     true => handle.prefetch(file, 0, 1),
                     false => handle.read(file, 0, |view| view.word(2)),
-                }
+                })
             });
             stopped.reached.recv().unwrap();
             failing.go.send(()).unwrap();
