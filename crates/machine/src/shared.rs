@@ -12,7 +12,7 @@
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{
     AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence,
 };
@@ -60,6 +60,8 @@ struct Mapping {
     owner: AtomicU64,
     /// The entry whose waiter slots serve this mapping, one more than its number; zero for itself.
     home: AtomicU32,
+    /// How many threads that end are giving back slots in it, or about to see that it is gone.
+    retiring: AtomicU32,
 }
 
 impl Mapping {
@@ -78,6 +80,7 @@ static ATTACHED: [Mapping; MAPPINGS] = [const {
         era: AtomicU32::new(0),
         owner: AtomicU64::new(0),
         home: AtomicU32::new(0),
+        retiring: AtomicU32::new(0),
     }
 }; MAPPINGS];
 
@@ -135,7 +138,8 @@ impl core::error::Error for AttachError {}
 /// of a fork it is attached no more, whatever becomes of this value; the child may attach it again,
 /// if it has it.
 ///
-/// Dropping it while a thread waits for such a latch makes that thread panic.
+/// Dropping it while a thread waits for such a latch makes that thread panic. Threads that have
+/// waited for one, and are ending, are waited for: they give back their slots.
 #[derive(Debug)]
 pub struct Attached<'a> {
     index: usize,
@@ -301,7 +305,15 @@ impl Drop for Attached<'_> {
     fn drop(&mut self) {
         // After a fork another mapping may have the entry.
         let Some(entry) = self.entry() else { return };
-        entry.base.store(BUSY, Relaxed);
+        // SeqCst, as are the other three: either a thread that ends sees this, or it is waited for,
+        // and synchronizes with this one. It may outlive all that its maker knows of it, as threads
+        // of a scope do.
+        entry.base.store(BUSY, SeqCst);
+        while entry.retiring.load(SeqCst) != 0 {
+            Native::yield_now();
+        }
+        // Release: as in `claim`.
+        fence(Release);
         entry.length.store(0, Relaxed);
         // Release: synchronizes with the Acquire in `claim`.
         entry.base.store(0, Release);
@@ -330,7 +342,12 @@ fn claim() -> Option<usize> {
         unsafe { libc::pthread_atfork(None, None, Some(forget_in_child)) };
     });
     // Acquire: synchronizes with the Release of a detaching thread.
-    ATTACHED.iter().position(|e| e.base.compare_exchange(0, BUSY, Acquire, Relaxed).is_ok())
+    let index =
+        ATTACHED.iter().position(|e| e.base.compare_exchange(0, BUSY, Acquire, Relaxed).is_ok())?;
+    // Release: synchronizes with the Acquire fence in `find`, which sees `BUSY`, or what came
+    // later, if it has seen what follows.
+    fence(Release);
+    Some(index)
 }
 
 /// Detaches all that the parent of this process had. The eras end, so that no thread believes what
@@ -338,8 +355,11 @@ fn claim() -> Option<usize> {
 extern "C" fn forget_in_child() {
     // Relaxed, all: the child has one thread. An entry that nobody has is not written to: each page
     // that is costs the child a copy.
-    for entry in ATTACHED.iter().filter(|entry| entry.base.load(Relaxed) != 0) {
+    let used =
+        |entry: &&Mapping| (entry.base.load(Relaxed), entry.retiring.load(Relaxed)) != (0, 0);
+    for entry in ATTACHED.iter().filter(used) {
         entry.base.store(0, Relaxed);
+        entry.retiring.store(0, Relaxed);
         entry.length.store(0, Relaxed);
         entry.begin_era();
     }
@@ -348,14 +368,23 @@ extern "C" fn forget_in_child() {
 /// The mapping around `address`.
 fn find(address: usize) -> Option<(usize, usize, u32)> {
     ATTACHED.iter().enumerate().find_map(|(index, entry)| {
+        // Acquire: the era of what `base` is of, or of what was there before.
+        let era = entry.era.load(Acquire);
         // Acquire: synchronizes with the Release in `attach`.
         let base = entry.base.load(Acquire);
         let inside = base > BUSY && address.wrapping_sub(base) < entry.length.load(Relaxed);
         if !inside {
             return None;
         }
-        match entry.home.load(Relaxed) as usize {
-            0 => Some((index, base, entry.slots.load(Relaxed))),
+        let (home, slots) = (entry.home.load(Relaxed), entry.slots.load(Relaxed));
+        // Acquire: synchronizes with the Release fences of threads that detach and attach. All of
+        // it is of one mapping, or it is not the one around `address`, which stays.
+        fence(Acquire);
+        if (era, base) != (entry.era.load(Relaxed), entry.base.load(Relaxed)) {
+            return None;
+        }
+        match home as usize {
+            0 => Some((index, base, slots)),
             home => {
                 let entry = ATTACHED.get(home - 1)?;
                 // Relaxed: it was attached before this one, and is so until after it.
@@ -370,7 +399,7 @@ fn find(address: usize) -> Option<(usize, usize, u32)> {
 #[inline(never)]
 fn unreached() {
     // SeqCst: the other half is the fence in `heavy_barrier`.
-    fence(Ordering::SeqCst);
+    fence(SeqCst);
 }
 
 impl Machine for Shared {
@@ -391,7 +420,7 @@ impl Machine for Shared {
     #[inline(always)]
     fn light_barrier() {
         // SeqCst, for the compiler alone.
-        compiler_fence(Ordering::SeqCst);
+        compiler_fence(SeqCst);
         if !ALL.reaches_us() {
             unreached();
         }
@@ -401,7 +430,7 @@ impl Machine for Shared {
     fn reached_barrier() {
         debug_assert!(ALL.reaches_us(), "latchwork: no heavy barrier has succeeded here");
         // SeqCst, for the compiler alone: the kernel's barrier does the rest.
-        compiler_fence(Ordering::SeqCst);
+        compiler_fence(SeqCst);
     }
 
     /// Reaches all processes that registered for it: those who have a mapping attached. False if
@@ -443,17 +472,8 @@ impl Machine for Shared {
         let Some((index, base, count)) = find(word as usize) else {
             panic!("latchwork: this latch lies in no mapping that the process has attached");
         };
-        let base = base as *const u8;
-        // SAFETY: `attach` checked that the mapping begins with a header, and its caller
-        // promised that it stays for as long as latches in it are used.
-        let header = unsafe { &*base.cast::<Header>() };
-        let first = base.wrapping_add(size_of::<Header>()).cast::<Slot<Shared>>();
-        // SAFETY: as above; `attach` checked that `count` slots fit behind the header.
-        let slots = unsafe { core::slice::from_raw_parts(first, count as usize + 1) };
-        let mut slots = Slots::new(&header.table, slots);
-        slots.mapping = index as u32;
-        slots.owner = ATTACHED[index].owner.load(Relaxed);
-        slots
+        // SAFETY: who attached it promised that it stays for as long as latches in it are used.
+        unsafe { slots_of(index, base, count) }
     }
 
     fn chain(slots: &Slots<'_, Self>) -> Chain {
@@ -482,13 +502,37 @@ impl ConstMachine for Shared {
     crate::copy::copies_of_this_processor!();
 }
 
+/// The waiter slots of a mapping, of which `find` or its entry says this.
+///
+/// # Safety
+///
+/// It is attached, or a thread that detaches it waits for this one.
+unsafe fn slots_of<'a>(index: usize, base: usize, count: u32) -> Slots<'a, Shared> {
+    let base = base as *const u8;
+    // SAFETY: `attach` checked that the mapping begins with a header; it is there, by the caller.
+    let header = unsafe { &*base.cast::<Header>() };
+    let first = base.wrapping_add(size_of::<Header>()).cast::<Slot<Shared>>();
+    // SAFETY: as above; `attach` checked that `count` slots fit behind the header.
+    let slots = unsafe { core::slice::from_raw_parts(first, count as usize + 1) };
+    let mut slots = Slots::new(&header.table, slots);
+    slots.mapping = index as u32;
+    slots.owner = ATTACHED[index].owner.load(Relaxed);
+    slots
+}
+
 extern "C" fn retire(_: *mut libc::c_void) {
     for (index, entry) in ATTACHED.iter().enumerate() {
         let (era, chain) = CHAINS.with(|chains| chains[index].replace((0, 0)));
-        // Acquire: as in `find`.
-        let base = entry.base.load(Acquire);
-        if chain != 0 && base > BUSY && era == entry.era.load(Relaxed) {
-            Shared::slots(base as *const AtomicU32).retire(chain);
+        if chain == 0 {
+            continue;
         }
+        // SeqCst, all three: as in the drop of an `Attached`.
+        entry.retiring.fetch_add(1, SeqCst);
+        let base = entry.base.load(SeqCst);
+        if base > BUSY && era == entry.era.load(Relaxed) {
+            // SAFETY: the thread that detaches it waits, for this one is counted.
+            unsafe { slots_of(index, base, entry.slots.load(Relaxed)) }.retire(chain);
+        }
+        entry.retiring.fetch_sub(1, SeqCst);
     }
 }

@@ -289,14 +289,13 @@ impl<'a, M: Machine> Slots<'a, M> {
         self.table.ghosts.load(Relaxed) != 0
     }
 
-    /// Ends what dead threads have to do with waiters in no queue: nothing is handed to them any
-    /// more, and what one of them was handing over its waiter looks for itself. To be called for
-    /// all whose numbers others may have soon, and before what they hold is repaired. False if a
-    /// living thread is just handing something to one of them: then that is named in what it gets,
-    /// or not, when this is called again.
+    /// Ends what dead threads have to do with waiters in no queue: nothing is handed to those that
+    /// `leaves` names, whose numbers others may have soon, and what one that `is_dead` names was
+    /// handing over its waiter looks for itself. False if a living thread is just handing something
+    /// to one that leaves: to be called again.
     ///
     /// Looks at all slots that were ever used.
-    pub fn forget(&self, is_dead: impl Fn(u32) -> bool) -> bool {
+    pub fn forget(&self, leaves: impl Fn(u32) -> bool, is_dead: impl Fn(u32) -> bool) -> bool {
         let mut all = true;
         for number in 1..=self.high_water() {
             let slot = self.at(number);
@@ -304,7 +303,7 @@ impl<'a, M: Machine> Slots<'a, M> {
             let mut seen = slot.status.load(Acquire);
             while seen & status::ALONE != 0 {
                 let is_handed = seen & status::HANDED == status::HANDED;
-                let waiter = is_dead(slot.next.load(Relaxed));
+                let waiter = leaves(slot.next.load(Relaxed));
                 let over = match is_handed {
                     true => is_dead(seen >> status::BY_SHIFT & status::BY_MAX),
                     false => waiter,

@@ -214,9 +214,6 @@ impl<M: ConstMachine> Region<M> {
         let Some(dead) = self.dead_thread(thread)? else { return Ok(false) };
         let (repairs, upto) = (self.choose(Some(own)), own.layer());
         repairs.covers(self, upto)?;
-        if let Err(Error::Handed(_)) = self.forget_waiters(core::slice::from_ref(&dead)) {
-            return Ok(false);
-        }
         let mut first = repairs.0.iter().take_while(|repair| repair.layer() <= upto);
         first.try_for_each(|repair| repair.repair(core::slice::from_ref(&dead)))?;
         Ok(true)

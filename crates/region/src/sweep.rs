@@ -40,7 +40,7 @@ pub enum Fate {
 
 /// How often a sweep looks whether a living thread has handed a latch over, before it leaves the
 /// dead one that would get it to the next: a thread may be stopped in that.
-const HANDING: u32 = 1000;
+const HANDING: u32 = 100;
 
 /// The slot of a dead thread, which this process sweeps.
 ///
@@ -164,9 +164,13 @@ impl<M: ConstMachine> Region<M> {
         // Without a file, waiters are one table of the process, whose threads do not die alone.
         let Some(attached) = &self.inner.attached else { return Ok(()) };
         // A latch names a thread by its slot's number plus one.
-        let is_dead = |number: u32| dead.iter().any(|dead| dead.number() + 1 == number);
+        let is_one = |number: u32| dead.iter().any(|dead| dead.number() + 1 == number);
+        // One that hands may be dead and another sweep's. Zero is damage.
+        let is_over = |number: u32| {
+            is_one(number) || number.checked_sub(1).is_none_or(|slot| self.is_dead(slot))
+        };
         for _ in 0..HANDING {
-            if attached.slots().forget(is_dead) {
+            if attached.slots().forget(is_one, is_over) {
                 return Ok(());
             }
             M::yield_now();

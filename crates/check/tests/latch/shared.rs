@@ -1,7 +1,7 @@
 //! Latches in memory that two processes share, mapped at different addresses.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use latchwork_check::forked::in_child;
@@ -143,6 +143,73 @@ fn a_child_of_a_fork_finds_slots_of_its_own() {
     });
     assert_eq!(status, 0);
     assert_eq!((of_parent.taken(), attached.slots().mine()), (1, number));
+}
+
+/// Where a thread stops that looks at a mapping without rights to it.
+static STOPS_AT: AtomicUsize = AtomicUsize::new(0);
+static IS_STOPPED: AtomicBool = AtomicBool::new(false);
+static MAY_GO: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_fault(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes it, and this signal has an address.
+    let at = unsafe { (*info).si_addr() }.addr();
+    let base = STOPS_AT.load(SeqCst);
+    if !(base..base + LENGTH).contains(&at) {
+        // SAFETY: the next fault, which is this one again, ends the process.
+        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+        return;
+    }
+    IS_STOPPED.store(true, SeqCst);
+    while !MAY_GO.load(SeqCst) {
+        // SAFETY: without preconditions.
+        unsafe { libc::usleep(1000) };
+    }
+    rights(base as *mut u8, libc::PROT_READ | libc::PROT_WRITE);
+}
+
+fn rights(base: *mut u8, rights: i32) {
+    // SAFETY: the mapping is the caller's, who knows that nobody else is in it.
+    assert_eq!(unsafe { libc::mprotect(base.cast(), LENGTH, rights) }, 0);
+}
+
+/// A thread of a scope gives its slots back when the scope is over, and the mapping may go then.
+#[test]
+fn a_mapping_stays_for_threads_that_are_ending() {
+    // SAFETY: all zero is a value of it, and the handler does what a handler may.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        assert_eq!(libc::sigaction(libc::SIGSEGV, &action, core::ptr::null_mut()), 0);
+    }
+    let base = map(file());
+    STOPS_AT.store(base.addr(), SeqCst);
+    // SAFETY: the mapping stays, and holds atomics only.
+    let attached = unsafe { Shared::create(base, LENGTH, SLOTS) }.unwrap();
+    let attached: &'static Attached<'static> = Box::leak(Box::new(attached));
+    let ends = std::thread::spawn(|| {
+        assert_ne!(attached.slots().mine(), 0);
+        // The next that looks at it is what runs as this thread ends.
+        rights(STOPS_AT.load(SeqCst) as *mut u8, libc::PROT_NONE);
+    });
+    while !IS_STOPPED.load(SeqCst) {
+        std::thread::yield_now();
+    }
+    let is_gone = &AtomicBool::new(false);
+    let too_soon = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: the first is never dropped.
+            drop(unsafe { std::ptr::read(attached) });
+            is_gone.store(true, SeqCst);
+        });
+        // Time for it to be gone too soon.
+        std::thread::sleep(Duration::from_millis(50));
+        let too_soon = is_gone.load(SeqCst);
+        MAY_GO.store(true, SeqCst);
+        ends.join().unwrap();
+        too_soon
+    });
+    assert!(!too_soon, "the mapping may be gone under a thread that looks at it");
 }
 
 #[test]

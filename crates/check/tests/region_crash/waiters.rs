@@ -197,7 +197,8 @@ fn table() -> latchwork_machine::Attached<'static> {
     unsafe { Shared::create(base.cast(), length, 4) }.unwrap()
 }
 
-/// What a sweep does about waiters in no queue, of which thread 5 is dead and others live.
+/// What a sweep of thread 5 does about waiters in no queue. Thread 8 is dead, too, and another
+/// sweep's; the others live.
 #[test]
 fn nothing_is_handed_to_the_dead_nor_by_them() {
     let by = |thread: u32| status::HANDED | thread << status::BY_SHIFT;
@@ -208,6 +209,9 @@ fn nothing_is_handed_to_the_dead_nor_by_them() {
         (status::ALONE_PARKED, 6, status::ALONE_PARKED, all),
         (by(5), 6, gone, all),
         (by(5), 5, gone, all),
+        (by(8), 5, gone, all),
+        (by(8), 6, gone, all),
+        (status::ALONE_PARKED, 8, status::ALONE_PARKED, all),
         (by(7), 6, by(7), all),
         // A living thread is at it.
         (by(7), 5, by(7), false),
@@ -219,7 +223,7 @@ fn nothing_is_handed_to_the_dead_nor_by_them() {
         let slot = slots.at(slots.mine());
         slot.next.store(waiter, Relaxed);
         slot.status.store(state, Relaxed);
-        let forgotten = slots.forget(|thread| thread == 5);
+        let forgotten = slots.forget(|thread| thread == 5, |thread| matches!(thread, 5 | 8));
         assert_eq!((slot.status.load(Relaxed), forgotten), (then, done), "{state:x} of {waiter}");
     }
 }

@@ -132,8 +132,11 @@ impl<M: ConstMachine> Memory<M> {
             && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
         {
             match self.sweep_until(deadline) {
-                // Another process is to sweep, that knows all layers.
-                Err(Error::Region(latchwork_region::Error::NoRepair(_))) => {}
+                // Another process is to sweep, that knows all layers; or one later, when a thread
+                // that is stopped has handed a latch over.
+                Err(Error::Region(
+                    latchwork_region::Error::NoRepair(_) | latchwork_region::Error::Handed(_),
+                )) => {}
                 // What another layer cannot put right yet keeps its locks. Those of the others are
                 // released, and this thread may wait for one of them.
                 Err(Error::Region(latchwork_region::Error::Repair(layer)))
