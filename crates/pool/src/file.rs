@@ -16,8 +16,8 @@ use latchwork_machine::{ConstMachine, Word};
 use crate::io::way_of;
 use crate::layout::{
     FILE_BROKEN, FILE_COUNTS, FILE_FREE, FILE_KIND, FILE_PAGES, FILE_PATH, FILE_PATH_LENGTH,
-    FILE_ROOM, FILES, KIND_AHEAD, KIND_DIRECT, KIND_LEAVING, KIND_SPARSE, KIND_TEMPORARY, PATH_MAX,
-    TABLE_LATCH, VALUE, file_at, is_owned, number_of, owned, place_of,
+    FILE_ROOM, FILE_SYNCING, FILES, KIND_AHEAD, KIND_DIRECT, KIND_LEAVING, KIND_SPARSE,
+    KIND_TEMPORARY, PATH_MAX, TABLE_LATCH, VALUE, file_at, is_owned, number_of, owned, place_of,
 };
 use crate::life::fault::sound;
 use crate::opened::{FileId, Opened};
@@ -149,6 +149,19 @@ impl<M: ConstMachine> Pool<M> {
         Ok(broken == u64::from(file.number) + 1)
     }
 
+    /// Whether a sync of the file failed, or one is under way. Where no process lives that had the
+    /// file open, that one's thread died in it, and whether it failed was told to nobody: the layer
+    /// above then does what it does if it had.
+    ///
+    /// # Errors
+    ///
+    /// As [`pages`](Self::pages).
+    pub fn may_have_failed(&self, file: FileId) -> Result<bool, Error> {
+        // Relaxed: what a dead thread stored is seen.
+        let syncing = self.file_word(file.number, FILE_SYNCING)?.load(Relaxed);
+        Ok(self.has_failed(file)? || is_owned(syncing, file.number) && syncing & VALUE != 0)
+    }
+
     /// A place without a file: its next file's number, and its word 0.
     fn free_place(&self) -> Result<Option<(u16, u64)>, Error> {
         for place in 0..FILES as u16 {
@@ -254,6 +267,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         put(FILE_ROOM, owned(number) | pages)?;
         put(FILE_FREE, owned(number))?;
         put(FILE_BROKEN, 0)?;
+        put(FILE_SYNCING, owned(number))?;
         // The counts of writes go on: a thread that syncs the place's last file, and is late, must
         // not say that this one is durable.
         (FILE_COUNTS..FILE_COUNTS + 8).try_for_each(|word| put(word, 0))?;

@@ -7,7 +7,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use latchwork_disk::Open;
 use latchwork_machine::{ConstMachine, Integer, Word};
 
-use crate::layout::{FILE_BROKEN, FILE_SYNCED, FILE_WRITES, KIND_DIRECT, files_before, place_of};
+use crate::layout::{
+    FILE_BROKEN, FILE_SYNCED, FILE_SYNCING, FILE_WRITES, KIND_DIRECT, VALUE, files_before,
+    is_owned, owned, place_of,
+};
 use crate::opened::Opened;
 use crate::point::point;
 use crate::{Error, Pool};
@@ -104,6 +107,7 @@ impl<M: ConstMachine> Pool<M> {
             // Another thread's sync began after those writes.
             return Ok(());
         }
+        self.count_syncing(file, |count| count + 1)?;
         if let Err(error) = opened.file.sync() {
             point("sync.failed");
             let mut seen = broken.load(Relaxed);
@@ -114,10 +118,27 @@ impl<M: ConstMachine> Pool<M> {
                     Err(now) => seen = now,
                 }
             }
+            self.count_syncing(file, |count| count.saturating_sub(1))?;
             return Err(error.into());
         }
+        self.count_syncing(file, |count| count.saturating_sub(1))?;
         point("sync.done");
         synced.store(before, Relaxed);
         whole()
+    }
+
+    /// Counts the threads that sync a file, unless it was removed meanwhile.
+    fn count_syncing(&self, file: u16, change: impl Fn(u64) -> u64) -> Result<(), Error> {
+        let word = self.file_word(file, FILE_SYNCING)?;
+        // Relaxed: it is read when its threads are dead.
+        let mut seen = word.load(Relaxed);
+        while is_owned(seen, file) {
+            let next = owned(file) | change(seen & VALUE) & VALUE;
+            match word.compare_exchange(seen, next, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        Ok(())
     }
 }

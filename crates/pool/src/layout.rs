@@ -75,6 +75,8 @@ pub(crate) const FILE_ROOM: u64 = 7;
 pub(crate) const FILE_TOP: u64 = 8;
 pub(crate) const FILE_PATH: u64 = 72;
 pub(crate) const FILE_COUNTS: u64 = 104;
+/// How many syncs are under way, or were when their threads died.
+pub(crate) const FILE_SYNCING: u64 = 112;
 /// The longest path, in bytes.
 pub(crate) const PATH_MAX: usize = 256;
 
@@ -155,7 +157,8 @@ pub(crate) const HEAD_FIRST: u64 = THREADS_AT + 256 * THREAD_WORDS;
 pub(crate) const HEAD_LIMIT: u64 = THREADS_AT + THREADS * THREAD_WORDS;
 
 const _: () = assert!(FILE_TOP + 64 <= FILE_PATH && FILE_PATH + 32 <= FILE_COUNTS);
-const _: () = assert!(FILE_COUNTS + 8 <= FILE_WORDS && TIMES_AT == 33_792);
+const _: () = assert!(FILE_COUNTS + 8 <= FILE_SYNCING && FILE_SYNCING < FILE_WORDS);
+const _: () = assert!(TIMES_AT == 33_792);
 
 /// How the words lie, as one number: another one is another version's pool.
 const LAYOUT: u64 = 3;

@@ -255,9 +255,9 @@ impl Opening<'_> {
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
         }
         home.has_its_pages()?;
-        if home.pool.has_failed(home.file)? && !home.log.is_broken() {
-            // Nobody knows which of its pages are on the disk. The log has all, and what new memory
-            // reads of it is written again.
+        if home.pool.may_have_failed(home.file)? && !home.log.is_broken() {
+            // Nobody knows which of its pages are on the disk: a sync failed, or a process was
+            // killed in one. The log has all, and what new memory reads of it is written again.
             let worker = Worker::of_sweeper(home.clone(), home.manager.region().sweeper()?)?;
             match worker.log.flush(Lsn(home.log.end().0.saturating_sub(1))) {
                 // Its disk fails, too: the files have what was made durable.

@@ -173,7 +173,10 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             pool.undo(desc, frame);
             return Ok(());
         };
-        let was_dirty = desc.state.load(Relaxed) & DIRTY != 0;
+        if desc.state.load(Relaxed) & DIRTY == 0 {
+            // The disk has all but the last change: the clean page had every one before it.
+            desc.rec_lsn.store(desc.lsn.load(Relaxed), Relaxed);
+        }
         // It is poisoned until it is made anew, whatever stops that: an error, a panic, a death.
         // Release, both: in this order, for a thread that dies.
         desc.tag.store(tag(number, page) | TAG_POISONED, Release);
@@ -183,6 +186,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             Ok((file, false)) => file,
             // A file that is removed, or is being: its pages are nobody's.
             Ok((_, true)) | Err(Error::NoFile(_)) => {
+                // Release: behind the tag; undone again if this thread dies in it.
+                desc.state.store(kind::CLAIMED, Release);
                 pool.undo(desc, frame);
                 return Ok(());
             }
@@ -208,10 +213,6 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             }
         };
         point("repair.made");
-        if !was_dirty {
-            // The disk has all but the last change: the clean page had every one before it.
-            desc.rec_lsn.store(lsn, Relaxed);
-        }
         self.put_rebuilt(frame, desc, (file, page), lsn, &made)?;
         drop(guard);
         Ok(())
