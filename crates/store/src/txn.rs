@@ -473,19 +473,14 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
         (self.over, self.pending) = (true, None);
         if self.chain.last != 0 {
-            let undone = match self.undo_after(0) {
+            let undoing = Undoing(self);
+            match undoing.0.undo_after(0) {
                 // Another thread has undone it, or begun to.
-                Err(Error::TransactionTooOld) => Ok(()),
-                undone => undone,
-            };
-            let undone = undone.and_then(|()| self.engine.ended(&mut self.chain));
-            if undone.is_err() {
-                // What it has written stays locked until a sweep has undone it.
-                self.owner.keep();
-                self.claims.clear();
-                self.engine.given_up();
-                return undone;
+                Ok(()) | Err(Error::TransactionTooOld) => {}
+                Err(why) => return Err(why),
             }
+            undoing.0.engine.ended(&mut undoing.0.chain)?;
+            core::mem::forget(undoing);
         }
         self.release(true)
     }
@@ -500,6 +495,18 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             self.engine.claims(tree, false);
         }
         Ok(released?)
+    }
+}
+
+/// A transaction that is being undone. Dropped, for it cannot be, or something has panicked: what
+/// it has written stays locked until a sweep has undone it.
+struct Undoing<'a, 'e, E: Engine, M: ConstMachine>(&'a mut Txn<'e, E, M>);
+
+impl<E: Engine, M: ConstMachine> Drop for Undoing<'_, '_, E, M> {
+    fn drop(&mut self) {
+        self.0.owner.keep();
+        self.0.claims.clear();
+        self.0.engine.given_up();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Closures that panic: half of what they write is committed by nobody, and nothing stays locked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -40,6 +40,45 @@ fn half(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
 fn half_last(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
     tx.put_last(&ROWS, 0, 90)?;
     panic!("behind a last write")
+}
+
+thread_local! {
+    /// Where this thread panics, once.
+    static PANICS_AT: Cell<&'static str> = const { Cell::new("") };
+}
+
+fn at_step(step: &'static str) {
+    if PANICS_AT.get() == step {
+        PANICS_AT.set("");
+        panic!("at {step}");
+    }
+}
+
+/// A write that is in the log when something panics is undone with the others, be it the first, and
+/// has committed the transaction if it was the last.
+#[test]
+fn a_write_that_panics_behind_its_record_is_no_half() {
+    latchwork_pool::set_point_hook(at_step);
+    for (first, last) in [(true, false), (false, false), (false, true)] {
+        let store = filled();
+        panics(|| {
+            store.write(|tx| {
+                if !first {
+                    tx.put(&ROWS, 1, 110)?;
+                }
+                PANICS_AT.set("change.done");
+                if last { tx.put_last(&ROWS, 0, 90) } else { tx.put(&ROWS, 0, 90) }
+            })
+        });
+        assert_eq!(PANICS_AT.replace(""), "", "it did not come there");
+        let is_whole = if last { [(0, 90), (1, 110)] } else { BEFORE };
+        assert_eq!(rows(&store), is_whole, "first: {first}, last: {last}");
+        // By the same thread, whose next commit commits nothing else.
+        store.write(|tx| tx.put(&ROWS, 2, 1)).unwrap();
+        assert_eq!(rows(&store)[..2], is_whole, "first: {first}, last: {last}");
+        assert_eq!(store.counts().unwrap().locks, 0);
+        store.verify().unwrap();
+    }
 }
 
 #[test]

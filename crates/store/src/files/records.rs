@@ -130,6 +130,30 @@ impl<M: ConstMachine> Commits for Worker<M> {
     }
 }
 
+/// A write that has failed, or panicked, and may be in the log for all that: dropped, the chain has
+/// it, so that it is undone with the rest, or is known to have committed.
+struct CutShort<'a, M: ConstMachine> {
+    worker: &'a Worker<M>,
+    chain: &'a mut Chain,
+}
+
+impl<M: ConstMachine> Drop for CutShort<'_, M> {
+    fn drop(&mut self) {
+        let (worker, chain) = (self.worker, &mut *self.chain);
+        match worker.committed_since() {
+            Ok(Some(at)) => {
+                (chain.last, chain.committed) = (0, at);
+                let _ = worker.committed(at);
+            }
+            // What it is asked for next tells what is wrong.
+            _ => {
+                let open = worker.home.log.open_of(u32::from(chain.slot));
+                chain.last = open.map_or(chain.last, |(_, last)| last.0.max(chain.last));
+            }
+        }
+    }
+}
+
 impl<M: ConstMachine> Engine for Worker<M> {
     fn table(&self, tree: u32) -> String {
         self.home.table(tree)
@@ -228,10 +252,18 @@ impl<M: ConstMachine> Engine for Worker<M> {
     ) -> Result<Wrote, Error> {
         let _work = self.enter()?;
         let part = Part::Write { prev: chain.last, how };
+        let cut_short = CutShort { worker: self, chain: &mut *chain };
         let written = self.with(tree, part, |tree| match value {
             Some(value) => tree.put(key, value),
             None => tree.delete(key),
         });
+        match written {
+            // These logged nothing.
+            Ok(_) | Err(TreeError::Refused | TreeError::Kept | TreeError::Missing) => {
+                core::mem::forget(cut_short);
+            }
+            Err(_) => drop(cut_short),
+        }
         let written = match written {
             Err(TreeError::Refused) => return Ok(Wrote::Claimed),
             Err(TreeError::Kept) => return Ok(Wrote::Long),
@@ -243,13 +275,10 @@ impl<M: ConstMachine> Engine for Worker<M> {
                 }
                 return Ok(Wrote::Done);
             }
-            Err(why) if how.last => match self.committed_since()? {
-                // It is in the log, so it is done: the page is made anew when it is met.
-                Some(lsn) => lsn,
-                None => return Err(why.into()),
-            },
-            other => {
-                let written = other?;
+            // It is in the log, so it is done: the page is made anew when it is met.
+            Err(_) if chain.committed != 0 => return Ok(Wrote::Done),
+            Err(why) => return Err(why.into()),
+            Ok(written) => {
                 if written.emptied {
                     self.is_empty_at(tree, key, written.lsn);
                 }
