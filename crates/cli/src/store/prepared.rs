@@ -79,7 +79,8 @@ fn list(store: &Store, all: &[Prepared], json: bool) -> anyhow::Result<ExitCode>
         let (gid, since, bytes) = (escape(&one.gid), one.since, end.saturating_sub(one.since));
         match json {
             true => print_json(&json!({
-                "gid": gid, "hex": hex(&one.gid), "age_s": age, "since": since, "prepared_at": one.at, "keeps": bytes,
+                "gid": gid, "hex": hex(&one.gid), "age_s": age, "since": since, "prepared_at": one.at,
+                "keeps": bytes,
             }))?,
             false => output::print(|out| writeln!(out, "{gid}\t{age} s\t{since}\t{bytes}"))?,
         }

@@ -63,7 +63,8 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
             "whole": whole, "tables": tables, "pages": found.pages, "lost": found.lost,
             "old": found.old, "orphans": found.orphans, "undone": found.undone, "cut": found.cut,
             "prepared": found.prepared.iter().map(|gid| escape(gid)).collect::<Vec<_>>(),
-            "gaps": found.gaps, "no_control": found.no_control, "no_log": found.no_log, "no_memory": found.no_memory,
+            "gaps": found.gaps, "no_control": found.no_control, "no_log": found.no_log,
+            "no_memory": found.no_memory,
         }))?;
     } else {
         output::print(|out| {
