@@ -10,7 +10,7 @@ use latchwork_latch::{Exclusive, HolderDied};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::hints::Spot;
-use crate::layout::{DIRTY, Desc, MODIFYING, PAGE_BITS, TAG_POISONED, kind, tag};
+use crate::layout::{DIRTY, Desc, PAGE_BITS, TAG_POISONED, kind, tag};
 use crate::life::free::is_free;
 use crate::page::PageMut;
 use crate::point::point;
@@ -390,9 +390,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             // Relaxed: a hint.
             self.pool().mark(frame)?.store(1, Relaxed);
         }
-        // Relaxed: the latch is held.
-        let state = desc.state.load(Relaxed) & !MODIFYING;
-        if state & !DIRTY != kind::VALID {
+        // Relaxed: the latch is held. A page whose change was begun and not ended is nobody's to
+        // commit over: the thread that lets it go poisons it.
+        if desc.state.load(Relaxed) & !DIRTY != kind::VALID {
             return Err(Error::Corrupt("state of a frame"));
         }
         let guard = guard.0.take();

@@ -152,7 +152,15 @@ fn a_process_that_repairs_may_die_too() {
         work.check().unwrap_or_else(|why| panic!("{step}: {why}"));
         place.sweep();
         work.check().unwrap();
+        // The second had begun no change, and what the first appended may be another's by now.
+        let authors = std::mem::take(&mut *place.authors.lock().unwrap());
+        assert_eq!(authors, [None], "{step}");
     }
+    let mut victim = start(&folder.0, "change.half", 3, 20_000, 5);
+    assert_eq!(victim.wait().unwrap().code(), None, "not killed");
+    let author = place.pool.list().unwrap().find_map(|frame| frame.holder);
+    work.check().unwrap();
+    assert_eq!((author.is_some(), &*place.authors.lock().unwrap()), (true, &vec![author]));
 }
 
 #[test]

@@ -43,10 +43,15 @@ struct Rebuilder {
     log: Log,
     /// The control: a rebuild that knows nothing of the log.
     forgets: bool,
+    authors: Authors,
 }
+
+/// The thread slots that this process was told had begun the changes of pages that it made anew.
+type Authors = Arc<Mutex<Vec<Option<u32>>>>;
 
 impl Rebuild for Rebuilder {
     fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
+        self.authors.lock().unwrap().push(lost.dead_slot);
         if lost.file != 0 {
             // A page of the spare file: nobody logs those, and nobody needs what was in one.
             return Ok(0);
@@ -66,6 +71,7 @@ pub(super) struct Place {
     pub(super) region: Region<Shared>,
     pub(super) pool: Pool<Shared>,
     pub(super) log: Log,
+    pub(super) authors: Authors,
     folder: PathBuf,
 }
 
@@ -84,19 +90,20 @@ impl Place {
         let region = Region::open_or_create(folder.join("region"), &sizes).unwrap();
         let words = AreaOptions { first: 8 * WORDS, limit: 8 * WORDS, huge: false };
         let log = Log { area: region.area("test-log", &words).unwrap(), lies };
-        let rebuild: Arc<dyn Rebuild> = Arc::new(Rebuilder { log: log.clone(), forgets });
+        let authors = Authors::default();
+        let rebuild = Rebuilder { log: log.clone(), forgets, authors: authors.clone() };
         let watch = Arc::new(Watch { log: log.clone(), file: "data" });
         let disk = Before::new(watch, System::new());
         let options = Options {
             frames: FRAMES,
             frames_max: FRAMES,
             frame_bytes: 512,
-            rebuild: Some(rebuild),
+            rebuild: Some(Arc::new(rebuild)),
             write_ahead: Some(Arc::new(log.clone())),
             ..Options::default()
         };
         let pool = Pool::open(&region, Arc::new(disk), &options).unwrap();
-        Self { region, pool, log, folder: folder.to_owned() }
+        Self { region, pool, log, authors, folder: folder.to_owned() }
     }
 
     pub(super) fn work<'t>(&self, thread: &'t Thread<Shared>) -> Work<'t> {

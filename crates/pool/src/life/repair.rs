@@ -13,10 +13,11 @@
 //! | `POISONED` | about to let go, or to rebuild it | the latch is let go |
 //!
 //! The thread that repairs may itself die: its name is in the latch then, and the state says the
-//! same as before, until the last store. A page that it was to rebuild is poisoned, and rebuilt by
-//! the next thread that wants it, which does not take the repairer for the author of the change.
+//! same as before, until the last store. But a page that it was to rebuild is poisoned before its
+//! name is there, and until it is whole: the next thread that wants the page rebuilds it, and does
+//! not take the repairer for the author of the change.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_disk::Buffer;
 use latchwork_latch::{Exclusive, HolderDied, HolderNumber};
@@ -30,6 +31,18 @@ use crate::life::fault::verify;
 use crate::point::point;
 use crate::translate::HASH_LATCHES;
 use crate::{Error, FileId, Handle, Lost};
+
+/// Marks a page so that nobody takes it for one until it is made anew: it is dirty if it was. Its
+/// latch is held, or its holder is dead and claimed.
+fn poison<M: ConstMachine>(desc: &Desc<M>) {
+    // Relaxed, both: only the latch's holder stores them.
+    let (state, tag) = (desc.state.load(Relaxed), desc.tag.load(Relaxed));
+    if untag(tag).is_some() {
+        // Release, both: in this order, for a thread that dies.
+        desc.tag.store(tag | TAG_POISONED, Release);
+        desc.state.store(kind::POISONED | state & DIRTY, Release);
+    }
+}
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
     /// Repairs all that dead thread slots left in the pool, before they are free. A sweep of the
@@ -113,23 +126,35 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     #[cold]
     fn repair_frame(&self, frame: u32, died: HolderDied) -> Result<(), Error> {
         let desc = self.pool().desc(frame)?;
+        // Acquire: synchronizes with the Release of a holder that ended its change and handed the
+        // latch to the dead one: its mark is seen to be gone.
+        M::fence(Acquire);
+        // Relaxed: nobody stores it while the holder is dead and its slot claimed.
+        let begun = desc.state.load(Relaxed) & MODIFYING != 0;
+        if begun {
+            poison(desc);
+            // Release: before this thread's name, for its death: that name is then in the latch of
+            // a page that is poisoned, and not in one of a change that another thread began.
+            M::fence(Release);
+        }
         let Some(guard) = desc.latch.take_over(died.0, self) else { return Ok(()) };
-        self.repair_taken(frame, desc, guard, Some(died.0.get() - 1))
+        self.repair_taken(frame, desc, guard, begun.then_some(died.0.get() - 1))
     }
 
-    /// Repairs what was left in a frame, with the latch taken over.
+    /// Repairs what was left in a frame, with the latch taken over, and rebuilds the page if the
+    /// thread of this slot had begun to change it.
     fn repair_taken(
         &self,
         frame: u32,
         desc: &Desc<M>,
         guard: Exclusive<'_, Handle<'t, M>, M>,
-        dead_slot: Option<u32>,
+        author: Option<u32>,
     ) -> Result<(), Error> {
         self.count(|counts| &counts.repaired);
         point("repair.taken");
         let state = desc.state.load(Relaxed);
-        if state & MODIFYING != 0 {
-            return self.rebuild(frame, desc, guard, dead_slot);
+        if author.is_some() || state & MODIFYING != 0 {
+            return self.rebuild(frame, desc, guard, author);
         }
         match state & kind::MASK {
             kind::FREE | kind::CLAIMED => self.pool().undo(desc, frame),
@@ -173,14 +198,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             pool.undo(desc, frame);
             return Ok(());
         };
-        if desc.state.load(Relaxed) & DIRTY == 0 {
-            // The disk has all but the last change: the clean page had every one before it.
-            desc.rec_lsn.store(desc.lsn.load(Relaxed), Relaxed);
-        }
         // It is poisoned until it is made anew, whatever stops that: an error, a panic, a death.
-        // Release, both: in this order, for a thread that dies.
-        desc.tag.store(tag(number, page) | TAG_POISONED, Release);
-        desc.state.store(kind::POISONED | DIRTY, Release);
+        poison(desc);
         let poisoned = || self.count(|counts| &counts.poisoned);
         let file = match pool.file_here(number) {
             Ok((file, false)) => file,
@@ -213,6 +232,10 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             }
         };
         point("repair.made");
+        if desc.state.load(Relaxed) & DIRTY == 0 {
+            // The disk has all but the last change: the clean page had every one before it.
+            desc.rec_lsn.store(lsn, Relaxed);
+        }
         self.put_rebuilt(frame, desc, (file, page), lsn, &made)?;
         drop(guard);
         Ok(())
@@ -228,19 +251,18 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         made: &[u64],
     ) -> Result<(), Error> {
         let words = self.pool().words(frame, file.words)?;
-        // Release: the mark before the words, which follow the fence.
-        desc.state.store(kind::VALID | DIRTY | MODIFYING, Release);
-        // Release: as in `PageMut::begin`.
+        // Release: the page is poisoned before its words are stored, for a thread that dies.
         M::fence(Release);
         for (word, value) in words.iter().zip(made).skip(2) {
             word.store(*value, Relaxed);
         }
         words[1].store(lsn, Relaxed);
         point("repair.copied");
-        // Release, all: in this order behind the words, for a thread that dies.
+        // Release, all: in this order behind the words, for a thread that dies. If the tag is
+        // poisoned still, the page is whole nevertheless: it may go out, or be rebuilt once more.
         desc.lsn.store(lsn, Release);
-        desc.tag.store(tag(file.number, page), Release);
         desc.state.store(kind::VALID | DIRTY, Release);
+        desc.tag.store(tag(file.number, page), Release);
         self.count(|counts| &counts.rebuilt);
         Ok(())
     }
