@@ -52,6 +52,24 @@ fn a_freed_page_is_nobodys_until_it_is_made_again() {
 }
 
 #[test]
+fn a_page_for_which_there_is_no_frame_is_free() {
+    let scratch = Scratch::new("no-frame");
+    let region = region();
+    let pool = pool(&region, &options(16));
+    let (thread, other) = (region.thread().unwrap(), region.thread().unwrap());
+    let (handle, other) = (pool.handle(&thread).unwrap(), pool.handle(&other).unwrap());
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 20);
+    let held: Vec<_> = (0..16).map(|page| handle.write(file, page).unwrap()).collect();
+    for _ in 0..2 {
+        assert!(matches!(other.new_page(file).map(drop), Err(Error::Full { .. })));
+        assert_eq!((pool.free_pages(file), pool.pages(file)), (Ok(1), Ok(21)));
+    }
+    drop(held);
+    assert_eq!(other.new_page(file).unwrap().page(), 20);
+}
+
+#[test]
 fn no_page_has_two_owners() {
     let scratch = Scratch::new("owners");
     let region = region();

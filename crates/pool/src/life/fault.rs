@@ -325,16 +325,17 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     ///
     /// As [`create`](Self::create); [`Error::Corrupt`].
     pub fn new_page(&self, file: FileId) -> Result<PageMut<'_, 't, M>, Error> {
-        if let Some(page) = self.take_freed(file)? {
-            let made = self.create(file, page);
-            if made.is_err() {
-                // It is free still.
-                self.free_page(file, page)?;
-            }
-            return made;
+        let page = match self.take_freed(file)? {
+            Some(page) => page,
+            None => self.take_next(file)?,
+        };
+        let made = self.create(file, page);
+        if made.is_err() {
+            // Nobody has it: it is free. An error of that is not the caller's: it is told why there
+            // is no page. A sparse file has no free pages, and numbers enough.
+            let _ = self.free_page(file, page);
         }
-        let page = self.take_next(file)?;
-        self.create(file, page)
+        made
     }
 
     /// The number of a page that was [freed](Self::free_page), if there is one: the caller's alone,
