@@ -177,8 +177,13 @@ impl Error {
         self.is_unsound() || (self.is_of_reading() && !self.is_short())
     }
 
+    /// Whether it is about what the disk has of the page, or does not have.
+    pub(crate) fn is_of_disk(&self) -> bool {
+        self.is_unwritten() || self.is_of_reading() || matches!(self, Self::Newer { .. })
+    }
+
     /// Whether the disk failed to read.
-    pub(crate) fn is_of_reading(&self) -> bool {
+    fn is_of_reading(&self) -> bool {
         matches!(self, Self::Disk(error) if error.subject().operation == Operation::Read)
     }
 

@@ -1,16 +1,19 @@
 //! Pages that the disk damages, and that the layer above can make anew.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_pool::{Error, FileSpec, Lost, Options, Pool, Rebuild};
+use latchwork_pool::{Error, FileSpec, Lost, Options, Pool, Rebuild, WriteAhead};
 use latchwork_region::Region;
 
 use super::pages::{make, options, region, value};
+use super::points::at_points;
 
 const PAGES: u64 = 100;
 
@@ -172,4 +175,57 @@ fn a_panic_in_rebuilding_a_page_leaves_it_poisoned() {
     assert_eq!(value(&other, file, 3), Err(poisoned.clone()));
     assert_eq!(other.write(file, 3).map(drop), Err(poisoned));
     assert_eq!(read(), Ok(33));
+}
+
+/// A log that ends before every record, once it is told to.
+struct Ends(AtomicBool);
+
+impl WriteAhead for Ends {
+    fn flush(&self, _: u64) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn reaches(&self, _: u64) -> bool {
+        !self.0.load(Relaxed)
+    }
+}
+
+/// A reader has the page while it is to be made, and has it no more when it is to be written.
+#[test]
+fn a_page_is_made_whatever_the_disk_has_of_it() {
+    let region: Region<Native> = region();
+    let log = Arc::new(Ends(AtomicBool::new(false)));
+    let options = Options { write_ahead: Some(log.clone()), ..options(16) };
+    let pool = Pool::open(&region, Arc::new(Simulated::new()), &options).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let spec = FileSpec { page_bytes: 1024, ..FileSpec::new("/pages") };
+    let file = handle.file(&spec).unwrap();
+    let mut held = handle.new_page(file).unwrap();
+    held.begin(16);
+    held.commit();
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    handle.discard(file, 0).unwrap();
+    let (turn, turns) = (Rc::new(Cell::new(0)), region.clone());
+    let (other, told) = (pool.clone(), turn.clone());
+    at_points(move |name| {
+        // Its own steps are no turns.
+        let reads = name == "fault.tagged" && told.get() == 0;
+        let leaves = name == "evict.unlinked" && told.get() == 2;
+        if reads || leaves {
+            told.set(told.get() + 1);
+            let thread = turns.thread().unwrap();
+            let handle = other.handle(&thread).unwrap();
+            if reads {
+                assert_eq!(value(&handle, file, 0), Ok(0));
+            } else {
+                handle.discard(file, 0).unwrap();
+                log.0.store(true, Relaxed);
+            }
+            told.set(told.get() + 1);
+        }
+    });
+    let made = handle.create(file, 0);
+    assert_eq!((turn.get(), made.map(|held| held.is_new())), (4, Ok(true)));
+    assert!(matches!(value(&handle, file, 0), Err(Error::Newer { .. })), "it was not begun");
 }

@@ -293,7 +293,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 }
                 // A reader that is on a way that leads here no more, or one that reads ahead, was
                 // reading what the disk has. What came of that is no matter.
-                Err(error) if error.is_unwritten() || error.is_of_reading() => M::yield_now(),
+                Err(error) if error.is_of_disk() => M::yield_now(),
                 Err(error) => return Err(error),
             }
         };
