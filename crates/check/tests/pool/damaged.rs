@@ -177,6 +177,32 @@ fn a_panic_in_rebuilding_a_page_leaves_it_poisoned() {
     assert_eq!(read(), Ok(33));
 }
 
+impl WriteAhead for PanicsOnce {
+    fn flush(&self, _: u64) -> Result<(), String> {
+        assert!(self.0.swap(true, Relaxed), "on purpose");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_panic_in_making_the_log_durable_leaves_a_page_that_is_written_later() {
+    let region: Region<Native> = region();
+    let log = Arc::new(PanicsOnce(AtomicBool::new(false)));
+    let options = Options { write_ahead: Some(log), ..options(16) };
+    let pool = Pool::open(&region, Arc::new(Simulated::new()), &options).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let spec = FileSpec { page_bytes: 1024, ..FileSpec::new("/pages") };
+    let file = handle.file(&spec).unwrap();
+    let mut held = handle.new_page(file).unwrap();
+    held.begin(16);
+    held.commit();
+    let dirty = || handle.dirty().unwrap().len();
+    assert!(catch_unwind(AssertUnwindSafe(|| handle.clean(1))).is_err());
+    assert_eq!(dirty(), 1);
+    assert_eq!((handle.clean(1), dirty()), (Ok(1), 0), "nobody writes it any more");
+}
+
 /// A log that ends before every record, once it is told to.
 struct Ends(AtomicBool);
 

@@ -67,6 +67,20 @@ pub struct DirtyPage {
     pub rec_lsn: u64,
 }
 
+/// A page that is this thread's to write out, until this is dropped: by a panic of the write-ahead
+/// callback, too, else nobody would write or evict it while the thread lives.
+struct Claimed<'h, M: ConstMachine> {
+    desc: &'h Desc<M>,
+    me: u64,
+}
+
+impl<M: ConstMachine> Drop for Claimed<'_, M> {
+    fn drop(&mut self) {
+        // Release: synchronizes with the Acquire in `write_out`.
+        let _ = self.desc.writer.compare_exchange(self.me, 0, Release, Relaxed);
+    }
+}
+
 impl<M: ConstMachine> Handle<'_, M> {
     /// Writes a frame's page out, if it is dirty. Does not wait for a latch.
     pub(crate) fn write_back(&self, frame: u32) -> Result<Wrote, Error> {
@@ -83,7 +97,7 @@ impl<M: ConstMachine> Handle<'_, M> {
     fn write_out(&self, frame: u32, shared: bool) -> Result<Wrote, Error> {
         let desc = self.pool().desc(frame)?;
         let me = u64::from(latchwork_latch::Holder::<M>::number(self).get());
-        // Acquire: synchronizes with the Release below: the last write has ended.
+        // Acquire: synchronizes with the Release of `Claimed`: the last write has ended.
         let claim = || desc.writer.compare_exchange(0, me, Acquire, Relaxed).is_ok();
         if !claim() {
             point("write.busy");
@@ -96,13 +110,13 @@ impl<M: ConstMachine> Handle<'_, M> {
                 return Ok(Wrote::Busy);
             }
         }
+        let claimed = Claimed { desc, me };
         // SeqCst: with the fence in `drop_page`: either that finds the claim, or this thread finds
         // the page latched.
         M::fence(SeqCst);
         point("write.claimed");
         let done = self.write_claimed(desc, frame, shared);
-        // Release: synchronizes with the Acquire above.
-        let _ = desc.writer.compare_exchange(me, 0, Release, Relaxed);
+        drop(claimed);
         if done == Ok(Wrote::Clean) {
             self.count(|counts| &counts.written);
         }
