@@ -8,9 +8,14 @@
 //! a page, one reads it. It goes back to zero by the holder of that frame's latch. So entries need
 //! no latch.
 //!
+//! A word that leads somewhere is loaded with Acquire, and stored with Release: the area that it
+//! leads into was made longer before, perhaps by another process, and a thread that follows it
+//! finds the new length. [`Translation::glimpse`] does without: a thread that finds nothing by it
+//! asks [`Translation::entry`].
+//!
 //! Death: a thread that dies while it makes a chunk leaves that chunk unused: 16 KiB.
 
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Word};
 
@@ -46,12 +51,12 @@ impl<'p, M: ConstMachine> Array<'p, M> {
         if page >= PAGES_MAX {
             return Ok(None);
         }
-        // Relaxed, both: see the invariants above.
-        let chunk = self.top(page)?.load(Relaxed);
+        // Acquire, both: synchronizes with the Release in `chunk_of`: the chunk is within the area.
+        let chunk = self.top(page)?.load(Acquire);
         if chunk == 0 {
             return Ok(None);
         }
-        let chunk = self.in_chunk(chunk, page >> SHIFT)?.load(Relaxed);
+        let chunk = self.in_chunk(chunk, page >> SHIFT)?.load(Acquire);
         if chunk == 0 { Ok(None) } else { self.in_chunk(chunk, page).map(Some) }
     }
 
@@ -85,10 +90,11 @@ impl<'p, M: ConstMachine> Array<'p, M> {
     ) -> Result<(), Error> {
         for top in 0..PAGES_MAX >> (2 * SHIFT) {
             let first = top << (2 * SHIFT);
-            let middle = self.top(first)?.load(Relaxed);
+            // Acquire, here and below: as in `find`.
+            let middle = self.top(first)?.load(Acquire);
             for at in 0..if middle == 0 { 0 } else { CHUNK } {
                 let first = first + (at << SHIFT);
-                let bottom = self.in_chunk(middle, at)?.load(Relaxed);
+                let bottom = self.in_chunk(middle, at)?.load(Acquire);
                 for page in first..first + if bottom == 0 { 0 } else { CHUNK } {
                     with(page, self.in_chunk(bottom, page)?)?;
                 }
@@ -104,7 +110,8 @@ impl<'p, M: ConstMachine> Array<'p, M> {
             return Ok(named);
         }
         let chunk = self.pool.take_chunks(1)?;
-        // Release: behind the count, for a thread that dies between them.
+        // Release: synchronizes with the Acquire in `find`. It is also behind the count, for a
+        // thread that dies between them.
         word.store(chunk, Release);
         Ok(chunk)
     }
@@ -126,21 +133,23 @@ impl<M: ConstMachine> Translation<M> for Array<'_, M> {
         if page >= PAGES_MAX {
             return None;
         }
-        // Relaxed, all: as in `find`.
+        // Relaxed, all: what is seen too early leads beyond a length that was seen before, or to a
+        // frame whose tag is another's.
         let chunk = self.top(page).ok()?.load(Relaxed);
         let chunk = self.in_chunk(chunk, page >> SHIFT).ok()?.load(Relaxed);
         Some(self.in_chunk(chunk, page).ok()?.load(Relaxed))
     }
 
     fn entry(&self, page: u64) -> Result<u64, Error> {
-        // Relaxed: the frame's tag decides.
-        Ok(self.find(page)?.map_or(0, |entry| entry.load(Relaxed)))
+        // Acquire: synchronizes with the AcqRel in `put`: the frame is within the areas. What page
+        // it has is for its tag to say.
+        Ok(self.find(page)?.map_or(0, |entry| entry.load(Acquire)))
     }
 
     fn put(&self, handle: &Handle<'_, M>, page: u64, frame: u32) -> Result<bool, Error> {
         let entry = self.found_or_made(handle, page)?;
         // AcqRel: synchronizes with the Release in `take`: the thread that had the page before has
-        // let it go, and what it wrote to disk is there.
+        // let it go, and what it wrote to disk is there; and with the Acquire in `entry`.
         Ok(entry.compare_exchange(0, u64::from(frame) + 1, AcqRel, Relaxed).is_ok())
     }
 
