@@ -151,8 +151,10 @@ static IS_STOPPED: AtomicBool = AtomicBool::new(false);
 static MAY_GO: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_fault(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel passes it, and this signal has an address.
-    let at = unsafe { (*info).si_addr() }.addr();
+    // SAFETY: the kernel passes it ...
+    let info = unsafe { &*info };
+    // SAFETY: ... and this signal has an address.
+    let at = unsafe { info.si_addr() }.addr();
     let base = STOPS_AT.load(SeqCst);
     if !(base..base + LENGTH).contains(&at) {
         // SAFETY: the next fault, which is this one again, ends the process.
@@ -175,13 +177,12 @@ fn rights(base: *mut u8, rights: i32) {
 /// A thread of a scope gives its slots back when the scope is over, and the mapping may go then.
 #[test]
 fn a_mapping_stays_for_threads_that_are_ending() {
-    // SAFETY: all zero is a value of it, and the handler does what a handler may.
-    unsafe {
-        let mut action: libc::sigaction = core::mem::zeroed();
-        action.sa_sigaction = on_fault as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        assert_eq!(libc::sigaction(libc::SIGSEGV, &action, core::ptr::null_mut()), 0);
-    }
+    // SAFETY: all zero is a value of it.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = on_fault as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: the handler does what a handler may.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGSEGV, &action, core::ptr::null_mut()) }, 0);
     let base = map(file());
     STOPS_AT.store(base.addr(), SeqCst);
     // SAFETY: the mapping stays, and holds atomics only.
