@@ -16,6 +16,9 @@
 //! the last one torn, each change or not, or each sector (of 512 or 4,096 bytes) or not; and any length
 //! that it had since its last sync. So an unsynced write can be there while an older one is not.
 //!
+//! A sync that fails leaves the same of that file's changes, and counts the rest as clean: it is read
+//! until the machine crashes, or until the system [drops](Simulated::drop_cache) it.
+//!
 //! Each call has a number, from 0 on; [`plan`](Simulated::plan) has a [`Fault`] happen at one. All
 //! clones are one disk; one lock guards it.
 
@@ -50,6 +53,14 @@ impl Simulated {
     /// An empty disk that works.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, with a seed for what a failed sync leaves before the first
+    /// [`restart`](Self::restart).
+    pub fn with_seed(seed: u64) -> Self {
+        let disk = Self::new();
+        disk.world().seed = seed;
+        disk
     }
 
     /// Has `fault` happen at the call of this number. One call has one fault; the last one planned
@@ -94,7 +105,14 @@ impl Simulated {
     pub fn restart(&self, seed: u64) {
         let mut world = self.world();
         world.faults.clear();
+        world.seed = seed;
         world.restart(&mut Random::new(seed));
+    }
+
+    /// Drops what syncs that failed have left for readers: from now on they see what the disk has, and
+    /// what was written since.
+    pub fn drop_cache(&self) {
+        self.world().inodes.values_mut().for_each(crash::Inode::drop_cache);
     }
 
     /// What a reader of the file would see, without a call; none if there is no such file.

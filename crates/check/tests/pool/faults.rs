@@ -170,6 +170,10 @@ fn a_disk_that_lies_is_told_by_the_checksum() {
 
 #[test]
 fn a_failed_sync_is_final_and_told_to_everybody() {
+    [Fault::Device, Fault::NoSpace, Fault::Dropped].into_iter().for_each(sync_that_fails);
+}
+
+fn sync_that_fails(fault: Fault) {
     let disk = disk();
     let region = region();
     let pool = Pool::open(&region, Arc::new(disk.clone()), &options()).unwrap();
@@ -182,7 +186,7 @@ fn a_failed_sync_is_final_and_told_to_everybody() {
     change(&handle, file, 3, 3 << 32 | 1, true).unwrap();
     // The next calls are the write of page 3 and the sync.
     let next = disk.history().len() as u64;
-    disk.plan(next + 1, Fault::Device);
+    disk.plan(next + 1, fault);
     let failed = handle.sync(u64::MAX, &mut |_| {});
     assert!(matches!(failed, Err(Error::Disk(_))), "{failed:?}");
     disk.heal();

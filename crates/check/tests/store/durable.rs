@@ -109,12 +109,14 @@ fn nothing_is_synced_where_nothing_was_committed() {
 
 #[test]
 fn a_sync_that_fails_is_told_and_takes_nothing_back() {
-    for wait in [Wait::Thread, Wait::Task] {
+    let fails = [Fault::Device, Fault::NoSpace, Fault::Dropped];
+    for (wait, fault) in [Wait::Thread, Wait::Task].into_iter().flat_map(|w| fails.map(|f| (w, f)))
+    {
         let disk = Simulated::new();
         let store = begin(&disk, Mode::None).unwrap();
         store.put(&ROWS, 0, 0).unwrap();
         store.sync().unwrap();
-        disk.plan(disk.calls().total() + 1, Fault::Device);
+        disk.plan(disk.calls().total() + 1, fault);
         let told = commit_and_wait(&store, wait);
         assert!(matches!(told, Err(Error::CommitUnknown { .. })), "{wait:?}: {told:?}");
         assert_eq!(disk.fired(), 1);

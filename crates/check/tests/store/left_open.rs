@@ -144,7 +144,8 @@ fn crashes_one_after_the_other_leave_what_the_first_one_left() {
             let mut more = store.begin().unwrap();
             more.put(&TABLE, &key(550 + life), b"of another").unwrap();
             if random.below(3) > 0 {
-                disk.plan(disk.calls().total() + random.below(40), Fault::Device);
+                let fault = [Fault::Device, Fault::NoSpace, Fault::Dropped][random.roll(3)];
+                disk.plan(disk.calls().total() + random.below(40), fault);
                 let _ = store.sweep();
             }
             disk.crash();

@@ -363,7 +363,7 @@ fn a_disk_that_fails_at_any_call_leaves_no_half_copy() {
     let expected = all_of(&life(&sound, "/copy").unwrap());
     assert_eq!(expected, all_of(&store));
     let (mut full, mut lost, mut crashed) = (0, 0, 0);
-    for (fault, call) in [Fault::NoSpace, Fault::Device, Fault::Crash]
+    for (fault, call) in [Fault::NoSpace, Fault::Device, Fault::Dropped, Fault::Crash]
         .into_iter()
         .flat_map(|fault| (0..calls).map(move |call| (fault, call)))
     {

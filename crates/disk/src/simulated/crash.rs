@@ -96,8 +96,29 @@ impl Inode {
         }
     }
 
+    /// A sync that failed: any part of what was not synced is on the disk, by `random`, and the
+    /// rest never comes there. Readers see all of it.
+    pub(super) fn fail_sync(&mut self, random: &mut Random) {
+        self.keep_some(random);
+    }
+
+    /// Readers see what the disk has, and what no sync has met yet. The length is the system's own,
+    /// and stays.
+    pub(super) fn drop_cache(&mut self) {
+        let length = self.now.len();
+        self.now.clone_from(&self.durable);
+        self.changes.iter().for_each(|change| change.apply(&mut self.now));
+        self.now.resize(length, 0);
+    }
+
     /// Loses what was not synced, by `random`.
     pub(super) fn crash(&mut self, random: &mut Random) {
+        self.keep_some(random);
+        self.now.clone_from(&self.durable);
+    }
+
+    /// Makes any part of the changes durable, by `random`, and forgets the others.
+    fn keep_some(&mut self, random: &mut Random) {
         let changes = core::mem::take(&mut self.changes);
         let mut content = core::mem::take(&mut self.durable);
         let mut lengths = vec![content.len()];
@@ -127,7 +148,6 @@ impl Inode {
                 content.resize(lengths[random.below(lengths.len())], 0);
             }
         }
-        self.now.clone_from(&content);
         self.durable = content;
     }
 }

@@ -4,16 +4,21 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The machine stops in the middle of the call: what it would have written or named is among the
-    /// changes that are not synced. The call and all later ones fail with
-    /// [`Error::Crashed`](crate::Error::Crashed).
+    /// The machine stops in the middle of the call: what it would have written is among the changes
+    /// that are not synced; what it would have named is not, for that is what the next call's crash
+    /// leaves. The call and all later ones fail with [`Error::Crashed`](crate::Error::Crashed).
     Crash,
     /// The call fails with [`Error::Device`](crate::Error::Device). A write may have been made in part.
-    /// A sync has made nothing durable, and what it would have made durable counts as clean: no
-    /// later sync makes it so, though it is still read. That is what Linux does.
+    /// A sync has made any part durable, sector by sector, and all of it counts as clean: no later
+    /// sync makes the rest durable, though it is still read. That is what Linux does.
     Device,
+    /// A sync fails as for `Device`, and what it has not made durable is not read any more: where
+    /// the system drops it at once, or soon, as it may drop all that is clean. At other calls it does
+    /// nothing.
+    Dropped,
     /// The call fails with [`Error::NoSpace`](crate::Error::NoSpace), if it is one that may need space.
-    /// The first half of a write was made.
+    /// The first half of a write was made. A sync fails as for `Device`: a file system that finds
+    /// places late, or is on another machine, says only there that it has none.
     NoSpace,
     /// A read ends after half of what was asked for.
     ShortRead,

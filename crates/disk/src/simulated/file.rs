@@ -90,6 +90,21 @@ impl SimulatedFile {
         Ok(())
     }
 
+    /// Makes a change for which the file may need to become `length` bytes long. On a full disk too
+    /// the machine stops where that is planned.
+    fn resize(
+        &self,
+        world: &mut World,
+        fault: Option<Fault>,
+        subject: Subject,
+        length: u64,
+        change: Option<Change>,
+    ) -> Result<(), Error> {
+        let full = world.meets(fault, Fault::NoSpace) || !self.has_room(world, length);
+        self.change(world, fault, subject.clone(), change.filter(|_| !full))?;
+        if full { Err(Error::NoSpace(subject)) } else { Ok(()) }
+    }
+
     fn inode<'w>(&self, world: &'w mut World) -> &'w mut Inode {
         world.inodes.entry(self.file).or_default()
     }
@@ -159,10 +174,18 @@ impl File for SimulatedFile {
     fn sync(&self) -> Result<(), Error> {
         self.disk.counters.count(Operation::Sync);
         let (mut world, fault) = self.begin(Operation::Sync, 0, &[])?;
-        self.change(&mut world, fault, self.subject(Operation::Sync, 0), None)?;
-        if world.meets(fault, Fault::Device) {
-            self.inode(&mut world).changes.clear();
-            return Err(Error::Device(self.subject(Operation::Sync, 0)));
+        let subject = || self.subject(Operation::Sync, 0);
+        self.change(&mut world, fault, subject(), None)?;
+        let full = world.meets(fault, Fault::NoSpace);
+        let drops = world.meets(fault, Fault::Dropped);
+        if full || drops || world.meets(fault, Fault::Device) {
+            let mut random = world.random();
+            let inode = self.inode(&mut world);
+            inode.fail_sync(&mut random);
+            if drops {
+                inode.drop_cache();
+            }
+            return Err(if full { Error::NoSpace(subject()) } else { Error::Device(subject()) });
         }
         if !world.meets(fault, Fault::LostSync) {
             self.inode(&mut world).sync();
@@ -173,24 +196,17 @@ impl File for SimulatedFile {
     fn truncate(&self, length: u64) -> Result<(), Error> {
         self.disk.counters.count(Operation::Truncate);
         let (mut world, fault) = self.begin(Operation::Truncate, 0, &[])?;
-        let subject = self.subject(Operation::Truncate, 0);
-        if world.meets(fault, Fault::NoSpace) || !self.has_room(&mut world, length) {
-            return Err(Error::NoSpace(subject));
-        }
-        self.change(&mut world, fault, subject, Some(Change::Length(length as usize)))
+        let change = Some(Change::Length(length as usize));
+        self.resize(&mut world, fault, self.subject(Operation::Truncate, 0), length, change)
     }
 
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
         self.disk.counters.count(Operation::Allocate);
         let (mut world, fault) = self.begin(Operation::Allocate, 0, &[])?;
-        let subject = self.subject(Operation::Allocate, 0);
         let end = at.saturating_add(length);
-        if world.meets(fault, Fault::NoSpace) || !self.has_room(&mut world, end) {
-            return Err(Error::NoSpace(subject));
-        }
         let grows = end as usize > self.inode(&mut world).now.len();
         let change = grows.then_some(Change::Length(end as usize));
-        self.change(&mut world, fault, subject, change)
+        self.resize(&mut world, fault, self.subject(Operation::Allocate, 0), end, change)
     }
 
     fn length(&self) -> Result<u64, Error> {

@@ -24,6 +24,8 @@ pub(super) struct World {
     pub(super) down: bool,
     /// How often the machine was started: files opened before are of no use.
     pub(super) life: u64,
+    /// Chooses, with the number of the call, what a sync that fails leaves.
+    pub(super) seed: u64,
     /// The last number given to a file or an open file.
     numbers: u64,
 }
@@ -41,6 +43,7 @@ impl Default for World {
             history: Vec::new(),
             down: false,
             life: 0,
+            seed: 0,
             numbers: 0,
         }
     }
@@ -56,6 +59,12 @@ impl World {
     pub(super) fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
+    }
+
+    /// What this call chooses by.
+    pub(super) fn random(&self) -> Random {
+        // As far apart as two calls are, so that two seeds share no run of choices.
+        Random::new(self.seed ^ (self.history.len() as u64) << 32)
     }
 
     /// Counts a call. Returns the fault planned for it, if it is not one that ends the call.
