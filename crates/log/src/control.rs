@@ -10,7 +10,7 @@
 //! | 48 | LSN of the last checkpoint's record |
 //! | 56 | redo point: recovery reads from here on |
 //! | 64 | up to where the log was durable |
-//! | 72 | 1 if the log was closed and nothing is to be redone |
+//! | 72 | bit 0: the log was closed and nothing is to be redone; bit 1: its end is being cleared |
 //! | 80 | CRC32C of what is before |
 //!
 //! A block is written only after the block before it is durable, so one of the two is whole at
@@ -41,6 +41,8 @@ pub(crate) struct Control {
     pub(crate) redo: Lsn,
     pub(crate) flushed: Lsn,
     pub(crate) clean: bool,
+    /// Whether a recovery was about to overwrite what is behind the end, and may not have done so.
+    pub(crate) clearing: bool,
 }
 
 impl Control {
@@ -58,7 +60,7 @@ impl Control {
             self.checkpoint.0,
             self.redo.0,
             self.flushed.0,
-            u64::from(self.clean),
+            u64::from(self.clean) | u64::from(self.clearing) << 1,
         ];
         words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
@@ -124,7 +126,8 @@ impl Control {
             checkpoint: Lsn(word(6)),
             redo: Lsn(word(7)),
             flushed: Lsn(word(8)),
-            clean: word(9) == 1,
+            clean: word(9) & 1 != 0,
+            clearing: word(9) & 2 != 0,
         }))
     }
 }

@@ -85,6 +85,7 @@ impl<M: ConstMachine> Session<M> {
             redo,
             flushed: end,
             clean: false,
+            clearing: false,
         };
         control.write_new(disk, folder)?;
         Ok(end)

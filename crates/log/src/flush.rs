@@ -191,7 +191,7 @@ impl<M: ConstMachine> Session<M> {
         if syncing != 0 && syncing & AGAIN == 0 {
             // That one died in its sync. Should it have failed, nobody is told so any more, and
             // what it was to make durable counts as written. Once, and by the next leader of any
-            // kind: what the system still has for readers it may drop.
+            // kind: what the system still has for readers it may drop. If it has, they are lost.
             segments.write_again(shared.flushed.0.load(Relaxed), syncing.min(at))?;
             shared.found.syncing.store(syncing | AGAIN, Relaxed);
         }

@@ -75,6 +75,7 @@ impl LogFiles {
                 redo: Lsn(number * segment).max(Lsn::FIRST),
                 flushed: all.map(|it| it.flushed).max().unwrap_or(Lsn::FIRST),
                 clean: false,
+                clearing: false,
             };
             let found = Self::of(disk.clone(), folder, control).and_then(|files| files.oldest());
             if let Ok(Some(first)) = found {

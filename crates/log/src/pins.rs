@@ -144,6 +144,7 @@ impl<M: ConstMachine> Session<M> {
             redo: checkpoint.redo,
             flushed,
             clean: checkpoint.clean,
+            clearing: false,
         };
         let (at, bytes) = control.encode();
         let file = segments.disk.open(&segments.folder.join("control"), Open::WRITE)?;

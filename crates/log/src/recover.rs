@@ -9,10 +9,11 @@
 //!
 //! Behind the end there may be records that the crash kept without those before them. They are
 //! overwritten with zeros, durably, before anything is appended: or else a later end could be
-//! followed by an old record that fits. Then all up to the end is made durable, for it counts
-//! as durable from here on: what is not known to be is written once more, for a sync that failed
-//! leaves bytes that can be read and that no later sync writes. Each step may be done again after
-//! another crash.
+//! followed by an old record that fits. That this has begun is in the control file until the next
+//! checkpoint, for zeros that are read after a recovery whose sync failed may not be on the disk.
+//! Then all up to the end is made durable, for it counts as durable from here on: what is not
+//! known to be is written once more, for a sync that failed leaves bytes that can be read and that
+//! no later sync writes. Each step may be done again after another crash.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::path::Path;
@@ -40,7 +41,7 @@ pub(crate) fn open<M: ConstMachine>(
     creation: u128,
 ) -> Result<Recovered, Error> {
     disk.make_folder(folder)?;
-    let (control, new) = match read_control(disk, folder)? {
+    let (mut control, new) = match read_control(disk, folder)? {
         Some(control) => (control, false),
         None => (make(disk, folder, options, creation)?, true),
     };
@@ -63,7 +64,7 @@ pub(crate) fn open<M: ConstMachine>(
         // made durable by this: a process may have died before it did that.
         segments.make(last, Lsn(0))?;
         sync_around(disk, folder)?;
-        clear(&segments, end)?;
+        clear(&segments, &mut control, end)?;
         segments.write_again(durable.0, end.0)?;
         segments.sync(control.redo.0, end.0 + 1)?;
     }
@@ -119,6 +120,7 @@ fn make(
         redo: Lsn::FIRST,
         flushed: Lsn::FIRST,
         clean: true,
+        clearing: false,
     };
     control.write_new(disk, folder)?;
     sync_around(disk, folder)?;
@@ -203,16 +205,24 @@ fn durable_behind(segments: &Segments, end: Lsn, numbers: &[u64]) -> Result<Lsn,
     Ok(durable)
 }
 
-/// Writes zeros from the end of the log to that of its segment, where there is something else.
-fn clear(segments: &Segments, end: Lsn) -> Result<(), Error> {
+/// Writes zeros from the end of the log to that of its segment, where there is something else; or
+/// where there may be, though zeros are read: the control file says so before any are written. For
+/// if the sync of them fails, and the machine runs on, the next recovery reads what is on no disk.
+fn clear(segments: &Segments, control: &mut Control, end: Lsn) -> Result<(), Error> {
     let stop = (end.0 / segments.size + 1) * segments.size;
     let zeros = Buffer::new(FILL as usize);
     let mut bytes = vec![0; FILL as usize];
-    let mut at = end.0;
+    let (doubt, mut at) = (control.clearing, end.0);
     while at < stop {
         let count = (stop - at).min(FILL) as usize;
         segments.read(at, &mut bytes[..count])?;
-        if bytes[..count].iter().any(|byte| *byte != 0) {
+        let is_zero = bytes[..count].iter().all(|byte| *byte == 0);
+        if !is_zero && !control.clearing {
+            // In the other block, for this one is durable, and perhaps the only one that is.
+            (control.sequence, control.clearing) = (control.sequence + 1, true);
+            control.write_again(&segments.disk, &segments.folder)?;
+        }
+        if doubt || !is_zero {
             segments.write(at, &zeros[..count])?;
         }
         at += count as u64;

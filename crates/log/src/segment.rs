@@ -28,7 +28,7 @@ use latchwork_disk::{Buffer, Disk, File, Open, crc32c};
 
 use crate::control::{BLOCK, FORMAT};
 use crate::point::point;
-use crate::record::word_of;
+use crate::record::{RECORD_MAX, decode_view, extent_at, word_of};
 use crate::{Error, Lsn};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"latchseg");
@@ -39,8 +39,8 @@ const OPEN_MAX: usize = 8;
 const SPARE_MAX: usize = 4;
 /// Bytes of zeros in one write.
 const FILL: usize = 1 << 20;
-/// Bytes that are written once more in one call.
-const AGAIN: usize = 1 << 16;
+/// Bytes that are read, to be written once more, in one call: a record of any length.
+const AGAIN: usize = RECORD_MAX;
 
 /// The segments of a log, as one process has them.
 #[derive(Debug)]
@@ -91,6 +91,20 @@ impl Header {
 fn number_of(name: &OsString) -> Option<u64> {
     let name = name.to_str().filter(|name| name.len() == 16)?;
     u64::from_str_radix(name, 16).ok()
+}
+
+/// How many bytes from the first on are whole records.
+fn whole_records(seed: u32, at: Lsn, bytes: &[u8]) -> usize {
+    let mut done = 0;
+    let record = |from: usize| {
+        let (lsn, rest) = (Lsn(at.0 + from as u64), bytes.get(from..)?);
+        let record = rest.get(..extent_at(lsn, rest)?)?;
+        decode_view(seed, lsn, record).map(|_| record.len())
+    };
+    while let Some(count) = record(done) {
+        done += count;
+    }
+    done
 }
 
 impl Segments {
@@ -168,16 +182,23 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes what can be read from `from` to `to` once more: after a sync that failed the system
-    /// keeps it for readers, and does not know that it is not on the disk.
+    /// Writes the records from `from` to `to` once more, as they are read: after a sync that failed
+    /// the system keeps them for readers, and does not know that they are not on the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if it has not kept them: what is read then must not take their place.
     pub(crate) fn write_again(&self, from: u64, to: u64) -> Result<(), Error> {
-        let mut bytes = vec![0; AGAIN.min(to.saturating_sub(from) as usize)];
-        let mut at = from;
+        let (mut bytes, mut at) = (Vec::new(), from);
         while at < to {
-            let count = (to - at).min(AGAIN as u64) as usize;
-            self.read(at, &mut bytes[..count])?;
-            self.write(at, &bytes[..count])?;
-            at += count as u64;
+            bytes.resize((to - at).min(AGAIN as u64) as usize, 0);
+            self.read(at, &mut bytes)?;
+            let whole = whole_records(self.id as u32, Lsn(at), &bytes);
+            if whole == 0 {
+                return Err(Error::Corrupt { what: "a record that was not durable yet" });
+            }
+            self.write(at, &bytes[..whole])?;
+            at += whole as u64;
         }
         Ok(())
     }

@@ -322,28 +322,35 @@ impl Between for Fatal {
     }
 }
 
+/// A life whose first two operations are durable, and the third is what a thread was to make so:
+/// its sync failed in this way, and it died before it told anybody.
+fn dead_in_a_failed_sync(fault: Fault, seed: u64) -> (Simulated, Life) {
+    let disk = Simulated::with_seed(seed);
+    let life = begin(&disk).unwrap();
+    operate(&life, 0, Mode::Full).unwrap();
+    let region = life.region.another().unwrap();
+    let (thread, fatal) = (region.thread().unwrap(), Arc::new(Fatal::default()));
+    let own = Arc::new(Before::new(fatal.clone(), disk.clone()));
+    let log = Log::open(&region, own, folder(), &options(), &thread).unwrap();
+    let session = log.session(&thread).unwrap();
+    // It has the segment open by then.
+    session.flush(operate(&life, 1, Mode::Write).unwrap()).unwrap();
+    let lsn = operate(&life, 2, Mode::Write).unwrap();
+    fatal.0.store(true, Relaxed);
+    disk.plan(disk.calls().total(), fault);
+    let led = catch_unwind(AssertUnwindSafe(|| session.flush(lsn)));
+    assert!(led.is_err() && disk.fired() == 1, "{led:?}");
+    region.die();
+    std::mem::forget((session, log, thread));
+    (disk, life)
+}
+
 /// Nobody is told of a sync that failed but the thread that made it, and that one is dead: what it
 /// was to write is written once more.
 #[test]
 fn a_sync_whose_thread_died_is_not_believed() {
     for seed in 0..8 {
-        let disk = Simulated::new();
-        let life = begin(&disk).unwrap();
-        operate(&life, 0, Mode::Full).unwrap();
-        let region = life.region.another().unwrap();
-        let (thread, fatal) = (region.thread().unwrap(), Arc::new(Fatal::default()));
-        let own = Arc::new(Before::new(fatal.clone(), disk.clone()));
-        let log = Log::open(&region, own, folder(), &options(), &thread).unwrap();
-        let session = log.session(&thread).unwrap();
-        // It has the segment open by then.
-        session.flush(operate(&life, 1, Mode::Write).unwrap()).unwrap();
-        let lsn = operate(&life, 2, Mode::Write).unwrap();
-        fatal.0.store(true, Relaxed);
-        disk.plan(disk.calls().total(), Fault::Device);
-        let led = catch_unwind(AssertUnwindSafe(|| session.flush(lsn)));
-        assert!(led.is_err() && disk.fired() == 1, "{led:?}");
-        region.die();
-        std::mem::forget((session, log, thread));
+        let (disk, life) = dead_in_a_failed_sync(Fault::Device, seed);
         // The first writes it again, and the others do not.
         let before = disk.calls()[Operation::Write];
         for number in 3..13 {
@@ -356,6 +363,30 @@ fn a_sync_whose_thread_died_is_not_believed() {
         let life = begin(&disk).unwrap();
         assert_eq!(read_back(&life), Ok((0, 14)), "seed {seed}");
     }
+}
+
+/// Where the system has not kept it for readers either, what is read is no record, and is not
+/// written in the place of one: the log is broken, as it is for a thread that lives.
+#[test]
+fn what_a_dead_thread_wrote_and_the_system_dropped_breaks_the_log() {
+    let mut broken = 0;
+    for seed in 0..40 {
+        let (disk, life) = dead_in_a_failed_sync(Fault::Dropped, seed);
+        let mut next = 3;
+        match operate(&life, 3, Mode::Full) {
+            // All of it had come to the disk.
+            Ok(_) => next = 4,
+            Err(why) => {
+                assert_eq!(why, Error::Broken);
+                broken += 1;
+            }
+        }
+        drop(life);
+        disk.restart(seed);
+        let (first, found) = read_back(&begin(&disk).unwrap()).unwrap();
+        assert!(first == 0 && found >= if next == 4 { 4 } else { 2 }, "seed {seed}: {found}");
+    }
+    assert!(broken > 5, "{broken} logs were broken");
 }
 
 #[test]
