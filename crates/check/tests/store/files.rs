@@ -7,11 +7,14 @@ use std::thread;
 
 use latchwork_check::random::Random;
 use latchwork_check::serial::{Done, Step, replay};
-use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_disk::{Disk, Fault, Operation, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Patience, Store};
 
 use crate::stage::{Shape, TABLE, TREE, all, begin, step};
+
+/// How a sync fails: what it was to make durable is still read, or is not.
+const FAILS: [Fault; 3] = [Fault::Device, Fault::NoSpace, Fault::Dropped];
 
 const MODES: [Mode; 3] = [Mode::Full, Mode::Write, Mode::None];
 
@@ -148,13 +151,15 @@ struct Script {
     /// The state after each transaction; the first is that before.
     states: Vec<BTreeMap<Vec<u8>, Vec<u8>>>,
     answered: usize,
+    /// Whether the last state may be none, for its transaction failed.
+    unsure: bool,
 }
 
 const SHAPE: Shape = Shape { keys: 60, longest: 2500 };
 
 impl Script {
     fn new() -> Self {
-        Self { states: vec![BTreeMap::new()], answered: 0 }
+        Self { states: vec![BTreeMap::new()], answered: 0, unsure: false }
     }
 
     /// Runs transactions until one fails, or so many are done.
@@ -186,6 +191,7 @@ impl Script {
                 Err(error) => {
                     // It may be in the log.
                     self.states.push(next);
+                    self.unsure = true;
                     return Err(error);
                 }
             }
@@ -202,7 +208,7 @@ impl Script {
         match self.states.iter().rposition(|state| state == found) {
             Some(at) if at >= least => {
                 self.states.truncate(at + 1);
-                self.answered = at;
+                (self.answered, self.unsure) = (at, false);
                 Ok(())
             }
             Some(at) => Err(format!("state {at}, and {least} were answered for")),
@@ -266,6 +272,70 @@ fn trials(fault: Fault, step: usize, seeds: u64) -> (u64, Vec<String>) {
         }
     }
     (count, failures)
+}
+
+/// A sync fails, and the machine runs on: the processes end later, and the next life reads what the
+/// system has kept, or has not. Then the machine crashes.
+fn trial_of_sync(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String> {
+    let disk = Simulated::with_seed(seed);
+    let mut script = Script::new();
+    disk.plan(number, fault);
+    if let Ok(store) = begin(&disk, mode) {
+        let _ = script.run(&store, 48, &mut Random(7));
+        for round in 0..4 {
+            if !script.unsure {
+                let _ = script.run(&store, 12, &mut Random(seed + round));
+            }
+        }
+    }
+    for life in 0..2 {
+        let store = begin(&disk, mode).map_err(|why| format!("life {life}: {why}"))?;
+        store.verify().map_err(|why| format!("life {life}: {why}"))?;
+        let found = try_dump(&store).map_err(|why| text(&why))?;
+        script.found(&found, mode).map_err(|why| format!("life {life}: {why}"))?;
+        if seed.is_multiple_of(2) {
+            disk.drop_cache();
+        }
+        script.run(&store, 20, &mut Random(seed + life)).map_err(|why| text(&why))?;
+        drop(store);
+        disk.restart(seed + life);
+    }
+    Ok(())
+}
+
+fn trials_of_sync(seeds: u64) -> (u64, Vec<String>) {
+    let (mut count, mut failures) = (0, Vec::new());
+    for mode in MODES {
+        let disk = Simulated::new();
+        let store = begin(&disk, mode).unwrap();
+        Script::new().run(&store, 48, &mut Random(7)).unwrap();
+        let calls = (0..).zip(disk.history()).filter(|(_, at)| *at == Operation::Sync);
+        for (number, fault) in calls.flat_map(|(number, _)| FAILS.map(|fault| (number, fault))) {
+            for seed in number..number + seeds {
+                count += 1;
+                if let Err(why) = trial_of_sync(mode, number, fault, seed) {
+                    failures.push(format!("{mode:?}, {fault:?} at {number}, seed {seed}: {why}"));
+                }
+            }
+        }
+    }
+    (count, failures)
+}
+
+#[test]
+fn a_failed_sync_at_each_call_loses_nothing_that_was_answered() {
+    let (count, failures) = trials_of_sync(1);
+    println!("{count} failed syncs");
+    assert!(count > 100);
+    assert!(failures.is_empty(), "{} of {count}, the first: {}", failures.len(), failures[0]);
+}
+
+#[test]
+#[ignore = "long: cargo test --release -p latchwork-check --test store -- --ignored"]
+fn a_failed_sync_at_each_call_loses_nothing_that_was_answered_long() {
+    let (count, failures) = trials_of_sync(20);
+    println!("{count} failed syncs");
+    assert!(failures.is_empty(), "{} of {count}, the first: {}", failures.len(), failures[0]);
 }
 
 #[test]

@@ -26,6 +26,7 @@
 
 use std::sync::Arc;
 
+use latchwork_disk::Open;
 use latchwork_machine::ConstMachine;
 use latchwork_tree::Tree;
 
@@ -54,10 +55,25 @@ impl<M: ConstMachine> Home<M> {
             }
         }
         self.recover_space(&worker, &analysis.in_hand)?;
+        self.write_end_again()?;
         let end = self.log.end();
         self.shared.recovered(low.unwrap_or(end), end, self.sizes.mode)?;
         // What is not undone yet is not undone for the log that it keeps, either.
         self.make_checkpoint(&worker, u64::MAX)
+    }
+
+    /// Writes the last bytes of the file of pages once more, as they are. The checkpoint signs how
+    /// long the file is; after a sync that failed, and the machine ran on, it is not so long on the
+    /// disk, and room for pages that are not made yet is in no record. What cannot be read stays.
+    fn write_end_again(&self) -> Result<(), Error> {
+        let data = self.disk.open(&self.folder.join("data"), Open::WRITE)?;
+        let length = data.length()?;
+        let mut end = vec![0; length.min(self.file.page_bytes().into()) as usize];
+        let at = length - end.len() as u64;
+        if data.read(at, &mut end).is_ok() {
+            data.write(at, &end)?;
+        }
+        Ok(())
     }
 }
 
