@@ -161,7 +161,7 @@ const _: () = assert!(FILE_COUNTS + 8 <= FILE_SYNCING && FILE_SYNCING < FILE_WOR
 const _: () = assert!(TIMES_AT == 33_792);
 
 /// How the words lie, as one number: another one is another version's pool.
-const LAYOUT: u64 = 3;
+const LAYOUT: u64 = 4;
 
 /// The fewest frames of a pool.
 pub(crate) const FRAMES_MIN: u32 = 16;
@@ -252,8 +252,8 @@ pub(crate) const fn untag(tag: u64) -> Option<(u16, u64)> {
 
 /// What is known of a frame: 64 bytes. All zero is a free one.
 ///
-/// All words but the latch and `writer` are stored only by the latch's holder. `tag` and `lsn` are
-/// read by anyone, under a version.
+/// All words but the latch, `writer` and `pinned` are stored only by the latch's holder. `tag` and
+/// `lsn` are read by anyone, under a version.
 #[repr(C, align(64))]
 pub(crate) struct Desc<M: Machine> {
     /// Its versions are the page's.
@@ -270,7 +270,8 @@ pub(crate) struct Desc<M: Machine> {
     pub(crate) next_lsn: M::AtomicU64,
     /// Who writes the page out: the number of a holder, or zero. Taken by an exchange.
     pub(crate) writer: M::AtomicU64,
-    pub(crate) spare: M::AtomicU64,
+    /// Not zero if a thread may have pinned the frame: zero when its page is evicted.
+    pub(crate) pinned: M::AtomicU64,
 }
 
 // SAFETY: it is made of atomic words of 8 bytes, of which any bytes are a value, and has no

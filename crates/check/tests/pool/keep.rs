@@ -1,6 +1,8 @@
 //! Pages that are to come soon, and pages that are to stay.
 
+use std::cell::Cell;
 use std::fs;
+use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
@@ -49,6 +51,36 @@ fn a_run_of_pages_comes_by_one_call_to_the_disk() {
     let shrank = Error::Shrank { file: 0, page: 65, pages: 100 };
     assert_eq!(value(&handle, file, 65), Err(shrank));
     assert!(pool.list().unwrap().all(|frame| frame.holder.is_none()));
+}
+
+/// However many threads have pinned pages: an eviction looks at their words only for a frame that
+/// somebody has pinned since its page came.
+#[test]
+fn an_eviction_does_not_look_for_pins_that_are_of_other_frames() {
+    let scratch = Scratch::new("looks");
+    let region = region();
+    let pool = pool(&region, &options(64));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&scratch.spec()).unwrap();
+    make(&handle, file, 500);
+    for page in 0..32 {
+        handle.pin(file, page).unwrap();
+    }
+    let looks = Rc::new(Cell::new(0));
+    let count = looks.clone();
+    at_points(move |name| count.set(count.get() + u32::from(name == "pin.looked")));
+    let round = || {
+        for page in 0..500 {
+            assert_eq!(value(&handle, file, page), Ok(page));
+        }
+        looks.replace(0)
+    };
+    assert!((1..=64).contains(&round()), "once for each frame that was pinned");
+    assert_eq!(round(), 0);
+    let pin = handle.pin(file, 7).unwrap();
+    assert!((1..=100).contains(&round()));
+    drop(pin);
 }
 
 #[test]

@@ -118,7 +118,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
         match desc.state.load(Relaxed) {
             kind::FREE => {}
-            kind::VALID if desc.writer.load(Relaxed) == 0 && !pool.is_pinned(frame) => {
+            kind::VALID if desc.writer.load(Relaxed) == 0 && !pool.is_pinned(desc, frame) => {
+                // Relaxed: the latch is held, and its Release is before the next page's pins.
+                desc.pinned.store(0, Relaxed);
                 self.count_evicted(desc);
             }
             _ => {

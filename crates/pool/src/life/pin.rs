@@ -2,23 +2,29 @@
 //!
 //! A read needs no pin. A thread that comes back to a page for minutes, and does not want to read
 //! it from disk again, says so in a word of its own thread slot (hazard pointers: Michael, 2004).
-//! So a pin stores nothing that readers load. A thread that evicts looks at these words.
+//! The frame is marked by the first pin since its page came: the others store nothing that readers
+//! load. A thread that evicts looks at the mark, and only of a marked frame at the words of all
+//! threads that have ever pinned: so what an eviction costs does not grow with them.
 //!
 //! | thread that pins | thread that evicts |
 //! |---|---|
-//! | 1 its word: the frame | 1 the frame's latch |
+//! | 1 the frame's mark; its word: the frame | 1 the frame's latch |
 //! | 2 full fence | 2 full fence |
-//! | 3 has the frame its version still? else again | 3 is the frame in a word? then let go |
+//! | 3 has the frame its version still? else again | 3 marked, and in a word? then let go |
+//! | | 4 no mark; the page goes, with a new version |
 //!
 //! If 1 on the left comes first, the evictor sees the pin; if 1 on the right comes first, the
-//! version is not as it was. Death: a sweep clears the words of the dead.
+//! version is not as it was. A mark that was seen before 4 took it away is no help to a pin: that
+//! has a version then that goes too. Death: a sweep clears the words of the dead; a mark that
+//! nobody needs costs one look at the words.
 
 use core::fmt;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use latchwork_machine::{ConstMachine, Native, Word};
 
-use crate::layout::{PINNED_HIGH, PINS, THREAD_PINS, thread_at};
+use crate::layout::{Desc, PINNED_HIGH, PINS, THREAD_PINS, thread_at};
+use crate::point::point;
 use crate::view::PageView;
 use crate::{Error, FileId, Handle, Pool};
 
@@ -64,6 +70,10 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
         loop {
             let snapshot = self.optimistic(file, page)?;
+            // Relaxed, all: the fence below orders.
+            if snapshot.desc.pinned.load(Relaxed) == 0 {
+                snapshot.desc.pinned.store(1, Relaxed);
+            }
             word.store(u64::from(snapshot.frame) + 1, Relaxed);
             // SeqCst: with the fence in `is_pinned`; see the table above.
             M::fence(SeqCst);
@@ -88,9 +98,14 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
 
 impl<M: ConstMachine> Pool<M> {
     /// Whether a frame is pinned. The caller has just taken its latch.
-    pub(crate) fn is_pinned(&self, frame: u32) -> bool {
+    pub(crate) fn is_pinned(&self, desc: &Desc<M>, frame: u32) -> bool {
         // SeqCst: with the fence in `pin`.
         M::fence(SeqCst);
+        // Relaxed: the fence orders.
+        if desc.pinned.load(Relaxed) == 0 {
+            return false;
+        }
+        point("pin.looked");
         self.pins().any(|(_, pinned)| pinned == frame)
     }
 

@@ -117,7 +117,7 @@ impl<M: ConstMachine> Handle<'_, M> {
                     return Ok(());
                 }
                 (kind::VALID, _) if desc.writer.load(Relaxed) == 0 => {
-                    if pool.is_pinned(frame) {
+                    if pool.is_pinned(desc, frame) {
                         guard.unchanged();
                         return Err(self.full(pool.active()?, None));
                     }
