@@ -355,9 +355,8 @@ fn claim() -> Option<usize> {
 extern "C" fn forget_in_child() {
     // Relaxed, all: the child has one thread. An entry that nobody has is not written to: each page
     // that is costs the child a copy.
-    let used =
-        |entry: &&Mapping| (entry.base.load(Relaxed), entry.retiring.load(Relaxed)) != (0, 0);
-    for entry in ATTACHED.iter().filter(used) {
+    let is_used = |of: &&Mapping| of.base.load(Relaxed) != 0 || of.retiring.load(Relaxed) != 0;
+    for entry in ATTACHED.iter().filter(is_used) {
         entry.base.store(0, Relaxed);
         entry.retiring.store(0, Relaxed);
         entry.length.store(0, Relaxed);
