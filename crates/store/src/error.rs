@@ -240,6 +240,7 @@ impl Error {
             },
             Self::Tree(Tree::Journal(JournalError { no_space, .. })) => *no_space,
             Self::Open { why, .. } => *why == Refusal::NoSpace,
+            Self::Deadline { last: why, .. } | Self::NotUndone { why, .. } => why.is_no_space(),
             _ => false,
         }
     }
@@ -248,21 +249,25 @@ impl Error {
     /// process may not look, or has no room to, nothing is said of that.
     pub fn is_damage(&self) -> bool {
         use latchwork_disk::Error::{Device, ShortRead};
-        use latchwork_pool::Error as Pool;
         use latchwork_tree::Error as Tree;
+        use {latchwork_log::Error as Log, latchwork_pool::Error as Pool};
         match self {
-            Self::Pool(why) | Self::Tree(Tree::Pool(why)) => match why {
-                Pool::Disk(why) => matches!(why, Device(_) | ShortRead { .. }),
-                Pool::PageSize { .. } | Pool::OutOfRange { .. } | Pool::Checksum { .. } => true,
-                Pool::Misdirected { .. } | Pool::Newer { .. } | Pool::Poisoned { .. } => true,
-                Pool::Rebuild { .. } | Pool::Malformed { .. } | Pool::Freed { .. } => true,
-                Pool::Shrank { .. } | Pool::SyncFailed { .. } | Pool::Corrupt(_) => true,
-                _ => false,
-            },
+            Self::Disk(why)
+            | Self::Log(Log::Disk(why))
+            | Self::Pool(Pool::Disk(why))
+            | Self::Tree(Tree::Pool(Pool::Disk(why))) => {
+                matches!(why, Device(_) | ShortRead { .. })
+            }
+            Self::Log(why) => {
+                matches!(why, Log::LogDamaged { .. } | Log::Corrupt { .. } | Log::NoControl)
+            }
+            Self::Pool(why) | Self::Tree(Tree::Pool(why)) => is_damage_of_pages(why),
             Self::Tree(why) => {
                 matches!(why, Tree::Malformed(_) | Tree::UnknownChange | Tree::Level { .. })
             }
             Self::Damaged { .. } => true,
+            Self::Open { why, .. } => matches!(why, Refusal::Damaged { .. }),
+            Self::Deadline { last: why, .. } | Self::NotUndone { why, .. } => why.is_damage(),
             _ => false,
         }
     }
@@ -275,6 +280,26 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// Whether what the pool says, unless the disk said it, is of a page or file that is damaged.
+fn is_damage_of_pages(why: &latchwork_pool::Error) -> bool {
+    use latchwork_pool::Error as Pool;
+    matches!(
+        why,
+        Pool::PageSize { .. }
+            | Pool::OutOfRange { .. }
+            | Pool::Checksum { .. }
+            | Pool::Misdirected { .. }
+            | Pool::Newer { .. }
+            | Pool::Poisoned { .. }
+            | Pool::Rebuild { .. }
+            | Pool::Malformed { .. }
+            | Pool::Freed { .. }
+            | Pool::Shrank { .. }
+            | Pool::SyncFailed { .. }
+            | Pool::Corrupt(_)
+    )
 }
 
 macro_rules! from {

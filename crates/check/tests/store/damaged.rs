@@ -174,3 +174,42 @@ fn a_log_that_begins_anywhere_has_the_page() {
         .unwrap();
     assert_eq!(all(&store).unwrap(), ROWS);
 }
+
+/// What an error says of the disk depends neither on the part that met it nor on the error that it
+/// lies in.
+#[test]
+fn damage_and_a_full_disk_are_told_whichever_part_met_them() {
+    use latchwork_disk::Error::{Device, NoSpace, Permission};
+    use latchwork_log::{Error as Log, Lsn};
+    use latchwork_store::Refusal;
+
+    let missing = Simulated::new().list("/there".as_ref()).unwrap_err();
+    let subject = || missing.subject().clone();
+    let all = |why: Error| {
+        let (table, key, last) = ("table".to_owned(), Vec::new(), Box::new(why.clone()));
+        let stuck = Error::NotUndone { table, page: 7, key, why: last.clone() };
+        [why, Error::Deadline { runs: 1, last }, stuck]
+    };
+    let of_disk = |why: latchwork_disk::Error| {
+        let tree = latchwork_tree::Error::Pool(latchwork_pool::Error::Disk(why.clone()));
+        [Error::Disk(why.clone()), Error::Log(Log::Disk(why)), Error::Tree(tree)]
+    };
+    let open = |why| Error::Open { path: "/there".into(), why };
+    let what = "it is cut off";
+    let damage = [
+        Error::Log(Log::LogDamaged { at: Lsn(1), flushed: Lsn(2) }),
+        Error::Log(Log::Corrupt { what }),
+        Error::Log(Log::NoControl),
+        open(Refusal::Damaged { file: "log", what }),
+    ];
+    for why in of_disk(Device(subject())).into_iter().chain(damage).flat_map(all) {
+        assert!(why.is_damage() && !why.is_no_space(), "{why:?}");
+    }
+    for why in of_disk(NoSpace(subject())).into_iter().flat_map(all) {
+        assert!(why.is_no_space() && !why.is_damage(), "{why:?}");
+    }
+    let other = [Error::Log(Log::Broken), open(Refusal::ReadOnly)];
+    for why in of_disk(Permission(subject())).into_iter().chain(other).flat_map(all) {
+        assert!(!why.is_no_space() && !why.is_damage(), "{why:?}");
+    }
+}
