@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::no_store;
@@ -60,16 +61,28 @@ fn has_nothing_else(path: &Path) -> Result<(), Error> {
 /// Makes a folder a store: it gets a number.
 pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error> {
     let said = |why: std::io::Error| refused(path, why);
+    // First: what has an identity is not asked again.
+    for around in folders_around(path) {
+        // As far as this user may: what it made itself it may read.
+        if let Ok(folder) = File::open(around) {
+            folder.sync_all().map_err(|why| refused(around, why))?;
+        }
+    }
     let id = random().map_err(said)?;
     let Sizes { page, log_segment, .. } = sizes;
     let text = format!("{TITLE}{FORMAT}\n{id}\npage {page}\nsegment {log_segment}\n");
     replace_file(path, "identity", &text).map_err(said)?;
     File::open(path).and_then(|folder| folder.sync_all()).map_err(said)?;
-    // As far as this user may, and that file system can.
-    if let Some(around) = path.parent().and_then(|around| File::open(around).ok()) {
-        let _ = around.sync_all();
-    }
     Ok(id)
+}
+
+/// The folders above one, up to where its file system begins. Each of them may be new: this process
+/// made it, or one that died meanwhile; and with a name that is not durable all below it is lost.
+/// What another file system is mounted on was there before.
+fn folders_around(path: &Path) -> impl Iterator<Item = &Path> {
+    let device = |path: &Path| fs::metadata(path).ok().map(|about| about.dev());
+    let own = device(path);
+    path.ancestors().skip(1).take_while(move |around| device(around) == own)
 }
 
 /// The number that an identity says, and the sizes; one that was written before it said these has
@@ -117,6 +130,22 @@ pub(super) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One name that is not durable has all below it lost.
+    #[test]
+    fn all_folders_above_a_new_store_are_to_be_synced() {
+        let temp = fs::canonicalize(std::env::temp_dir()).unwrap();
+        let top = temp.join(format!("store-around-{}", std::process::id()));
+        let path = top.join("a/b");
+        fs::create_dir_all(&path).unwrap();
+        let around: Vec<_> = folders_around(&path).collect();
+        assert_eq!(around[..3], [&top.join("a"), &top, &temp]);
+        fs::remove_dir_all(top).unwrap();
+        assert_eq!(
+            folders_around(Path::new("/proc/self")).collect::<Vec<_>>(),
+            [Path::new("/proc")]
+        );
+    }
 
     #[test]
     fn an_identity_that_is_anything_is_refused_or_understood() {
