@@ -223,7 +223,8 @@ impl<K, V> fmt::Debug for Multi<K, V> {
     }
 }
 
-/// The range of all keys that begin with these bytes: no code of a part is FF.
+/// The range of all keys that begin with these parts: no part begins with FF, as [`Key`] says, and
+/// where FF stands behind the zero that ends a text, that is another, longer one.
 pub(crate) fn after(prefix: &[u8], from: Vec<u8>) -> core::ops::Range<Vec<u8>> {
     let mut to = prefix.to_vec();
     to.push(0xff);

@@ -50,7 +50,8 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// A thread that has two of them, and asks in one for what the other has locked, waits for
     /// ever: nobody can know that it alone would end the other. [`begin_with`](Self::begin_with)
-    /// limits the wait.
+    /// limits the wait. For a table that another thread is just making it waits ten seconds at
+    /// most, for no deadlock is found there: then the call fails with [`Error::Lock`].
     ///
     /// # Errors
     ///

@@ -112,6 +112,20 @@ impl core::error::Error for KeyError {}
 /// `bool`, [`Uuid`], `Option` of these, where `None` comes first, and tuples of up to six of them,
 /// nested or not. Table types name `&'static str`, and any `&str` is such a key.
 ///
+/// # Implementing
+///
+/// A type of one's own is best written as one that is a key already, as below. One that writes
+/// bytes of its own keeps to this, which nobody checks for it:
+///
+/// - The order of the bytes is the order of the keys, and equal keys have equal bytes.
+/// - `take` takes what `append` wrote, no more and no less, whatever part of a key follows.
+/// - The first byte is neither 00, which is `None` and the end of a tuple inside a tuple, nor FF,
+///   where the keys end that begin with the same parts: [`prefix`](crate::ReadTxn::prefix) and
+///   [`values`](crate::ReadTxn::values) would not find a record whose next part begins so. Where
+///   debug assertions are on, such a part panics.
+/// - `nested` is true inside a tuple inside a tuple, which ends with 00. A type that has parts
+///   passes it on to them; one that has none writes the same in both cases.
+///
 /// # Examples
 ///
 /// ```
@@ -130,6 +144,32 @@ impl core::error::Error for KeyError {}
 /// };
 /// assert!(bytes(&(None, [9, 9])) < bytes(&(Some(i128::MIN), [0, 0])));
 /// assert!(bytes(&(Some(-1), [0, 1])) < bytes(&(Some(i128::MAX), [0, 0])));
+/// ```
+///
+/// A type of one's own:
+///
+/// ```
+/// use latchwork_store::{Key, KeyError};
+///
+/// #[derive(Clone, Copy, Debug, PartialEq)]
+/// struct Customer(u64);
+///
+/// impl Key for Customer {
+///     type Of<'k> = Self;
+///     type Owned = Self;
+///
+///     fn append(key: &Self, nested: bool, to: &mut Vec<u8>) {
+///         u64::append(&key.0, nested, to);
+///     }
+///
+///     fn take(from: &mut &[u8], nested: bool) -> Result<Self, KeyError> {
+///         u64::take(from, nested).map(Self)
+///     }
+/// }
+///
+/// let mut bytes = Vec::new();
+/// <(Customer, &str)>::encode(&(Customer(7), "ann"), &mut bytes);
+/// assert_eq!(<(Customer, &str)>::decode(&bytes), Ok((Customer(7), "ann".to_owned())));
 /// ```
 pub trait Key {
     /// The key as a caller gives it, which may borrow.

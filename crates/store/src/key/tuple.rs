@@ -2,6 +2,9 @@
 
 use super::{Key, KeyError, byte, code};
 
+/// What a type of a user's may do wrong, and no error would tell.
+const NO_PART: &str = "a part of a key begins with FF: see `Key`";
+
 macro_rules! tuple {
     ($($part:ident $name:ident),+) => {
         impl<$($part: Key),+> Key for ($($part,)+) {
@@ -29,7 +32,11 @@ macro_rules! tuple {
 
             fn encode(key: &Self::Of<'_>, to: &mut Vec<u8>) {
                 let ($($name,)+) = key;
-                $($part::append($name, false, to);)+
+                $(
+                    let _start = to.len();
+                    $part::append($name, false, to);
+                    debug_assert_ne!(to.get(_start), Some(&code::ESCAPE), "{NO_PART}");
+                )+
             }
 
             fn decode(mut bytes: &[u8]) -> Result<Self::Owned, KeyError> {
@@ -70,3 +77,30 @@ impl<A: Key, B: Key, C: Key> StartsWith<A> for (A, B, C) {
 impl<A: Key, B: Key, C: Key> StartsWith<(A, B)> for (A, B, C) {}
 impl<A: Key, B: Key, C: Key, D: Key> StartsWith<(A, B)> for (A, B, C, D) {}
 impl<A: Key, B: Key, C: Key, D: Key> StartsWith<(A, B, C)> for (A, B, C, D) {}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    struct Wrong;
+
+    impl Key for Wrong {
+        type Of<'k> = Self;
+        type Owned = Self;
+
+        fn append(_: &Self, _: bool, to: &mut Vec<u8>) {
+            to.push(0xff);
+        }
+
+        fn take(from: &mut &[u8], _: bool) -> Result<Self, KeyError> {
+            byte(from).map(|_| Self)
+        }
+    }
+
+    /// A range of all keys with the same first parts would not have it.
+    #[test]
+    #[should_panic(expected = "begins with FF")]
+    fn a_part_that_no_prefix_finds_is_told() {
+        <(u64, Wrong)>::encode(&(7, Wrong), &mut Vec::new());
+    }
+}
