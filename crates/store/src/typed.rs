@@ -383,6 +383,49 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.scan_raw(tree, as_slices(&range), false, each)
     }
 
+    /// As [`scan`](Self::scan), from the last record of the range to the first. What is not read is
+    /// not fetched, but held: a range that begins no earlier than it must lets others write before.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const PRICES: Table<u64, u64> = Table::new("prices, by day");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-back-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// let price = store.write(|tx| {
+    ///     for (day, price) in [(3, 20), (8, 25), (12, 30)] {
+    ///         tx.put(&PRICES, day, price)?;
+    ///     }
+    ///     // The last one that was set on day 10 or before.
+    ///     let mut price = None;
+    ///     tx.scan_back(&PRICES, ..=10, &mut |_, value| {
+    ///         price = Some(PRICES.value_of(value)?);
+    ///         Ok(false)
+    ///     })?;
+    ///     Ok(price)
+    /// })?;
+    /// assert_eq!(price, Some(25));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn scan_back<'k, K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K::Of<'k>>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), Error> {
+        let (range, tree) = (bounds(table, &range)?, self.tree(table.name())?);
+        self.txn.scan_raw(tree, as_slices(&range), true, each)
+    }
+
     /// Removes all records of a range; says how many there were.
     ///
     /// # Errors

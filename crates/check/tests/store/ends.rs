@@ -27,7 +27,7 @@ fn step(
     random: &mut Random,
 ) -> Result<(), Error> {
     let (key, value) = (random.below(60), random.below(1000));
-    match random.below(9) {
+    match random.below(10) {
         0 => assert_eq!(tx.pop_first(&ROWS)?, map.pop_first()),
         1 => assert_eq!(tx.pop_last(&ROWS)?, map.pop_last()),
         2 => assert_eq!(tx.first(&ROWS)?, map.iter().next().map(|(k, v)| (*k, *v))),
@@ -45,6 +45,14 @@ fn step(
             assert_eq!(tx.count(&ROWS, range)?, map.range(range).count() as u64);
         }
         7 => {
+            let (mut last, most) = (Vec::new(), 1 + random.below(4) as usize);
+            tx.scan_back(&ROWS, ..=key, &mut |key, value| {
+                last.push((ROWS.key_of(key)?, ROWS.value_of(value)?));
+                Ok(last.len() < most)
+            })?;
+            assert!(last.into_iter().eq(map.range(..=key).rev().take(most).map(|(k, v)| (*k, *v))));
+        }
+        8 => {
             tx.put_last(&ROWS, key, value)?;
             map.insert(key, value);
         }
