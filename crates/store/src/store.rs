@@ -52,6 +52,8 @@ struct Inner<M: ConstMachine> {
     sessions: Arc<Sessions<M>>,
     turns: Arc<Turns>,
     background: Background<M>,
+    /// It was closed, and there is nothing left to do but to drop it.
+    closed: bool,
 }
 
 impl<M: ConstMachine> Clone for Store<M> {
@@ -114,7 +116,9 @@ impl<M: ConstMachine> Store<M> {
         let catalog = Catalog::new(&home, &sessions);
         let turns = Arc::new(Turns::new((home.sizes.threads as usize / 4).max(1)));
         let background = Background::new(&home, &sessions);
-        Self { inner: Arc::new(Inner { home, folder, catalog, sessions, turns, background }) }
+        let closed = false;
+        let inner = Inner { home, folder, catalog, sessions, turns, background, closed };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Opens a store whose shared memory and whose disk the caller has: of a process alone, or for
@@ -511,6 +515,39 @@ impl<M: ConstMachine> Store<M> {
         })
     }
 
+    /// Closes the store as a drop of this handle does, and tells what went wrong. Says whether this
+    /// was the last handle of the process: clones are others, and each transaction, kept snapshot
+    /// and future has one. The last one of the last process undoes what the dead left, makes a
+    /// checkpoint, and takes the shared memory away.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`sweep`](Self::sweep) and [`checkpoint`](Self::checkpoint); [`Error::Open`] if the
+    /// folder or the memory is not what it was. This process has left the store then, as if it had
+    /// been killed: nothing that was committed is lost, and the next that opens it goes on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-close-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// let other = store.clone();
+    /// store.put(&FRUIT, "pear", 3)?;
+    /// assert!(!store.close()?);
+    /// assert!(other.close()?);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn close(self) -> Result<bool, Error> {
+        // Of handles that are closed at the same time one is the last.
+        let Some(mut inner) = Arc::into_inner(self.inner) else { return Ok(false) };
+        inner.close().map(|()| true)
+    }
+
     /// The log's end, in bytes since the store was made; 0 in the child of a fork.
     pub fn log_end(&self) -> u64 {
         self.inner.home.log.end().0
@@ -568,23 +605,32 @@ pub(crate) fn ending() -> Error {
     Error::Engine("the thread ends, and has given its sessions back".to_owned())
 }
 
-impl<M: ConstMachine> Drop for Inner<M> {
-    fn drop(&mut self) {
-        if self.home.manager.region().check().is_err() {
-            // The child of a fork: they are the parent's.
-            return;
-        }
+impl<M: ConstMachine> Inner<M> {
+    fn close(&mut self) -> Result<(), Error> {
+        self.closed = true;
+        // In the child of a fork they are the parent's.
+        self.home.manager.region().check()?;
         self.background.end();
         self.sessions.clear();
-        let Some(folder) = &self.folder else { return };
+        let Some(folder) = &self.folder else { return Ok(()) };
         folder.close(|| {
             // The memory has what is not undone yet: it stays then.
             self.home.sweep()?;
             let worker = self.home.worker()?;
             // A process that is dying may have the right to still.
             let made = self.home.checkpoint(&worker)?;
-            made.then_some(()).ok_or_else(|| Error::Engine("a checkpoint is made".to_owned()))
-        });
+            let why = "a process that is dying has a checkpoint to make still";
+            made.then_some(()).ok_or_else(|| Error::Engine(why.to_owned()))
+        })
+    }
+}
+
+impl<M: ConstMachine> Drop for Inner<M> {
+    fn drop(&mut self) {
+        if !self.closed {
+            // Nobody is there to be told.
+            let _ = self.close();
+        }
     }
 }
 

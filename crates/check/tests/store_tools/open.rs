@@ -62,6 +62,45 @@ fn opening_has_a_deadline() {
     });
 }
 
+/// To close the last handle of the last process takes the memory away; if that cannot be done it is
+/// told, and nothing is lost.
+#[test]
+fn closing_tells_whether_it_was_the_last_and_what_went_wrong() {
+    let place = Place::new("close");
+    let (path, is_left) = (place.at("one"), || place.at("one/region").exists());
+    let (store, other) = (open(path.clone()), open(path.clone()));
+    fill(&store, 300);
+    let (clone, transaction) = (store.clone(), store.begin().unwrap());
+    assert_eq!(store.close(), Ok(false));
+    assert_eq!(clone.close(), Ok(false));
+    drop(transaction);
+    assert!(is_left());
+    assert_eq!(other.close(), Ok(true));
+    assert!(!is_left());
+    // Another one's file in place of the one that names the memory.
+    let store = open(path.clone());
+    let records = all(&store);
+    let told = fs::read_to_string(path.join("region")).unwrap();
+    let number = told.lines().nth(3).unwrap();
+    fs::write(path.join("region"), told.replace(number, &"0".repeat(32))).unwrap();
+    let why = store.close().unwrap_err();
+    assert!(
+        matches!(why, Error::Open { why: Refusal::Damaged { file: "region", .. }, .. }),
+        "{why}"
+    );
+    assert!(why.is_damage());
+    fs::write(path.join("region"), told).unwrap();
+    let store = open(path.clone());
+    assert_eq!(all(&store), records);
+    fs::rename(path.join("opening"), path.join("closing")).unwrap();
+    assert!(matches!(store.close(), Err(Error::Open { .. })));
+    fs::rename(path.join("closing"), path.join("opening")).unwrap();
+    let store = open(path.clone());
+    assert_eq!(all(&store), records);
+    assert_eq!(store.close(), Ok(true));
+    assert!(!is_left());
+}
+
 /// A symbolic link to a store, or to a folder around it, is another name of the same store.
 #[test]
 fn a_store_has_one_name() {

@@ -219,30 +219,44 @@ impl AtRest {
 
 impl Folder {
     /// Closes the store: the last process that has it open makes a checkpoint, and takes the shared
-    /// memory away.
-    pub(crate) fn close(&self, finish: impl FnOnce() -> Result<(), Error>) {
+    /// memory away. If that fails the memory stays, and the next that opens the store has it.
+    pub(crate) fn close(&self, finish: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         if self.is_removed() {
-            return self.forget();
+            self.forget();
+            return Ok(());
         }
-        let Ok(_opening) = self.file("opening").and_then(Locked::alone) else { return };
+        let opening = self.file("opening").and_then(Locked::alone);
+        let _opening = opening.map_err(|why| refused(&self.path, why))?;
         // The lock becomes exclusive only if no other process has it.
         let _ = self.live.file.unlock();
-        if self.live.file.try_lock().is_ok()
-            && finish().is_ok()
-            && let Ok(told) = self.file("region").and_then(std::io::read_to_string)
-            && let Ok(Told { at, of, creation, .. }) = parse(&told)
-            && of == self.path
-            && creation == self.creation
-            && is_place(&at, &self.path, &self.id)
-        {
-            let _ = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());
-            // Beside the data it is at the path of another folder by now, if this one was moved.
-            if at != self.path.join("memory") || self.is_there() {
-                let _ = take_away(&at);
-            }
-        }
+        let closed = match self.live.file.try_lock() {
+            Ok(()) => finish().and_then(|()| self.forget_region()),
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Err(TryLockError::Error(why)) => Err(refused(&self.path, why)),
+        };
         // Before `opening` goes: the next process must not find it locked.
         let _ = self.live.file.unlock();
+        closed
+    }
+
+    /// Takes the shared memory away, of which the files have all, if it is what this process had.
+    fn forget_region(&self) -> Result<(), Error> {
+        let said = |why: std::io::Error| refused(&self.path, why);
+        let told = self.file("region").and_then(std::io::read_to_string).map_err(said)?;
+        let Told { at, of, creation, .. } = parse(&told).map_err(|why| refused(&self.path, why))?;
+        let is_own = of == self.path && creation == self.creation;
+        if !is_own || !is_place(&at, &self.path, &self.id) {
+            let what = "it names other memory than the process that closes the store has";
+            return Err(refused(&self.path, Refusal::Damaged { file: "region", what }));
+        }
+        let unlinked = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());
+        // Beside the data it is at the path of another folder by now, if this one was moved.
+        let is_there = at != self.path.join("memory") || self.is_there();
+        let other = if is_there { take_away(&at).map_err(|why| refused(&at, why))? } else { None };
+        match other {
+            Some(name) => Err(refused(&at, Refusal::NotMemory { name })),
+            None => unlinked.map_err(|why| said(why.into())),
+        }
     }
 
     /// Takes the memory of a folder away that was removed, if no other process has it open: nobody
