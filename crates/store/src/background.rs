@@ -11,7 +11,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::{self, Builder, JoinHandle};
 
 use latchwork_log::{Lsn, Mode};
@@ -21,7 +21,7 @@ use crate::Error;
 use crate::files::home::Home;
 use crate::files::worker::Worker;
 use crate::idle::{Lone, Sessions};
-use crate::wakers::{Wakers, call};
+use crate::wakers::{Wakers, call, locked};
 
 /// After so long without a commit the flusher ends.
 const IDLE: Duration = Duration::from_secs(1);
@@ -156,10 +156,6 @@ pub(crate) struct Background<M: ConstMachine> {
     state: Arc<(Mutex<State>, Condvar)>,
     /// Locked by a thread that waits for its end.
     sweeper: Mutex<Option<JoinHandle<()>>>,
-}
-
-fn locked<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<M: ConstMachine> Background<M> {
@@ -351,9 +347,10 @@ fn flush<M: ConstMachine>(
 mod tests {
     use std::sync::Arc;
 
-    use super::{Background, locked};
+    use super::Background;
     use crate::files::home::stage::begin;
     use crate::idle::Sessions;
+    use crate::wakers::locked;
 
     /// A thread waits for the end of a sweep, which may be long: others go on.
     #[test]

@@ -192,6 +192,11 @@ impl Error {
         }
     }
 
+    /// What a commit that is in the log meets when it is to be made durable.
+    pub(crate) fn commit_unknown(why: latchwork_log::Error) -> Self {
+        Self::CommitUnknown { why: why.to_string() }
+    }
+
     /// For people, of those that say that a transaction is rolled back, or has to be.
     fn rolled_back(&self) -> &'static str {
         match self {

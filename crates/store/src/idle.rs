@@ -7,7 +7,7 @@ use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use latchwork_lockmgr::Error as LocksError;
 use latchwork_machine::{ConstMachine, Deadline};
@@ -17,6 +17,7 @@ use crate::Error;
 use crate::files::home::Home;
 use crate::files::worker::Worker;
 use crate::names::Trees;
+use crate::wakers::locked;
 
 /// How many sessions wait for the next object at most; an eighth of all, if that is less.
 const MOST: usize = 64;
@@ -129,10 +130,6 @@ impl<M: ConstMachine> Idle<M> {
         }
         self.waiting.len() < self.allowed
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_none_left(why: &Error) -> bool {

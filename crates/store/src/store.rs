@@ -423,9 +423,8 @@ impl<M: ConstMachine> Store<M> {
         mode: Option<Mode>,
     ) -> Result<(), Error> {
         let mode = mode.unwrap_or(self.inner.home.sizes.mode);
-        let unknown = |why: latchwork_log::Error| Error::CommitUnknown { why: why.to_string() };
         if let Some(at) = self.settles(at, mode)? {
-            worker.log.commit(at, mode).map_err(unknown)?;
+            worker.log.commit(at, mode).map_err(Error::commit_unknown)?;
         }
         // A transaction that could not be rolled back keeps its pages in hand for a sweep.
         if !worker.is_given_up() {

@@ -5,10 +5,10 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use crate::wakers::{Wakers, call};
+use crate::wakers::{Wakers, call, locked};
 
 /// How many may go on, and who waits.
 pub(crate) struct Turns {
@@ -51,10 +51,6 @@ impl Turns {
         self.process != std::process::id()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ready when it is the task's turn.
     pub(crate) fn take(self: &Arc<Self>) -> Take {
         Take { of: self.clone(), number: None }
@@ -68,7 +64,7 @@ impl Turns {
             return;
         }
         let me = thread::current().id();
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         state.free += 1;
         if state.giving.contains(&me) {
             return;
@@ -82,7 +78,7 @@ impl Turns {
             // Not under the mutex: it may poll the task, or drop it.
             drop(state);
             call(waker);
-            state = self.state();
+            state = locked(&self.state);
         }
         state.giving.retain(|thread| *thread != me);
     }
@@ -94,7 +90,7 @@ impl Future for Take {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
         let this = self.get_mut();
         let waker = cx.waker().clone();
-        let mut state = this.of.state();
+        let mut state = locked(&this.of.state);
         let mine = match &this.number {
             Some(number) => state.given.remove(number),
             None => state.free > 0 && state.waiting.is_empty(),
@@ -121,7 +117,7 @@ impl Drop for Turn {
 impl Drop for Take {
     fn drop(&mut self) {
         let Some(number) = self.number.filter(|_| !self.of.is_of_parent()) else { return };
-        let mut state = self.of.state();
+        let mut state = locked(&self.of.state);
         let waker = state.waiting.remove(number);
         let had = state.given.remove(&number);
         drop(state);

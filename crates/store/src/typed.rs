@@ -43,7 +43,10 @@ pub(crate) fn bounds<'k, K: Key, V>(
     Ok((bound(range.start_bound())?, bound(range.end_bound())?))
 }
 
-fn prefixed<P: Key, K: StartsWith<P>>(table: &str, prefix: &P::Of<'_>) -> Result<Bounds, Error> {
+pub(crate) fn prefixed<P: Key, K: StartsWith<P>>(
+    table: &str,
+    prefix: &P::Of<'_>,
+) -> Result<Bounds, Error> {
     let mut bytes = Vec::new();
     K::encode_prefix(prefix, &mut bytes);
     checked(table, &bytes)?;
@@ -53,6 +56,20 @@ fn prefixed<P: Key, K: StartsWith<P>>(table: &str, prefix: &P::Of<'_>) -> Result
 
 pub(crate) fn as_slices(range: &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (range.0.as_ref().map(Vec::as_slice), range.1.as_ref().map(Vec::as_slice))
+}
+
+/// All records of a range, which the transaction holds from then on.
+pub(crate) fn all_of<M: ConstMachine>(
+    txn: &mut Txn<'_, Worker<M>, M>,
+    tree: u32,
+    range: &Bounds,
+) -> Result<Batch, Error> {
+    let mut all = Batch::default();
+    txn.scan_raw(tree, as_slices(range), false, &mut |key, value| {
+        all.push(Row { key, value, header: Header::NONE, ghost: false });
+        Ok(true)
+    })?;
+    Ok(all)
 }
 
 impl<M: ConstMachine> ReadTxn<'_, M> {
@@ -359,12 +376,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         range: &Bounds,
     ) -> Result<Rows<'static, K, V>, Error> {
         let tree = self.tree(table.name())?;
-        let mut all = Batch::default();
-        self.txn.scan_raw(tree, as_slices(range), false, &mut |key, value| {
-            all.push(Row { key, value, header: Header::NONE, ghost: false });
-            Ok(true)
-        })?;
-        Ok(Rows::of(*table, all))
+        Ok(Rows::of(*table, all_of(self.txn, tree, range)?))
     }
 
     /// Calls `each` for the bytes of the records of a range, until it returns `false`. The whole

@@ -39,8 +39,7 @@ impl<M: ConstMachine> Store<M> {
     /// ```
     pub fn sync(&self) -> Result<(), Error> {
         let Some(last) = self.unsynced()? else { return Ok(()) };
-        let unknown = |why: latchwork_log::Error| Error::CommitUnknown { why: why.to_string() };
-        self.session()?.worker.log.commit(last, Mode::Full).map_err(unknown)
+        self.session()?.worker.log.commit(last, Mode::Full).map_err(Error::commit_unknown)
     }
 
     /// As [`sync`](Self::sync), for a task: the thread is free while the disk syncs, and commits of

@@ -4,12 +4,10 @@
 //! of a key's values is a scan of neighbours, and values are in the order of their bytes.
 
 use core::fmt;
-use core::ops::Bound;
 
 use latchwork_machine::ConstMachine;
-use latchwork_tree::{Batch, Header, Row};
 
-use crate::typed::{ReadTxn, Rows, WriteTxn};
+use crate::typed::{ReadTxn, Rows, WriteTxn, as_slices, prefixed};
 use crate::{Error, Key, Multi};
 
 /// The values of a key, in order; `rev` goes backwards. After an error there are no more.
@@ -98,14 +96,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         table: &Multi<K, V>,
         key: K::Of<'_>,
     ) -> Result<Values<'static, K, V>, Error> {
-        let (range, tree) = (table.all_of(&key)?, self.tree(table.name())?);
-        let bounds = (Bound::Included(&range.start[..]), Bound::Excluded(&range.end[..]));
-        let mut all = Batch::default();
-        self.txn.scan_raw(tree, bounds, false, &mut |key, value| {
-            all.push(Row { key, value, header: Header::NONE, ghost: false });
-            Ok(true)
-        })?;
-        Ok(Values(Rows::of(*table.table(), all)))
+        Ok(Values(self.prefix::<K, (K, V), ()>(table.table(), key)?))
     }
 
     /// Whether a key has a value. It stays so until the transaction ends.
@@ -164,9 +155,9 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         table: &Multi<K, V>,
         key: K::Of<'_>,
     ) -> Result<u64, Error> {
-        let (range, tree) = (table.all_of(&key)?, self.tree(table.name())?);
-        let bounds = (Bound::Included(&range.start[..]), Bound::Excluded(&range.end[..]));
-        self.txn.remove_range_raw(tree, bounds)
+        let range = prefixed::<K, (K, V)>(table.name(), &key)?;
+        let tree = self.tree(table.name())?;
+        self.txn.remove_range_raw(tree, as_slices(&range))
     }
 }
 

@@ -5,16 +5,16 @@ use core::fmt;
 use core::future::{Future, poll_fn};
 use core::ops::{Deref, DerefMut, RangeBounds};
 use core::task::Poll;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use latchwork_lockmgr::Wait;
 use latchwork_machine::{ConstMachine, Shared as Machine};
-use latchwork_tree::{Batch, Header, Row};
 
 use crate::faces::by_hand::{Own, Transaction};
 use crate::turns::Turn;
 use crate::txn::steps::{Awaited, Step};
-use crate::typed::{Rows, WriteTxn, as_slices, bounds};
+use crate::typed::{Rows, WriteTxn, all_of, bounds};
+use crate::wakers::locked;
 use crate::{Attempts, Error, Key, Level, Patience, Savepoint, Store, Table, Value};
 
 /// A transaction of a task: see [`Store::write_async`] and [`Store::begin_async`]. Dropping it
@@ -56,10 +56,6 @@ impl<M: ConstMachine> Drop for Lent<M> {
     fn drop(&mut self) {
         *locked(&self.owner) = self.tx.take();
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lets the other tasks of the thread go on.
@@ -421,15 +417,8 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         let (range, table) = (bounds(table, &range), *table);
         async move {
             let (range, tree) = (range?, self.tree(table.name()).await?);
-            let all = self.again(|txn| {
-                let mut all = Batch::default();
-                txn.scan_raw(tree, as_slices(&range), false, &mut |key, value| {
-                    all.push(Row { key, value, header: Header::NONE, ghost: false });
-                    Ok(true)
-                })?;
-                Ok(all)
-            });
-            Ok(Rows::of(table, all.await?))
+            let all = self.again(|txn| all_of(txn, tree, &range)).await?;
+            Ok(Rows::of(table, all))
         }
     }
 
@@ -517,11 +506,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         let batch = match store.background().settle(at, mode) {
             Ok(batch) => batch,
             // There is no thread for it: this one waits.
-            Err(_) => {
-                let unknown = |why: latchwork_log::Error| why.to_string();
-                let settled = worker.log.commit(at, mode).map_err(unknown);
-                return settled.map_err(|why| Error::CommitUnknown { why });
-            }
+            Err(_) => return worker.log.commit(at, mode).map_err(Error::commit_unknown),
         };
         // Another task has its turn while this one waits.
         drop(self);
