@@ -54,8 +54,9 @@ pub enum Mode {
     #[default]
     Full,
     /// When it is in the buffer, and survives the death of all processes. The log is flushed
-    /// when this much time has passed since it last was, by the next commit in this mode or by
-    /// [`Session::tick`]. A crash of the machine loses the last commits.
+    /// when this much time has passed since it last was, by the next commit in this mode, or where
+    /// a program asks for it ([`Session::tick`]; of a store its `sync`): by no thread beside, so
+    /// the last commits before a pause are not flushed. A crash of the machine loses what was not.
     Periodic(Duration),
     /// When it is written, and not synced.
     Write,

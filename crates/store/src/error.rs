@@ -12,6 +12,13 @@ use crate::{AnyKey, Key, KeyError, Refusal, ValueError};
 pub const GID_MAX: usize = 128;
 
 /// Why a call of the store failed.
+///
+/// What any call may meet its docs call *those of the parts*: [`Log`](Self::Log),
+/// [`Pool`](Self::Pool), [`Tree`](Self::Tree), [`Region`](Self::Region), [`Disk`](Self::Disk),
+/// [`Locks`](Self::Locks), [`Damaged`](Self::Damaged) and [`Engine`](Self::Engine); and
+/// [`Threads`](Self::Threads) in the first call of a thread, and wherever an object begins that has
+/// a thread slot of its own. [`is_no_space`](Self::is_no_space), [`is_damage`](Self::is_damage) and
+/// [`is_retryable`](Self::is_retryable) say of any what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -106,7 +113,8 @@ pub enum Error {
         /// How many of them this process holds.
         here: u32,
     },
-    /// The log failed.
+    /// The log failed. [`Broken`](latchwork_log::Error::Broken) is final: reads go on, and nothing
+    /// is written in any process until all have closed the store or ended, and one opens it again.
     Log(latchwork_log::Error),
     /// The pages failed.
     Pool(latchwork_pool::Error),
@@ -146,7 +154,8 @@ pub enum Error {
         /// Why.
         why: Refusal,
     },
-    /// The transaction is committed, and whether a crash of the machine takes it back is not known.
+    /// The transaction *is* committed: it is not to be run again, and others may have read what it
+    /// wrote. Only whether that is durable is not known: a crash of the machine may take it back.
     CommitUnknown {
         /// Why.
         why: String,
@@ -451,7 +460,7 @@ impl fmt::Display for Error {
                 )
             }
             Self::CommitUnknown { why } => {
-                write!(f, "committed, but a crash may take it back: {why}")
+                write!(f, "committed, and not known to be durable: a crash may take it back: {why}")
             }
             Self::PrepareUnknown { gid, why } => {
                 let id = Bytes(gid);

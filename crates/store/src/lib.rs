@@ -49,7 +49,8 @@
 //! - Read, all of it at one moment: [`Store::read`]; one record [`Store::get`]; a snapshot to
 //!   keep [`Store::snapshot`].
 //! - Read a range: [`ReadTxn::range`], [`prefix`](ReadTxn::prefix); without a copy
-//!   [`scan`](ReadTxn::scan); by steps [`Cursor`].
+//!   [`scan`](ReadTxn::scan), and from its end [`scan_back`](WriteTxn::scan_back); by steps
+//!   [`Cursor`].
 //! - Write, and again after a deadlock: [`Store::write`]; with a mode, a level, a deadline or a
 //!   label [`Store::write_with`] and [`Patience`].
 //! - Read before a write: [`WriteTxn::get_for_update`], [`update`](WriteTxn::update).
@@ -67,6 +68,7 @@
 //!   [`Store::commit_prepared`].
 //! - Choose what a commit waits for: [`Mode`] in [`Options`] or [`Patience`]; wait later:
 //!   [`Store::sync`].
+//! - Close a store, and know what went wrong: [`Store::close`]; a drop closes it, too.
 //! - Know whether to try again: [`Error::is_retryable`]; whether the disk is full:
 //!   [`Error::is_no_space`].
 //! - Fill a new table with sorted rows: [`Store::load_sorted`]; from text [`Store::load`].
@@ -107,6 +109,7 @@ mod typed;
 mod value;
 mod wakers;
 
+#[doc(hidden)]
 pub use crate::engine::{Chain, Engine, How, Version, Wrote};
 pub use crate::error::{Error, GID_MAX};
 pub use crate::faces::by_hand::Transaction;
@@ -127,8 +130,12 @@ pub use crate::place::{FileSystem, Kind, file_system};
 pub use crate::prepared::Prepared;
 pub use crate::refusal::Refusal;
 pub use crate::retry::{Attempts, Patience};
+#[doc(hidden)]
 pub use crate::seen::Commits;
-pub use crate::snapshot::{EachRecord, Snapshot};
+pub use crate::snapshot::EachRecord;
+#[doc(hidden)]
+pub use crate::snapshot::Snapshot;
+#[doc(hidden)]
 pub use crate::stamp::Stamp;
 pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
@@ -136,7 +143,9 @@ pub use crate::tools::{Activity, Copied, Copying, restore};
 pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
 pub use crate::tools::{LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
-pub use crate::txn::{Level, Savepoint, Txn};
+#[doc(hidden)]
+pub use crate::txn::Txn;
+pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::value::{VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};

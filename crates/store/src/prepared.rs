@@ -101,7 +101,9 @@ impl<M: ConstMachine> Store<M> {
     /// # Errors
     ///
     /// [`Error::NotPrepared`]; [`Error::NotUndone`]: then it is prepared still, or undone in part,
-    /// and each [`sweep`](Self::sweep) goes on with it; those of the parts.
+    /// and each [`sweep`](Self::sweep) goes on with it; those of the parts. [`Error::Log`] may say
+    /// that it is rolled back, and that this could not be made durable: after a crash of the
+    /// machine it may be prepared again.
     ///
     /// # Death
     ///

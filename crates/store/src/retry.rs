@@ -25,7 +25,12 @@ use crate::{Engine, Error, Level, Txn};
 /// How long a transaction is run again.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// After which it fails with [`Error::Deadline`]. 10 s.
+    /// After which it waits for no lock any more, and is not run again: [`Error::Deadline`]. 10 s.
+    ///
+    /// It bounds no other wait: not the checkpoint that may come first (see [`Store::write`]), nor
+    /// those for room in the log, for a page, or for the sync of the disk.
+    ///
+    /// [`Store::write`]: crate::Store::write
     pub time: Duration,
     /// For people; see [`OwnerOptions::label`].
     pub label: &'static str,
@@ -69,6 +74,7 @@ impl<R> Attempts<R> {
     /// # Panics
     ///
     /// If the closure does; the transaction was rolled back then.
+    #[doc(hidden)]
     pub fn run<E: Engine, M: ConstMachine>(
         engine: &E,
         session: &Session<M>,

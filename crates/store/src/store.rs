@@ -28,6 +28,11 @@ use crate::{Attempts, Error, Key, Patience, Snapshot, Table, Value};
 /// Clones are the same. When the last one of the last process is dropped, the store is closed; a
 /// process that is killed leaves it to the others, or to the next that opens it.
 ///
+/// A drop tells nobody what went wrong: [`close`](Self::close) does. A process that ends by
+/// [`std::process::exit`], or has the store in a `static`, drops nothing, and counts as killed:
+/// nothing that was committed is lost, and the shared memory stays for the next that opens the
+/// store.
+///
 /// Each thread that uses it has a slot of the shared memory, until the thread ends.
 pub struct Store<M: ConstMachine = Machine> {
     inner: Arc<Inner<M>>,
@@ -262,11 +267,16 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Reads in a snapshot: the state between two transactions. It waits for nobody, and nobody
-    /// waits for it.
+    /// waits for it. In the closure of a [`write`](Self::write) it sees nothing of what that has
+    /// written.
     ///
     /// # Errors
     ///
-    /// What the closure returns; those of the parts.
+    /// What the closure returns; [`Error::SnapshotTooOld`]; those of the parts.
+    ///
+    /// # Panics
+    ///
+    /// If the closure does.
     pub fn read<R>(
         &self,
         body: impl FnOnce(&ReadTxn<'_, M>) -> Result<R, Error>,
@@ -295,13 +305,26 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// The closure must bear being run more than once: it is, whenever the transaction was chosen
     /// to break a deadlock, or was open for so long that it was rolled back
-    /// ([`Error::is_retryable`]).
+    /// ([`Error::is_retryable`]). Calls of the store in the closure are transactions of their own:
+    /// one that wants what this one has locked waits for it in vain, until its own deadline.
+    ///
+    /// A checkpoint that is due is made first, by this thread, however long it takes: the deadline
+    /// is the transaction's alone.
     ///
     /// # Errors
     ///
     /// What the closure returns, if that is not retryable; [`Error::Deadline`] after ten seconds;
-    /// [`Error::CommitUnknown`]; those of the parts, also of a checkpoint that is due before it
-    /// begins. But for `CommitUnknown` nothing was written then.
+    /// [`Error::CommitUnknown`]; those of the parts, also of the checkpoint. But for
+    /// `CommitUnknown` nothing was written then.
+    ///
+    /// # Panics
+    ///
+    /// If the closure does; the transaction was rolled back then.
+    ///
+    /// # Death
+    ///
+    /// A thread that is killed in the call has committed all of it, or nothing: then a sweep of
+    /// another thread undoes it.
     pub fn write<R>(
         &self,
         body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
@@ -322,7 +345,8 @@ impl<M: ConstMachine> Store<M> {
         self.read(|tx| tx.get(table, key))
     }
 
-    /// Writes a value, in a transaction of its own.
+    /// Writes a value, in a transaction of its own: in the closure of another one see
+    /// [`write`](Self::write).
     ///
     /// # Errors
     ///
@@ -360,8 +384,6 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// As [`write`](Self::write), with a deadline, a level, a label, a mode.
-    ///
-    /// A call in the closure of another waits for what that has locked until its own deadline.
     ///
     /// # Errors
     ///

@@ -12,6 +12,10 @@ use crate::{Error, Key, Value};
 
 /// A table whose keys are in order, each with one value.
 ///
+/// A store has the name and the bytes, and not the types: a program that gives the same name other
+/// types reads [`Error::Key`] or [`Error::Value`], or a wrong value where the bytes mean something
+/// in these, too. What it writes the others read so.
+///
 /// # Examples
 ///
 /// ```

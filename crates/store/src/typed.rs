@@ -198,7 +198,8 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lock`]; [`Error::KeyTooLong`], [`Error::Value`]; those of the parts.
+    /// [`Error::Lock`], [`Error::TransactionTooOld`], with which the transaction can only be rolled
+    /// back; [`Error::KeyTooLong`], [`Error::Value`]; those of the parts.
     pub fn get<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -252,8 +253,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get); [`Error::ValueTooLong`]; [`Error::Tree`] for a key that is too long
-    /// for a page.
+    /// As [`get`](Self::get); [`Error::ValueTooLong`].
     pub fn put<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -453,11 +453,12 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.remove_range_raw(tree, as_slices(&range))
     }
 
-    /// Notes where the transaction is.
+    /// Notes where the transaction is. What was [written last](Self::put_last) is written first.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Behind a last write those of [`put`](Self::put); [`Error::TransactionTooOld`]; those of the
+    /// parts.
     pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
         self.txn.savepoint()
     }

@@ -55,7 +55,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// Those of the parts; of the region if all thread slots are in use.
+    /// [`Error::Threads`]; those of the parts, also of a checkpoint that is due and is made first.
     ///
     /// # Examples
     ///
@@ -327,7 +327,7 @@ impl<M: ConstMachine> Transaction<M> {
     ///
     /// # Errors
     ///
-    /// If it could not be begun again.
+    /// As there; [`Error::Engine`] if the transaction could not be begun again.
     pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
         self.with(|tx| tx.savepoint())
     }
@@ -352,8 +352,13 @@ impl<M: ConstMachine> Transaction<M> {
     /// # Errors
     ///
     /// What the transaction failed with before; [`Error::Lock`], for its last write may be made
-    /// only now, and meet a range that another one holds; those of the parts. Then it is rolled
-    /// back, but for [`Error::CommitUnknown`].
+    /// only now, and meet a range that another one holds; [`Error::TransactionTooOld`]; those of
+    /// the parts. Then it is rolled back, but for [`Error::CommitUnknown`].
+    ///
+    /// # Death
+    ///
+    /// A thread that is killed in the call has committed all of it, or nothing: then a sweep of
+    /// another thread undoes it.
     pub fn commit(mut self) -> Result<Option<u64>, Error> {
         let at = self.txn.take().ok_or_else(over)?.commit()?;
         let session = self.session.as_ref().ok_or_else(over)?;

@@ -35,7 +35,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// Those of the parts; of the region if all thread slots are in use.
+    /// [`Error::Threads`]; those of the parts.
     ///
     /// # Examples
     ///

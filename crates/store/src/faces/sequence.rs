@@ -100,8 +100,8 @@ thread_local! {
 
 impl<M: ConstMachine> Store<M> {
     /// A number that no other call gets, of any thread or process, now or later. A thread's
-    /// numbers rise; those of two threads are in no order. It is given at once, and not taken back
-    /// if the transaction that asked for it is rolled back.
+    /// numbers rise; those of two threads are in no order. It is given at once, in a transaction of
+    /// its own, also in the closure of another one, and not taken back if that is rolled back.
     ///
     /// The claim of a batch is durable before its first number is given, if the store's commits
     /// are. In the other modes a crash of the machine may give a number again that no surviving

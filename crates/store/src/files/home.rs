@@ -41,10 +41,16 @@ pub struct Sizes {
     /// a transaction open: 64 MiB, which is enough for 300 threads, to 64 GiB; 16 GiB by default.
     /// Each process sets as many addresses aside, and no memory.
     pub locks: u64,
-    /// How many threads of all processes may use the store at a time: 2 to 16,000, 512 by
-    /// default.
+    /// How many thread slots there are for all processes: 2 to 16,000, 512 by default. Each thread
+    /// that has used the store has one until it ends, and each [`Transaction`](crate::Transaction)
+    /// and kept snapshot one of its own; a thread has another while it makes a table, and may have
+    /// one while a call is in the closure of another. A process keeps up to 64 for the next of
+    /// these, or an eighth of all if that is less, which other processes do not get.
     pub threads: u32,
-    /// When commits return that do not say otherwise: by default when they are durable.
+    /// When commits return that do not say otherwise: by default when they are durable. In
+    /// [`Mode::Periodic`] a commit syncs, and no thread beside it: the last ones before a pause
+    /// are durable when [`Store::sync`](crate::Store::sync) was called, or a checkpoint made, as
+    /// the last process that closes the store does.
     pub mode: Mode,
 }
 

@@ -35,7 +35,7 @@ pub use any::{AnyKey, KeyPart};
 pub use tuple::StartsWith;
 
 /// The longest key, in bytes as they are stored: four fit on a page of 8 KiB. A store with pages of
-/// 4 KiB takes 930 ([`Error::Tree`](crate::Error::Tree)).
+/// 4 KiB takes 930 ([`Error::KeyTooLong`](crate::Error::KeyTooLong)).
 pub const KEY_MAX: usize = 1890;
 
 /// The code of a type of part.

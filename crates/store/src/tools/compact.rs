@@ -22,8 +22,8 @@ impl Store<Machine> {
     /// # Errors
     ///
     /// [`Error::Open`] if there is something at `to`; [`Error::Prepared`] if a transaction waits
-    /// for its decision, for the new store would not have it; those of the parts. Nothing is at
-    /// `to` then.
+    /// for its decision, for the new store would not have it; [`Error::SnapshotTooOld`] where
+    /// others write much; those of the parts. Nothing is at `to` then.
     ///
     /// # Examples
     ///

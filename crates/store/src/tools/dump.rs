@@ -67,8 +67,9 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// [`DumpError::NoTable`]; [`DumpError::Io`], [`DumpError::Store`]: then the dump has no last
-    /// line, and nothing that reads it takes it for a whole one.
+    /// [`DumpError::NoTable`]; [`DumpError::Io`], [`DumpError::Store`], of which
+    /// [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld) may come where others write much:
+    /// then the dump has no last line, and nothing that reads it takes it for a whole one.
     pub fn dump<W: Write>(
         &self,
         to: W,
