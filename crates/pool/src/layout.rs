@@ -35,6 +35,7 @@
 //! | 8 .. 72 | the top of its translation: numbers of chunks |
 //! | 72 .. 104 | the path |
 //! | 104 .. 110 | what was done with its pages |
+//! | 112 | whose it is, and how many threads sync the file, or died in that |
 //!
 //! A frame's descriptor is one cache line; what its words mean is in `Desc`.
 
@@ -161,7 +162,8 @@ const _: () = assert!(FILE_COUNTS + 8 <= FILE_SYNCING && FILE_SYNCING < FILE_WOR
 const _: () = assert!(TIMES_AT == 33_792);
 
 /// How the words lie, as one number: another one is another version's pool.
-const LAYOUT: u64 = 4;
+#[doc(hidden)]
+pub const LAYOUT: u64 = 4;
 
 /// The fewest frames of a pool.
 pub(crate) const FRAMES_MIN: u32 = 16;
@@ -252,8 +254,9 @@ pub(crate) const fn untag(tag: u64) -> Option<(u16, u64)> {
 
 /// What is known of a frame: 64 bytes. All zero is a free one.
 ///
-/// All words but the latch, `writer` and `pinned` are stored only by the latch's holder. `tag` and
-/// `lsn` are read by anyone, under a version.
+/// All words but the latch, `writer` and `pinned` are stored only by the latch's holder, or by the
+/// thread that has claimed the slot of a dead one. `tag` and `lsn` are read by anyone, under a
+/// version.
 #[repr(C, align(64))]
 pub(crate) struct Desc<M: Machine> {
     /// Its versions are the page's.
@@ -270,7 +273,7 @@ pub(crate) struct Desc<M: Machine> {
     pub(crate) next_lsn: M::AtomicU64,
     /// Who writes the page out: the number of a holder, or zero. Taken by an exchange.
     pub(crate) writer: M::AtomicU64,
-    /// Not zero if a thread may have pinned the frame: zero when its page is evicted.
+    /// Not zero if a thread may have pinned the frame: zero when the clock evicts its page.
     pub(crate) pinned: M::AtomicU64,
 }
 

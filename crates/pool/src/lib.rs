@@ -70,6 +70,8 @@ mod view;
 pub use crate::counts::{Stats, TIME_CLASSES};
 pub use crate::error::Error;
 pub use crate::handle::Handle;
+#[doc(hidden)]
+pub use crate::layout::LAYOUT;
 pub use crate::life::fault::sound;
 pub use crate::life::pin::Pin;
 pub use crate::life::write::{DirtyPage, Progress};

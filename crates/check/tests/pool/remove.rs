@@ -310,8 +310,10 @@ fn a_late_call_does_nothing_to_the_next_file() {
             make(&handle, new, 6);
             handle.free_page(new, 5).unwrap();
             handle.sync(u64::MAX, &mut |_| {}).unwrap();
-            // They are on the disk alone.
-            (0..5).for_each(|page| handle.discard(new, page).unwrap());
+            // They are on the disk alone; but for the one whose entry was this call's, which a
+            // store would take from its frame.
+            let left = |page: &u64| *page != 1 || step != "free.linked";
+            (0..5).filter(left).for_each(|page| handle.discard(new, page).unwrap());
             stopped.go_on();
             assert_eq!(late.join().unwrap(), Err(Error::NoFile(old.number())), "{step}");
             new

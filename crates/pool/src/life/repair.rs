@@ -69,7 +69,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             let Some(desc) = self.pool().reached(frame)? else { break };
             let writer = desc.writer.load(Relaxed);
             if u32::try_from(writer).ok().and_then(HolderNumber::new).is_some_and(dead) {
-                // Release: as in `write_back`; the dead one's write has ended.
+                // Release: as in `Claimed`; the dead one's write has ended.
                 let _ = desc.writer.compare_exchange(writer, 0, Release, Relaxed);
             }
             let Some((holder, exclusive)) = desc.latch.holder().filter(|held| dead(held.0)) else {
@@ -116,8 +116,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     #[cold]
     pub(crate) fn meet_frame(&self, frame: u32, died: HolderDied) -> Result<(), Error> {
         let desc = self.pool().desc(frame)?;
-        match self.meet(died.0, || desc.latch.take_over(died.0, self))? {
-            Some(Some(guard)) => self.repair_taken(frame, desc, guard, None),
+        match self.meet(died.0, || self.take_over(desc, died))? {
+            Some((begun, Some(guard))) => self.repair_taken(frame, desc, guard, begun, None),
             _ => Ok(()),
         }
     }
@@ -126,6 +126,17 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     #[cold]
     fn repair_frame(&self, frame: u32, died: HolderDied) -> Result<(), Error> {
         let desc = self.pool().desc(frame)?;
+        let (begun, Some(guard)) = self.take_over(desc, died) else { return Ok(()) };
+        self.repair_taken(frame, desc, guard, begun, begun.then_some(died.0.get() - 1))
+    }
+
+    /// Takes over the latch of a dead holder, whose slot is claimed by this process. Says whether
+    /// that had begun a change: then the page is poisoned.
+    fn take_over<'d>(
+        &'d self,
+        desc: &'d Desc<M>,
+        died: HolderDied,
+    ) -> (bool, Option<Exclusive<'d, Self, M>>) {
         // Acquire: synchronizes with the Release of a holder that ended its change and handed the
         // latch to the dead one: its mark is seen to be gone.
         M::fence(Acquire);
@@ -137,26 +148,25 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             // a page that is poisoned, and not in one of a change that another thread began.
             M::fence(Release);
         }
-        let Some(guard) = desc.latch.take_over(died.0, self) else { return Ok(()) };
-        self.repair_taken(frame, desc, guard, begun.then_some(died.0.get() - 1))
+        (begun, desc.latch.take_over(died.0, self))
     }
 
-    /// Repairs what was left in a frame, with the latch taken over, and rebuilds the page if the
-    /// thread of this slot had begun to change it.
+    /// Repairs what was left in a frame, with the latch taken over, and rebuilds the page if a
+    /// change was begun: by the thread of slot `author`, if that is known.
     fn repair_taken(
         &self,
         frame: u32,
         desc: &Desc<M>,
         guard: Exclusive<'_, Handle<'t, M>, M>,
+        begun: bool,
         author: Option<u32>,
     ) -> Result<(), Error> {
         self.count(|counts| &counts.repaired);
         point("repair.taken");
-        let state = desc.state.load(Relaxed);
-        if author.is_some() || state & MODIFYING != 0 {
+        if begun {
             return self.rebuild(frame, desc, guard, author);
         }
-        match state & kind::MASK {
+        match desc.state.load(Relaxed) & kind::MASK {
             kind::FREE | kind::CLAIMED => self.pool().undo(desc, frame),
             // A page as it was, or as it was meant to be: words may have changed, so the version
             // counts, as it does when the guard is dropped.
@@ -180,6 +190,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         };
         if desc.tag.load(Relaxed) != tag(file.number, page) | TAG_POISONED {
             guard.unchanged();
+            return Ok(());
+        }
+        // Relaxed: the latch is held.
+        if desc.state.load(Relaxed) & !DIRTY == kind::VALID {
+            // The thread that made it anew died before it said so. Release: as in `put_rebuilt`.
+            desc.tag.store(tag(file.number, page), Release);
             return Ok(());
         }
         self.rebuild(frame, desc, guard, None)

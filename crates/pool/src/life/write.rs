@@ -126,7 +126,7 @@ impl<M: ConstMachine> Handle<'_, M> {
     /// Takes a dead writer's mark away: true if there is no writer any more.
     pub(crate) fn writer_ended(&self, desc: &Desc<M>) -> Result<bool, Error> {
         let writer = desc.writer.load(Relaxed);
-        // AcqRel: as in `write_back`, for the dead one and for the next.
+        // AcqRel: as in `Claimed`, for the dead one and for the next.
         let clear = || desc.writer.compare_exchange(writer, 0, AcqRel, Relaxed);
         match u32::try_from(writer).ok().and_then(HolderNumber::new) {
             Some(number) if !self.pool().is_dead(number.get() - 1) => return Ok(false),

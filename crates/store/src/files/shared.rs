@@ -32,8 +32,11 @@ use crate::Error;
 use crate::files::turn::{State, Turn};
 use crate::stamp::Stamp;
 
-/// Of what is below, and in the lines of the slots: counted up with each change.
-const LAYOUT: u64 = 2;
+/// Of what is below, and in the lines of the slots: counted up with each change. And with each of
+/// the pool's: this is looked at first, and the memory kept.
+const LAYOUT: u64 = 3;
+
+const _: () = assert!(latchwork_pool::LAYOUT == 4, "count up the store's layout, too");
 
 const STATE: u64 = 0;
 const VERSION: u64 = 1;
