@@ -237,7 +237,7 @@ impl Opening<'_> {
     /// the memory thrown away: it may have commits that the files do not.
     fn rejoin(&self, at: &Path) -> Result<Option<Arc<Home<Machine>>>, Error> {
         let home = match self.join(at) {
-            Err(why) if is_damage(&why) => return Ok(None),
+            Err(why) if is_unusable_memory(&why) => return Ok(None),
             // Other memory than the last processes had, of a time before theirs.
             Err(Error::Open { why: Refusal::OtherNamespace, .. }) => return Ok(None),
             joined => joined.map_err(|why| not_joined(at, why))?,
@@ -266,7 +266,7 @@ impl Opening<'_> {
             }
         }
         match home.sweep() {
-            Err(why) if is_damage(&why) => return Ok(None),
+            Err(why) if is_unusable_memory(&why) => return Ok(None),
             Ok(_) | Err(Error::NotUndone { .. }) => {}
             Err(why) => return Err(why),
         }
@@ -341,7 +341,7 @@ impl Opening<'_> {
 }
 
 /// Whether an error says that shared memory is not what it was when it was left.
-fn is_damage(why: &Error) -> bool {
+fn is_unusable_memory(why: &Error) -> bool {
     use latchwork_region::Error as Region;
 
     let is_log = matches!(
@@ -395,7 +395,7 @@ fn not_joined(at: &Path, why: Error) -> Error {
     if let Some(Region::ForeignOwner(owner)) = of_region(&why) {
         return refused(at, Refusal::ForeignOwner { owner });
     }
-    match is_damage(&why) || of_region(&why).is_some_and(is_strange) {
+    match is_unusable_memory(&why) || of_region(&why).is_some_and(is_strange) {
         true => refused(at, Refusal::Memory { why: why.to_string() }),
         false => why,
     }

@@ -13,6 +13,7 @@ use latchwork_store::{Error, Mode, Sequence, Store, Table, WriteTxn};
 use crate::stage::begin;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
+const LONG: Table<u64, &[u8]> = Table::new("long");
 
 fn filled() -> Store<Native> {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
@@ -43,34 +44,41 @@ fn half_last(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
 }
 
 thread_local! {
-    /// Where this thread panics, once.
-    static PANICS_AT: Cell<&'static str> = const { Cell::new("") };
+    /// How many more pages this thread changes until it panics; 0 if it does not.
+    static CHANGES: Cell<u32> = const { Cell::new(0) };
 }
 
 fn at_step(step: &'static str) {
-    if PANICS_AT.get() == step {
-        PANICS_AT.set("");
-        panic!("at {step}");
+    if step == "change.done" && CHANGES.get() > 0 {
+        CHANGES.set(CHANGES.get() - 1);
+        assert!(CHANGES.get() > 0, "a page is changed");
     }
+}
+
+/// Whether it panicked in its `change`th change of a page.
+fn panics_in(change: u32, work: impl FnOnce()) -> bool {
+    latchwork_pool::set_point_hook(at_step);
+    CHANGES.set(change);
+    let ended = catch_unwind(AssertUnwindSafe(work));
+    CHANGES.set(0);
+    ended.is_err()
 }
 
 /// A write that is in the log when something panics is undone with the others, be it the first, and
 /// has committed the transaction if it was the last.
 #[test]
 fn a_write_that_panics_behind_its_record_is_no_half() {
-    latchwork_pool::set_point_hook(at_step);
     for (first, last) in [(true, false), (false, false), (false, true)] {
         let store = filled();
-        panics(|| {
-            store.write(|tx| {
+        let panicked = panics_in(if first { 1 } else { 2 }, || {
+            let _ = store.write(|tx| {
                 if !first {
                     tx.put(&ROWS, 1, 110)?;
                 }
-                PANICS_AT.set("change.done");
                 if last { tx.put_last(&ROWS, 0, 90) } else { tx.put(&ROWS, 0, 90) }
-            })
+            });
         });
-        assert_eq!(PANICS_AT.replace(""), "", "it did not come there");
+        assert!(panicked);
         let is_whole = if last { [(0, 90), (1, 110)] } else { BEFORE };
         assert_eq!(rows(&store), is_whole, "first: {first}, last: {last}");
         // By the same thread, whose next commit commits nothing else.
@@ -78,6 +86,45 @@ fn a_write_that_panics_behind_its_record_is_no_half() {
         assert_eq!(rows(&store)[..2], is_whole, "first: {first}, last: {last}");
         assert_eq!(store.counts().unwrap().locks, 0);
         store.verify().unwrap();
+    }
+}
+
+/// What a thread that panics has not undone of another's transaction, which keeps too much of the
+/// log, that one undoes.
+#[test]
+fn a_panic_in_undoing_for_another_leaves_the_rest_to_it() {
+    for change in 1.. {
+        let store = filled();
+        let mut old = store.begin().unwrap();
+        (0..2).for_each(|row| old.put(&ROWS, row, 90).unwrap());
+        let long = |tx: &mut WriteTxn<'_, '_, Native>| {
+            (0..200).try_for_each(|row| tx.put(&LONG, row, &[1; 100_000]))
+        };
+        store.write(long).unwrap();
+        let panicked = panics_in(change, || store.checkpoint().unwrap());
+        assert!(old.put(&ROWS, 2, 1).is_err() || panicked, "it was not too old");
+        drop(old);
+        assert_eq!(rows(&store), BEFORE, "{change}");
+        assert_eq!(store.counts().unwrap().locks, 0, "{change}");
+        if !panicked {
+            assert!(change > 2, "nothing was undone");
+            break;
+        }
+    }
+}
+
+/// A prepared transaction of which a thread that panicked has undone a part is a sweep's.
+#[test]
+fn a_panic_in_rolling_back_a_prepared_transaction_leaves_it_to_a_sweep() {
+    for change in 1..3 {
+        let store = filled();
+        let mut tx = store.begin().unwrap();
+        (0..2).for_each(|row| tx.put(&ROWS, row, 90).unwrap());
+        tx.prepare(b"one").unwrap();
+        assert!(panics_in(change, || store.roll_back_prepared(b"one").unwrap()));
+        store.sweep().unwrap();
+        assert_eq!(rows(&store), BEFORE, "{change}");
+        assert_eq!((store.prepared().unwrap().len(), store.counts().unwrap().locks), (0, 0));
     }
 }
 

@@ -94,15 +94,24 @@ impl<M: ConstMachine> Home<M> {
     }
 }
 
+/// Dropped, it leaves the slot to a sweep.
+struct Abandons<'w, M: ConstMachine>(&'w Worker<M>);
+
+impl<M: ConstMachine> Drop for Abandons<'_, M> {
+    fn drop(&mut self) {
+        self.0.leave(Leave::Abandoned);
+    }
+}
+
 impl<M: ConstMachine> Worker<M> {
     /// Commits the prepared transaction of the slot; returns the position of the commit record.
     pub(crate) fn commit_prepared(&self) -> Result<u64, Error> {
-        self.decided(self.log_commit())
+        self.decided(|| self.log_commit())
     }
 
     /// Undoes the prepared transaction of the slot; returns where the log ends then.
     pub(crate) fn roll_back_prepared(&self) -> Result<u64, Error> {
-        self.decided(self.undo_prepared())
+        self.decided(|| self.undo_prepared())
     }
 
     fn log_commit(&self) -> Result<u64, Error> {
@@ -130,9 +139,12 @@ impl<M: ConstMachine> Worker<M> {
         Ok(self.home.log.end().0 - 1)
     }
 
-    /// Does what follows: the locks go, or the transaction is prepared still, or the slot is left
-    /// to a sweep, which does the rest.
-    fn decided(&self, end: Result<u64, Error>) -> Result<u64, Error> {
+    /// Decides, and does what follows: the locks go, or the transaction is prepared still, or the
+    /// slot is left to a sweep, which does the rest: so it is if the decision panics.
+    fn decided(&self, decide: impl FnOnce() -> Result<u64, Error>) -> Result<u64, Error> {
+        let panicked = Abandons(self);
+        let end = decide();
+        core::mem::forget(panicked);
         let undecided = self.home.prepared_in(self.log.slot());
         let released = match (&end, undecided) {
             (_, Ok(Some(_)) | Err(_)) => return end,

@@ -48,9 +48,9 @@ pub struct Sizes {
     /// these, or an eighth of all if that is less, which other processes do not get.
     pub threads: u32,
     /// When commits return that do not say otherwise: by default when they are durable. In
-    /// [`Mode::Periodic`] a commit syncs, and no thread beside it: the last ones before a pause
-    /// are durable when [`Store::sync`](crate::Store::sync) was called, or a checkpoint made, as
-    /// the last process that closes the store does.
+    /// [`Mode::Periodic`] the first commit after that time syncs, and nothing does in a pause: the
+    /// last commits before one are durable when [`Store::sync`](crate::Store::sync) was called, or
+    /// a checkpoint made, as the last process that closes the store does.
     pub mode: Mode,
 }
 

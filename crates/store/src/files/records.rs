@@ -80,7 +80,7 @@ impl<M: ConstMachine> Worker<M> {
         let head = Head { kind: COMMIT, flags: Flags::LAST, prev, older, ..Head::default() };
         let at = self.note(chain.slot, &head)?;
         chain.last = 0;
-        self.committed(at.0)?;
+        self.committed(at.0);
         Ok(at.0)
     }
 }
@@ -130,22 +130,23 @@ impl<M: ConstMachine> Commits for Worker<M> {
     }
 }
 
-/// A write that has failed, or panicked, and may be in the log for all that: dropped, the chain has
-/// it, so that it is undone with the rest, or is known to have committed.
-struct CutShort<'a, M: ConstMachine> {
+/// A write that has failed, or panicked. Its record may be in the log nevertheless: when this is
+/// dropped, the chain has that record, so that it is undone with the others, or is known to have
+/// committed the transaction.
+struct UnfinishedWrite<'a, M: ConstMachine> {
     worker: &'a Worker<M>,
     chain: &'a mut Chain,
 }
 
-impl<M: ConstMachine> Drop for CutShort<'_, M> {
+impl<M: ConstMachine> Drop for UnfinishedWrite<'_, M> {
     fn drop(&mut self) {
         let (worker, chain) = (self.worker, &mut *self.chain);
         match worker.committed_since() {
             Ok(Some(at)) => {
                 (chain.last, chain.committed) = (0, at);
-                let _ = worker.committed(at);
+                worker.committed(at);
             }
-            // What it is asked for next tells what is wrong.
+            // If its memory is damaged, the next call tells.
             _ => {
                 let open = worker.home.log.open_of(u32::from(chain.slot));
                 chain.last = open.map_or(chain.last, |(_, last)| last.0.max(chain.last));
@@ -252,7 +253,7 @@ impl<M: ConstMachine> Engine for Worker<M> {
     ) -> Result<Wrote, Error> {
         let _work = self.enter()?;
         let part = Part::Write { prev: chain.last, how };
-        let cut_short = CutShort { worker: self, chain: &mut *chain };
+        let unfinished = UnfinishedWrite { worker: self, chain: &mut *chain };
         let written = self.with(tree, part, |tree| match value {
             Some(value) => tree.put(key, value),
             None => tree.delete(key),
@@ -260,9 +261,9 @@ impl<M: ConstMachine> Engine for Worker<M> {
         match written {
             // These logged nothing.
             Ok(_) | Err(TreeError::Refused | TreeError::Kept | TreeError::Missing) => {
-                core::mem::forget(cut_short);
+                core::mem::forget(unfinished);
             }
-            Err(_) => drop(cut_short),
+            Err(_) => drop(unfinished),
         }
         let written = match written {
             Err(TreeError::Refused) => return Ok(Wrote::Claimed),
@@ -278,17 +279,15 @@ impl<M: ConstMachine> Engine for Worker<M> {
             // It is in the log, so it is done: the page is made anew when it is met.
             Err(_) if chain.committed != 0 => return Ok(Wrote::Done),
             Err(why) => return Err(why.into()),
-            Ok(written) => {
-                if written.emptied {
-                    self.is_empty_at(tree, key, written.lsn);
-                }
-                written.lsn
-            }
+            Ok(written) => written,
         };
-        chain.last = if how.last { 0 } else { written };
+        chain.last = if how.last { 0 } else { written.lsn };
         if how.last {
-            chain.committed = written;
-            self.committed(written)?;
+            chain.committed = written.lsn;
+            self.committed(written.lsn);
+        }
+        if written.emptied {
+            self.is_empty_at(tree, key, written.lsn);
         }
         Ok(Wrote::Done)
     }

@@ -55,17 +55,19 @@ impl<M: ConstMachine> Home<M> {
             }
         }
         self.recover_space(&worker, &analysis.in_hand)?;
-        self.write_end_again()?;
+        self.rewrite_last_page()?;
         let end = self.log.end();
         self.shared.recovered(low.unwrap_or(end), end, self.sizes.mode)?;
         // What is not undone yet is not undone for the log that it keeps, either.
         self.make_checkpoint(&worker, u64::MAX)
     }
 
-    /// Writes the last bytes of the file of pages once more, as they are. The checkpoint signs how
-    /// long the file is; after a sync that failed, and the machine ran on, it is not so long on the
-    /// disk, and room for pages that are not made yet is in no record. What cannot be read stays.
-    fn write_end_again(&self) -> Result<(), Error> {
+    /// Writes the last page of the file once more, as it is. The next checkpoint signs how long the
+    /// file is. If a sync of the file had failed, and the machine ran on, that length may be the
+    /// system's alone: room for pages that are not made yet is in no record, so redo writes none of
+    /// it. That checkpoint makes it durable: it has the page of its signature to write, or signs
+    /// nothing. A page that cannot be read stays as it is.
+    fn rewrite_last_page(&self) -> Result<(), Error> {
         let data = self.disk.open(&self.folder.join("data"), Open::WRITE)?;
         let length = data.length()?;
         let mut end = vec![0; length.min(self.file.page_bytes().into()) as usize];

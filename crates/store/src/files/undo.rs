@@ -33,6 +33,19 @@ impl<M: ConstMachine> Drop for AtWork<'_, M> {
     }
 }
 
+/// The transaction of another slot, which this thread has taken. When it is dropped, be it by an
+/// error or a panic, the slot's next thread, or the next sweep, goes on from this state.
+struct Ends<'s, M: ConstMachine> {
+    turn: Turn<'s, M>,
+    state: State,
+}
+
+impl<M: ConstMachine> Drop for Ends<'_, M> {
+    fn drop(&mut self) {
+        self.turn.set(self.state);
+    }
+}
+
 /// What a sweep does in a store. Until the store is open nobody has written.
 pub(crate) struct UndoDead<M: ConstMachine> {
     pub(crate) home: Arc<OnceLock<Weak<Home<M>>>>,
@@ -147,12 +160,12 @@ impl<M: ConstMachine> Worker<M> {
         if !turn.pass(seen, State::Taken(self.log.slot())) {
             return Err(RegionError::Repair(Layer::Tree).into());
         }
+        let mut ends = Ends { turn, state: State::Left };
         let (first, last) = self.home.log.open_of(u32::from(slot))?;
         let prepared = self.home.prepared_in(u32::from(slot)).map(|found| found.is_some());
         if last != Lsn::NEVER && matches!(prepared, Ok(false)) {
-            let undone = self.undo_all(slot, first, last);
-            turn.set(if undone.is_ok() { State::Idle } else { State::Left });
-            undone?;
+            self.undo_all(slot, first, last)?;
+            ends.state = State::Idle;
             shared.count_undone()?;
             return Ok(false);
         }
@@ -160,7 +173,7 @@ impl<M: ConstMachine> Worker<M> {
             // It is undone, and a thread died that was to forget it.
             self.log.forget(u32::from(slot))?;
         }
-        turn.set(State::Idle);
+        ends.state = State::Idle;
         prepared
     }
 
@@ -189,12 +202,14 @@ impl<M: ConstMachine> Worker<M> {
     }
 
     fn end_taken(&self, slot: u16) -> Result<(), Error> {
-        let turn = self.home.shared.turn(slot)?;
+        let mut ends = Ends { turn: self.home.shared.turn(slot)?, state: State::Left };
         let (first, last) = self.home.log.open_of(u32::from(slot))?;
         // There is none if it was undone by a thread that died before it said so.
-        let undone = if last == Lsn::NEVER { Ok(()) } else { self.undo_all(slot, first, last) };
-        turn.set(if undone.is_ok() { State::Ended } else { State::Left });
-        undone
+        if last != Lsn::NEVER {
+            self.undo_all(slot, first, last)?;
+        }
+        ends.state = State::Ended;
+        Ok(())
     }
 
     /// Ends the rollback of this thread's own transaction: that of another thread, if one has
