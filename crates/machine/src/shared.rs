@@ -471,7 +471,7 @@ impl Machine for Shared {
         let Some((index, base, count)) = find(word as usize) else {
             panic!("latchwork: this latch lies in no mapping that the process has attached");
         };
-        // SAFETY: who attached it promised that it stays for as long as latches in it are used.
+        // SAFETY: the caller of `attach` promised that it stays while latches in it are used.
         unsafe { slots_of(index, base, count) }
     }
 

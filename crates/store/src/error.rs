@@ -13,7 +13,7 @@ pub const GID_MAX: usize = 128;
 
 /// Why a call of the store failed.
 ///
-/// What any call may meet its docs call *those of the parts*: [`Log`](Self::Log),
+/// The docs of calls say *those of the parts* of what any call may meet: [`Log`](Self::Log),
 /// [`Pool`](Self::Pool), [`Tree`](Self::Tree), [`Region`](Self::Region), [`Disk`](Self::Disk),
 /// [`Locks`](Self::Locks), [`Damaged`](Self::Damaged) and [`Engine`](Self::Engine); and
 /// [`Threads`](Self::Threads) in the first call of a thread, and wherever an object begins that has
@@ -201,7 +201,7 @@ impl Error {
         }
     }
 
-    /// What a commit that is in the log meets when it is to be made durable.
+    /// For a commit that is in the log, and could not be made durable.
     pub(crate) fn commit_unknown(why: latchwork_log::Error) -> Self {
         Self::CommitUnknown { why: why.to_string() }
     }
@@ -234,7 +234,8 @@ impl Error {
 
     /// Whether there is no room for files, whichever part of the store met it: on the disk, or in
     /// the folder of its memory (`/dev/shm`); or this process may not make them so long. A
-    /// transaction that met it was rolled back, or can be, and may succeed when there is room.
+    /// transaction that met it was rolled back, or can be, and may succeed when there is room; one
+    /// that could not be undone ([`NotUndone`](Self::NotUndone)) is undone then.
     pub fn is_no_space(&self) -> bool {
         use latchwork_disk::Error::NoSpace;
         use latchwork_pool::Error as Pool;
@@ -254,7 +255,7 @@ impl Error {
             },
             Self::Tree(Tree::Journal(JournalError { no_space, .. })) => *no_space,
             Self::Open { why, .. } => *why == Refusal::NoSpace,
-            Self::Deadline { last: why, .. } | Self::NotUndone { why, .. } => why.is_no_space(),
+            Self::NotUndone { why, .. } => why.is_no_space(),
             _ => false,
         }
     }
@@ -281,7 +282,7 @@ impl Error {
             }
             Self::Damaged { .. } => true,
             Self::Open { why, .. } => matches!(why, Refusal::Damaged { .. }),
-            Self::Deadline { last: why, .. } | Self::NotUndone { why, .. } => why.is_damage(),
+            Self::NotUndone { why, .. } => why.is_damage(),
             _ => false,
         }
     }

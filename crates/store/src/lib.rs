@@ -49,8 +49,8 @@
 //! - Read, all of it at one moment: [`Store::read`]; one record [`Store::get`]; a snapshot to
 //!   keep [`Store::snapshot`].
 //! - Read a range: [`ReadTxn::range`], [`prefix`](ReadTxn::prefix); without a copy
-//!   [`scan`](ReadTxn::scan), and from its end [`scan_back`](WriteTxn::scan_back); by steps
-//!   [`Cursor`].
+//!   [`scan`](ReadTxn::scan); by steps, both ways, [`Cursor`]; from the end of a range, to write
+//!   then, [`WriteTxn::scan_back`].
 //! - Write, and again after a deadlock: [`Store::write`]; with a mode, a level, a deadline or a
 //!   label [`Store::write_with`] and [`Patience`].
 //! - Read before a write: [`WriteTxn::get_for_update`], [`update`](WriteTxn::update).

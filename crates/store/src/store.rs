@@ -57,7 +57,7 @@ struct Inner<M: ConstMachine> {
     sessions: Arc<Sessions<M>>,
     turns: Arc<Turns>,
     background: Background<M>,
-    /// It was closed, and there is nothing left to do but to drop it.
+    /// Whether it was closed: then its drop does nothing more.
     closed: bool,
 }
 
@@ -537,15 +537,16 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Closes the store as a drop of this handle does, and tells what went wrong. Says whether this
-    /// was the last handle of the process: clones are others, and each transaction, kept snapshot
+    /// was the last handle of this `open`: clones are others, and each transaction, kept snapshot
     /// and future has one. The last one of the last process undoes what the dead left, makes a
-    /// checkpoint, and takes the shared memory away.
+    /// checkpoint, and takes the shared memory away; it does not if the folder was removed.
     ///
     /// # Errors
     ///
     /// Those of [`sweep`](Self::sweep) and [`checkpoint`](Self::checkpoint); [`Error::Open`] if the
-    /// folder or the memory is not what it was. This process has left the store then, as if it had
-    /// been killed: nothing that was committed is lost, and the next that opens it goes on.
+    /// folder or the memory is not what it was; [`Error::Region`] in the child of a fork. This
+    /// process has left the store then, as if it had been killed: nothing that was committed is
+    /// lost, and the next that opens it goes on.
     ///
     /// # Examples
     ///

@@ -227,8 +227,8 @@ impl<K, V> fmt::Debug for Multi<K, V> {
     }
 }
 
-/// The range of all keys that begin with these parts: no part begins with FF, as [`Key`] says, and
-/// where FF stands behind the zero that ends a text, that is another, longer one.
+/// The range of all keys that begin with these parts. No part begins with FF, as [`Key`] says.
+/// Where FF follows the zero that ends a text, it is no part but belongs to another, longer text.
 pub(crate) fn after(prefix: &[u8], from: Vec<u8>) -> core::ops::Range<Vec<u8>> {
     let mut to = prefix.to_vec();
     to.push(0xff);

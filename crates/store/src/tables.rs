@@ -93,8 +93,8 @@ impl<M: ConstMachine> Catalog<M> {
 
     /// Makes a table's tree, in a transaction of its own, unless another thread is faster: for that
     /// one it waits as for a lock, and not at all with [`Wait::Never`]; without a deadline for ten
-    /// seconds, since a cycle through the transaction that is to use the table is found by nobody:
-    /// its locks have another owner.
+    /// seconds. For the lock manager does not find a cycle through the transaction that is to use
+    /// the table, whose locks have another owner.
     pub(crate) fn make(&self, name: &str, wait: Wait) -> Result<u32, Error> {
         fits(name)?;
         let home = &self.home;

@@ -498,8 +498,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     }
 }
 
-/// A transaction that is being undone. Dropped, for it cannot be, or something has panicked: what
-/// it has written stays locked until a sweep has undone it.
+/// A transaction that is being undone. If this is dropped, it could not be, or something has
+/// panicked: then what it has written stays locked until a sweep has undone it.
 struct Undoing<'a, 'e, E: Engine, M: ConstMachine>(&'a mut Txn<'e, E, M>);
 
 impl<E: Engine, M: ConstMachine> Drop for Undoing<'_, '_, E, M> {

@@ -395,8 +395,9 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.scan_raw(tree, as_slices(&range), false, each)
     }
 
-    /// As [`scan`](Self::scan), from the last record of the range to the first. What is not read is
-    /// not fetched, but held: a range that begins no earlier than it must lets others write before.
+    /// As [`scan`](Self::scan), from the last record of the range to the first. A serializable
+    /// transaction keeps others from writing anywhere in the range, also before the record at which
+    /// `each` has stopped: let the range begin as late as may be.
     ///
     /// # Errors
     ///

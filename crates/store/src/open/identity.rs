@@ -61,7 +61,7 @@ fn has_nothing_else(path: &Path) -> Result<(), Error> {
 /// Makes a folder a store: it gets a number.
 pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error> {
     let said = |why: std::io::Error| refused(path, why);
-    // First: what has an identity is not asked again.
+    // Before there is an identity: a folder that has one is a store, and this is not done again.
     for around in folders_around(path) {
         // As far as this user may: what it made itself it may read.
         if let Ok(folder) = File::open(around) {
