@@ -204,7 +204,9 @@ fn the_bank_fits_and_ends() {
             let mut terminal = Terminal::new(columns, rows);
             let before = terminal.modes();
             let vars = if no_colour { &[("NO_COLOR", "1")][..] } else { &[] };
-            let args = ["bank", "--seconds", "60", "--processes", "4"];
+            // Few are killed, so that some live long enough to pay on a machine that others use.
+            let few = ["--kills-per-second", "2"];
+            let args = [&["bank", "--seconds", "60", "--processes", "4"], &few[..]].concat();
             let child = terminal.start(&args, vars);
             terminal.watch(Duration::from_millis(1500));
             fits(&terminal, columns.into(), rows.into());
