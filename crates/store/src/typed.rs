@@ -416,9 +416,9 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///     for (day, price) in [(3, 20), (8, 25), (12, 30)] {
     ///         tx.put(&PRICES, day, price)?;
     ///     }
-    ///     // The last one that was set on day 10 or before.
+    ///     // The last one that was set on day 10, or in the week before: none before is held.
     ///     let mut price = None;
-    ///     tx.scan_back(&PRICES, ..=10, &mut |_, value| {
+    ///     tx.scan_back(&PRICES, 3..=10, &mut |_, value| {
     ///         price = Some(PRICES.value_of(value)?);
     ///         Ok(false)
     ///     })?;
