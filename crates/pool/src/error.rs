@@ -1,6 +1,7 @@
 //! What can be wrong, each by its name.
 
 use core::fmt;
+use std::sync::Arc;
 
 use latchwork_disk::{Error as DiskError, Operation};
 use latchwork_region::Error as RegionError;
@@ -130,7 +131,7 @@ pub enum Error {
         pages: u64,
     },
     /// The callback that makes the log durable failed, so the page was not written.
-    WriteAhead(String),
+    WriteAhead(Cause),
     /// Pages of this pool are logged, and this process has no callback that makes the log durable.
     NoWriteAhead,
     /// A sync of the file failed, in this process or another: nobody knows what of it is durable.
@@ -265,4 +266,43 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::WriteAhead(why) => Some(&*why.0),
+            _ => None,
+        }
+    }
+}
+
+/// Why a callback failed: an error of the layer above, which the layers between pass on to it as
+/// it is.
+#[derive(Clone, Debug)]
+pub struct Cause(Arc<dyn core::error::Error + Send + Sync>);
+
+impl Cause {
+    /// The layer's own error, or words.
+    pub fn new(why: impl Into<Box<dyn core::error::Error + Send + Sync>>) -> Self {
+        Self(Arc::from(why.into()))
+    }
+
+    /// The layer's own error, if it has this type.
+    pub fn downcast_ref<E: core::error::Error + 'static>(&self) -> Option<&E> {
+        self.0.downcast_ref()
+    }
+}
+
+/// Two are equal if they say the same.
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Cause {}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -68,7 +68,7 @@ mod verify;
 mod view;
 
 pub use crate::counts::{Stats, TIME_CLASSES};
-pub use crate::error::Error;
+pub use crate::error::{Cause, Error};
 pub use crate::handle::Handle;
 #[doc(hidden)]
 pub use crate::layout::LAYOUT;

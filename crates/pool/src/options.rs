@@ -4,8 +4,8 @@ use core::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::Error;
 use crate::layout::FRAMES_MIN;
+use crate::{Cause, Error};
 
 /// How a pool is made. One that exists keeps its size.
 #[derive(Clone)]
@@ -121,7 +121,7 @@ pub trait WriteAhead: Send + Sync {
     /// # Errors
     ///
     /// Why it could not. The page stays in the pool, dirty.
-    fn flush(&self, lsn: u64) -> Result<(), String>;
+    fn flush(&self, lsn: u64) -> Result<(), Cause>;
 
     /// Whether the log's end is behind `lsn`, so that it may have a record there. A page from the
     /// disk for which it is not is [`Error::Newer`](crate::Error::Newer): no page is written before

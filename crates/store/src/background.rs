@@ -43,7 +43,7 @@ impl Default for Batch {
 
 #[derive(Default)]
 struct BatchState {
-    end: Option<Result<(), String>>,
+    end: Option<Result<(), Error>>,
     waiting: Wakers,
 }
 
@@ -59,7 +59,7 @@ impl Batch {
         Ended { of: self, number: None }
     }
 
-    fn end(&self, end: Result<(), String>) {
+    fn end(&self, end: Result<(), Error>) {
         let mut state = locked(&self.state);
         state.end = Some(end);
         let waiting = state.waiting.take();
@@ -79,7 +79,7 @@ impl Future for Ended {
         let waker = cx.waker().clone();
         let mut state = locked(&this.of.state);
         if let Some(end) = &state.end {
-            return Poll::Ready(end.clone().map_err(|why| Error::CommitUnknown { why }));
+            return Poll::Ready(end.clone().map_err(Error::commit_unknown));
         }
         let before = state.waiting.put(&mut this.number, waker);
         drop(state);
@@ -120,8 +120,7 @@ impl Wanted {
         self.synced.is_none() && self.written.is_none() && self.period.is_none()
     }
 
-    fn make<M: ConstMachine>(&self, worker: &Worker<M>) -> Result<(), String> {
-        let say = |why: latchwork_log::Error| why.to_string();
+    fn make<M: ConstMachine>(&self, worker: &Worker<M>) -> Result<(), Error> {
         let modes = [
             (self.synced, Mode::Full),
             (self.written, Mode::Write),
@@ -130,7 +129,7 @@ impl Wanted {
         let wanted = modes.into_iter().filter_map(|(at, mode)| at.map(|at| (at, mode)));
         let mut end = Ok(());
         for (at, mode) in wanted {
-            end = end.and(worker.log.commit(at, mode).map_err(say));
+            end = end.and(worker.log.commit(at, mode).map_err(Error::from));
         }
         end
     }
@@ -336,7 +335,8 @@ fn flush<M: ConstMachine>(
         // A panic is the end of nobody who waits, or comes later.
         let make = AssertUnwindSafe(|| wanted.make(&session.get().worker));
         let made = catch_unwind(make);
-        batch.end(made.unwrap_or_else(|_| Err("the thread that syncs panicked".to_owned())));
+        let panicked = || Error::Engine("the thread that syncs panicked".to_owned());
+        batch.end(made.unwrap_or_else(|_| Err(panicked())));
         state = locked(shared);
     }
     sessions.give(session);

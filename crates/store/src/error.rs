@@ -53,8 +53,8 @@ pub enum Error {
     /// A load ([`Store::load_sorted`](crate::Store::load_sorted)) was rolled back when it had taken
     /// rows already, which cannot be taken again: load once more, with rows from the beginning.
     RowsTaken,
-    /// A closure that had the transaction in hand panicked, and may have written half of what it
-    /// meant to: the transaction can only be rolled back.
+    /// A closure that had the transaction in hand, or a call of it, panicked, and may have written
+    /// half of what it meant to: the transaction can only be rolled back.
     Panicked,
     /// There is a record with this key already.
     Exists {
@@ -158,14 +158,14 @@ pub enum Error {
     /// wrote. Only whether that is durable is not known: a crash of the machine may take it back.
     CommitUnknown {
         /// Why.
-        why: String,
+        why: Box<Error>,
     },
     /// The transaction is prepared, and whether a crash of the machine takes it back is not known.
     PrepareUnknown {
         /// Its id.
         gid: Vec<u8>,
         /// Why.
-        why: String,
+        why: Box<Error>,
     },
     /// A transaction is prepared under this id, and not decided.
     Prepared {
@@ -202,8 +202,23 @@ impl Error {
     }
 
     /// For a commit that is in the log, and could not be made durable.
-    pub(crate) fn commit_unknown(why: latchwork_log::Error) -> Self {
-        Self::CommitUnknown { why: why.to_string() }
+    pub(crate) fn commit_unknown(why: impl Into<Self>) -> Self {
+        Self::CommitUnknown { why: Box::new(why.into()) }
+    }
+
+    /// The store's own error that this one is for, if there is one: the log's for a change of a
+    /// page that could not be logged, or a page that could not go before the log.
+    fn inner(&self) -> Option<&Self> {
+        use latchwork_pool::Error::WriteAhead;
+        use latchwork_tree::Error as Tree;
+        match self {
+            Self::Pool(WriteAhead(why))
+            | Self::Tree(Tree::Journal(why) | Tree::Pool(WriteAhead(why))) => why.downcast_ref(),
+            Self::NotUndone { why, .. }
+            | Self::CommitUnknown { why }
+            | Self::PrepareUnknown { why, .. } => Some(why),
+            _ => None,
+        }
     }
 
     /// For people, of those that say that a transaction is rolled back, or has to be.
@@ -215,7 +230,9 @@ impl Error {
             Self::RowsTaken => {
                 "the load was rolled back when it had taken rows: run it again from the first row"
             }
-            _ => "a closure that had the transaction in hand panicked: it can only be rolled back",
+            _ => {
+                "half of a change was written when something panicked: only a rollback is possible"
+            }
         }
     }
 
@@ -235,13 +252,17 @@ impl Error {
     /// Whether there is no room for files, whichever part of the store met it: on the disk, or in
     /// the folder of its memory (`/dev/shm`); or this process may not make them so long. A
     /// transaction that met it was rolled back, or can be, and may succeed when there is room; one
-    /// that could not be undone ([`NotUndone`](Self::NotUndone)) is undone then.
+    /// that could not be undone ([`NotUndone`](Self::NotUndone)) is undone then; one that
+    /// [is committed](Self::CommitUnknown) stays so.
     pub fn is_no_space(&self) -> bool {
         use latchwork_disk::Error::NoSpace;
         use latchwork_pool::Error as Pool;
         use latchwork_region::Error::{FileLimit, NoSpace as NoMemory};
-        use latchwork_tree::{Error as Tree, JournalError};
+        use latchwork_tree::Error as Tree;
         use {latchwork_lockmgr::Error as Lock, latchwork_log::Error as Log};
+        if let Some(why) = self.inner() {
+            return why.is_no_space();
+        }
         match self {
             Self::Disk(why) | Self::Log(Log::Disk(why)) => matches!(why, NoSpace(_)),
             Self::Region(why)
@@ -253,9 +274,7 @@ impl Error {
                 Pool::Region(why) => matches!(why, NoMemory | FileLimit),
                 _ => false,
             },
-            Self::Tree(Tree::Journal(JournalError { no_space, .. })) => *no_space,
             Self::Open { why, .. } => *why == Refusal::NoSpace,
-            Self::NotUndone { why, .. } => why.is_no_space(),
             _ => false,
         }
     }
@@ -266,6 +285,9 @@ impl Error {
         use latchwork_disk::Error::{Device, ShortRead};
         use latchwork_tree::Error as Tree;
         use {latchwork_log::Error as Log, latchwork_pool::Error as Pool};
+        if let Some(why) = self.inner() {
+            return why.is_damage();
+        }
         match self {
             Self::Disk(why)
             | Self::Log(Log::Disk(why))
@@ -282,7 +304,6 @@ impl Error {
             }
             Self::Damaged { .. } => true,
             Self::Open { why, .. } => matches!(why, Refusal::Damaged { .. }),
-            Self::NotUndone { why, .. } => why.is_damage(),
             _ => false,
         }
     }
@@ -486,7 +507,9 @@ impl core::error::Error for Error {
         match self {
             Self::Lock { why, .. } | Self::Locks(why) => Some(why),
             Self::Deadline { last, .. } => Some(last.as_ref()),
-            Self::NotUndone { why, .. } => Some(why.as_ref()),
+            Self::NotUndone { why, .. }
+            | Self::CommitUnknown { why }
+            | Self::PrepareUnknown { why, .. } => Some(why.as_ref()),
             Self::Log(why) => Some(why),
             Self::Pool(why) => Some(why),
             Self::Tree(why) => Some(why),
@@ -549,7 +572,6 @@ mod tests {
             Pool::Disk(Device(subject())),
         ];
         let good = [
-            Pool::WriteAhead("too many files".to_owned()),
             Pool::Full { frames: 8, dirty: 8, holders: Vec::new() },
             Pool::Disk(NoSpace(subject())),
             Pool::Disk(NotFound(subject())),
@@ -563,8 +585,31 @@ mod tests {
             assert_eq!(Error::Tree(Tree::Pool(why.clone())).is_damage(), damage, "{why:?}");
         }
         assert!(Error::Tree(Tree::Malformed("a level")).is_damage());
-        let full = latchwork_tree::JournalError { why: "full".to_owned(), no_space: true };
-        assert!(!Error::Tree(Tree::Journal(full)).is_damage());
+    }
+
+    /// What the log says is not lost where the pool or a tree has asked it, nor behind a commit.
+    #[test]
+    fn what_the_layers_between_pass_on_is_told() {
+        use latchwork_disk::Error::{Device, NoSpace, TooManyFiles};
+        use latchwork_pool::{Cause, Error::WriteAhead};
+        use latchwork_tree::Error::{Journal, Pool};
+        let missing = latchwork_disk::Simulated::new().list("/there".as_ref()).unwrap_err();
+        for of in [NoSpace, Device, TooManyFiles] {
+            let log = Error::Log(latchwork_log::Error::Disk(of(missing.subject().clone())));
+            let is = (log.is_no_space(), log.is_damage());
+            let cause = || Cause::new(log.clone());
+            for passed_on in [
+                Error::Pool(WriteAhead(cause())),
+                Error::Tree(Pool(WriteAhead(cause()))),
+                Error::Tree(Journal(cause())),
+                Error::commit_unknown(log.clone()),
+                Error::PrepareUnknown { gid: Vec::new(), why: Box::new(log.clone()) },
+            ] {
+                assert_eq!((passed_on.is_no_space(), passed_on.is_damage()), is, "{passed_on:?}");
+            }
+        }
+        let words = Error::Tree(Journal(Cause::new("no reason")));
+        assert!(!words.is_no_space() && !words.is_damage());
     }
 
     #[test]

@@ -143,13 +143,21 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// Runs what may panic between two writes. If it does, the transaction can only be rolled back:
     /// half of the writes are no change that it may commit.
     pub(crate) fn as_a_whole<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        struct Half<'x, 't, E: Engine, M: ConstMachine>(&'x mut Txn<'t, E, M>);
+        // No record's position: it is not looked at what was written.
+        self.all_since(u64::MAX, work)
+    }
+
+    /// The same, unless the last that it wrote is still this record: then there is no half.
+    fn all_since<R>(&mut self, last: u64, work: impl FnOnce(&mut Self) -> R) -> R {
+        struct Half<'x, 't, E: Engine, M: ConstMachine>(&'x mut Txn<'t, E, M>, u64);
         impl<E: Engine, M: ConstMachine> Drop for Half<'_, '_, E, M> {
             fn drop(&mut self) {
-                self.0.failed.get_or_insert(Error::Panicked);
+                if self.0.chain.last != self.1 {
+                    self.0.failed.get_or_insert(Error::Panicked);
+                }
             }
         }
-        let half = Half(self);
+        let half = Half(self, last);
         let done = work(half.0);
         core::mem::forget(half);
         done
@@ -163,7 +171,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         if let Some(why) = &self.failed {
             return Err(why.clone());
         }
-        let result = operation(self);
+        let result = self.all_since(self.chain.last, operation);
         if let Err(error) = &result
             && error.ends_transaction()
         {
@@ -209,14 +217,17 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             Ok(true)
         })?;
         let (before, mut count) = (self.chain.last, 0);
-        let removed = keys.iter().try_for_each(|key| {
+        let read_committed = self.level == Level::ReadCommitted;
+        let mut remove = |txn: &mut Self, key: &[u8]| {
             // Nothing kept another one from removing it meanwhile, at that level.
-            if self.level == Level::ReadCommitted && self.get_raw_for_update(tree, key)?.is_none() {
+            if read_committed && txn.get_raw_for_update(tree, key)?.is_none() {
                 return Ok(());
             }
             count += 1;
-            self.write_raw(tree, key, None)
-        });
+            txn.write_raw(tree, key, None)
+        };
+        let removed =
+            self.all_since(before, |txn| keys.iter().try_for_each(|key| remove(txn, key)));
         if removed.is_err() && self.failed.is_none() {
             // A part of them is no change that a transaction may commit.
             self.guard(|txn| txn.undo_after(before))?;

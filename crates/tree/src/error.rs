@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use latchwork_pool::Error as PoolError;
+use latchwork_pool::{Cause, Error as PoolError};
 
 /// Why a page or a tree could not be read or changed. Its records are as they were.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,33 +50,12 @@ pub enum Error {
     /// The journal has less room than the change takes; nothing was changed.
     Room,
     /// The journal did not take the change, for this reason.
-    Journal(JournalError),
+    Journal(Cause),
     /// A page is not of the level that the page above it, or beside it, says.
     Level {
         /// The page.
         page: u64,
     },
-}
-
-/// Why a journal did not take a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalError {
-    /// For people.
-    pub why: String,
-    /// Whether the disk is full: the same change may be taken when there is room.
-    pub no_space: bool,
-}
-
-impl fmt::Display for JournalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl From<String> for JournalError {
-    fn from(why: String) -> Self {
-        Self { why, no_space: false }
-    }
 }
 
 impl fmt::Display for Error {

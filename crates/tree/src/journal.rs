@@ -1,8 +1,9 @@
 //! The log, as a tree sees it.
 
+use latchwork_pool::Cause;
+
 use crate::Error;
 use crate::change::Change;
-use crate::error::JournalError;
 
 /// Where changes are put in order.
 pub trait Journal {
@@ -20,7 +21,7 @@ pub trait Journal {
         page_prev: u64,
         change: &Change<'_>,
         since: u64,
-    ) -> Result<Option<u64>, JournalError>;
+    ) -> Result<Option<u64>, Cause>;
 
     /// The thread slot that the headers of records name.
     fn slot(&self) -> u16;
@@ -37,7 +38,7 @@ pub trait Journal {
     /// # Errors
     ///
     /// Why they cannot.
-    fn reserve(&self, bytes: u64) -> Result<(), JournalError> {
+    fn reserve(&self, bytes: u64) -> Result<(), Cause> {
         let _ = bytes;
         Ok(())
     }
@@ -86,7 +87,7 @@ pub trait Journal {
     /// # Errors
     ///
     /// Why it can not be said whether.
-    fn unlink(&self, page: u64) -> Result<bool, JournalError> {
+    fn unlink(&self, page: u64) -> Result<bool, Cause> {
         let _ = page;
         Ok(true)
     }
@@ -115,7 +116,7 @@ pub trait Journal {
     /// # Errors
     ///
     /// Why that cannot be said.
-    fn may_write(&self) -> Result<bool, JournalError> {
+    fn may_write(&self) -> Result<bool, Cause> {
         Ok(true)
     }
 

@@ -65,7 +65,7 @@ mod words;
 
 pub use crate::batch::{Batch, Row};
 pub use crate::change::{Change, Role};
-pub use crate::error::{Error, JournalError};
+pub use crate::error::Error;
 pub use crate::held::redo;
 pub use crate::journal::Journal;
 pub use crate::layout::{Header, Kind, Limits};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_pool::{Error, FileSpec, Lost, Options, Pool, Rebuild, WriteAhead};
+use latchwork_pool::{Cause, Error, FileSpec, Lost, Options, Pool, Rebuild, WriteAhead};
 use latchwork_region::Region;
 
 use super::pages::{make, options, region, value};
@@ -178,7 +178,7 @@ fn a_panic_in_rebuilding_a_page_leaves_it_poisoned() {
 }
 
 impl WriteAhead for PanicsOnce {
-    fn flush(&self, _: u64) -> Result<(), String> {
+    fn flush(&self, _: u64) -> Result<(), Cause> {
         assert!(self.0.swap(true, Relaxed), "on purpose");
         Ok(())
     }
@@ -207,7 +207,7 @@ fn a_panic_in_making_the_log_durable_leaves_a_page_that_is_written_later() {
 struct Ends(AtomicBool);
 
 impl WriteAhead for Ends {
-    fn flush(&self, _: u64) -> Result<(), String> {
+    fn flush(&self, _: u64) -> Result<(), Cause> {
         Ok(())
     }
 

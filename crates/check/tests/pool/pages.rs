@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 use latchwork_check::random::Random;
 use latchwork_disk::System;
 use latchwork_machine::Native;
-use latchwork_pool::{Error, FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild, WriteAhead};
+use latchwork_pool::{
+    Cause, Error, FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild, WriteAhead,
+};
 use latchwork_region::{Options as RegionOptions, Region};
 
 /// A file of pages that goes away with the test.
@@ -452,9 +454,9 @@ struct Log {
 }
 
 impl WriteAhead for Log {
-    fn flush(&self, lsn: u64) -> Result<(), String> {
+    fn flush(&self, lsn: u64) -> Result<(), Cause> {
         if self.fails.load(Relaxed) {
-            return Err("the log's disk is full".to_owned());
+            return Err(Cause::new("the log's disk is full"));
         }
         self.durable.fetch_max(lsn, SeqCst);
         self.asked.lock().unwrap().push(lsn);
@@ -509,7 +511,7 @@ fn no_page_goes_out_before_its_log() {
     handle.sync(7_016, &mut |_| {}).unwrap();
     assert_eq!(by_rec_lsn(), [(3, 7_048)]);
     log.fails.store(true, Relaxed);
-    let why = "the log's disk is full".to_owned();
+    let why = Cause::new("the log's disk is full");
     assert_eq!(handle.sync(u64::MAX, &mut |_| {}), Err(Error::WriteAhead(why)));
     assert_eq!(by_rec_lsn(), [(3, 7_048)], "nothing was lost");
     // A process without the callback writes no logged page.

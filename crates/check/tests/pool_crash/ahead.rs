@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use latchwork_check::between::Between;
 use latchwork_disk::{Error, File};
 use latchwork_machine::Shared;
-use latchwork_pool::WriteAhead;
+use latchwork_pool::{Cause, WriteAhead};
 use latchwork_region::Area;
 
 use super::place::PAGES;
@@ -71,10 +71,10 @@ impl Log {
 }
 
 impl WriteAhead for Log {
-    fn flush(&self, lsn: u64) -> Result<(), String> {
+    fn flush(&self, lsn: u64) -> Result<(), Cause> {
         let newest = self.word(NEWEST).load(Acquire) * RECORD;
         if lsn > newest {
-            return Err(format!("the log ends at {newest}, asked for {lsn}"));
+            return Err(Cause::new(format!("the log ends at {newest}, asked for {lsn}")));
         }
         let durable = self.word(DURABLE);
         let mut known = durable.load(Acquire);

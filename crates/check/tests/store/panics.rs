@@ -194,6 +194,49 @@ fn closures_of_the_store_and_of_a_record_change_nothing() {
     store.verify().unwrap();
 }
 
+/// What is one call to its caller, and several writes to the log.
+type Call = fn(&mut WriteTxn<'_, '_, Native>) -> Result<(), Error>;
+
+fn rolls_back(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
+    let here = tx.savepoint()?;
+    (0..2).try_for_each(|row| tx.put(&ROWS, row, 90))?;
+    CHANGES.set(CHANGES.get() + 2);
+    tx.roll_back_to(here)
+}
+
+/// A closure that catches the panic of such a call, and returns, commits no part of it.
+#[test]
+fn half_of_a_call_is_not_committed() {
+    let calls: [Call; 3] = [
+        |tx| tx.put(&LONG, 0, &[1; 100_000]),
+        |tx| tx.remove_range(&ROWS, ..2).map(drop),
+        rolls_back,
+    ];
+    for (number, call) in calls.into_iter().enumerate() {
+        let mut refused = 0;
+        for change in 1.. {
+            let (store, mut panicked) = (filled(), false);
+            let ended = store.write(|tx| {
+                tx.put(&ROWS, 2, 1)?;
+                panicked = panics_in(change, || drop(call(tx)));
+                Ok(())
+            });
+            if !panicked {
+                assert_eq!(ended, Ok(()));
+                break;
+            }
+            let whole = [&BEFORE[..], &[(2, 1)]].concat();
+            let left = if ended.is_ok() { &whole[..] } else { &BEFORE };
+            assert_eq!(rows(&store), left, "call {number}, change {change}: {ended:?}");
+            assert_eq!(store.get(&LONG, 0), Ok(None), "change {change}: {ended:?}");
+            assert_eq!(store.counts().unwrap().locks, 0);
+            assert!(ended.is_ok() || ended == Err(Error::Panicked), "{ended:?}");
+            refused += u32::from(ended.is_err());
+        }
+        assert!(refused > 0, "call {number}: nothing was half done");
+    }
+}
+
 /// Rows of a load that panic: as one that fails.
 #[test]
 fn a_load_that_panics_keeps_no_page() {

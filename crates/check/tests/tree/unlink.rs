@@ -6,8 +6,8 @@ use std::thread;
 
 use latchwork_check::random::Random;
 use latchwork_check::stops::{at_step, is_waiting, stop_at};
-use latchwork_pool::{FileId, Handle};
-use latchwork_tree::{Batch, Change, Error, Journal, JournalError, Kind, Node, Tree};
+use latchwork_pool::{Cause, FileId, Handle};
+use latchwork_tree::{Batch, Change, Error, Journal, Kind, Node, Tree};
 
 use crate::whole::{House, Scribe};
 
@@ -28,7 +28,7 @@ impl Journal for Forgetful<'_, '_> {
         page_prev: u64,
         change: &Change<'_>,
         since: u64,
-    ) -> Result<Option<u64>, JournalError> {
+    ) -> Result<Option<u64>, Cause> {
         self.0.append(page, page_prev, change, since)
     }
 
@@ -40,9 +40,9 @@ impl Journal for Forgetful<'_, '_> {
         u64::MAX
     }
 
-    fn unlink(&self, _: u64) -> Result<bool, JournalError> {
+    fn unlink(&self, _: u64) -> Result<bool, Cause> {
         let left = self.1.get().checked_sub(1);
-        self.1.set(left.ok_or_else(|| "no hand free".to_owned())?);
+        self.1.set(left.ok_or_else(|| Cause::new("no hand free"))?);
         Ok(true)
     }
 }

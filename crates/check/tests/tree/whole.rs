@@ -12,11 +12,9 @@ use std::thread;
 use latchwork_check::random::Random;
 use latchwork_disk::System;
 use latchwork_machine::Native;
-use latchwork_pool::{FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild};
+use latchwork_pool::{Cause, FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild};
 use latchwork_region::{Options as RegionOptions, Region};
-use latchwork_tree::{
-    Batch, Change, Error, Journal, JournalError, Link, Row, Tree, chain, rebuild,
-};
+use latchwork_tree::{Batch, Change, Error, Journal, Link, Row, Tree, chain, rebuild};
 
 /// A log in memory.
 #[derive(Default)]
@@ -43,9 +41,9 @@ impl Journal for Scribe<'_> {
         page_prev: u64,
         change: &Change<'_>,
         _: u64,
-    ) -> Result<Option<u64>, JournalError> {
+    ) -> Result<Option<u64>, Cause> {
         if self.0.left.load(Relaxed) != 0 && self.0.left.fetch_sub(1, Relaxed) == 1 {
-            return Err("as planned".to_owned().into());
+            return Err(Cause::new("as planned"));
         }
         let mut payload = Vec::new();
         change.encode(&mut payload);
@@ -306,7 +304,7 @@ fn a_split_that_stops_between_its_steps_is_finished() {
                 match tree.put(&key, &[1; 40]) {
                     Ok(_) => drop(model.insert(key, vec![1; 40])),
                     Err(Error::Journal(why)) => {
-                        assert_eq!(why.why, "as planned");
+                        assert_eq!(why.to_string(), "as planned");
                         stopped += 1;
                         unfinished += u64::from(incomplete(handle, file));
                         tree.verify().unwrap();

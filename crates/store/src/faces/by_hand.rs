@@ -390,7 +390,7 @@ impl<M: ConstMachine> Transaction<M> {
         let settled = session.get().worker.log.commit(Lsn(at), self.mode());
         let unknown = |why: latchwork_log::Error| Error::PrepareUnknown {
             gid: gid.to_vec(),
-            why: why.to_string(),
+            why: Box::new(why.into()),
         };
         // The session is dropped with this, and leaves its slot to the thread that decides.
         settled.map(drop).map_err(unknown)

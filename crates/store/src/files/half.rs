@@ -7,10 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use latchwork_log::{Entry, Error as LogError, Head, Log, Lsn, Piece};
 use latchwork_machine::ConstMachine;
-use latchwork_pool::{Lost, Rebuild, WriteAhead};
+use latchwork_pool::{Cause, Lost, Rebuild, WriteAhead};
 use latchwork_region::Region;
 use latchwork_tree::{Change, Link, chain, rebuild};
 
+use crate::Error;
 use crate::files::kinds::CHANGE;
 use crate::files::shared::Shared;
 
@@ -33,13 +34,15 @@ fn say(why: impl Display) -> String {
 impl<M: ConstMachine> WriteAhead for Ahead<M> {
     /// Nearly always a load: pages that go out were changed long ago. Else the thread takes a
     /// slot of its own, for its session may be in use further up.
-    fn flush(&self, lsn: u64) -> Result<(), String> {
+    fn flush(&self, lsn: u64) -> Result<(), Cause> {
         if self.log.flushed().0 > lsn {
             return Ok(());
         }
-        let thread = self.region.sweeper().map_err(say)?;
-        let session = self.log.session(&thread).map_err(say)?;
-        session.flush(Lsn(lsn)).map_err(say)
+        let flush = || -> Result<(), Error> {
+            let thread = self.region.sweeper()?;
+            Ok(self.log.session(&thread)?.flush(Lsn(lsn))?)
+        };
+        flush().map_err(Cause::new)
     }
 
     fn reaches(&self, lsn: u64) -> bool {

@@ -5,7 +5,8 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use latchwork_log::{Flags, Head, Lsn};
 use latchwork_machine::ConstMachine;
-use latchwork_tree::{Change, Error as TreeError, Journal, JournalError};
+use latchwork_pool::Cause;
+use latchwork_tree::{Change, Error as TreeError, Journal};
 
 use crate::Error;
 use crate::engine::How;
@@ -135,9 +136,8 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
 }
 
 /// As the tree passes it on.
-fn refused(why: impl Into<Error>) -> JournalError {
-    let why = why.into();
-    JournalError { no_space: why.is_no_space(), why: why.to_string() }
+fn refused(why: impl Into<Error>) -> Cause {
+    Cause::new(why.into())
 }
 
 impl<M: ConstMachine> Journal for Scribe<'_, M> {
@@ -147,7 +147,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         page_prev: u64,
         change: &Change<'_>,
         since: u64,
-    ) -> Result<Option<u64>, JournalError> {
+    ) -> Result<Option<u64>, Cause> {
         let log = &self.worker.log;
         let (slot, mut head) = self.head(change);
         (head.page, head.page_prev) = (page, Lsn(page_prev));
@@ -174,7 +174,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         self.worker.log.log().marked().0
     }
 
-    fn reserve(&self, bytes: u64) -> Result<(), JournalError> {
+    fn reserve(&self, bytes: u64) -> Result<(), Cause> {
         if let (Part::Undo { slot, .. }, (0, 0)) = (self.part, self.taken.get()) {
             let image = u64::from(self.worker.home.file.page_bytes()) + IMAGE;
             let taken = self.worker.log.take_aside(u32::from(slot), bytes, image);
@@ -183,12 +183,12 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         }
         self.much.set(self.much.get() || bytes > self.worker.keep);
         self.worker.log.reserve(bytes).map_err(|why| {
-            let why = refused(why);
-            if why.no_space {
+            let why = Error::from(why);
+            if why.is_no_space() {
                 // The log itself may have what room there is.
                 let _ = self.worker.home.shared.make_due();
             }
-            why
+            refused(why)
         })
     }
 
@@ -230,7 +230,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         }
     }
 
-    fn unlink(&self, page: u64) -> Result<bool, JournalError> {
+    fn unlink(&self, page: u64) -> Result<bool, Cause> {
         let shared = &self.worker.home.shared;
         if shared.is_held(page).map_err(refused)? {
             return Ok(false);
@@ -253,7 +253,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         self.worker.home.shared.forgotten().unwrap_or(0)
     }
 
-    fn may_write(&self) -> Result<bool, JournalError> {
+    fn may_write(&self) -> Result<bool, Cause> {
         if !matches!(self.part, Part::Write { how: How { cleared: false, .. }, .. }) {
             return Ok(true);
         }
