@@ -8,6 +8,7 @@
 
 use core::future::Future;
 use core::pin::Pin;
+use core::sync::atomic::Ordering::Relaxed;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::{self, Builder, JoinHandle};
 
 use latchwork_log::{Lsn, Mode};
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{Clock, ConstMachine, Word};
 
 use crate::Error;
 use crate::files::home::Home;
@@ -27,6 +28,9 @@ use crate::wakers::{Wakers, call, locked};
 const IDLE: Duration = Duration::from_secs(1);
 /// With fewer thread slots than this there are none for threads of the store.
 const SLOTS: u32 = 8;
+/// How often the dead are looked for at most behind transactions that were given up, in
+/// nanoseconds: a look reads a word of each thread slot.
+const LOOK_EVERY: u64 = 10_000_000;
 
 /// Commits that become durable together.
 pub(crate) struct Batch {
@@ -155,6 +159,8 @@ pub(crate) struct Background<M: ConstMachine> {
     state: Arc<(Mutex<State>, Condvar)>,
     /// Locked by a thread that waits for its end.
     sweeper: Mutex<Option<JoinHandle<()>>>,
+    /// When a transaction that was given up last had the dead looked for.
+    looked: M::AtomicU64,
 }
 
 impl<M: ConstMachine> Background<M> {
@@ -164,6 +170,7 @@ impl<M: ConstMachine> Background<M> {
             sessions: sessions.clone(),
             state: Arc::default(),
             sweeper: Mutex::default(),
+            looked: M::AtomicU64::default(),
         }
     }
 
@@ -269,6 +276,24 @@ impl<M: ConstMachine> Background<M> {
         let body = move || drop(home.sweep());
         *sweeper = self.thread("latchwork-undo", body).ok();
         sweeper.is_some()
+    }
+
+    /// The same behind a transaction that was given up, now and then: a lock that it did not get in
+    /// time may be a dead thread's, and each that asks for it may be too impatient to look.
+    #[cold]
+    pub(crate) fn after_failure(&self) {
+        // In the child of a fork there is no memory to look at.
+        if self.home.manager.region().check().is_err() {
+            return;
+        }
+        let (now, last) = (M::now(Clock::Monotonic), &self.looked);
+        // Relaxed: it orders nothing; two that look at a time do no harm.
+        let seen = last.load(Relaxed);
+        if now.wrapping_sub(seen) >= LOOK_EVERY
+            && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
+        {
+            self.sweep_if_needed();
+        }
     }
 
     /// The same, by this thread where no other can begin: what the dead have keeps the log, and

@@ -63,6 +63,12 @@ pub enum Error {
         /// The key.
         key: Vec<u8>,
     },
+    /// A table that is to be [loaded](crate::Store::load_sorted) is there already, with records or
+    /// without: load into one of another name, or write its records one by one.
+    TableExists {
+        /// The table.
+        table: String,
+    },
     /// The savepoint is another transaction's, or was rolled back over.
     Savepoint,
     /// A key is longer than [`KEY_MAX`](crate::KEY_MAX), or than pages of the store's size take.
@@ -448,6 +454,9 @@ impl fmt::Display for Error {
                 f.write_str(self.rolled_back())
             }
             Self::Exists { table, key } => write!(f, "key {} of {table} exists", Name(key)),
+            Self::TableExists { table } => {
+                write!(f, "table {table} is there, maybe without a record: load into a new one")
+            }
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
             Self::KeyTooLong { table, length, limit } => {
                 write!(f, "a key of {length} bytes in {table}: may have {limit}")

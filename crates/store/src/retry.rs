@@ -28,7 +28,8 @@ pub struct Patience {
     /// After which it waits for no lock any more, and is not run again: [`Error::Deadline`]. 10 s.
     ///
     /// It bounds no other wait: not the checkpoint that may come first (see [`Store::write`]), nor
-    /// those for room in the log, for a page, or for the sync of the disk.
+    /// those for room in the log, for a page, or for the sync of the disk; nor what the thread does
+    /// while it waits for a lock of a process that died: it undoes what that has left.
     ///
     /// [`Store::write`]: crate::Store::write
     pub time: Duration,

@@ -11,7 +11,7 @@ use latchwork_tree::{Error as TreeError, Header, Tree};
 
 use crate::engine::Engine;
 use crate::files::scribe::{Part, Scribe};
-use crate::tables::{CATALOG, CATALOG_NAME, fits};
+use crate::tables::{CATALOG, fits};
 use crate::{Attempts, Error, Key, Patience, Store, Table, Value};
 
 impl<M: ConstMachine> Store<M> {
@@ -24,8 +24,8 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`] if there is a table of this name, also one that was emptied, for its name
-    /// is kept ([`clear`](Self::clear)); [`Error::OutOfOrder`]; [`Error::Tree`] with
+    /// [`Error::TableExists`] if there is a table of this name, also one without a record: any
+    /// transaction that may write has made it which named it; [`Error::OutOfOrder`]; [`Error::Tree`] with
     /// [`RecordTooLong`](latchwork_tree::Error::RecordTooLong) for a long value, which only
     /// [`put`](crate::WriteTxn::put) takes;
     /// [`Error::KeyTooLong`]; [`Error::RowsTaken`]; those of the parts. Then there is no such
@@ -72,10 +72,7 @@ impl<M: ConstMachine> Store<M> {
                 made.set(None);
                 worker.settle_all(worker.slot(), true)?;
                 if txn.get_raw_for_update(CATALOG, name)?.is_some() {
-                    return Err(Error::Exists {
-                        table: CATALOG_NAME.to_owned(),
-                        key: name.to_vec(),
-                    });
+                    return Err(Error::TableExists { table: table.name().to_owned() });
                 }
                 let scribe = Scribe::new(worker, CATALOG, Part::Root);
                 let root = Tree::create(&worker.handle, worker.home.file, &scribe)?.root();

@@ -363,6 +363,8 @@ impl<M: ConstMachine> Store<M> {
     /// let store = Store::open(&path)?;
     /// store.put(&FRUIT, "pear", 3)?;
     /// assert_eq!(store.get(&FRUIT, "pear")?, Some(3));
+    /// assert!(store.remove(&FRUIT, "pear")?);
+    /// assert!(!store.remove(&FRUIT, "pear")?);
     /// # drop(store);
     /// # std::fs::remove_dir_all(&path).unwrap();
     /// # Ok::<(), latchwork_store::Error>(())
@@ -379,6 +381,29 @@ impl<M: ConstMachine> Store<M> {
                 table.key_into(&key, &mut scratch.key)?;
                 table.value_into(&value, &mut scratch.value);
                 tx.txn.write_and_commit(tree, &scratch.key, Some(&scratch.value))
+            })
+        })
+    }
+
+    /// Removes a record, in a transaction of its own; says whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put).
+    pub fn remove<K: Key, V: Value>(
+        &self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+    ) -> Result<bool, Error> {
+        self.write(|tx| {
+            let tree = tx.tree(table.name())?;
+            tx.tables.with_scratch(|scratch| {
+                table.key_into(&key, &mut scratch.key)?;
+                let there = tx.txn.get_for_update_into(tree, &scratch.key, &mut scratch.value)?;
+                if there {
+                    tx.txn.write_and_commit(tree, &scratch.key, None)?;
+                }
+                Ok(there)
             })
         })
     }
@@ -414,7 +439,10 @@ impl<M: ConstMachine> Store<M> {
         match (done, self.settle(&kept.worker, at, patience.mode)) {
             (Ok(done), settled) => settled.map(|()| done).map_err(E::from),
             // What it has read its error may tell: so it waits, too, and keeps its own error.
-            (failed, _) => failed,
+            (failed, _) => {
+                self.inner.background.after_failure();
+                failed
+            }
         }
     }
 

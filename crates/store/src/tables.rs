@@ -124,7 +124,10 @@ impl<M: ConstMachine> Catalog<M> {
         if let (Ok(_), Some(root)) = (&done, made.get()) {
             home.shared.let_go(worker.slot(), root)?;
         }
-        worker.settle_all(worker.slot(), true)?;
+        // Of one that could not be rolled back the root is a sweep's, with the record of it.
+        if !worker.is_given_up() {
+            worker.settle_all(worker.slot(), true)?;
+        }
         let done = done.map_err(|why| match why {
             // The transaction that is to use the table has a deadline of its own to tell of.
             Error::Deadline { last, .. } => *last,

@@ -448,7 +448,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         match self.guard(Self::commit_now) {
             Ok(at) => {
                 self.over = true;
-                self.release(false)?;
+                // It is committed, whatever comes of this; the owner's end tries once more.
+                let _ = self.release(false);
                 Ok(at)
             }
             Err(why) if self.awaits(&why) => Err(why),
@@ -497,6 +498,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     }
 
     fn release(&mut self, rolled_back: bool) -> Result<(), Error> {
+        self.forget_call();
         let released = match rolled_back {
             false => self.owner.release_all(),
             // It may be run again, and would be first to ask for what others wait for.

@@ -24,6 +24,9 @@ pub struct ReadTxn<'s, M: ConstMachine = Machine> {
 }
 
 /// A transaction: see [`Store::write`](crate::Store::write).
+///
+/// Each of its calls makes the table that it names, if there is none, also one that only reads: an
+/// empty table stays, whatever becomes of the transaction.
 pub struct WriteTxn<'x, 's, M: ConstMachine = Machine> {
     pub(crate) txn: &'x mut Txn<'s, Worker<M>, M>,
     pub(crate) tables: Tables<'x, M>,
@@ -120,7 +123,8 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         self.rows(table, bounds(table, &range)?)
     }
 
-    /// The records whose keys begin with these parts, in order.
+    /// The records whose keys begin with these parts, in order. For text that begins with some
+    /// letters ask for a [`range`](Self::range): from `"user:"` to before `"user;"`.
     ///
     /// # Errors
     ///

@@ -119,8 +119,10 @@ fn the_dead_are_undone_on_a_full_disk() {
     let full = Barrier::new(1);
     assert!(fill(&store, 1, 3, &full) > 50);
     damaged.iter().for_each(|page| restore(&disk, page));
-    assert_eq!(store.sweep(), Ok(3));
-    assert_eq!(store.counts().unwrap().locks, 0);
+    // A thread of the store may be faster.
+    store.sweep().unwrap();
+    let counts = store.counts().unwrap();
+    assert_eq!((counts.undone, counts.locks), (3, 0));
     for number in [10, 2500, 50, 2600, 90, 2700] {
         let found = store.read(|tx| tx.get(&TABLE, &key(number))).unwrap();
         assert_eq!(found, Some(value(number)), "{number}");

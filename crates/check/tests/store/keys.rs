@@ -1,8 +1,11 @@
 //! Keys: bytes in the keys' order, and back again.
 
-use latchwork_store::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, Uuid};
+use latchwork_disk::Simulated;
+use latchwork_store::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, Mode, Table, Uuid};
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use crate::stage::begin;
 
 fn bytes<K: Key>(key: &K::Of<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -28,6 +31,34 @@ fn wide() -> impl Strategy<Value = i128> {
         if minus { edge.wrapping_neg() } else { edge }
     });
     prop_oneof![edge, any::<i128>(), integers().prop_map(i128::from)]
+}
+
+/// Any number of first parts of a key of up to six.
+#[test]
+fn a_key_of_many_parts_has_prefixes_of_each_length() {
+    type Six = (u8, u8, u8, &'static str, u8, u8);
+    const SIX: Table<Six, ()> = Table::new("six");
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store
+        .write(|tx| {
+            (0..64u8).try_for_each(|bits| {
+                let [a, b, c, d, e, f] = [5, 4, 3, 2, 1, 0].map(|bit| bits >> bit & 1);
+                tx.put(&SIX, (a, b, c, ["a", "ab"][usize::from(d)], e, f), ())
+            })
+        })
+        .unwrap();
+    let counts = store
+        .read(|tx| {
+            Ok([
+                tx.prefix::<u8, _, _>(&SIX, 1)?.count(),
+                tx.prefix::<(u8, u8), _, _>(&SIX, (1, 0))?.count(),
+                tx.prefix::<(u8, u8, u8), _, _>(&SIX, (1, 0, 1))?.count(),
+                tx.prefix::<(u8, u8, u8, &str), _, _>(&SIX, (1, 0, 1, "a"))?.count(),
+                tx.prefix::<(u8, u8, u8, &str, u8), _, _>(&SIX, (1, 0, 1, "a", 0))?.count(),
+            ])
+        })
+        .unwrap();
+    assert_eq!(counts, [32, 16, 8, 4, 2]);
 }
 
 /// Few different bytes, zero among them, so that prefixes and escapes are frequent.

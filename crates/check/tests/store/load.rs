@@ -173,7 +173,7 @@ fn what_is_loaded_is_there() {
             .unwrap();
         assert!(found(&store) == rows, "{count}");
         store.verify().unwrap();
-        assert!(matches!(load(&store, &rows), Err(Error::Exists { .. })));
+        assert!(matches!(load(&store, &rows), Err(Error::TableExists { .. })));
         // It is a table like others.
         let mut model: std::collections::BTreeMap<_, _> = rows.iter().cloned().collect();
         let mut random = Random(seed);

@@ -72,6 +72,32 @@ fn a_thousand_tasks_of_one_thread_move_money() {
     nothing_is_left(&store);
 }
 
+/// A call whose future is forgotten waits no more: the transaction goes on, commits and says so.
+#[test]
+fn a_call_that_is_forgotten_keeps_nothing() {
+    let store = begin(&Simulated::new(), Mode::None).unwrap();
+    store.put(&ACCOUNTS, 0, 100).unwrap();
+    for (commits, again) in [(true, false), (true, true), (false, false)] {
+        let mut holder = store.begin().unwrap();
+        holder.put(&ACCOUNTS, 0, 101).unwrap();
+        let mut tx = block_on(store.begin_async()).unwrap();
+        block_on(tx.put(&ACCOUNTS, 1, 100)).unwrap();
+        let mut waits = Box::pin(tx.get(&ACCOUNTS, 0));
+        assert!(poll(waits.as_mut()).is_pending());
+        std::mem::forget(waits);
+        if again {
+            assert_eq!(block_on(tx.get(&ACCOUNTS, 1)), Ok(Some(100)));
+        }
+        match commits {
+            true => assert!(block_on(tx.commit()).unwrap().is_some()),
+            false => tx.roll_back().unwrap(),
+        }
+        drop(holder);
+        nothing_is_left(&store);
+    }
+    assert_eq!(store.get(&ACCOUNTS, 1), Ok(Some(100)));
+}
+
 /// What a task may wait in: each call, against a lock of another transaction.
 async fn all_calls(tx: Tx<'_>, call: u32) -> Result<(), Error> {
     let (k, l) = (&b"k"[..], &b"l"[..]);

@@ -3,12 +3,17 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::time::Duration;
 
-use latchwork_store::{Store, Table};
+use latchwork_store::{Error, Level, Patience, Store, Table};
 
 use crate::stage::{Place, die_after, fill, open};
 
 const OWN: Table<u64, &[u8]> = Table::new("own");
+
+/// Waits for no lock.
+const IMPATIENT: Patience =
+    Patience { time: Duration::ZERO, label: "", level: Level::Serializable, mode: None };
 
 fn die() -> ! {
     // SAFETY: signals this very process.
@@ -44,6 +49,44 @@ fn is_bounded(place: &Place, store: &Store, case: &str) {
     assert!(after.redo > before.redo && after.redo > before.end, "{case}: {before:?}, {after:?}");
     let log = bytes(&place.at("one/log"));
     assert!(log < 12 << 20, "{case}: {log} bytes of log");
+}
+
+/// A process that is killed with a lock.
+#[test]
+fn locker() {
+    let Some(place) = Place::told() else { return };
+    let store = open(place.at("one"));
+    let mut transaction = store.begin().unwrap();
+    transaction.put(&OWN, 0, &[1]).unwrap();
+    die();
+}
+
+/// Each that asks for the lock gives up before it looks for the dead: soon it is had all the same.
+#[test]
+fn a_lock_of_the_dead_goes_though_nobody_waits_for_it() {
+    type Try = fn(&Store) -> Result<(), Error>;
+    let tries: [Try; 3] = [
+        |store| {
+            let mut transaction = store.begin_with(&IMPATIENT)?;
+            transaction.put(&OWN, 0, &[2]).or_else(|_| {
+                transaction.restart()?;
+                transaction.put(&OWN, 0, &[2])
+            })
+        },
+        |store| store.begin_with(&IMPATIENT)?.put(&OWN, 0, &[2]),
+        |store| store.write_with(&IMPATIENT, |tx| tx.put(&OWN, 0, &[2])).map(drop),
+    ];
+    for (way, once) in (0..).zip(tries) {
+        let place = Place::new("impatient");
+        let store = open(place.at("one"));
+        store.put(&OWN, 1, &[0]).unwrap();
+        assert!(killed(&place, way, "dead::locker"));
+        let had = (0..5_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            once(&store).is_ok()
+        });
+        assert!(had, "way {way}");
+    }
 }
 
 /// A process that makes a checkpoint, and is killed in it.

@@ -68,7 +68,9 @@ fn killed_in_a_load(crash: bool) {
         // A process that loads again fills the table, or is told that it is there.
         match load(&store) {
             Ok(rows) => assert!(rows == LOADED_ROWS && !loaded, "{case}"),
-            Err(why) => assert!(matches!(why, Error::Exists { .. }) && loaded, "{case}: {why}"),
+            Err(why) => {
+                assert!(matches!(why, Error::TableExists { .. }) && loaded, "{case}: {why}")
+            }
         }
         assert!(is_loaded(&store, &case));
         assert_eq!(sum(&store), COUNT as i64 * EACH, "{case}");

@@ -5,11 +5,11 @@
 //!
 //! # The bias
 //!
-//! Names share 261,632 *biases* by their hash. They begin closed. One that is open has weak locks
-//! on these names in their owners' pages, and strong ones are not to be had. While it is closed all
-//! locks on these names are in the table. (The third state is in `fastpath/reserved.rs`.) Every
-//! change adds to it, so a weak lock's entry notes the bias under which it was taken, and **counts
-//! only while the bias has that value**.
+//! Names share *biases* by their hash: 65,408, or 261,632 on a machine of many cores. They begin
+//! closed. One that is open has weak locks on these names in their owners' pages, and strong ones
+//! are not to be had. While it is closed all locks on these names are in the table. (The third
+//! state is in `fastpath/reserved.rs`.) Every change adds to it, so a weak lock's entry notes the
+//! bias under which it was taken, and **counts only while the bias has that value**.
 //!
 //! ```text
 //!        strong request: close, heavy barrier, collect

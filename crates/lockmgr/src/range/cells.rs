@@ -2,7 +2,7 @@
 //!
 //! | cell | bytes | whose |
 //! |---|---|---|
-//! | chains of keyspaces | 65,472 | one chain for each partition, guarded by its latch |
+//! | chains of keyspaces | 65,472 | one chain, or four, for each partition, guarded by its latch |
 //! | keyspace | 256 | a name, its claims, and the root of their tree |
 //! | claim | 128 and more | an owner's range, held or waited for |
 //!

@@ -43,8 +43,9 @@ impl<M: ConstMachine> Claims<'_, M> {
     /// the caller took whatever latch it shares with those who make them. A writer that latched a
     /// page, and is told zero, knows that no scan of that page is protected by a claim.
     ///
-    /// Costs two loads, or three; if another keyspace falls to the same chain a latch. What the
-    /// dead left counts until they are swept.
+    /// Costs two loads, or three; if another keyspace falls to the same chain a latch, and if that
+    /// is not open it tells one claim: it waits for nobody, for the caller's page may be what the
+    /// sweep of the latch's dead holder waits for. What the dead left counts until they are swept.
     ///
     /// # Errors
     ///
@@ -65,8 +66,57 @@ impl<M: ConstMachine> Claims<'_, M> {
             // harm.
             return Ok(get(&only.claims));
         }
-        let latched = memory.latch(memory.blocks.guarding(self.chain))?;
+        let Some(latched) = memory.try_latch(memory.blocks.guarding(self.chain))? else {
+            return Ok(1);
+        };
         let space = latched.find_keyspace(&memory.named(self.name)?)?;
         if space.is_null() { Ok(0) } else { Ok(get(&memory.keyspace(space)?.claims)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ops::Bound::Unbounded;
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::granular::modes;
+    use crate::{KeyRange, Manager, RangeKind, Wait};
+
+    /// Two names of keyspaces that share a chain.
+    fn neighbours(memory: &Memory<latchwork_machine::Native>) -> [String; 2] {
+        let mut known = HashMap::new();
+        for number in 0u32.. {
+            let name = number.to_string();
+            let chain = chain_of(memory.keyspace_named(name.as_bytes()).unwrap().hash);
+            if let Some(other) = known.insert(chain, name.clone()) {
+                return [other, name];
+            }
+        }
+        unreachable!("there are fewer chains than numbers")
+    }
+
+    /// A thread that has a page in hand asks: it is not to wait for one that may be dead.
+    #[test]
+    fn a_count_waits_for_no_latch() {
+        let manager = Manager::private(modes()).unwrap();
+        let session = manager.session().unwrap();
+        let owner = session.owner().unwrap();
+        let memory = owner.memory;
+        let spaces = neighbours(memory);
+        let [one, other] = &spaces;
+        for space in &spaces {
+            let all = KeyRange { from: Unbounded, to: Unbounded };
+            owner.lock_range(space.as_bytes(), all, RangeKind::ReadNext, Wait::Never).unwrap();
+        }
+        let count = |space: &str| session.keyspace_claims(space.as_bytes()).unwrap().count();
+        assert_eq!((count(one), count(other)), (Ok(1), Ok(1)));
+        let chain = session.keyspace_claims(one.as_bytes()).unwrap().chain;
+        let latched = memory.latch(memory.blocks.guarding(chain)).unwrap();
+        // By the thread that holds it, where waiting is an error.
+        assert_eq!((count(one), count(other)), (Ok(1), Ok(1)));
+        drop(latched);
+        owner.release_all().unwrap();
+        assert_eq!((count(one), count(other)), (Ok(0), Ok(0)));
     }
 }

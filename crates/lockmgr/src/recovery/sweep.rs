@@ -133,9 +133,11 @@ impl<M: ConstMachine> Memory<M> {
         {
             match self.sweep_until(deadline) {
                 // Another process is to sweep, that knows all layers; or one later, when a thread
-                // that is stopped has handed a latch over.
+                // that is stopped has handed a latch over, or a slot for a sweeper is free.
                 Err(Error::Region(
-                    latchwork_region::Error::NoRepair(_) | latchwork_region::Error::Handed(_),
+                    latchwork_region::Error::NoRepair(_)
+                    | latchwork_region::Error::Handed(_)
+                    | latchwork_region::Error::Threads(_),
                 )) => {}
                 // What another layer cannot put right yet keeps its locks. Those of the others are
                 // released, and this thread may wait for one of them.

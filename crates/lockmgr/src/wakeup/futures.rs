@@ -62,6 +62,8 @@ pub(crate) struct Looks {
     next: u64,
     /// When it began to wait, or looked for deadlocks last.
     since: u64,
+    /// Whether that look is to be made again soon.
+    again: bool,
 }
 
 impl Looks {
@@ -72,7 +74,7 @@ impl Looks {
         let hasty = owner.may_be_awaited().is_ok_and(|may| may)
             && owner.waits_for_a_waiter().is_ok_and(|waits| waits);
         let first = if hasty { Duration::ZERO } else { nap };
-        Self { nap, naps: 0, next: owner.memory.after(first).at, since }
+        Self { nap, naps: 0, next: owner.memory.after(first).at, since, again: false }
     }
 
     /// Looks for deadlocks and the dead, if it is time to; not beyond the end of the wait.
@@ -88,12 +90,11 @@ impl Looks {
         if self.nap >= NAP_DEATHS {
             memory.sweep_sometimes(wait.deadline())?;
         }
-        let due = self.naps < 2 || self.naps.is_multiple_of(DETECT_EVERY);
+        let due = self.again || self.naps < 2 || self.naps.is_multiple_of(DETECT_EVERY);
         if due && owner.may_be_awaited()? {
             let looked = memory.now();
-            if !memory.detect_from(owner.index, self.since, wait.deadline())? {
-                self.since = looked;
-            }
+            self.again = memory.detect_from(owner.index, self.since, wait.deadline())?;
+            self.since = if self.again { self.since } else { looked };
         }
         self.naps += 1;
         self.nap = (self.nap * 2).min(NAP_MAX);
@@ -275,8 +276,8 @@ mod tests {
     use crate::{Manager, shared};
 
     /// 3,000 wait for one name, and a future among them that holds another. Whether its look, which
-    /// is one at all of them, came to its end before a deadline.
-    fn looks_at_all(wait: Wait) -> bool {
+    /// is one at all of them, came to its end before a deadline; or a later one that was not due.
+    fn looks_at_all(wait: Wait, later: Option<Wait>) -> bool {
         let manager = Manager::private(shared::modes()).unwrap();
         let session = manager.session().unwrap();
         let owner = || session.owner().unwrap();
@@ -292,6 +293,12 @@ mod tests {
         assert_eq!(last.request(b"x", shared::X, Wait::Detect), Ok(Step::Waiting));
         let mut looks = Looks { next: 0, ..Looks::new(last) };
         looks.look(last, wait).unwrap();
+        if let Some(later) = later {
+            assert_eq!(get(&manager.inner.looked), 0);
+            put(&manager.inner.rests, 0);
+            (looks.next, looks.naps) = (0, DETECT_EVERY + 1);
+            looks.look(last, later).unwrap();
+        }
         get(&manager.inner.looked) != 0
     }
 
@@ -319,8 +326,15 @@ mod tests {
 
     #[test]
     fn a_deadline_ends_the_look_of_a_future() {
-        assert!(looks_at_all(Wait::Detect), "the check cannot fail");
-        assert!(looks_at_all(Wait::Until(Deadline::after::<Native>(Duration::from_secs(3600)))));
-        assert!(!looks_at_all(Wait::Until(Deadline::after::<Native>(Duration::ZERO))));
+        let until = |time| Wait::Until(Deadline::after::<Native>(time));
+        assert!(looks_at_all(Wait::Detect, None), "the check cannot fail");
+        assert!(looks_at_all(until(Duration::from_secs(3600)), None));
+        assert!(!looks_at_all(until(Duration::ZERO), None));
+    }
+
+    #[test]
+    fn a_look_of_a_future_that_was_cut_off_is_made_again_soon() {
+        let none = Wait::Until(Deadline::after::<Native>(Duration::ZERO));
+        assert!(looks_at_all(none, Some(Wait::Detect)));
     }
 }

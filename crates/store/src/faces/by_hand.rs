@@ -407,7 +407,10 @@ impl<M: ConstMachine> Transaction<M> {
 
     /// The same of one whose session is needed still.
     pub(crate) fn undo(&mut self) -> Result<(), Error> {
-        self.txn.take().map_or(Ok(()), Txn::roll_back)
+        let Some(txn) = self.txn.take() else { return Ok(()) };
+        let undone = txn.roll_back();
+        self.store.background().after_failure();
+        undone
     }
 
     /// Rolls it back, and begins it anew: as old as it was, so that it is not the victim of each
@@ -421,6 +424,7 @@ impl<M: ConstMachine> Transaction<M> {
         let old = self.txn.take().ok_or_else(over)?;
         let (age, contended) = (old.age()?, old.contended());
         old.roll_back()?;
+        self.store.background().after_failure();
         self.begin(Some(age), contended)
     }
 }
@@ -432,8 +436,8 @@ fn over() -> Error {
 
 impl<M: ConstMachine> Drop for Transaction<M> {
     fn drop(&mut self) {
-        // What borrows the session goes before it.
-        drop(self.txn.take());
+        // What borrows the session goes before it. What cannot be undone now is undone by a sweep.
+        let _ = self.undo();
         if let Some(session) = self.session.take() {
             self.store.give_back(session);
         }

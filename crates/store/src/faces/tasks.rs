@@ -90,9 +90,10 @@ impl<M: ConstMachine> Store<M> {
     /// new one, after a deadlock. It is no `AsyncFnMut`: a future that calls one is not `Send` as
     /// soon as the closure borrows something (Rust 1.95), and could not be spawned.
     ///
-    /// What blocks the thread still: reading a page that is not in memory, a full log, and making a
-    /// table at its first use. Two threads of the process wait for the disk and
-    /// make checkpoints; they end when there is nothing to do.
+    /// What blocks the thread still: reading a page that is not in memory, a full log, making a
+    /// table at its first use, undoing what dead processes have left of transactions whose locks it
+    /// waits for, and waiting for a thread slot, if all are held. Two threads of the process wait
+    /// for the disk and make checkpoints; they end when there is nothing to do.
     ///
     /// # Errors
     ///

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Error::Handed;
 
 use crate::Error;
 use crate::engine::{Chain, Engine};
@@ -83,10 +84,13 @@ impl<M: ConstMachine> Home<M> {
     fn wait_for(&self, slot: u32) -> Result<(), Error> {
         let is_dead = || self.manager.region().is_dead(slot);
         if is_dead() {
-            let swept = self.sweep();
-            // What cannot be undone of others is no matter here.
-            if is_dead() {
-                swept?;
+            match self.sweep() {
+                // What cannot be undone of others is no matter here, and a thread that is stopped
+                // while it hands a latch over goes on some time.
+                Err(why) if is_dead() && !matches!(why, Error::Region(Handed(_))) => {
+                    return Err(why);
+                }
+                _ => {}
             }
         }
         M::yield_now();

@@ -64,19 +64,34 @@ pub trait StartsWith<P: Key>: Key {
     }
 }
 
-impl<A: Key, B: Key> StartsWith<A> for (A, B) {
-    fn encode_prefix(prefix: &A::Of<'_>, to: &mut Vec<u8>) {
-        A::append(prefix, false, to);
-    }
+macro_rules! starts_with {
+    ($first:ident; $($rest:ident),+) => {
+        impl<$first: Key, $($rest: Key),+> StartsWith<$first> for ($first, $($rest),+) {
+            fn encode_prefix(prefix: &$first::Of<'_>, to: &mut Vec<u8>) {
+                $first::append(prefix, false, to);
+            }
+        }
+    };
+    ($($first:ident),+; $($rest:ident),+) => {
+        impl<$($first: Key,)+ $($rest: Key),+> StartsWith<($($first),+)>
+            for ($($first,)+ $($rest),+) {}
+    };
 }
-impl<A: Key, B: Key, C: Key> StartsWith<A> for (A, B, C) {
-    fn encode_prefix(prefix: &A::Of<'_>, to: &mut Vec<u8>) {
-        A::append(prefix, false, to);
-    }
-}
-impl<A: Key, B: Key, C: Key> StartsWith<(A, B)> for (A, B, C) {}
-impl<A: Key, B: Key, C: Key, D: Key> StartsWith<(A, B)> for (A, B, C, D) {}
-impl<A: Key, B: Key, C: Key, D: Key> StartsWith<(A, B, C)> for (A, B, C, D) {}
+starts_with!(A; B);
+starts_with!(A; B, C);
+starts_with!(A, B; C);
+starts_with!(A; B, C, D);
+starts_with!(A, B; C, D);
+starts_with!(A, B, C; D);
+starts_with!(A; B, C, D, E);
+starts_with!(A, B; C, D, E);
+starts_with!(A, B, C; D, E);
+starts_with!(A, B, C, D; E);
+starts_with!(A; B, C, D, E, F);
+starts_with!(A, B; C, D, E, F);
+starts_with!(A, B, C; D, E, F);
+starts_with!(A, B, C, D; E, F);
+starts_with!(A, B, C, D, E; F);
 
 #[cfg(all(test, debug_assertions))]
 mod tests {

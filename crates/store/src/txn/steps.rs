@@ -115,6 +115,14 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
+    /// A call whose future was neither ended nor dropped waits no more for its lock.
+    pub(super) fn forget_call(&mut self) {
+        if self.in_steps {
+            // What fails here the next request tells.
+            let _ = self.owner.cancel();
+        }
+    }
+
     /// Makes a call of this transaction.
     ///
     /// # Errors
@@ -125,6 +133,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         call: impl FnOnce(&mut Self) -> Result<R, Error>,
     ) -> Result<Step<R>, Error> {
         self.awaited.set(None);
+        self.forget_call();
         let done = call(self);
         match (&done, self.awaited.take()) {
             (Err(why), Some(awaited)) if is_not_granted(why) => Ok(Step::Waits(awaited)),
