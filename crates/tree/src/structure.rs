@@ -27,7 +27,7 @@ use crate::edit;
 use crate::held::{check, copy, image_bytes, log_and_do, log_and_keep};
 use crate::journal::Journal;
 use crate::node::Node;
-use crate::root::{Tree, new_page};
+use crate::root::{ROUNDS, Tree, new_page};
 use crate::split::{SplitAt, split};
 use crate::walk::{Missing, To};
 use crate::{Error, Kind};
@@ -100,7 +100,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     pub(crate) fn finish(&self, missing: &Missing) -> Result<(), Error> {
         let whole = image_bytes(self.file.page_bytes() as usize / 8);
         let level = missing.level.checked_add(1).ok_or_else(edit::malformed)?;
-        let mut pages = 0;
+        let (mut pages, mut rounds) = (0, 0);
         loop {
             // Before the log's room, which a journal that gets pages may not have any more.
             if pages != 0 {
@@ -116,6 +116,11 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
             match self.attach(parent, missing, level)? {
                 Attempt::Done => return Ok(()),
                 Attempt::Again(more) => pages = more,
+            }
+            rounds += 1;
+            // Damaged memory may say for ever that the page is another's child.
+            if rounds > ROUNDS {
+                return Err(Error::Level { page: met.page });
             }
         }
     }

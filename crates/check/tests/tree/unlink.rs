@@ -6,7 +6,7 @@ use std::thread;
 
 use latchwork_check::random::Random;
 use latchwork_check::stops::{at_step, is_waiting, stop_at};
-use latchwork_pool::{Cause, FileId, Handle};
+use latchwork_pool::{Cause, FileId, Handle, PageView};
 use latchwork_tree::{Batch, Change, Error, Journal, Kind, Node, Tree};
 
 use crate::whole::{House, Scribe};
@@ -229,5 +229,58 @@ fn a_split_that_never_ends_is_an_error() {
         assert!(held.set(3, right & !0xffff_ffff_ffff | beyond));
         held.commit();
         assert_eq!(tree.unlink(&key, 9), Err(Error::Level { page: beyond }));
+    });
+}
+
+/// A tree of three levels, and the pages of its middle one, from left to right.
+fn of_three_levels<'h, 't, J: Journal>(
+    handle: &'h Handle<'t>,
+    file: FileId,
+    journal: &'h J,
+) -> (Tree<'h, 't, J>, Vec<u64>) {
+    let tree = Tree::create(handle, file, journal).unwrap();
+    (0..2_000u32).for_each(|n| drop(tree.put(&n.to_be_bytes(), b"value").unwrap()));
+    let (level, first) = look(handle, file, tree.root(), |node| Some((node.level(), child(node)?)));
+    assert_eq!(level, 2);
+    let right = |page: &u64| look(handle, file, *page, |node| node.right());
+    (tree, std::iter::successors(Some(first), right).collect())
+}
+
+/// The child of an inner page to which the lowest keys belong.
+fn child(node: &Node<'_, PageView<'_>>) -> Option<u64> {
+    node.child_of(&node.low()?)
+}
+
+fn look<R>(
+    handle: &Handle<'_>,
+    file: FileId,
+    page: u64,
+    ask: impl Fn(&Node<'_, PageView<'_>>) -> Option<R>,
+) -> R {
+    handle.read(file, page, |view| ask(&Node::of(view)?)).unwrap()
+}
+
+/// Changes a word of a page behind the journal's back.
+fn damage(handle: &Handle<'_>, file: FileId, page: u64, index: usize, to: impl Fn(u64) -> u64) {
+    let mut held = handle.write(file, page).unwrap();
+    let word = held.word(index).unwrap();
+    held.begin(held.lsn());
+    assert!(held.set(index, to(word)));
+    held.commit();
+}
+
+/// A split whose page is missing in a parent that says it is a leaf.
+#[test]
+fn a_split_below_a_damaged_page_is_an_error() {
+    let house = House::new("parent", 200);
+    house.with(2, |handle, file, scribe| {
+        let (tree, middle) = of_three_levels(handle, file, scribe);
+        // The last leaf below one of them, whose right sibling is the next one's first.
+        let next = look(handle, file, middle[1], |node| node.low());
+        let key = look(handle, file, middle[0], |node| node.key(node.count().checked_sub(1)?));
+        assert!(key < next);
+        damage(handle, file, leaf_of(handle, file, &key), 2, |kind| kind | 1 << 16);
+        damage(handle, file, middle[1], 2, |kind| kind & !0xff | 1);
+        assert_eq!(tree.put(&key, b"another").map(drop), Err(Error::Level { page: middle[1] }));
     });
 }
