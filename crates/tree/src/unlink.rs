@@ -63,6 +63,11 @@ struct Rest {
     child: u64,
 }
 
+/// The children of an inner page on either side of a key.
+fn pair<P: crate::Page + ?Sized>(node: &Node<'_, P>, index: usize) -> Option<(u64, u64)> {
+    Some((node.child_at(Err(index))?, node.child(index)?))
+}
+
 impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
     /// Unlinks the leaf to which `key` belongs, if it is empty, and what of the pages above it has
     /// become empty with that, and the empty leaves to its left: `most` pages at most. Returns how
@@ -105,16 +110,22 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
             let whole = image_bytes(self.file.page_bytes() as usize / 8);
             self.journal.reserve(6 * whole).map_err(Error::Journal)?;
             let above = level.checked_add(1).ok_or_else(edit::malformed)?;
-            let (met, ()) = self.walk(To::Key(&low), above, |_, _| Some(()))?;
+            let (met, known) = self.walk(To::Key(&low), above, |node, place| {
+                Some(place.ok().map(|index| pair(node, index)))
+            })?;
             if let Some(missing) = &met.missing {
                 self.finish_some(missing, &mut rounds)?;
                 continue;
             }
+            let known = known.flatten();
+            let meet = known.map(|known| self.meet(known, level, &low));
             let Some((parent, _)) = self.take(&met)? else { continue };
             let view = parent.view();
             let node = Node::of(&view).ok_or_else(edit::no_page)?;
-            // It may have been split, or be another page, since it was met.
-            let moved = node.is_beyond(&low).ok_or_else(edit::malformed)?;
+            let place = node.search(&low).ok_or_else(edit::malformed)?;
+            let now = place.ok().and_then(|index| pair(&node, index));
+            // It may have been split, be another page or have other children, since it was met.
+            let moved = node.is_beyond(&low).ok_or_else(edit::malformed)? || now != known;
             if node.kind() != Kind::Inner || node.level() != above || moved {
                 rounds += 1;
                 // Damaged memory may say so for ever.
@@ -123,21 +134,38 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
                 }
                 continue;
             }
-            let Ok(index) = node.search(&low).ok_or_else(edit::malformed)? else {
+            if place.is_err() {
                 let first = node.low().ok_or_else(edit::malformed)? == low;
                 return Ok(if first { Outcome::First } else { Outcome::Stays });
-            };
-            let (left, gone) = (node.child_at(Err(index)), node.child(index));
-            let (left, gone) =
-                (left.ok_or_else(edit::malformed)?, gone.ok_or_else(edit::malformed)?);
+            }
+            let (left, gone) = now.ok_or_else(edit::malformed)?;
             // What damaged links lead to: to wait for itself would be for ever.
             if left == gone || [left, gone].contains(&parent.page()) {
                 return Err(Error::Level { page: gone });
+            }
+            if !meet.unwrap_or(Ok(false))? {
+                return Ok(Outcome::Stays);
             }
             let left = self.handle.write(self.file, left)?;
             let gone = self.handle.write(self.file, gone)?;
             return self.unlink_one(Trio { parent, left, gone, low });
         }
+    }
+
+    /// Whether two children are of a level and meet at a key, as the page above has it. They are
+    /// read before that is in hand: damaged memory may name pages whose holders wait for it, or for
+    /// each other.
+    fn meet(&self, (left, gone): (u64, u64), level: u8, low: &[u8]) -> Result<bool, Error> {
+        let fence = |page: u64, is_high: bool| {
+            let (found, fence) = self.handle.read(self.file, page, |view| {
+                let node = Node::of(view)?;
+                let fence = if is_high { node.high()? } else { Some(node.low()?) };
+                Some((node.level(), fence))
+            })?;
+            if found == level { Ok(fence) } else { Err(Error::Level { page }) }
+        };
+        Ok(fence(left, true)?.as_deref() == Some(low)
+            && fence(gone, false)?.as_deref() == Some(low))
     }
 
     /// Unlinks the page, if it can be.

@@ -284,3 +284,27 @@ fn a_split_below_a_damaged_page_is_an_error() {
         assert_eq!(tree.put(&key, b"another").map(drop), Err(Error::Level { page: middle[1] }));
     });
 }
+
+/// A number in a parent that is not of the level below is not waited for: the page's holder may
+/// wait for the parent.
+#[test]
+fn a_child_that_is_above_its_parent_is_an_error() {
+    let house = House::new("above", 200);
+    house.with(2, |handle, file, scribe| {
+        let journal = Forgetful::new(scribe);
+        let (tree, middle) = of_three_levels(handle, file, &journal);
+        let (low, high) = look(handle, file, middle[0], |node| Some((node.key(1)?, node.key(2)?)));
+        let number = |key: Vec<u8>| u32::from_be_bytes(key.try_into().unwrap());
+        for number in number(low.clone())..number(high) {
+            tree.delete(&number.to_be_bytes()).unwrap();
+        }
+        // The record of the separator before has the number of the page to the left.
+        let left = leaf_of(handle, file, &look(handle, file, middle[0], |node| node.key(0)));
+        let at = (8..128).rev().find(|index| {
+            let word = handle.read(file, middle[0], |view| view.word(*index)).unwrap();
+            word & 0xffff_ffff_ffff == left
+        });
+        damage(handle, file, middle[0], at.unwrap(), |_| tree.root());
+        assert_eq!(tree.unlink(&low, 9), Err(Error::Level { page: tree.root() }));
+    });
+}
