@@ -56,6 +56,10 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     pub fn dismantle(&self) -> Result<u64, Error> {
         let mut gone = 0;
         while let Some(next) = self.next_to_go()? {
+            // Damaged links may lead in a circle over pages that the journal refuses.
+            if gone > self.handle.pool().pages(self.file)? {
+                return Err(Error::Level { page: next.page });
+            }
             let whole = image_bytes(self.file.page_bytes() as usize / 8);
             self.journal.reserve(2 * whole).map_err(Error::Journal)?;
             let asked = self.journal.unlink(next.page).map_err(Error::Journal)?;
@@ -105,7 +109,9 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         let read = self.handle.read(self.file, page, |view| {
             let links = Node::of(view).and_then(|node| {
                 let (kind, level) = (node.kind(), node.level());
-                let (first, right) = (node.low()?.is_empty(), node.right()?);
+                // One that leads to itself would go for ever.
+                let right = node.right()?.filter(|right| *right != page);
+                let first = node.low()?.is_empty();
                 let child = node.first_child().filter(|child| *child != 0);
                 Some(Links { kind, level, first, child, right })
             });

@@ -308,3 +308,47 @@ fn a_child_that_is_above_its_parent_is_an_error() {
         assert_eq!(tree.unlink(&low, 9), Err(Error::Level { page: tree.root() }));
     });
 }
+
+/// A journal in whose hand all pages are.
+struct Full<'s, 'l>(&'s Scribe<'l>);
+
+impl Journal for Full<'_, '_> {
+    fn append(
+        &self,
+        page: u64,
+        page_prev: u64,
+        change: &Change<'_>,
+        since: u64,
+    ) -> Result<Option<u64>, Cause> {
+        self.0.append(page, page_prev, change, since)
+    }
+
+    fn slot(&self) -> u16 {
+        self.0.slot()
+    }
+
+    fn unlink(&self, _: u64) -> Result<bool, Cause> {
+        Ok(false)
+    }
+}
+
+/// A page that leads to itself, and two that lead to each other.
+#[test]
+fn a_tree_whose_links_lead_in_a_circle_is_dismantled_to_an_end() {
+    for apart in [0, 1] {
+        let house = House::new("circle", 200);
+        house.with(2, |handle, file, scribe| {
+            let journal = Full(scribe);
+            let (tree, middle) = of_three_levels(handle, file, &journal);
+            let first = look(handle, file, middle[0], child);
+            let second = look(handle, file, first, |node| node.right()?);
+            let (page, to) = [(first, first), (second, first)][apart];
+            damage(handle, file, page, 3, |right| right & !0xffff_ffff_ffff | to);
+            match (apart, tree.dismantle()) {
+                (0, Ok(gone)) => assert!(gone > middle.len() as u64, "{gone}"),
+                (1, Err(Error::Level { page })) => assert!([first, second].contains(&page)),
+                (_, other) => panic!("{other:?}"),
+            }
+        });
+    }
+}
