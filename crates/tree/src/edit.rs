@@ -177,6 +177,10 @@ pub(crate) fn fits<P: PageMut + ?Sized>(
     value: &[u8],
 ) -> Option<bool> {
     let view = Node::of(page)?;
+    // Damaged memory may say so of a leaf.
+    if view.kind() != Kind::Leaf {
+        return None;
+    }
     Some(match place {
         Ok(index) => value.len() <= view.lengths(view.slot(index)?)?.1,
         Err(_) => {

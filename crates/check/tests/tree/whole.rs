@@ -403,6 +403,26 @@ fn a_half_changed_page_is_made_anew() {
     });
 }
 
+/// A leaf whose damaged memory says that it is an inner page: what cannot be done is not logged.
+#[test]
+fn a_change_that_cannot_be_done_is_not_logged() {
+    let house = House::new("kind", 200);
+    house.with(2, |handle, file, scribe| {
+        let tree = Tree::create(handle, file, scribe).unwrap();
+        tree.put(b"key", b"value").unwrap();
+        let mut held = handle.write(file, tree.root()).unwrap();
+        let kind = held.word(2).unwrap();
+        held.begin(held.lsn());
+        assert!(held.set(2, kind & !0xff | 2));
+        held.commit();
+        let logged = || house.log.records.lock().unwrap().len();
+        let before = logged();
+        let refused = tree.put(b"another", b"value").map(drop);
+        assert!(matches!(refused, Err(Error::Malformed(_))), "{refused:?}");
+        assert_eq!(logged(), before);
+    });
+}
+
 /// The control: a tree that lost a page, or has two the wrong way round, does not verify.
 #[test]
 fn a_wrong_tree_does_not_verify() {
