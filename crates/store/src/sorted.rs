@@ -7,10 +7,10 @@
 use std::cell::Cell;
 
 use latchwork_machine::ConstMachine;
-use latchwork_tree::{Error as TreeError, Header, Tree};
+use latchwork_tree::{Error as TreeError, Header};
 
 use crate::engine::Engine;
-use crate::files::scribe::{Part, Scribe};
+use crate::files::scribe::Part;
 use crate::tables::{CATALOG, fits};
 use crate::{Attempts, Error, Key, Patience, Store, Table, Value};
 
@@ -74,9 +74,7 @@ impl<M: ConstMachine> Store<M> {
                 if txn.get_raw_for_update(CATALOG, name)?.is_some() {
                     return Err(Error::TableExists { table: table.name().to_owned() });
                 }
-                let scribe = Scribe::new(worker, CATALOG, Part::Root);
-                let root = Tree::create(&worker.handle, worker.home.file, &scribe)?.root();
-                let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
+                let tree = worker.make_root()?;
                 txn.write_raw(CATALOG, name, Some(&tree.to_le_bytes()))?;
                 let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
                 // Nobody ends the transaction while it is at work.
@@ -85,7 +83,7 @@ impl<M: ConstMachine> Store<M> {
                 let header = Header::from_bits(stamp.get());
                 let count = worker.with(tree, Part::System, |tree| tree.load(header, rows));
                 let count = count.map_err(|why: Error| why.of_table(|| table.name().to_owned()))?;
-                made.set(Some(root));
+                made.set(Some(u64::from(tree)));
                 Ok(count)
             })?;
             // To ask the catalog whether it has a root means to read it all. The slot is still this

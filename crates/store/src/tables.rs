@@ -7,11 +7,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use latchwork_lockmgr::Wait;
 use latchwork_machine::ConstMachine;
-use latchwork_tree::Tree;
 
 use crate::engine::Engine;
 use crate::files::home::Home;
-use crate::files::scribe::{Part, Scribe};
 use crate::files::worker::Worker;
 use crate::idle::{Kept, Scratch, Sessions};
 use crate::names::NAME_MAX;
@@ -113,11 +111,9 @@ impl<M: ConstMachine> Catalog<M> {
             if let Some(root) = txn.get_raw_for_update(CATALOG, name.as_bytes())? {
                 return root_of(&root);
             }
-            let scribe = Scribe::new(&worker, CATALOG, Part::Root);
-            let root = Tree::create(&worker.handle, home.file, &scribe)?.root();
-            let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
+            let tree = worker.make_root()?;
             txn.write_raw(CATALOG, name.as_bytes(), Some(&tree.to_le_bytes()))?;
-            made.set(Some(root));
+            made.set(Some(u64::from(tree)));
             Ok(tree)
         });
         // To ask the catalog whether it has a root means to read it all.

@@ -11,14 +11,16 @@ use latchwork_check::random::Random;
 use latchwork_check::tasks::{Task, block_on, join};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Store, Table};
+use latchwork_store::{Error, Mode, Patience, Sizes, Store, Table};
 
-use crate::stage::{begin, begin_in, sizes};
+use crate::stage::{begin, begin_in, begin_with, sizes};
 
 const LOADED: Table<&[u8], &[u8]> = Table::new("loaded");
 const WRITTEN: Table<&[u8], &[u8]> = Table::new("written");
 
 const NUMBERS: Table<u64, u64> = Table::new("numbers");
+const NUMBERED: Table<u64, &[u8]> = Table::new("numbered");
+const AGAIN: Table<u64, &[u8]> = Table::new("again");
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -154,6 +156,62 @@ fn a_full_disk_in_a_load_loses_no_page() {
     }
     println!("{refused} loads met a full disk");
     assert!(refused > 10, "{refused}");
+}
+
+/// A page that was the root of a load that failed is a leaf of another table, and empty again. The
+/// disk has it as that root still, above a page that is a live leaf by now. A thread that takes it
+/// for a new table, and cannot write it, gives back this one page.
+#[test]
+fn a_root_that_is_not_written_leads_to_no_page() {
+    let disk = Simulated::new();
+    let calm = Sizes {
+        cache: 4 << 20,
+        log_buffer: 4 << 20,
+        log_segment: 4 << 20,
+        log_budget: 64 << 20,
+        history: 64 << 20,
+        ..sizes(Mode::None)
+    };
+    let store = begin_with(&disk, calm).unwrap();
+    let put = |row: u64| store.put(&NUMBERED, row, &[7; 300]);
+    (0..100).try_for_each(put).unwrap();
+    let before = store.free_pages().unwrap();
+    let row = |number| (number, &[8; 300][..]);
+    let checkpointed = std::iter::once_with(|| {
+        thread::scope(|scope| scope.spawn(|| store.checkpoint().unwrap()).join().unwrap());
+        row(0)
+    });
+    let refused = store.load_sorted(&AGAIN, (0..100).map(row).chain(checkpointed));
+    assert!(matches!(refused, Err(Error::OutOfOrder { .. })), "{refused:?}");
+    let free = || store.free_pages().unwrap().0;
+    assert!(before.0 == 0 && free() > 5, "{} pages are free", free());
+    // Its root is the first that is taken: the rows that come to it are all that go again.
+    let mut rows = 100..;
+    let mut fill = |to: u64| {
+        rows.find_map(|row| {
+            put(row).unwrap();
+            (free() <= to).then_some(row)
+        })
+        .unwrap()
+    };
+    let all = free();
+    let gone = fill(all - 1)..fill(all - 2);
+    let last = fill(0);
+    store.write(|tx| tx.remove_range(&NUMBERED, gone.clone())).unwrap();
+    for _ in 0..1000 {
+        put(last).unwrap();
+    }
+    assert_eq!(free(), 1);
+    disk.set_capacity(Some(0));
+    assert!((0..100_000).any(|_| put(last).is_err()), "the log is not full");
+    let refused = store.put(&AGAIN, 1, &[1]).unwrap_err();
+    assert!(refused.is_no_space(), "{refused}");
+    disk.set_capacity(None);
+    store.put(&AGAIN, 1, &[1]).unwrap();
+    store.verify().unwrap();
+    let count = store.read(|tx| tx.count(&NUMBERED, ..)).unwrap();
+    assert_eq!(count, last + 1 - (gone.end - gone.start));
+    assert_eq!(store.space().unwrap().lost, 0);
 }
 
 #[test]

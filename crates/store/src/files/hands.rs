@@ -45,7 +45,7 @@ pub(crate) struct InHand {
 pub(crate) enum What {
     /// One that is made for its tree, or was unlinked from it.
     Page,
-    /// The root of a tree whose table is being made.
+    /// The root of a tree whose table is being made. It is written: a sweep asks it for its pages.
     Root,
     /// One of a tree that nobody knows, and that is dismantled.
     Goes,
@@ -109,6 +109,20 @@ impl<M: ConstMachine> Shared<M> {
             }
         }
         Ok(false)
+    }
+
+    /// Says what a page that is in hand is from now on.
+    pub(crate) fn hold_as(&self, slot: u16, held: InHand) -> Result<(), Error> {
+        let line = SLOTS + u64::from(slot) * LINE;
+        for word in 0..COUNT {
+            let word = self.word(line + HANDS + word)?;
+            // Relaxed: the slot's own.
+            if InHand::of(word.load(Relaxed)).is_some_and(|known| known.page == held.page) {
+                // Release: synchronizes with the Acquire in `hand`, behind which the page is read.
+                word.store(held.word(), Release);
+            }
+        }
+        Ok(())
     }
 
     /// Lets go of a page that is in hand.

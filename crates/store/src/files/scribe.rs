@@ -91,7 +91,6 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
 
     fn what(&self) -> What {
         match self.part {
-            Part::Root => What::Root,
             Part::Dismantle => What::Goes,
             _ => What::Page,
         }
@@ -202,7 +201,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
 
     fn reserve_pages(&self, count: usize) -> Result<(), TreeError> {
         while !self.has_pages(count) {
-            let page = self.worker.take_page(self.tree, self.what()).map_err(|why| match why {
+            let page = self.worker.take_page(self.tree, self.part).map_err(|why| match why {
                 Error::Pool(why) => TreeError::Pool(why),
                 Error::Tree(why) => why,
                 why => TreeError::Journal(refused(why)),

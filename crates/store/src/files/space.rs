@@ -74,8 +74,9 @@ impl<M: ConstMachine> Worker<M> {
         Ok(changed)
     }
 
-    /// Takes a page in hand that nobody uses.
-    pub(crate) fn take_page(&self, tree: u32, what: What) -> Result<u64, Error> {
+    /// Takes a page in hand that nobody uses. It is no root before it is written: what the disk has
+    /// of its number may lead to pages that are another tree's by now.
+    pub(crate) fn take_page(&self, tree: u32, part: Part) -> Result<u64, Error> {
         let (shared, file, slot) = (&self.home.shared, self.home.file, self.slot());
         // Before a number is taken: nobody else fills the slot's hands.
         if !shared.has_hand(slot)? {
@@ -83,22 +84,32 @@ impl<M: ConstMachine> Worker<M> {
         }
         // The catalog says of a page that it is no longer free. It may have to grow for that first,
         // and must not ask for such a page again.
-        let from_list = tree != CATALOG || what == What::Root;
+        let from_list = tree != CATALOG || matches!(part, Part::Root);
+        let held = |page| InHand { tree, page, what: What::Page };
         while from_list && let Some(page) = self.handle.take_freed(file)? {
-            shared.hold(slot, InHand { tree, page, what })?;
+            shared.hold(slot, held(page))?;
             match self.mark(page, false) {
                 Ok(true) => return Ok(page),
                 // The list is of memory that anybody writes: the catalog decides.
                 Ok(false) => shared.let_go(slot, page)?,
                 Err(why) => {
-                    let _ = self.settle(slot, InHand { tree, page, what });
+                    let _ = self.settle(slot, held(page));
                     return Err(why);
                 }
             }
         }
         let page = self.handle.take_next(file)?;
-        shared.hold(slot, InHand { tree, page, what })?;
+        shared.hold(slot, held(page))?;
         Ok(page)
+    }
+
+    /// Makes the root of a tree whose name the slot's transaction is about to write.
+    pub(crate) fn make_root(&self) -> Result<u32, Error> {
+        let scribe = Scribe::new(self, CATALOG, Part::Root);
+        let page = Tree::create(&self.handle, self.home.file, &scribe)?.root();
+        let root = InHand { tree: CATALOG, page, what: What::Root };
+        self.home.shared.hold_as(self.slot(), root)?;
+        u32::try_from(page).map_err(|_| Error::Options("2^32 pages"))
     }
 
     /// Decides about a page in hand: if nothing leads to it, it is given back.
