@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use latchwork_disk::{Disk, Simulated};
 use latchwork_machine::Native;
 use latchwork_pool::{FileId, FileSpec, Handle, Options, Pool};
-use latchwork_region::{Area, AreaOptions, Region};
+use latchwork_region::{Area, AreaOptions, Region, Thread};
 use latchwork_store::{Mode, Sizes, Store, Table};
 
 use crate::stage::{begin_in, begin_with, sizes};
@@ -29,12 +29,18 @@ struct Lines {
     mine: u64,
 }
 
+/// The area in which the lines are, of a store with so many slots as `sizes` has.
+fn area(region: &Region<Native>) -> Area<Native> {
+    let slots = u64::from(sizes(Mode::None).threads) + 16;
+    let bytes = (64 + slots * LINES) * 8;
+    let options = AreaOptions { first: bytes, limit: bytes, huge: false };
+    region.area("store", &options).unwrap()
+}
+
 impl Lines {
     fn of(region: &Region<Native>, store: &Store<Native>) -> Self {
         let slots = u64::from(sizes(Mode::None).threads) + 16;
-        let bytes = (64 + slots * LINES) * 8;
-        let options = AreaOptions { first: bytes, limit: bytes, huge: false };
-        let area = region.area("store", &options).unwrap();
+        let area = area(region);
         let word = |slot: u64| area.word(64 + slot * LINES).unwrap().load(Relaxed);
         let mine = store.read(|_| Ok((0..slots).find(|slot| word(*slot) != 0))).unwrap();
         Self { mine: mine.unwrap(), area }
@@ -52,12 +58,21 @@ fn in_pool<R>(
     sizes: &Sizes,
     work: impl FnOnce(&Pool<Native>, &Handle<'_, Native>, FileId) -> R,
 ) -> R {
+    in_pool_as(&region.thread().unwrap(), disk, sizes, work)
+}
+
+/// The same, as this thread.
+fn in_pool_as<R>(
+    thread: &Thread<Native>,
+    disk: &Simulated,
+    sizes: &Sizes,
+    work: impl FnOnce(&Pool<Native>, &Handle<'_, Native>, FileId) -> R,
+) -> R {
     let frames = (sizes.cache / 4096) as u32;
     let options = Options { frames, frames_max: frames, frame_bytes: 4096, ..Options::default() };
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let pool = Pool::open(region, disk, &options).unwrap();
-    let thread = region.thread().unwrap();
-    let handle = pool.handle(&thread).unwrap();
+    let pool = Pool::open(thread.region(), disk, &options).unwrap();
+    let handle = pool.handle(thread).unwrap();
     let spec = FileSpec { page_bytes: 4096, ahead: true, ..FileSpec::new("/home/store/data") };
     let file = handle.file(&spec).unwrap();
     work(&pool, &handle, file)
@@ -128,6 +143,38 @@ fn the_catalog_can_be_split_with_four_pages_in_hand() {
     (0..4).for_each(|hand| lines.word(HANDS + hand).store(0, Relaxed));
     assert!(store.verify().unwrap() > before + 60, "the catalog has one page");
     assert_eq!(store.space().unwrap().lost, 0);
+}
+
+/// A thread that dies between its mark on a page and its record has logged nothing of that page:
+/// its newest record says so, which is of another. The log is not read for more.
+#[test]
+fn a_page_of_which_a_dead_thread_logged_nothing_is_not_looked_for() {
+    const OTHER: Table<u64, &[u8]> = Table::new("other");
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, calm()).unwrap();
+    store.put(&ROWS, 1, &[1; 700]).unwrap();
+    let end = store.log_end();
+    (0..5000).try_for_each(|row| store.put(&OTHER, row % 10, &[1; 700])).unwrap();
+    // A slot whose last owner has written to the other table.
+    let same: Arc<dyn Disk> = Arc::new(disk.clone());
+    let other = Store::in_region_with(&region, &same, "/home/store".as_ref(), &calm(), 1).unwrap();
+    other.put(&OTHER, 1, &[2; 7]).unwrap();
+    drop(other);
+    let dies = region.thread().unwrap();
+    in_pool_as(&dies, &disk, &calm(), |_, handle, file| {
+        // The first table's first page.
+        let mut page = handle.write(file, 2).unwrap();
+        assert!((1..end).contains(&page.lsn()));
+        page.intend();
+        core::mem::forget(page);
+    });
+    dies.abandon();
+    let before = store.disk_calls();
+    assert_eq!(store.sweep(), Ok(1));
+    assert_eq!(store.get(&ROWS, 1), Ok(Some(vec![1; 700])));
+    let read = (store.disk_calls() - before).bytes_read;
+    assert!(read < 256 << 10, "{read} bytes were read");
+    store.verify().unwrap();
 }
 
 /// What a program of another version has made of the memory is not looked at.

@@ -5,7 +5,7 @@ use core::fmt::Display;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use latchwork_log::{Entry, Error as LogError, Head, Log, Lsn, Piece};
+use latchwork_log::{Entry, Error as LogError, Flags, Head, Log, Lsn, Piece};
 use latchwork_machine::ConstMachine;
 use latchwork_pool::{Cause, Lost, Rebuild, WriteAhead};
 use latchwork_region::Region;
@@ -83,19 +83,35 @@ impl<M: ConstMachine> Halves<M> {
         if lost.lsn != 0 {
             return Ok(lost.lsn);
         }
-        if let Some(slot) = lost.dead_slot {
-            let newest = self.log.newest_of(slot).map_err(say)?;
-            if newest.0 > lost.lsn_before {
-                let entry = self.log.read(newest).map_err(say)?;
-                let is_its = u32::from(entry.slot) == slot && entry.head.kind == CHANGE;
-                if is_its && entry.head.page == lost.page {
-                    return Ok(newest.0);
-                }
-            }
-            // That it has none of this page says nothing. It may be a repairer that died, and the
-            // author of the change another; and of one that died in an append it is not known.
+        match lost.dead_slot {
+            Some(slot) => self.newest_by(slot, lost),
+            None => self.newest_of(lost.page, lost.lsn_before).map_err(say),
         }
-        self.newest_of(lost.page, lost.lsn_before).map_err(say)
+    }
+
+    /// The same, of a page whose change the thread of a slot had begun that is dead. Its last
+    /// record says what it has logged of the page, for it held the page up to its death: that
+    /// record, an image perhaps behind which the change did not come; or nothing, if it is of
+    /// another page, or older than what the page had. But of a thread that died in an append its
+    /// last record is not known: none is, or that of another thread is in its place.
+    fn newest_by(&self, slot: u32, lost: &Lost) -> Result<u64, String> {
+        let newest = self.log.newest_of(slot).map_err(say)?;
+        let scan = || self.newest_of(lost.page, lost.lsn_before).map_err(say);
+        // A page that is made anew had nothing before, and its number may have had.
+        if newest == Lsn::NEVER || lost.lsn_before == 0 {
+            return scan();
+        }
+        if newest.0 <= lost.lsn_before {
+            return Ok(lost.lsn_before);
+        }
+        let entry = self.log.read(newest).map_err(say)?;
+        // A thread that undoes for another names the slot of that one.
+        let by_another = entry.head.flags.has(Flags::CLR | Flags::SYSTEM);
+        match u32::from(entry.slot) == slot && entry.head.kind == CHANGE {
+            true if entry.head.page == lost.page => Ok(newest.0),
+            true if !by_another => Ok(lost.lsn_before),
+            _ => scan(),
+        }
     }
 
     /// The last record of the page that the log has behind a place: a record, or where redo would
