@@ -22,6 +22,9 @@ pub(crate) const HANDS: u64 = 8;
 /// How many it has in hand at most.
 const MOST: u64 = 8;
 pub(crate) const LINES: u64 = 16;
+/// Who is at work on its transaction, `files/turn.rs`; and there: another thread ends it.
+pub(crate) const TURN: u64 = 2;
+pub(crate) const TAKEN: u64 = 4;
 
 /// The slots' lines, and which of them is this thread's: it has a snapshot while it reads.
 struct Lines {
@@ -30,7 +33,7 @@ struct Lines {
 }
 
 /// The area in which the lines are, of a store with so many slots as `sizes` has.
-fn area(region: &Region<Native>) -> Area<Native> {
+pub(crate) fn area(region: &Region<Native>) -> Area<Native> {
     let slots = u64::from(sizes(Mode::None).threads) + 16;
     let bytes = (64 + slots * LINES) * 8;
     let options = AreaOptions { first: bytes, limit: bytes, huge: false };

@@ -15,6 +15,7 @@ use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Transaction};
 
+use crate::hands::{LINES, TAKEN, TURN, area};
 use crate::stage::{LANES, TABLE, begin, begin_in, begin_with, sizes};
 
 const MODES: [Mode; 3] = [Mode::Full, Mode::Write, Mode::None];
@@ -105,6 +106,27 @@ fn where_a_transaction_was_prepared_may_be_anothers_by_now() {
         assert_eq!(get(&store, key), Some(value.into()), "{key}");
     }
     assert!(gids(&other).is_empty());
+}
+
+/// A thread that takes what a dead one left, and dies before it has looked whether that is
+/// prepared, has decided nothing.
+#[test]
+fn what_is_prepared_is_not_undone_for_a_dead_thread_that_had_taken_it() {
+    let (region, store) = begin_in(&Simulated::new(), sizes(Mode::None)).unwrap();
+    let mut tx = store.begin().unwrap();
+    put(&mut tx, "a", b"new");
+    tx.prepare(b"one").unwrap();
+    let slot = (0..48).find(|slot| region.is_retained(*slot)).unwrap();
+    let taker = region.thread().unwrap();
+    let turn = 64 + u64::from(slot) * LINES + TURN;
+    area(&region).word(turn).unwrap().store(u64::from(taker.number()) << 8 | TAKEN, Relaxed);
+    taker.abandon();
+    drop(taker);
+    assert_eq!(store.sweep(), Ok(1));
+    assert_eq!(gids(&store), ["one"]);
+    assert!(!is_free(&store, "a"));
+    store.commit_prepared(b"one").unwrap();
+    assert_eq!(get(&store, "a"), Some(b"new".to_vec()));
 }
 
 #[test]

@@ -203,6 +203,11 @@ impl<M: ConstMachine> Worker<M> {
 
     fn end_taken(&self, slot: u16) -> Result<(), Error> {
         let mut ends = Ends { turn: self.home.shared.turn(slot)?, state: State::Left };
+        // The dead thread may have taken it from another dead one, and not have looked yet.
+        if self.home.prepared_in(u32::from(slot))?.is_some() {
+            ends.state = State::Idle;
+            return Ok(());
+        }
         let (first, last) = self.home.log.open_of(u32::from(slot))?;
         // There is none if it was undone by a thread that died before it said so.
         if last != Lsn::NEVER {
