@@ -258,7 +258,7 @@ impl<M: ConstMachine> Shared<M> {
             let low = self.low()?;
             let at = self.visible()?;
             // Release: for a thread that sees that it is gone, so are its reads.
-            line.store(low + 1, Release);
+            line.store(low.saturating_add(1), Release);
             M::light_barrier();
             if self.word(GIVEN_UP)?.load(Relaxed) <= low {
                 return Ok((at, low));
@@ -344,7 +344,9 @@ impl<M: ConstMachine> Shared<M> {
     pub(crate) fn forgotten(&self) -> Result<u64, Error> {
         let (word, looked) = (self.word(FORGOTTEN)?, self.word(LOOKED_AT)?);
         let (end, last) = (self.log.end().0, looked.load(Relaxed));
-        if end >= last + LOOK && looked.compare_exchange(last, end, Relaxed, Relaxed).is_ok() {
+        if end >= last.saturating_add(LOOK)
+            && looked.compare_exchange(last, end, Relaxed, Relaxed).is_ok()
+        {
             self.look_again()?;
         }
         // Acquire: synchronizes with the Release in `raise`.
