@@ -9,14 +9,18 @@
 //! | `Insert` | one leaf | `Ghost` |
 //! | `Replace`, `Delete` | one leaf | `Restore` |
 //! | `Ghost`, `Restore` | one leaf: they undo | never |
-//! | `Purge` | one page: a ghost is gone | never |
+//! | `Purge` | one page: a ghost, or a child, is gone | never |
+//! | `Clear` | one leaf: its old ghosts are gone | never |
 //! | `Image` | one page, whole | never |
-//! | `Split` | left, and right, whole | never |
-//! | `Attach` | parent, and left, which is complete then | never |
+//! | `Split` | left: what was its upper part is on the right one | never |
+//! | `Attach` | parent | never |
 //! | `Complete` | left: its sibling is in the parent | never |
-//! | `Grow` | root; left and right, both whole | never |
+//! | `Grow` | root: it leads to the left and the right one | never |
 //! | `Incomplete` | left: its sibling is about to go from the parent | never |
 //! | `Absorb` | left: it has its sibling's range | never |
+//!
+//! A `Split`, an `Attach` and a `Grow` can have their other pages, too: whole, or complete then. No
+//! writer makes use of that any more: each page has a record of its own (`structure`).
 //!
 //! A change that has a page whole needs nothing that was before: a page is rebuilt from there.
 //!

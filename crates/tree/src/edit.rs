@@ -1,7 +1,9 @@
 //! Changing a page, by a thread that has it to itself.
 //!
-//! Each function checks everything before it writes anything, so after an error the page is as it
-//! was. Optimistic readers may see any words of a change; they validate afterwards.
+//! What a sound page may refuse is found before a record is changed: after such an error the page
+//! has what it had, packed perhaps. That a page is damaged may be found in the middle of a change,
+//! so a thread tries a change before it is logged (`held`), and then a page that is half changed is
+//! poisoned. Optimistic readers may see any words of a change; they validate afterwards.
 //!
 //! | what | words written | may find the page full |
 //! |---|---|---|

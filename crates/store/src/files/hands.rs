@@ -157,7 +157,9 @@ impl<M: ConstMachine> Shared<M> {
     /// What a slot has in hand.
     pub(crate) fn hand(&self, slot: u16) -> Result<Vec<InHand>, Error> {
         let line = SLOTS + u64::from(slot) * LINE;
-        // Relaxed: the slot's own, or the region has claimed it.
+        // Relaxed: the slot's own, or the region has claimed it. For `is_held`, the latches of the
+        // page that leads to the one that is asked about: a thread that linked that one had said
+        // before that it has it.
         if self.word(line + SINCE)?.load(Relaxed) == 0 {
             return Ok(Vec::new());
         }

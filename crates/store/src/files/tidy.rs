@@ -88,7 +88,7 @@ impl<M: ConstMachine> Worker<M> {
         if !self.empty.borrow().is_empty() {
             self.tidy_some(FEW.max(2 * self.emptied.take()));
         }
-        // A page that could not be given back: it keeps the log, and a slot has four at most.
+        // A page that could not be given back: it keeps the log, and a slot has room for few.
         if let Ok(Some(_)) = self.home.shared.held_since(u32::from(self.slot())) {
             let _ = self.settle_all(self.slot(), self.roots_left.get());
         }
