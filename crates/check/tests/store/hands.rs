@@ -22,9 +22,11 @@ pub(crate) const HANDS: u64 = 8;
 /// How many it has in hand at most.
 const MOST: u64 = 8;
 pub(crate) const LINES: u64 = 16;
-/// Who is at work on its transaction, `files/turn.rs`; and there: another thread ends it.
+/// Who is at work on its transaction, `files/turn.rs`; and there: another thread ends it, or looks
+/// whether it is to.
 pub(crate) const TURN: u64 = 2;
 pub(crate) const TAKEN: u64 = 4;
+const LOOKS: u64 = 5;
 
 /// The slots' lines, and which of them is this thread's: it has a snapshot while it reads.
 struct Lines {
@@ -178,6 +180,37 @@ fn a_page_of_which_a_dead_thread_logged_nothing_is_not_looked_for() {
     let read = (store.disk_calls() - before).bytes_read;
     assert!(read < 256 << 10, "{read} bytes were read");
     store.verify().unwrap();
+}
+
+/// A thread does not wait for ever for one that damaged memory says is at work on its transaction:
+/// in a slot that nobody has, in one that is none, in its own.
+#[test]
+fn nobody_is_waited_for_whom_damaged_memory_names() {
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    store.put(&ROWS, 0, &[1; 7]).unwrap();
+    let lines = Lines::of(&region, &store);
+    let turn = lines.word(TURN);
+    let free = (0..48).find(|slot| region.is_dead(*slot)).unwrap();
+    for (by, what) in [u64::from(free), 10_000, u64::from(u32::MAX), lines.mine]
+        .into_iter()
+        .flat_map(|by| [TAKEN, LOOKS].map(|what| (by, what)))
+    {
+        let mut runs = 0;
+        let written = store.write(|tx| {
+            tx.put(&ROWS, 1, &[2; 7])?;
+            if runs == 0 {
+                turn.store(by << 8 | what, Relaxed);
+            }
+            runs += 1;
+            Ok(())
+        });
+        // What may have been undone in part is undone, and done again.
+        assert_eq!((written.map(drop), runs), (Ok(()), if what == TAKEN { 2 } else { 1 }), "{by}");
+        assert_eq!(turn.load(Relaxed), 0);
+        assert_eq!(store.get(&ROWS, 1), Ok(Some(vec![2; 7])));
+    }
+    assert_eq!(store.counts().unwrap().transactions, 0);
 }
 
 /// What a program of another version has made of the memory is not looked at.

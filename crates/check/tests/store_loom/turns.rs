@@ -1,6 +1,7 @@
 //! Who is at work on a transaction: its own thread between two calls, one that finds it too old,
 //! one that sweeps; and the death of either.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_check::overlaid::{Flaw, explore, together};
@@ -64,7 +65,9 @@ impl Stage {
             } else if turn.take_over(by, SWEEPER) {
                 self.undo(written, State::Ended);
             }
+            Ok::<(), Infallible>(())
         });
+        let entered = entered.unwrap();
         if entered {
             // SAFETY: nobody else is at work, or loom panics.
             written.0.with_mut(|_| {});

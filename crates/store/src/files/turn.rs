@@ -111,18 +111,29 @@ impl<M: ConstMachine> Turn<'_, M> {
 
     /// Makes it its own thread's turn: false if another has ended the transaction, in whole or in
     /// part. Calls `waits` with the slot of the thread that looks at it or ends it, for as long.
+    ///
+    /// # Errors
+    ///
+    /// Those of `waits`.
     #[inline]
-    pub fn enter(&self, mut waits: impl FnMut(u32)) -> bool {
+    pub fn enter<E>(&self, mut waits: impl FnMut(u32) -> Result<(), E>) -> Result<bool, E> {
         loop {
             if self.pass(State::Idle, State::Busy) {
-                return true;
+                return Ok(true);
             }
             match self.now() {
-                State::Looks(by) | State::Taken(by) => waits(by),
+                State::Looks(by) | State::Taken(by) => waits(by)?,
                 State::Idle => {}
-                State::Busy | State::Ended | State::Left => return false,
+                State::Busy | State::Ended | State::Left => return Ok(false),
             }
         }
+    }
+
+    /// Takes the word from a slot whose thread is not at it, nor will be: damaged memory may name
+    /// one. What that may have undone, the own thread undoes.
+    pub fn take_back(&self, by: u32) {
+        let _ = self.pass(State::Looks(by), State::Idle);
+        let _ = self.pass(State::Taken(by), State::Left);
     }
 
     /// Takes a living slot's transaction for the thread of the slot `by`, if its own thread is

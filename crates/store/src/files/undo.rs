@@ -10,10 +10,11 @@
 //! [`Error::NotUndone`]; and each later sweep begins again at that record, so that trying logs
 //! nothing.
 
+use core::time::Duration;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use latchwork_log::Lsn;
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Deadline};
 use latchwork_region::{Dead, Error as RegionError, InHand, Layer, Repair};
 use latchwork_tree::{Change, Error as TreeError};
 
@@ -22,6 +23,22 @@ use crate::engine::Chain;
 use crate::files::home::Home;
 use crate::files::turn::{State, Turn};
 use crate::files::worker::Worker;
+
+/// How often a thread that waits for one that undoes lets others run before it naps, and for how
+/// long it naps then.
+const YIELDS: u32 = 1 << 10;
+const NAP: Duration = Duration::from_millis(1);
+/// After so many naps in which nothing was undone, some minutes, nobody is at it.
+const NAPS: u32 = 1 << 18;
+/// How often a sweep waits for a look before it leaves the slot to the next one.
+const LOOKS: u32 = 1 << 20;
+
+/// How long a thread has waited for one that undoes its transaction, and how far that was.
+#[derive(Default)]
+struct Waits {
+    count: u32,
+    undone: u64,
+}
 
 /// A call that changes the transaction of its thread.
 pub(crate) struct AtWork<'w, M: ConstMachine>(Turn<'w, M>);
@@ -148,10 +165,14 @@ impl<M: ConstMachine> Worker<M> {
         let (shared, region) = (&self.home.shared, self.home.manager.region());
         let turn = shared.turn(slot)?;
         let lives = |by| by != self.log.slot() && !region.is_dead(by);
+        let mut looks = 0;
         let seen = loop {
             match turn.now() {
-                State::Looks(by) if lives(by) => M::yield_now(),
-                State::Taken(by) if lives(by) => {
+                State::Looks(by) if lives(by) && looks < LOOKS => {
+                    M::yield_now();
+                    looks += 1;
+                }
+                State::Looks(by) | State::Taken(by) if lives(by) => {
                     return Err(RegionError::Repair(Layer::Tree).into());
                 }
                 seen => break seen,
@@ -232,7 +253,9 @@ impl<M: ConstMachine> Worker<M> {
             State::Ended => {}
             State::Left => {
                 let (first, last) = self.home.log.open_of(self.log.slot())?;
-                self.undo_all(self.slot(), first, last)?;
+                if last != Lsn::NEVER {
+                    self.undo_all(self.slot(), first, last)?;
+                }
             }
             _ => return Err(Error::TransactionTooOld),
         }
@@ -253,7 +276,8 @@ impl<M: ConstMachine> Worker<M> {
             return Err(Error::Engine("a transaction before could not be undone".to_owned()));
         }
         let turn = self.home.shared.turn(self.slot())?;
-        match turn.enter(|by| self.wait_for(by)) {
+        let mut waits = Waits::default();
+        match turn.enter(|by| self.wait_for(by, &mut waits))? {
             true => Ok(AtWork(turn)),
             false => Err(Error::TransactionTooOld),
         }
@@ -261,12 +285,36 @@ impl<M: ConstMachine> Worker<M> {
 
     /// Waits for the thread of a slot that is at work on this one's transaction.
     #[cold]
-    fn wait_for(&self, by: u32) {
-        if self.home.manager.region().is_dead(by) {
+    fn wait_for(&self, by: u32, waits: &mut Waits) -> Result<(), Error> {
+        let (shared, region) = (&self.home.shared, self.home.manager.region());
+        let turn = shared.turn(self.slot())?;
+        // A slot that nobody has, or this one: damaged memory may say so.
+        if by == self.log.slot() {
+            turn.take_back(by);
+        }
+        region.while_free(by, || turn.take_back(by))?;
+        if region.is_dead(by) {
             // What cannot be undone is left to this thread, or told by its next rollback.
             let _ = self.home.sweep();
         }
-        M::yield_now();
+        let undone = shared.undo_from(self.slot(), 0, u64::MAX)?;
+        if core::mem::replace(&mut waits.undone, undone) != undone {
+            waits.count = 0;
+        }
+        waits.count += 1;
+        match waits.count {
+            ..YIELDS => M::yield_now(),
+            YIELDS..NAPS => {
+                let word = M::U32;
+                M::wait(&word, 0, Some(Deadline::after::<M>(NAP)));
+            }
+            // Damaged memory may name a living slot that knows nothing of it.
+            _ => {
+                let (what, at) = ("slot of the thread that undoes a transaction", by.into());
+                return Err(RegionError::Corrupt { what, at }.into());
+            }
+        }
+        Ok(())
     }
 
     /// Undoes a slot's transaction from its last record on, or from where a sweep has stopped, and
