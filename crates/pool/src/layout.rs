@@ -255,8 +255,8 @@ pub(crate) const fn untag(tag: u64) -> Option<(u16, u64)> {
 /// What is known of a frame: 64 bytes. All zero is a free one.
 ///
 /// All words but the latch, `writer` and `pinned` are stored only by the latch's holder, or by the
-/// thread that has claimed the slot of a dead one. `tag` and `lsn` are read by anyone, under a
-/// version.
+/// thread that has claimed the slot of a dead one and then found the latch still that one's. `tag`
+/// and `lsn` are read by anyone, under a version.
 #[repr(C, align(64))]
 pub(crate) struct Desc<M: Machine> {
     /// Its versions are the page's.

@@ -149,6 +149,41 @@ fn a_page_is_not_taken_from_who_has_the_slot_of_one_that_forgot_it() {
 }
 
 #[test]
+fn a_page_that_a_living_thread_changes_is_not_poisoned_for_a_dead_one() {
+    let folder = Folder::new("meet-late");
+    let place = Place::open(&folder.0, false);
+    let thread = place.region.thread().unwrap();
+    let work = place.work(&thread);
+    work.begin();
+    let waits = place.region.thread().unwrap();
+    die(&folder, "change.half");
+    let page = latched(&place, 2);
+    let (stops, stopped) = stop("repair.met");
+    std::thread::scope(|scope| {
+        let place = &place;
+        let waiter = scope.spawn(move || {
+            STOP.set(vec![stops]);
+            let work = place.work(&waits);
+            drop(work.handle.write(work.file, page).unwrap());
+        });
+        stopped.reached.recv().unwrap();
+        // The slot of the dead thread is free from here on, and the page another's.
+        assert_eq!(place.sweep(), 1);
+        let mut held = work.handle.write(work.file, page).unwrap();
+        let lsn = held.lsn();
+        held.begin(lsn);
+        let frame = held.frame();
+        stopped.go.send(()).unwrap();
+        pause();
+        let state = place.pool.frame(frame).unwrap().state;
+        held.commit();
+        waiter.join().unwrap();
+        assert_eq!(state, "valid", "a living thread's page is poisoned");
+    });
+    work.check().unwrap();
+}
+
+#[test]
 fn a_write_is_not_taken_from_who_has_a_dead_threads_slot() {
     let folder = Folder::new("meet-writer");
     let place = Place::open(&folder.0, false);

@@ -33,7 +33,7 @@ use crate::translate::HASH_LATCHES;
 use crate::{Error, FileId, Handle, Lost};
 
 /// Marks a page so that nobody takes it for one until it is made anew: it is dirty if it was. Its
-/// latch is held, or its holder is dead and claimed.
+/// latch is held by this thread, or still by a dead one whose slot is claimed.
 fn poison<M: ConstMachine>(desc: &Desc<M>) {
     // Relaxed, both: only the latch's holder stores them.
     let (state, tag) = (desc.state.load(Relaxed), desc.tag.load(Relaxed));
@@ -131,16 +131,20 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     }
 
     /// Takes over the latch of a dead holder, whose slot is claimed by this process. Says whether
-    /// that had begun a change: then the page is poisoned.
+    /// that had begun a change: then the page is poisoned. Nothing is done if the latch is not that
+    /// holder's any more: another thread has repaired the frame, and a living one may change it.
     fn take_over<'d>(
         &'d self,
         desc: &'d Desc<M>,
         died: HolderDied,
     ) -> (bool, Option<Exclusive<'d, Self, M>>) {
+        if desc.latch.holder() != Some((died.0, true)) {
+            return (false, None);
+        }
         // Acquire: synchronizes with the Release of a holder that ended its change and handed the
         // latch to the dead one: its mark is seen to be gone.
         M::fence(Acquire);
-        // Relaxed: nobody stores it while the holder is dead and its slot claimed.
+        // Relaxed: nobody stores it while the latch is the dead holder's and its slot claimed.
         let begun = desc.state.load(Relaxed) & MODIFYING != 0;
         if begun {
             poison(desc);
