@@ -22,8 +22,9 @@
 //!
 //! A failed sync, were it for want of space, and a failed write but for want of space or of the
 //! right to open the file, is final: the system may have marked as clean what it could not write,
-//! so a later sync that succeeds would say nothing. `broken` is set, all waiting threads get
-//! [`Error::Broken`], and only opening the files in a new region goes on: it writes them once more.
+//! so a later sync that succeeds would say nothing. So is a panic of a leader, whose thread lives
+//! and would have the claim for good. `broken` is set, all waiting threads get [`Error::Broken`],
+//! and only opening the files in a new region goes on: it writes them once more.
 //!
 //! Memory order: a follower stores `waits`, fences, loads the frontier and `flusher`; the
 //! leader stores those, fences, loads `waits`. Both fences are SeqCst, so at least one sees the
@@ -158,7 +159,9 @@ impl<M: ConstMachine> Session<M> {
 
     /// Leads, with the claim; gives it back and wakes those who wait, whatever came of it.
     fn lead_and_wake(&self, shared: &Shared<M>, until: Until) -> Result<(), Error> {
+        let leading = Leading { session: self, shared };
         let led = self.lead(shared, until);
+        core::mem::forget(leading);
         let led = led.map_err(|error| match error {
             // The write may be made again: the bytes are still in the buffer. Where this process
             // cannot open the file, another one may lead.
@@ -187,6 +190,9 @@ impl<M: ConstMachine> Session<M> {
         let end = shared.end.0.load(Acquire);
         // Acquire: synchronizes with the Release below, of the leader before.
         let mut at = shared.written.0.load(Acquire);
+        if end.checked_sub(at).is_none_or(|behind| behind > self.log.inner.buffer) {
+            return Err(Error::Corrupt { what: "a frontier" });
+        }
         // Relaxed, here and below: the claim orders, and a thread that dies has stored what it has.
         let syncing = shared.found.syncing.load(Relaxed);
         if syncing != 0 && syncing & AGAIN == 0 {
@@ -260,6 +266,21 @@ impl<M: ConstMachine> Session<M> {
             self.log.for_dead(leader, || unclaim(&shared.flusher.0, leader))?;
         }
         Ok(())
+    }
+}
+
+/// A leader at work: should it panic, nobody knows what of the log is on the disk.
+struct Leading<'a, M: ConstMachine> {
+    session: &'a Session<M>,
+    shared: &'a Shared<M>,
+}
+
+impl<M: ConstMachine> Drop for Leading<'_, M> {
+    fn drop(&mut self) {
+        // Release: as in `lead_and_wake`.
+        self.shared.broken.0.store(1, Release);
+        unclaim(&self.shared.flusher.0, self.session.me());
+        let _ = self.session.log.wake(self.shared);
     }
 }
 

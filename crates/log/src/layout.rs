@@ -173,6 +173,18 @@ pub(crate) fn unclaim<A: Word<Value = u64>>(word: &A, holder: u64) {
     let _ = word.compare_exchange(holder, 0, Release, Relaxed);
 }
 
+/// A claim that is given back when this is dropped, by a panic as well.
+pub(crate) struct Claimed<'a, A: Word<Value = u64>> {
+    pub(crate) word: &'a A,
+    pub(crate) me: u64,
+}
+
+impl<A: Word<Value = u64>> Drop for Claimed<'_, A> {
+    fn drop(&mut self) {
+        unclaim(self.word, self.me);
+    }
+}
+
 /// What a thread slot has in the log: a snapshot, of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -14,7 +14,7 @@ use latchwork_machine::{ConstMachine, Word};
 use crate::append::YIELDS;
 use crate::control::Control;
 use crate::flush::Until;
-use crate::layout::{PINS, Shared, claim, unclaim};
+use crate::layout::{Claimed, PINS, Shared, claim, unclaim};
 use crate::point::point;
 use crate::{Error, Log, Lsn, Session};
 
@@ -177,11 +177,11 @@ impl<M: ConstMachine> Session<M> {
         if known || !claim(&shared.maker.0, self.me()) {
             return;
         }
+        let _claimed = Claimed { word: &shared.maker.0, me: self.me() };
         point("control: claimed");
         let (lsn, redo) = (Lsn(found.checkpoint.load(Relaxed)), Lsn(found.redo.load(Relaxed)));
         let clean = found.clean.load(Relaxed) != 0;
         let _ = self.write_control(shared, &Checkpoint { lsn, redo, clean });
-        unclaim(&shared.maker.0, self.me());
     }
 
     /// Gives up the log before `upto`, as far as no pin and no checkpoint needs it. Returns
@@ -254,10 +254,9 @@ impl<M: ConstMachine> Session<M> {
                 self.log.for_dead(other, || unclaim(maker, other))?;
             }
         }
+        let _claimed = Claimed { word: maker, me: self.me() };
         point("maker: claimed");
-        let result = work();
-        unclaim(maker, self.me());
-        result
+        work()
     }
 }
 

@@ -1,6 +1,5 @@
 //! What each call does when nothing goes wrong, and what it answers to misuse.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -10,8 +9,8 @@ use latchwork_disk::{Disk, Error as DiskError, Fault, File, Open, Operation, Sim
 use latchwork_log::{COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, RECORD_MAX, Record};
 
 use crate::stage::{
-    Answered, Life, SMALL, begin, begin_in, folder, head, operate, options, payload, prepare,
-    read_back, region, work,
+    Answered, Life, SMALL, begin, begin_in, end_here, folder, head, operate, options, payload,
+    prepare, read_back, region, until_it_ends, work,
 };
 
 #[test]
@@ -317,7 +316,9 @@ struct Fatal(AtomicBool);
 impl Between for Fatal {
     fn sync(&self, file: &dyn File, _: &Path) -> Result<(), DiskError> {
         let synced = file.sync();
-        assert!(!self.0.swap(false, Relaxed), "killed in a sync: {synced:?}");
+        if self.0.swap(false, Relaxed) {
+            end_here();
+        }
         synced
     }
 }
@@ -328,20 +329,23 @@ fn dead_in_a_failed_sync(fault: Fault, seed: u64) -> (Simulated, Life) {
     let disk = Simulated::with_seed(seed);
     let life = begin(&disk).unwrap();
     operate(&life, 0, Mode::Full).unwrap();
-    let region = life.region.another().unwrap();
-    let (thread, fatal) = (region.thread().unwrap(), Arc::new(Fatal::default()));
-    let own = Arc::new(Before::new(fatal.clone(), disk.clone()));
-    let log = Log::open(&region, own, folder(), &options(), &thread).unwrap();
-    let session = log.session(&thread).unwrap();
-    // It has the segment open by then.
-    session.flush(operate(&life, 1, Mode::Write).unwrap()).unwrap();
-    let lsn = operate(&life, 2, Mode::Write).unwrap();
-    fatal.0.store(true, Relaxed);
-    disk.plan(disk.calls().total(), fault);
-    let led = catch_unwind(AssertUnwindSafe(|| session.flush(lsn)));
-    assert!(led.is_err() && disk.fired() == 1, "{led:?}");
-    region.die();
-    std::mem::forget((session, log, thread));
+    let (region, own) = (life.region.another().unwrap(), disk.clone());
+    let process = region.clone();
+    until_it_ends(move || {
+        let (thread, fatal) = (region.thread().unwrap(), Arc::new(Fatal::default()));
+        let before = Arc::new(Before::new(fatal.clone(), own.clone()));
+        let log = Log::open(&region, before, folder(), &options(), &thread).unwrap();
+        let session = log.session(&thread).unwrap();
+        let life = Life { session, log, thread, region };
+        // It has the segment open by then.
+        life.session.flush(operate(&life, 1, Mode::Write).unwrap()).unwrap();
+        let lsn = operate(&life, 2, Mode::Write).unwrap();
+        fatal.0.store(true, Relaxed);
+        own.plan(own.calls().total(), fault);
+        let _ = life.session.flush(lsn);
+    });
+    assert_eq!(disk.fired(), 1);
+    process.die();
     (disk, life)
 }
 

@@ -2,8 +2,11 @@
 //! whose content follows from their numbers, so that a reader can tell whether it has each of
 //! them, whole and in order.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use latchwork_check::random::Random;
 use latchwork_disk::{Disk, Simulated};
@@ -134,4 +137,37 @@ pub(crate) fn read_back(life: &Life) -> Result<(u64, u64), String> {
         next = number + 1;
     }
     Ok((first.unwrap_or(0), next))
+}
+
+thread_local! {
+    /// Whom to tell that this thread has come to its end.
+    static ENDS: RefCell<Option<Sender<()>>> = const { RefCell::new(None) };
+}
+
+/// Runs this in a thread that comes to its end on the way, and there does nothing any more, as one
+/// that is killed: no destructor runs. Its process is to be told that it is dead.
+pub(crate) fn until_it_ends(work: impl FnOnce() + Send + 'static) {
+    let (ends, ended) = channel();
+    std::thread::spawn(move || {
+        ENDS.set(Some(ends));
+        work();
+        ENDS.set(None);
+    });
+    ended.recv().expect("it did not come to its end");
+}
+
+/// Ends this thread.
+pub(crate) fn end_here() -> ! {
+    ENDS.take().expect("a thread that is to end").send(()).unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Runs this in a thread of its own, and fails if that waits for ever: the limit is not one that
+/// anything comes near.
+pub(crate) fn without_waiting<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, is_done) = channel();
+    std::thread::spawn(move || done.send(work()));
+    is_done.recv_timeout(Duration::from_secs(60)).expect("it waits for ever")
 }

@@ -2,15 +2,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use latchwork_disk::Simulated;
-use latchwork_log::{Checkpoint, Log, Lsn, Mode, Options, Session};
+use latchwork_check::between::{Before, Between};
+use latchwork_disk::{Error as DiskError, File, Open, Simulated};
+use latchwork_log::{Checkpoint, Error, Log, Lsn, Mode, Options, Session};
 use latchwork_machine::Native;
 
-use crate::stage::{Life, begin, begin_in, folder, operate, options, prepare, region};
+use crate::stage::{
+    Life, begin, begin_in, end_here, folder, operate, options, prepare, region, until_it_ends,
+    without_waiting,
+};
 
 thread_local! {
     /// Where this thread dies.
@@ -38,7 +44,9 @@ fn stop(at: &'static str) -> (Stop, Stopped) {
 }
 
 fn at_step(step: &'static str) {
-    assert!(DIES.get() != step, "dies");
+    if DIES.get() == step {
+        end_here();
+    }
     let stop = STOP.with_borrow_mut(|stop| stop.take_if(|stop| stop.at == step));
     if let Some(stop) = stop {
         stop.reached.send(()).unwrap();
@@ -47,23 +55,23 @@ fn at_step(step: &'static str) {
 }
 
 /// Another process of this life does something, and dies at a step of it.
-fn dies<R>(
+fn dies(
     life: &Life,
     disk: &Simulated,
     at: &'static str,
-    act: impl FnOnce(&Session<Native>) -> R,
+    act: impl FnOnce(&Session<Native>) + Send + 'static,
 ) {
     latchwork_log::set_point_hook(at_step);
-    let region = life.region.another().unwrap();
-    let thread = region.thread().unwrap();
-    let log = Log::open(&region, Arc::new(disk.clone()), folder(), &options(), &thread).unwrap();
-    let session = log.session(&thread).unwrap();
-    DIES.set(at);
-    let died = catch_unwind(AssertUnwindSafe(|| act(&session))).is_err();
-    DIES.set("");
-    assert!(died, "it did not come to {at}");
-    region.die();
-    std::mem::forget((session, log, thread));
+    let (region, disk) = (life.region.another().unwrap(), disk.clone());
+    let process = region.clone();
+    until_it_ends(move || {
+        let thread = region.thread().unwrap();
+        let log = Log::open(&region, Arc::new(disk), folder(), &options(), &thread).unwrap();
+        let session = log.session(&thread).unwrap();
+        DIES.set(at);
+        act(&session);
+    });
+    process.die();
 }
 
 /// A leader dies in a log that nobody waits for: the next one whose turn it is leads.
@@ -72,7 +80,9 @@ fn a_periodic_flush_goes_on_behind_a_leader_that_died() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     operate(&life, 0, Mode::None).unwrap();
-    dies(&life, &disk, "flush: claimed", |session| session.tick(Duration::ZERO));
+    dies(&life, &disk, "flush: claimed", |session| {
+        session.tick(Duration::ZERO).unwrap();
+    });
     operate(&life, 1, Mode::Periodic(Duration::ZERO)).unwrap();
     assert_eq!(life.log.flushed(), life.log.end());
 }
@@ -117,12 +127,77 @@ fn a_block_that_was_written_is_not_the_next_one_to_be_written_over() {
         [bytes[..4096].to_vec(), bytes[4096..].to_vec()]
     };
     let before = blocks();
-    dies(&life, &disk, "control: counted", |session| checkpoint(session, lsns[15]));
+    let at = lsns[15];
+    dies(&life, &disk, "control: counted", move |session| checkpoint(session, at));
     let written = blocks();
     let which = usize::from(written[0] == before[0]);
     assert_ne!(written[which], before[which], "it wrote none");
     checkpoint(&life.session, lsns[25]);
     assert!(blocks()[which] == written[which], "the dead thread's block is written over");
+}
+
+/// A disk that panics in a call of a kind, when it is told to.
+#[derive(Debug, Default)]
+struct Panics {
+    syncs: AtomicBool,
+    opens: AtomicBool,
+}
+
+impl Between for Panics {
+    fn sync(&self, file: &dyn File, _: &Path) -> Result<(), DiskError> {
+        assert!(!self.syncs.swap(false, Relaxed), "a sync panics");
+        file.sync()
+    }
+
+    fn opens(&self, _: &Path, _: Open) -> Result<(), DiskError> {
+        assert!(!self.opens.swap(false, Relaxed), "an open panics");
+        Ok(())
+    }
+}
+
+fn life_that_panics() -> (Arc<Panics>, Life) {
+    let (disk, panics) = (Simulated::new(), Arc::new(Panics::default()));
+    prepare(&disk).unwrap();
+    let region = region();
+    let thread = region.thread().unwrap();
+    let own = Arc::new(Before::new(panics.clone(), disk));
+    let log = Log::open(&region, own, folder(), &options(), &thread).unwrap();
+    let session = log.session(&thread).unwrap();
+    (panics, Life { session, log, thread, region })
+}
+
+/// A leader that panics has not said what is durable: the log is broken for all, who do not wait.
+#[test]
+fn a_panic_of_a_leader_breaks_the_log() {
+    let (panics, life) = life_that_panics();
+    operate(&life, 0, Mode::Full).unwrap();
+    panics.syncs.store(true, Relaxed);
+    let leads = || operate(&life, 1, Mode::Full);
+    assert!(catch_unwind(AssertUnwindSafe(leads)).is_err());
+    assert_eq!(life.session.tick(Duration::ZERO), Err(Error::Broken));
+}
+
+/// One that panics with the maker's claim gives it back: what it was at is another's.
+#[test]
+fn a_panic_of_a_maker_stops_nobody() {
+    let (panics, life) = life_that_panics();
+    let at = operate(&life, 0, Mode::Full).unwrap();
+    panics.opens.store(true, Relaxed);
+    let makes = || checkpoint(&life.session, at);
+    assert!(catch_unwind(AssertUnwindSafe(makes)).is_err());
+    without_waiting(move || checkpoint(&life.session, at));
+}
+
+/// A frontier that damaged memory moved: what is below it is not in the buffer.
+#[test]
+fn a_damaged_frontier_breaks_the_log() {
+    let life = begin(&Simulated::new()).unwrap();
+    operate(&life, 0, Mode::Full).unwrap();
+    let places = life.log.places().unwrap();
+    let (at, ..) = places.iter().find(|(.., name)| name == "log.end").unwrap();
+    // SAFETY: a word of the log's area, which is mapped for as long as `life` has it.
+    unsafe { &*(*at as *const AtomicU64) }.fetch_add(1 << 20, Relaxed);
+    assert_eq!(life.session.tick(Duration::ZERO), Err(Error::Broken));
 }
 
 /// Threads that want what another is at, who is stopped in the middle of it, sleep.
