@@ -185,7 +185,6 @@ impl<M: ConstMachine> Session<M> {
         // Again, with the claim: a leader before this one may have failed.
         self.check_broken(shared)?;
         let (buffer, segments) = (self.log.buffer()?, &self.log.inner.segments);
-        let mask = buffer.len() as u64 - 1;
         // Acquire: synchronizes with the Release in `append`: all records below it are whole.
         let end = shared.end.0.load(Acquire);
         // Acquire: synchronizes with the Release below, of the leader before.
@@ -198,20 +197,15 @@ impl<M: ConstMachine> Session<M> {
         if syncing != 0 && syncing & AGAIN == 0 {
             // That one died in its sync. Should it have failed, nobody is told so any more, and
             // what it was to make durable counts as written. Once, and by the next leader of any
-            // kind: what the system still has for readers it may drop. If it has, they are lost.
-            segments.write_again(shared.flushed.0.load(Relaxed), syncing.min(at))?;
+            // kind: what the system still has for readers it may drop.
+            self.write_again(shared, syncing.min(at))?;
             shared.found.syncing.store(syncing | AGAIN, Relaxed);
         }
         let mut bytes = Vec::with_capacity(CHUNK.min((end - at) as usize));
         while at < end {
             bytes.clear();
             let stop = end.min(at + CHUNK as u64);
-            // They may lie across the end of the buffer.
-            let (rest, front) = buffer.split_at(((at / 8) & mask) as usize);
-            let count = ((stop - at) / 8) as usize;
-            let first = count.min(front.len());
-            M::append_words(&front[..first], &mut bytes);
-            M::append_words(&rest[..count - first], &mut bytes);
+            copy::<M>(buffer, (at, stop), &mut bytes);
             segments.write(at, &bytes)?;
             at = stop;
             point("flush: chunk");
@@ -235,6 +229,23 @@ impl<M: ConstMachine> Session<M> {
         }
         point("flush: done");
         Ok(())
+    }
+
+    /// Writes what is not known to be durable below `to` once more: from the buffer what that still
+    /// has, and else from the files. What the system has dropped there is lost.
+    #[cold]
+    fn write_again(&self, shared: &Shared<M>, to: u64) -> Result<(), Error> {
+        let (log, flushed) = (&self.log.inner, shared.flushed.0.load(Relaxed));
+        let mut bytes = Vec::new();
+        // Nobody writes over the oldest meanwhile; but a thread that died may have begun to.
+        let latched = self.latch()?;
+        let over = shared.end.0.load(Relaxed) + self.log.record_max();
+        let kept = over.saturating_sub(log.buffer).max(shared.buffer_from.load(Relaxed));
+        let kept = kept.next_multiple_of(8).max(flushed).min(to);
+        copy::<M>(self.log.buffer()?, (kept, to), &mut bytes);
+        latched.unchanged();
+        log.segments.write_again(flushed, kept, to)?;
+        log.segments.write(kept, &bytes)
     }
 
     /// Waits for the leader.
@@ -267,6 +278,16 @@ impl<M: ConstMachine> Session<M> {
         }
         Ok(())
     }
+}
+
+/// Copies the log from one place to another from the buffer, across whose end they may lie.
+fn copy<M: ConstMachine>(buffer: &[M::AtomicU64], (from, to): (u64, u64), into: &mut Vec<u8>) {
+    let at = (from / 8) & (buffer.len() as u64 - 1);
+    let (rest, front) = buffer.split_at(at as usize);
+    let count = ((to - from) / 8) as usize;
+    let first = count.min(front.len());
+    M::append_words(&front[..first], into);
+    M::append_words(&rest[..count - first], into);
 }
 
 /// A leader at work: should it panic, nobody knows what of the log is on the disk.

@@ -65,7 +65,7 @@ pub(crate) fn open<M: ConstMachine>(
         segments.make(last, Lsn(0))?;
         sync_around(disk, folder)?;
         clear(&segments, &mut control, end)?;
-        segments.write_again(durable.0, end.0)?;
+        segments.write_again(durable.0, end.0, end.0)?;
         segments.sync(control.redo.0, end.0 + 1)?;
     }
     let recovered = Recovered {

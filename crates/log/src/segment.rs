@@ -182,16 +182,17 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes the records from `from` to `to` once more, as they are read: after a sync that failed
-    /// the system keeps them for readers, and does not know that they are not on the disk.
+    /// Writes the records from `from` on once more, as they are read below `end`, up to the first
+    /// that begins at `to` or behind it: after a sync that failed the system keeps them for
+    /// readers, and does not know that they are not on the disk.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`] if it has not kept them: what is read then must not take their place.
-    pub(crate) fn write_again(&self, from: u64, to: u64) -> Result<(), Error> {
+    pub(crate) fn write_again(&self, from: u64, to: u64, end: u64) -> Result<(), Error> {
         let (mut bytes, mut at) = (Vec::new(), from);
         while at < to {
-            bytes.resize((to - at).min(AGAIN as u64) as usize, 0);
+            bytes.resize((end - at).min(AGAIN as u64) as usize, 0);
             self.read(at, &mut bytes)?;
             let whole = whole_records(self.id as u32, Lsn(at), &bytes);
             if whole == 0 {
