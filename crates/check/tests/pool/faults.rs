@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use latchwork_check::between::{Before, Between};
 use latchwork_check::random::Random;
-use latchwork_disk::{Disk, Fault, Operation, Simulated};
+use latchwork_disk::{Disk, Error as DiskError, Fault, File, Operation, Simulated, Subject};
 use latchwork_machine::Native;
 use latchwork_pool::{Error, FileId, FileSpec, Handle, Options, Pool};
 use latchwork_region::{Options as RegionOptions, Region};
@@ -198,4 +199,50 @@ fn sync_that_fails(fault: Fault) {
     let peer = peer.handle(&thread).unwrap();
     assert_eq!(peer.sync(u64::MAX, &mut |_| {}), failed, "another process has the error");
     assert_eq!(value(&peer, file, 3), Ok(3 << 32 | 1), "reading goes on");
+}
+
+/// A disk that cannot read from this place of a file.
+#[derive(Debug)]
+struct Unreadable(u64);
+
+impl Between for Unreadable {
+    fn read(
+        &self,
+        file: &dyn File,
+        path: &Path,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<(), DiskError> {
+        if at == self.0 {
+            let (operation, path) = (Operation::Read, path.to_owned());
+            return Err(DiskError::Device(Subject { operation, path, at }));
+        }
+        file.read(at, into)
+    }
+}
+
+/// The room that was made at a file's end is no page, but where it cannot be read it may be one.
+#[test]
+fn a_last_page_that_cannot_be_read_is_a_page() {
+    let disk = disk();
+    let spec = FileSpec { ahead: true, ..spec() };
+    let open = |at| {
+        let disk = Arc::new(Before::new(Arc::new(Unreadable(at)), disk.clone()));
+        let region = region();
+        let pool: Pool<Native> = Pool::open(&region, disk, &options()).unwrap();
+        let thread = region.thread().unwrap();
+        let handle = pool.handle(&thread).unwrap();
+        let file = handle.file(&spec).unwrap();
+        let mut held = handle.new_page(file).unwrap();
+        held.begin(0);
+        let page = held.page();
+        held.commit();
+        handle.sync(u64::MAX, &mut |_| {}).unwrap();
+        page
+    };
+    assert_eq!(open(u64::MAX), 0);
+    assert_eq!(open(u64::MAX), 1);
+    let length = disk.peek(Path::new("/data/pages")).unwrap().len() as u64;
+    assert!(length > 3 * 512, "no room was made");
+    assert_eq!(open(length - 512), length / 512);
 }
