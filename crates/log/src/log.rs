@@ -68,7 +68,8 @@ impl<M: ConstMachine> Log<M> {
     /// # Errors
     ///
     /// [`Error::LogDamaged`], [`Error::Corrupt`], [`Error::NoControl`], [`Error::Version`] of
-    /// files; [`Error::Options`]; those of disk and region.
+    /// files; [`Error::Options`]; [`Error::Threads`] if the region has more thread slots than
+    /// latches can name; those of disk and region.
     ///
     /// # Death
     ///
@@ -81,6 +82,10 @@ impl<M: ConstMachine> Log<M> {
         thread: &Thread<M>,
     ) -> Result<Self, Error> {
         options.check()?;
+        // Each thread of the region may have to repair the log, and sweepers have the last slots.
+        if region.thread_slots() > HolderNumber::MAX {
+            return Err(Error::Threads(region.thread_slots() - 1));
+        }
         let slots = u64::from(options.threads) * SLOT_WORDS;
         let bytes = (SLOTS_AT + slots) * 8 + options.buffer;
         let area = region.area("log", &AreaOptions { first: bytes, limit: bytes, huge: false })?;

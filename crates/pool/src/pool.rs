@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::{Arc, Weak};
 
 use latchwork_disk::Disk;
-use latchwork_latch::OptLatch;
+use latchwork_latch::{HolderNumber, OptLatch};
 use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::{Area, AreaOptions, Error as RegionError, Region, Repair};
 
@@ -61,10 +61,15 @@ impl<M: ConstMachine> Pool<M> {
     /// # Errors
     ///
     /// [`Error::Options`]; [`Error::Different`] if frames have another size there;
+    /// [`Error::Holder`] if the region has more thread slots than latches can name;
     /// [`Error::Region`] with what an area says.
     pub fn open(region: &Region<M>, disk: Arc<dyn Disk>, options: &Options) -> Result<Self, Error> {
         const { lines::<M>() };
         options.check()?;
+        // Each thread of the region may have to repair the pool, and sweepers have the last slots.
+        if region.thread_slots() > HolderNumber::MAX {
+            return Err(Error::Holder(region.thread_slots() - 1));
+        }
         let view = region.process().is_err();
         let words = |name, first: u64, limit: u64, huge| {
             region.area(name, &AreaOptions { first: first * 8, limit: limit * 8, huge })

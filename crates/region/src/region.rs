@@ -324,7 +324,7 @@ impl<M: ConstMachine> Region<M> {
     }
 
     pub(crate) fn thread_slot(&self, number: u32) -> &ThreadSlot<M> {
-        assert!(number < self.inner.header.threads + SWEEPERS);
+        assert!(number < self.thread_slots());
         let at = self.inner.header.threads_at() as usize + number as usize * THREAD_BYTES;
         // SAFETY: as in `live`; `number` is below their count.
         unsafe { &*self.inner.memory.base().wrapping_add(at).cast::<ThreadSlot<M>>() }
@@ -410,6 +410,12 @@ impl<M: ConstMachine> Region<M> {
         self.live().high.load(Relaxed).min(self.inner.header.threads)
     }
 
+    /// How many thread slots there are, with those that are set aside for sweepers: each has a
+    /// lower number.
+    pub fn thread_slots(&self) -> u32 {
+        self.inner.header.threads + SWEEPERS
+    }
+
     /// The layers that live in the region, in the order of repair.
     ///
     /// # Errors
@@ -460,7 +466,7 @@ impl<M: ConstMachine> Region<M> {
 
     /// Whether there is such a thread slot.
     pub(crate) fn is_slot(&self, thread: u32) -> bool {
-        thread < self.header().threads + SWEEPERS && self.check().is_ok()
+        thread < self.thread_slots() && self.check().is_ok()
     }
 
     /// How many bytes the region has now.

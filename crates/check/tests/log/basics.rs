@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use latchwork_check::between::{Before, Between};
 use latchwork_disk::{Disk, Error as DiskError, Fault, File, Open, Operation, Simulated, Subject};
 use latchwork_log::{COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, RECORD_MAX, Record};
+use latchwork_machine::Native;
+use latchwork_region::{Options as RegionOptions, Region};
 
 use crate::stage::{
     Answered, Life, SMALL, begin, begin_in, end_here, folder, head, operate, options, payload,
@@ -130,6 +132,21 @@ fn misuse_is_told() {
     other.reserve(6000).unwrap();
     assert_eq!(other.append(&mut record), Err(Error::Threads(life.session.slot())));
     assert_eq!(life.log.end(), Lsn::FIRST, "nothing was appended");
+}
+
+/// A latch names its holder by 14 bits, and each thread of a region may have to hold the log's.
+#[test]
+fn a_region_of_more_threads_than_latches_can_name_is_refused() {
+    let open = |threads| {
+        let sizes = RegionOptions { threads, limit: 64 << 20, ..RegionOptions::default() };
+        let region = Region::<Native>::heap(&sizes).unwrap();
+        let thread = region.thread().unwrap();
+        let disk = Simulated::new();
+        prepare(&disk).unwrap();
+        Log::open(&region, Arc::new(disk), folder(), &options(), &thread).map(drop)
+    };
+    assert_eq!(open((1 << 14) - 1 - 16), Ok(()));
+    assert_eq!(open((1 << 14) - 16), Err(Error::Threads((1 << 14) - 1)));
 }
 
 #[test]

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use latchwork_disk::{Disk, Simulated, System};
+use latchwork_machine::Native;
 use latchwork_pool::{Error, FileSpec, Options, Pool};
-use latchwork_region::Error as RegionError;
+use latchwork_region::{Error as RegionError, Options as RegionOptions, Region};
 
 use super::pages::{Scratch, fill, make, options, pool, region, value};
 
@@ -149,4 +150,16 @@ fn a_pool_of_two_thousand_million_frames_works_or_is_refused() {
     let more = Options { frames: 16, frames_max: (1 << 31) + 1, ..Options::default() };
     let refused = Pool::open(&region(), Arc::new(System::new()), &more);
     assert_eq!(refused.map(drop), Err(Error::Options("frames")));
+}
+
+/// A latch names its holder by 14 bits, and each thread of a region may have to hold one.
+#[test]
+fn a_region_of_more_threads_than_latches_can_name_is_refused() {
+    let open = |threads| {
+        let sizes = RegionOptions { threads, limit: 64 << 20, ..RegionOptions::default() };
+        let region = Region::<Native>::heap(&sizes).unwrap();
+        Pool::open(&region, Arc::new(Simulated::new()), &options(16)).map(drop)
+    };
+    assert_eq!(open((1 << 14) - 1 - 16), Ok(()));
+    assert_eq!(open((1 << 14) - 16), Err(Error::Holder((1 << 14) - 1)));
 }
