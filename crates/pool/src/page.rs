@@ -211,6 +211,11 @@ impl<M: ConstMachine> PageMut<'_, '_, M> {
 impl<M: ConstMachine> Drop for PageMut<'_, '_, M> {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
+        if !self.handle.pool().inner.descs.is_mapped() {
+            // The child of a fork: the page is its parent's.
+            core::mem::forget(guard);
+            return;
+        }
         if self.begun.is_some() {
             // Release: as in `commit`. The mark goes last, for a thread that dies.
             self.desc.tag.store(tag(self.file.number, self.page) | TAG_POISONED, Release);

@@ -230,3 +230,33 @@ fn the_child_of_a_fork_is_refused() {
     assert_eq!(ended, None);
     assert_eq!(handle.read(file, 0, |view| view.word(2)), Ok(0));
 }
+
+/// What a thread had of the pool at a fork is the parent's alone: the child lets go of it, and
+/// stores nothing, for the memory is not there.
+#[test]
+fn the_child_of_a_fork_drops_what_its_parent_has() {
+    let folder = Folder::new("forked-drops");
+    let region = Region::create(folder.0.join("region"), &region_options()).unwrap();
+    let pool = Pool::<Shared>::open(&region, Arc::new(System::new()), &options()).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let spec = FileSpec { page_bytes: 1024, ..FileSpec::new(folder.0.join("data")) };
+    let file = handle.file(&spec).unwrap();
+    for _ in 0..4 {
+        let mut held = handle.new_page(file).unwrap();
+        held.begin(0);
+        held.commit();
+    }
+    let mut pin = Some(handle.pin(file, 0).unwrap());
+    let mut held = [1, 2, 3].map(|page| Some(handle.write(file, page).unwrap()));
+    held[1].as_mut().unwrap().begin(0);
+    held[2].as_mut().unwrap().intend();
+    assert_eq!(killed_by(|| drop(pin.take())), None);
+    assert_eq!(killed_by(|| held.iter_mut().for_each(|held| drop(held.take()))), None);
+    assert_eq!(pool.pins().count(), 1);
+    held[1].take().unwrap().commit();
+    drop((pin, held));
+    assert_eq!(pool.pins().count(), 0);
+    let read = |page| handle.read(file, page, |view| view.word(2));
+    assert!((1..4).all(|page| read(page) == Ok(0)));
+}

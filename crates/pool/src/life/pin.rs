@@ -151,8 +151,11 @@ impl<M: ConstMachine> Pin<'_, '_, M> {
 
 impl<M: ConstMachine> Drop for Pin<'_, '_, M> {
     fn drop(&mut self) {
-        // Release: an evictor that sees it comes after what this thread read.
-        self.word.store(0, Release);
+        // In the child of a fork the word is not there, and the pin is the parent's.
+        if self.handle.pool().inner.head.is_mapped() {
+            // Release: an evictor that sees it comes after what this thread read.
+            self.word.store(0, Release);
+        }
     }
 }
 
