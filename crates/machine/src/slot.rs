@@ -174,6 +174,21 @@ impl<'a, M: Machine> Slots<'a, M> {
         &self.slots[number as usize]
     }
 
+    /// The slot that a link in the slots leads to; none at the end of a list, and where the memory
+    /// is damaged: a thread that needs a slot then gets another one.
+    fn linked(&self, number: u32) -> Option<&'a Slot<M>> {
+        self.slots.get(number as usize).filter(|_| number != 0)
+    }
+
+    /// A thread's slots and their numbers: a list that damage made a cycle has an end, too.
+    fn chained(&self, chain: Chain) -> impl Iterator<Item = (u32, &'a Slot<M>)> {
+        let slots = *self;
+        let slot = move |number: u32| Some((number, slots.linked(number)?));
+        // Relaxed: only its own thread reads a chain.
+        let next = move |(_, seen): &(u32, &Slot<M>)| slot(seen.chain.load(Relaxed));
+        core::iter::successors(slot(chain), next).take(self.slots.len())
+    }
+
     /// How many slots were ever handed out; those up to here may be in use.
     pub fn high_water(&self) -> u32 {
         // Relaxed: a count, which orders nothing.
@@ -199,13 +214,11 @@ impl<'a, M: Machine> Slots<'a, M> {
     #[cold]
     #[inline(never)]
     fn mine_slow(&self, first: Chain) -> u32 {
-        let mut number = first;
-        while number != 0 {
-            // Acquire: as in `mine`.
-            if self.at(number).status.load(Acquire) == status::FREE {
-                return number;
-            }
-            number = self.at(number).chain.load(Relaxed);
+        // Acquire: as in `mine`.
+        let mut free =
+            self.chained(first).filter(|(_, slot)| slot.status.load(Acquire) == status::FREE);
+        if let Some((number, _)) = free.next() {
+            return number;
         }
         let number = self.take();
         // Release: synchronizes with the Acquire in `reclaim`. A process that is killed before this
@@ -221,9 +234,7 @@ impl<'a, M: Machine> Slots<'a, M> {
 
     /// This thread's abandoned slot in the queue of the latch at `latch`, again in its old place.
     pub fn readopt(&self, latch: u64) -> Option<u32> {
-        let mut number = M::chain(self);
-        while number != 0 {
-            let slot = self.at(number);
+        for (number, slot) in self.chained(M::chain(self)) {
             // Relaxed: only its own thread writes `latch`, and it wrote ABANDONED. The exchange
             // races with a remover's, and the slot belongs to whoever wins; there is nothing of
             // the remover's to see.
@@ -233,7 +244,6 @@ impl<'a, M: Machine> Slots<'a, M> {
                     return Some(number);
                 }
             }
-            number = slot.chain.load(Relaxed);
         }
         None
     }
@@ -251,10 +261,11 @@ impl<'a, M: Machine> Slots<'a, M> {
 
     /// Returns a thread's slots as it ends.
     pub fn retire(&self, chain: Chain) {
-        let mut number = chain;
-        while number != 0 {
-            let slot = self.at(number);
-            let next = slot.chain.load(Relaxed);
+        // The next one is looked up before a slot is another thread's.
+        let mut slots = self.chained(chain);
+        let mut first = slots.next();
+        while let Some((number, slot)) = first {
+            first = slots.next();
             // Relaxed: whoever removes an orphan reads nothing of ours.
             let orphaned =
                 slot.status.compare_exchange(status::ABANDONED, status::ORPHANED, Relaxed, Relaxed);
@@ -263,7 +274,6 @@ impl<'a, M: Machine> Slots<'a, M> {
                 M::spin_until(&slot.status, Acquire, |s| s != status::REMOVED);
                 self.give(number);
             }
-            number = next;
         }
     }
 
@@ -329,8 +339,9 @@ impl<'a, M: Machine> Slots<'a, M> {
     fn take(&self) -> u32 {
         // Acquire: synchronizes with the Release of `give`, so that the link it wrote is seen.
         let mut seen = self.table.returned.load(Acquire);
-        while seen as u32 != 0 {
-            let next = self.at(seen as u32).free.load(Relaxed);
+        // Slots behind a damaged link are lost.
+        while let Some(slot) = self.linked(seen as u32) {
+            let next = slot.free.load(Relaxed);
             let tagged = ((seen >> 32).wrapping_add(1) << 32) | u64::from(next);
             // Acquire: as above.
             match self.table.returned.compare_exchange(seen, tagged, Acquire, Acquire) {

@@ -5,3 +5,4 @@ mod lw;
 mod opt;
 mod shared;
 mod shfl;
+mod slots;
