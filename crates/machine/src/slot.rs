@@ -370,8 +370,9 @@ impl<'a, M: Machine> Slots<'a, M> {
     ///
     /// A slot is given a status that is none of the first two before a queue leads to it, and one
     /// of them only after none does: so it is never lent out while one does. The owner is exchanged
-    /// for ours first: of two who do this at once one gives a slot back, and if that one dies on
-    /// the way, it is a dead one's again.
+    /// for ours first: of two who do this at once one gives a slot back. If that one is killed
+    /// before it gives, the slot is a dead one's again; a slot without an owner that is not on the
+    /// list yet is lost to the table.
     pub fn reclaim(&self, dead: impl Fn(u64) -> bool) -> u32 {
         let mut count = 0;
         for number in 1..=self.high_water() {
@@ -412,7 +413,8 @@ impl<'a, M: Machine> Slots<'a, M> {
     }
 
     fn give(&self, number: u32) {
-        // Release: before it is on the list, so that the next owner's name is not overwritten.
+        // Release: before it is on the list, so that the next owner's name is not overwritten, and
+        // so that no dead owner's name is in a slot of the list, which would be given again.
         if self.owner != 0 {
             self.at(number).owner.store(0, Release);
         }

@@ -106,7 +106,9 @@ pub trait Engine: Commits {
     ///
     /// # Errors
     ///
-    /// See the trait. Then nothing was changed.
+    /// See the trait. The record may be in the log nevertheless: then `chain` ends with it, for it
+    /// is to be undone with the others. If the call panics, the transaction may be committed with
+    /// it, as `chain` says.
     fn write(
         &self,
         chain: &mut Chain,

@@ -219,7 +219,8 @@ impl AtRest {
 
 impl Folder {
     /// Closes the store: the last process that has it open makes a checkpoint, and takes the shared
-    /// memory away. If that fails the memory stays, and the next that opens the store has it.
+    /// memory away. If the checkpoint fails the memory stays, and the next that opens the store has
+    /// it. If only taking it away fails, the files have all, and what is left of it is not joined.
     pub(crate) fn close(&self, finish: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         if self.is_removed() {
             self.forget();
