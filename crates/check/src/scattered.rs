@@ -20,6 +20,7 @@ thread_local! {
     static PLACE: Cell<Place> = const { Cell::new(Place::UNKNOWN) };
     static CHAIN: Cell<Chain> = const { Cell::new(0) };
     static HAUNT: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+    static WAKES: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
 /// More than the stress tests have threads: slots are not returned.
@@ -47,6 +48,11 @@ impl Scattered {
     /// matter of scheduling.
     pub fn instead_of_sleeping(deed: Option<Box<dyn FnMut()>>) {
         HAUNT.set(deed);
+    }
+
+    /// Runs `deed` when this thread wakes another the next time: what others do meanwhile.
+    pub fn when_it_wakes(deed: Box<dyn FnOnce()>) {
+        WAKES.set(Some(deed));
     }
 }
 
@@ -86,6 +92,9 @@ impl Machine for Scattered {
     }
 
     fn wake(word: &AtomicU32) {
+        if let Some(deed) = WAKES.take() {
+            deed();
+        }
         Native::wake(word);
     }
 

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use latchwork_check::scattered::Scattered;
 use latchwork_latch::{
     Holder, HolderDied, HolderNumber, LocalHolder, OptCell, OptLatch, Version, Words,
 };
-use latchwork_machine::{Deadline, Native};
+use latchwork_machine::{Clock, Deadline, Machine, Native, Slot, SlotTable, Slots, status};
 
 fn number(number: u32) -> HolderNumber {
     HolderNumber::new(number).unwrap()
@@ -366,4 +367,51 @@ fn a_dead_sharers_name_is_taken_out_without_waiting() {
     std::mem::forget(latch.lock(&dead).unwrap());
     assert!(!latch.forget_sharer(number(1), &me), "a writer leaves more than a name");
     assert_eq!(latch.holder(), Some((number(1), true)));
+}
+
+/// A holder that has waiters of its own.
+struct Among(HolderNumber, Slots<'static, Scattered>);
+
+impl Holder<Scattered> for Among {
+    fn number(&self) -> HolderNumber {
+        self.0
+    }
+    fn slots(&self, _: &OptLatch<Scattered>) -> Slots<'_, Scattered> {
+        self.1
+    }
+}
+
+/// One that came first leaves while the others are looked at, and waits for another latch by the
+/// time it is called: the next one is called, too.
+#[test]
+fn a_waiter_that_went_to_another_latch_keeps_no_call() {
+    const READS: u32 = 1;
+    const LOCKS: u32 = 3;
+    let (table, memory): (&SlotTable<Scattered>, &[Slot<Scattered>]) =
+        (Box::leak(Box::default()), Box::leak((0..9).map(|_| Slot::default()).collect()));
+    let slots = Slots::new(table, memory);
+    let (me, late) = (Among(number(1), slots), Among(number(9), slots));
+    let latch = OptLatch::<Scattered>::default();
+    let name = me.name(&latch);
+    let waits = |since, mode, now| {
+        let slot = slots.at(slots.mine());
+        slot.latch.store(name, Relaxed);
+        slot.place.store(since, Relaxed);
+        slot.mode.store(mode, Relaxed);
+        slot.next.store(1 + since as u32, Relaxed);
+        slot.status.store(now, Relaxed);
+        slot
+    };
+    let leaves = waits(1, LOCKS, status::ALONE);
+    let reads = waits(2, READS, status::ALONE_PARKED);
+    let stays = waits(3, LOCKS, status::ALONE);
+    let held = latch.try_lock(&me).unwrap();
+    // So the latch says that others wait.
+    let past = Deadline { clock: Clock::Monotonic, at: 0 };
+    assert!(latch.lock_until(&late, past).unwrap().is_none());
+    Scattered::when_it_wakes(Box::new(move || leaves.latch.store(name + 64, Relaxed)));
+    drop(held);
+    assert_eq!(reads.status.load(Relaxed), status::GRANTED);
+    assert_eq!(stays.status.load(Relaxed), status::GRANTED, "nobody is called");
+    Scattered::set_chain(&slots, 0);
 }

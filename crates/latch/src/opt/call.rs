@@ -123,10 +123,10 @@ impl<M: Machine> OptLatch<M> {
     #[cold]
     #[inline(never)]
     fn call(slots: &Slots<'_, M>, name: u64) {
-        // Each round but the last sees one waiter leave by itself.
+        // Each round but the last sees one waiter leave by itself, or go to another latch.
         for _ in 0..=slots.high_water() {
             let Some(first) = Self::line(slots, name, true).first else { return };
-            if Self::grant(slots, &first) {
+            if Self::grant(slots, name, &first) {
                 return;
             }
         }
@@ -145,22 +145,28 @@ impl<M: Machine> OptLatch<M> {
         Self::call(&holder.slots(self), holder.name(self));
     }
 
-    /// Tells a waiter to try; false if it does not wait any more.
-    fn grant(slots: &Slots<'_, M>, waiter: &Waiter) -> bool {
+    /// Tells a waiter to try; false if it does not wait any more for the latch of this name, or not
+    /// for what it waited for.
+    fn grant(slots: &Slots<'_, M>, name: u64, waiter: &Waiter) -> bool {
         let slot = slots.at(waiter.slot);
         let mut status = waiter.status;
         loop {
-            // Release: synchronizes with the Acquire of `Slots::reclaim`.
-            match slot.status.compare_exchange(status, status::GRANTED, Release, Relaxed) {
+            // Release: synchronizes with the Acquire of `Slots::reclaim`. Acquire: synchronizes
+            // with the Release in `wait_once`, for the looks that follow.
+            match slot.status.compare_exchange(status, status::GRANTED, AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(PARKED) if status == WAITING => status = PARKED,
                 Err(_) => return false,
             }
         }
+        // It may have left and come back, for another latch: then it is called for nothing, and the
+        // next one of this latch is still to be called. Relaxed, both: what is stored only after
+        // the exchange has one more called.
+        let stayed = slot.latch.load(Relaxed) == name && slot.mode.load(Relaxed) == waiter.mode;
         if status == PARKED {
             M::wake(&slot.status);
         }
-        true
+        stayed
     }
 
     /// Looks through the slots, and calls those that want to read if it is to.
@@ -171,7 +177,7 @@ impl<M: Machine> OptLatch<M> {
             line.count += 1;
             if waiter.wants(Want::Read) {
                 // One that does not wait any more needs no call.
-                let _ = calls_readers && Self::grant(slots, &waiter);
+                let _ = calls_readers && Self::grant(slots, name, &waiter);
             } else if line.first.as_ref().is_none_or(|first| waiter.is_before(first)) {
                 line.first = Some(waiter);
             }
