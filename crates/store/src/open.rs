@@ -37,7 +37,7 @@ use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
-pub(crate) use self::folder::{AtRest, Folder, at_rest, at_rest_within};
+pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
 use self::folder::{Locked, lock_file, lock_opening, nap};
 pub(crate) use self::identity::write_identity;
 use self::identity::{identity, is_for_a_store};

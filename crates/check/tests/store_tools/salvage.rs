@@ -239,6 +239,39 @@ fn a_lost_page_costs_its_own_records_alone() {
     assert_eq!(there, records);
 }
 
+/// A store that has lost its identity cannot be opened with the memory that its processes left: what
+/// that has is not read, and it is said so.
+#[test]
+fn memory_of_a_store_without_an_identity_is_told() {
+    for spoilt in ["identity", "region"] {
+        let place = Place::new("nameless");
+        killed(&place);
+        let identity = place.at("one/identity");
+        fs::remove_file(&identity).unwrap();
+        let region = fs::read(place.at("one/region")).unwrap();
+        if spoilt == "region" {
+            fs::write(place.at("one/region"), "nothing").unwrap();
+        }
+        let (found, there) = again(&place);
+        assert!(found.no_memory.is_some() && !found.is_whole(), "{spoilt}: {found:?}");
+        let rows = &there.iter().find(|table| table.0 == "rows").unwrap().1;
+        assert!(rows.len() < 101, "{spoilt}: what was not synced is in the memory alone");
+        fs::write(place.at("one/region"), region).unwrap();
+    }
+}
+
+/// Where no page says how large it is, pages are taken to be as large as they mostly are: the log
+/// fits them.
+#[test]
+fn pages_of_which_none_is_sound_have_the_size_of_most() {
+    let place = crashed("sizeless");
+    let (_, expected) = again(&place);
+    fs::remove_file(place.at("one/identity")).unwrap();
+    fs::File::options().write(true).open(place.at("one/data")).unwrap().set_len(0).unwrap();
+    let (found, there) = again(&place);
+    assert_eq!(there, expected, "{found:?}");
+}
+
 /// Any bytes of any files are changed: what comes out was once there.
 #[test]
 fn any_damage_is_borne() {

@@ -8,7 +8,9 @@
 //! | records | of transactions that have no commit in the log: their values before |
 //! | long values | whole, or left out |
 //!
-//! Nothing is written to the damaged store. All rows of a table are in memory at a time.
+//! Nothing is written to the damaged store but the file `opening`, which is made to be locked where
+//! it is missing. All rows of all tables, and all pages that the log changes, are in this process's
+//! memory at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,7 +27,7 @@ use crate::files::kinds::{CHANGE, END};
 use crate::files::prepare::Found;
 use crate::files::space::{first_of, free_of};
 use crate::long::{Fetch, PIECES, whole};
-use crate::open::{AtRest, at_rest, told};
+use crate::open::{at_rest, told};
 use crate::tables::{CATALOG, INNER, root_of};
 use crate::tools::beside::Beside;
 use crate::tools::records::{LogRead, entries};
@@ -135,12 +137,16 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
         Ok(held) => {
             match held.left() {
                 Ok(Some(_)) => return Err(refused(from, Refusal::LeftOpen)),
-                Ok(None) => found.no_memory = not_seen(&held)?,
+                Ok(None) => found.no_memory = not_read(&held.path),
                 Err(why) => found.no_memory = Some(why.to_string()),
             }
             Some(held)
         }
-        Err(Error::Open { why: Refusal::Damaged { .. } | Refusal::NoStore, .. }) => None,
+        Err(Error::Open { why: Refusal::Damaged { .. } | Refusal::NoStore, .. }) => {
+            // It cannot be opened with its memory, so there is nothing to wait for.
+            found.no_memory = not_read(from);
+            None
+        }
         Err(other) => return Err(other),
     };
     let disk: Arc<dyn Disk> = Arc::new(System::new());
@@ -202,10 +208,17 @@ fn log_files(disk: Arc<dyn Disk>, folder: &Path, found: &mut Salvaged) -> Result
     }
 }
 
-/// What is known of memory that the store's processes had, and that is not to be seen here.
-fn not_seen(held: &AtRest) -> Result<Option<String>, Error> {
-    let told = told(&held.path)?.filter(|told| told.now);
-    Ok(told.map(|told| format!("{}: its processes had it, and it is not there", told.at.display())))
+/// What is known of memory that the store's processes had, and that is not read here.
+fn not_read(path: &Path) -> Option<String> {
+    let told = match told(path) {
+        Ok(told) => told.filter(|told| told.now)?,
+        Err(why) => return Some(why.to_string()),
+    };
+    let state = match told.at.join("region").try_exists() {
+        Ok(false) => "it is not there",
+        _ => "the store cannot be opened with it",
+    };
+    Some(format!("{}: its processes had it, and {state}", told.at.display()))
 }
 
 /// How large pages are, by how many of the first are sound at each size.
@@ -219,7 +232,8 @@ fn guess(data: &dyn File) -> Result<u32, Error> {
         });
         all.count()
     };
-    let sizes = [65_536, 32_768, 16_384, 8192, 4096];
+    // The last of those that fit as well: where no page is sound, the size that most stores have.
+    let sizes = [65_536, 32_768, 16_384, 4096, 8192];
     Ok(sizes.into_iter().max_by_key(|size| sound(*size)).unwrap_or(8192))
 }
 
