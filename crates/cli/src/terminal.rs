@@ -1,15 +1,19 @@
 //! A terminal that is drawn on, and given back as it was.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::output;
 
 /// A signal said that it is over.
 static OVER: AtomicBool = AtomicBool::new(false);
+/// Which one it was; zero before.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn note(_: i32) {
+extern "C" fn note(signal: i32) {
+    // No other memory goes with either word.
+    SIGNAL.store(signal, Relaxed);
     stop();
 }
 
@@ -20,6 +24,15 @@ extern "C" fn resized(_: i32) {}
 /// changes its size ends the wait for a key. A signal that somebody had ignored, nohup perhaps,
 /// stays so.
 pub(crate) fn catch_signals() {
+    catch(0);
+}
+
+/// The same, once: a second signal ends the program as it does others.
+pub(crate) fn catch_first_signal() {
+    catch(libc::SA_RESETHAND);
+}
+
+fn catch(flags: i32) {
     let ends = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|s| (s, note as extern "C" fn(i32)));
     for (signal, handler) in ends.into_iter().chain([(libc::SIGWINCH, resized as _)]) {
         // SAFETY: zero is a value of it.
@@ -28,8 +41,8 @@ pub(crate) fn catch_signals() {
         unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
         if action.sa_sigaction != libc::SIG_IGN {
             action.sa_sigaction = handler as *const () as usize;
-            action.sa_flags = 0;
-            // SAFETY: as above, and the handlers store to a word at most.
+            action.sa_flags = flags;
+            // SAFETY: as above, and the handlers store to two words at most.
             unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
         }
     }
@@ -38,6 +51,11 @@ pub(crate) fn catch_signals() {
 /// Whether it is over.
 pub(crate) fn over() -> bool {
     OVER.load(Relaxed)
+}
+
+/// The signal that said so.
+pub(crate) fn signal() -> Option<i32> {
+    Some(SIGNAL.load(Relaxed)).filter(|signal| *signal != 0)
 }
 
 /// From now on it is.

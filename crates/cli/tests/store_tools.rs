@@ -318,3 +318,37 @@ fn help_has_examples() {
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }
 }
+
+/// Ctrl-C ends a command that runs long as its own end does: the store is closed, and what was
+/// loaded so far is there.
+#[test]
+fn a_signal_closes_the_store() {
+    let folder = Folder::new("signal");
+    let (one, two) = (folder.at("one"), folder.at("two"));
+    done(&["put", &one, "pear", "3"]);
+    let dump = done(&["dump", &one]);
+    let (begin, _) = dump.split_once("pear").unwrap();
+    for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_latchwork"))
+            .args(["store", "load", &two])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        pipe.write_all(begin.as_bytes()).unwrap();
+        let begun = Instant::now();
+        while !PathBuf::from(&two).join("region").exists() {
+            assert!(begun.elapsed() < MANY_SECONDS, "it opens the store");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // SAFETY: a process that this one started, and has not waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let output = child.wait_with_output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains("interrupted"), "{stderr}");
+        assert_eq!(row(&["stat", &two, "--json"])["memory"], Value::Null, "it is closed");
+        drop(pipe);
+    }
+}

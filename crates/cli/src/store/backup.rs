@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use latchwork_store::{Copied, restore};
 use serde_json::json;
 
+use super::interrupt::until_signal;
 use super::{Progress, open, print_json};
 use crate::output;
 
@@ -18,9 +19,9 @@ use crate::output;
   latchwork store backup /tmp/shop /tmp/shop-monday
   latchwork store backup /tmp/shop /tmp/shop-monday --json
 
-It is made beside its place, as NAME.new, and gets its name when all of it is on the disk: if this
-is killed there is no copy, and the next one of that name clears it away. Exits with 0 if it is
-made, 2 if not.")]
+It is made beside its place, as NAME.new, and gets its name when all of it is on the disk. Ctrl-C
+takes it away; if this is killed the next one of that name does. Exits with 0 if it is made, 2 if
+not, 128+n if signal n ended it.")]
 pub(crate) struct BackupArgs {
     /// The store's folder
     path: PathBuf,
@@ -39,7 +40,8 @@ pub(crate) struct BackupArgs {
   latchwork store restore /tmp/shop-monday /tmp/shop
 
 The store is made beside its place, as NAME.new: its log is done again and each page is looked at
-before it gets its name. Exits with 0 if it is made, 2 if not: then there is nothing at that place.")]
+before it gets its name. Ctrl-C takes it away as long as files are copied. Exits with 0 if it is
+made, 2 if not, 128+n if signal n ended it: then there is nothing at that place.")]
 pub(crate) struct RestoreArgs {
     /// The copy
     from: PathBuf,
@@ -53,14 +55,24 @@ pub(crate) struct RestoreArgs {
 pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.path, false)?;
     let progress = Progress::new();
-    let copied = store.backup(&args.to, &mut |copied| progress.tell(sentence(copied)))?;
+    let copied = until_signal(|look| {
+        store.backup(&args.to, &mut |copied| {
+            progress.tell(sentence(copied));
+            look();
+        })
+    })?;
     drop(progress);
     say(&copied, args.json, "copied")
 }
 
 pub(super) fn run_restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();
-    let copied = restore(&args.from, &args.to, &mut |copied| progress.tell(sentence(copied)))?;
+    let copied = until_signal(|look| {
+        restore(&args.from, &args.to, &mut |copied| {
+            progress.tell(sentence(copied));
+            look();
+        })
+    })?;
     drop(progress);
     say(&copied, args.json, "copied, and sound")
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
+use super::interrupt::until_signal;
 use super::{Progress, open, print_json};
 use crate::output;
 
@@ -16,8 +17,9 @@ use crate::output;
 #[command(after_help = "Example:
   latchwork store clear /tmp/shop cities
 
-A table without records is not listed, nor dumped. Exits with 0 if it has none now, also if it had
-none before; 2 if that is not so, or not known.")]
+A table without records is not listed, nor dumped. Exits with 0 if all records that it had at the
+beginning are removed, also if it had none; 2 if that is not so, or not known; 128+n if signal n
+ended it when a part was removed.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
@@ -31,8 +33,11 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let store = open(&args.path, false)?;
     let progress = Progress::new();
-    let removed = store.clear(&args.table, &mut |removed| {
-        progress.tell(format!("{removed} records removed"));
+    let removed = until_signal(|look| {
+        store.clear(&args.table, &mut |removed| {
+            progress.tell(format!("{removed} records removed"));
+            look();
+        })
     })?;
     drop(progress);
     if args.json {

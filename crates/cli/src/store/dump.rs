@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Seek, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
+use super::interrupt::UntilSignal;
 use super::{Progress, open, open_with, print_json};
 use crate::output;
 
@@ -25,8 +26,8 @@ use crate::output;
   latchwork store dump /tmp/shop | zstd > shop.dump.zst
 
 A line for each record: key, a tab, value, as the store has their bytes; what is not printable, and
-the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written,
-or the reader of stdout has seen enough, 2 if not.")]
+the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written, or the reader of stdout
+has seen enough, 2 if not, 128+n if signal n ended it.")]
 pub(crate) struct DumpArgs {
     /// The store's folder
     path: PathBuf,
@@ -50,8 +51,9 @@ pub(crate) struct DumpArgs {
   latchwork store load /tmp/copy shop.dump --merge    # also: go on after a kill
 
 A dump in a file is read twice: nothing is loaded of one that is damaged. One in a pipe is read
-once: what comes before the damage is loaded. When it returns all is on the disk; if it is
-killed a beginning of the dump is there. Exits with 0 if all is loaded, 2 if not.")]
+once: what comes before the damage is loaded. When it returns all is on the disk; if Ctrl-C ends it,
+or it is killed, a beginning of the dump is there. Exits with 0 if all is loaded, 2 if not, 128+n if
+signal n ended it.")]
 pub(crate) struct LoadArgs {
     /// The store's folder
     path: PathBuf,
@@ -89,7 +91,8 @@ pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();
     let (only, mut told) = (args.table.as_deref(), told(&progress, "written"));
     let Some(to) = &args.to else {
-        match store.dump(BufWriter::new(io::stdout().lock()), only, &mut told) {
+        let out = UntilSignal(io::stdout().lock());
+        match store.dump(BufWriter::new(out), only, &mut told) {
             // A reader that closed the pipe has seen enough.
             Err(DumpError::Io { kind: io::ErrorKind::BrokenPipe, .. }) => {}
             other => drop(other?),
@@ -113,7 +116,7 @@ fn into_file(
 ) -> Result<DumpSummary, DumpError> {
     if fs::metadata(to).is_ok_and(|about| !about.is_file()) {
         let file = File::options().write(true).open(to)?;
-        return Ok(store.dump(BufWriter::new(file), only, told)?.1);
+        return Ok(store.dump(BufWriter::new(UntilSignal(file)), only, told)?.1);
     }
     if fs::symlink_metadata(to).is_ok_and(|about| about.is_symlink()) && !to.exists() {
         let what = "it is a link to what is not there: make that, or remove the link";
@@ -140,10 +143,11 @@ fn into_file(
         if let Ok(old) = fs::metadata(&to) {
             file.set_permissions(old.permissions())?;
         }
-        let (to_file, summary) = store.dump(BufWriter::new(file), only, told)?;
-        to_file.get_ref().sync_all()?;
+        let (to_file, summary) = store.dump(BufWriter::new(UntilSignal(file)), only, told)?;
+        let UntilSignal(file) = to_file.get_ref();
+        file.sync_all()?;
         if !named {
-            give_name(to_file.get_ref(), &fresh)?;
+            give_name(file, &fresh)?;
         }
         fs::rename(&fresh, &to)?;
         File::open(around)?.sync_all()?;
@@ -186,15 +190,18 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
             if file.rewind().is_err() {
                 anyhow::bail!("{}: it cannot be read twice; give it on stdin", path.display());
             }
-            let tables = tables_of(BufReader::new(&file)).map_err(name)?;
+            let tables = tables_of(BufReader::new(UntilSignal(&file))).map_err(name)?;
             drop(progress);
             file.rewind().map_err(|why| name(why.into()))?;
-            read_into(args, BufReader::new(file), &tables)?
+            read_into(args, BufReader::new(UntilSignal(file)), &tables)?
         }
         None if io::stdin().is_terminal() => {
             anyhow::bail!("a dump is read from stdin, which is a terminal; name a file")
         }
-        None => read_into(args, io::stdin().lock(), &[])?,
+        None => {
+            let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+            read_into(args, BufReader::new(UntilSignal(file)), &[])?
+        }
     };
     if args.json {
         print_json(&row(&summary))?;

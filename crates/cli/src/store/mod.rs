@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `rows` | `put`, `get`, `del`, `scan`: records of one table |
 //! | `keys` | keys of any type as text |
+//! | `interrupt` | how those that run long end by a signal |
 //! | `clear` | `clear`: a table is emptied |
 //! | `stat` | `stat`: what is there, and who has it open |
 //! | `dump` | `dump`, `load`: tables as text |
@@ -22,6 +23,7 @@
 mod backup;
 mod clear;
 mod dump;
+mod interrupt;
 mod keys;
 mod look;
 mod memory;
@@ -41,7 +43,7 @@ use clap::Subcommand;
 use indicatif::ProgressBar;
 use latchwork_store::{Error, Options, Refusal, Store};
 
-use crate::output;
+use crate::{output, terminal};
 
 /// The exit code of a command that could not do what it was asked to: 1 is an answer here.
 const NOT_DONE: u8 = 2;
@@ -101,8 +103,27 @@ pub(crate) struct CheckpointArgs {
     json: bool,
 }
 
+impl What {
+    /// Whether a signal ends it as its end does. The others are short, or have no place to stop at.
+    fn ends_by_signal(&self) -> bool {
+        matches!(
+            self,
+            Self::Scan(_)
+                | Self::Clear(_)
+                | Self::Dump(_)
+                | Self::Load(_)
+                | Self::Backup(_)
+                | Self::Restore(_)
+                | Self::Compact(_)
+        )
+    }
+}
+
 /// Does it.
 pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
+    if what.ends_by_signal() {
+        terminal::catch_first_signal();
+    }
     let done = match what {
         What::Put(args) => rows::put(&args),
         What::Get(args) => rows::get(&args),
@@ -127,7 +148,7 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
     };
     done.or_else(|error| {
         output::complain(&output::chain(&error));
-        Ok(ExitCode::from(NOT_DONE))
+        Ok(ExitCode::from(terminal::signal().map_or(NOT_DONE, |signal| 128 + signal as u8)))
     })
 }
 
@@ -169,8 +190,12 @@ fn open_as(path: &Path, mut options: Options) -> anyhow::Result<Store> {
     match Store::open_with(path, &options) {
         Err(why @ Error::Open { why: Refusal::BeingOpened { .. }, .. }) => {
             output::complain(&format!("{why}; waiting"));
-            options.wait = None;
-            Ok(Store::open_with(path, &options)?)
+            loop {
+                match Store::open_with(path, &options) {
+                    Err(Error::Open { why: Refusal::BeingOpened { .. }, .. }) => interrupt::look()?,
+                    opened => return Ok(opened?),
+                }
+            }
         }
         opened => Ok(opened?),
     }

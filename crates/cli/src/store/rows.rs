@@ -14,6 +14,7 @@ use anyhow::Context;
 use latchwork_store::{AnyKey, Error, Table, VALUE_MAX};
 use serde_json::{Value, json};
 
+use super::interrupt::look;
 use super::{keys, open, print_json};
 use crate::output;
 
@@ -218,6 +219,7 @@ pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<ExitCode> {
         said = output::print(|out| {
             let mut out = io::BufWriter::new(out);
             for row in rows.take(limit) {
+                look()?;
                 match row {
                     Ok((key, value)) if args.json => writeln!(out, "{}", line(&key, &value))?,
                     Ok((key, value)) => {

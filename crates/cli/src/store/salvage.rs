@@ -7,20 +7,23 @@ use std::process::ExitCode;
 use latchwork_store::salvage;
 use serde_json::json;
 
+use super::interrupt::until_signal;
 use super::rows::escape;
 use super::{Progress, open, print_json};
 use crate::output;
 
 /// Read what can be read of a store that cannot be opened, into a new one
 ///
-/// Nothing is written to the old one. What could not be read is told.
+/// Nothing is written to the old one but the file `opening`, which is made where it is missing. What
+/// could not be read is told.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store salvage /tmp/shop /tmp/shop-again
 
 Pages that are sound are read, with what the log has of them; leaves whose parents are lost go to
 their table if the log says which that is, or to one named salvaged-... What has no commit in the
-log is taken back. Exits with 0 if nothing is missing, 1 if something is, 2 if no store was made.")]
+log is taken back. It is made beside its place, as NAME.new: if this is killed the next one of that
+name clears it away. Exits with 0 if nothing is missing, 1 if something is, 2 if no store was made.")]
 pub(crate) struct SalvageArgs {
     /// The store's folder
     from: PathBuf,
@@ -38,7 +41,9 @@ pub(crate) struct SalvageArgs {
 #[command(after_help = "Example:
   latchwork store compact /tmp/shop /tmp/shop-small
 
-When nobody has the old one open, and it is not needed any more, the new one can be given its name.")]
+When nobody has the old one open, and it is not needed any more, the new one can be given its name.
+Ctrl-C takes the new one away as long as records are written. Exits with 0 if it is made, 2 if not,
+128+n if signal n ended it.")]
 pub(crate) struct CompactArgs {
     /// The store's folder
     path: PathBuf,
@@ -109,8 +114,11 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
 pub(super) fn compact(args: &CompactArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.path, false)?;
     let progress = Progress::new();
-    let records = store.compact_into(&args.to, &mut |records| {
-        progress.tell(format!("{} records", output::count(records)));
+    let records = until_signal(|look| {
+        store.compact_into(&args.to, &mut |records| {
+            progress.tell(format!("{} records", output::count(records)));
+            look();
+        })
     })?;
     drop(progress);
     let bytes =
