@@ -1,7 +1,7 @@
 //! `store`'s tools: each command a process of its own.
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -213,6 +213,42 @@ fn a_log_and_pages_are_shown() {
     assert_eq!(done(&["get", again, "pear"]), "3\n");
     assert_eq!(row(&["compact", again, &folder.at("small"), "--json"])["records"], 3);
     assert_eq!(done(&["scan", &folder.at("small")]), done(&["scan", again]));
+}
+
+/// What is damaged is told for each table, also where the store cannot be opened; and what to do.
+#[test]
+fn each_damaged_table_is_told() {
+    let folder = Folder::new("damaged");
+    let (s, copy) = (&filled(&folder), &folder.at("copy"));
+    // Its log has no page whole from which it could be made anew.
+    done(&["backup", s, copy]);
+    let sound = row(&["verify", copy, "--json"]);
+    assert_eq!((&sound["sound"], &sound["faults"]), (&true.into(), &Value::Array(Vec::new())));
+    let data = fs::File::options().write(true).open(folder.at("copy/data")).unwrap();
+    let verify = |args: &[&str]| {
+        let output = store(&[&["verify", copy][..], args].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    for page in [2, 3] {
+        data.write_all_at(b"damage", page * 8192 + 4000).unwrap();
+    }
+    let said = verify(&[]);
+    for (line, table) in said.lines().zip(["cities", "default"]) {
+        assert!(line.starts_with(&format!("NOT SOUND: table {table}: page ")), "{said}");
+        assert!(line.ends_with(" of `data` does not fit its checksum"), "{said}");
+    }
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let found: Value = serde_json::from_str(&verify(&["--json"])).unwrap();
+    assert_eq!((&found["sound"], &found["faults"][1]["table"]), (&false.into(), &"default".into()));
+    let get = store(&["get", copy, "pear"]);
+    let why = text(&get.stderr);
+    assert_eq!(get.status.code(), Some(2), "{why}");
+    assert!(why.contains(&format!("{copy}: ")) && why.contains("`salvage` read"), "{why}");
+    data.write_all_at(b"damage", 4000).unwrap();
+    assert!(verify(&[]).starts_with("NOT SOUND: "));
+    let found: Value = serde_json::from_str(&verify(&["--json"])).unwrap();
+    assert_eq!((&found["sound"], &found["pages"]), (&false.into(), &Value::Null));
 }
 
 #[test]

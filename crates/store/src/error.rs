@@ -227,6 +227,15 @@ impl Error {
         }
     }
 
+    /// For people, where it is said elsewhere what it is of and what to do.
+    pub(crate) fn say_without_advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(why) => say_of_pages(f, why),
+            Self::Tree(why) => say_of_pages(f, why),
+            other => fmt::Display::fmt(other, f),
+        }
+    }
+
     /// For people, of those that say that a transaction is rolled back, or has to be.
     fn rolled_back(&self) -> &'static str {
         match self {
@@ -426,15 +435,21 @@ fn say_of_threads(f: &mut fmt::Formatter<'_>, limit: u32, here: u32) -> fmt::Res
     )
 }
 
+/// What to do about damage.
+const ADVICE: &str = "`restore` a copy, or have `salvage` read what is there";
+
 fn say_of_log(f: &mut fmt::Formatter<'_>, why: &latchwork_log::Error) -> fmt::Result {
     use latchwork_log::Error::{Corrupt, LogDamaged};
     write!(f, "log: {why}")?;
     match why {
-        LogDamaged { .. } | Corrupt { .. } => f.write_str(
-            "; nothing was changed: `restore` a copy, or have `salvage` read what is there",
-        ),
+        LogDamaged { .. } | Corrupt { .. } => write!(f, "; nothing was changed: {ADVICE}"),
         _ => Ok(()),
     }
+}
+
+/// What the pool or a tree says. A store has one file of pages, and it has a name.
+fn say_of_pages(f: &mut fmt::Formatter<'_>, why: &dyn fmt::Display) -> fmt::Result {
+    f.write_str(&why.to_string().replace(" of file 0", " of `data`"))
 }
 
 impl fmt::Display for Error {
@@ -475,8 +490,13 @@ impl fmt::Display for Error {
             Self::Value { table, why } => write!(f, "{table}: {why}"),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::Log(why) => say_of_log(f, why),
-            Self::Pool(why) => write!(f, "pages: {why}"),
-            Self::Tree(why) => write!(f, "tree: {why}"),
+            Self::Pool(_) | Self::Tree(_) => {
+                f.write_str(if matches!(self, Self::Tree(_)) { "tree: " } else { "pages: " })?;
+                self.say_without_advice(f)?;
+                // Another error of the store's, that is the reason, gives its own.
+                let is_told = self.inner().is_some() || !self.is_damage();
+                if is_told { Ok(()) } else { write!(f, "; {ADVICE}") }
+            }
             Self::Region(why) => write!(f, "shared memory: {why}"),
             Self::Disk(why) => write!(f, "disk: {why}"),
             Self::Damaged { table, key, what } if key.is_empty() => write!(f, "{table}: {what}"),

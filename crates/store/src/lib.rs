@@ -141,8 +141,8 @@ pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
 pub use crate::tools::{Activity, Copied, Copying, restore};
 pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
+pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
-pub use crate::tools::{LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 #[doc(hidden)]
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};

@@ -165,3 +165,26 @@ fn files_that_are_anything_are_a_log_or_none() {
     }
     assert!(fewer > 10, "{fewer}");
 }
+
+/// The first fault of one table hides no other table's.
+#[test]
+fn faults_of_all_tables_are_found() {
+    let place = Place::new("faults");
+    let store = open(place.at("one"));
+    fill(&store, 50);
+    // Its log has no page whole from which it could be made anew.
+    store.backup(place.at("two"), &mut |_| {}).unwrap();
+    drop(store);
+    let data = fs::File::options().write(true).open(place.at("two/data")).unwrap();
+    for page in 2..data.metadata().unwrap().len() / 8192 {
+        data.write_all_at(b"damage", page * 8192 + 4000).unwrap();
+    }
+    let store = open(place.at("two"));
+    assert!(store.space().unwrap_err().is_damage());
+    let faults = store.faults().unwrap();
+    let tables: Vec<_> = faults.iter().map(|fault| fault.table.as_deref()).collect();
+    assert_eq!(tables, [Some("accounts"), Some("rows")], "{faults:?}");
+    let told = faults[0].to_string();
+    assert!(faults.iter().all(|fault| fault.why.is_damage()), "{faults:?}");
+    assert!(told.starts_with("table accounts: page ") && told.contains("`data`"), "{told}");
+}

@@ -8,7 +8,7 @@ use latchwork_store::{Copied, restore};
 use serde_json::json;
 
 use super::interrupt::until_signal;
-use super::{Progress, open, print_json};
+use super::{OPENED, Progress, open, print_json};
 use crate::output;
 
 /// Copy a store while others write it
@@ -66,6 +66,7 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) fn run_restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
+    OPENED.get_or_init(|| args.from.clone());
     let progress = Progress::new();
     let copied = until_signal(|look| {
         restore(&args.from, &args.to, &mut |copied| {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use latchwork_store::{DumpError, DumpItem, DumpReader, DumpSummary, Load, Store};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -99,8 +100,8 @@ pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let summary = into_file(&store, to, only, &mut told)
-        .map_err(|why| anyhow::anyhow!("{}: {why}", to.display()))?;
+    let summary =
+        into_file(&store, to, only, &mut told).with_context(|| to.display().to_string())?;
     if args.json {
         print_json(&row(&summary))?;
     }

@@ -37,11 +37,12 @@ mod top;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Subcommand;
 use indicatif::ProgressBar;
-use latchwork_store::{Error, Options, Refusal, Store};
+use latchwork_store::{DumpError, Error, Options, Refusal, Space, Store};
 
 use crate::{output, terminal};
 
@@ -73,14 +74,16 @@ pub(crate) enum What {
     ForgetMemory(memory::Args),
 }
 
-/// Look at every page of every table
+/// Check every page of every table
 ///
 /// Others may write meanwhile: a page that they have in hand is told as lost.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store verify /tmp/shop
 
-Exits with 0 if all is sound, 1 if something is wrong, 2 if that is not known.")]
+The first that is wrong with each table is told, a line each. Exits with 0 if all is sound, 1 if
+something is wrong, also if the store is too damaged to be opened, 2 if that is not known. If it is
+killed when it has the store open alone, the next command goes on with the memory that it leaves.")]
 pub(crate) struct VerifyArgs {
     /// The store's folder
     path: PathBuf,
@@ -147,9 +150,22 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::ForgetMemory(args) => memory::run(&args),
     };
     done.or_else(|error| {
-        output::complain(&output::chain(&error));
+        let (said, is_of) = (output::chain(&error), OPENED.get().filter(|_| is_damage(&error)));
+        output::complain(&is_of.map_or(said.clone(), |path| format!("{}: {said}", path.display())));
         Ok(ExitCode::from(terminal::signal().map_or(NOT_DONE, |signal| 128 + signal as u8)))
     })
+}
+
+/// The folder of the store that the command has open: what is said of damage does not name it.
+static OPENED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Whether the reason is damage that was met when the store was open, or copied.
+fn is_damage(why: &anyhow::Error) -> bool {
+    let of_store = match why.downcast_ref() {
+        Some(DumpError::Store(why)) => Some(why),
+        _ => why.downcast_ref(),
+    };
+    of_store.is_some_and(|why| why.is_damage() && !matches!(why, Error::Open { .. }))
 }
 
 /// Opens a store with what a command needs of memory. If others have it open, theirs is used.
@@ -186,6 +202,7 @@ fn small(create: bool) -> Options {
 
 /// Opens it, and says so if that has to wait for another process.
 fn open_as(path: &Path, mut options: Options) -> anyhow::Result<Store> {
+    OPENED.get_or_init(|| path.to_owned());
     options.wait = Some(SILENT);
     match Store::open_with(path, &options) {
         Err(why @ Error::Open { why: Refusal::BeingOpened { .. }, .. }) => {
@@ -225,34 +242,48 @@ fn print_json(row: &serde_json::Value) -> std::io::Result<()> {
     output::print(|out| writeln!(out, "{row}"))
 }
 
-fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
-    let store = open(&args.path, false)?;
-    let found = store.space();
-    let (space, why) = match &found {
-        Ok(space) => (Some(*space), None),
-        Err(why) if why.is_damage() => (None, Some(why.to_string())),
-        Err(_) => (None, None),
+/// What there is, or what is wrong, and with which table.
+fn look_at_all(path: &Path) -> anyhow::Result<Result<Space, Vec<(Option<String>, String)>>> {
+    let is_damage = |why: &anyhow::Error| why.downcast_ref().is_some_and(Error::is_damage);
+    let store = match open(path, false) {
+        Err(why) if is_damage(&why) => return Ok(Err(vec![(None, why.to_string())])),
+        opened => opened?,
     };
-    if space.is_none() && why.is_none() {
-        found?;
+    let why = match store.space() {
+        Err(why) if why.is_damage() => why,
+        counted => return Ok(Ok(counted?)),
+    };
+    let faults = store.faults()?.into_iter();
+    let mut faults: Vec<_> = faults.map(|fault| (fault.table.clone(), fault.to_string())).collect();
+    if faults.is_empty() {
+        faults.push((None, why.to_string()));
     }
+    Ok(Err(faults))
+}
+
+fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    let looked = look_at_all(&args.path)?;
+    let (space, faults) = (looked.as_ref().ok(), looked.as_ref().err());
+    let row =
+        |(table, why): &(Option<String>, String)| serde_json::json!({"table": table, "why": why});
     if args.json {
         print_json(&serde_json::json!({
-            "sound": why.is_none(), "pages": space.map(|space| space.used),
+            "sound": faults.is_none(), "pages": space.map(|space| space.used),
             "free": space.map(|space| space.free), "lost": space.map(|space| space.lost),
-            "why": why,
+            "faults": faults.into_iter().flatten().map(row).collect::<Vec<_>>(),
         }))?;
     } else {
-        output::print(|out| match (&why, space.unwrap_or_default()) {
-            (Some(why), _) => writeln!(out, "NOT SOUND: {why}"),
-            (None, space) => {
-                let (used, free, lost) = (space.used, space.free, space.lost);
+        output::print(|out| match &looked {
+            Err(faults) => faults.iter().try_for_each(|(_, why)| {
+                writeln!(out, "NOT SOUND: {}", rows::escape(why.as_bytes()))
+            }),
+            Ok(Space { used, free, lost, .. }) => {
                 write!(out, "sound, {used} pages, and {free} that are free")?;
-                if lost != 0 { writeln!(out, "; {lost} are lost") } else { writeln!(out) }
+                if *lost != 0 { writeln!(out, "; {lost} are lost") } else { writeln!(out) }
             }
         })?;
     }
-    Ok(if why.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if faults.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn checkpoint(args: &CheckpointArgs) -> anyhow::Result<ExitCode> {

@@ -1,5 +1,6 @@
 //! How the pages of the file are used, and whether what the catalog says of them is so.
 
+use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
 use latchwork_machine::ConstMachine;
@@ -24,6 +25,29 @@ pub struct Space {
     /// Those that are neither: of a table that is being loaded, or being taken or given back, or
     /// left so by a death between two steps.
     pub lost: u64,
+}
+
+/// What is wrong with the pages of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fault {
+    /// The table; none of the catalog, and of long values, which all tables share.
+    pub table: Option<String>,
+    /// The page of its root: 0 for the catalog.
+    pub root: u32,
+    /// What is wrong.
+    pub why: Error,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.table, self.root) {
+            (Some(table), _) => write!(f, "table {table}: ")?,
+            (None, CATALOG) => f.write_str("the catalog: ")?,
+            (None, _) => f.write_str("long values: ")?,
+        }
+        self.why.say_without_advice(f)
+    }
 }
 
 impl<M: ConstMachine> Store<M> {
@@ -106,6 +130,48 @@ impl<M: ConstMachine> Store<M> {
             self.look_again(worker, &mut space)?;
         }
         Ok(space.count())
+    }
+
+    /// The first that is wrong with the pages of each table, also those that [`space`](Self::space)
+    /// does not come to, for it ends at the first of all. A page that two tables have it tells
+    /// alone.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts that are no damage.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::Store;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-faults-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// assert!(store.faults()?.is_empty());
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn faults(&self) -> Result<Vec<Fault>, Error> {
+        let session = self.session()?;
+        let mut faults = Vec::new();
+        let mut look = |table: Option<String>, root| {
+            let looked =
+                session.worker.with(root, Part::System, |of| of.verify_each(&mut |_| Ok(())));
+            match looked.map_err(Error::from) {
+                Err(why) if why.is_damage() => faults.push(Fault { table, root, why }),
+                other => other?,
+            }
+            Ok::<(), Error>(())
+        };
+        look(None, CATALOG)?;
+        look(None, PIECES)?;
+        match self.trees() {
+            // The names that cannot be read are the catalog's fault, which is told.
+            Err(why) if why.is_damage() => {}
+            tables => tables?.into_iter().try_for_each(|(name, root)| look(Some(name), root))?,
+        }
+        Ok(faults)
     }
 
     /// Looks again for pages that were neither of a table nor free when that was looked at.
