@@ -96,7 +96,7 @@ fn the_graph_has_the_edges_that_there_are() {
         .iter()
         .map(|edge| {
             let name = |end: &str| edge[end]["label"].as_str().unwrap().to_owned();
-            assert_eq!(edge["ring"], false);
+            assert_eq!(edge["cycle"], false);
             (name("waiter"), name("blocker"), edge["hard"].as_bool().unwrap())
         })
         .collect();

@@ -47,7 +47,7 @@ fn owner<'s>(session: &'s Session<Shared>, label: &str) -> Owner<'s, Shared> {
 }
 
 /// Owners that wait for each other, and one that waits for one of them.
-fn ring<'s>(session: &'s Session<Shared>, n: usize) -> Vec<Owner<'s, Shared>> {
+fn cycle<'s>(session: &'s Session<Shared>, n: usize) -> Vec<Owner<'s, Shared>> {
     let labels = ["<one> & \"two\"", "\u{1b}[31mred", "three", "four", "five"];
     let name = |at: usize| format!("page\n{}", at % n).into_bytes();
     let owners: Vec<_> = (0..n).map(|at| owner(session, labels[at])).collect();
@@ -69,7 +69,7 @@ fn a_deadlock_is_shown_while_the_region_lives_and_after() {
     assert_eq!(locks(&["deadlocks", &file, "--svg", &svg]).status.code(), Some(1));
     let session = manager.session().unwrap();
     for n in [2, 3] {
-        let owners = ring(&session, n);
+        let owners = cycle(&session, n);
         assert_eq!(session.detect(), Ok(1));
         drop(owners);
     }
@@ -121,7 +121,7 @@ fn bytes_that_cannot_be_are_left_out() {
     let file = files.at("locks.region");
     let manager = manager(&file);
     let session = manager.session().unwrap();
-    drop(ring(&session, 3).iter().map(|_| session.detect().unwrap()).collect::<Vec<_>>());
+    drop(cycle(&session, 3).iter().map(|_| session.detect().unwrap()).collect::<Vec<_>>());
     drop(session);
     drop(manager);
     assert_eq!(rows(&["deadlocks", &file]).len(), 1);
@@ -137,17 +137,17 @@ fn bytes_that_cannot_be_are_left_out() {
 
 #[test]
 fn a_ring_is_drawn_with_heavy_strokes() {
-    let files = Files::new("ring");
+    let files = Files::new("cycle");
     let (file, svg) = (files.at("locks.region"), files.at("waits.svg"));
     let manager = manager(&file);
     let session = manager.session().unwrap();
-    let owners = ring(&session, 3);
+    let owners = cycle(&session, 3);
     let outside = owner(&session, "outside");
     assert_eq!(outside.request(b"page\n0", IX, Wait::Detect), Ok(Step::Waiting));
     assert_eq!(done(&["graph", &file, "--svg", &svg]), "");
     let drawn = fs::read_to_string(&svg).unwrap();
     let count = |what: &str| drawn.matches(what).count();
-    assert_eq!(count(">RING</text>"), 3);
+    assert_eq!(count(">CYCLE</text>"), 3);
     let line = "fill=\"none\" stroke=\"black\" stroke-width=";
     // The outsider waits for who holds the page, and for who wants it before.
     assert_eq!((count(&format!("{line}\"3\"")), count(&format!("{line}\"1\""))), (3, 2));
@@ -158,7 +158,7 @@ fn a_ring_is_drawn_with_heavy_strokes() {
         let colour = part.split('"').next().unwrap();
         assert!(matches!(colour, "black" | "white" | "none") || part.starts_with('<'), "{colour}");
     }
-    assert!(rows(&["graph", &file]).iter().filter(|edge| edge["ring"] == true).count() == 3);
+    assert!(rows(&["graph", &file]).iter().filter(|edge| edge["cycle"] == true).count() == 3);
     drop((owners, outside));
     done(&["graph", &file, "--svg", &svg]);
     assert!(fs::read_to_string(&svg).unwrap().contains("nobody waits"));
@@ -211,7 +211,7 @@ fn the_counts_of_a_region_are_shown() {
     let file = files.at("locks.region");
     let manager = manager(&file);
     let session = manager.session().unwrap();
-    let owners = ring(&session, 3);
+    let owners = cycle(&session, 3);
     let outside = owner(&session, "outside");
     assert_eq!(outside.request(b"page\n0", IX, Wait::Detect), Ok(Step::Waiting));
     let stat = &rows(&["stat", &file, "--partitions", "2"])[0];

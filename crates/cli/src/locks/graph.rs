@@ -16,10 +16,9 @@ use crate::output;
 
 /// Show who waits for whom
 ///
-/// Who holds what a waiter wants is in its way, and so is who waits before it for what clashes.
-/// Owners that wait for each other in a ring are marked; a manager breaks such rings by itself, in
-/// a moment. Drawn are 120 owners and 500 arrows at most, and of those who merely wait before, the
-/// nearest.
+/// A waiter waits for the owners that hold the object in a conflicting mode, and for the waiters
+/// before it that want one. Owners that wait for each other in a cycle are marked CYCLE; the
+/// manager breaks each cycle soon by itself. At most 120 owners and 500 arrows are drawn.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks graph locks.region
@@ -47,10 +46,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
     let picture = scene.look()?;
     let edges = scene.edges(&picture);
-    let ring = rings(&picture, &edges);
-    let in_ring = |edge: &Edge| {
+    let cycle = cycles(&picture, &edges);
+    let in_cycle = |edge: &Edge| {
         let (a, b) = ends(&picture, edge);
-        ring.get(&a.owner.index).is_some_and(|r| ring.get(&b.owner.index) == Some(r))
+        cycle.get(&a.owner.index).is_some_and(|r| cycle.get(&b.owner.index) == Some(r))
     };
     if args.json {
         let line = |edge: &Edge| {
@@ -59,16 +58,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "object": seen_by(&waiter.object), "waiter": end(waiter),
                 "wanted": waiter.wanted.map(|mode| scene.mode(mode)), "blocker": end(blocker),
                 "held": blocker.held.map(|mode| scene.mode(mode)), "hard": edge.hard,
-                "waited_ns": waiter.waited_ns, "ring": in_ring(edge),
+                "waited_ns": waiter.waited_ns, "cycle": in_cycle(edge),
             })
         };
         print_json(&edges.iter().map(line).collect::<Vec<_>>())?;
     } else if let Some(path) = &args.svg {
-        svg::write(path, &draw(&scene, &picture, &edges, &ring, &in_ring))?;
+        svg::write(path, &draw(&scene, &picture, &edges, &cycle, &in_cycle))?;
     } else if args.dot {
-        output::print(|out| dot(&scene, &picture, &edges, &in_ring, out))?;
+        output::print(|out| dot(&scene, &picture, &edges, &in_cycle, out))?;
     } else {
-        output::print(|out| text(&scene, &picture, &edges, &in_ring, out))?;
+        output::print(|out| text(&scene, &picture, &edges, &in_cycle, out))?;
     }
     if scene.modes.is_none() {
         output::complain("its modes are unknown here: each holder counts as in the way");
@@ -86,7 +85,7 @@ fn text(
     scene: &Scene,
     picture: &Snapshot,
     edges: &[Edge],
-    in_ring: &dyn Fn(&Edge) -> bool,
+    in_cycle: &dyn Fn(&Edge) -> bool,
     out: &mut impl Write,
 ) -> io::Result<()> {
     if edges.is_empty() {
@@ -102,7 +101,7 @@ fn text(
             let (who, since) = (named(waiter), output::time(waiter.waited_ns));
             writeln!(out, "{who} wants {object} in {wanted}, for {since}")?;
         }
-        let ring = if in_ring(edge) { "   RING" } else { "" };
+        let cycle = if in_cycle(edge) { "   CYCLE" } else { "" };
         let how = match (edge.hard, blocker.held, blocker.wanted) {
             (true, Some(mode), _) => format!("held in {}", scene.mode(mode)),
             (_, _, Some(mode)) => format!("wanted before in {}", scene.mode(mode)),
@@ -112,7 +111,7 @@ fn text(
             Some(person) if person.alive => "",
             _ => ", and it is dead",
         };
-        writeln!(out, "    {how} by {}{dead}{ring}", named(blocker))?;
+        writeln!(out, "    {how} by {}{dead}{cycle}", named(blocker))?;
     }
     Ok(())
 }
@@ -121,7 +120,7 @@ fn dot(
     scene: &Scene,
     picture: &Snapshot,
     edges: &[Edge],
-    in_ring: &dyn Fn(&Edge) -> bool,
+    in_cycle: &dyn Fn(&Edge) -> bool,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -138,7 +137,7 @@ fn dot(
         let wanted = waiter.wanted.map_or(String::new(), |mode| scene.mode(mode));
         let label = format!("{} {wanted}", quoted(&seen_by(&waiter.object)));
         let style = if edge.hard { "solid" } else { "dashed" };
-        let colour = if in_ring(edge) { ", color=red" } else { "" };
+        let colour = if in_cycle(edge) { ", color=red" } else { "" };
         let (from, to) = (waiter.owner, blocker.owner);
         writeln!(out, "  \"{from}\" -> \"{to}\" [label=\"{label}\", style={style}{colour}];")?;
     }
@@ -150,10 +149,10 @@ fn draw(
     scene: &Scene,
     picture: &Snapshot,
     edges: &[Edge],
-    ring: &HashMap<u32, usize>,
-    in_ring: &dyn Fn(&Edge) -> bool,
+    cycle: &HashMap<u32, usize>,
+    in_cycle: &dyn Fn(&Edge) -> bool,
 ) -> Drawing {
-    // By owner: its wish if it waits, else what is held. Those in a ring come first, then those
+    // By owner: its wish if it waits, else what is held. Those in a cycle come first, then those
     // whom it matters to most.
     let mut rows: HashMap<u32, &LockInfo> = HashMap::new();
     let mut waited: HashMap<u32, u64> = HashMap::new();
@@ -170,7 +169,7 @@ fn draw(
         }
     }
     let mut owners: Vec<u32> = rows.keys().copied().collect();
-    let weight = |owner: &u32| (!ring.contains_key(owner), u64::MAX - waited[owner], *owner);
+    let weight = |owner: &u32| (!cycle.contains_key(owner), u64::MAX - waited[owner], *owner);
     owners.sort_by_key(weight);
     let more = owners.len().saturating_sub(DRAWN);
     owners.truncate(DRAWN);
@@ -191,7 +190,7 @@ fn draw(
             lines.push(format!("wants {object} in {}", scene.mode(mode)));
             lines.push(format!("for {}", output::time(row.waited_ns)));
         }
-        let mark = if ring.contains_key(&owner) { "RING" } else { "" };
+        let mark = if cycle.contains_key(&owner) { "CYCLE" } else { "" };
         places.insert(owner, drawing.node(lines, !mark.is_empty(), mark));
     }
     let place = |row: usize| places.get(&picture.rows[row].owner.index).copied();
@@ -204,7 +203,7 @@ fn draw(
     }
     let further = |edge: &Edge| {
         let behind = |other: &usize| before.get(other).is_some_and(|b| b.contains(&edge.blocker));
-        !edge.hard && !in_ring(edge) && before[&edge.row].iter().any(behind)
+        !edge.hard && !in_cycle(edge) && before[&edge.row].iter().any(behind)
     };
     for edge in drawn.into_iter().filter(|edge| !further(edge)).take(ARROWS) {
         let blocker = &picture.rows[edge.blocker];
@@ -214,19 +213,19 @@ fn draw(
             (_, _, Some(mode)) => format!("wants {}", scene.mode(mode)),
             _ => "holds".to_owned(),
         };
-        drawing.edge(from, to, output::head(&label, 24), edge.hard, in_ring(edge));
+        drawing.edge(from, to, output::head(&label, 24), edge.hard, in_cycle(edge));
     }
     drawing
 }
 
-/// Owners that wait for each other, each with the number of its ring.
-pub(super) fn rings(picture: &Snapshot, edges: &[Edge]) -> HashMap<u32, usize> {
+/// Owners that wait for each other, each with the number of its cycle.
+pub(super) fn cycles(picture: &Snapshot, edges: &[Edge]) -> HashMap<u32, usize> {
     let mut to: HashMap<u32, Vec<u32>> = HashMap::new();
     for edge in edges {
         let (waiter, blocker) = ends(picture, edge);
         to.entry(waiter.owner.index).or_default().push(blocker.owner.index);
     }
-    // Whoever nobody of the rest waits for, or who waits for nobody of it, is in no ring.
+    // Whoever nobody of the rest waits for, or who waits for nobody of it, is in no cycle.
     loop {
         let waited: HashSet<u32> = to.values().flatten().copied().collect();
         let waiting: HashSet<u32> = to.keys().copied().collect();
@@ -247,12 +246,12 @@ pub(super) fn rings(picture: &Snapshot, edges: &[Edge]) -> HashMap<u32, usize> {
     };
     let reached: HashMap<u32, HashSet<u32>> =
         to.keys().map(|owner| (*owner, reach(*owner))).collect();
-    let mut ring: HashMap<u32, usize> = HashMap::new();
+    let mut cycle: HashMap<u32, usize> = HashMap::new();
     for (owner, found) in reached.iter().filter(|(owner, found)| found.contains(owner)) {
         let others =
             found.iter().filter(|other| reached.get(other).is_some_and(|r| r.contains(owner)));
         let number = others.min().map_or(0, |least| *least as usize);
-        ring.insert(*owner, number);
+        cycle.insert(*owner, number);
     }
-    ring
+    cycle
 }

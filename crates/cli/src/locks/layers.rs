@@ -1,5 +1,5 @@
 //! Where the boxes of a drawing go: layers from left to right, so that who waits is left of whom
-//! it waits for, but for one edge of each ring (after Sugiyama, Tagawa and Toda, 1981).
+//! it waits for, but for one edge of each cycle (after Sugiyama, Tagawa and Toda, 1981).
 
 use std::collections::HashMap;
 
@@ -68,7 +68,7 @@ impl Graph<'_> {
         }
     }
 
-    /// Edges that close a ring, found depth first.
+    /// Edges that close a cycle, found depth first.
     fn back_edges(&self) -> Vec<bool> {
         let mut out = vec![Vec::new(); self.heights.len()];
         let mut entered = vec![false; self.heights.len()];
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_has_one_edge_that_goes_back() {
+    fn a_cycle_has_one_edge_that_goes_back() {
         for n in [2, 3, 10] {
             let edges: Vec<_> = (0..n).map(|at| (at, (at + 1) % n)).collect();
             let layout = Graph { heights: &vec![40.0; n], edges: &edges }.lay_out();

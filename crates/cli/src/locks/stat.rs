@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "owners     {}, {orphans} of them orphaned, {aborted} told to fail",
             picture.owners.len()
         )?;
-        writeln!(out, "threads    {}, {dead} of them dead and not met yet", threads.len())?;
+        writeln!(out, "threads    {}, {dead} dead, not swept", threads.len())?;
         writeln!(out, "latches    {latched} held")?;
         let (owners, ever) = (picture.owners_ever, picture.waits_ever);
         writeln!(out, "so far     {owners} owners, {ever} waits, {deadlocks} deadlocks\n")?;

@@ -17,7 +17,7 @@ pub(super) struct Drawing {
 
 struct Node {
     lines: Vec<String>,
-    ring: bool,
+    cycle: bool,
     /// A word at the box's corner.
     mark: &'static str,
 }
@@ -27,7 +27,7 @@ struct Edge {
     to: usize,
     label: String,
     hard: bool,
-    ring: bool,
+    cycle: bool,
 }
 
 /// Sizes in pixels. Characters are as wide as those of common fixed fonts.
@@ -50,15 +50,15 @@ impl Drawing {
     }
 
     /// A box with some lines of text; returns its number.
-    pub(super) fn node(&mut self, lines: Vec<String>, ring: bool, mark: &'static str) -> usize {
-        self.nodes.push(Node { lines, ring, mark });
+    pub(super) fn node(&mut self, lines: Vec<String>, cycle: bool, mark: &'static str) -> usize {
+        self.nodes.push(Node { lines, cycle, mark });
         self.nodes.len() - 1
     }
 
     /// An arrow from who waits to whom it waits for; hard if that one holds the thing.
-    pub(super) fn edge(&mut self, from: usize, to: usize, label: String, hard: bool, ring: bool) {
+    pub(super) fn edge(&mut self, from: usize, to: usize, label: String, hard: bool, cycle: bool) {
         if from != to {
-            self.edges.push(Edge { from, to, label, hard, ring });
+            self.edges.push(Edge { from, to, label, hard, cycle });
         }
     }
 
@@ -104,9 +104,9 @@ impl Drawing {
     fn height(&self, at: usize) -> f64 {
         let count = |which: &dyn Fn(&Edge) -> bool| self.edges.iter().filter(|e| which(e)).count();
         let (out, back) = (count(&|e| e.from == at), count(&|e| e.to == at));
-        let ring = count(&|e| e.ring && (e.from == at || e.to == at));
+        let cycle = count(&|e| e.cycle && (e.from == at || e.to == at));
         let text = self.nodes[at].lines.len() as f64 * LINE + 14.0;
-        text.max((out.max(back) + ring) as f64 * PORT + 4.0)
+        text.max((out.max(back) + cycle) as f64 * PORT + 4.0)
     }
 
     /// Where each edge leaves the box at its left, and meets the one at its right.
@@ -166,7 +166,7 @@ impl Svg {
         for (at, (dash, width, text)) in [
             ("", THIN, "waits for who holds it"),
             (DASH, THIN, "for who wants it before"),
-            ("", HEAVY, "in a ring"),
+            ("", HEAVY, "in a cycle"),
         ]
         .into_iter()
         .enumerate()
@@ -200,7 +200,7 @@ impl Svg {
 
     fn edge(&mut self, edge: &Edge, points: &[(f64, f64)], back: bool) {
         let (first, last) = (points[0], points[points.len() - 1]);
-        let (long, wide) = if edge.ring { (14.0, 6.0) } else { (10.0, 4.0) };
+        let (long, wide) = if edge.cycle { (14.0, 6.0) } else { (10.0, 4.0) };
         let text = self::width(&edge.label, SMALL);
         // Under its label it is straight.
         let run = long + text + 10.0;
@@ -220,7 +220,7 @@ impl Svg {
             }
         }
         let _ = write!(path, "L{:.1} {:.1}", last.0, last.1);
-        let width = if edge.ring { HEAVY } else { THIN };
+        let width = if edge.cycle { HEAVY } else { THIN };
         let dash = if edge.hard { "" } else { DASH };
         self.say(format_args!(
             "<path d=\"{path}\" fill=\"none\" stroke=\"black\" stroke-width=\"{width}\"{dash}/>"
@@ -236,11 +236,11 @@ impl Svg {
             tip.1 + wide
         ));
         let from = if back { base + 6.0 } else { base - 6.0 - text };
-        self.label((from, tip.1), &edge.label, edge.ring);
+        self.label((from, tip.1), &edge.label, edge.cycle);
     }
 
     fn node(&mut self, node: &Node, (x, y): (f64, f64), (width, height): (f64, f64)) {
-        let stroke = if node.ring { HEAVY } else { THIN };
+        let stroke = if node.cycle { HEAVY } else { THIN };
         self.say(format_args!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"4\" \
              fill=\"white\" stroke=\"black\" stroke-width=\"{stroke}\"/>"
@@ -289,15 +289,15 @@ mod tests {
     #[test]
     fn what_is_said_is_in_it_and_no_markup() {
         let mut drawing = Drawing::new("a <b> & \"c\"".to_owned());
-        let one = drawing.node(vec!["x<y".to_owned(), "\u{1b}[2J".to_owned()], true, "RING");
-        let two = drawing.node(vec!["two".to_owned()], true, "RING");
+        let one = drawing.node(vec!["x<y".to_owned(), "\u{1b}[2J".to_owned()], true, "CYCLE");
+        let two = drawing.node(vec!["two".to_owned()], true, "CYCLE");
         drawing.edge(one, two, "held".to_owned(), true, true);
         drawing.edge(two, one, "held".to_owned(), true, true);
         drawing.edge(one, one, "self".to_owned(), true, true);
         let svg = drawing.draw();
         assert!(svg.contains("a &lt;b&gt; &amp; &quot;c&quot;") && svg.contains("x&lt;y"));
         assert!(!svg.contains('\u{1b}') && !svg.contains("NaN") && !svg.contains("self"));
-        assert_eq!(svg.matches("RING").count(), 2);
+        assert_eq!(svg.matches("CYCLE").count(), 2);
         assert_eq!(svg.matches("fill=\"none\" stroke=\"black\" stroke-width=\"3\"").count(), 2);
     }
 

@@ -19,10 +19,12 @@ const TRIES: u32 = 8;
 ///
 /// Follows every list, compares what is said twice, and looks for owners that hold what conflicts.
 /// Where nobody is at work it counts every cell of the region, too. What the dead left half done
-/// is no flaw: it is put right by who meets it. Exits with 1 if something is wrong.
+/// is no flaw: the next thread that comes by repairs it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
-  latchwork locks verify locks.region && echo sound")]
+  latchwork locks verify locks.region && echo sound
+
+Exits with 0 if all is sound, 1 if something is wrong, 2 if that is not known.")]
 pub(crate) struct Args {
     /// The region
     file: PathBuf,

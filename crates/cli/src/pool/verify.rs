@@ -17,11 +17,13 @@ const TRIES: u32 = 8;
 /// Check that all that lies in a pool fits together, and its files' checksums
 ///
 /// Compares frames, translation and files; with --files it reads each page of each file that is
-/// not dirty in the pool. What the dead left half done is no flaw: it is put right by the thread
-/// that meets it. Exits with 1 if something is wrong.
+/// not dirty in the pool. What the dead left half done is no flaw: the next thread that comes by
+/// repairs it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
-  latchwork pool verify store.region --files && echo sound")]
+  latchwork pool verify store.region --files && echo sound
+
+Exits with 0 if all is sound, 1 if something is wrong, 2 if that is not known.")]
 pub(crate) struct Args {
     /// The region
     file: PathBuf,
