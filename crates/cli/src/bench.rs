@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use latchwork_bench::{Bench, Kind, Reached, Report, Row, Settings, Subject};
 
 use crate::figures::reached;
+use crate::output;
 
 /// Measure our latches beside std's, parking_lot's and pthread's, in turn and in one run
 ///
@@ -130,7 +131,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         bar.set_message(format!("{}: {}", step.cell, step.subject));
     });
     bar.finish_and_clear();
-    let report = report?;
+    let report = match report {
+        Ok(report) => report,
+        // A latch that does not do what it is for was found.
+        Err(why) => {
+            output::complain(&why.to_string());
+            return Ok(ExitCode::FAILURE);
+        }
+    };
     let rows = report.rows();
     if rows.is_empty() {
         eprintln!("latchwork: none of these latches takes part in these workloads");

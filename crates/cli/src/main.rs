@@ -13,9 +13,7 @@
 //! | `pool` | look into a pool of pages that others use, or that is left of them |
 //! | `completions`, `man` | for the shell, and for `man` |
 //!
-//! Exit codes: 0 done, 1 failed or found something, 2 misused. `run` and `profile` pass the
-//! program's own on, and have those of env(1) and timeout(1) for themselves: 125 they failed, 126
-//! the program cannot be executed, 127 it was not found, 128+n it was killed by signal n.
+//! The exit codes are below, in what `--help` says.
 
 mod bank;
 mod bench;
@@ -52,9 +50,16 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+/// What the exit codes mean, of all words.
+const CODES: &str =
+    "Exit codes: 0 done; 1 done, and the answer is no, or something wrong was found;
+2 not done, or misused; 128+n ended by signal n. `run` and `profile` pass the program's
+own on, and have those of env(1) and timeout(1) for themselves: 125 they failed, 126 the
+program cannot be executed, 127 it was not found, 128+n it was killed by signal n.";
+
 /// A store that many processes write, and the latches, locks and pool that it stands on
 #[derive(Parser)]
-#[command(name = "latchwork", version, disable_help_subcommand = true)]
+#[command(name = "latchwork", version, disable_help_subcommand = true, after_help = CODES)]
 struct Cli {
     #[command(subcommand)]
     word: Word,
@@ -138,18 +143,23 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         output::complain(&output::chain(&error));
-        ExitCode::FAILURE
+        ExitCode::from(not_done())
     })
 }
 
-/// Prints what clap has to say. Its code is 2, but 125 where 2 might be the program's.
+/// The exit code of what was not done: 2, but 125 where 2 might be the program's.
+fn not_done() -> u8 {
+    let wraps = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile");
+    if wraps { launch::FAILED } else { 2 }
+}
+
+/// Prints what clap has to say.
 fn misused(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     if !error.use_stderr() {
         return ExitCode::SUCCESS;
     }
-    let wraps = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile");
-    ExitCode::from(if wraps { launch::FAILED } else { 2 })
+    ExitCode::from(not_done())
 }
 
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {

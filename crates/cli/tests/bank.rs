@@ -97,7 +97,7 @@ fn misuse_is_told() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(output.stdout.is_empty());
     }
-    assert_eq!(bank(&["--dir", "/nonexistent"]).status.code(), Some(1));
+    assert_eq!(bank(&["--dir", "/nonexistent"]).status.code(), Some(2));
     let help = text(&bank(&["--help"]).stdout);
     assert!(help.contains("Examples:") && !help.contains("--seat"), "{help}");
 }

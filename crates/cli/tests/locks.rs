@@ -147,7 +147,7 @@ fn a_killed_owner_waits_no_more() {
         std::thread::yield_now();
     }
     let again = locks(&["kill", demo.file(), &editor]);
-    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains(&format!("no owner {editor}")));
     assert_eq!(rows(&["verify", demo.file()])[0]["sound"], true);
 }
@@ -203,16 +203,16 @@ fn what_is_no_region_is_named() {
             fs::write(&file, bytes).unwrap();
             let output = locks(&[word, file.to_str().unwrap()]);
             let said = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{word}: {said}");
+            assert_eq!(output.status.code(), Some(2), "{word}: {said}");
             assert!(said.contains(why) && said.contains("latchwork-locks-foreign"), "{said}");
             assert!(output.stdout.is_empty());
         }
         let output = locks(&[word, missing.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains("no such file"));
     }
     let exists = locks(&["demo", file.to_str().unwrap()]);
-    assert_eq!(exists.status.code(), Some(1));
+    assert_eq!(exists.status.code(), Some(2));
     assert!(text(&exists.stderr).contains("exists") && file.exists());
     fs::remove_file(&file).unwrap();
 }

@@ -66,7 +66,7 @@ fn a_deadlock_is_shown_while_the_region_lives_and_after() {
     let (file, svg) = (files.at("locks.region"), files.at("cycle.svg"));
     let manager = manager(&file);
     assert_eq!(done(&["deadlocks", &file]), "no deadlocks\n");
-    assert_eq!(locks(&["deadlocks", &file, "--svg", &svg]).status.code(), Some(1));
+    assert_eq!(locks(&["deadlocks", &file, "--svg", &svg]).status.code(), Some(2));
     let session = manager.session().unwrap();
     for n in [2, 3] {
         let owners = cycle(&session, n);
@@ -164,7 +164,7 @@ fn a_ring_is_drawn_with_heavy_strokes() {
     assert!(fs::read_to_string(&svg).unwrap().contains("nobody waits"));
     let nowhere = files.at("no/such/folder.svg");
     let output = locks(&["graph", &file, "--svg", &nowhere]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("folder.svg"));
 }
 
@@ -249,6 +249,6 @@ fn misuse_is_told() {
     }
     let files = Files::new("misuse");
     let missing = locks(&["deadlocks", &files.at("missing")]);
-    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(missing.status.code(), Some(2));
     assert!(text(&missing.stderr).contains("no such file"));
 }

@@ -88,7 +88,7 @@ fn misuse() {
     assert_eq!(run(&["--help"]).status.code(), Some(0));
     let output = latchwork().args(["run", "true"]).env("LATCHWORK_LIBRARY", "/no/lib.so").output();
     refused(&output.unwrap(), 125, "/no/lib.so");
-    assert_eq!(run(&["profile", "--watch", "1"]).status.code(), Some(1));
+    assert_eq!(run(&["profile", "--watch", "1"]).status.code(), Some(125));
 }
 
 #[test]

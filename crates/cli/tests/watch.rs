@@ -26,7 +26,7 @@ fn a_watcher_finds_the_program_without_a_number_and_by_its_wrappers() {
     fs::create_dir(&profiles).unwrap();
     let program = compile(&folder, "hot", HOT, &[]).unwrap();
     let none = apart(&profiles, &["profile", "--watch", "--once"]);
-    assert_eq!(none.status.code(), Some(1));
+    assert_eq!(none.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&none.stderr).contains("is being profiled"));
     let start = |name: &str| {
         let report = folder.join(name);
@@ -63,7 +63,7 @@ fn a_watcher_finds_the_program_without_a_number_and_by_its_wrappers() {
 fn a_folder_without_a_profile_is_an_error() {
     let folder = folder("empty");
     let output = run(&["profile", "--watch", folder.to_str().unwrap(), "--once"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no profile in "), "{output:?}");
 }
 

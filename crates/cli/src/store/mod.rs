@@ -46,9 +46,6 @@ use latchwork_store::{DumpError, Error, Options, Refusal, Space, Store};
 
 use crate::{output, terminal};
 
-/// The exit code of a command that could not do what it was asked to: 1 is an answer here.
-const NOT_DONE: u8 = 2;
-
 /// What to do with a store
 #[derive(Subcommand)]
 pub(crate) enum What {
@@ -152,7 +149,9 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
     done.or_else(|error| {
         let (said, is_of) = (output::chain(&error), OPENED.get().filter(|_| is_damage(&error)));
         output::complain(&is_of.map_or(said.clone(), |path| format!("{}: {said}", path.display())));
-        Ok(ExitCode::from(terminal::signal().map_or(NOT_DONE, |signal| 128 + signal as u8)))
+        Ok(ExitCode::from(
+            terminal::signal().map_or(crate::not_done(), |signal| 128 + signal as u8),
+        ))
     })
 }
 
