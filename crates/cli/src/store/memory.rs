@@ -68,7 +68,9 @@ fn line(memory: &LeftMemory, list: bool) -> String {
         (false, ..) => "taken away".to_owned(),
         (true, 0, true) => "needed: its processes were killed".to_owned(),
         (true, 0, false) => "nobody needs it".to_owned(),
-        (true, open, _) => format!("open in {open} processes"),
+        (true, open, _) => {
+            format!("open in {}", output::plural(open as u64, "process", "processes"))
+        }
     };
     format!("{at}  {bytes} kB, {state}, of {of}")
 }

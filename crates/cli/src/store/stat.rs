@@ -47,7 +47,8 @@ impl Memory {
 /// Looks at the shared memory; none if the store is closed.
 fn memory(path: &Path) -> Option<Memory> {
     let text = fs::read_to_string(path.join("region")).ok()?;
-    let at = Path::new(text.lines().nth(1)?).join("region");
+    let folder = Path::new(text.lines().nth(1)?);
+    let at = folder.join("region");
     let region =
         Region::<Shared>::view(&at, &Options { mode: 0o777, ..Options::default() }).ok()?;
     let threads: Vec<_> = region.threads().collect();
@@ -58,7 +59,7 @@ fn memory(path: &Path) -> Option<Memory> {
         });
         (process.pid, its.count())
     });
-    Some(Memory { bytes: region.len(), processes: processes.collect(), at })
+    Some(Memory { bytes: bytes_in(folder), processes: processes.collect(), at })
 }
 
 /// Bytes of the files of a folder.
@@ -109,7 +110,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                     writeln!(out, "left by processes that were killed")?;
                 }
                 for (pid, threads) in processes {
-                    writeln!(out, "open       in process {pid}, {threads} threads")?;
+                    let threads = output::plural(*threads as u64, "thread", "threads");
+                    writeln!(out, "open       in process {pid}, {threads}")?;
                 }
             }
         }
