@@ -1,17 +1,26 @@
 //! Keys as people and programs write them: text, or JSON for keys of any type.
-//!
-//! | JSON | key |
-//! |---|---|
-//! | `"pear"`, `7`, `-0.5`, `true`, `null` | text, an integer, an `f64`, a boolean, `None` |
-//! | `["ann", 8]` | a tuple; inside of one, a nested tuple |
-//! | `{"hex": "07ff"}`, `{"uuid": ".."}` | bytes, a UUID |
-//! | `{"integer": ".."}` | an integer of more than 64 bits |
-//! | `{"f32": ".."}`, `{"f64": ".."}` | an `f32`; an `f64` that JSON has no number for |
-//! | `{"f32_bits": ".."}`, `{"f64_bits": ".."}` | one that is no number: its bits in hex |
 
 use anyhow::{Context, bail};
 use latchwork_store::{AnyKey, KeyPart, Uuid};
 use serde_json::{Map, Value, json};
+
+/// The JSON of each type of key.
+const TYPES: &str = r#"With --typed a key is JSON:
+  "pear", 7, -0.5, true, null      text, an integer, an f64, a boolean, None
+  ["ann", 8]                       a tuple; inside of one, a nested tuple
+  {"hex": "07ff"}                  bytes
+  {"uuid": ".."}                   a UUID: its 32 digits, with dashes or without
+  {"integer": ".."}                an integer of more than 64 bits
+  {"f32": 0.5}, {"f64": "inf"}     an f32; an f64 that JSON has no number for
+  {"f32_bits": ".."}, {"f64_bits": ".."}   one that is not a number: its bits in hex"#;
+
+/// What the help of a command says at its end, and how keys are written.
+pub(super) fn with_types(help: &str) -> String {
+    format!("{help}\n\n{TYPES}")
+}
+
+/// The names that a part of a key may have.
+const NAMES: &str = "hex, uuid, integer, f32, f64, f32_bits or f64_bits";
 
 /// How the keys among a command's arguments are written.
 #[derive(clap::Args)]
@@ -59,7 +68,7 @@ fn part(value: &Value) -> anyhow::Result<KeyPart> {
 
 fn of_name(named: &Map<String, Value>) -> anyhow::Result<KeyPart> {
     let one = named.iter().next().filter(|_| named.len() == 1);
-    let (name, value) = one.context("an object has one name: hex, uuid, integer, f32 or f64")?;
+    let (name, value) = one.with_context(|| format!("an object has one name: {NAMES}"))?;
     let text = value.as_str();
     Ok(match (&name[..], text) {
         ("hex", Some(digits)) => KeyPart::Bytes(bytes(digits)?),
@@ -83,7 +92,7 @@ fn of_name(named: &Map<String, Value>) -> anyhow::Result<KeyPart> {
         ("f32_bits", Some(digits)) => {
             KeyPart::F32(f32::from_bits(u32::from_str_radix(digits, 16).context("no 32 bits")?))
         }
-        _ => bail!("a part is hex, uuid, integer, f32 or f64, and its value text"),
+        _ => bail!("an object's name is {NAMES}, and its value text"),
     })
 }
 
@@ -205,6 +214,10 @@ mod tests {
             "[[{\"when\": 1}]]",
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
+        }
+        let unknown = format!("{:#}", read("{\"when\": 1}").unwrap_err());
+        for name in ["hex", "uuid", "integer", "f32", "f64", "f32_bits", "f64_bits"] {
+            assert!(unknown.contains(name) && TYPES.contains(&format!("{{\"{name}\": ")), "{name}");
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct LogArgs {
     /// The position before which it ends
     #[arg(long, value_name = "LSN")]
     to: Option<u64>,
-    /// So many at most
+    /// At most N records
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Of this thread slot

@@ -46,14 +46,14 @@ impl Of {
 ///
 /// The first one makes the store, and the folder. When it returns the value is on the disk.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = keys::with_types("Examples:
   latchwork store put /tmp/shop pear 3
   latchwork store put /tmp/shop --table cities -- Bergen -2
   latchwork store put /tmp/shop --table orders --typed '[\"ann\", 8]' tea
   latchwork store put /tmp/shop photo --file pear.jpg
   date | latchwork store put /tmp/shop now --file -
 
-Exits with 0 if it is written, 2 if not.")]
+Exits with 0 if it is written, 2 if not."))]
 pub(crate) struct PutArgs {
     #[command(flatten)]
     of: Of,
@@ -73,14 +73,14 @@ pub(crate) struct PutArgs {
 
 /// Print the value of a key
 #[derive(clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = keys::with_types("Examples:
   latchwork store get /tmp/shop pear
   latchwork store get /tmp/shop pear || echo none
   latchwork store get /tmp/shop --table orders --typed '[\"ann\", 8]'
   latchwork store get /tmp/shop photo --raw > pear.jpg
 
 The value's bytes as they are, and a line end, which --raw leaves out. Exits with 0 if there is one,
-1 and nothing on stdout if there is none, 2 if the store cannot be read.")]
+1 and nothing on stdout if there is none, 2 if the store cannot be read."))]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     of: Of,
@@ -97,10 +97,10 @@ pub(crate) struct GetArgs {
 
 /// Remove a key
 #[derive(clap::Args)]
-#[command(after_help = "Example:
+#[command(after_help = keys::with_types("Example:
   latchwork store del /tmp/shop pear
 
-Exits with 0 if it was there and is removed, 1 if there was none, 2 if that is not known.")]
+Exits with 0 if it was there and is removed, 1 if there was none, 2 if that is not known."))]
 pub(crate) struct DelArgs {
     #[command(flatten)]
     of: Of,
@@ -114,7 +114,7 @@ pub(crate) struct DelArgs {
 
 /// Print keys and values in order, as they were at one instant
 #[derive(clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = keys::with_types("Examples:
   latchwork store scan /tmp/shop
   latchwork store scan /tmp/shop a b                # keys that begin with an a
   latchwork store scan /tmp/shop --limit 10 --json
@@ -122,7 +122,7 @@ pub(crate) struct DelArgs {
 
 A line each: the key, a tab, the value. What would make another line or column of it is escaped, as
 \\t, \\n, \\r, \\\\ and \\xNN; so are bytes that are no text. A key of several parts is shown in
-parentheses, bytes of a key as 0x..; with --json it is as --typed reads it.")]
+parentheses, bytes of a key as 0x..; with --json it is as --typed reads it."))]
 pub(crate) struct ScanArgs {
     #[command(flatten)]
     of: Of,
@@ -132,7 +132,7 @@ pub(crate) struct ScanArgs {
     /// The key before which it ends
     #[arg(allow_negative_numbers = true)]
     to: Option<String>,
-    /// So many at most
+    /// At most N records
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// The last one first
