@@ -102,6 +102,12 @@ fn a_dump_is_loaded_into_another_store() {
     let one = done(&["dump", s, "cities"]);
     assert!(one.contains("\nend 1 1 crc32c "), "{one}");
     refused(&["dump", s, "rivers"], "rivers");
+    let odd = &folder.at("odd.dump");
+    fs::write(odd, dump.replacen("page 8192", "page 12345", 1)).unwrap();
+    let mut load = Command::new(env!("CARGO_BIN_EXE_latchwork"));
+    let load = load.args(["store", "load", &folder.at("odd")]).stdin(fs::File::open(odd).unwrap());
+    let load = load.output().unwrap();
+    assert!(text(&load.stderr).contains("the dump says pages of 12345 bytes: "), "{load:?}");
 }
 
 #[test]

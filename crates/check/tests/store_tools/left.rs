@@ -213,6 +213,27 @@ fn memory_that_nobody_needs_is_taken_away() {
     assert_eq!(of(&one), None);
 }
 
+/// What a process leaves that dies when it has made a folder for memory: it is taken away when none
+/// that is alive can be about to say whose it is.
+#[test]
+fn a_folder_without_memory_is_taken_away_when_it_is_old() {
+    let name = format!("latchwork-{:032x}-{:016x}", std::process::id(), 7);
+    let at = Path::new("/dev/shm").join(name);
+    for begun in [None, Some("/tmp/of-a-stor")] {
+        let _ = fs::remove_dir_all(&at);
+        fs::create_dir(&at).unwrap();
+        begun.into_iter().for_each(|text| fs::write(at.join("store"), text).unwrap());
+        let listed = || left_memory().into_iter().find(|memory| memory.at == at);
+        assert_eq!(listed().unwrap().store, None);
+        forget_abandoned();
+        assert!(listed().is_some(), "it may be about to be said whose it is");
+        let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+        fs::File::open(&at).unwrap().set_modified(hour_ago).unwrap();
+        assert!(forget_abandoned().iter().any(|memory| memory.at == at), "{begun:?}");
+        assert!(!at.exists());
+    }
+}
+
 /// Where a store's memory is.
 pub(crate) fn memory(store: &Path) -> PathBuf {
     fs::read_to_string(store.join("region")).unwrap().lines().nth(1).unwrap().into()

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use latchwork_store::{DumpError, DumpItem, DumpReader, DumpSummary, Load, Store};
+use latchwork_store::{DumpError, DumpItem, DumpReader, DumpSummary, Error, Load, Store};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -232,7 +232,15 @@ fn read_into<R: BufRead>(
     tables: &[String],
 ) -> anyhow::Result<DumpSummary> {
     let dump = DumpReader::new(from)?;
-    let store = open_with(&args.path, true, Some(dump.summary().page))?;
+    let page = dump.summary().page;
+    let store =
+        open_with(&args.path, true, Some(page)).map_err(|why| match why.downcast_ref() {
+            Some(Error::Options(what)) => {
+                let may = what.strip_prefix("page: ").unwrap_or(what);
+                anyhow::anyhow!("the dump says pages of {page} bytes: a store's have {may}")
+            }
+            _ => why,
+        })?;
     let there = store.tables()?;
     if let Some(table) = tables.iter().find(|table| !args.merge && there.contains(table)) {
         return Err(DumpError::NotEmpty { table: table.clone() }.into());

@@ -21,7 +21,8 @@ use crate::output;
 
 With a store's folder it is that store's, and its files alone count then, as after a crash of the
 machine: commits that were not synced are lost. Without one, that of stores whose folders are gone,
-or that do not know of it; a folder that is not mounted counts as gone.
+or that do not know of it; a folder that is not mounted counts as gone. Where a process died before
+it had said whose the memory is, that is taken away when it is ten minutes old.
 
 A store that is opened goes on with its memory, or clears it away; this is for those that are not.
 Exits with 0, or 2 if it could not be done.")]
@@ -67,6 +68,7 @@ fn line(memory: &LeftMemory, list: bool) -> String {
     let state = match (list, memory.processes.len(), memory.needed) {
         (false, ..) => "taken away".to_owned(),
         (true, 0, true) => "needed: its processes were killed".to_owned(),
+        (true, 0, false) if memory.store.is_none() => "not known whose".to_owned(),
         (true, 0, false) => "nobody needs it".to_owned(),
         (true, open, _) => {
             format!("open in {}", output::plural(open as u64, "process", "processes"))

@@ -84,7 +84,7 @@ impl<M: ConstMachine> Store<M> {
             Ok(())
         });
         read?;
-        dump.unwrap_or(Err(DumpError::Store(Error::Options("dump"))))
+        dump.unwrap_or(Err(DumpError::Store(Error::Engine("the dump was not begun".to_owned()))))
     }
 
     /// Writes the records of a dump into their tables, and waits until all are durable. Tables that

@@ -53,7 +53,8 @@ fn look(at: &Path) -> Option<LeftMemory> {
     let files = fs::read_dir(at).ok()?.filter_map(Result::ok);
     let bytes = files.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum();
     let store = read_file(&at.join(OF)).ok().and_then(|text| String::from_utf8(text).ok());
-    let store = store.map(|text| PathBuf::from(text.trim_end_matches('\n')));
+    // A process that died as it wrote the file has not written its end.
+    let store = store.and_then(|text| Some(PathBuf::from(text.strip_suffix('\n')?)));
     let options = Options { mode: 0o777, ..Options::default() };
     let region = Region::<Machine>::view(at.join("region"), &options);
     let alive = region.map(|region| region.processes()).unwrap_or_default();
@@ -109,15 +110,32 @@ pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     Ok(about.iter().map(|found| found.bytes).sum())
 }
 
+/// How old a folder is that is taken for what a dead process left: one that is alive, and makes it,
+/// has said of which store it is long before.
+const OLD: Duration = Duration::from_secs(600);
+
+/// Whether there is no memory in a folder, and its process died before there was.
+fn is_bare(at: &Path) -> bool {
+    let made = fs::metadata(at).and_then(|about| about.modified());
+    let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > OLD));
+    is_old && at.join("region").try_exists().is_ok_and(|there| !there)
+}
+
 /// Takes away memory of stores that are not there any more, or do not know of it, and that no
-/// living process has open. Returns what was taken away.
+/// living process has open; and folders for memory in which there is none, ten minutes after they
+/// were made. Returns what was taken away.
 pub fn forget_abandoned() -> Vec<LeftMemory> {
     let mut gone = Vec::new();
     for found in left_memory() {
         if found.needed || !found.processes.is_empty() {
             continue;
         }
-        let Some(store) = found.store.clone() else { continue };
+        let Some(store) = found.store.clone() else {
+            if is_bare(&found.at) && take_away(&found.at).is_ok_and(|others| others.is_none()) {
+                gone.push(found);
+            }
+            continue;
+        };
         // Nobody opens the store while this is looked at again. One that is being opened is not
         // waited for.
         let held = match at_rest_within(&store, &mut Sizes::default(), Duration::ZERO) {
