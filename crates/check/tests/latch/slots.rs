@@ -9,8 +9,9 @@ use latchwork_machine::{Machine, Native, Slot, SlotTable, Slots, status};
 /// A word of a slot, by its name.
 fn word<'a>(slot: &'a Slot<Native>, name: &str) -> &'a AtomicU32 {
     let (at, _) = Slot::<Native>::WORDS.into_iter().find(|(_, word)| *word == name).unwrap();
+    let word = (&raw const *slot).wrapping_byte_add(at).cast::<AtomicU32>();
     // SAFETY: a word of the slot, of this type.
-    unsafe { &*(&raw const *slot).cast::<u8>().add(at).cast::<AtomicU32>() }
+    unsafe { &*word }
 }
 
 #[test]
