@@ -136,7 +136,7 @@ fn bytes_that_cannot_be_are_left_out() {
 }
 
 #[test]
-fn a_ring_is_drawn_with_heavy_strokes() {
+fn a_cycle_is_drawn_with_heavy_strokes() {
     let files = Files::new("cycle");
     let (file, svg) = (files.at("locks.region"), files.at("waits.svg"));
     let manager = manager(&file);

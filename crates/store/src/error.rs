@@ -236,6 +236,17 @@ impl Error {
         }
     }
 
+    /// For people, with what to do about damage; another error of the store's, that is the reason,
+    /// gives its own advice.
+    fn say_with_advice(&self, f: &mut fmt::Formatter<'_>, part: &str) -> fmt::Result {
+        write!(f, "{part}: ")?;
+        self.say_without_advice(f)?;
+        match self.inner().is_none() && self.is_damage() {
+            true => write!(f, "; {ADVICE}"),
+            false => Ok(()),
+        }
+    }
+
     /// For people, of those that say that a transaction is rolled back, or has to be.
     fn rolled_back(&self) -> &'static str {
         match self {
@@ -490,13 +501,8 @@ impl fmt::Display for Error {
             Self::Value { table, why } => write!(f, "{table}: {why}"),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::Log(why) => say_of_log(f, why),
-            Self::Pool(_) | Self::Tree(_) => {
-                f.write_str(if matches!(self, Self::Tree(_)) { "tree: " } else { "pages: " })?;
-                self.say_without_advice(f)?;
-                // Another error of the store's, that is the reason, gives its own.
-                let is_told = self.inner().is_some() || !self.is_damage();
-                if is_told { Ok(()) } else { write!(f, "; {ADVICE}") }
-            }
+            Self::Pool(_) => self.say_with_advice(f, "pages"),
+            Self::Tree(_) => self.say_with_advice(f, "tree"),
             Self::Region(why) => write!(f, "shared memory: {why}"),
             Self::Disk(why) => write!(f, "disk: {why}"),
             Self::Damaged { table, key, what } if key.is_empty() => write!(f, "{table}: {what}"),

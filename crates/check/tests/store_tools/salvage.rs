@@ -239,8 +239,8 @@ fn a_lost_page_costs_its_own_records_alone() {
     assert_eq!(there, records);
 }
 
-/// A store that has lost its identity cannot be opened with the memory that its processes left: what
-/// that has is not read, and it is said so.
+/// A store that has lost its identity cannot be opened with the memory that its processes left:
+/// what that has is not read, and it is said so.
 #[test]
 fn memory_of_a_store_without_an_identity_is_told() {
     for spoilt in ["identity", "region"] {
