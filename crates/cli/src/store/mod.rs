@@ -241,8 +241,11 @@ fn print_json(row: &serde_json::Value) -> std::io::Result<()> {
     output::print(|out| writeln!(out, "{row}"))
 }
 
-/// What there is, or what is wrong, and with which table.
-fn look_at_all(path: &Path) -> anyhow::Result<Result<Space, Vec<(Option<String>, String)>>> {
+/// What is wrong, and with which table.
+type Fault = (Option<String>, String);
+
+/// What there is, or all that is wrong.
+fn look_at_all(path: &Path) -> anyhow::Result<Result<Space, Vec<Fault>>> {
     let is_damage = |why: &anyhow::Error| why.downcast_ref().is_some_and(Error::is_damage);
     let store = match open(path, false) {
         Err(why) if is_damage(&why) => return Ok(Err(vec![(None, why.to_string())])),
@@ -263,8 +266,7 @@ fn look_at_all(path: &Path) -> anyhow::Result<Result<Space, Vec<(Option<String>,
 fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let looked = look_at_all(&args.path)?;
     let (space, faults) = (looked.as_ref().ok(), looked.as_ref().err());
-    let row =
-        |(table, why): &(Option<String>, String)| serde_json::json!({"table": table, "why": why});
+    let row = |(table, why): &Fault| serde_json::json!({"table": table, "why": why});
     if args.json {
         print_json(&serde_json::json!({
             "sound": faults.is_none(), "pages": space.map(|space| space.used),
