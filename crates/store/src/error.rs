@@ -480,9 +480,7 @@ impl fmt::Display for Error {
                 f.write_str(self.rolled_back())
             }
             Self::Exists { table, key } => write!(f, "key {} of {table} exists", Name(key)),
-            Self::TableExists { table } => {
-                write!(f, "table {table} is there, maybe without a record: load into a new one")
-            }
+            Self::TableExists { table } => write!(f, "table {table} exists: load into a new one"),
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
             Self::KeyTooLong { table, length, limit } => {
                 write!(f, "a key of {length} bytes in {table}: may have {limit}")

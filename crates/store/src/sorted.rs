@@ -25,11 +25,10 @@ impl<M: ConstMachine> Store<M> {
     /// # Errors
     ///
     /// [`Error::TableExists`] if there is a table of this name, also one without a record: any
-    /// transaction that may write has made it which named it; [`Error::OutOfOrder`]; [`Error::Tree`] with
-    /// [`RecordTooLong`](latchwork_tree::Error::RecordTooLong) for a long value, which only
-    /// [`put`](crate::WriteTxn::put) takes;
-    /// [`Error::KeyTooLong`]; [`Error::RowsTaken`]; those of the parts. Then there is no such
-    /// table.
+    /// transaction that may write has made it which named it; [`Error::OutOfOrder`];
+    /// [`Error::Tree`] with [`RecordTooLong`](latchwork_tree::Error::RecordTooLong) for a long
+    /// value, which only [`put`](crate::WriteTxn::put) takes; [`Error::KeyTooLong`];
+    /// [`Error::RowsTaken`]; those of the parts. Then there is no such table.
     ///
     /// # Examples
     ///

@@ -188,9 +188,9 @@ fn a_root_that_is_not_written_leads_to_no_page() {
     // Its root is the first that is taken: the rows that come to it are all that go again.
     let mut rows = 100..;
     let mut fill = |to: u64| {
-        rows.find_map(|row| {
-            put(row).unwrap();
-            (free() <= to).then_some(row)
+        rows.find(|row| {
+            put(*row).unwrap();
+            free() <= to
         })
         .unwrap()
     };
