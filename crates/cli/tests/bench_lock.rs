@@ -52,7 +52,7 @@ fn misuse_is_told() {
         assert!(text(&output.stderr).contains(args[1]) && output.stdout.is_empty());
     }
     let nowhere = run(&["--quick", "--only", "strong", "--dir", "/nonexistent"]);
-    assert_eq!(nowhere.status.code(), Some(1));
+    assert_eq!(nowhere.status.code(), Some(2));
     let help = text(&run(&["--help"]).stdout);
     assert!(help.contains("Examples:") && !help.contains("--serve"), "{help}");
 }

@@ -165,11 +165,11 @@ fn an_old_picture_is_kept_until_there_is_a_new_one() {
     fs::write(&old, "old").unwrap();
     let plot = ["--plot", old.to_str().unwrap()];
     let failed = run(&[&TINY[..], &plot, &["--memory", "/nonexistent"]].concat());
-    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stderr));
+    assert_eq!(failed.status.code(), Some(2), "{}", text(&failed.stderr));
     assert_eq!(fs::read(&old).unwrap(), b"old");
     // The rows are told, whatever becomes of the picture.
     let full = run(&[&TINY[..], &["--json", "--plot", "/dev/full"]].concat());
-    assert_eq!(full.status.code(), Some(1), "{}", text(&full.stdout));
+    assert_eq!(full.status.code(), Some(2), "{}", text(&full.stdout));
     assert!(text(&full.stdout).contains("\"ours\"") && text(&full.stderr).contains("/dev/full"));
     assert!(run(&[&TINY[..], &plot].concat()).status.success());
     assert!(fs::read_to_string(&old).unwrap().starts_with("<svg"));

@@ -50,7 +50,7 @@ fn at_work(name: &str, look: impl FnOnce(&Path, &Path, u32, u32)) {
     let files = Files::new(name);
     let path = files.0.join("region");
     let region = Region::<Shared>::open_or_create(&path, &Default::default()).unwrap();
-    assert_eq!(say("stat", &path, &[]).0, 1, "there is no pool yet");
+    assert_eq!(say("stat", &path, &[]).0, 2, "there is no pool yet");
     let options = Options { frames: 64, frames_max: 256, frame_bytes: 1024, ..Options::default() };
     let pool = Pool::open(&region, Arc::new(System::new()), &options).unwrap();
     let thread = region.thread().unwrap();
@@ -131,7 +131,7 @@ fn shown_and_named(path: &Path, data: &Path, pinned: u32) {
     let (_, text, _) = say("page", path, &["42"]);
     assert!(text.contains("00000000beef002a") && text.contains("page 42 of"), "{text}");
     let (code, _, error) = say("page", path, &["100"]);
-    assert!(code == 1 && error.contains("which has 100 pages"), "{error}");
+    assert!(code == 2 && error.contains("which has 100 pages"), "{error}");
 
     let found = &rows("verify", path, &["--files"])[0];
     assert_eq!((&found["sound"], &found["latched"]), (&true.into(), &1.into()), "{found}");

@@ -14,8 +14,7 @@ use crate::output;
 
 /// Read what can be read of a store that cannot be opened, into a new one
 ///
-/// Nothing is written to the old one but the file `opening`, which is made where it is missing.
-/// What could not be read is told.
+/// Nothing is written to the old one but `opening`, an empty file. What could not be read is told.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store salvage /tmp/shop /tmp/shop-again
