@@ -42,17 +42,17 @@ impl Scattered {
 }
 
 impl Scattered {
-    /// Runs `deed` in this thread's stead each time it would sleep, until it is set anew.
+    /// Runs `action` in this thread's stead each time it would sleep, until it is set anew.
     ///
     /// So one thread plays all parts, and how often a waiter is passed is a number and not a
     /// matter of scheduling.
-    pub fn instead_of_sleeping(deed: Option<Box<dyn FnMut()>>) {
-        HAUNT.set(deed);
+    pub fn instead_of_sleeping(action: Option<Box<dyn FnMut()>>) {
+        HAUNT.set(action);
     }
 
-    /// Runs `deed` when this thread wakes another the next time: what others do meanwhile.
-    pub fn when_it_wakes(deed: Box<dyn FnOnce()>) {
-        WAKES.set(Some(deed));
+    /// Runs `action` when this thread wakes another the next time: what others do meanwhile.
+    pub fn when_it_wakes(action: Box<dyn FnOnce()>) {
+        WAKES.set(Some(action));
     }
 }
 
@@ -85,15 +85,15 @@ impl Machine for Scattered {
     }
 
     fn wait(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Waited {
-        let Some(mut deed) = HAUNT.take() else { return Native::wait(word, expected, deadline) };
-        deed();
-        HAUNT.set(Some(deed));
+        let Some(mut action) = HAUNT.take() else { return Native::wait(word, expected, deadline) };
+        action();
+        HAUNT.set(Some(action));
         Waited::Woken
     }
 
     fn wake(word: &AtomicU32) {
-        if let Some(deed) = WAKES.take() {
-            deed();
+        if let Some(action) = WAKES.take() {
+            action();
         }
         Native::wake(word);
     }

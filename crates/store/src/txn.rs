@@ -426,10 +426,13 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     fn undo_after(&mut self, kept: u64) -> Result<(), Error> {
         let mut at = self.chain.last;
         self.none_is_empty();
-        while at > kept {
-            at = self.engine.undo(&mut self.chain, at)?;
-        }
-        Ok(())
+        // A panic may come behind the first record that undoes, and before the chain has it.
+        self.as_a_whole(|txn| {
+            while at > kept {
+                at = txn.engine.undo(&mut txn.chain, at)?;
+            }
+            Ok(())
+        })
     }
 
     /// Commits: returns the position of the commit record, or none if nothing was written. The

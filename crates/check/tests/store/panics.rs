@@ -46,10 +46,16 @@ fn half_last(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
 thread_local! {
     /// How many more pages this thread changes until it panics; 0 if it does not.
     static CHANGES: Cell<u32> = const { Cell::new(0) };
+    /// At which step of that change.
+    static STEP: Cell<&'static str> = const { Cell::new(DONE) };
 }
 
+/// Steps of a change: before its record is in the log, and behind all of it.
+const INTENDED: &str = "change.intended";
+const DONE: &str = "change.done";
+
 fn at_step(step: &'static str) {
-    if step == "change.done" && CHANGES.get() > 0 {
+    if step == STEP.get() && CHANGES.get() > 0 {
         CHANGES.set(CHANGES.get() - 1);
         assert!(CHANGES.get() > 0, "a page is changed");
     }
@@ -199,41 +205,54 @@ type Call = fn(&mut WriteTxn<'_, '_, Native>) -> Result<(), Error>;
 
 fn rolls_back(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
     let here = tx.savepoint()?;
+    let changes = CHANGES.replace(0);
     (0..2).try_for_each(|row| tx.put(&ROWS, row, 90))?;
-    CHANGES.set(CHANGES.get() + 2);
+    CHANGES.set(changes);
     tx.roll_back_to(here)
+}
+
+/// How a transaction ends that catches the panic of such a call at a change; none if there was no
+/// such change. It has written a row before.
+fn ends(store: &Store<Native>, call: Call, change: u32) -> Option<Result<(), Error>> {
+    let mut panicked = false;
+    let ended = store.write(|tx| {
+        tx.put(&ROWS, 2, 1)?;
+        panicked = panics_in(change, || drop(call(tx)));
+        Ok(())
+    });
+    panicked.then_some(ended)
 }
 
 /// A closure that catches the panic of such a call, and returns, commits no part of it.
 #[test]
 fn half_of_a_call_is_not_committed() {
-    let calls: [Call; 3] = [
-        |tx| tx.put(&LONG, 0, &[1; 100_000]),
-        |tx| tx.remove_range(&ROWS, ..2).map(drop),
-        rolls_back,
+    let calls: [(Call, &[(u64, u64)]); 3] = [
+        (|tx| tx.put(&LONG, 0, &[1; 100_000]), &BEFORE),
+        (|tx| tx.remove_range(&ROWS, ..2).map(drop), &BEFORE),
+        (rolls_back, &[(0, 90), (1, 90)]),
     ];
-    for (number, call) in calls.into_iter().enumerate() {
-        let mut refused = 0;
-        for change in 1.. {
-            let (store, mut panicked) = (filled(), false);
-            let ended = store.write(|tx| {
-                tx.put(&ROWS, 2, 1)?;
-                panicked = panics_in(change, || drop(call(tx)));
-                Ok(())
-            });
-            if !panicked {
-                assert_eq!(ended, Ok(()));
-                break;
+    for (call, untouched) in calls {
+        for step in [INTENDED, DONE] {
+            let (mut refused, mut change) = (0, 1);
+            STEP.set(step);
+            loop {
+                let store = filled();
+                let Some(ended) = ends(&store, call, change) else { break };
+                // Nothing of the call was written, or nothing of all.
+                let left = match ended {
+                    Ok(()) => [untouched, &[(2, 1)]].concat(),
+                    Err(Error::Panicked) => BEFORE.to_vec(),
+                    Err(other) => panic!("{other}"),
+                };
+                refused += u32::from(left.len() == 2);
+                assert_eq!(rows(&store), left, "{step} {change}");
+                assert_eq!(store.get(&LONG, 0), Ok(None), "{step} {change}");
+                assert_eq!(store.counts().unwrap().locks, 0);
+                change += 1;
             }
-            let whole = [&BEFORE[..], &[(2, 1)]].concat();
-            let left = if ended.is_ok() { &whole[..] } else { &BEFORE };
-            assert_eq!(rows(&store), left, "call {number}, change {change}: {ended:?}");
-            assert_eq!(store.get(&LONG, 0), Ok(None), "change {change}: {ended:?}");
-            assert_eq!(store.counts().unwrap().locks, 0);
-            assert!(ended.is_ok() || ended == Err(Error::Panicked), "{ended:?}");
-            refused += u32::from(ended.is_err());
+            STEP.set(DONE);
+            assert!(refused > 0 && change > 2, "nothing was half done at {step}");
         }
-        assert!(refused > 0, "call {number}: nothing was half done");
     }
 }
 

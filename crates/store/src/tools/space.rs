@@ -132,9 +132,8 @@ impl<M: ConstMachine> Store<M> {
         Ok(space.count())
     }
 
-    /// The first that is wrong with the pages of each table, also those that [`space`](Self::space)
-    /// does not come to, for it ends at the first of all. A page that two tables have it tells
-    /// alone.
+    /// The first fault of the pages of each table. [`space`](Self::space) ends at the first of all
+    /// tables, but it alone finds a page that two of them have.
     ///
     /// # Errors
     ///
