@@ -115,6 +115,10 @@ impl<B: Between> File for BeforeFile<B> {
     fn sync(&self) -> Result<(), Error> {
         self.between.sync(&*self.file, &self.path)
     }
+    fn sync_in_doubt(&self) -> Result<(), Error> {
+        self.between.sync(&*self.file, &self.path)?;
+        self.file.sync_in_doubt()
+    }
     fn truncate(&self, length: u64) -> Result<(), Error> {
         self.file.truncate(length)
     }

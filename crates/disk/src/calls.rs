@@ -38,9 +38,11 @@ pub enum Operation {
     List,
     /// [`Disk::sync_folder`](crate::Disk::sync_folder).
     SyncFolder,
+    /// [`File::sync_in_doubt`](crate::File::sync_in_doubt), beside its [`Sync`](Self::Sync).
+    SyncSystem,
 }
 
-const OPERATIONS: usize = Operation::SyncFolder as usize + 1;
+const OPERATIONS: usize = Operation::SyncSystem as usize + 1;
 
 impl Operation {
     /// Its name in messages.
@@ -60,6 +62,7 @@ impl Operation {
             Self::Remove => "remove",
             Self::List => "list",
             Self::SyncFolder => "sync folder",
+            Self::SyncSystem => "sync file system",
         }
     }
 }

@@ -101,8 +101,21 @@ pub trait File: Debug + Send + Sync {
     /// # Errors
     ///
     /// An error is final: the system may have marked as clean what it could not write, so a later
-    /// `Ok` says nothing of what was written before this error.
+    /// `Ok` says nothing of what was written before this error. It is told once to each open file
+    /// that was open when it was first told (Linux 4.13), and not to one that is opened later.
     fn sync(&self) -> Result<(), Error>;
+
+    /// The same for a file that was opened while another one of the same file may have been told of
+    /// an error: it has the system tell that, too (`syncfs`, Linux 5.8). That makes all files of the
+    /// file system durable, which may take long; and an error of any of them that no such call has
+    /// told yet is one of this call. Where the system has no such call, it is as
+    /// [`sync`](Self::sync).
+    ///
+    /// # Errors
+    ///
+    /// As [`sync`](Self::sync). An error that another program's `syncfs` was told before this file
+    /// was opened is not told.
+    fn sync_in_doubt(&self) -> Result<(), Error>;
 
     /// Makes the file `length` bytes long. New bytes are zero.
     fn truncate(&self, length: u64) -> Result<(), Error>;

@@ -17,7 +17,8 @@
 //! that it had since its last sync. So an unsynced write can be there while an older one is not.
 //!
 //! A sync that fails leaves the same of that file's changes, and counts the rest as clean: it is read
-//! until the machine crashes, or until the system [drops](Simulated::drop_cache) it.
+//! until the machine crashes, or until the system [drops](Simulated::drop_cache) it. It is told once, and
+//! to no other open file, which Linux does and not every system.
 //!
 //! Each call has a number, from 0 on; [`plan`](Simulated::plan) has a [`Fault`] happen at one. All
 //! clones are one disk; one lock guards it.

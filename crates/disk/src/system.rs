@@ -287,6 +287,14 @@ impl File for SystemFile {
         self.call(Operation::Sync, || rustix::fs::fdatasync(&self.fd))
     }
 
+    fn sync_in_doubt(&self) -> Result<(), Error> {
+        self.sync()?;
+        match self.call(Operation::SyncSystem, || rustix::fs::syncfs(&self.fd)) {
+            Err(Error::Unsupported(_)) => Ok(()),
+            other => other,
+        }
+    }
+
     fn truncate(&self, length: u64) -> Result<(), Error> {
         let cut = || rustix::fs::ftruncate(&self.fd, length);
         within_limit(length, || self.call(Operation::Truncate, cut))

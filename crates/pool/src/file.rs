@@ -157,9 +157,7 @@ impl<M: ConstMachine> Pool<M> {
     ///
     /// As [`pages`](Self::pages).
     pub fn may_have_failed(&self, file: FileId) -> Result<bool, Error> {
-        // Relaxed: what a dead thread stored is seen.
-        let syncing = self.file_word(file.number, FILE_SYNCING)?.load(Relaxed);
-        Ok(self.has_failed(file)? || is_owned(syncing, file.number) && syncing & VALUE != 0)
+        Ok(self.has_failed(file)? || self.is_syncing(file.number)?)
     }
 
     /// A place without a file: its next file's number, and its word 0.
@@ -284,7 +282,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         let marks = direct | temporary | ahead | sparse;
         // Release: synchronizes with the Acquire in `file_id`; and last, for who dies before.
         pool.file_word(number, FILE_KIND)?.store(kind | u64::from(size) | marks, Release);
-        pool.keep_open(number, Opened::new(kind, opened));
+        pool.keep_open(number, Opened::new(kind, opened, false));
         Ok(FileId { number, words: size / 8, sparse: u8::from(spec.sparse) })
     }
 

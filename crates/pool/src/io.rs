@@ -39,7 +39,10 @@ impl<M: ConstMachine> Pool<M> {
         if self.kind(file)? != kind {
             return Err(Error::NoFile(file));
         }
-        Ok(self.keep_open(file, Opened::new(kind, opened?)))
+        let opened = opened?;
+        // Behind the opening: a sync that began later tells its failure to this open file, too.
+        let in_doubt = self.is_syncing(file)?;
+        Ok(self.keep_open(file, Opened::new(kind, opened, in_doubt)))
     }
 
     /// Keeps a file that this process has opened, or has the one that it has open already. One that
@@ -101,14 +104,16 @@ impl<M: ConstMachine> Pool<M> {
         // Behind the load of `before`: if the file is there still, no writes to the next one in its
         // place are among those.
         let opened = self.opened(file)?;
-        let _alone = opened.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_doubt = opened.syncs.lock().unwrap_or_else(PoisonError::into_inner);
         whole()?;
         if synced.load(Relaxed) >= before {
             // Another thread's sync began after those writes.
             return Ok(());
         }
         self.count_syncing(file, |count| count + 1)?;
-        if let Err(error) = opened.file.sync() {
+        point("sync.begun");
+        let file_here = &opened.file;
+        if let Err(error) = if *in_doubt { file_here.sync_in_doubt() } else { file_here.sync() } {
             point("sync.failed");
             let mut seen = broken.load(Relaxed);
             // Not over the mark of the next file in this place.
@@ -122,19 +127,28 @@ impl<M: ConstMachine> Pool<M> {
             return Err(error.into());
         }
         self.count_syncing(file, |count| count.saturating_sub(1))?;
+        *in_doubt = false;
         point("sync.done");
         synced.store(before, Relaxed);
         whole()
     }
 
+    /// Whether a thread syncs the file, or died in that: what came of it is told to nobody yet.
+    pub(crate) fn is_syncing(&self, file: u16) -> Result<bool, Error> {
+        // Acquire: synchronizes with the Release in `count_syncing`, whose sync comes before the
+        // next in the system's order: the system tells a failure before this opens the file or not.
+        let syncing = self.file_word(file, FILE_SYNCING)?.load(Acquire);
+        Ok(is_owned(syncing, file) && syncing & VALUE != 0)
+    }
+
     /// Counts the threads that sync a file, unless it was removed meanwhile.
     fn count_syncing(&self, file: u16, change: impl Fn(u64) -> u64) -> Result<(), Error> {
         let word = self.file_word(file, FILE_SYNCING)?;
-        // Relaxed: it is read when its threads are dead.
         let mut seen = word.load(Relaxed);
         while is_owned(seen, file) {
             let next = owned(file) | change(seen & VALUE) & VALUE;
-            match word.compare_exchange(seen, next, Relaxed, Relaxed) {
+            // Release: synchronizes with the Acquire in `is_syncing`: behind a failure's mark.
+            match word.compare_exchange(seen, next, Release, Relaxed) {
                 Ok(_) => break,
                 Err(now) => seen = now,
             }

@@ -54,14 +54,17 @@ pub(crate) struct Opened {
     pub(crate) before: u32,
     pub(crate) file: Box<dyn File>,
     /// Held from a sync until its failure is told to all. The system tells a failure once for each
-    /// opened file: a second thread that syncs it after that would hear of a success.
-    pub(crate) syncs: Mutex<()>,
+    /// opened file: a second thread that syncs it after that would hear of a success. So would the
+    /// first one of a file that was opened after the system told another process: it is in doubt
+    /// while this is true.
+    pub(crate) syncs: Mutex<bool>,
 }
 
 impl Opened {
-    /// The file that has this word 0 in its entry.
-    pub(crate) fn new(kind: u64, file: Box<dyn File>) -> Self {
-        Self { before: files_before(kind), file, syncs: Mutex::new(()) }
+    /// The file that has this word 0 in its entry, and whether another process may have been told
+    /// of a failure of it.
+    pub(crate) fn new(kind: u64, file: Box<dyn File>, in_doubt: bool) -> Self {
+        Self { before: files_before(kind), file, syncs: Mutex::new(in_doubt) }
     }
 }
 

@@ -268,6 +268,32 @@ fn a_failed_sync_leaves_any_part_and_is_never_made_good() {
     }
 }
 
+/// A failure is told once, and once more by a sync of the whole file system.
+#[test]
+fn a_failed_sync_is_told_by_a_sync_of_all() {
+    let disk = Simulated::new();
+    let open = || disk.open(path("f"), Open::CREATE).unwrap();
+    let (first, older) = (open(), open());
+    first.write(0, b"one").unwrap();
+    disk.plan(disk.calls().total(), Fault::Device);
+    first.sync().unwrap_err();
+    let late = open();
+    for file in [&first, &older, &late] {
+        file.sync().unwrap();
+    }
+    for file in [&late, &older] {
+        assert!(matches!(file.sync_in_doubt(), Err(Error::Device(_))), "{file:?}");
+    }
+    let other = disk.open(path("g"), Open::FRESH).unwrap();
+    other.write(0, b"two").unwrap();
+    disk.sync_folder(path("")).unwrap();
+    late.sync_in_doubt().unwrap();
+    open().sync_in_doubt().unwrap();
+    disk.restart(1);
+    assert_eq!(disk.peek(path("g")).unwrap(), b"two", "all files are made durable");
+    assert_eq!(disk.calls()[Operation::SyncSystem], 4);
+}
+
 /// The system may drop what is clean at any time, and drops nothing that is not.
 #[test]
 fn a_cache_is_dropped_where_it_is_clean() {

@@ -13,6 +13,7 @@ fn bytes_come_back_and_calls_are_counted() {
     file.write(10, b"hello").unwrap();
     file.allocate(0, 8192).unwrap();
     file.sync().unwrap();
+    file.sync_in_doubt().unwrap();
     assert_eq!(file.length().unwrap(), 8192);
     let mut seen = [1; 7];
     file.read(9, &mut seen).unwrap();
@@ -26,7 +27,8 @@ fn bytes_come_back_and_calls_are_counted() {
     assert_eq!(&seen, b"\0he\x01\x01\x01\x01", "what there was, and the rest as it was");
     let calls = disk.calls();
     assert_eq!((calls[Operation::Write], calls[Operation::Read]), (1, 2));
-    assert_eq!((calls[Operation::Sync], calls[Operation::Open]), (1, 1));
+    assert_eq!((calls[Operation::Sync], calls[Operation::Open]), (2, 1));
+    assert_eq!(calls[Operation::SyncSystem], 1);
     assert_eq!((calls.bytes_written, calls.bytes_read), (5, 10));
     assert_eq!(disk.clone().calls(), calls, "clones count together");
     assert_eq!((disk.calls() - calls).total(), 0);

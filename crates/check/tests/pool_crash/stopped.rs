@@ -26,15 +26,18 @@ struct Scene {
     file: FileId,
 }
 
+/// The pool, as a process of its own has it.
+fn opened(region: &'static Region<Native>, disk: &Simulated) -> Pool<Native> {
+    let options = Options { frames: 16, frames_max: 16, frame_bytes: 512, ..Options::default() };
+    Pool::open(region, Arc::new(disk.clone()), &options).unwrap()
+}
+
 impl Scene {
     fn new(disk: &Simulated) -> Self {
         let few =
             RegionOptions { threads: 16, waiters: 16, processes: 8, limit: 4 << 20, mode: 0o600 };
         let region = Box::leak(Box::new(Region::private(&few).unwrap()));
-        let options =
-            Options { frames: 16, frames_max: 16, frame_bytes: 512, ..Options::default() };
-        let pool = Pool::open(region, Arc::new(disk.clone()), &options).unwrap();
-        let pool = Box::leak(Box::new(pool));
+        let pool = Box::leak(Box::new(opened(region, disk)));
         let handle = pool.handle(Box::leak(Box::new(region.thread().unwrap()))).unwrap();
         let path = PathBuf::from("/data/pages");
         let file = handle.file(&FileSpec { page_bytes: 512, ..FileSpec::new(path) }).unwrap();
@@ -44,6 +47,11 @@ impl Scene {
     /// What a thread of its own does with this, that stops there.
     fn other(&self) -> Other {
         Other { region: self.region, pool: self.pool, file: self.file }
+    }
+
+    /// The same by another process, which has not opened the file yet.
+    fn late(&self, disk: &Simulated) -> Other {
+        Other { pool: Box::leak(Box::new(opened(self.region, disk))), ..self.other() }
     }
 
     fn change(&self, page: u64, value: u64) {
@@ -163,6 +171,52 @@ fn a_sync_during_a_failed_one_is_no_success() {
         assert!(matches!(first, Err(Error::Disk(_))), "{first:?}");
         assert_eq!(second.join().unwrap(), Err(Error::SyncFailed { file: 0 }));
     });
+}
+
+/// The system tells the failure of a sync to the files that were open by then. A process that opens
+/// the file after that, and syncs it before the first one has told the others, asks for more.
+#[test]
+fn a_file_opened_during_a_failed_sync_hears_of_no_success() {
+    let disk = disk();
+    let scene = Scene::new(&disk);
+    scene.change(0, 1);
+    disk.plan(disk.history().len() as u64 + 1, Fault::Device);
+    let (place, stopped) = stop("sync.failed");
+    let (other, late) = (scene.other(), scene.late(&disk));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || other.syncs(vec![place]));
+        stopped.reached.recv().unwrap();
+        scene.change(1, 2);
+        let late = scope.spawn(move || late.syncs(Vec::new())).join().unwrap();
+        stopped.go.send(()).unwrap();
+        assert!(matches!(late, Err(Error::Disk(_))), "{late:?}");
+        assert!(matches!(first.join().unwrap(), Err(Error::Disk(_))));
+    });
+    assert_eq!(scene.sync(), Err(Error::SyncFailed { file: 0 }));
+}
+
+/// That it asks for more ends with the first sync that is a success: it costs all files of the
+/// system.
+#[test]
+fn a_file_opened_during_a_sync_is_in_doubt_once() {
+    let disk = disk();
+    let scene = Scene::new(&disk);
+    let whole = || disk.calls()[Operation::SyncSystem];
+    let (place, stopped) = stop("sync.begun");
+    let (other, late) = (scene.other(), scene.late(&disk));
+    std::thread::scope(|scope| {
+        scene.change(0, 1);
+        let first = scope.spawn(move || other.syncs(vec![place]));
+        stopped.reached.recv().unwrap();
+        for (page, expected) in [(1, 1), (2, 1)] {
+            scene.change(page, 2);
+            scope.spawn(move || late.syncs(Vec::new())).join().unwrap().unwrap();
+            assert_eq!(whole(), expected, "page {page}");
+        }
+        stopped.go.send(()).unwrap();
+        first.join().unwrap().unwrap();
+    });
+    assert_eq!(whole(), 1, "who had the file open before is in no doubt");
 }
 
 /// Between the failure of a sync and its mark the system may give what it had before: what is read

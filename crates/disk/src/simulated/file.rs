@@ -1,5 +1,7 @@
 //! An open file of the simulated disk.
 
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 
@@ -26,6 +28,9 @@ pub(super) struct SimulatedFile {
     life: u64,
     path: PathBuf,
     how: Open,
+    /// Of how many failed syncs of any file it need not tell: it has, or another one had before it
+    /// was opened. Stored with the disk's lock.
+    told: AtomicU64,
 }
 
 impl SimulatedFile {
@@ -37,7 +42,8 @@ impl SimulatedFile {
         world: &mut World,
     ) -> Self {
         let (handle, life) = (world.number(), world.life);
-        Self { disk, file, handle, life, path: path.to_owned(), how }
+        let told = world.failures_told.into();
+        Self { disk, file, handle, life, path: path.to_owned(), how, told }
     }
 
     fn subject(&self, operation: Operation, at: u64) -> Subject {
@@ -185,12 +191,23 @@ impl File for SimulatedFile {
             if drops {
                 inode.drop_cache();
             }
+            world.failures += 1;
             return Err(if full { Error::NoSpace(subject()) } else { Error::Device(subject()) });
         }
         if !world.meets(fault, Fault::LostSync) {
             self.inode(&mut world).sync();
         }
         Ok(())
+    }
+
+    fn sync_in_doubt(&self) -> Result<(), Error> {
+        self.sync()?;
+        self.disk.counters.count(Operation::SyncSystem);
+        let (mut world, _) = self.begin(Operation::SyncSystem, 0, &[])?;
+        world.sync_all();
+        world.failures_told = world.failures;
+        let told = self.told.swap(world.failures, Relaxed) == world.failures;
+        if told { Ok(()) } else { Err(Error::Device(self.subject(Operation::SyncSystem, 0))) }
     }
 
     fn truncate(&self, length: u64) -> Result<(), Error> {

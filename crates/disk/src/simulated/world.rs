@@ -26,6 +26,9 @@ pub(super) struct World {
     pub(super) life: u64,
     /// Chooses, with the number of the call, what a sync that fails leaves.
     pub(super) seed: u64,
+    /// How many syncs of files have failed; and of how many syncs of the whole have told.
+    pub(super) failures: u64,
+    pub(super) failures_told: u64,
     /// The last number given to a file or an open file.
     numbers: u64,
 }
@@ -44,6 +47,8 @@ impl Default for World {
             down: false,
             life: 0,
             seed: 0,
+            failures: 0,
+            failures_told: 0,
             numbers: 0,
         }
     }
@@ -100,6 +105,11 @@ impl World {
             }
             other => Ok(other),
         }
+    }
+
+    /// Makes durable what all files have.
+    pub(super) fn sync_all(&mut self) {
+        self.inodes.values_mut().for_each(Inode::sync);
     }
 
     /// Whether the planned fault is this one; then it counts as fired.

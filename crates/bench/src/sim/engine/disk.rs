@@ -86,6 +86,11 @@ impl File for TimedFile {
         self.0.sync()
     }
 
+    fn sync_in_doubt(&self) -> Result<(), Error> {
+        work(SYNC);
+        self.0.sync_in_doubt()
+    }
+
     fn truncate(&self, length: u64) -> Result<(), Error> {
         work(CALL);
         self.0.truncate(length)
