@@ -145,7 +145,7 @@ pub struct Modes {
 }
 
 /// Changes when the manager comes to lie otherwise in its region, or to hash otherwise.
-const LAYOUT: u64 = 9;
+const LAYOUT: u64 = 10;
 
 impl Modes {
     /// Checks and builds a set.

@@ -208,19 +208,32 @@ impl<'a, M: Machine> Slots<'a, M> {
         if first != 0 && self.at(first).status.load(Acquire) == status::FREE {
             return first;
         }
+        self.mine_slow(first).unwrap_or_else(|| {
+            panic!("latchwork: more than {} threads wait at once", self.slots.len() - 1)
+        })
+    }
+
+    /// The same; none if the table is exhausted, for a thread that can wait without being called.
+    #[inline]
+    pub fn try_mine(&self) -> Option<u32> {
+        let first = M::chain(self);
+        // Acquire: as in `mine`.
+        if first != 0 && self.at(first).status.load(Acquire) == status::FREE {
+            return Some(first);
+        }
         self.mine_slow(first)
     }
 
     #[cold]
     #[inline(never)]
-    fn mine_slow(&self, first: Chain) -> u32 {
+    fn mine_slow(&self, first: Chain) -> Option<u32> {
         // Acquire: as in `mine`.
         let mut free =
             self.chained(first).filter(|(_, slot)| slot.status.load(Acquire) == status::FREE);
         if let Some((number, _)) = free.next() {
-            return number;
+            return Some(number);
         }
-        let number = self.take();
+        let number = self.take()?;
         // Release: synchronizes with the Acquire in `reclaim`. A process that is killed before this
         // leaves a slot that nobody has, and nobody gets.
         if self.owner != 0 {
@@ -229,7 +242,7 @@ impl<'a, M: Machine> Slots<'a, M> {
         // Relaxed: only its own thread reads a chain.
         self.at(number).chain.store(first, Relaxed);
         M::set_chain(self, number);
-        number
+        Some(number)
     }
 
     /// This thread's abandoned slot in the queue of the latch at `latch`, again in its old place.
@@ -252,7 +265,12 @@ impl<'a, M: Machine> Slots<'a, M> {
     ///
     /// `was` is the status that the caller replaced by `REMOVED`.
     pub fn discard(&self, number: u32, was: u32) {
-        // Release: synchronizes with the Acquire of `mine`.
+        if was == status::ORPHANED && self.owner != 0 {
+            // Relaxed: the next store passes it on. Before that, for a free slot whose owner is
+            // dead is taken back by who sees it: it would be given twice.
+            self.at(number).owner.store(self.owner, Relaxed);
+        }
+        // Release: synchronizes with the Acquire of `mine`, and of `reclaim`.
         self.at(number).status.store(status::FREE, Release);
         if was == status::ORPHANED {
             self.give(number);
@@ -336,7 +354,7 @@ impl<'a, M: Machine> Slots<'a, M> {
         all
     }
 
-    fn take(&self) -> u32 {
+    fn take(&self) -> Option<u32> {
         // Acquire: synchronizes with the Release of `give`, so that the link it wrote is seen.
         let mut seen = self.table.returned.load(Acquire);
         // Slots behind a damaged link are lost.
@@ -345,7 +363,7 @@ impl<'a, M: Machine> Slots<'a, M> {
             let tagged = ((seen >> 32).wrapping_add(1) << 32) | u64::from(next);
             // Acquire: as above.
             match self.table.returned.compare_exchange(seen, tagged, Acquire, Acquire) {
-                Ok(_) => return seen as u32,
+                Ok(_) => return Some(seen as u32),
                 Err(now) => seen = now,
             }
         }
@@ -353,9 +371,9 @@ impl<'a, M: Machine> Slots<'a, M> {
         let number = self.table.fresh.fetch_add(1, Relaxed).wrapping_add(1);
         if number as usize >= self.slots.len() {
             self.table.fresh.fetch_sub(1, Relaxed);
-            panic!("latchwork: more than {} threads wait at once", self.slots.len() - 1);
+            return None;
         }
-        number
+        Some(number)
     }
 
     /// Takes back what the dead had: the slots whose owners `dead` names, if no queue leads to

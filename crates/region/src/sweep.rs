@@ -297,9 +297,16 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
 
     /// Leaves the slot as it is, for a thread that claims it.
     pub(crate) fn retain(self) {
-        // Release: synchronizes with the AcqRel in `claim_one`. What drops this does nothing then.
+        // Release: synchronizes with the AcqRel in `claim_one`.
         let to = owner(0, 0, RETAINED);
         let _ = self.slot().owner.compare_exchange(self.mine, to, Release, Relaxed);
+        self.leave();
+    }
+
+    /// The slot may be the next owner's by now. What drops this must not touch it: other threads of
+    /// this process sweep under the same name, and that owner may be dead, too.
+    fn leave(self) {
+        core::mem::forget(self);
     }
 
     pub(crate) fn release(self, mut fate: impl FnMut(InHand) -> Fate) -> Result<(), Error> {
@@ -312,14 +319,15 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
         // scribbled over the word.
         let _ = slot.owner.compare_exchange(self.mine, FREE, Release, Relaxed);
         self.region.freed(self.number);
-        self.mended.and(cells)
+        let ended = self.mended.and(cells);
+        self.leave();
+        ended
     }
 }
 
 impl<M: ConstMachine> Drop for Dead<'_, M> {
     fn drop(&mut self) {
-        // Release: as in `finish`, after which the word is another and this fails. Generation 0
-        // never lives, so the slot will be found again.
+        // Release: as in `release`. Generation 0 never lives, so the slot will be found again.
         let nobody = owner(0, 0, HELD);
         let _ = self.slot().owner.compare_exchange(self.mine, nobody, Release, Relaxed);
     }

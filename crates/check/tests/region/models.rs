@@ -95,6 +95,7 @@ models! {
     loom_third, loom_third_long, loom_third_control: third(), 2, 3, [Flaw::Lax, Flaw::Torn];
     loom_newcomer, loom_newcomer_long, loom_newcomer_control: newcomer(), 4, 6, [Flaw::Lax];
     loom_swept, loom_swept_long, loom_swept_control: swept(), 4, 6, [Flaw::Lax];
+    loom_again, loom_again_long, loom_again_control: again(), 4, 6, [Flaw::Lax];
     loom_lowest, loom_lowest_long, loom_lowest_control: lowest(), 4, 6, [Flaw::Lax];
     loom_two_sweepers, loom_two_sweepers_long, loom_two_sweepers_control:
         death(2), 3, 4, [Flaw::Lax, Flaw::Torn];
@@ -252,5 +253,33 @@ fn swept() -> impl Fn() + Send + Sync + 'static {
         });
         together(vec![sweeps, claims]);
         look(&first, 1);
+    }
+}
+
+/// A slot that was swept is the next process's, which dies, too: no two sweep it at a time, of whom
+/// one is another thread of the process that swept it first, and that is just at the end of it.
+fn again() -> impl Fn() + Send + Sync + 'static {
+    let first = region(3, 1);
+    let dying = first.another().unwrap();
+    let _ = ManuallyDrop::new(dying.thread().unwrap());
+    dying.die();
+    std::mem::forget(dying);
+    move || {
+        let next = ManuallyDrop::new(first.another().unwrap());
+        let sweeps: Deed<'_> = Box::new(|| {
+            first.sweep().unwrap();
+        });
+        let dies: Deed<'_> = Box::new(|| {
+            let Ok(thread) = next.thread() else { return };
+            let thread = ManuallyDrop::new(thread);
+            let _ = ManuallyDrop::new(thread.alloc_dirty::<Large>().unwrap());
+            next.die();
+            let swept: Vec<_> = first.dead_threads().unwrap().collect();
+            let beside = first.dead_threads().unwrap().count();
+            assert!(swept.is_empty() || beside == 0, "two sweep one slot");
+        });
+        together(vec![sweeps, dies]);
+        first.sweep().unwrap();
+        look(&first, 0);
     }
 }

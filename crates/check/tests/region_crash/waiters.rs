@@ -312,3 +312,47 @@ fn a_number_that_was_a_dead_waiters_is_handed_nothing() {
     assert_eq!(door.latch.holder(), None, "handed to one that did not ask");
     let _ = std::fs::remove_file(&path);
 }
+
+/// A thread that once waited keeps its slot. Those that get none wait nevertheless: for a writer, as
+/// readers, past a deadline and for a dead holder.
+#[test]
+fn threads_without_a_slot_wait_awake() {
+    let path = std::env::temp_dir().join(format!("region-waiters-few-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let options =
+        Options { processes: 8, threads: 16, waiters: 1, limit: 64 << 20, ..Options::default() };
+    let region = Region::open_or_create(&path, &options).unwrap();
+    let thread = region.thread().unwrap();
+    let offset = thread.alloc::<Door>().unwrap().publish();
+    let door = value(&region, offset).unwrap();
+    let me = named(&region, thread.number());
+    let held = door.latch.lock(&me).unwrap();
+    std::thread::scope(|scope| {
+        for kind in 0..6 {
+            let (region, door) = (&region, &door);
+            scope.spawn(move || {
+                let thread = region.thread().unwrap();
+                let me = named(region, thread.number());
+                if kind % 3 == 0 {
+                    let soon = Deadline::after::<Shared>(Duration::from_millis(5));
+                    assert!(door.latch.lock_until(&me, soon).unwrap().is_none());
+                }
+                door.inside.fetch_add(1, SeqCst);
+                match kind % 3 {
+                    1 => drop(door.latch.read(&me).unwrap()),
+                    _ => drop(door.latch.lock(&me).unwrap()),
+                }
+                door.inside.fetch_sub(1, SeqCst);
+            });
+        }
+        while door.inside.load(SeqCst) < 6 {
+            nap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(door.inside.load(SeqCst), 6);
+        assert_eq!(region.waiters(), 1);
+        drop(held);
+    });
+    assert_eq!(door.inside.load(SeqCst), 0);
+    let _ = std::fs::remove_file(&path);
+}

@@ -10,6 +10,7 @@
 //! simulated threads came to 0.6 M puts a second and 192 to 0.1 M; it is 1.2 M and 0.6 M.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
 
 use latchwork_machine::{Clock, Deadline, Machine, Slot, Spin, Word, status};
 
@@ -21,6 +22,8 @@ use super::{VERSION, Version, WAITERS};
 /// Transfers of 48 simulated threads, M a second: 0.20 with a 40th, 0.23 with an 8th, 0.26 with
 /// half of it.
 const SPIN_SHARE: u64 = 2;
+/// How long a thread that nobody can call sleeps between two looks.
+const UNCALLED: Duration = Duration::from_millis(1);
 
 impl<M: Machine> OptLatch<M> {
     /// Takes the latch if it is free, or was handed to this thread. Returns the word without
@@ -94,7 +97,10 @@ impl<M: Machine> OptLatch<M> {
             }
         }
         let slots = holder.slots(self);
-        let slot = slots.at(slots.mine());
+        let Some(slot) = slots.try_mine() else {
+            return self.wait_uncalled(want, holder, deadline);
+        };
+        let slot = slots.at(slot);
         // Relaxed, all four: `wait_once` passes them on.
         slot.latch.store(holder.name(self), Relaxed);
         slot.next.store(number.get(), Relaxed);
@@ -120,6 +126,42 @@ impl<M: Machine> OptLatch<M> {
             }
             if !ended? {
                 return Ok(None);
+            }
+            losses += 1;
+            if want == Want::Read && losses >= H::LOSSES {
+                want = Want::Share;
+            }
+        }
+    }
+
+    /// The same where other threads have all slots: nobody can call this one, so it looks now and
+    /// then.
+    #[cold]
+    fn wait_uncalled<H: Holder<M>>(
+        &self,
+        mut want: Want,
+        holder: &H,
+        deadline: Option<Deadline>,
+    ) -> Result<Option<u64>, HolderDied> {
+        let never = M::AtomicU32::default();
+        let mut losses = 0;
+        loop {
+            let nap = Deadline::after::<M>(UNCALLED);
+            M::wait(&never, 0, Some(nap));
+            // Relaxed, both: the caller looks again, and the exchange in `take` decides.
+            let seen = self.word.load(Relaxed);
+            if want == Want::Read {
+                if seen & EXCLUSIVE == 0 {
+                    return Ok(None);
+                }
+            } else if let Some(held) = self.take(want, holder.number()) {
+                return Ok(Some(held));
+            }
+            if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+                return Ok(None);
+            }
+            if holder.nap().is_some() {
+                self.look_for_death(seen, holder)?;
             }
             losses += 1;
             if want == Want::Read && losses >= H::LOSSES {

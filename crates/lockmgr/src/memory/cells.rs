@@ -319,7 +319,7 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) partition: Typed<M::AtomicU32, PartitionNumber>,
     /// Counts its waits.
     pub(crate) ticket: M::AtomicU32,
-    /// Why its next request, or the one that waits, is to fail.
+    /// Why its next request, or the one that waits, is to fail; see `owner/wait.rs`.
     pub(crate) abort: M::AtomicU32,
     /// How often it was chosen as a victim.
     pub(crate) spared: M::AtomicU16,

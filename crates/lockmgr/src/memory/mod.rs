@@ -72,6 +72,9 @@ pub(crate) struct Memory<M: ConstMachine> {
     /// Pages of owners, by their place in the directory; and which owners of them are free.
     pub(crate) pages: RefCell<Vec<u32>>,
     pub(crate) free: RefCell<Vec<OwnerNumber>>,
+    /// Owners that have ended, and whose locks could not be released: they are before the next one
+    /// begins, or at the session's end.
+    pub(crate) ended: RefCell<Vec<OwnerNumber>>,
     /// Requests to wake when the latch is open.
     pub(crate) to_wake: RefCell<Vec<RequestAt<M>>>,
     /// What is released now goes to the next in turn, barging or not.
@@ -100,6 +103,7 @@ impl<M: ConstMachine> Memory<M> {
             released: Box::default(),
             pages: RefCell::default(),
             free: RefCell::default(),
+            ended: RefCell::default(),
             to_wake: RefCell::default(),
             in_turn: Cell::new(false),
             counters: Counters::default(),

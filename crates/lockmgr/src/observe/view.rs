@@ -421,13 +421,14 @@ fn info<M: ConstMachine>(
 ) -> OwnerInfo {
     let label: Vec<u8> = cell.label.iter().flat_map(|word| seen(word).to_le_bytes()).collect();
     let length = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
+    let generation = seen(&cell.generation);
     OwnerInfo {
-        owner: index.id(seen(&cell.generation)),
+        owner: index.id(generation),
         label: String::from_utf8_lossy(&label[..length]).into_owned(),
         thread: seen(&cell.state).thread(seen(&page.thread)),
         parent: None,
         priority: seen(&cell.priority),
-        aborted: seen(&cell.abort) != 0,
+        aborted: cell.told(generation) != 0,
     }
 }
 

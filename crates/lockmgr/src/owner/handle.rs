@@ -154,7 +154,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline]
     pub(crate) fn ready(&self) -> Result<(), Error> {
         self.at_rest()?;
-        match get(&self.cell.abort) {
+        match self.told() {
             0 => Ok(()),
             why => Err(reason(why)),
         }
@@ -187,9 +187,54 @@ impl<M: ConstMachine> Drop for Owner<'_, M> {
             return;
         }
         let _ = self.cancel();
-        if self.release_all().is_ok() && get(&self.cell.generation) == self.generation {
+        if self.release_all().is_err() {
+            // A latch's holder is dead, and cannot be swept now.
+            self.memory.ended.borrow_mut().push(self.index);
+        } else if get(&self.cell.generation) == self.generation {
             put(&self.cell.state, OwnerState::FREE);
             self.memory.give_owner(self.index);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::granular::{X, modes};
+    use crate::{Error, Manager, Reason};
+
+    /// An owner that is told to fail may have ended by then, and another have its cell.
+    #[test]
+    fn what_an_owner_was_told_is_not_told_to_the_next() {
+        let manager = Manager::private(modes()).unwrap();
+        let session = manager.session().unwrap();
+        let owner = session.owner().unwrap();
+        let (id, memory) = (owner.id(), owner.memory);
+        memory.abort(id, Reason::Wounded).unwrap();
+        assert_eq!(owner.lock(b"a", X), Err(Error::Aborted(Reason::Wounded)));
+        drop(owner);
+        let next = session.owner().unwrap();
+        assert_eq!(next.id().number(), id.number(), "it has the same cell");
+        memory.abort(id, Reason::Wounded).unwrap();
+        next.lock(b"a", X).unwrap();
+    }
+
+    /// The locks of an owner that ends where a latch cannot be had are released by the next one.
+    #[test]
+    fn what_could_not_be_released_is_later() {
+        let manager = Manager::private(modes()).unwrap();
+        let session = manager.session().unwrap();
+        let owner = session.owner().unwrap();
+        owner.lock(b"a", X).unwrap();
+        let memory = owner.memory;
+        let spot = memory.spot(memory.named(b"a").unwrap().hash);
+        // By the thread that holds it, where waiting is an error.
+        let latched = memory.latch(spot.partition).unwrap();
+        drop(owner);
+        drop(latched);
+        let other = manager.session().unwrap();
+        let wants = other.owner().unwrap();
+        assert_eq!(wants.try_lock(b"a", X), Err(Error::NotGranted));
+        drop(session.owner().unwrap());
+        wants.lock(b"a", X).unwrap();
     }
 }

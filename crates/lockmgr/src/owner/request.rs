@@ -6,11 +6,12 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
 
 use crate::fastpath::entry::Taken;
+use crate::ids::OwnerId;
 use crate::memory::cells::{ObjectAt, RequestAt, Small, Spot, get, put};
 use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
-use crate::memory::numbers::{OwnerNumber, PartitionNumber};
+use crate::memory::numbers::PartitionNumber;
 use crate::memory::state::{State, status};
 use crate::mode::Mode;
 use crate::options::{Step, Wait};
@@ -144,7 +145,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         spot: Spot,
         mode: Mode,
         wait: Wait,
-        younger: &mut Vec<OwnerNumber>,
+        younger: &mut Vec<OwnerId>,
     ) -> Result<Step, Error> {
         let modes = self.memory.modes();
         let own = self.find_own(latched, object_at, object)?;
@@ -209,7 +210,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         me: RequestAt<M>,
         waiting: State,
         wait: Wait,
-        younger: &mut Vec<OwnerNumber>,
+        younger: &mut Vec<OwnerId>,
     ) -> Result<(), Error> {
         let object = self.memory.object(object_at)?;
         match wait {
@@ -219,11 +220,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 for blocker in latched.blockers(object, me, self.index, waiting)? {
                     let Some(cell) = self.memory.owner_cell(blocker.owner)? else { continue };
                     let older = (get(&cell.age), blocker.owner) < (self.age()?, self.index);
+                    let id = blocker.owner.id(get(&cell.generation));
                     if matches!(wait, Wait::Wound) && !older {
-                        younger.push(blocker.owner);
+                        younger.push(id);
                     } else if matches!(wait, Wait::Die) && older {
-                        let generation = get(&cell.generation);
-                        return Err(Error::Died(blocker.owner.id(generation)));
+                        return Err(Error::Died(id));
                     }
                 }
             }

@@ -123,7 +123,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let request = self.memory.request(at)?;
         // Acquire: synchronizes with the Release in `set`: what the last holder did is seen.
         let mut state = request.state.load(Acquire);
-        let why = get(&self.cell.abort);
+        let why = self.told();
         if state.is_called() && why == 0 {
             self.come(at, request)?;
             // Acquire: as above.
@@ -218,6 +218,28 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 }
 
+/// The low bits of the word by which an owner is told to fail say why. Above them is which owner of
+/// the cell it is: what comes when that one has ended says nothing to the next.
+const REASON_BITS: u32 = 2;
+
+impl<M: ConstMachine> OwnerCell<M> {
+    /// Why the cell's owner of this generation is to fail, as a number; zero if it is not.
+    #[inline]
+    pub(crate) fn told(&self, generation: u32) -> u32 {
+        let word = get(&self.abort);
+        let is_its = word >> REASON_BITS == generation << REASON_BITS >> REASON_BITS;
+        if is_its { word & ((1 << REASON_BITS) - 1) } else { 0 }
+    }
+}
+
+impl<M: ConstMachine> Owner<'_, M> {
+    /// Why it is to fail, as a number; zero if it is not.
+    #[inline]
+    pub(crate) fn told(&self) -> u32 {
+        self.cell.told(self.generation)
+    }
+}
+
 /// Why a request was refused.
 fn why_not(why: u32) -> Reason {
     if let Error::Aborted(reason) = reason(why) { reason } else { Reason::Killed }
@@ -231,7 +253,7 @@ impl<M: ConstMachine> Memory<M> {
         if !get(&cell.state).is_live() || get(&cell.generation) != owner.generation {
             return Err(Error::NoOwner(owner));
         }
-        self.abort(owner.number(), Reason::Killed)
+        self.abort(owner, Reason::Killed)
     }
 
     /// When a nap ends: no later than a deadline, by whatever clock that is read.
@@ -258,34 +280,34 @@ impl<M: ConstMachine> Memory<M> {
         self.drop_report(cell)
     }
 
-    pub(crate) fn abort(&self, index: OwnerNumber, why: Reason) -> Result<(), Error> {
+    /// Tells an owner to fail, if it is there still: not the next one that has its cell.
+    pub(crate) fn abort(&self, owner: OwnerId, why: Reason) -> Result<(), Error> {
+        let (index, generation) = (owner.number(), owner.generation);
         let Some(cell) = self.owner_cell(index)? else { return Ok(()) };
-        put(&cell.abort, reason_number(why));
+        put(&cell.abort, generation << REASON_BITS | reason_number(why));
         // SeqCst: see `begin_wait`.
         M::fence(SeqCst);
-        let (at, partition, _) = cell.wait();
-        if !at.is_null() {
-            self.refuse_waiting(index, at, partition, None, why)?;
+        let (at, partition, ticket) = cell.wait();
+        if !at.is_null() && get(&cell.generation) == generation {
+            self.refuse_waiting(index, at, partition, ticket, why)?;
         }
         Ok(())
     }
 
-    /// Refuses an owner's request if it still waits for it; with a ticket, if it is that wait.
+    /// Refuses an owner's request if it still waits for it, and it is that wait.
     pub(crate) fn refuse_waiting(
         &self,
         index: OwnerNumber,
         at: RequestAt<M>,
         partition: PartitionNumber,
-        ticket: Option<u32>,
+        ticket: u32,
         why: Reason,
     ) -> Result<bool, Error> {
         let Some(cell) = self.owner_cell(index)? else { return Ok(false) };
         let latched = self.latch(partition.within(self.partitions()))?;
         // Under the latch a wait in this partition neither begins nor ends.
-        let now = cell.wait();
-        let same = now.0 == at && now.1 == partition && ticket.is_none_or(|ticket| now.2 == ticket);
         let mut refused = false;
-        if same {
+        if cell.wait() == (at, partition, ticket) {
             let request = self.request(at)?;
             // A wait that a death ended may be named still, and its cell be one that holds.
             if get(&request.owner) == index && get(&request.state).waits() {

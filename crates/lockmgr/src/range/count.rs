@@ -1,14 +1,14 @@
 //! How many claims a keyspace has: what a writer asks before it looks.
 
 use core::fmt;
-use core::sync::atomic::Ordering::Acquire;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::Error;
 use crate::memory::Memory;
 use crate::memory::blocks::chain_of;
-use crate::memory::cells::get;
+use crate::memory::cells::{generation_at, get};
 use crate::memory::typed::Link;
 use crate::range::cells::Keyspace;
 
@@ -43,7 +43,7 @@ impl<M: ConstMachine> Claims<'_, M> {
     /// the caller took whatever latch it shares with those who make them. A writer that latched a
     /// page, and is told zero, knows that no scan of that page is protected by a claim.
     ///
-    /// Costs two loads, or three; if another keyspace falls to the same chain a latch, and if that
+    /// Costs two loads, or six; if another keyspace falls to the same chain a latch, and if that
     /// is not open it tells one claim: it waits for nobody, for the caller's page may be what the
     /// sweep of the latch's dead holder waits for. What the dead left counts until they are swept.
     ///
@@ -59,12 +59,17 @@ impl<M: ConstMachine> Claims<'_, M> {
         if head.is_null() {
             return Ok(0);
         }
+        let generation = generation_at(memory.region(), head)?;
         let only = memory.keyspace(head)?;
         if get(&only.next).is_null() && get(&only.length) as usize == self.name.len() {
-            // One that has claims stays. So if this one went meanwhile, it had none, and what is
-            // read here counts for nothing; nor does it if it is another's, but too many do no
-            // harm.
-            return Ok(get(&only.claims));
+            let claims = get(&only.claims);
+            // Acquire: what was read comes before the next look.
+            M::fence(Acquire);
+            // If it is there still, it was the only one. Too many do no harm, were it another's;
+            // nor does one that is told of a cell that came to be another keyspace's meanwhile.
+            let is_same = self.heads[self.chain as usize].load(Relaxed) == head
+                && generation_at(memory.region(), head)? == generation;
+            return Ok(if is_same { claims } else { 1 });
         }
         let Some(latched) = memory.try_latch(memory.blocks.guarding(self.chain))? else {
             return Ok(1);

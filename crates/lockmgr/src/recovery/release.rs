@@ -301,6 +301,7 @@ impl<M: ConstMachine> Drop for Memory<M> {
             // It was given up: a sweep releases what its owners have, or has done it.
             return;
         }
+        let mut all = true;
         for place in self.pages.take() {
             let Ok(Some(page)) = self.page(place) else { continue };
             let clean = page.owners.iter().enumerate().all(|(at, cell)| {
@@ -310,7 +311,12 @@ impl<M: ConstMachine> Drop for Memory<M> {
             if clean {
                 let _ = self.free_page(place, page);
             }
+            all &= clean;
         }
         let _ = self.free_spare();
+        if !all {
+            // Its locks would be no session's, and no dead thread's: a sweep has them to release.
+            self.thread.abandon();
+        }
     }
 }

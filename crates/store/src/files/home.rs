@@ -111,7 +111,9 @@ impl Sizes {
     pub(crate) fn region(&self) -> latchwork_region::Options {
         latchwork_region::Options {
             threads: self.threads,
-            waiters: self.threads.max(64),
+            // A thread of a program keeps the one that it once waited in, and a thread slot is used
+            // by many of them in turn. One that gets none waits nevertheless, awake now and then.
+            waiters: (8 * self.threads).clamp(4096, latchwork_machine::MAX_SLOTS),
             limit: self.locks,
             ..latchwork_region::Options::default()
         }
