@@ -120,9 +120,14 @@ impl<M: ConstMachine> Session<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Disk`]: then the last checkpoint still counts. [`Error::Broken`].
+    /// [`Error::Gone`] for a redo point before the log's beginning. [`Error::Disk`]: then the last
+    /// checkpoint still counts. [`Error::Broken`].
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> Result<(), Error> {
         let shared = self.log.shared()?;
+        let oldest = Lsn(shared.append.oldest.load(Relaxed));
+        if checkpoint.redo < oldest {
+            return Err(Error::Gone { oldest });
+        }
         let needed = checkpoint.lsn.0.max(checkpoint.redo.0.saturating_sub(1));
         if shared.flushed.0.load(Relaxed) <= needed {
             self.advance(Lsn(needed), Until::Flushed)?;

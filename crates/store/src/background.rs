@@ -31,6 +31,8 @@ const SLOTS: u32 = 8;
 /// How often the dead are looked for at most behind transactions that were given up, in
 /// nanoseconds: a look reads a word of each thread slot.
 const LOOK_EVERY: u64 = 10_000_000;
+/// The same while one of them could not be undone: to try again costs a thread, and reads the disk.
+const TRY_EVERY: u64 = 1_000_000_000;
 
 /// Commits that become durable together.
 pub(crate) struct Batch {
@@ -289,7 +291,9 @@ impl<M: ConstMachine> Background<M> {
         let (now, last) = (M::now(Clock::Monotonic), &self.looked);
         // Relaxed: it orders nothing; two that look at a time do no harm.
         let seen = last.load(Relaxed);
-        if now.wrapping_sub(seen) >= LOOK_EVERY
+        let since = now.wrapping_sub(seen);
+        if since >= LOOK_EVERY
+            && (since >= TRY_EVERY || self.home.not_undone().is_empty())
             && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
         {
             self.sweep_if_needed();

@@ -89,6 +89,10 @@ impl Future for Take {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
         let this = self.get_mut();
+        if this.of.is_of_parent() {
+            // The next call says so.
+            return Poll::Ready(Turn { of: this.of.clone() });
+        }
         let waker = cx.waker().clone();
         let mut state = locked(&this.of.state);
         let mine = match &this.number {
@@ -125,5 +129,23 @@ impl Drop for Take {
         if had {
             self.of.pass();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::task::Waker;
+
+    use super::*;
+
+    /// In the child of a fork a thread that is not there may have the mutex.
+    #[test]
+    fn a_turn_in_the_child_of_a_fork_waits_for_nobody() {
+        let process = std::process::id().wrapping_add(1);
+        let turns = Arc::new(Turns { process, ..Turns::new(0) });
+        let mut take = turns.take();
+        let _there = locked(&turns.state);
+        let poll = Pin::new(&mut take).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll.is_ready());
     }
 }

@@ -507,6 +507,11 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             // It may be run again, and would be first to ask for what others wait for.
             true => self.owner.release_all_in_turn(),
         };
+        if released.is_err() {
+            // They would be no transaction's: a sweep has them to release.
+            self.owner.keep();
+            self.engine.given_up();
+        }
         for tree in core::mem::take(&mut self.claims) {
             self.engine.claims(tree, false);
         }

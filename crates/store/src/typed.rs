@@ -520,6 +520,8 @@ impl<'r, K: Key, V: Value> Rows<'r, K, V> {
                 let end = if self.back { &mut self.range.1 } else { &mut self.range.0 };
                 *end = Bound::Included(row.key.to_vec());
             }
+            // Nor does the next fetch go on from what it has of the page: it may be turned again.
+            self.batch.forget();
         }
         self.back = !self.back;
         self

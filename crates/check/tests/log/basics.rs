@@ -197,6 +197,8 @@ fn segments_are_recycled_but_for_what_is_pinned() {
     life.session.unpin(pin).unwrap();
     assert_eq!(life.session.recycle(last).unwrap(), last);
     assert!(segments() < before);
+    let gone = Checkpoint { lsn: last, redo: lsns[399 - 1], clean: false };
+    assert_eq!(life.session.checkpoint(gone), Err(Error::Gone { oldest: last }));
     let made = disk.calls();
     (400..600).for_each(|n| _ = operate(&life, n, Mode::None).unwrap());
     assert!((disk.calls() - made)[Operation::Rename] > 0);

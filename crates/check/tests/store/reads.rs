@@ -194,33 +194,40 @@ fn a_scan_gives_what_a_range_does() {
     }
 }
 
-/// Turned round after any number of records, there are the others, each once.
+/// Turned round after any number of records, there are the others, each once. Of a page that has
+/// no more than some three times what is read at once, all records are in the batch.
 #[test]
 fn rows_are_turned_round_in_the_middle() {
-    let store = begin(&Simulated::new(), Mode::None).unwrap();
-    store.write(|tx| (0..300).try_for_each(|row| tx.put(&ROWS, ("a", row), row))).unwrap();
-    let turned = |rows: Rows<'_, Key, u64>, taken: usize, back: bool| {
+    let turned = |rows: Rows<'_, Key, u64>, (all, taken, few): (u64, usize, usize), back: bool| {
         let mut rows = if back { rows.rev() } else { rows };
         let numbers = |rows: &mut Rows<'_, Key, u64>, count: usize| {
             rows.take(count).map(|row| row.unwrap().1).collect::<Vec<_>>()
         };
-        let mut expected: Vec<_> = (0..300).collect();
+        let mut expected: Vec<_> = (0..all).collect();
         if back {
             expected.reverse();
         }
         assert_eq!(numbers(&mut rows, taken), expected[..taken]);
-        let few = 5.min(300 - taken);
+        let few = few.min(expected.len() - taken);
         let mut rows = rows.rev();
         let others: Vec<_> = expected[taken..].iter().rev().copied().collect();
-        assert_eq!(numbers(&mut rows, few), others[..few], "{taken} taken, {back}");
+        assert_eq!(numbers(&mut rows, few), others[..few], "{taken} of {all} taken, {back}");
         // And again, to where the first ones were taken.
         let mut rows = rows.rev();
-        assert_eq!(numbers(&mut rows, 300), expected[taken..300 - few], "{taken} taken, {back}");
+        let rest = numbers(&mut rows, expected.len());
+        let told = format!("{taken} of {all} taken, {few} back, {back}");
+        assert_eq!(rest, expected[taken..expected.len() - few], "{told}");
     };
-    for back in [false, true] {
-        for taken in [0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 150, 290, 299, 300] {
-            store.read(|tx| tx.range(&ROWS, ..).map(|rows| turned(rows, taken, back))).unwrap();
-            store.write(|tx| tx.range(&ROWS, ..).map(|rows| turned(rows, taken, back))).unwrap();
+    for all in [3, 40, 300] {
+        let store = begin(&Simulated::new(), Mode::None).unwrap();
+        store.write(|tx| (0..all).try_for_each(|row| tx.put(&ROWS, ("a", row), row))).unwrap();
+        let some = [0, 1, 2, 3, 7, 8, 9, 15, 16, 31, 32, 33, 150, 290, 299, 300];
+        for taken in some.into_iter().filter(|taken| *taken as u64 <= all) {
+            for (few, back) in [(0, false), (0, true), (5, false), (5, true)] {
+                let how = (all, taken, few);
+                store.read(|tx| tx.range(&ROWS, ..).map(|rows| turned(rows, how, back))).unwrap();
+                store.write(|tx| tx.range(&ROWS, ..).map(|rows| turned(rows, how, back))).unwrap();
+            }
         }
     }
 }

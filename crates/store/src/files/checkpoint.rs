@@ -136,6 +136,9 @@ impl<M: ConstMachine> Home<M> {
                 redo = redo.min(Lsn(since));
             }
         }
+        // A bound may be older than what the last checkpoint gave up: its thread read the log's end
+        // before that, and stored it after. What that one logs comes behind the mark of then.
+        redo = redo.max(self.log.redo());
         // What has ended since the mark has its end in the log by now. It is made durable, or a
         // crash could leave a transaction without an end, and redo begin behind a part of it.
         worker.log.flush(Lsn(self.log.end().0.saturating_sub(1)))?;

@@ -97,7 +97,8 @@ impl<M: ConstMachine> Shared<M> {
         // Relaxed: the slot's own.
         if since.load(Relaxed) == 0 {
             // Release: synchronizes with the Acquire in `held_since`. What the log gets of the page
-            // comes behind it, under the log's latch.
+            // comes behind it, under the log's latch. A checkpoint may have been made since the end
+            // was read: the next one does not believe it then.
             since.store(self.log.end().0, Release);
         }
         for word in 0..COUNT {
@@ -196,8 +197,25 @@ impl<M: ConstMachine> Shared<M> {
 
 #[cfg(test)]
 mod tests {
-    use super::{InHand, What};
+    use super::{InHand, LINE, SINCE, SLOTS, What};
     use crate::files::home::stage::begin;
+
+    /// A thread reads the log's end, and says it after a checkpoint that has given up the log there.
+    #[test]
+    fn a_bound_that_is_late_takes_no_redo_point_back() {
+        let (_region, home) = begin();
+        let (own, late) = (home.worker().unwrap(), home.worker().unwrap());
+        let end = home.log.end().0;
+        let root = own.make_root().unwrap();
+        home.shared.let_go(own.slot(), root.into()).unwrap();
+        assert!(home.checkpoint(&own).unwrap());
+        let redo = home.log.redo();
+        assert!(redo.0 > end, "there is something between them");
+        let since = SLOTS + u64::from(late.log.slot()) * LINE + SINCE;
+        home.shared.word(since).unwrap().store(end, super::Relaxed);
+        assert!(home.checkpoint(&own).unwrap());
+        assert_eq!(home.log.redo(), redo, "it is kept from the last one on");
+    }
 
     /// A sweeper that dies leaves its hand, and the next one must not give the same page back.
     #[test]

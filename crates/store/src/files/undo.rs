@@ -308,10 +308,13 @@ impl<M: ConstMachine> Worker<M> {
                 let word = M::U32;
                 M::wait(&word, 0, Some(Deadline::after::<M>(NAP)));
             }
-            // Damaged memory may name a living slot that knows nothing of it.
+            // Damaged memory may name a living slot that knows nothing of it, too.
             _ => {
-                let (what, at) = ("slot of the thread that undoes a transaction", by.into());
-                return Err(RegionError::Corrupt { what, at }.into());
+                let why = format!(
+                    "thread slot {by} has been undoing this transaction for minutes, and comes to \
+                     nothing: its process may be stopped; let it go on, or end it"
+                );
+                return Err(Error::Engine(why));
             }
         }
         Ok(())
