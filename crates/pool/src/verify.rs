@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
 
-use latchwork_disk::{Buffer, Error as DiskError, Open};
+use latchwork_disk::{Buffer, Open};
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::layout::{DIRTY, MODIFYING, kind, untag};
@@ -140,21 +140,6 @@ impl<M: ConstMachine> Pool<M> {
             }
         }
         Ok(looked)
-    }
-
-    /// Whether the disk has nothing of a page: the file ends before it, or is zero there.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Disk`], [`Error::NoFile`].
-    pub fn is_blank(&self, file: FileId, page: u64) -> Result<bool, Error> {
-        let mut bytes = Buffer::new(file.page_bytes() as usize);
-        let at = page * u64::from(file.page_bytes());
-        match self.opened(file.number)?.file.read(at, &mut bytes) {
-            Ok(()) => Ok(bytes.iter().all(|byte| *byte == 0)),
-            Err(DiskError::ShortRead { .. }) => Ok(true),
-            Err(why) => Err(why.into()),
-        }
     }
 
     /// Whether the pool has something newer than the disk, or nothing that was ever there.

@@ -451,7 +451,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         match self.guard(Self::commit_now) {
             Ok(at) => {
                 self.over = true;
-                // It is committed, whatever comes of this; the owner's end tries once more.
+                // It is committed, whatever comes of this.
                 let _ = self.release(false);
                 Ok(at)
             }

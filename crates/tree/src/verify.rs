@@ -115,8 +115,8 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`], [`Error::Level`] for the pages on the way, and [`Error::Pool`] for a page
-    /// that the disk has damaged. One that was never written is one that nothing leads to.
+    /// [`Error::Pool`], [`Error::Level`] for the pages on the way; what is wrong with the page
+    /// itself says that nothing leads to it.
     pub fn leads_to(&self, page: u64) -> Result<bool, Error> {
         if page == self.root {
             return Ok(true);
@@ -128,12 +128,8 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         let (level, low) = match seen {
             Ok(Some(seen)) => seen,
             Ok(None) | Err(PoolError::Freed { .. }) => return Ok(false),
-            Err(PoolError::OutOfRange { .. } | PoolError::Shrank { .. }) => return Ok(false),
-            // Of one that the disk had, and has damaged, nobody knows.
-            Err(error) if error.is_unwritten() => {
-                let is_blank = self.handle.pool().is_blank(self.file, page)?;
-                return if is_blank { Ok(false) } else { Err(error.into()) };
-            }
+            Err(error) if error.is_unwritten() => return Ok(false),
+            Err(PoolError::OutOfRange { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
         let top = self.handle.read(self.file, self.root, |view| Some(Node::of(view)?.level()))?;

@@ -175,3 +175,26 @@ fn a_checkpoint_makes_room_on_a_full_disk() {
         store.verify().unwrap();
     }
 }
+
+/// One that keeps too much log is undone though there is no room for the mark of a checkpoint, of
+/// which it has made so many records since the last one.
+#[test]
+fn a_full_disk_keeps_no_transaction_that_is_too_old() {
+    let disk = Simulated::new();
+    let store = begin_with(&disk, Sizes { log_budget: 4 << 20, ..sizes(Mode::None) }).unwrap();
+    let put = |row: u64| store.put(&TABLE, &key(row % 4000), &[7; 300][..]);
+    (0..4000).try_for_each(put).unwrap();
+    store.checkpoint().unwrap();
+    let mut old = store.begin().unwrap();
+    let first = store.log_end();
+    old.put(&TABLE, &key(9000), b"old").unwrap();
+    (0..).take_while(|_| store.log_end() < first + (1 << 20)).try_for_each(put).unwrap();
+    store.checkpoint().unwrap();
+    (9001..15_000).try_for_each(|row| old.put(&TABLE, &key(row), b"old")).unwrap();
+    (0..).take_while(|_| store.log_end() < first + (9 << 19)).try_for_each(put).unwrap();
+    disk.set_capacity(Some(0));
+    store.checkpoint().unwrap();
+    put(1).unwrap();
+    assert_eq!(old.put(&TABLE, &key(9000), b"old"), Err(Error::TransactionTooOld));
+    store.verify().unwrap();
+}

@@ -502,7 +502,9 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         let (store, mode) = (self.inner.store().clone(), self.inner.mode());
         let settles = store.settles(at, mode)?;
         let worker = self.inner.ended()?;
-        worker.tidy();
+        if !worker.is_given_up() {
+            worker.tidy();
+        }
         let Some(at) = settles else { return Ok(()) };
         let batch = match store.background().settle(at, mode) {
             Ok(batch) => batch,

@@ -120,7 +120,15 @@ impl<M: ConstMachine> Home<M> {
         // Some pages are made before the mark and after they were counted.
         let pages = self.pool.pages(self.file)? + u64::from(self.sizes.threads);
         let image = u64::from(self.file.page_bytes()) + IMAGE;
-        let mark = worker.log.mark_with(image, pages)?;
+        let marks = || worker.log.mark_with(image, pages).map_err(Error::from);
+        let mark = match marks() {
+            // What undoing the old ones takes is set aside, and then they keep no log.
+            Err(why) if why.is_no_space() => {
+                self.end_old(worker, self.log.end().0.saturating_sub(history));
+                marks()?
+            }
+            marked => marked?,
+        };
         self.shared.checkpoint_made(mark)?;
         let least = mark.0.saturating_sub(history);
         self.end_old(worker, least);

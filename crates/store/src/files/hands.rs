@@ -200,7 +200,7 @@ mod tests {
     use super::{InHand, LINE, SINCE, SLOTS, What};
     use crate::files::home::stage::begin;
 
-    /// A thread reads the log's end, and says it after a checkpoint that has given up the log there.
+    /// A thread reads the log's end, and says it after a checkpoint that gave up the log there.
     #[test]
     fn a_bound_that_is_late_takes_no_redo_point_back() {
         let (_region, home) = begin();

@@ -131,7 +131,13 @@ impl<M: ConstMachine> Store<M> {
             let chunk = &mut bytes[..(count * size) as usize];
             from.read(copied.pages * size, chunk)?;
             for (number, page) in (copied.pages..).zip(chunk.chunks_exact_mut(size as usize)) {
-                look::<M>(&*from, number, page)?;
+                if let Err(why) = look::<M>(&*from, number, page) {
+                    // A crash, or a kill, may have left half of one that was freed then.
+                    if !worker.is_free_page(number)? {
+                        return Err(why);
+                    }
+                    page.fill(0);
+                }
             }
             to.write(copied.pages * size, chunk)?;
             copied.pages += count;
