@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -371,12 +372,17 @@ fn a_signal_closes_the_store() {
     let dump = done(&["dump", &one]);
     let (begin, _) = dump.split_once("pear").unwrap();
     for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_latchwork"))
-            .args(["store", "load", &two])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
+        command.args(["store", "load", &two]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        // A shell has what it runs in the background ignore some signals, and so do their children.
+        let heeds = move || {
+            // SAFETY: it may be called in the child of a fork, and keeps no memory of this process.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            Ok(())
+        };
+        // SAFETY: it does nothing but that call.
+        unsafe { command.pre_exec(heeds) };
+        let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
         pipe.write_all(begin.as_bytes()).unwrap();
         let begun = Instant::now();

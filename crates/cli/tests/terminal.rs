@@ -59,11 +59,16 @@ impl Terminal {
         let own = || {
             // SAFETY: it has no preconditions.
             unsafe { libc::setsid() };
+            // What runs these tests may have them ignored, as a shell does in the background.
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                // SAFETY: as above.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
             // SAFETY: a request without an argument.
             unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
             Ok(())
         };
-        // SAFETY: two system calls, which a child may make.
+        // SAFETY: system calls, which a child may make.
         unsafe { command.pre_exec(own) };
         command.spawn().unwrap()
     }

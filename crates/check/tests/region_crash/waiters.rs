@@ -313,8 +313,8 @@ fn a_number_that_was_a_dead_waiters_is_handed_nothing() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// A thread that once waited keeps its slot. Those that get none wait nevertheless: for a writer, as
-/// readers, past a deadline and for a dead holder.
+/// A thread that once waited keeps its slot. Those that get none wait nevertheless: for a writer,
+/// as readers, and past a deadline.
 #[test]
 fn threads_without_a_slot_wait_awake() {
     let path = std::env::temp_dir().join(format!("region-waiters-few-{}", std::process::id()));

@@ -32,9 +32,6 @@ use crate::memory::{Memory, roots};
 impl<M: ConstMachine> Memory<M> {
     /// A free owner cell of this session's.
     pub(crate) fn free_owner(&self) -> Result<(OwnerNumber, &OwnerCell<M>), Error> {
-        if !self.ended.borrow().is_empty() {
-            self.release_ended();
-        }
         loop {
             let free = self.free.borrow_mut().pop();
             let index = match free {
@@ -50,22 +47,6 @@ impl<M: ConstMachine> Memory<M> {
                 Some(_) => {}
                 // The page was this session's; a null entry there is a peer's doing.
                 None => return Err(Error::Foreign),
-            }
-        }
-    }
-
-    /// Releases what ended owners could not, as far as that goes now.
-    #[cold]
-    fn release_ended(&self) {
-        let left = self.ended.take();
-        for index in left {
-            let done = match self.owner_cell(index) {
-                Ok(Some(cell)) => self.release_cell(index, cell),
-                _ => continue,
-            };
-            match done {
-                Ok(()) => self.give_owner(index),
-                Err(_) => self.ended.borrow_mut().push(index),
             }
         }
     }

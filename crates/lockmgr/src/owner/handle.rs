@@ -25,6 +25,9 @@ impl<M: ConstMachine> Memory<M> {
 
     /// A new owner that is thus.
     pub(crate) fn owner_with(&self, options: &OwnerOptions<'_>) -> Result<Owner<'_, M>, Error> {
+        if !self.ended.borrow().is_empty() {
+            self.release_ended();
+        }
         let (index, cell) = self.free_owner()?;
         let filter = &self.page(index.page())?.ok_or(Error::Foreign)?.filter;
         let generation = get(&cell.generation).wrapping_add(1);

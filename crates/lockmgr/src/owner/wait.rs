@@ -8,7 +8,7 @@
 //! No sleep is longer than 50 ms: a granter may be killed before it wakes us, and the dead whose
 //! locks we wait for release them only if somebody looks.
 
-use core::sync::atomic::Ordering::{Acquire, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
 use latchwork_machine::{ConstMachine, Deadline, Spin, Word};
@@ -284,7 +284,18 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn abort(&self, owner: OwnerId, why: Reason) -> Result<(), Error> {
         let (index, generation) = (owner.number(), owner.generation);
         let Some(cell) = self.owner_cell(index)? else { return Ok(()) };
-        put(&cell.abort, generation << REASON_BITS | reason_number(why));
+        let told = generation << REASON_BITS | reason_number(why);
+        loop {
+            // Acquire: what the next owner is told is stored when the cell is that one's.
+            let seen = cell.abort.load(Acquire);
+            if get(&cell.generation) != generation {
+                return Ok(());
+            }
+            // Release: as in `put`.
+            if cell.abort.compare_exchange(seen, told, Release, Relaxed).is_ok() {
+                break;
+            }
+        }
         // SeqCst: see `begin_wait`.
         M::fence(SeqCst);
         let (at, partition, ticket) = cell.wait();

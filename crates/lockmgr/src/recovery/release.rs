@@ -85,6 +85,18 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
+    /// Releases what ended owners of this session could not, as far as that goes now.
+    #[cold]
+    pub(crate) fn release_ended(&self) {
+        for index in self.ended.take() {
+            let Ok(Some(cell)) = self.owner_cell(index) else { continue };
+            match self.release_cell(index, cell) {
+                Ok(()) => self.give_owner(index),
+                Err(_) => self.ended.borrow_mut().push(index),
+            }
+        }
+    }
+
     /// Releases what owners hold that the last session of this thread's slot left there.
     pub(crate) fn release_left(&self) -> Result<(), Error> {
         let thread = self.thread.number() + 1;
