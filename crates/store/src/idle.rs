@@ -139,9 +139,15 @@ fn is_none_left(why: &Error) -> bool {
 /// That no thread slot is left, and how many are whose.
 fn all_held<M: ConstMachine>(home: &Home<M>) -> Error {
     let region = home.manager.region();
-    let me = region.process().ok();
-    let held = region.threads().map(|thread| (thread.process, thread.process_generation));
-    let here = held.filter(|of| Some(*of) == me).count();
+    let (me, all) = (region.process().ok(), region.processes());
+    // Each `open` of a process is one of the region's.
+    let who = |of| {
+        let one = all.iter().find(|one| Some((one.slot, one.generation)) == of)?;
+        Some((one.pid, one.start, one.namespace))
+    };
+    let mine = who(me);
+    let held = region.threads().map(|thread| Some((thread.process, thread.process_generation)));
+    let here = held.filter(|of| *of == me || mine.is_some() && who(*of) == mine).count();
     Error::Threads { limit: home.sizes.threads, here: u32::try_from(here).unwrap_or(u32::MAX) }
 }
 

@@ -98,7 +98,6 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
 
     /// Puts a page into the parent, where it was missing when that was seen.
     pub(crate) fn finish(&self, missing: &Missing) -> Result<(), Error> {
-        let whole = image_bytes(self.file.page_bytes() as usize / 8);
         let level = missing.level.checked_add(1).ok_or_else(edit::malformed)?;
         let (mut pages, mut rounds) = (0, 0);
         loop {
@@ -106,12 +105,9 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
             if pages != 0 {
                 self.journal.reserve_pages(pages)?;
             }
-            // Two pages change, each of which may have to be logged whole.
-            self.journal.reserve(5 * whole).map_err(Error::Journal)?;
+            self.reserve_for_two()?;
             let (met, ()) = self.walk(To::Key(&missing.separator), level, |_, _| Some(()))?;
-            if let Some(upper) = &met.missing {
-                self.finish(upper)?;
-            }
+            self.finish_before(met.missing.as_ref())?;
             let Some((parent, _)) = self.take(&met)? else { continue };
             match self.attach(parent, missing, level)? {
                 Attempt::Done => return Ok(()),
@@ -123,6 +119,19 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 return Err(Error::Level { page: met.page });
             }
         }
+    }
+
+    /// Reserves the log's room for two pages that change: each may have to be logged whole.
+    fn reserve_for_two(&self) -> Result<(), Error> {
+        let whole = image_bytes(self.file.page_bytes() as usize / 8);
+        self.journal.reserve(5 * whole).map_err(Error::Journal)
+    }
+
+    /// Puts a page further up into its parent first, which takes of the room.
+    fn finish_before(&self, upper: Option<&Missing>) -> Result<(), Error> {
+        let Some(upper) = upper else { return Ok(()) };
+        self.finish(upper)?;
+        self.reserve_for_two()
     }
 
     /// Tells the parent of a page, and then its left sibling.
@@ -206,9 +215,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     fn complete_before(&self, missing: &Missing, level: u8) -> Result<Attempt, Error> {
         let Missing { separator, right, .. } = missing;
         let (met, ()) = self.walk(To::Before(separator), level, |_, _| Some(()))?;
-        if let Some(upper) = &met.missing {
-            self.finish(upper)?;
-        }
+        self.finish_before(met.missing.as_ref())?;
         let Some((parent, _)) = self.take(&met)? else { return Ok(Attempt::Again(0)) };
         let view = parent.view();
         let node = Node::of(&view).ok_or_else(edit::no_page)?;

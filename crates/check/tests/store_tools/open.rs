@@ -516,3 +516,18 @@ fn options_that_make_no_sense_leave_no_folder() {
     least.sizes.threads = 2;
     fill(&Store::open_with(place.at("one"), &least).unwrap(), 10);
 }
+
+/// The slots that a process holds by another `open` of the store are its own, too.
+#[test]
+fn all_opens_of_a_process_are_it() {
+    let place = Place::new("opens");
+    let mut few = options();
+    few.sizes.threads = 8;
+    let stores = [0, 1].map(|_| Store::open_with(place.at("one"), &few).unwrap());
+    let mut held = Vec::new();
+    let why = (0..)
+        .find_map(|number: usize| stores[number % 2].begin().map(|one| held.push(one)).err())
+        .unwrap();
+    let Error::Threads { limit: 8, here } = why else { panic!("{why}") };
+    assert!(here >= held.len() as u32 && held.len() > 4, "{here} of {}", held.len());
+}
