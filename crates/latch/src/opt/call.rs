@@ -42,8 +42,9 @@ impl<M: Machine> OptLatch<M> {
         // Relaxed: the exchanges decide.
         let mut seen = self.word.load(Relaxed);
         if seen & STARVED != 0 {
-            // Relaxed: a waiter that is not seen yet is called below.
-            seen = self.word.fetch_and(!CALLS, Relaxed) & !CALLS;
+            // Acquire: synchronizes with the Release in `say`: a waiter that has said so is in the
+            // line, and counted, for what is handed over says of it.
+            seen = self.word.fetch_and(!CALLS, Acquire) & !CALLS;
             let line = Self::line(&slots, name, false);
             if seen == held
                 && let Some(first) = line.first.filter(Waiter::is_to_be_handed::<M>)

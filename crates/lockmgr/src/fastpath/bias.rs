@@ -340,7 +340,9 @@ impl<M: ConstMachine> Memory<M> {
         let bit = under.filter();
         (0..PAGES as u32)
             .map_while(|place| self.page(place).ok().flatten().map(|page| (place, page)))
-            .filter(move |(_, page)| get(&page.filter) & bit != 0)
+            // Acquire: synchronizes with the Release in `make_filter`, for what was done under a
+            // lock whose entry is passed by since.
+            .filter(move |(_, page)| page.filter.load(Acquire) & bit != 0)
             .flat_map(|(place, page)| {
                 let end = get(&page.weak_end) as usize;
                 let cells = page.owners.iter().take(end).enumerate();

@@ -255,14 +255,54 @@ impl<M: ConstMachine> Memory<M> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use latchwork_machine::Native;
-    use latchwork_region::Region;
+    use latchwork_region::{Dead, Error as RegionError, InHand, Layer, Region, Repair};
 
     use crate::memory::bias::Bias;
     use crate::memory::cells::{Request, get, put};
-    use crate::{Manager, Mode, Options, Owner, granular};
+    use crate::{Error, Manager, Mode, Options, Owner, granular};
 
     const NAME: &[u8] = b"a name";
+
+    /// A layer that cannot put right what the dead have left.
+    struct Unable;
+
+    impl Repair for Unable {
+        fn layer(&self) -> Layer {
+            Layer::Tree
+        }
+
+        fn repair(&self, _: &[Dead<'_>]) -> Result<(), RegionError> {
+            Err(RegionError::Repair(Layer::Tree))
+        }
+
+        fn leads_to(&self, cells: &[InHand]) -> Result<Vec<bool>, RegionError> {
+            Ok(vec![false; cells.len()])
+        }
+    }
+
+    /// Who died with a latch, and whose work another layer cannot undo, keeps what it has locked,
+    /// and the latch not.
+    #[test]
+    fn a_latch_is_opened_though_its_holder_cannot_be_swept() {
+        let manager = small_region(2);
+        let unable: Arc<dyn Repair> = Arc::new(Unable);
+        manager.region().register(&unable).unwrap();
+        let dies = manager.session().unwrap();
+        let owner = dies.owner().unwrap();
+        owner.lock(NAME, granular::X).unwrap();
+        let memory = owner.memory;
+        let partition = memory.spot(memory.named(NAME).unwrap().hash).partition;
+        core::mem::forget(memory.latch(partition).unwrap());
+        core::mem::forget(owner);
+        dies.thread().abandon();
+        let session = manager.session().unwrap();
+        let lives = session.owner().unwrap();
+        assert_eq!(lives.try_lock(NAME, granular::X), Err(Error::NotGranted));
+        assert!(session.sweep().is_err(), "it is dead still");
+    }
 
     /// Fills a region.
     fn fill(ballast: &Owner<'_>) {

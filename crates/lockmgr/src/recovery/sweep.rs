@@ -120,12 +120,19 @@ impl<M: ConstMachine> Memory<M> {
 
     /// What a thread does that waits long for a latch.
     pub(crate) fn sweep_for_a_latch(&self) -> Result<(), Error> {
-        self.sweep_sometimes(None)
+        if self.sweep_sometimes(None)? {
+            return Ok(());
+        }
+        // Who cannot be swept now keeps its locks, and no latch, which all need.
+        match self.inner().repair.in_session(Memory::open_latches) {
+            Err(Error::Region(latchwork_region::Error::Threads(_))) => Ok(()),
+            opened => opened,
+        }
     }
 
     /// Sweeps, unless this process has done so a moment ago. Of the dead 16 at least are swept,
-    /// and no others after a deadline.
-    pub(crate) fn sweep_sometimes(&self, deadline: Option<Deadline>) -> Result<(), Error> {
+    /// and no others after a deadline. False if there are some that could not be.
+    pub(crate) fn sweep_sometimes(&self, deadline: Option<Deadline>) -> Result<bool, Error> {
         let (now, last) = (self.now(), &self.inner().swept);
         let seen = get(last);
         if now.wrapping_sub(seen) >= SWEEP_EVERY
@@ -138,14 +145,17 @@ impl<M: ConstMachine> Memory<M> {
                     latchwork_region::Error::NoRepair(_)
                     | latchwork_region::Error::Handed(_)
                     | latchwork_region::Error::Threads(_),
-                )) => {}
+                )) => return Ok(false),
                 // What another layer cannot put right yet keeps its locks. Those of the others are
                 // released, and this thread may wait for one of them.
                 Err(Error::Region(latchwork_region::Error::Repair(layer)))
-                    if layer != Layer::Locks => {}
+                    if layer != Layer::Locks =>
+                {
+                    return Ok(false);
+                }
                 end => drop(end?),
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
