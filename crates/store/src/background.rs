@@ -345,10 +345,10 @@ impl<M: ConstMachine> Background<M> {
 impl<M: ConstMachine> Drop for Background<M> {
     fn drop(&mut self) {
         if self.home.manager.region().check().is_err() {
-            // In the child of a fork: it has no such thread, and what the system knew of that one
-            // may be another's.
+            // In the child of a fork: it has no such threads, and what the system knew of them may
+            // be another's.
             let sweeper = self.sweeper.get_mut().unwrap_or_else(PoisonError::into_inner);
-            core::mem::forget(sweeper.take());
+            core::mem::forget((sweeper.take(), core::mem::take(&mut self.state)));
         }
     }
 }

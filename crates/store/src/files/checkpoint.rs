@@ -124,8 +124,8 @@ impl<M: ConstMachine> Home<M> {
         let mark = match marks() {
             // What undoing the old ones takes is set aside, and then they keep no log.
             Err(why) if why.is_no_space() => {
-                self.end_old(worker, self.log.end().0.saturating_sub(history));
-                marks()?
+                let least = self.log.end().0.saturating_sub(history);
+                if self.end_old(worker, least) { marks()? } else { return Err(why) }
             }
             marked => marked?,
         };
@@ -157,13 +157,16 @@ impl<M: ConstMachine> Home<M> {
     }
 
     /// Undoes transactions that keep the log from before `least`, if they are between two calls.
-    fn end_old(&self, worker: &Worker<M>, least: u64) {
+    /// Whether there was one.
+    fn end_old(&self, worker: &Worker<M>, least: u64) -> bool {
+        let mut any = false;
         for slot in (0..self.log.slots_high()).filter(|slot| *slot != worker.log.slot()) {
             if let Ok(slot) = u16::try_from(slot) {
                 // What cannot be undone is kept, and its own thread tries again.
-                let _ = worker.end_old(slot, least);
+                any |= worker.end_old(slot, least).is_ok_and(|ended| ended);
             }
         }
+        any
     }
 }
 

@@ -199,8 +199,8 @@ impl<M: ConstMachine> Worker<M> {
     }
 
     /// Undoes the transaction of a living slot for its thread, if it keeps the log from before
-    /// `least` and is between two calls.
-    pub(crate) fn end_old(&self, slot: u16, least: u64) -> Result<(), Error> {
+    /// `least` and is between two calls. Whether that was so.
+    pub(crate) fn end_old(&self, slot: u16, least: u64) -> Result<bool, Error> {
         let is_old = || -> Result<bool, Error> {
             let slot = u32::from(slot);
             let old = (1..least).contains(&self.home.log.open_of(slot)?.0.0);
@@ -209,9 +209,9 @@ impl<M: ConstMachine> Worker<M> {
         };
         // Most are young, and are not disturbed.
         if !is_old()? || !self.home.shared.turn(slot)?.take(self.log.slot(), is_old)? {
-            return Ok(());
+            return Ok(false);
         }
-        self.end_taken(slot)
+        self.end_taken(slot).map(|()| true)
     }
 
     /// Goes on with the transaction of a living slot that a dead thread had taken.
