@@ -202,13 +202,7 @@ impl<'a, M: Machine> Slots<'a, M> {
     /// If the table is exhausted: more than 65,535 threads wait.
     #[inline]
     pub fn mine(&self) -> u32 {
-        let first = M::chain(self);
-        // Acquire: synchronizes with the Release of `discard`, so that its last reads of the slot
-        // come before our writes to it.
-        if first != 0 && self.at(first).status.load(Acquire) == status::FREE {
-            return first;
-        }
-        self.mine_slow(first).unwrap_or_else(|| {
+        self.try_mine().unwrap_or_else(|| {
             panic!("latchwork: more than {} threads wait at once", self.slots.len() - 1)
         })
     }
@@ -217,7 +211,8 @@ impl<'a, M: Machine> Slots<'a, M> {
     #[inline]
     pub fn try_mine(&self) -> Option<u32> {
         let first = M::chain(self);
-        // Acquire: as in `mine`.
+        // Acquire: synchronizes with the Release of `discard`, so that its last reads of the slot
+        // come before our writes to it.
         if first != 0 && self.at(first).status.load(Acquire) == status::FREE {
             return Some(first);
         }
@@ -227,7 +222,7 @@ impl<'a, M: Machine> Slots<'a, M> {
     #[cold]
     #[inline(never)]
     fn mine_slow(&self, first: Chain) -> Option<u32> {
-        // Acquire: as in `mine`.
+        // Acquire: as in `try_mine`.
         let mut free =
             self.chained(first).filter(|(_, slot)| slot.status.load(Acquire) == status::FREE);
         if let Some((number, _)) = free.next() {
@@ -270,7 +265,7 @@ impl<'a, M: Machine> Slots<'a, M> {
             // dead is taken back by who sees it: it would be given twice.
             self.at(number).owner.store(self.owner, Relaxed);
         }
-        // Release: synchronizes with the Acquire of `mine`, and of `reclaim`.
+        // Release: synchronizes with the Acquire of `try_mine`, and of `reclaim`.
         self.at(number).status.store(status::FREE, Release);
         if was == status::ORPHANED {
             self.give(number);
@@ -288,7 +283,7 @@ impl<'a, M: Machine> Slots<'a, M> {
             let orphaned =
                 slot.status.compare_exchange(status::ABANDONED, status::ORPHANED, Relaxed, Relaxed);
             if orphaned.is_err() {
-                // REMOVED will be FREE at once. Acquire: as in `mine`.
+                // REMOVED will be FREE at once. Acquire: as in `try_mine`.
                 M::spin_until(&slot.status, Acquire, |s| s != status::REMOVED);
                 self.give(number);
             }

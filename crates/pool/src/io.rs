@@ -112,8 +112,8 @@ impl<M: ConstMachine> Pool<M> {
         }
         self.count_syncing(file, |count| count + 1)?;
         point("sync.begun");
-        let file_here = &opened.file;
-        if let Err(error) = if *in_doubt { file_here.sync_in_doubt() } else { file_here.sync() } {
+        let done = if *in_doubt { opened.file.sync_in_doubt() } else { opened.file.sync() };
+        if let Err(error) = done {
             point("sync.failed");
             let mut seen = broken.load(Relaxed);
             // Not over the mark of the next file in this place.

@@ -28,8 +28,9 @@ pub(super) struct SimulatedFile {
     life: u64,
     path: PathBuf,
     how: Open,
-    /// Of how many failed syncs of any file it need not tell: it has, or another one had before it
-    /// was opened. Stored with the disk's lock.
+    /// How many failed syncs, of any file, its `sync_in_doubt` does not report any more: it has
+    /// reported them, or another open file had before this one was opened. Stored with the disk's
+    /// lock.
     told: AtomicU64,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct World {
     pub(super) life: u64,
     /// Chooses, with the number of the call, what a sync that fails leaves.
     pub(super) seed: u64,
-    /// How many syncs of files have failed; and of how many syncs of the whole have told.
+    /// How many syncs of files have failed, and how many of those a `sync_in_doubt` has reported.
     pub(super) failures: u64,
     pub(super) failures_told: u64,
     /// The last number given to a file or an open file.
