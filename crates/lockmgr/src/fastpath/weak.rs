@@ -88,7 +88,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(())
     }
 
-    /// The entries of a mask that count something.
+    /// The entries of a mask that count something, or are to be settled.
     #[inline(always)]
     pub(crate) fn entries_among(&self, mask: u32) -> impl Iterator<Item = usize> + use<M> {
         let mut rest = self.entries.get() & mask;
@@ -99,7 +99,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         })
     }
 
-    /// The entry for a name, if it counts something.
+    /// The entry for a name, if it counts something or is to be settled.
     #[inline(always)]
     pub(crate) fn entry_of(&self, page: &WeakPage<M>, name: &Name<'_>) -> Option<usize> {
         self.entries_among(self.likely(page, name.hash)).find(|at| {
@@ -109,7 +109,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         })
     }
 
-    /// Notes that an entry counts something from now on, or nothing.
+    /// Notes that an entry counts something from now on, or is to be settled, or neither.
     #[inline(always)]
     fn mark_entry(&self, at: usize, counts: bool) {
         let (old, bit) = (self.entries.get(), 1 << (at % WEAK));
@@ -183,6 +183,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         let Some(page) = self.known_page() else { return Ok(false) };
         if let Some(found) = self.entry_of(page, name) {
+            if get(&page.states[found]).count == 0 {
+                self.settle_latched(page, found, spot)?;
+                return Ok(false);
+            }
             return self.weak_again(page, found, bias, seen, spot, mode);
         }
         self.give_up_reserved(page, name.hash);
@@ -246,12 +250,19 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(false)
     }
 
+    /// Settles an entry that counts nothing any more, and that a closer may have moved.
+    ///
+    /// Where the latch cannot be had the entry stays marked: it keeps its name, by which the moved
+    /// request is found, and is settled when its name is asked for again, or the owner ends.
     #[cold]
     #[inline(never)]
     fn settle_latched(&self, page: &WeakPage<M>, at: usize, spot: Spot) -> Result<(), Error> {
-        let latched = self.memory.latch(spot.partition)?;
-        self.settle(&latched, page, at)?;
-        drop(latched);
+        let latched = self.memory.latch(spot.partition);
+        if let Err(error) = latched.and_then(|latched| self.settle(&latched, page, at)) {
+            self.mark_entry(at, true);
+            self.last_entry.set(None);
+            return Err(error);
+        }
         self.memory.wake_all()
     }
 
@@ -279,6 +290,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Result<bool, Error> {
         let Some(page) = self.weak_page()? else { return Ok(false) };
         let Some(at) = self.entry_of(page, name) else { return Ok(false) };
+        if get(&page.states[at]).count == 0 {
+            self.settle_latched(page, at, spot)?;
+            return Ok(false);
+        }
         let bias = &self.memory.biases(spot.partition)?[spot.bias as usize];
         self.drop_entry(page, at, bias, all)?;
         Ok(true)
@@ -320,6 +335,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let hash = get(&page.hashes[at]);
         let spot = self.memory.spot(hash);
         if entry.bias == get(&self.memory.biases(spot.partition)?[spot.bias as usize]) {
+            self.mark_entry(at, entry.count != 0);
             return Ok(());
         }
         let bytes = names::read::<M>(&page.names[at], entry.length);
@@ -374,5 +390,78 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(&page.moved[at], Offset::NULL);
         self.mark_entry(at, false);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_region::Region;
+
+    use crate::fastpath::entry::{Taken, group_of};
+    use crate::granular::{IS, X, modes};
+    use crate::memory::cells::get;
+    use crate::{Manager, Options, Owner};
+
+    const NAME: &[u8] = b"a name";
+
+    /// A closer moves a weak lock of `first`, which then gives it back, or takes back that it took
+    /// it, where the latch cannot be had. What `first` takes meanwhile may not hide what was moved:
+    /// when it has ended, nothing of the name is held.
+    fn moved(gives_back: impl Fn(&Owner<'_>)) {
+        let region = Region::private(&Default::default()).unwrap();
+        let options = Options { opens_early: true, ..Options::default() };
+        let manager = Manager::new(region, modes(), options).unwrap();
+        let sessions = [(); 2].map(|()| manager.session().unwrap());
+        let [first, second] = [0, 1].map(|at| sessions[at].owner().unwrap());
+        let memory = first.memory;
+        let name = memory.named(NAME).unwrap();
+        let others = (0u32..).map(u32::to_le_bytes).filter(|other| {
+            let hash = memory.named(other).unwrap().hash;
+            group_of(hash) == group_of(name.hash) && memory.spot(hash) != memory.spot(name.hash)
+        });
+        first.lock(NAME, IS).unwrap();
+        {
+            // Of this session, which so cannot have it again: that is an error.
+            let latched = memory.latch(memory.spot(name.hash).partition).unwrap();
+            latched.close(memory.spot(name.hash).bias).unwrap();
+            gives_back(&first);
+        }
+        for other in others.take(3) {
+            first.lock(&other, IS).unwrap();
+        }
+        drop(first);
+        // It has the same cell.
+        let next = sessions[0].owner().unwrap();
+        second.try_lock(NAME, X).unwrap();
+        assert!(next.try_lock(NAME, IS).is_err());
+    }
+
+    #[test]
+    fn a_lock_that_is_given_back_where_no_latch_is_to_be_had_leaves_nothing() {
+        moved(|first| assert!(first.unlock(NAME).is_err()));
+    }
+
+    #[test]
+    fn it_is_given_back_by_the_next_try() {
+        moved(|first| {
+            assert!(first.unlock(NAME).is_err());
+            assert!(first.unlock(NAME).is_err());
+            assert!(first.try_lock(NAME, IS).is_err());
+            assert!(first.release_all().is_err());
+            assert_eq!(first.entries.get().count_ones(), 1);
+        });
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_too_late_leaves_nothing() {
+        moved(|first| {
+            let (at, _) = first.last_entry().unwrap();
+            let page = first.known_page().unwrap();
+            let taken = get(&page.states[at]);
+            let spot = first.memory.spot(get(&page.hashes[at]));
+            let free = crate::memory::entry::Entry { count: 0, ..taken };
+            let name = first.memory.named(NAME).unwrap();
+            assert!(first.weak_lock(&name, spot, IS, Taken::Closed(at, free)).is_err());
+        });
     }
 }

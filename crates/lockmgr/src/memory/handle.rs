@@ -26,7 +26,8 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) pending: Cell<RequestAt<M>>,
     /// Whether that is a conversion.
     pub(crate) converting: Cell<bool>,
-    /// By bit, the entries of the weak page that count something, and those that are reserved.
+    /// By bit, the entries of the weak page that count something or are to be settled, and those
+    /// that are reserved.
     pub(crate) entries: Cell<u32>,
     pub(crate) reserved: Cell<u32>,
     /// The entry that was taken last, if any was, and its bias.
