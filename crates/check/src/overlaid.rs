@@ -28,7 +28,7 @@ use latchwork_machine::{
     Waited, Word,
 };
 
-pub use learn::{Count, Deed, Flaw, explore, nap_short, objects, together};
+pub use learn::{Action, Count, Flaw, explore, nap_short, objects, together};
 use world::{Verb, access};
 
 /// Loom's machine with words of real size, for regions. Use it inside [`explore`].

@@ -1,6 +1,6 @@
-//! The program `latchwork`: one word per deed.
+//! The program `latchwork`: one word per task.
 //!
-//! | word | deed |
+//! | word | task |
 //! |---|---|
 //! | `run` | run a program on our latches |
 //! | `profile` | the same, and say which latches were waited for, and where |

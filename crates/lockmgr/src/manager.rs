@@ -148,6 +148,7 @@ impl<M: ConstMachine> Manager<M> {
             weak,
             recovery,
             swept: M::AtomicU64::default(),
+            opened: M::AtomicU64::default(),
             looked: M::AtomicU64::default(),
             rests: M::AtomicU64::default(),
             decided: M::AtomicU64::default(),

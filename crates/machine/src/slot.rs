@@ -164,6 +164,12 @@ impl<'a, M: Machine> Slots<'a, M> {
         Self { table, slots, mapping: 0, owner: 0 }
     }
 
+    /// The same, handed out in a process's name, which is not zero: see [`reclaim`](Self::reclaim).
+    #[must_use]
+    pub fn in_the_name_of(self, owner: u64) -> Self {
+        Self { owner, ..self }
+    }
+
     /// The slot with this number.
     ///
     /// # Panics

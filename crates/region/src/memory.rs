@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_machine::{ConstMachine, Word};
@@ -25,8 +26,8 @@ enum Kind<M: ConstMachine> {
     Heap,
     /// Pages of this process alone.
     Anonymous,
-    /// A file, shared with whoever maps it.
-    File(Tokens),
+    /// A file, shared with whoever maps it; and the same file opened once more, if it could be.
+    File { tokens: Tokens, growth: Option<File> },
     /// A file beside a region's, without locks of its own; mapped without the right to write if
     /// it is only looked at.
     Beside { file: File, write: bool },
@@ -109,7 +110,8 @@ impl<M: ConstMachine> Memory<M> {
 
     /// A file that other processes map too.
     pub(crate) fn file(reserved: usize, tokens: Tokens) -> Result<Self, Error> {
-        Self::set_aside(reserved, Kind::File(tokens))
+        let growth = opened_again(tokens.file());
+        Self::set_aside(reserved, Kind::File { tokens, growth })
     }
 
     /// A file that is only looked at, with a fixed part of `fixed` bytes: what is behind that is
@@ -180,7 +182,7 @@ impl<M: ConstMachine> Memory<M> {
     /// The locks on this region's file, if it has one.
     pub(crate) fn tokens(&self) -> Option<&Tokens> {
         match &self.kind {
-            Kind::File(tokens) => Some(tokens),
+            Kind::File { tokens, .. } => Some(tokens),
             _ => None,
         }
     }
@@ -188,7 +190,7 @@ impl<M: ConstMachine> Memory<M> {
     /// The region's file, if it has one.
     pub(crate) fn descriptor(&self) -> Option<&File> {
         match &self.kind {
-            Kind::File(tokens) => Some(tokens.file()),
+            Kind::File { tokens, .. } => Some(tokens.file()),
             Kind::View(copied) => Some(&copied.file),
             Kind::Beside { file, .. } => Some(file),
             Kind::Heap | Kind::Anonymous => None,
@@ -205,7 +207,7 @@ impl<M: ConstMachine> Memory<M> {
             Kind::View(_) | Kind::Beside { write: false, .. } => return Err(Error::View),
             // SAFETY: the caller checked that the range is mapped; it stays so.
             Kind::Anonymous => unsafe { rustix::mm::madvise(at, length, Advice::LinuxDontNeed) },
-            Kind::File(_) | Kind::Beside { .. } => {
+            Kind::File { .. } | Kind::Beside { .. } => {
                 // SAFETY: as above.
                 unsafe { rustix::mm::madvise(at, length, Advice::LinuxRemove) }
             }
@@ -223,7 +225,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Idempotent, and harmless where the region has grown meanwhile.
     pub(crate) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
         match &self.kind {
-            Kind::File(tokens) => extend(tokens.file(), from, to),
+            Kind::File { tokens, .. } => extend(tokens.file(), from, to),
             Kind::Beside { file, write: true } => {
                 if self.huge {
                     huge::prefer::<M>(file, from, to);
@@ -264,10 +266,15 @@ impl<M: ConstMachine> Memory<M> {
             Kind::Anonymous | Kind::View(_) => unsafe {
                 rustix::mm::mprotect(at.cast(), length, MprotectFlags::READ | MprotectFlags::WRITE)
             },
-            Kind::File(tokens) => {
+            Kind::File { tokens, growth } => {
                 let flags = MapFlags::SHARED | MapFlags::FIXED;
+                // The first part is mapped by what has the lock that says that we live: so that one
+                // lasts, whatever the program closes. No other part is: a child that is forked
+                // before the advice below keeps the mapping, and with it what it is of.
+                let growth = growth.as_ref().filter(|_| mapped != 0);
+                let file = growth.unwrap_or(tokens.file());
                 // SAFETY: as above, so it takes nobody's place; the file is long enough.
-                unsafe { rustix::mm::mmap(at.cast(), length, rights, flags, tokens.file(), mapped) }
+                unsafe { rustix::mm::mmap(at.cast(), length, rights, flags, file, mapped) }
                     .map(drop)
             }
             Kind::Beside { file, write } => {
@@ -309,6 +316,15 @@ impl<M: ConstMachine> Memory<M> {
     }
 }
 
+/// The same file, opened once more: none where that is not possible, as without `/proc`.
+fn opened_again(file: &File) -> Option<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let again = File::options().read(true).write(true).open(path).ok()?;
+    let [it, same] = [file, &again].map(|file| rustix::fs::fstat(file).ok());
+    let (it, same) = (it?, same?);
+    (it.st_dev == same.st_dev && it.st_ino == same.st_ino).then_some(again)
+}
+
 /// A line of its own: what happens to lie beside it does not decide what a look at it costs.
 const fn local_layout() -> Layout {
     match Layout::from_size_align(64, 64) {
@@ -319,7 +335,8 @@ const fn local_layout() -> Layout {
 
 impl<M: ConstMachine> Drop for Memory<M> {
     fn drop(&mut self) {
-        let forked = self.mapped() == 0;
+        let was_mapped = *self.mapping.get_mut().unwrap_or_else(PoisonError::into_inner) != 0;
+        let forked = was_mapped && self.mapped() == 0;
         if let Kind::Heap = self.kind {
             if let Ok(layout) = heap_layout(self.reserved) {
                 // SAFETY: allocated with this layout in `heap`.

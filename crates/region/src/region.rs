@@ -434,10 +434,12 @@ impl<M: ConstMachine> Region<M> {
         self.check().map_or(0, |()| self.live().sweepers.load(Relaxed).min(SWEEPERS))
     }
 
-    /// The numbers of the thread slots that were ever used, those of sweepers at the end.
+    /// The numbers of the thread slots that were ever used, those of sweepers at the end; and one
+    /// more of each, whose first owner may have died before it was counted.
     pub fn used_slots(&self) -> impl Iterator<Item = u32> + use<M> {
-        let first = self.header().threads;
-        (0..self.threads_high()).chain(first..first + self.sweepers_high())
+        let (threads, more) = (self.header().threads, u32::from(self.check().is_ok()));
+        let sweepers = (self.sweepers_high() + more).min(SWEEPERS);
+        (0..(self.threads_high() + more).min(threads)).chain(threads..threads + sweepers)
     }
 
     /// The thread slots that are not free.

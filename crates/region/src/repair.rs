@@ -10,7 +10,7 @@
 //!
 //!  sweep:  claim up to 16 dead slots
 //!          ─▶ a layer of the header has no repair here? let them go, NoRepair
-//!          ─▶ no latch is handed to them any more, nor by them
+//!          ─▶ latches of the lock table are opened; none is handed to them any more, nor by them
 //!          ─▶ log ─▶ pool ─▶ tree ─▶ locks ─▶ store: each puts right all that were claimed
 //!          ─▶ one fails? let them go; claim, and put right, each by itself
 //!          ─▶ for each: cells in hand that no layer leads to are freed; the slot is free
@@ -46,6 +46,13 @@ const BATCH: usize = 16;
 pub trait Repair<M: ConstMachine = Native>: Send + Sync {
     /// Whose it is.
     fn layer(&self) -> Layer;
+
+    /// Opens latches of these threads that others may wait for: of all layers before the first one
+    /// repairs, for that may take long. What cannot be opened now is left to
+    /// [`repair`](Self::repair), which finds it again.
+    fn open(&self, dead: &[Dead<'_, M>]) {
+        let _ = dead;
+    }
 
     /// Puts right what these threads left. Their slots are claimed by this process, and stay so
     /// until all layers are done; up to 16 at a time. It opens what others wait for first: another
@@ -137,6 +144,7 @@ impl<M: ConstMachine> Chosen<M> {
     /// Each layer's repair of all these, before the next layer's: what a later one waits for may
     /// have been any of the dead's.
     fn run(&self, batch: &[Dead<'_, M>]) -> Result<(), Error> {
+        self.0.iter().for_each(|repair| repair.open(batch));
         batch.first().map_or(Ok(()), |dead| dead.region().forget_waiters(batch))?;
         self.0.iter().try_for_each(|repair| repair.repair(batch))
     }

@@ -73,18 +73,26 @@ fn without_signal<T>(call: impl FnOnce() -> T) -> T {
     done
 }
 
+/// The least that is set aside at once: some microseconds' work.
+const PIECE: u64 = 1 << 16;
+
 /// Sets space aside in a file.
 pub(crate) fn extend(file: &File, from: u64, to: u64) -> Result<(), Error> {
     without_signal(|| set_aside(file, from, to))
 }
 
 fn set_aside(file: &File, from: u64, to: u64) -> Result<(), Error> {
-    loop {
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INTR) => {}
+    let (mut at, mut piece) = (from, to - from);
+    while at < to {
+        let length = piece.min(to - at);
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), at, length) {
+            Ok(()) => at += length,
+            // What an interrupted call had done is undone: beside a timer's signals the whole may
+            // have no end, and smaller pieces have one.
+            Err(Errno::INTR) => piece = (piece / 2).max(PIECE),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(Error::NoFallocate),
             Err(e) => return Err(Error::of("fallocate", e)),
         }
     }
+    Ok(())
 }

@@ -202,7 +202,7 @@ const _: () = assert!(THREADS_MAX < 1 << 16);
 /// Makes the count of slots to look at cover `count` of them.
 ///
 /// Whoever dies before this left nothing in its slot but its name; the next to claim a slot passes
-/// it by and raises the count over it.
+/// it by and raises the count over it. If it is the last of all, [`Region::used_slots`] has it.
 fn raise_high<M: ConstMachine>(high: &M::AtomicU32, count: u32) {
     let mut seen = high.load(Relaxed);
     while seen < count {

@@ -107,28 +107,29 @@ fn explore_once(bound: usize, model: Arc<impl Fn() + Send + Sync + 'static>) -> 
 }
 
 /// What a thread of a model does.
-pub type Deed<'a> = Box<dyn FnOnce() + 'a>;
+pub type Action<'a> = Box<dyn FnOnce() + 'a>;
 
 /// Sent to loom's threads, which all run on this one.
-struct Sent(Deed<'static>);
+struct Sent(Action<'static>);
 
 // SAFETY: loom runs its threads in turn, on the thread that made them.
 unsafe impl Send for Sent {}
 
-/// The part of a model in which threads do something, each its own deed. Ends when all have.
-pub fn together(deeds: Vec<Deed<'_>>) {
+/// The part of a model in which threads do something, each its own action. Ends when all have.
+pub fn together(actions: Vec<Action<'_>>) {
     with(|world| world.open());
-    let threads: Vec<_> = deeds
+    let threads: Vec<_> = actions
         .into_iter()
         .enumerate()
-        .map(|(number, deed)| {
+        .map(|(number, action)| {
             // SAFETY: it is called and gone before this returns; if this unwinds, loom's threads
             // are dropped unfinished, and what they borrow is leaked by whoever made it.
-            let deed = Sent(unsafe { core::mem::transmute::<Deed<'_>, Deed<'static>>(deed) });
+            let action =
+                Sent(unsafe { core::mem::transmute::<Action<'_>, Action<'static>>(action) });
             let body = move || {
-                let Sent(deed) = { deed };
+                let Sent(action) = { action };
                 with(|world| world.me = number as u8 + 1);
-                deed();
+                action();
             };
             loom::thread::Builder::new().stack_size(STACK).spawn(body).expect("a loom thread")
         })

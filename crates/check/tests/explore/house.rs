@@ -69,7 +69,7 @@ pub(crate) struct Book {
     written: Vec<Cell<u64>>,
     flaw: RefCell<Option<String>>,
     /// What each began last: the name of a call, and an object.
-    deeds: RefCell<Vec<(&'static str, usize)>>,
+    actions: RefCell<Vec<(&'static str, usize)>>,
     /// Owners that were told of a deadlock.
     pub(crate) victims: Cell<usize>,
     /// Requests that were granted.
@@ -89,9 +89,9 @@ impl Book {
     }
 
     fn last_deeds(&self) -> String {
-        let deeds = self.deeds.borrow();
+        let actions = self.actions.borrow();
         let told = |(me, (deed, name)): (usize, &(&str, usize))| format!("{me}: {deed} {name}");
-        deeds.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")
+        actions.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -111,7 +111,7 @@ impl Life<'_> {
     }
 
     fn begins(&self, deed: &'static str, name: usize) {
-        self.book.deeds.borrow_mut()[self.me] = (deed, name);
+        self.book.actions.borrow_mut()[self.me] = (deed, name);
     }
 
     fn hold(&self, name: usize) -> Option<Hold> {
@@ -432,7 +432,7 @@ impl Plan {
             data: (0..self.names.len()).map(|_| Counted::default()).collect(),
             written: self.names.iter().map(|_| Cell::new(0)).collect(),
             flaw: RefCell::default(),
-            deeds: RefCell::new(vec![("nothing", 0); self.owners]),
+            actions: RefCell::new(vec![("nothing", 0); self.owners]),
             victims: Cell::new(0),
             granted: Cell::new(0),
             refused: Cell::new(0),

@@ -6,3 +6,4 @@ mod lw;
 mod lw_value;
 mod opt;
 mod shfl;
+mod slots;

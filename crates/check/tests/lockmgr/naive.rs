@@ -12,7 +12,7 @@ const NAMES: [&[u8]; 4] =
     [b"a", b"table/17", b"a name that is longer than twenty-four bytes", &[7; 100]];
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum Operation {
     Ask(usize, usize, u8, bool),
     Unlock(usize, usize),
     ReleaseObject(usize, usize),
@@ -22,27 +22,27 @@ enum Deed {
     Downgrade(usize, usize, u8),
 }
 
-fn operations() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let (owner, name) = (0..OWNERS, 0..NAMES.len());
     let operation = prop_oneof![
         10 => (owner.clone(), name.clone(), 0..9u8, any::<bool>())
-            .prop_map(|(o, n, m, w)| Deed::Ask(o, n, m, w)),
-        4 => (owner.clone(), name.clone()).prop_map(|(o, n)| Deed::Unlock(o, n)),
-        1 => (owner.clone(), name.clone()).prop_map(|(o, n)| Deed::ReleaseObject(o, n)),
-        1 => owner.clone().prop_map(Deed::ReleaseAll),
-        1 => owner.clone().prop_map(Deed::ReleaseReads),
-        2 => owner.clone().prop_map(Deed::Cancel),
-        1 => (owner, name, 0..9u8).prop_map(|(o, n, m)| Deed::Downgrade(o, n, m)),
+            .prop_map(|(o, n, m, w)| Operation::Ask(o, n, m, w)),
+        4 => (owner.clone(), name.clone()).prop_map(|(o, n)| Operation::Unlock(o, n)),
+        1 => (owner.clone(), name.clone()).prop_map(|(o, n)| Operation::ReleaseObject(o, n)),
+        1 => owner.clone().prop_map(Operation::ReleaseAll),
+        1 => owner.clone().prop_map(Operation::ReleaseReads),
+        2 => owner.clone().prop_map(Operation::Cancel),
+        1 => (owner, name, 0..9u8).prop_map(|(o, n, m)| Operation::Downgrade(o, n, m)),
     ];
     prop::collection::vec(operation, 1..80)
 }
 
 /// Does an operation in both, and says in what they differ.
-fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Deed) {
+fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Operation) {
     let waits: Vec<bool> = (0..OWNERS).map(|owner| naive.waits(owner)).collect();
     let mode_of = |m: u8| modes.each().nth(usize::from(m) % modes.len()).unwrap();
     match *operation {
-        Deed::Ask(o, n, m, wait) => {
+        Operation::Ask(o, n, m, wait) => {
             let how = if wait { Wait::Detect } else { Wait::Never };
             let got = owners[o].request(NAMES[n], mode_of(m), how);
             if waits[o] {
@@ -56,37 +56,37 @@ fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Deed
             };
             assert_eq!(got, expected);
         }
-        Deed::Cancel(o) => {
+        Operation::Cancel(o) => {
             assert_eq!(owners[o].cancel(), Ok(waits[o]));
             naive.cancel(o);
         }
-        Deed::Unlock(o, _)
-        | Deed::ReleaseObject(o, _)
-        | Deed::ReleaseAll(o)
-        | Deed::ReleaseReads(o)
-        | Deed::Downgrade(o, _, _)
+        Operation::Unlock(o, _)
+        | Operation::ReleaseObject(o, _)
+        | Operation::ReleaseAll(o)
+        | Operation::ReleaseReads(o)
+        | Operation::Downgrade(o, _, _)
             if waits[o] =>
         {
             assert_eq!(owners[o].release_all(), Err(Error::Waiting));
         }
-        Deed::Unlock(o, n) => {
+        Operation::Unlock(o, n) => {
             let held = naive.unlock(o, NAMES[n]);
             let expected = if held { Ok(()) } else { Err(Error::NotHeld) };
             assert_eq!(owners[o].unlock(NAMES[n]), expected);
         }
-        Deed::ReleaseObject(o, n) => {
+        Operation::ReleaseObject(o, n) => {
             naive.release_object(o, NAMES[n]);
             assert_eq!(owners[o].release_object(NAMES[n]), Ok(()));
         }
-        Deed::ReleaseAll(o) => {
+        Operation::ReleaseAll(o) => {
             naive.release_all(o);
             assert_eq!(owners[o].release_all(), Ok(()));
         }
-        Deed::ReleaseReads(o) => {
+        Operation::ReleaseReads(o) => {
             naive.release_reads(o);
             assert_eq!(owners[o].release_reads(), Ok(()));
         }
-        Deed::Downgrade(o, n, m) => {
+        Operation::Downgrade(o, n, m) => {
             let done = naive.downgrade(o, NAMES[n], mode_of(m));
             let expected = if done { Ok(()) } else { Err(Error::NotHeld) };
             assert_eq!(owners[o].downgrade(NAMES[n], mode_of(m)), expected);
@@ -101,7 +101,7 @@ fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Deed
     }
 }
 
-fn compare(modes: Modes, operations: &[Deed]) {
+fn compare(modes: Modes, operations: &[Operation]) {
     let manager = latchwork_check::early::private(modes.clone()).unwrap();
     let session = manager.session().unwrap();
     let owners: Vec<Owner<'_>> = (0..OWNERS).map(|_| session.owner().unwrap()).collect();
@@ -151,7 +151,7 @@ fn the_comparison_can_fail() {
         writes: 2,
     };
     let mut naive = Naive::new(Modes::new(&spec).unwrap());
-    let operations = [Deed::Ask(0, 0, 1, true), Deed::Ask(1, 0, 1, true)];
+    let operations = [Operation::Ask(0, 0, 1, true), Operation::Ask(1, 0, 1, true)];
     let differs = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         operations
             .iter()

@@ -70,7 +70,7 @@ impl Naive {
 }
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum Operation {
     Ask(usize, u8, u8, u8, bool),
     Unlock(usize, u8, u8, u8),
     ReleaseAll(usize),
@@ -91,13 +91,13 @@ const KEYS: [&[u8]; 10] = [
     &[9; 99],
 ];
 
-fn operations() -> impl Strategy<Value = Vec<Deed>> {
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let parts = || (0..OWNERS, 0..14u8, 0..14u8, 0..7u8);
     let operation = prop_oneof![
-        8 => (parts(), any::<bool>()).prop_map(|((o, a, b, k), w)| Deed::Ask(o, a, b, k, w)),
-        3 => parts().prop_map(|(o, a, b, k)| Deed::Unlock(o, a, b, k)),
-        1 => (0..OWNERS).prop_map(Deed::ReleaseAll),
-        2 => (0..OWNERS).prop_map(Deed::Drop),
+        8 => (parts(), any::<bool>()).prop_map(|((o, a, b, k), w)| Operation::Ask(o, a, b, k, w)),
+        3 => parts().prop_map(|(o, a, b, k)| Operation::Unlock(o, a, b, k)),
+        1 => (0..OWNERS).prop_map(Operation::ReleaseAll),
+        2 => (0..OWNERS).prop_map(Operation::Drop),
     ];
     prop::collection::vec(operation, 1..100)
 }
@@ -127,7 +127,7 @@ fn plain(owner: usize, range: KeyRange<'_>, kind: RangeKind) -> Claim {
     Claim { owner, from, to, kind, held: false, count: 1 }
 }
 
-fn compare(operations: &[Deed]) {
+fn compare(operations: &[Operation]) {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let owners: Vec<Owner<'_>> = (0..OWNERS).map(|_| session.owner().unwrap()).collect();
@@ -136,7 +136,7 @@ fn compare(operations: &[Deed]) {
         let mut waiting: Vec<Option<RangeRequest<'_, '_>>> = (0..OWNERS).map(|_| None).collect();
         for operation in operations {
             match *operation {
-                Deed::Ask(o, a, b, k, wait) if waiting[o].is_none() => {
+                Operation::Ask(o, a, b, k, wait) if waiting[o].is_none() => {
                     let (range, kind) = (range_of(a, b), RangeKind::ALL[k as usize]);
                     let how = if wait { Wait::Detect } else { Wait::Never };
                     let got = owners[o].request_range(SPACE, range, kind, how);
@@ -151,7 +151,7 @@ fn compare(operations: &[Deed]) {
                         waiting[o] = got.ok();
                     }
                 }
-                Deed::Unlock(o, a, b, k) if waiting[o].is_none() => {
+                Operation::Unlock(o, a, b, k) if waiting[o].is_none() => {
                     let (range, kind) = (range_of(a, b), RangeKind::ALL[k as usize]);
                     let got = owners[o].unlock_range(SPACE, range, kind);
                     let claim = plain(o, range, kind);
@@ -169,11 +169,11 @@ fn compare(operations: &[Deed]) {
                         }
                     }
                 }
-                Deed::ReleaseAll(o) if waiting[o].is_none() => {
+                Operation::ReleaseAll(o) if waiting[o].is_none() => {
                     owners[o].release_all().unwrap();
                     naive.claims.retain(|claim| claim.owner != o);
                 }
-                Deed::Drop(o) if waiting[o].is_some() => {
+                Operation::Drop(o) if waiting[o].is_some() => {
                     waiting[o] = None;
                     naive.claims.remove(naive.wish(o).unwrap());
                 }

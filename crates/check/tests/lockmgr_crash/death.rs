@@ -181,6 +181,7 @@ fn a_sweeper_killed_at_every_step() {
     let steps = [
         "dead thread's latch opened",
         "dead owner released",
+        "dead owner's request noted",
         "dead owner's request taken",
         "about to finish a sweep",
         "request unlinked",

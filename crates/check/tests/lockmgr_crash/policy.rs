@@ -201,6 +201,7 @@ fn one_that_asks_is_killed_at_every_step() {
         "latched",
         "request about to be unlinked",
         "request unlinked",
+        "dead owner's request noted",
         "dead owner's request taken",
         "orphan released",
         "page of orphans about to be free",

@@ -251,6 +251,7 @@ fn a_sweeper_killed_at_every_step() {
         "claim about to be unlinked",
         "claim unlinked",
         "claim out of the tree",
+        "dead owner's request noted",
         "dead owner's request taken",
         "about to finish a sweep",
     ];

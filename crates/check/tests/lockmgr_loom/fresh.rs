@@ -6,7 +6,7 @@
 
 use crate::stage::{A, Bias, Life, Play};
 use latchwork_check::neighbours::neighbours;
-use latchwork_check::overlaid::{Deed, Flaw, together};
+use latchwork_check::overlaid::{Action, Flaw, together};
 use latchwork_check::{Overlaid, models};
 use latchwork_lockmgr::{KeyRange, Manager, RangeKind, Wait, shared};
 use latchwork_region::Region;
@@ -108,7 +108,7 @@ fn lay_out() -> impl Fn() + Send + Sync + 'static {
     let first = Region::<Overlaid>::heap(&options).unwrap();
     let both = [first.another().unwrap(), first];
     move || {
-        let operations = both.iter().map(|region| -> Deed<'_> {
+        let operations = both.iter().map(|region| -> Action<'_> {
             Box::new(move || {
                 Manager::new(region.clone(), shared::modes(), latchwork_check::early::early())
                     .unwrap();

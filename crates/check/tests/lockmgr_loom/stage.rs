@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use latchwork_check::Overlaid;
-use latchwork_check::overlaid::{Deed, together};
+use latchwork_check::overlaid::{Action, together};
 use latchwork_lockmgr::{Manager, Modes, Options, Owner, OwnerId, Session, View, shared};
 use latchwork_machine::{Machine, Word};
 use latchwork_region::{Plain, Region, Thread};
@@ -188,7 +188,7 @@ impl Play {
         if !self.own {
             lives.iter().for_each(before);
         }
-        together(lives.iter().map(|me| -> Deed<'_> { Box::new(move || life(me)) }).collect());
+        together(lives.iter().map(|me| -> Action<'_> { Box::new(move || life(me)) }).collect());
         if let Some(expected) = self.notes {
             assert_eq!(notes.get(), expected);
         }

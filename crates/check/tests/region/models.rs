@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 
 use latchwork_check::cell::{self, value};
-use latchwork_check::overlaid::{Deed, Flaw, together};
+use latchwork_check::overlaid::{Action, Flaw, together};
 use latchwork_check::{Overlaid, models};
 use latchwork_machine::{Machine, Word};
 use latchwork_region::{Error, Offset, Options, Plain, Region, Thread};
@@ -74,11 +74,11 @@ impl Play {
         move || {
             let handles: Vec<_> =
                 self.lives.iter().map(|_| (!self.own).then(|| region.thread().unwrap())).collect();
-            let deeds = self.lives.iter().zip(handles).map(|(life, thread)| -> Deed<'_> {
+            let actions = self.lives.iter().zip(handles).map(|(life, thread)| -> Action<'_> {
                 let (region, cells) = (&region, &cells[..]);
                 Box::new(move || life(region, thread, cells))
             });
-            together(deeds.collect());
+            together(actions.collect());
             let audit = region.audit().unwrap();
             assert!(audit.is_sound() && self.left.contains(&audit.used()), "{audit:?}");
         }
@@ -136,8 +136,8 @@ fn lowest() -> impl Fn() + Send + Sync + 'static {
         let at = |number| region.thread_at(number).unwrap().unwrap();
         let (first, _second) = (at(0), at(1));
         let got = std::cell::OnceCell::new();
-        let gives: Deed<'_> = Box::new(|| drop(first));
-        let claims: Deed<'_> = Box::new(|| _ = got.set(region.thread().unwrap()));
+        let gives: Action<'_> = Box::new(|| drop(first));
+        let claims: Action<'_> = Box::new(|| _ = got.set(region.thread().unwrap()));
         together(vec![gives, claims]);
         let threads = [got.into_inner().unwrap(), region.thread().unwrap()];
         let mut numbers = threads.each_ref().map(Thread::number);
@@ -152,13 +152,13 @@ fn newcomer() -> impl Fn() + Send + Sync + 'static {
     cell(&first.another().unwrap().thread().unwrap(), 1);
     move || {
         let here = std::cell::OnceCell::new();
-        let comes: Deed<'_> = Box::new(|| {
+        let comes: Action<'_> = Box::new(|| {
             let second = ManuallyDrop::new(first.another().unwrap());
             let thread = ManuallyDrop::new(second.thread().unwrap());
             cell(&thread, 2);
             let _ = here.set((second, thread));
         });
-        let sweeps: Deed<'_> = Box::new(|| assert_eq!(first.sweep(), Ok(0)));
+        let sweeps: Action<'_> = Box::new(|| assert_eq!(first.sweep(), Ok(0)));
         together(vec![comes, sweeps]);
         if let Some((second, thread)) = here.into_inner() {
             drop(ManuallyDrop::into_inner(thread));
@@ -213,14 +213,14 @@ fn death(sweepers: usize) -> impl Fn() + Send + Sync + 'static {
         // Nothing is dropped that is dead, nor anything at all if the execution fails.
         let dying = ManuallyDrop::new(first.another().unwrap());
         let living: Vec<_> = (0..sweepers).map(|_| first.clone()).collect();
-        let dead: Deed<'_> = Box::new(|| {
+        let dead: Action<'_> = Box::new(|| {
             let thread = ManuallyDrop::new(dying.thread().unwrap());
             let in_hand = ManuallyDrop::new(thread.alloc_dirty::<Large>().unwrap());
             in_hand.set_mark(3);
             cell::free(&thread, offset).unwrap();
             dying.die();
         });
-        let sweep = living.iter().map(|region| -> Deed<'_> {
+        let sweep = living.iter().map(|region| -> Action<'_> {
             Box::new(move || {
                 region.sweep().unwrap();
             })
@@ -242,10 +242,10 @@ fn swept() -> impl Fn() + Send + Sync + 'static {
     dying.die();
     std::mem::forget(dying);
     move || {
-        let sweeps: Deed<'_> = Box::new(|| {
+        let sweeps: Action<'_> = Box::new(|| {
             first.sweep().unwrap();
         });
-        let claims: Deed<'_> = Box::new(|| {
+        let claims: Action<'_> = Box::new(|| {
             if let Ok(thread) = first.thread() {
                 cell(&thread, 2);
                 cell::free(&thread, offset).unwrap();
@@ -266,10 +266,10 @@ fn again() -> impl Fn() + Send + Sync + 'static {
     std::mem::forget(dying);
     move || {
         let next = ManuallyDrop::new(first.another().unwrap());
-        let sweeps: Deed<'_> = Box::new(|| {
+        let sweeps: Action<'_> = Box::new(|| {
             first.sweep().unwrap();
         });
-        let dies: Deed<'_> = Box::new(|| {
+        let dies: Action<'_> = Box::new(|| {
             let Ok(thread) = next.thread() else { return };
             let thread = ManuallyDrop::new(thread);
             let _ = ManuallyDrop::new(thread.alloc_dirty::<Large>().unwrap());

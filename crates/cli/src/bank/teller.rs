@@ -225,18 +225,18 @@ fn name(account: u64) -> Vec<u8> {
 }
 
 impl Branch<'_> {
-    /// Does a deed with an owner of its own. Who is chosen to break a deadlock tries again with
+    /// Does something with an owner of its own. Who is chosen to break a deadlock tries again with
     /// another owner, which is as old as the first: so it is not chosen for ever.
     pub(super) fn persist<T>(
         &self,
         tick: &mut Tick,
-        deed: impl Fn(&Owner<'_, Shared>) -> Result<T, Stop>,
+        action: impl Fn(&Owner<'_, Shared>) -> Result<T, Stop>,
     ) -> anyhow::Result<T> {
         let mut age = None;
         loop {
             let options = OwnerOptions { label: self.label, age, ..OwnerOptions::default() };
             let owner = self.session.owner_with(&options)?;
-            match deed(&owner) {
+            match action(&owner) {
                 Ok(value) => {
                     owner.release_all()?;
                     return Ok(value);
@@ -300,7 +300,7 @@ impl Branch<'_> {
     }
 }
 
-/// Why a deed was not done.
+/// Why something was not done.
 pub(super) enum Stop {
     Locks(Error),
     File(io::Error),

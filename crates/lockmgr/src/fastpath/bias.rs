@@ -243,22 +243,30 @@ impl<M: ConstMachine> Latched<'_, M> {
                 }
                 let bytes = names::read::<M>(&page.names[at], entry.length);
                 let object_at = self.find(&Name { bytes: &bytes, hash })?;
-                if object_at.is_null() {
+                let moved = match object_at.is_null() {
+                    true => Offset::NULL,
+                    false => self.moved_of(page, at, object_at, owner)?,
+                };
+                if moved.is_null() {
+                    // A closer may have died before it linked it: what gets that cell next would be
+                    // taken for it.
+                    put(&page.moved[at], Offset::NULL);
                     continue;
                 }
-                let moved = self.moved_of(page, at, object_at, owner)?;
-                if !moved.is_null() {
-                    let object = memory.object(object_at)?;
-                    memory.note_moved(moved)?;
-                    let last = State { status: status::NEW, ..State::held(Mode(0)) };
-                    self.unlink(object, moved, memory.request(moved)?, last)?;
-                    if get(&object.head).is_null() {
-                        self.retire(object_at, object)?;
-                    }
-                    // Or it would be taken for this entry's when it is lent out again.
-                    put(&page.moved[at], Offset::NULL);
-                    memory.free_cell(moved)?;
+                if get(&cell.head) == moved {
+                    // Its owner died as it made it its own: it goes with that one's list.
+                    continue;
                 }
+                let object = memory.object(object_at)?;
+                memory.note_moved(moved)?;
+                let last = State { status: status::NEW, ..State::held(Mode(0)) };
+                self.unlink(object, moved, memory.request(moved)?, last)?;
+                if get(&object.head).is_null() {
+                    self.retire(object_at, object)?;
+                }
+                // Or it would be taken for this entry's when it is lent out again.
+                put(&page.moved[at], Offset::NULL);
+                memory.free_cell(moved)?;
             }
         }
         put(&memory.biases(self.number)?[(bias % BIASES) as usize], open);
@@ -312,6 +320,17 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn pass_barrier(&self) -> Result<(), Error> {
         let passed = M::heavy_barrier();
         if passed || !self.inner().relied_on { Ok(()) } else { Err(Error::Barrier) }
+    }
+
+    /// Whether a closer has moved the lock of an entry that counts nothing any more, or is about
+    /// to, for it read the entry before that.
+    pub(crate) fn may_be_moved(&self, page: &WeakPage<M>, at: usize) -> Result<bool, Error> {
+        let (entry, spot) = (get(&page.states[at]), self.spot(get(&page.hashes[at])));
+        let bias = get(&self.biases(spot.partition)?[spot.bias as usize]);
+        let latch = &self.partition(spot.partition)?.latch;
+        // Acquire: what a closer has moved, which has the latch no more, is seen below.
+        let is_closing = bias != entry.bias && latch.load(Acquire) != 0;
+        Ok(is_closing || !get(&page.moved[at]).is_null())
     }
 
     /// Before an owner's first weak lock: from here on closers look at it.
@@ -380,9 +399,11 @@ impl<M: ConstMachine> Owner<'_, M> {
         let mut filter = 0;
         for cell in owners.owners.iter().filter(|cell| !get(&cell.weak).is_null()) {
             let page = cell_at(memory.region(), get(&cell.weak))?;
-            let counting = (0..WEAK).filter(|at| get(&page.states[*at]).count != 0);
-            for at in counting {
-                filter |= self.memory.spot(get(&page.hashes[at])).filter();
+            for at in 0..WEAK {
+                // A closer finds again what it has moved, should it have to take it back.
+                if get(&page.states[at]).count != 0 || memory.may_be_moved(page, at)? {
+                    filter |= memory.spot(get(&page.hashes[at])).filter();
+                }
             }
         }
         put(self.filter, filter);

@@ -250,31 +250,33 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(false)
     }
 
-    /// Settles an entry that counts nothing any more, and that a closer may have moved.
+    /// Settles an entry that a closer may have moved.
     ///
-    /// Where the latch cannot be had the entry stays marked: it keeps its name, by which the moved
-    /// request is found, and is settled when its name is asked for again, or the owner ends.
+    /// Where the latch cannot be had, or a callback panics while it is waited for, the entry stays
+    /// marked: it keeps its name, by which the moved request is found, and is settled when its name
+    /// is asked for again, or the owner ends.
     #[cold]
     #[inline(never)]
     fn settle_latched(&self, page: &WeakPage<M>, at: usize, spot: Spot) -> Result<(), Error> {
-        let latched = self.memory.latch(spot.partition);
-        if let Err(error) = latched.and_then(|latched| self.settle(&latched, page, at)) {
-            self.mark_entry(at, true);
-            self.last_entry.set(None);
-            return Err(error);
-        }
+        self.mark_entry(at, true);
+        self.last_entry.set(None);
+        let latched = self.memory.latch(spot.partition)?;
+        self.settle(&latched, page, at)?;
+        drop(latched);
         self.memory.wake_all()
     }
 
-    /// Takes out what a closer moved of locks that count nothing any more: a dead owner may have
-    /// given one back, and had yet to do so.
+    /// Takes out what a closer moved, or is about to, of locks that count nothing any more: a dead
+    /// owner may have given one back, and had yet to do so.
     pub(crate) fn settle_given_back(&self, page: &WeakPage<M>) -> Result<(), Error> {
         for at in 0..WEAK {
             let entry = get(&page.states[at]);
             let named = (1..=LENGTH_MAX).contains(&entry.length);
-            if entry.count == 0 && named && !get(&page.moved[at]).is_null() {
+            if entry.count == 0 && named {
                 let spot = self.memory.spot(get(&page.hashes[at]));
-                self.settle_latched(page, at, spot)?;
+                if self.memory.may_be_moved(page, at)? {
+                    self.settle_latched(page, at, spot)?;
+                }
             }
         }
         Ok(())
@@ -320,7 +322,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Ok(());
         }
         self.memory.point("weak lock given back, closed");
-        self.settle_latched(page, at, self.memory.spot(get(&page.hashes[at])))
+        let settled = self.settle_latched(page, at, self.memory.spot(get(&page.hashes[at])));
+        // It is given back in any case; what is held still may be settled later as well.
+        if count == 0 { settled } else { Ok(()) }
     }
 
     /// Makes an ordinary request of what a closer moved, with the entry's own count, and frees the

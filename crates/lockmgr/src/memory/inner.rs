@@ -30,6 +30,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) tickets: Option<(Mode, Mode)>,
     /// When this process last looked for the dead.
     pub(crate) swept: M::AtomicU64,
+    /// When it last looked for latches of theirs.
+    pub(crate) opened: M::AtomicU64,
     /// When this process last began to look at all who wait, with success; and when it may next.
     pub(crate) looked: M::AtomicU64,
     pub(crate) rests: M::AtomicU64,

@@ -92,7 +92,17 @@ impl<M: ConstMachine> Memory<M> {
         };
         let adopted = Adopted { owner: ManuallyDrop::new(owner) };
         // From here on an error makes it an orphan again.
-        adopted.owner.memory.clear_abort(cell)?;
+        let mut holds = true;
+        for at in memory.own_list(cell)? {
+            holds &= get(&memory.request(at)?.state).holds();
+            holds &= !memory.is_waiting_claim(cell, at)?;
+        }
+        if !holds {
+            // The last thread that had adopted it could not withdraw what it asked for.
+            memory.withdraw_of(cell)?;
+            memory.renew_list(cell)?;
+        }
+        memory.clear_abort(cell)?;
         if let Some(page) = adopted.owner.weak_page()? {
             let counts = |at: &usize| get(&page.states[*at]).count != 0;
             let entries = (0..page.states.len()).filter(counts).map(|at| 1u32 << at);

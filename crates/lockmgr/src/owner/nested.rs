@@ -90,7 +90,8 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
         let memory = self.owner.memory;
         if let Some(page) = self.owner.weak_page()? {
             for at in 0..WEAK {
-                if get(&page.states[at]).count == 0 {
+                let to_settle = self.owner.entries.get() >> at & 1 != 0;
+                if get(&page.states[at]).count == 0 && !to_settle {
                     continue;
                 }
                 let spot = self.memory.spot(get(&page.hashes[at]));

@@ -292,6 +292,8 @@ impl<M: ConstMachine> Owner<'_, M> {
                 }
             };
         }
+        drop(latched);
+        self.memory.wake_all()?;
         Ok(found)
     }
 
@@ -319,12 +321,16 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         let at = self.find_held(&latched, &name, spot)?;
         if at.is_null() {
+            drop(latched);
+            self.memory.wake_all()?;
             return Err(Error::NotHeld);
         }
         let request = self.memory.request(at)?;
         let object = self.memory.object(get(&request.object))?;
         let old = get(&request.state);
         if !self.memory.modes().covers(old.mode, mode) {
+            drop(latched);
+            self.memory.wake_all()?;
             return Err(Error::NotHeld);
         }
         latched.set(object, request, State::held(mode));

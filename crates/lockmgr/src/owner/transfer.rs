@@ -47,10 +47,13 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         let at = self.find_held(&latched, &name, spot)?;
         if at.is_null() {
+            drop(latched);
+            memory.wake_all()?;
             return Err(Error::NotHeld);
         }
         if self.index == to.index {
-            return Ok(());
+            drop(latched);
+            return memory.wake_all();
         }
         if let Some(page) = to.weak_page()?
             && let Some(entry) = to.entry_of(page, &name)

@@ -72,7 +72,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             }
         }
         let word = &self.memory.request(self.pending.get())?.state;
-        let mut nap = self.memory.inner().options.detect_after;
+        let (mut nap, mut ahead) = first_nap(self.memory.inner().options.detect_after);
         let (mut naps, mut again) = (0u32, false);
         let mut since = get(&self.cell.since);
         // Most waits end soon, and a look costs latches: so it waits a nap, as a rule.
@@ -97,13 +97,17 @@ impl<M: ConstMachine> Owner<'_, M> {
             if nap >= NAP_DEATHS {
                 self.memory.sweep_sometimes(deadline)?;
             }
+            nap = (nap * 2).min(NAP_MAX);
+            if ahead > 0 {
+                ahead -= 1;
+                continue;
+            }
             if (again || naps < 2 || naps.is_multiple_of(DETECT_EVERY)) && self.may_be_awaited()? {
                 let looked = self.memory.now();
                 again = self.memory.detect_from(self.index, since, deadline)?;
                 since = if again { since } else { looked };
             }
             naps += 1;
-            nap = (nap * 2).min(NAP_MAX);
         }
     }
 
@@ -156,6 +160,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             // The thread that refused it said so first and then took it out of the queue: once the
             // latch was ours, that is done.
             drop(self.memory.latch(get(&request.partition))?);
+            put(&self.cell.waiting, Offset::NULL);
             self.discard(at, request)?;
         }
         // Not before: should the latch not be had, the request is in the owner's list still, and
@@ -238,6 +243,15 @@ impl<M: ConstMachine> Owner<'_, M> {
     pub(crate) fn told(&self) -> u32 {
         self.cell.told(self.generation)
     }
+}
+
+/// How long a wait's first nap is, and how many come before it looks for deadlocks, which is up to
+/// one nap later than `detect_after` then. None is longer than the rest: the thread that was to
+/// wake this one may be dead, or the lock's holder. None is nothing, which would stay so.
+pub(crate) fn first_nap(detect_after: Duration) -> (Duration, u32) {
+    let detect_after = detect_after.max(Duration::from_micros(1));
+    let ahead = detect_after.as_nanos().saturating_sub(1) / NAP_MAX.as_nanos();
+    (detect_after.min(NAP_MAX), u32::try_from(ahead).unwrap_or(u32::MAX))
 }
 
 /// Why a request was refused.

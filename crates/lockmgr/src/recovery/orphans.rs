@@ -40,12 +40,30 @@ use crate::memory::cells::{
 use crate::memory::entry::Entry;
 use crate::memory::numbers::OwnerNumber;
 use crate::memory::owner_state::OwnerState;
-use crate::memory::{Memory, names};
+use crate::memory::{Memory, intents, names};
 use crate::{Error, Mode};
 
 /// What an owner is called by people: 32 bytes, zeros at the end.
 pub(crate) fn label_of<M: ConstMachine>(cell: &OwnerCell<M>) -> Vec<u8> {
     cell.label.iter().flat_map(|word| get(word).to_le_bytes()).collect()
+}
+
+/// An orphan that this thread has taken: what it was, if the thread does not come to the end.
+pub(crate) struct Taken<'c, M: ConstMachine> {
+    pub(crate) cell: &'c OwnerCell<M>,
+    pub(crate) again: OwnerState,
+}
+
+impl<M: ConstMachine> Taken<'_, M> {
+    pub(crate) fn ends(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl<M: ConstMachine> Drop for Taken<'_, M> {
+    fn drop(&mut self) {
+        put(&self.cell.state, self.again);
+    }
 }
 
 impl<M: ConstMachine> Memory<M> {
@@ -74,10 +92,9 @@ impl<M: ConstMachine> Memory<M> {
     /// succeeds.
     pub(crate) fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
         let cell = self.take_orphan(orphan)?;
-        if let Err(error) = self.release_cell(orphan.number(), cell) {
-            put(&cell.state, OwnerState::ORPHANED);
-            return Err(error);
-        }
+        let taken = Taken { cell, again: OwnerState::ORPHANED };
+        self.release_cell(orphan.number(), cell)?;
+        taken.ends();
         #[cfg(feature = "tracing")]
         crate::meter::events::orphan_released(orphan);
         self.after_orphan(orphan.number())
@@ -89,6 +106,10 @@ impl<M: ConstMachine> Memory<M> {
         let Some(cell) = self.owner_cell(orphan.number())? else { return Err(none) };
         let mine = OwnerState::adopted_by(self.thread.number());
         let was = get(&cell.state);
+        // What an outdated name names is not this one, and not to be touched.
+        if get(&cell.generation) != orphan.generation {
+            return Err(none);
+        }
         // AcqRel: synchronizes with the Release of the sweeper that kept it, and of the thread that
         // adopted it last: its lists are seen as they were left.
         if !was.is_orphan() || cell.state.compare_exchange(was, mine, AcqRel, Relaxed).is_err() {
@@ -147,7 +168,8 @@ impl<M: ConstMachine> Memory<M> {
         for at in self.own_list(cell)? {
             // A new generation makes the dead thread's notes of it void: from now on another thread
             // may change the list, by which the sweep would find that it is not to be freed.
-            if in_hand.iter().any(|noted| noted.offset.raw() == at.raw()) {
+            let is_noted = get(&dead.intent()[intents::REQUEST]) as u32 == at.raw();
+            if is_noted || in_hand.iter().any(|noted| noted.offset.raw() == at.raw()) {
                 self.thread.adopt(at)?;
             }
         }
@@ -157,7 +179,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Makes the list of a dead owner's requests one of locks that it holds, with all fields that
     /// another thread needs to go on with it.
-    fn renew_list(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
+    pub(crate) fn renew_list(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
         let (mut prev, mut held) = (Offset::NULL, 0);
         for at in self.own_list(cell)? {
             let request = self.request(at)?;
@@ -169,7 +191,9 @@ impl<M: ConstMachine> Memory<M> {
             }
             // It is in no queue.
             self.forget_range(cell, at)?;
-            self.note_request(at)?;
+            let _latched = self.latch(get(&request.partition).within(self.partitions()))?;
+            put(&request.own_prev, prev);
+            self.note_listed(at)?;
             let next = get(&request.own_next);
             if prev.is_null() {
                 put(&cell.head, next);
@@ -213,8 +237,15 @@ impl<M: ConstMachine> Memory<M> {
                 let Some(thread) = state.thread(0).filter(|_| state.is_kept()) else { continue };
                 let its = |dead: &&Dead<'_, M>| dead.number() == thread;
                 let Some(dead) = dead.iter().find(its) else { continue };
-                let to =
-                    if state.is_asked() { OwnerState::UNDECIDED } else { OwnerState::ORPHANED };
+                let to = match state.is_asked() {
+                    true => {
+                        // Before it is undecided: until then a look in vain says that it was not
+                        // the last.
+                        self.tell_deciders()?;
+                        OwnerState::UNDECIDED
+                    }
+                    false => OwnerState::ORPHANED,
+                };
                 self.withdraw_of(cell)?;
                 self.keep_owner(dead, cell, to)?;
                 self.point("orphan an orphan again");

@@ -31,11 +31,11 @@ use latchwork_region::Region;
 
 use crate::Error;
 use crate::ids::OwnerId;
-use crate::memory::cells::{OwnerCell, get, put};
+use crate::memory::cells::{get, put};
 use crate::memory::inner::Inner;
 use crate::memory::owner_state::OwnerState;
 use crate::memory::{Memory, roots};
-use crate::recovery::orphans::label_of;
+use crate::recovery::orphans::{Taken, label_of};
 
 /// Says in the region that there is a process that decides.
 pub(crate) fn some_decide<M: ConstMachine>(region: &Region<M>) -> Result<(), Error> {
@@ -62,15 +62,6 @@ impl<M: ConstMachine> Inner<M> {
             put(&self.decided, told);
         }
         Ok(())
-    }
-}
-
-/// An orphan that this thread asks about: undecided again if the callback does not return.
-struct Asking<'c, M: ConstMachine>(&'c OwnerCell<M>);
-
-impl<M: ConstMachine> Drop for Asking<'_, M> {
-    fn drop(&mut self) {
-        put(&self.0.state, OwnerState::UNDECIDED);
     }
 }
 
@@ -108,18 +99,19 @@ impl<M: ConstMachine> Memory<M> {
                 all &= !seen.is_asked();
                 continue;
             }
-            let asking = Asking(cell);
+            // Undecided again if the callback does not return.
+            let asking = Taken { cell, again: OwnerState::UNDECIDED };
             self.point("orphan about to be asked about");
             let id = index.id(get(&cell.generation));
             if recovery(id, &label_of(cell)) {
                 // An error makes it undecided again, with what is left of its locks.
                 self.release_cell(index, cell)?;
-                core::mem::forget(asking);
+                asking.ends();
                 #[cfg(feature = "tracing")]
                 crate::meter::events::orphan_released(id);
                 self.after_orphan(index)?;
             } else {
-                core::mem::forget(asking);
+                asking.ends();
                 put(&cell.state, OwnerState::ORPHANED);
             }
         }

@@ -21,19 +21,8 @@ use crate::{Error, Reason};
 impl<M: ConstMachine> Memory<M> {
     /// Puts right what dead threads left, and releases their owners' locks.
     pub(crate) fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
-        // All latches are opened first: while one thread is put right another's may be met. Also
-        // those behind one that cannot be: then each thread is put right by itself.
-        let mut opened = Ok(());
-        for number in self.blocks.each() {
-            let holder = get(&self.partition(number)?.latch);
-            if holder != 0
-                && let Some(thread) = dead.iter().find(|thread| thread.number() + 1 == holder)
-            {
-                opened = opened.and(self.repair_partition(number, thread));
-                self.point("dead thread's latch opened");
-            }
-        }
-        opened?;
+        // All latches are opened first: while one thread is put right another's may be met.
+        self.open_latches_of(dead).1?;
         // Before a thread's notes are freed: they may have what an orphan is kept with.
         self.orphan_again(dead)?;
         for (thread, places) in dead.iter().zip(self.pages_of(dead)?) {
@@ -45,16 +34,37 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Opens the latches of all who are dead by now, and leaves the rest to the next sweep.
-    pub(crate) fn open_latches(&self) -> Result<(), Error> {
+    /// Opens the latches of all who are dead by now, and leaves the rest to the next sweep. Returns
+    /// how many it opened; an error only if that is none.
+    pub(crate) fn open_latches(&self) -> Result<usize, Error> {
+        let (mut count, mut failed) = (0, None);
         for thread in self.region().dead_threads()? {
-            for number in self.blocks.each() {
-                if get(&self.partition(number)?.latch) == thread.number() + 1 {
-                    self.repair_partition(number, &thread)?;
-                }
+            let (opened, end) = self.open_latches_of(core::slice::from_ref(&thread));
+            count += opened;
+            failed = failed.or(end.err());
+        }
+        failed.filter(|_| count == 0).map_or(Ok(count), Err)
+    }
+
+    /// Opens the latches of these dead threads, also those behind one that cannot be: how many, and
+    /// the first failure.
+    pub(crate) fn open_latches_of(&self, dead: &[Dead<'_, M>]) -> (usize, Result<(), Error>) {
+        let (mut count, mut opened) = (0, Ok(()));
+        for number in self.blocks.each() {
+            let holder = match self.partition(number) {
+                Ok(partition) => get(&partition.latch),
+                Err(error) => return (count, opened.and(Err(error))),
+            };
+            if holder != 0
+                && let Some(thread) = dead.iter().find(|thread| thread.number() + 1 == holder)
+            {
+                let end = self.repair_partition(number, thread);
+                count += usize::from(end.is_ok());
+                opened = opened.and(end);
+                self.point("dead thread's latch opened");
             }
         }
-        Ok(())
+        (count, opened)
     }
 
     /// Puts a partition right whose latch a dead thread holds, and opens the latch. The latch keeps
@@ -181,7 +191,9 @@ impl<M: ConstMachine> Memory<M> {
                 && let Some(cell) = self.owner_cell(get(&request.owner))?
                 && get(&cell.waiting).is_null()
             {
-                // One that died was about to end the wait, and had told others that it is over.
+                // One that died was about to begin the wait, or to end it, and had told others that
+                // it is over.
+                put(&cell.partition, latched.number);
                 put(&cell.waiting, seen);
             }
             length += 1;

@@ -36,7 +36,8 @@ impl<M: ConstMachine> LocksRepair<M> {
     ) -> Result<T, latchwork_region::Error> {
         let gone = latchwork_region::Error::NoRepair(Layer::Locks);
         let inner = self.manager.upgrade().ok_or(gone)?;
-        let memory = Memory::new(&inner, inner.region.sweeper()?, Memory::open_latches);
+        let stuck = |memory: &Memory<M>| memory.open_latches().map(drop);
+        let memory = Memory::new(&inner, inner.region.sweeper()?, stuck);
         operation(&memory).map_err(|error| match error {
             Error::Region(error) => error,
             error => {
@@ -72,6 +73,11 @@ impl<M: ConstMachine> LocksRepair<M> {
 impl<M: ConstMachine> Repair<M> for LocksRepair<M> {
     fn layer(&self) -> Layer {
         Layer::Locks
+    }
+
+    fn open(&self, dead: &[Dead<'_, M>]) {
+        // The repair meets again what could not be opened, and says so.
+        let _ = self.with_session(|memory| Ok(memory.open_latches_of(dead)));
     }
 
     fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), latchwork_region::Error> {
@@ -119,25 +125,35 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// What a thread does that waits long for a latch.
+    ///
+    /// It opens those of the dead, which all need, and sweeps only where none was: a sweep may have
+    /// long transactions to undo, and may fail, and who cannot be swept keeps its locks, and no
+    /// latch.
     pub(crate) fn sweep_for_a_latch(&self) -> Result<(), Error> {
-        if self.sweep_sometimes(None)? {
+        if !self.is_time(&self.inner().opened) {
+            // Another thread of this process just does it.
             return Ok(());
         }
-        // Who cannot be swept now keeps its locks, and no latch, which all need.
         match self.inner().repair.in_session(Memory::open_latches) {
-            Err(Error::Region(latchwork_region::Error::Threads(_))) => Ok(()),
-            opened => opened,
+            Ok(0) | Err(Error::Region(latchwork_region::Error::Threads(_))) => {
+                self.sweep_sometimes(None)
+            }
+            opened => opened.map(drop),
         }
     }
 
-    /// Sweeps, unless this process has done so a moment ago. Of the dead 16 at least are swept,
-    /// and no others after a deadline. False if there are some that could not be.
-    pub(crate) fn sweep_sometimes(&self, deadline: Option<Deadline>) -> Result<bool, Error> {
-        let (now, last) = (self.now(), &self.inner().swept);
-        let seen = get(last);
-        if now.wrapping_sub(seen) >= SWEEP_EVERY
+    /// Whether this process did something long enough ago, of which this says when: then it is this
+    /// thread that does it now.
+    fn is_time(&self, last: &M::AtomicU64) -> bool {
+        let (now, seen) = (self.now(), get(last));
+        now.wrapping_sub(seen) >= SWEEP_EVERY
             && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
-        {
+    }
+
+    /// Sweeps, unless this process has done so a moment ago. Of the dead 16 at least are swept,
+    /// and no others after a deadline.
+    pub(crate) fn sweep_sometimes(&self, deadline: Option<Deadline>) -> Result<(), Error> {
+        if self.is_time(&self.inner().swept) {
             match self.sweep_until(deadline) {
                 // Another process is to sweep, that knows all layers; or one later, when a thread
                 // that is stopped has handed a latch over, or a slot for a sweeper is free.
@@ -145,17 +161,14 @@ impl<M: ConstMachine> Memory<M> {
                     latchwork_region::Error::NoRepair(_)
                     | latchwork_region::Error::Handed(_)
                     | latchwork_region::Error::Threads(_),
-                )) => return Ok(false),
+                )) => {}
                 // What another layer cannot put right yet keeps its locks. Those of the others are
                 // released, and this thread may wait for one of them.
                 Err(Error::Region(latchwork_region::Error::Repair(layer)))
-                    if layer != Layer::Locks =>
-                {
-                    return Ok(false);
-                }
+                    if layer != Layer::Locks => {}
                 end => drop(end?),
             }
         }
-        Ok(true)
+        Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::memory::cells::{RequestAt, get, put};
 use crate::memory::handle::Owner;
 use crate::mode::Mode;
 use crate::options::{Step, Wait};
-use crate::owner::wait::{DETECT_EVERY, NAP_DEATHS, NAP_MAX};
+use crate::owner::wait::{DETECT_EVERY, NAP_DEATHS, NAP_MAX, first_nap};
 
 /// A lock that is being taken: see [`Owner::lock_async`].
 #[must_use = "a future does nothing until it is polled"]
@@ -57,6 +57,8 @@ struct Waiting<M: ConstMachine> {
 /// How a wait is looked after.
 pub(crate) struct Looks {
     nap: Duration,
+    /// Naps before the first look for deadlocks, and after that.
+    ahead: u32,
     naps: u32,
     /// When to look for deadlocks and the dead again.
     next: u64,
@@ -68,13 +70,14 @@ pub(crate) struct Looks {
 
 impl Looks {
     pub(crate) fn new<M: ConstMachine>(owner: &Owner<'_, M>) -> Self {
-        let nap = owner.memory.inner().options.detect_after;
+        let (nap, ahead) = first_nap(owner.memory.inner().options.detect_after);
         let since = get(&owner.cell.since);
         // As a waiting thread does. What fails here the look itself tells.
         let hasty = owner.may_be_awaited().is_ok_and(|may| may)
             && owner.waits_for_a_waiter().is_ok_and(|waits| waits);
         let first = if hasty { Duration::ZERO } else { nap };
-        Self { nap, naps: 0, next: owner.memory.after(first).at, since, again: false }
+        let ahead = if hasty { 0 } else { ahead };
+        Self { nap, ahead, naps: 0, next: owner.memory.after(first).at, since, again: false }
     }
 
     /// Looks for deadlocks and the dead, if it is time to; not beyond the end of the wait.
@@ -90,6 +93,12 @@ impl Looks {
         if self.nap >= NAP_DEATHS {
             memory.sweep_sometimes(wait.deadline())?;
         }
+        self.nap = (self.nap * 2).min(NAP_MAX);
+        self.next = memory.after(self.nap).at;
+        if self.ahead > 0 {
+            self.ahead -= 1;
+            return Ok(());
+        }
         let due = self.again || self.naps < 2 || self.naps.is_multiple_of(DETECT_EVERY);
         if due && owner.may_be_awaited()? {
             let looked = memory.now();
@@ -97,7 +106,6 @@ impl Looks {
             self.since = if self.again { self.since } else { looked };
         }
         self.naps += 1;
-        self.nap = (self.nap * 2).min(NAP_MAX);
         self.next = memory.after(self.nap).at;
         Ok(())
     }
