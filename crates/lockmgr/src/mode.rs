@@ -85,6 +85,8 @@ pub enum ModesError {
     NoJoin(Mode, Mode),
     /// These two are declared weak and conflict.
     WeakConflict(Mode, Mode),
+    /// These two are declared weak, and what they convert to is not.
+    WeakConvert(Mode, Mode),
     /// A mask names modes that are not there.
     Mask(u16),
 }
@@ -104,6 +106,9 @@ impl fmt::Display for ModesError {
             }
             Self::NoJoin(a, b) => write!(f, "no mode covers both {a} and {b}"),
             Self::WeakConflict(a, b) => write!(f, "weak modes {a} and {b} conflict"),
+            Self::WeakConvert(a, b) => {
+                write!(f, "weak modes {a} and {b} convert to one that is not weak")
+            }
             Self::Mask(mask) => write!(f, "mask {mask:#06x} names modes that are not there"),
         }
     }
@@ -121,8 +126,8 @@ pub struct ModesSpec<'a> {
     /// The mode that an owner of `held` (row) has after it was granted `wanted` (column). Without
     /// it, the one with the fewest conflicts that has all conflicts of both.
     pub convert: Option<&'a [u8]>,
-    /// A mask of modes none of which conflicts with another or itself: the ones that are taken in
-    /// the owner's own memory. Zero for none.
+    /// A mask of modes none of which conflicts with another or itself, and of which each two
+    /// convert to one of them: the ones that are taken in the owner's own memory. Zero for none.
     pub weak: u16,
     /// A mask of modes that write: those that `release_reads` keeps, and that victims are counted
     /// by.
@@ -182,13 +187,10 @@ impl Modes {
         }
         for a in modes.each() {
             for b in modes.each() {
-                if modes.weak & a.bit() != 0 && modes.weak & b.bit() != 0 && modes.conflicts(a, b) {
-                    return Err(ModesError::WeakConflict(a, b));
-                }
                 modes.convert[a.at()][b.at()] = modes.made_of(a, b, spec.convert)?;
             }
         }
-        Ok(modes)
+        modes.with_weak(spec.weak)
     }
 
     /// The same modes, as those of a preset.
@@ -308,7 +310,7 @@ impl Modes {
     ///
     /// # Errors
     ///
-    /// [`ModesError::WeakConflict`], [`ModesError::Mask`].
+    /// [`ModesError::WeakConflict`], [`ModesError::WeakConvert`], [`ModesError::Mask`].
     pub fn with_weak(mut self, weak: u16) -> Result<Self, ModesError> {
         let all = (((1u32 << self.len()) - 1) & 0xffff) as u16;
         if weak & !all != 0 {
@@ -318,6 +320,9 @@ impl Modes {
             for b in self.each().filter(|m| weak & m.bit() != 0) {
                 if self.conflicts(a, b) {
                     return Err(ModesError::WeakConflict(a, b));
+                }
+                if weak & self.convert(a, b).bit() == 0 {
+                    return Err(ModesError::WeakConvert(a, b));
                 }
             }
         }

@@ -290,6 +290,28 @@ impl<M: ConstMachine> Thread<M> {
         link.store(pack(generation.wrapping_add(1), USED), Release);
         Ok(())
     }
+
+    /// The same for a cell that is about to be freed, with a note of it: its offset, and above that
+    /// its new generation. So from one instant on this note names the cell, and no other does:
+    /// should this thread die, and others that had noted the cell, one of the sweepers frees it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`adopt`](Self::adopt).
+    pub fn adopt_as<T: Plain>(&self, offset: Offset<T>, note: &M::AtomicU64) -> Result<(), Error> {
+        self.slot()?;
+        let found = self.region.link_of_cell(offset.raw())?;
+        let link = found.ok_or(Error::NotInUse(offset.raw()))?;
+        let (generation, next) = unpack(link.load(Relaxed));
+        if next != USED {
+            return Err(Error::NotInUse(offset.raw()));
+        }
+        let generation = generation.wrapping_add(1);
+        // Release, both: in this order, for the sweeper; and as in `adopt`.
+        note.store(pack(generation, offset.raw()), Release);
+        link.store(pack(generation, USED), Release);
+        Ok(())
+    }
 }
 
 /// What a region holds that cannot be.

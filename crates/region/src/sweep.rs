@@ -313,7 +313,8 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
         let slot = self.slot();
         let cells = self.region.mend_cells(slot, &mut fate);
         for word in slot.intents().chain(&slot.taking).chain([&slot.giving, &slot.block]) {
-            word.store(0, Relaxed);
+            // Release: a note goes before what says more of it, for the next sweeper.
+            word.store(0, Release);
         }
         // Release: synchronizes with the Acquire of the next owner. It fails if a peer has
         // scribbled over the word.

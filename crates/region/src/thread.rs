@@ -307,7 +307,8 @@ impl<M: ConstMachine> Drop for Thread<M> {
             return;
         }
         for word in slot.intents().filter(|word| word.load(Relaxed) != 0) {
-            word.store(0, Relaxed);
+            // Release: a note goes before what says more of it, for a sweeper.
+            word.store(0, Release);
         }
         // Release: synchronizes with the Acquire of the next owner. If the word is another, a
         // peer has scribbled over it; then it is not ours to free.

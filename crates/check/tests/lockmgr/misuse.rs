@@ -210,6 +210,15 @@ fn sets_of_modes_that_cannot_be() {
     fails(&weaker, ModesError::TooWeak(Mode::new(0), Mode::new(1)));
     // Two of which neither covers the other, and nothing covers both.
     fails(&spec(2, &[1, 0, 0, 1]), ModesError::NoJoin(Mode::new(0), Mode::new(1)));
+    // Two that bear each other and together are alone.
+    let alone = ModesSpec {
+        names: &["R", "A", "X"],
+        conflicts: &[0, 0, 1, 0, 0, 1, 1, 1, 1],
+        convert: Some(&[0, 2, 2, 2, 1, 2, 2, 2, 2]),
+        weak: 3,
+        writes: 0,
+    };
+    fails(&alone, ModesError::WeakConvert(Mode::new(0), Mode::new(1)));
     assert_eq!(shared::modes().with_weak(1 << 5).err(), Some(ModesError::Mask(1 << 5)));
     let both = shared::modes().with_weak(3).err();
     assert!(matches!(both, Some(ModesError::WeakConflict(_, _))), "{both:?}");

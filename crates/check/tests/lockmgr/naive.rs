@@ -1,7 +1,9 @@
 //! The lock manager beside a naive one, step by step.
 
 use latchwork_check::left::nothing_in as nothing_is_left;
-use latchwork_lockmgr::{Error, Modes, Owner, Step, Wait, berkeley, granular, postgres, shared};
+use latchwork_lockmgr::{
+    Error, Mode, Modes, Owner, Step, Wait, berkeley, granular, postgres, shared,
+};
 use proptest::prelude::*;
 
 #[allow(dead_code, unreachable_pub, reason = "shared by several tests")]
@@ -187,6 +189,68 @@ fn a_lock_that_is_in_two_places() {
     owner.unlock(b"x").unwrap();
     assert_eq!(owner.held(), Ok(0));
     other.try_lock(b"x", granular::S).unwrap();
+}
+
+/// An owner that has `first` of a name in the table and `second` in its own memory; and another.
+fn in_two_places(first: Mode, second: Mode, then: impl Fn(&Owner<'_>, &Owner<'_>)) {
+    let manager = latchwork_check::early::private(granular::modes()).unwrap();
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    other.lock(b"x", granular::S).unwrap();
+    owner.lock(b"x", first).unwrap();
+    other.unlock(b"x").unwrap();
+    for _ in 0..40 {
+        other.lock(b"x", granular::IS).unwrap();
+        other.unlock(b"x").unwrap();
+    }
+    let before = session.stats().weak;
+    owner.lock(b"x", second).unwrap();
+    assert_eq!(session.stats().weak, before + 1, "the bias is open");
+    assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 2))));
+    then(&owner, &other);
+}
+
+/// Whichever of the two is given back first, the mode of both stays.
+#[test]
+fn what_is_left_of_two_places_has_the_mode_of_both() {
+    let holds = |owner: &Owner<'_>, other: &Owner<'_>| {
+        assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 1))));
+        assert_eq!(other.try_lock(b"x", granular::S), Err(Error::NotGranted));
+        owner.unlock(b"x").unwrap();
+        assert_eq!(owner.unlock(b"x"), Err(Error::NotHeld));
+        other.try_lock(b"x", granular::S).unwrap();
+    };
+    in_two_places(granular::IS, granular::IX, |owner, other| {
+        owner.unlock(b"x").unwrap();
+        holds(owner, other);
+    });
+    in_two_places(granular::IS, granular::IX, |owner, other| {
+        owner.lock(b"y", granular::IS).unwrap();
+        owner.unlock(b"x").unwrap();
+        holds(owner, other);
+    });
+}
+
+/// One count of one mode decides about what reads.
+#[test]
+fn reads_in_two_places_are_kept_with_what_writes() {
+    in_two_places(granular::IS, granular::IX, |owner, other| {
+        owner.release_reads().unwrap();
+        assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 2))));
+        owner.unlock(b"x").unwrap();
+        assert_eq!(other.try_lock(b"x", granular::S), Err(Error::NotGranted));
+    });
+}
+
+/// A downgrade of what is in both places, from one weak mode to another, closes no bias.
+#[test]
+fn a_downgrade_in_two_places_keeps_count() {
+    in_two_places(granular::IS, granular::IX, |owner, other| {
+        owner.downgrade(b"x", granular::IS).unwrap();
+        assert_eq!(owner.holds(b"x"), Ok(Some((granular::IS, 2))));
+        other.try_lock(b"x", granular::S).unwrap();
+        assert_eq!(owner.held(), Ok(1));
+    });
 }
 
 /// An owner finds the page of the one who had its slot before, and takes its first weak lock there.

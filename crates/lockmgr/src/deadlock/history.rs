@@ -143,16 +143,18 @@ impl<M: ConstMachine> Memory<M> {
         let slot = &history.slots[(number % KEPT) as usize];
         let (old, notes) = (get(slot), self.thread.intent()?);
         put(&cell.words[0], number);
+        put(&notes[intents::RECORD], 0);
         put(&notes[intents::RECORD_TIER], old >> 32);
-        let name = if old == 0 { 0 } else { self.name_cell(record_of::<M>(old))? };
-        put(&notes[intents::RECORD], name);
+        if old != 0 {
+            // One that is free already was a peer's doing.
+            let _ = self.thread.adopt_as(record_of::<M>(old), &notes[intents::RECORD]);
+        }
         self.point("deadlock about to be linked");
         put(slot, tier << 32 | u64::from(cell.offset().raw()));
         self.point("deadlock in the history");
         put(&history.count, number);
         self.point("deadlock counted");
         cell.publish();
-        // One that is free already was a peer's doing.
         let _ = self.free_record(old);
         self.point("older deadlock freed");
         put(&notes[intents::RECORD], 0);
@@ -196,7 +198,11 @@ impl<M: ConstMachine> Memory<M> {
             .history()?
             .is_some_and(|history| history.slots.iter().any(|slot| record_of(get(slot)) == at));
         if lent == Some((noted >> 32) as u32) && !in_history {
-            let _ = self.free_record(get(&notes[intents::RECORD_TIER]) << 32 | u64::from(at.raw()));
+            let (tier, mine) = (get(&notes[intents::RECORD_TIER]), self.thread.intent()?);
+            put(&mine[intents::RECORD_TIER], tier);
+            self.thread.adopt_as(at, &mine[intents::RECORD])?;
+            let _ = self.free_record(tier << 32 | u64::from(at.raw()));
+            put(&mine[intents::RECORD], 0);
             self.point("dead one's deadlock freed");
         }
         put(&notes[intents::RECORD], 0);

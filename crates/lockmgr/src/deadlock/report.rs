@@ -179,8 +179,7 @@ impl<M: ConstMachine> Memory<M> {
     fn begin_taking(&self, cell: &OwnerCell<M>) -> Result<Offset<Small<M>>, Error> {
         let at = Offset::from_raw(get(&cell.report) as u32);
         if !at.is_null() {
-            self.thread.adopt(at)?;
-            put(&self.thread.intent()?[intents::REPORT], self.name_cell(at)?);
+            self.thread.adopt_as(at, &self.thread.intent()?[intents::REPORT])?;
         }
         Ok(at)
     }
@@ -206,8 +205,10 @@ impl<M: ConstMachine> Memory<M> {
             && !is_led_to(noted as u32)
             && let Some(at) = self.noted(noted)?
         {
-            // One that is free already is refused, rightly.
+            let note = &self.thread.intent()?[intents::REPORT];
+            self.thread.adopt_as(at, note)?;
             let _ = self.free_report(at);
+            put(note, 0);
         }
         Ok(())
     }

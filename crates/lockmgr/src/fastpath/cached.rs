@@ -63,7 +63,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.memory.discard(self.cell, at, request)?;
         let head = get(&self.cell.head);
         self.forget_last();
-        if !head.is_null() {
+        if head.is_null() {
+            self.in_table.set(0);
+        } else {
             let request = self.memory.request(head)?;
             if get(&request.state).holds() {
                 self.remember(head, request)?;

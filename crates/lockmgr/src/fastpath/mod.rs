@@ -3,6 +3,7 @@
 pub(crate) mod bias;
 pub(crate) mod cached;
 pub(crate) mod entry;
+pub(crate) mod gather;
 pub(crate) mod learned;
 pub(crate) mod reserved;
 pub(crate) mod weak;

@@ -41,7 +41,7 @@ use latchwork_region::Offset;
 use crate::Error;
 use crate::fastpath::entry::{Taken, group_of};
 use crate::memory::bias::Bias;
-use crate::memory::cells::{BiasWord, MOVED, Spot, WEAK, WeakPage, cell_at, get, put};
+use crate::memory::cells::{BiasWord, MOVED, RequestAt, Spot, WEAK, WeakPage, cell_at, get, put};
 use crate::memory::entry::{Entry, LENGTH_MAX};
 use crate::memory::handle::Owner;
 use crate::memory::latch::Latched;
@@ -351,9 +351,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             latched.moved_of(page, at, object_at, self.index)?
         };
         if moved.is_null() {
-            put(&page.states[at], Entry { count: 0, ..entry });
-            put(&page.moved[at], Offset::NULL);
-            self.mark_entry(at, false);
+            self.strike(page, at);
             return Ok(());
         }
         let object = self.memory.object(object_at)?;
@@ -366,20 +364,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             put(&request.count, entry.count | MOVED);
             put(&request.mark, get(&page.marks[at]));
             self.adopt(moved, request)?;
+            self.note_in_table(hash);
             self.memory.point("moved request in the owner's list");
             put(&request.count, entry.count);
         } else {
             if entry.count != 0 {
-                let own = self.memory.request(own)?;
-                let (mine, theirs) = (get(&own.state), get(&request.state));
-                let made = self.memory.modes().convert(mine.mode, theirs.mode);
-                latched.set(object, own, State { mode: made, ..mine });
-                put(&own.count, own.count() + entry.count);
-                // It is held for as long as the older of the two.
-                let (now, mark) = (get(&self.cell.marks), get(&page.marks[at]));
-                if now.wrapping_sub(mark) > now.wrapping_sub(get(&own.mark)) {
-                    put(&own.mark, mark);
-                }
+                self.add_to(latched, own, page, at)?;
             }
             self.memory.note_moved(moved)?;
             let last = State { status: status::NEW, ..State::held(Mode(0)) };
@@ -390,10 +380,37 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             }
             self.memory.free_cell(moved)?;
         }
-        put(&page.states[at], Entry { count: 0, ..entry });
+        self.strike(page, at);
+        Ok(())
+    }
+
+    /// Adds what an entry counts to the owner's request of that name.
+    pub(crate) fn add_to(
+        &self,
+        latched: &Latched<'_, M>,
+        own: RequestAt<M>,
+        page: &WeakPage<M>,
+        at: usize,
+    ) -> Result<(), Error> {
+        let (request, entry) = (self.memory.request(own)?, get(&page.states[at]));
+        let state = get(&request.state);
+        let mode = self.memory.modes().convert(state.mode, entry.mode);
+        let object = self.memory.object(get(&request.object))?;
+        latched.set(object, request, State { mode, ..state });
+        put(&request.count, request.count() + entry.count);
+        // It is held for as long as the older of the two.
+        let (now, mark) = (get(&self.cell.marks), get(&page.marks[at]));
+        if now.wrapping_sub(mark) > now.wrapping_sub(get(&request.mark)) {
+            put(&request.mark, mark);
+        }
+        Ok(())
+    }
+
+    /// Frees an entry, of which nothing is moved any more.
+    pub(crate) fn strike(&self, page: &WeakPage<M>, at: usize) {
+        put(&page.states[at], Entry { count: 0, ..get(&page.states[at]) });
         put(&page.moved[at], Offset::NULL);
         self.mark_entry(at, false);
-        Ok(())
     }
 }
 

@@ -30,6 +30,9 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     /// that are reserved.
     pub(crate) entries: Cell<u32>,
     pub(crate) reserved: Cell<u32>,
+    /// By bits of their hashes, the names that it may have in the table in a weak mode, and so in
+    /// both places: `fastpath/gather.rs`.
+    pub(crate) in_table: Cell<u64>,
     /// The entry that was taken last, if any was, and its bias.
     pub(crate) last_entry: Cell<Option<(usize, Known<BiasWord<M>>)>>,
     /// A request that holds, most often the last one that was granted, if it is known.

@@ -1,6 +1,12 @@
 //! What a thread says it is about to free, before nothing leads there any more: if it dies, the
 //! thread that sweeps its slot reads it.
 //!
+//! Several may have noted one cell: the thread that made it, the one that was about to free it, and
+//! those that died as they swept these. Their slots are swept by different threads, at the same
+//! time. So each that takes a cell out of its place to free it, a sweeper too, gives it a new
+//! generation as it notes it (`Thread::adopt_as`): a note that names a cell of its generation, to
+//! which nothing leads, is the only one.
+//!
 //! A request that has left its owner's list stays noted, as the thread's *spare* one, for its next
 //! lock. So a lock that comes and goes takes no cell and frees none. A noted request is in a list
 //! again before the note is struck: the sweep walks the lists first.
@@ -51,11 +57,19 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
+    /// Notes a request that is freed at once, and may be noted elsewhere.
+    pub(crate) fn note_freed(&self, at: RequestAt<M>) -> Result<(), Error> {
+        if !self.spare.get().is_null() {
+            self.free_spare()?;
+        }
+        Ok(self.thread.adopt_as(at, &self.thread.intent()?[REQUEST])?)
+    }
+
     /// Notes a request that a closer moved, and that is about to leave its queue and be freed: with
     /// the latch held, so that a sweep can tell whether it has left (`free_noted_request`
     /// in `recovery/release.rs`).
     pub(crate) fn note_moved(&self, at: RequestAt<M>) -> Result<(), Error> {
-        self.note_request(at)?;
+        self.note_freed(at)?;
         self.point("moved request noted");
         Ok(())
     }
@@ -81,7 +95,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Notes that an object is about to leave its chain.
+    /// Notes that an object is about to leave its chain, or has left it.
     pub(crate) fn note_object(
         &self,
         at: ObjectAt<M>,
@@ -90,17 +104,15 @@ impl<M: ConstMachine> Memory<M> {
         let notes = self.thread.intent()?;
         put(&notes[OBJECT], 0);
         put(&notes[OBJECT_IN], u64::from(partition.word()));
-        put(&notes[OBJECT], self.name_cell(at)?);
-        Ok(())
+        Ok(self.thread.adopt_as(at, &notes[OBJECT])?)
     }
 
-    /// Notes that a table is about to be exchanged for a larger one.
+    /// Notes that a table is about to be exchanged for a larger one, or was.
     pub(crate) fn note_table(&self, table: Table, partition: PartitionNumber) -> Result<(), Error> {
         let notes = self.thread.intent()?;
         put(&notes[TABLE], 0);
         put(&notes[TABLE_IN], u64::from(table.tier) << 32 | u64::from(partition.word()));
-        put(&notes[TABLE], self.name_cell(table.at)?);
-        Ok(())
+        Ok(self.thread.adopt_as(table.at, &notes[TABLE])?)
     }
 
     /// Notes that a waiting request is about to change its place.

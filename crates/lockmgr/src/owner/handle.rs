@@ -55,6 +55,7 @@ impl<M: ConstMachine> Memory<M> {
             converting: Cell::new(false),
             entries: Cell::new(0),
             reserved: Cell::new(if self.reserves { get(&cell.reserved) } else { 0 }),
+            in_table: Cell::new(0),
             last_entry: Cell::new(None),
             last: Cell::new(None),
             page: Cell::new(None),

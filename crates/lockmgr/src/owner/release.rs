@@ -39,11 +39,15 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[inline]
     fn unlock_by(&self, name: &[u8], all: bool) -> Result<(), Error> {
         self.at_rest()?;
-        if !all && self.unlock_last(name)? {
+        let both = !all && self.has_two_places();
+        if !all && !both && self.unlock_last(name)? {
             return Ok(());
         }
         let name = self.memory.named(name)?;
         let spot = self.memory.spot(name.hash);
+        if both {
+            self.gather_one(&name, spot)?;
+        }
         if self.entries.get() != 0 && self.weak_unlock(&name, spot, all)? && !all {
             return Ok(());
         }
@@ -167,32 +171,11 @@ impl<M: ConstMachine> Owner<'_, M> {
     /// As for [`release_all`](Self::release_all).
     pub fn release_reads(&self) -> Result<(), Error> {
         self.at_rest()?;
-        self.gather_reads()?;
+        // One count, of one mode, decides whether it stays.
+        self.gather_all()?;
         self.release_some(|mode, _, kind| {
             !kind.map_or_else(|| self.memory.modes().is_write(mode), RangeKind::is_write)
         })
-    }
-
-    /// Makes one request of each name that the owner has in the table and reads in its own memory
-    /// besides: one count, of one mode, decides whether it stays.
-    fn gather_reads(&self) -> Result<(), Error> {
-        let page = if get(&self.cell.held) == 0 { None } else { self.weak_page()? };
-        let Some(page) = page else { return Ok(()) };
-        for at in self.entries_among(u32::MAX) {
-            let (entry, hash) = (get(&page.states[at]), get(&page.hashes[at]));
-            if self.memory.modes().is_write(entry.mode) {
-                continue;
-            }
-            let bytes = names::read::<M>(&page.names[at], entry.length);
-            let (name, spot) = (Name { bytes: &bytes, hash }, self.memory.spot(hash));
-            let latched = self.memory.latch(spot.partition)?;
-            let both = !self.find_held(&latched, &name, spot)?.is_null();
-            drop(latched);
-            if both {
-                self.memory.with_room(|| self.gather_in_table(&name, spot))?;
-            }
-        }
-        Ok(())
     }
 
     /// Releases what `which` says of mode and mark, and kind if it is a range.
@@ -230,6 +213,9 @@ impl<M: ConstMachine> Owner<'_, M> {
                 self.memory.discard(self.cell, at, request)?;
             }
             at = next;
+        }
+        if get(&self.cell.head).is_null() {
+            self.in_table.set(0);
         }
         self.memory.wake_all()
     }
@@ -312,14 +298,23 @@ impl<M: ConstMachine> Owner<'_, M> {
         if let Some(changed) = self.downgrade_entry(&latched, &name, spot, mode)? {
             return changed;
         }
-        // In the table every change of mode is one that others can see.
-        latched.close(spot.bias)?;
-        if let Some(page) = self.weak_page()?
-            && let Some(at) = self.entry_of(page, &name)
-        {
-            self.settle(&latched, page, at)?;
+        self.gather(&latched, &name)?;
+        let mut at = self.find_held(&latched, &name, spot)?;
+        let modes = self.memory.modes();
+        let was_weak = |at: RequestAt<M>| -> Result<bool, Error> {
+            Ok(modes.is_weak(get(&self.memory.request(at)?.state).mode))
+        };
+        if at.is_null() || !modes.is_weak(mode) || !was_weak(at)? {
+            // In the table every change of mode is one that others can see.
+            latched.close(spot.bias)?;
+            if let Some(page) = self.weak_page()?
+                && let Some(at) = self.entry_of(page, &name)
+            {
+                self.settle(&latched, page, at)?;
+            }
+            at = self.find_held(&latched, &name, spot)?;
         }
-        let at = self.find_held(&latched, &name, spot)?;
+        self.note_in_table(name.hash);
         if at.is_null() {
             drop(latched);
             self.memory.wake_all()?;
@@ -391,19 +386,6 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.finish(deadline)?;
         }
         self.unlock_in_table(&name, spot, false)
-    }
-
-    /// Makes what is held of an object one request in the table.
-    fn gather_in_table(&self, name: &Name<'_>, spot: Spot) -> Result<(), Error> {
-        let latched = self.memory.latch(spot.partition)?;
-        latched.close(spot.bias)?;
-        if let Some(page) = self.weak_page()?
-            && let Some(at) = self.entry_of(page, name)
-        {
-            self.settle(&latched, page, at)?;
-        }
-        drop(latched);
-        self.memory.wake_all()
     }
 
     /// Tries names in turn, and takes the first that is to be had at once: its place, or none.

@@ -108,6 +108,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     ) -> Result<Step, Error> {
         let latched = self.memory.latch(spot.partition)?;
         if self.memory.modes().is_weak(mode) {
+            self.note_in_table(name.hash);
             latched.missed(spot.bias)?;
         } else {
             latched.close_by(spot.bias, wait.deadline())?;

@@ -85,6 +85,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let object_at = get(&mine.object);
         let (object, held) = (memory.object(object_at)?, get(&mine.state));
         let theirs = to.find_own(latched, object_at, object)?;
+        to.note_in_table(u64::from(get(&object.hash)));
         if theirs.is_null() {
             self.may_have(latched, object_at, held.mode, to, held.mode)?;
             let (new, request) = to.new_request(object_at, latched.number, mine.count())?;

@@ -161,6 +161,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         let Some(place) = all.iter().position(|each| *each == at && other) else { return Ok(()) };
         self.memory.note_range(at.cast(), KEYSPACE_TIER, self.number)?;
+        self.memory.note_range_alone(at.cast())?;
         let next = get(&self.memory.keyspace(at)?.next);
         match place {
             0 => put(&known.heads[chain as usize], next),
@@ -245,6 +246,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.memory.note_range(at.cast(), tier, self.number)?;
         put(&space.dirty, 1);
         set_state(it, claim::GONE);
+        self.memory.note_range_alone(at.cast())?;
         self.memory.point("claim about to be unlinked");
         let (prev, next) = (get(&it.prev), get(&it.next));
         if prev.is_null() {
@@ -331,6 +333,12 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
+    /// Makes all other notes of what was noted void. Not before a claim is gone: its ticket names
+    /// it by its generation.
+    fn note_range_alone(&self, at: Offset<()>) -> Result<(), Error> {
+        Ok(self.thread.adopt_as(at, &self.thread.intent()?[intents::RANGE])?)
+    }
+
     /// Frees what a dead thread had taken out of a keyspace, or out of their chain.
     pub(crate) fn free_noted_range(&self, notes: &[M::AtomicU64]) -> Result<(), Error> {
         let Some(at) = self.noted::<()>(get(&notes[intents::RANGE]))? else { return Ok(()) };
@@ -342,7 +350,8 @@ impl<M: ConstMachine> Memory<M> {
         if !is_it || latched.all_of_ranges()?.contains(&at) {
             return Ok(());
         }
-        // A free cell is refused, rightly.
+        self.note_range(at, tier, latched.number)?;
+        self.note_range_alone(at)?;
         if tier == KEYSPACE_TIER {
             let _ = self.free_cell(at.cast::<Keyspace<M>>());
         } else {

@@ -35,7 +35,7 @@ use latchwork_region::{Dead, Offset};
 
 use crate::ids::OwnerId;
 use crate::memory::cells::{
-    MOVED, ORPHANAGE, OwnerCell, OwnerPage, PAGES, Request, cell_at, get, put,
+    MOVED, ORPHANAGE, OwnerCell, OwnerPage, PAGES, Request, RequestAt, cell_at, get, put,
 };
 use crate::memory::entry::Entry;
 use crate::memory::numbers::OwnerNumber;
@@ -185,6 +185,7 @@ impl<M: ConstMachine> Memory<M> {
             let request = self.request(at)?;
             if get(&request.state).holds() {
                 self.settle_moved(cell, request)?;
+                self.take_claim_back(cell, at)?;
                 put(&request.own_prev, prev);
                 (prev, held) = (at, held + 1);
                 continue;
@@ -203,6 +204,29 @@ impl<M: ConstMachine> Memory<M> {
             self.free_cell(at)?;
         }
         put(&cell.held, held);
+        Ok(())
+    }
+
+    /// Undoes what the owner did when it died: it handed a claim over, and had yet to hand over the
+    /// ticket. The claim would be that of the next owner in the other's cell.
+    fn take_claim_back(&self, cell: &OwnerCell<M>, at: RequestAt<M>) -> Result<(), Error> {
+        let Some(id) = self.claim_of(cell, at)? else { return Ok(()) };
+        let (request, it) = (self.request(at)?, self.claim(id.0)?);
+        let (mine, other) = (get(&request.owner), get(&it.owner));
+        if mine == other {
+            return Ok(());
+        }
+        let latched = self.latch(get(&request.partition).within(self.partitions()))?;
+        for each in latched.requests(self.object(get(&request.object))?) {
+            if get(&each?.1.owner) == other {
+                // It has the ticket, too.
+                return Ok(());
+            }
+        }
+        drop(latched);
+        let latched = self.latch_keyspace(get(&it.space))?;
+        put(&it.owner, mine);
+        drop(latched);
         Ok(())
     }
 

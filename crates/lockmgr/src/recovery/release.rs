@@ -268,6 +268,7 @@ impl<M: ConstMachine> Memory<M> {
             // Once more, under the latch: it may be another object by now.
             let is_it = self.noted::<()>(get(&notes[intents::OBJECT]))?.is_some();
             if is_it && !latched.each_object()?.contains(&at) {
+                self.note_object(at, latched.number)?;
                 let length = self.object(at)?.name_length();
                 let _ = self.free_object(at, length);
             }
@@ -279,7 +280,9 @@ impl<M: ConstMachine> Memory<M> {
             let is_it = self.noted::<()>(get(&notes[intents::TABLE]))?.is_some();
             let used = [get(&latched.heads), get(&latched.fresh)];
             if is_it && used.iter().all(|table| table.at != at) {
-                let _ = self.free_chains(Table { at, tier: (place >> 32) as u32 });
+                let table = Table { at, tier: (place >> 32) as u32 };
+                self.note_table(table, latched.number)?;
+                let _ = self.free_chains(table);
             }
         }
         self.free_noted_report(dead)?;
@@ -301,7 +304,8 @@ impl<M: ConstMachine> Memory<M> {
         if latched.is_queued(at)? {
             return Ok(self.thread.adopt(at)?);
         }
-        // What still held or waited was released above; a free cell is refused, rightly.
+        // What still held or waited was released above.
+        self.note_freed(at)?;
         let _ = self.free_cell(at);
         Ok(())
     }
@@ -309,8 +313,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Notes a request, which is in no queue, that is about to leave a dead owner's list and be
     /// freed, under the latch of its partition. All other notes of it are void from here on.
     pub(crate) fn note_listed(&self, at: RequestAt<M>) -> Result<(), Error> {
-        self.thread.adopt(at)?;
-        self.note_request(at)?;
+        self.note_freed(at)?;
         self.point("dead owner's request noted");
         Ok(())
     }
@@ -470,6 +473,48 @@ mod tests {
         assert_eq!(manager.sweep(), Ok(2));
         assert_eq!(region.lent(at), Ok(None));
         assert!(region.audit().unwrap().is_sound());
+    }
+
+    /// A note that a dead sweeper had taken over is its own, and that of the thread before is void.
+    #[test]
+    fn a_note_is_taken_over_by_one_sweeper() {
+        let manager = Manager::private(modes()).unwrap();
+        let [session, sweeper, last] = [(); 3].map(|()| manager.session().unwrap());
+        let owner = session.owner().unwrap();
+        owner.lock(b"a", X).unwrap();
+        owner.unlock(b"a").unwrap();
+        let at = owner.memory.spare.get();
+        core::mem::forget(owner);
+        session.thread().abandon();
+        sweeper.owner().unwrap().memory.note_freed(at).unwrap();
+        sweeper.thread().abandon();
+        let region = manager.region();
+        let memory = last.owner().unwrap().memory;
+        for (dies, is_lent) in [(&session, true), (&sweeper, false)] {
+            let number = dies.thread().number();
+            let dead = region.dead_threads().unwrap().find(|dead| dead.number() == number);
+            memory.free_noted(&dead.unwrap()).unwrap();
+            assert_eq!(region.lent(at).unwrap().is_some(), is_lent);
+        }
+        assert_eq!(manager.sweep(), Ok(2));
+        assert!(region.audit().unwrap().is_sound());
+    }
+
+    /// An owner that is kept, and that handed a claim over but not yet the ticket, has it again.
+    #[test]
+    fn a_claim_that_was_half_handed_over_is_the_givers() {
+        let manager = keeps();
+        let session = manager.session().unwrap();
+        let [giver, taker] = [(); 2].map(|()| session.owner().unwrap());
+        giver.lock_range(b"s", KeyRange::key(b"k"), RangeKind::WriteNext, Wait::Never).unwrap();
+        let index = giver.index;
+        let claim = giver.hand_over_range(get(&giver.cell.head), &taker).unwrap().unwrap();
+        core::mem::forget((giver, taker));
+        session.thread().abandon();
+        assert_eq!(manager.sweep(), Ok(1));
+        let last = manager.session().unwrap();
+        let memory = last.owner().unwrap().memory;
+        assert_eq!(get(&memory.claim(claim.0).unwrap().owner), index);
     }
 
     /// The request before it was freed, and its cell is another's by now, whose taker died before

@@ -283,8 +283,6 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
             return Ok(());
         }
         if !old.is_none() {
-            // What a dead thread noted of it, whose work this goes on with, is void.
-            self.memory.thread.adopt(old.at)?;
             self.memory.note_table(old, self.number)?;
         }
         put(&self.heads, get(&self.fresh));
