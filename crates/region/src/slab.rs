@@ -292,8 +292,9 @@ impl<M: ConstMachine> Thread<M> {
     }
 
     /// The same for a cell that is about to be freed, with a note of it: its offset, and above that
-    /// its new generation. So from one instant on this note names the cell, and no other does:
-    /// should this thread die, and others that had noted the cell, one of the sweepers frees it.
+    /// its new generation. So no other note names the cell: should this thread die, and others that
+    /// had noted it, one of the sweepers frees it. A thread that is killed between the two stores
+    /// leaves a cell that no note names: it is in its place still, or lost.
     ///
     /// # Errors
     ///
@@ -307,9 +308,10 @@ impl<M: ConstMachine> Thread<M> {
             return Err(Error::NotInUse(offset.raw()));
         }
         let generation = generation.wrapping_add(1);
-        // Release, both: in this order, for the sweeper; and as in `adopt`.
-        note.store(pack(generation, offset.raw()), Release);
+        // Release, both: in this order, for the sweeper. A note of a generation that is to come
+        // would name the cell when the next one has adopted it.
         link.store(pack(generation, USED), Release);
+        note.store(pack(generation, offset.raw()), Release);
         Ok(())
     }
 }

@@ -206,9 +206,11 @@ impl<M: ConstMachine> Memory<M> {
             && let Some(at) = self.noted(noted)?
         {
             let note = &self.thread.intent()?[intents::REPORT];
-            self.thread.adopt_as(at, note)?;
-            let _ = self.free_report(at);
-            put(note, 0);
+            // One that is free already was a peer's doing.
+            if self.thread.adopt_as(at, note).is_ok() {
+                let _ = self.free_report(at);
+                put(note, 0);
+            }
         }
         Ok(())
     }

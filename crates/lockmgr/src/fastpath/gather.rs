@@ -53,17 +53,18 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 
-    /// The same, if the name may be in both places.
+    /// The same, if the name may be in both places: false if not.
     #[cold]
     #[inline(never)]
-    pub(crate) fn gather_one(&self, name: &Name<'_>, spot: Spot) -> Result<(), Error> {
+    pub(crate) fn gather_one(&self, name: &Name<'_>, spot: Spot) -> Result<bool, Error> {
         if self.in_table.get() & bit_of(name.hash) == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let latched = self.memory.latch(spot.partition)?;
         self.gather(&latched, name)?;
         drop(latched);
-        self.memory.wake_all()
+        self.memory.wake_all()?;
+        Ok(true)
     }
 
     /// The same for all names.

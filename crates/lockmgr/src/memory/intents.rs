@@ -4,8 +4,9 @@
 //! Several may have noted one cell: the thread that made it, the one that was about to free it, and
 //! those that died as they swept these. Their slots are swept by different threads, at the same
 //! time. So each that takes a cell out of its place to free it, a sweeper too, gives it a new
-//! generation as it notes it (`Thread::adopt_as`): a note that names a cell of its generation, to
-//! which nothing leads, is the only one.
+//! generation and then notes it (`Thread::adopt_as`): a note that names a cell of its generation,
+//! to which nothing leads, is the only one. A thread that is killed between the two loses the cell,
+//! if it was out of its place before: as it sweeps, or with a claim that is gone.
 //!
 //! A request that has left its owner's list stays noted, as the thread's *spare* one, for its next
 //! lock. So a lock that comes and goes takes no cell and frees none. A noted request is in a list

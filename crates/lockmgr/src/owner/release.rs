@@ -43,10 +43,11 @@ impl<M: ConstMachine> Owner<'_, M> {
         if !all && !both && self.unlock_last(name)? {
             return Ok(());
         }
-        let name = self.memory.named(name)?;
+        let bytes = name;
+        let name = self.memory.named(bytes)?;
         let spot = self.memory.spot(name.hash);
-        if both {
-            self.gather_one(&name, spot)?;
+        if both && !self.gather_one(&name, spot)? && self.unlock_last(bytes)? {
+            return Ok(());
         }
         if self.entries.get() != 0 && self.weak_unlock(&name, spot, all)? && !all {
             return Ok(());

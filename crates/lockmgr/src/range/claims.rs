@@ -49,7 +49,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{OwnerCell, RequestAt, get, put};
+use crate::memory::cells::{OwnerCell, Request, RequestAt, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::names::Name;
 use crate::mode::{Mode, Modes};
@@ -166,10 +166,32 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(());
         }
         if let Some(id) = self.claim_of(cell, at)? {
-            self.remove_claim(id)?;
+            if !self.is_handed_over(self.request(at)?, id)? {
+                self.remove_claim(id)?;
+            }
             put(&cell.ranges, get(&cell.ranges).saturating_sub(1));
         }
         Ok(())
+    }
+
+    /// Whether a claim was handed over, with its ticket, by an owner that died before it let go of
+    /// its own request of that.
+    pub(crate) fn is_handed_over(
+        &self,
+        request: &Request<M>,
+        id: ClaimId<M>,
+    ) -> Result<bool, Error> {
+        let (mine, other) = (get(&request.owner), get(&self.claim(id.0)?.owner));
+        if mine == other {
+            return Ok(false);
+        }
+        let latched = self.latch(get(&request.partition).within(self.partitions()))?;
+        for each in latched.requests(self.object(get(&request.object))?) {
+            if get(&each?.1.owner) == other {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether there is a waiting claim behind an owner's request.

@@ -160,8 +160,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             other |= *each != at && idle(*each)?;
         }
         let Some(place) = all.iter().position(|each| *each == at && other) else { return Ok(()) };
-        self.memory.note_range(at.cast(), KEYSPACE_TIER, self.number)?;
-        self.memory.note_range_alone(at.cast())?;
+        self.memory.note_range_alone(at.cast(), KEYSPACE_TIER, self.number)?;
         let next = get(&self.memory.keyspace(at)?.next);
         match place {
             0 => put(&known.heads[chain as usize], next),
@@ -246,7 +245,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.memory.note_range(at.cast(), tier, self.number)?;
         put(&space.dirty, 1);
         set_state(it, claim::GONE);
-        self.memory.note_range_alone(at.cast())?;
+        self.memory.thread.adopt_as(at, &self.memory.thread.intent()?[intents::RANGE])?;
         self.memory.point("claim about to be unlinked");
         let (prev, next) = (get(&it.prev), get(&it.next));
         if prev.is_null() {
@@ -319,24 +318,35 @@ impl<M: ConstMachine> Latched<'_, M> {
 const KEYSPACE_TIER: u32 = 6;
 
 impl<M: ConstMachine> Memory<M> {
-    /// Notes that a claim or a keyspace is about to be freed.
+    /// Notes that a claim is about to be gone. Other notes of it are void only when it is: its
+    /// ticket names it by its generation.
     fn note_range(
         &self,
         at: Offset<()>,
         tier: u32,
         partition: PartitionNumber,
     ) -> Result<(), Error> {
-        let notes = self.thread.intent()?;
-        put(&notes[intents::RANGE], 0);
-        put(&notes[intents::RANGE_IN], u64::from(tier) << 32 | u64::from(partition.word()));
-        put(&notes[intents::RANGE], self.name_cell(at)?);
+        let name = self.name_cell(at)?;
+        put(self.range_note(tier, partition)?, name);
         Ok(())
     }
 
-    /// Makes all other notes of what was noted void. Not before a claim is gone: its ticket names
-    /// it by its generation.
-    fn note_range_alone(&self, at: Offset<()>) -> Result<(), Error> {
-        Ok(self.thread.adopt_as(at, &self.thread.intent()?[intents::RANGE])?)
+    /// Notes that a keyspace is about to be freed, or that a claim is which is gone. All other
+    /// notes of it are void.
+    fn note_range_alone(
+        &self,
+        at: Offset<()>,
+        tier: u32,
+        partition: PartitionNumber,
+    ) -> Result<(), Error> {
+        Ok(self.thread.adopt_as(at, self.range_note(tier, partition)?)?)
+    }
+
+    fn range_note(&self, tier: u32, partition: PartitionNumber) -> Result<&M::AtomicU64, Error> {
+        let notes = self.thread.intent()?;
+        put(&notes[intents::RANGE], 0);
+        put(&notes[intents::RANGE_IN], u64::from(tier) << 32 | u64::from(partition.word()));
+        Ok(&notes[intents::RANGE])
     }
 
     /// Frees what a dead thread had taken out of a keyspace, or out of their chain.
@@ -350,8 +360,7 @@ impl<M: ConstMachine> Memory<M> {
         if !is_it || latched.all_of_ranges()?.contains(&at) {
             return Ok(());
         }
-        self.note_range(at, tier, latched.number)?;
-        self.note_range_alone(at)?;
+        self.note_range_alone(at, tier, latched.number)?;
         if tier == KEYSPACE_TIER {
             let _ = self.free_cell(at.cast::<Keyspace<M>>());
         } else {

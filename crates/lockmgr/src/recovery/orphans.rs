@@ -212,18 +212,10 @@ impl<M: ConstMachine> Memory<M> {
     fn take_claim_back(&self, cell: &OwnerCell<M>, at: RequestAt<M>) -> Result<(), Error> {
         let Some(id) = self.claim_of(cell, at)? else { return Ok(()) };
         let (request, it) = (self.request(at)?, self.claim(id.0)?);
-        let (mine, other) = (get(&request.owner), get(&it.owner));
-        if mine == other {
+        let mine = get(&request.owner);
+        if get(&it.owner) == mine || self.is_handed_over(request, id)? {
             return Ok(());
         }
-        let latched = self.latch(get(&request.partition).within(self.partitions()))?;
-        for each in latched.requests(self.object(get(&request.object))?) {
-            if get(&each?.1.owner) == other {
-                // It has the ticket, too.
-                return Ok(());
-            }
-        }
-        drop(latched);
         let latched = self.latch_keyspace(get(&it.space))?;
         put(&it.owner, mine);
         drop(latched);
