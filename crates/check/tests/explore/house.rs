@@ -24,6 +24,8 @@ const LENGTH: u64 = 1_500;
 
 /// Where nobody is to sleep until a deadline, all deadlines are as far away.
 pub(crate) const NEVER: Duration = Duration::from_secs(3600);
+/// Shorter than the longest nap, by which a waiter finds out that it was not woken.
+const PATIENCE: Duration = Duration::from_millis(45);
 
 /// Objects that the owners of a run lock.
 pub(crate) const NAMES: usize = 3;
@@ -332,15 +334,15 @@ impl Plan {
             told: None,
             owners: 2 + (schedule.0 / 8 % 3) as usize,
             detect_after: NEVER,
-            patience: NEVER,
+            patience: PATIENCE,
             names: (0..NAMES).map(|name| format!("object {name}").into_bytes()).collect(),
         }
     }
 
-    /// Deadlocks are looked for, and broken before a waiter's naps become long.
+    /// Deadlocks are looked for, and broken within the same time.
     pub(crate) fn detecting(self) -> Self {
         let detect_after = Options::default().detect_after;
-        Self { detect_after, patience: Duration::from_millis(45), ..self }
+        Self { detect_after, ..self }
     }
 
     fn explorer(&self) -> Explorer {

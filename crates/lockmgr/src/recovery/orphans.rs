@@ -41,6 +41,8 @@ use crate::memory::entry::Entry;
 use crate::memory::numbers::OwnerNumber;
 use crate::memory::owner_state::OwnerState;
 use crate::memory::{Memory, intents, names};
+use crate::range::cells::{claim, is_that};
+use crate::range::keyspaces::what;
 use crate::{Error, Mode};
 
 /// What an owner is called by people: 32 bytes, zeros at the end.
@@ -217,7 +219,10 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(());
         }
         let latched = self.latch_keyspace(get(&it.space))?;
-        put(&it.owner, mine);
+        // Once more, under the latch: it may be another by now.
+        if is_that(self.region(), id)? && what(it)?.1 != claim::GONE {
+            put(&it.owner, mine);
+        }
         drop(latched);
         Ok(())
     }
@@ -239,6 +244,32 @@ impl<M: ConstMachine> Memory<M> {
             }
         }
         put(&request.count, get(&request.count) & !MOVED);
+        Ok(())
+    }
+
+    /// Gives claims back to those owners of dead threads that had handed them over, and not yet the
+    /// ticket: before another thread can have the other owner, or its cell. One walk through all
+    /// pages.
+    pub(crate) fn take_claims_back(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
+        if self.keyspaces()?.is_none() {
+            return Ok(());
+        }
+        let is_dead = |thread: u32| dead.iter().any(|dead| dead.number() == thread);
+        for place in 0..PAGES as u32 {
+            let Some(page) = self.page(place)? else { break };
+            let owned = get(&page.thread);
+            for cell in page.owners.iter().filter(|cell| get(&cell.ranges) != 0) {
+                let state = get(&cell.state);
+                if state.is_free() || !state.thread(owned).is_some_and(is_dead) {
+                    continue;
+                }
+                for at in self.own_list(cell)? {
+                    if get(&self.request(at)?.state).holds() {
+                        self.take_claim_back(cell, at)?;
+                    }
+                }
+            }
+        }
         Ok(())
     }
 

@@ -23,6 +23,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
         // All latches are opened first: while one thread is put right another's may be met.
         self.open_latches_of(dead).1?;
+        self.take_claims_back(dead)?;
         // Before a thread's notes are freed: they may have what an orphan is kept with.
         self.orphan_again(dead)?;
         for (thread, places) in dead.iter().zip(self.pages_of(dead)?) {
