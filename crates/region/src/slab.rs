@@ -279,16 +279,21 @@ impl<M: ConstMachine> Thread<M> {
     ///
     /// [`Error::NotInUse`], [`Error::OutOfRange`], [`Error::Forked`].
     pub fn adopt<T: Plain>(&self, offset: Offset<T>) -> Result<(), Error> {
+        self.renew(offset.raw()).map(drop)
+    }
+
+    /// Gives a cell in use the next generation, and returns that.
+    fn renew(&self, unit: u32) -> Result<u32, Error> {
         self.slot()?;
-        let found = self.region.link_of_cell(offset.raw())?;
-        let link = found.ok_or(Error::NotInUse(offset.raw()))?;
+        let link = self.region.link_of_cell(unit)?.ok_or(Error::NotInUse(unit))?;
         let (generation, next) = unpack(link.load(Relaxed));
         if next != USED {
-            return Err(Error::NotInUse(offset.raw()));
+            return Err(Error::NotInUse(unit));
         }
+        let generation = generation.wrapping_add(1);
         // Release: whoever sees the cell led to by nothing any more sees this first.
-        link.store(pack(generation.wrapping_add(1), USED), Release);
-        Ok(())
+        link.store(pack(generation, USED), Release);
+        Ok(generation)
     }
 
     /// The same for a cell that is about to be freed, with a note of it: its offset, and above that
@@ -300,17 +305,9 @@ impl<M: ConstMachine> Thread<M> {
     ///
     /// As for [`adopt`](Self::adopt).
     pub fn adopt_as<T: Plain>(&self, offset: Offset<T>, note: &M::AtomicU64) -> Result<(), Error> {
-        self.slot()?;
-        let found = self.region.link_of_cell(offset.raw())?;
-        let link = found.ok_or(Error::NotInUse(offset.raw()))?;
-        let (generation, next) = unpack(link.load(Relaxed));
-        if next != USED {
-            return Err(Error::NotInUse(offset.raw()));
-        }
-        let generation = generation.wrapping_add(1);
-        // Release, both: in this order, for the sweeper. A note of a generation that is to come
-        // would name the cell when the next one has adopted it.
-        link.store(pack(generation, USED), Release);
+        let generation = self.renew(offset.raw())?;
+        // Release: behind the new generation. A note of one that is to come would name the cell
+        // when the next thread has adopted it.
         note.store(pack(generation, offset.raw()), Release);
         Ok(())
     }

@@ -90,9 +90,9 @@ impl Book {
         self.flaw.borrow_mut().get_or_insert(text);
     }
 
-    fn last_deeds(&self) -> String {
+    fn last_actions(&self) -> String {
         let actions = self.actions.borrow();
-        let told = |(me, (deed, name)): (usize, &(&str, usize))| format!("{me}: {deed} {name}");
+        let told = |(me, (action, name)): (usize, &(&str, usize))| format!("{me}: {action} {name}");
         actions.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")
     }
 }
@@ -112,8 +112,8 @@ impl Life<'_> {
         &self.names[name]
     }
 
-    fn begins(&self, deed: &'static str, name: usize) {
-        self.book.actions.borrow_mut()[self.me] = (deed, name);
+    fn begins(&self, action: &'static str, name: usize) {
+        self.book.actions.borrow_mut()[self.me] = (action, name);
     }
 
     fn hold(&self, name: usize) -> Option<Hold> {
@@ -392,7 +392,7 @@ impl Plan {
             // They are in the midst of something, or believe so: nobody is to touch them again.
             core::mem::forget(owners);
             core::mem::forget(sessions);
-            return Err(format!("{text}\n{}\n{}", book.last_deeds(), remains(&manager)));
+            return Err(format!("{text}\n{}\n{}", book.last_actions(), remains(&manager)));
         }
         self.look(&manager, &sessions[0], &owners[0], used)?;
         for (data, written) in book.data.iter().zip(&book.written) {

@@ -50,19 +50,20 @@ pub(crate) fn label_of<M: ConstMachine>(cell: &OwnerCell<M>) -> Vec<u8> {
     cell.label.iter().flat_map(|word| get(word).to_le_bytes()).collect()
 }
 
-/// An orphan that this thread has taken: what it was, if the thread does not come to the end.
-pub(crate) struct Taken<'c, M: ConstMachine> {
+/// An orphan that this thread has taken. If an error or a panic ends its work, the orphan is what
+/// `again` says.
+pub(crate) struct TakenOrphan<'c, M: ConstMachine> {
     pub(crate) cell: &'c OwnerCell<M>,
     pub(crate) again: OwnerState,
 }
 
-impl<M: ConstMachine> Taken<'_, M> {
+impl<M: ConstMachine> TakenOrphan<'_, M> {
     pub(crate) fn ends(self) {
         core::mem::forget(self);
     }
 }
 
-impl<M: ConstMachine> Drop for Taken<'_, M> {
+impl<M: ConstMachine> Drop for TakenOrphan<'_, M> {
     fn drop(&mut self) {
         put(&self.cell.state, self.again);
     }
@@ -94,7 +95,7 @@ impl<M: ConstMachine> Memory<M> {
     /// succeeds.
     pub(crate) fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
         let cell = self.take_orphan(orphan)?;
-        let taken = Taken { cell, again: OwnerState::ORPHANED };
+        let taken = TakenOrphan { cell, again: OwnerState::ORPHANED };
         self.release_cell(orphan.number(), cell)?;
         taken.ends();
         #[cfg(feature = "tracing")]
@@ -284,14 +285,12 @@ impl<M: ConstMachine> Memory<M> {
                 let Some(thread) = state.thread(0).filter(|_| state.is_kept()) else { continue };
                 let its = |dead: &&Dead<'_, M>| dead.number() == thread;
                 let Some(dead) = dead.iter().find(its) else { continue };
-                let to = match state.is_asked() {
-                    true => {
-                        // Before it is undecided: until then a look in vain says that it was not
-                        // the last.
-                        self.tell_deciders()?;
-                        OwnerState::UNDECIDED
-                    }
-                    false => OwnerState::ORPHANED,
+                let to = if state.is_asked() {
+                    // Before it is undecided: until then a process that looks in vain looks again.
+                    self.tell_deciders()?;
+                    OwnerState::UNDECIDED
+                } else {
+                    OwnerState::ORPHANED
                 };
                 self.withdraw_of(cell)?;
                 self.keep_owner(dead, cell, to)?;

@@ -35,7 +35,7 @@ use crate::memory::cells::{get, put};
 use crate::memory::inner::Inner;
 use crate::memory::owner_state::OwnerState;
 use crate::memory::{Memory, roots};
-use crate::recovery::orphans::{Taken, label_of};
+use crate::recovery::orphans::{TakenOrphan, label_of};
 
 /// Says in the region that there is a process that decides.
 pub(crate) fn some_decide<M: ConstMachine>(region: &Region<M>) -> Result<(), Error> {
@@ -100,7 +100,7 @@ impl<M: ConstMachine> Memory<M> {
                 continue;
             }
             // Undecided again if the callback does not return.
-            let asking = Taken { cell, again: OwnerState::UNDECIDED };
+            let asking = TakenOrphan { cell, again: OwnerState::UNDECIDED };
             self.point("orphan about to be asked about");
             let id = index.id(get(&cell.generation));
             if recovery(id, &label_of(cell)) {
