@@ -149,8 +149,9 @@ pub struct Modes {
     writes: u16,
 }
 
-/// Changes when the manager comes to lie otherwise in its region, or to hash otherwise.
-const LAYOUT: u64 = 10;
+/// Changes when the manager comes to lie otherwise in its region, to hash otherwise, or to rely on
+/// what processes of an older build do not do.
+const LAYOUT: u64 = 11;
 
 impl Modes {
     /// Checks and builds a set.

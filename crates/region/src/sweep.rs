@@ -148,9 +148,9 @@ impl<M: ConstMachine> Region<M> {
         if slot.owner.compare_exchange(FREE, mine, AcqRel, Relaxed).is_err() {
             return Ok(None);
         }
-        let kept = Kept { region: self, number: thread, mine };
+        let withheld = Withheld { region: self, number: thread, mine };
         let done = act();
-        drop(kept);
+        drop(withheld);
         Ok(Some(done))
     }
 
@@ -220,13 +220,13 @@ impl<M: ConstMachine> Region<M> {
 }
 
 /// A free slot that is kept from all others, until this is dropped.
-struct Kept<'r, M: ConstMachine> {
+struct Withheld<'r, M: ConstMachine> {
     region: &'r Region<M>,
     number: u32,
     mine: u64,
 }
 
-impl<M: ConstMachine> Drop for Kept<'_, M> {
+impl<M: ConstMachine> Drop for Withheld<'_, M> {
     fn drop(&mut self) {
         // Release: synchronizes with the AcqRel of the next owner.
         let slot = self.region.thread_slot(self.number);

@@ -68,7 +68,7 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Notes a request that a closer moved, and that is about to leave its queue and be freed: with
     /// the latch held, so that a sweep can tell whether it has left (`free_noted_request`
-    /// in `recovery/release.rs`).
+    /// in `recovery/notes.rs`).
     pub(crate) fn note_moved(&self, at: RequestAt<M>) -> Result<(), Error> {
         self.note_freed(at)?;
         self.point("moved request noted");

@@ -303,3 +303,167 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use latchwork_region::Offset;
+
+    use crate::granular::{IS, X};
+    use crate::memory::cells::{get, put};
+    use crate::memory::entry::Entry;
+    use crate::memory::state::{State, status};
+    use crate::options::{Step, Wait};
+    use crate::recovery::staged::{NAMES, cell_of, dies, keeps};
+    use crate::{Error, KeyRange, RangeKind};
+
+    /// An owner that is kept, and that handed a claim over but not yet the ticket, has it again.
+    #[test]
+    fn a_claim_that_was_half_handed_over_is_the_givers() {
+        let manager = keeps();
+        let session = manager.session().unwrap();
+        let [giver, taker] = [(); 2].map(|()| session.owner().unwrap());
+        giver.lock_range(b"s", KeyRange::key(b"k"), RangeKind::WriteNext, Wait::Never).unwrap();
+        let index = giver.index;
+        let claim = giver.hand_over_range(get(&giver.cell.head), &taker).unwrap().unwrap();
+        core::mem::forget((giver, taker));
+        session.thread().abandon();
+        assert_eq!(manager.sweep(), Ok(1));
+        let last = manager.session().unwrap();
+        let memory = last.owner().unwrap().memory;
+        assert_eq!(get(&memory.claim(claim.0).unwrap().owner), index);
+    }
+
+    /// An orphan that could be released in part only has a list that others can go on with.
+    #[test]
+    fn an_orphan_that_is_released_in_part_has_its_other_locks() {
+        let manager = keeps();
+        let (_session, id) = dies(&manager);
+        assert_eq!(manager.sweep(), Ok(1));
+        let session = manager.session().unwrap();
+        let owner = session.owner().unwrap();
+        let memory = owner.memory;
+        // The last that it took goes first.
+        let shut = memory.spot(memory.named(NAMES[1]).unwrap().hash).partition;
+        let latched = memory.latch(shut).unwrap();
+        assert!(session.release_orphan(id).is_err());
+        drop(latched);
+        assert_eq!(get(&cell_of(memory, id).held), 2);
+        // Each gets the cell that was freed.
+        owner.lock(NAMES[2], X).unwrap();
+        owner.lock(b"d", X).unwrap();
+        let adopted = session.adopt(id).unwrap();
+        adopted.unlock(NAMES[1]).unwrap();
+        adopted.end().unwrap();
+        assert_eq!(owner.locks().unwrap().len(), 2);
+        NAMES[..2].iter().for_each(|name| owner.try_lock(name, X).unwrap());
+    }
+
+    /// An adopter that is dropped while it waits, where it cannot withdraw, leaves no request that
+    /// the next one would take for a lock.
+    #[test]
+    fn what_an_adopter_waited_for_the_next_one_does_not_hold() {
+        let manager = keeps();
+        let (_session, id) = dies(&manager);
+        assert_eq!(manager.sweep(), Ok(1));
+        let session = manager.session().unwrap();
+        let holder = session.owner().unwrap();
+        holder.lock(b"d", X).unwrap();
+        let memory = holder.memory;
+        let adopted = session.adopt(id).unwrap();
+        let waits = adopted.request(b"d", X, Wait::Detect);
+        assert_eq!(waits, Ok(Step::Waiting));
+        let latched = memory.latch(memory.spot(memory.named(b"d").unwrap().hash).partition);
+        drop(adopted);
+        drop(latched.unwrap());
+        let adopted = session.adopt(id).unwrap();
+        assert_eq!(adopted.try_lock(b"d", X), Err(Error::NotGranted));
+        assert_eq!(adopted.holds(b"d"), Ok(None));
+        adopted.end().unwrap();
+        holder.unlock(b"d").unwrap();
+        holder.try_lock(b"d", X).unwrap();
+    }
+
+    /// Nor one that was refused since.
+    #[test]
+    fn what_an_adopter_was_refused_is_in_no_queue() {
+        let manager = keeps();
+        let (_session, id) = dies(&manager);
+        assert_eq!(manager.sweep(), Ok(1));
+        let session = manager.session().unwrap();
+        let holder = session.owner().unwrap();
+        holder.lock(b"d", X).unwrap();
+        let (memory, cell) = (holder.memory, cell_of(holder.memory, id));
+        let adopted = session.adopt(id).unwrap();
+        assert_eq!(adopted.request(b"d", X, Wait::Detect), Ok(Step::Waiting));
+        let at = get(&cell.waiting);
+        let request = memory.request(at).unwrap();
+        let latched = memory.latch(get(&request.partition)).unwrap();
+        memory.take_out(&latched, get(&request.object), at).unwrap();
+        let denied = State { status: status::DENIED, ..get(&request.state) };
+        put(&request.state, denied);
+        put(&cell.waiting, Offset::NULL);
+        drop(adopted);
+        drop(latched);
+        let adopted = session.adopt(id).unwrap();
+        assert_eq!(memory.own_list(cell).unwrap().len(), NAMES.len());
+        adopted.end().unwrap();
+        assert_eq!(holder.locks().unwrap().len(), 1);
+    }
+
+    /// Nor a range, of which a request that was forgotten is nobody's.
+    #[test]
+    fn what_range_an_adopter_waited_for_is_withdrawn() {
+        let manager = keeps();
+        let (_session, id) = dies(&manager);
+        assert_eq!(manager.sweep(), Ok(1));
+        let session = manager.session().unwrap();
+        let [holder, other] = [(); 2].map(|()| session.owner().unwrap());
+        let key = KeyRange::key(b"k");
+        holder.lock_range(b"s", key, RangeKind::WriteNext, Wait::Never).unwrap();
+        let adopted = session.adopt(id).unwrap();
+        let waits = adopted.request_range(b"s", key, RangeKind::WriteNext, Wait::Detect).unwrap();
+        assert_eq!(waits.step(), Step::Waiting);
+        core::mem::forget(waits);
+        drop(adopted);
+        let adopted = session.adopt(id).unwrap();
+        holder.release_all().unwrap();
+        other.lock_range(b"s", key, RangeKind::WriteNext, Wait::Never).unwrap();
+        adopted.end().unwrap();
+    }
+
+    /// An owner gave a weak lock back and died as a closer had yet to move it.
+    #[test]
+    fn what_is_moved_after_it_was_given_back_is_settled_by_an_adopter() {
+        let manager = keeps();
+        let session = manager.session().unwrap();
+        let owner = session.owner().unwrap();
+        owner.lock(b"held", X).unwrap();
+        owner.lock(b"weak", IS).unwrap();
+        let (id, memory) = (owner.id(), owner.memory);
+        let name = memory.named(b"weak").unwrap();
+        let spot = memory.spot(name.hash);
+        let page = owner.weak_page().unwrap().unwrap();
+        let at = owner.entry_of(page, &name).unwrap();
+        let counted = get(&page.states[at]);
+        let given_back = Entry { count: 0, ..counted };
+        core::mem::forget(owner);
+        session.thread().abandon();
+        let other = manager.session().unwrap();
+        let closer = other.owner().unwrap();
+        // It is swept as one that gave it back under a bias that was closed by then.
+        put(&page.states[at], given_back);
+        let word = &memory.biases(spot.partition).unwrap()[spot.bias as usize];
+        let open = get(word);
+        put(word, open.closed());
+        assert_eq!(manager.sweep(), Ok(1));
+        let latched = closer.memory.latch(spot.partition).unwrap();
+        assert!(other.adopt(id).is_err(), "it comes for the latch");
+        // And the closer had seen it before that.
+        put(&page.states[at], counted);
+        latched.collect(spot.bias, open, None, &mut 0).unwrap();
+        put(&page.states[at], given_back);
+        drop(latched);
+        other.adopt(id).unwrap().end().unwrap();
+        closer.try_lock(b"weak", X).unwrap();
+    }
+}

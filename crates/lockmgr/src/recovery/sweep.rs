@@ -172,3 +172,27 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use latchwork_region::Region;
+
+    use crate::granular::{X, modes};
+    use crate::recovery::staged::{NAMES, dies};
+    use crate::{Manager, Options};
+
+    /// A thread that waits for one of the dead, however soon or late it is to look for deadlocks.
+    #[test]
+    fn a_waiter_finds_the_dead() {
+        for detect_after in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
+            let region = Region::private(&Default::default()).unwrap();
+            let options = Options { detect_after, ..Options::default() };
+            let manager = Manager::new(region, modes(), options).unwrap();
+            let _dead = dies(&manager);
+            let session = manager.session().unwrap();
+            session.owner().unwrap().lock_timeout(NAMES[0], X, Duration::from_secs(60)).unwrap();
+        }
+    }
+}
