@@ -22,10 +22,17 @@ enum Operation {
     ReleaseReads(usize),
     Cancel(usize),
     Downgrade(usize, usize, u8),
+    /// So many weak locks of a name come and go that its bias opens.
+    Warm(usize),
 }
 
+/// How often a weak lock comes and goes for that.
+const WARM: u32 = 40;
+
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
-    let (owner, name) = (0..OWNERS, 0..NAMES.len());
+    let owner = 0..OWNERS;
+    // One of them more often, so that much happens to it.
+    let name = prop_oneof![Just(0), 0..NAMES.len()];
     let operation = prop_oneof![
         10 => (owner.clone(), name.clone(), 0..9u8, any::<bool>())
             .prop_map(|(o, n, m, w)| Operation::Ask(o, n, m, w)),
@@ -34,9 +41,10 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         1 => owner.clone().prop_map(Operation::ReleaseAll),
         1 => owner.clone().prop_map(Operation::ReleaseReads),
         2 => owner.clone().prop_map(Operation::Cancel),
-        1 => (owner, name, 0..9u8).prop_map(|(o, n, m)| Operation::Downgrade(o, n, m)),
+        1 => (owner, name.clone(), 0..9u8).prop_map(|(o, n, m)| Operation::Downgrade(o, n, m)),
+        2 => name.prop_map(Operation::Warm),
     ];
-    prop::collection::vec(operation, 1..80)
+    prop::collection::vec(operation, 1..160)
 }
 
 /// Does an operation in both, and says in what they differ.
@@ -88,6 +96,16 @@ fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Oper
             naive.release_reads(o);
             assert_eq!(owners[o].release_reads(), Ok(()));
         }
+        Operation::Warm(n) => {
+            // By one whose locks do not stay, so that it waits for nobody and nobody for it.
+            let weak = modes.each().find(|mode| modes.is_weak(*mode)).unwrap();
+            for _ in 0..WARM {
+                let expected = naive.request(OWNERS, NAMES[n], weak, false) == Outcome::Granted;
+                assert_eq!(owners[OWNERS].request(NAMES[n], weak, Wait::Never).is_ok(), expected);
+                naive.release_all(OWNERS);
+                assert_eq!(owners[OWNERS].release_all(), Ok(()));
+            }
+        }
         Operation::Downgrade(o, n, m) => {
             let done = naive.downgrade(o, NAMES[n], mode_of(m));
             let expected = if done { Ok(()) } else { Err(Error::NotHeld) };
@@ -106,7 +124,7 @@ fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Oper
 fn compare(modes: Modes, operations: &[Operation]) {
     let manager = latchwork_check::early::private(modes.clone()).unwrap();
     let session = manager.session().unwrap();
-    let owners: Vec<Owner<'_>> = (0..OWNERS).map(|_| session.owner().unwrap()).collect();
+    let owners: Vec<Owner<'_>> = (0..=OWNERS).map(|_| session.owner().unwrap()).collect();
     let mut naive = Naive::new(modes.clone());
     for operation in operations {
         step(&owners, &mut naive, &modes, operation);
@@ -116,7 +134,7 @@ fn compare(modes: Modes, operations: &[Operation]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn as_the_naive_one_granular(operations in operations()) {

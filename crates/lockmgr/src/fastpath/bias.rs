@@ -410,3 +410,57 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use latchwork_region::Region;
+
+    use super::FULL;
+    use crate::granular::{IS, X, modes};
+    use crate::memory::cells::get;
+    use crate::{Error, Manager, Options};
+
+    /// An owner that has released all makes the filter of its page anew: it says of its neighbour's
+    /// locks what they need, and nothing more of its own, but for one that a closer is about to
+    /// move.
+    #[test]
+    fn a_filter_that_is_made_anew_says_what_is_left() {
+        let region = Region::private(&Default::default()).unwrap();
+        let options = Options { opens_early: true, ..Options::default() };
+        let manager = Manager::new(region, modes(), options).unwrap();
+        let sessions = [(); 2].map(|()| manager.session().unwrap());
+        let [owner, neighbour] = [(); 2].map(|()| sessions[0].owner().unwrap());
+        let other = sessions[1].owner().unwrap();
+        let memory = owner.memory;
+        neighbour.lock(b"kept", IS).unwrap();
+        let bit_of = |name: &[u8]| memory.spot(memory.named(name).unwrap().hash).filter();
+        let kept = bit_of(b"kept");
+        assert_eq!(get(owner.filter), kept, "they share a page");
+        let mut set = kept;
+        let names = (0u32..).map(u32::to_le_bytes);
+        let mut names = names.filter(|name| bit_of(name) & kept == 0);
+        while set.count_ones() < FULL + 1 {
+            let name = names.next().unwrap();
+            owner.lock(&name, IS).unwrap();
+            set |= bit_of(&name);
+            owner.unlock(&name).unwrap();
+        }
+        assert_eq!(get(owner.filter), set);
+        // One is given back as a closer has seen it and has the latch still. It is of this session,
+        // which so cannot have it again: that is an error.
+        let moves = names.next().unwrap();
+        owner.lock(&moves, IS).unwrap();
+        let spot = memory.spot(memory.named(&moves).unwrap().hash);
+        let latched = memory.latch(spot.partition).unwrap();
+        latched.close(spot.bias).unwrap();
+        assert!(owner.unlock(&moves).is_err());
+        neighbour.refresh_filter().unwrap();
+        assert_eq!(get(owner.filter), kept | bit_of(&moves));
+        drop(latched);
+        owner.release_all().unwrap();
+        assert_eq!(other.try_lock(b"kept", X), Err(Error::NotGranted));
+        neighbour.unlock(b"kept").unwrap();
+        other.try_lock(b"kept", X).unwrap();
+        other.try_lock(&moves, X).unwrap();
+    }
+}

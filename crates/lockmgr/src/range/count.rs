@@ -82,20 +82,24 @@ impl<M: ConstMachine> Claims<'_, M> {
 #[cfg(test)]
 mod tests {
     use core::ops::Bound::Unbounded;
+    use core::sync::atomic::{AtomicBool, Ordering::Release};
     use std::collections::HashMap;
+    use std::sync::Mutex;
 
     use super::*;
     use crate::granular::modes;
-    use crate::{KeyRange, Manager, RangeKind, Wait};
+    use crate::{KeyRange, Manager, Owner, RangeKind, Wait};
 
-    /// Two names of keyspaces that share a chain.
-    fn neighbours(memory: &Memory<latchwork_machine::Native>) -> [String; 2] {
-        let mut known = HashMap::new();
-        for number in 0u32.. {
+    /// Names of keyspaces, as long as each other, that share a chain.
+    fn neighbours(memory: &Memory<latchwork_machine::Native>) -> [String; 3] {
+        let mut known = HashMap::<_, Vec<String>>::new();
+        for number in 100_000u32.. {
             let name = number.to_string();
             let chain = chain_of(memory.keyspace_named(name.as_bytes()).unwrap().hash);
-            if let Some(other) = known.insert(chain, name.clone()) {
-                return [other, name];
+            let known = known.entry(chain).or_default();
+            known.push(name);
+            if let [one, other, third] = &mut known[..] {
+                return [one, other, third].map(core::mem::take);
             }
         }
         unreachable!("there are fewer chains than numbers")
@@ -108,9 +112,8 @@ mod tests {
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();
         let memory = owner.memory;
-        let spaces = neighbours(memory);
-        let [one, other] = &spaces;
-        for space in &spaces {
+        let [one, other, _] = &neighbours(memory);
+        for space in [one, other] {
             let all = KeyRange { from: Unbounded, to: Unbounded };
             owner.lock_range(space.as_bytes(), all, RangeKind::ReadNext, Wait::Never).unwrap();
         }
@@ -123,5 +126,49 @@ mod tests {
         drop(latched);
         owner.release_all().unwrap();
         assert_eq!((count(one), count(other)), (Ok(0), Ok(0)));
+    }
+
+    /// Keyspaces of the same chain come and go, and so does the one that is asked about whenever it
+    /// has no claim: what is counted is never too little.
+    #[test]
+    fn a_count_misses_no_claim_while_keyspaces_come_and_go() {
+        let manager = Manager::private(modes()).unwrap();
+        let sessions = [(); 2].map(|()| manager.session().unwrap());
+        let spaces = neighbours(sessions[0].owner().unwrap().memory);
+        let (made, ended) = (&Mutex::new(0), &AtomicBool::new(false));
+        let [asks, claims] = sessions;
+        std::thread::scope(|scope| {
+            let [one, other, third] = &spaces;
+            scope.spawn(move || {
+                let [owner, stranger] = [(); 2].map(|()| claims.owner().unwrap());
+                let lock = |owner: &Owner<'_>, space: &str, at: u32| {
+                    let key = at.to_le_bytes();
+                    let (space, key) = (space.as_bytes(), KeyRange::key(&key));
+                    owner.lock_range(space, key, RangeKind::ReadNext, Wait::Never).unwrap();
+                };
+                for turn in 0..10_000 {
+                    let count = turn % 3;
+                    let mut now = made.lock().unwrap();
+                    (0..count).for_each(|at| lock(&owner, one, at));
+                    *now = count;
+                    drop(now);
+                    for at in 0..20 {
+                        lock(&stranger, [other, third][at as usize % 2], at);
+                        stranger.release_all().unwrap();
+                    }
+                    *made.lock().unwrap() = 0;
+                    owner.release_all().unwrap();
+                }
+                ended.store(true, Release);
+            });
+            let claims = asks.keyspace_claims(one.as_bytes()).unwrap();
+            while !ended.load(Acquire) {
+                // The mutex is the latch that those who make claims share with those who ask.
+                let now = made.lock().unwrap();
+                let counted = claims.count().unwrap();
+                assert!(counted >= (*now).min(1), "{counted} of {now}");
+            }
+            assert_eq!(claims.count(), Ok(0));
+        });
     }
 }
