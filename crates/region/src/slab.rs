@@ -160,6 +160,9 @@ impl<M: ConstMachine> Thread<M> {
     pub fn alloc<T: Plain>(&self) -> Result<Cell<'_, T, M>, Error> {
         let cell = self.alloc_dirty::<T>()?;
         let words = (cell.value as *const T).cast::<M::AtomicU64>();
+        // Release: a thread that finds, by an old link, a zero where it looks for what the cell was
+        // sees also what was done before that was freed.
+        M::fence(Release);
         for at in 0..const { size_of::<T>().div_ceil(8) } {
             // SAFETY: within the payload, whose size is a multiple of 8. Words are plain.
             unsafe { &*words.wrapping_add(at) }.store(0, Relaxed);

@@ -47,6 +47,14 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..160)
 }
 
+/// One whose locks do not stay, so that it waits for nobody and nobody for it, asks for a lock.
+fn come_and_go(owner: &Owner<'_>, naive: &mut Naive, name: &[u8], mode: Mode) {
+    let expected = naive.request(OWNERS, name, mode, false) == Outcome::Granted;
+    assert_eq!(owner.request(name, mode, Wait::Never).is_ok(), expected);
+    naive.release_all(OWNERS);
+    assert_eq!(owner.release_all(), Ok(()));
+}
+
 /// Does an operation in both, and says in what they differ.
 fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Operation) {
     let waits: Vec<bool> = (0..OWNERS).map(|owner| naive.waits(owner)).collect();
@@ -97,14 +105,8 @@ fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Oper
             assert_eq!(owners[o].release_reads(), Ok(()));
         }
         Operation::Warm(n) => {
-            // By one whose locks do not stay, so that it waits for nobody and nobody for it.
             let weak = modes.each().find(|mode| modes.is_weak(*mode)).unwrap();
-            for _ in 0..WARM {
-                let expected = naive.request(OWNERS, NAMES[n], weak, false) == Outcome::Granted;
-                assert_eq!(owners[OWNERS].request(NAMES[n], weak, Wait::Never).is_ok(), expected);
-                naive.release_all(OWNERS);
-                assert_eq!(owners[OWNERS].release_all(), Ok(()));
-            }
+            (0..WARM).for_each(|_| come_and_go(&owners[OWNERS], naive, NAMES[n], weak));
         }
         Operation::Downgrade(o, n, m) => {
             let done = naive.downgrade(o, NAMES[n], mode_of(m));

@@ -168,9 +168,13 @@ impl<M: ConstMachine> Latched<'_, M> {
             return Ok(get(&self.strong[(bias % BIASES) as usize]) != 0);
         }
         let here = Spot { partition: self.number, bias };
-        for (_, cell) in self.memory.each_weak(here).filter(|(_, cell)| !get(&cell.weak).is_null())
-        {
-            let page = cell_at(self.memory.region(), get(&cell.weak))?;
+        for (_, cell) in self.memory.each_weak(here) {
+            // Acquire: as in `collect`.
+            let page = cell.weak.load(Acquire);
+            if page.is_null() {
+                continue;
+            }
+            let page = cell_at(self.memory.region(), page)?;
             for at in 0..WEAK {
                 let entry = get(&page.states[at]);
                 let hash = get(&page.hashes[at]);
@@ -228,8 +232,13 @@ impl<M: ConstMachine> Latched<'_, M> {
         let memory = self.memory;
         let here = Spot { partition: self.number, bias };
         let some = memory.each_weak(here).take_while(|(owner, _)| owner.word() < end);
-        for (owner, cell) in some.filter(|(_, cell)| !get(&cell.weak).is_null()) {
-            let page = cell_at(memory.region(), get(&cell.weak))?;
+        for (owner, cell) in some {
+            // Acquire: as in `collect`.
+            let page = cell.weak.load(Acquire);
+            if page.is_null() {
+                continue;
+            }
+            let page = cell_at(memory.region(), page)?;
             for at in 0..WEAK {
                 // Acquire: synchronizes with the Release in `weak_take`. What counts nothing any
                 // more may have been moved while it did.

@@ -1,6 +1,8 @@
 //! How a manager is: what somebody should look at.
 
-use latchwork_machine::{Clock, ConstMachine};
+use core::sync::atomic::Ordering::Acquire;
+
+use latchwork_machine::{Clock, ConstMachine, Word};
 
 use crate::Error;
 use crate::memory::cells::{cell_at, get};
@@ -61,7 +63,9 @@ impl<M: ConstMachine> Inner<M> {
         }
         let now = M::now(Clock::Monotonic);
         let directory = cell_at(region, self.directory)?;
-        for page in directory.pages.iter().map(get).take_while(|page| !page.is_null()) {
+        // Acquire: as in `Memory::page`.
+        let pages = directory.pages.iter().map(|page| page.load(Acquire));
+        for page in pages.take_while(|page| !page.is_null()) {
             let page = cell_at(region, page)?;
             for cell in &page.owners {
                 let state = get(&cell.state);

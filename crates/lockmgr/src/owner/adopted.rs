@@ -96,7 +96,7 @@ impl<M: ConstMachine> Memory<M> {
         let mut holds = true;
         for at in memory.own_list(cell)? {
             holds &= get(&memory.request(at)?.state).holds();
-            holds &= !memory.is_waiting_claim(cell, at)?;
+            holds &= !memory.is_idle_ticket(memory.request(at)?)?;
         }
         if !holds {
             // The last thread that had adopted it could not withdraw what it asked for.

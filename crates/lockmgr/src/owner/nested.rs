@@ -122,18 +122,15 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
         let name = memory.named(&bytes)?;
         parent.note_hold(&bytes)?;
         let claim = self.owner.hand_over_range(at, parent)?;
-        let handed_over = memory.latch(get(&mine.partition)).and_then(|latched| {
-            if let Some(page) = parent.weak_page()?
-                && let Some(entry) = parent.entry_of(page, &name)
-            {
-                parent.settle(&latched, page, entry)?;
-            }
-            self.owner.hand_over(&latched, at, parent)
-        });
-        if let Err(error) = handed_over {
-            self.owner.take_range_back(claim, parent)?;
-            return Err(error);
+        let latched = memory.latch(get(&mine.partition))?;
+        if let Some(page) = parent.weak_page()?
+            && let Some(entry) = parent.entry_of(page, &name)
+        {
+            parent.settle(&latched, page, entry)?;
         }
+        self.owner.hand_over(&latched, at, parent)?;
+        drop(latched);
+        claim.stays();
         self.owner.discard(at, mine)
     }
 }

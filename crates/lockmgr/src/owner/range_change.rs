@@ -189,11 +189,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         if at.is_null() {
             return Err(Error::NotHeld);
         }
-        let claim = self.hand_over_range(at, to)?;
-        if let Err(error) = self.trade(&name, to) {
-            self.take_range_back(claim, to)?;
-            return Err(error);
-        }
+        let handed_over = self.hand_over_range(at, to)?;
+        self.trade(&name, to)?;
+        handed_over.stays();
         self.count_down();
         Ok(())
     }

@@ -49,11 +49,12 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::memory::Memory;
-use crate::memory::cells::{OwnerCell, Request, RequestAt, get, put};
+use crate::memory::cells::{ObjectAt, OwnerCell, Request, RequestAt, get, put};
 use crate::memory::handle::Owner;
 use crate::memory::names::Name;
+use crate::memory::numbers::OwnerNumber;
 use crate::mode::{Mode, Modes};
-use crate::range::cells::{ClaimId, KEYSPACE_MAX, TICKET, claim, is_that, of_ticket};
+use crate::range::cells::{ClaimId, KEYSPACE_MAX, Short, TICKET, claim, is_that, of_ticket};
 use crate::range::keyspaces::what;
 use crate::range::kinds::RangeKind;
 
@@ -68,43 +69,66 @@ pub(crate) fn tickets(modes: &Modes) -> Option<(Mode, Mode)> {
     pairs().find(quiet).or_else(|| pairs().find(shared)).or_else(|| pairs().find(fits))
 }
 
-impl<'s, M: ConstMachine> Owner<'s, M> {
+impl<M: ConstMachine> Owner<'_, M> {
     pub(crate) fn count_down(&self) {
         put(&self.cell.ranges, get(&self.cell.ranges).saturating_sub(1));
     }
 
     /// Makes the claim behind a request another owner's, if there is one. The request follows: so
     /// an owner that gets the ticket in between is told whose the claim is.
-    pub(crate) fn hand_over_range(
-        &self,
+    pub(crate) fn hand_over_range<'o>(
+        &'o self,
         at: RequestAt<M>,
-        to: &Owner<'_, M>,
-    ) -> Result<Option<ClaimId<M>>, Error> {
-        let memory = self.memory;
-        let Some(id) = memory.claim_of(self.cell, at)? else { return Ok(None) };
-        // This one's count stays too high until all are handed over: after a death both look.
-        put(&to.cell.ranges, get(&to.cell.ranges) + 1);
+        to: &'o Owner<'_, M>,
+    ) -> Result<HandedOver<'o, M>, Error> {
+        let (memory, ticket) = (self.memory, get(&self.memory.request(at)?.object));
+        let none = HandedOver { memory, claim: None, ticket, giver: self.index, to: to.cell };
+        let Some(id) = memory.claim_of(self.cell, at)? else { return Ok(none) };
         let it = memory.claim(id.0)?;
         let latched = memory.latch_keyspace(get(&it.space))?;
+        // This one's count stays too high until all are handed over: after a death both look.
+        put(&to.cell.ranges, get(&to.cell.ranges) + 1);
         put(&it.owner, to.index);
         drop(latched);
         memory.point("claim handed over");
-        Ok(Some(id))
+        Ok(HandedOver { claim: Some(it), ..none })
     }
+}
 
-    /// The same back, where the ticket could not follow.
-    pub(crate) fn take_range_back(
-        &self,
-        claim: Option<ClaimId<M>>,
-        from: &Owner<'_, M>,
-    ) -> Result<(), Error> {
-        let Some((at, _)) = claim else { return Ok(()) };
-        let it = self.memory.claim(at)?;
-        let latched = self.memory.latch_keyspace(get(&it.space))?;
-        put(&it.owner, self.index);
-        drop(latched);
-        from.count_down();
-        Ok(())
+/// A claim that was handed over, whose ticket is to follow. If this is dropped before, by an error
+/// or a callback that panics, it is its giver's again.
+pub(crate) struct HandedOver<'s, M: ConstMachine> {
+    memory: &'s Memory<M>,
+    claim: Option<&'s Short<M>>,
+    ticket: ObjectAt<M>,
+    giver: OwnerNumber,
+    to: &'s OwnerCell<M>,
+}
+
+impl<M: ConstMachine> HandedOver<'_, M> {
+    /// The ticket has followed.
+    pub(crate) fn stays(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl<M: ConstMachine> Drop for HandedOver<'_, M> {
+    fn drop(&mut self) {
+        let Some(claim) = self.claim else { return };
+        let memory = self.memory;
+        // The giver and the other are this thread's: no latch is needed to see what they hold.
+        let is_ticket = |at: &RequestAt<M>| {
+            let request = memory.request(*at);
+            request.is_ok_and(|it| get(&it.object) == self.ticket && get(&it.state).holds())
+        };
+        if memory.own_list(self.to).is_ok_and(|list| list.iter().any(is_ticket)) {
+            return;
+        }
+        // Without the latch of its keyspace, which may be what could not be had. The giver has the
+        // ticket still, so that the claim stays what it is; and those that look at it are of
+        // neither's family, for families are of one thread.
+        put(&claim.owner, self.giver);
+        put(&self.to.ranges, get(&self.to.ranges).saturating_sub(1));
     }
 }
 
@@ -129,7 +153,12 @@ impl<M: ConstMachine> Memory<M> {
         if get(&cell.ranges) == 0 {
             return Ok(None);
         }
-        let request = self.request(at)?;
+        let Some(id) = self.held_ticket(self.request(at)?)? else { return Ok(None) };
+        Ok(is_that(self.region(), id)?.then_some(id))
+    }
+
+    /// The claim, which need not be any more, whose ticket a request holds.
+    fn held_ticket(&self, request: &Request<M>) -> Result<Option<ClaimId<M>>, Error> {
         let state = get(&request.state);
         if !state.holds() || self.inner().tickets.is_none_or(|(held, _)| held != state.mode) {
             return Ok(None);
@@ -138,9 +167,7 @@ impl<M: ConstMachine> Memory<M> {
         if self.object(object)?.name_length() != TICKET {
             return Ok(None);
         }
-        let region = self.region();
-        let Some(id) = of_ticket(region, &self.name_of(object)?) else { return Ok(None) };
-        Ok(is_that(region, id)?.then_some(id))
+        Ok(of_ticket(self.region(), &self.name_of(object)?))
     }
 
     /// What the claim behind an owner's request says, if there is one.
@@ -166,9 +193,10 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(());
         }
         if let Some(id) = self.claim_of(cell, at)? {
-            if !self.is_handed_over(self.request(at)?, id)? {
-                self.remove_claim(id)?;
+            if self.is_handed_over(self.request(at)?, id)? {
+                return Ok(());
             }
+            self.remove_claim(id)?;
             put(&cell.ranges, get(&cell.ranges).saturating_sub(1));
         }
         Ok(())
@@ -187,21 +215,19 @@ impl<M: ConstMachine> Memory<M> {
         }
         let latched = self.latch(get(&request.partition).within(self.partitions()))?;
         for each in latched.requests(self.object(get(&request.object))?) {
-            if get(&each?.1.owner) == other {
+            let (_, each, state) = each?;
+            if get(&each.owner) == other && state.holds() {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Whether there is a waiting claim behind an owner's request.
-    pub(crate) fn is_waiting_claim(
-        &self,
-        cell: &OwnerCell<M>,
-        at: RequestAt<M>,
-    ) -> Result<bool, Error> {
-        let Some(id) = self.claim_of(cell, at)? else { return Ok(false) };
-        Ok(what(self.claim(id.0)?)?.1 == claim::WAITING)
+    /// Whether a request holds a ticket of no held claim: of one that waits, or was not yet in its
+    /// index, or is gone.
+    pub(crate) fn is_idle_ticket(&self, request: &Request<M>) -> Result<bool, Error> {
+        let Some(id) = self.held_ticket(request)? else { return Ok(false) };
+        Ok(!is_that(self.region(), id)? || what(self.claim(id.0)?)?.1 != claim::HELD)
     }
 
     /// Claims, held or waited for.

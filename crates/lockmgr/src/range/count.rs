@@ -82,7 +82,7 @@ impl<M: ConstMachine> Claims<'_, M> {
 #[cfg(test)]
 mod tests {
     use core::ops::Bound::Unbounded;
-    use core::sync::atomic::{AtomicBool, Ordering::Release};
+    use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::collections::HashMap;
     use std::sync::Mutex;
 
@@ -159,10 +159,11 @@ mod tests {
                     *made.lock().unwrap() = 0;
                     owner.release_all().unwrap();
                 }
-                ended.store(true, Release);
+                // SeqCst: no order is asked of it, but that it comes.
+                ended.store(true, SeqCst);
             });
             let claims = asks.keyspace_claims(one.as_bytes()).unwrap();
-            while !ended.load(Acquire) {
+            while !ended.load(SeqCst) {
                 // The mutex is the latch that those who make claims share with those who ask.
                 let now = made.lock().unwrap();
                 let counted = claims.count().unwrap();

@@ -83,7 +83,8 @@ impl<M: ConstMachine> Memory<M> {
         let Some(cell) = self.owner_cell(get(&request.owner))? else { return Ok(false) };
         let prev = get(&request.own_prev);
         // Acquire: the look at the head comes after it. If this is not the link any more, for its
-        // cell is another's, the head of before that is seen.
+        // cell is another's, the head of before that is seen: it synchronizes with the Release in
+        // `Thread::alloc`, or with that of `put`.
         let leads = |prev: &Request<M>| prev.own_next.load(Acquire) == at;
         let follows = !prev.is_null() && self.request(prev).is_ok_and(leads);
         Ok(follows || get(&cell.head) == at)

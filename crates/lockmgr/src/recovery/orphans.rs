@@ -28,7 +28,7 @@
 //! fence, and look then: one of them sees the page empty. If it dies before it frees the page, the
 //! next sweep does.
 
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use latchwork_machine::{ConstMachine, Word};
 use latchwork_region::{Dead, Offset};
@@ -148,7 +148,10 @@ impl<M: ConstMachine> Memory<M> {
         // at the other; the same fence stands between the other thread's two.
         M::fence(SeqCst);
         let seen = get(&page.thread);
-        if seen & ORPHANAGE == 0 || page.owners.iter().any(|cell| !get(&cell.state).is_free()) {
+        // Acquire: synchronizes with the Release of the thread that ended the owner; what it left
+        // in the cell is seen by the session that gets the page of us.
+        let is_used = |cell: &OwnerCell<M>| !cell.state.load(Acquire).is_free();
+        if seen & ORPHANAGE == 0 || page.owners.iter().any(is_used) {
             return Ok(());
         }
         self.point("page of orphans about to be free");
@@ -188,7 +191,9 @@ impl<M: ConstMachine> Memory<M> {
             let request = self.request(at)?;
             if get(&request.state).holds() {
                 self.settle_moved(cell, request)?;
-                self.take_claim_back(cell, at)?;
+                self.settle_claim(cell, at)?;
+            }
+            if get(&request.state).holds() {
                 put(&request.own_prev, prev);
                 (prev, held) = (at, held + 1);
                 continue;
@@ -210,14 +215,19 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Undoes what the owner did when it died: it handed a claim over, and had yet to hand over the
-    /// ticket. The claim would be that of the next owner in the other's cell.
-    fn take_claim_back(&self, cell: &OwnerCell<M>, at: RequestAt<M>) -> Result<(), Error> {
+    /// Ends what the owner did when it died: it handed a claim over. If the ticket had followed,
+    /// its own request of that leaves the queue. If not, the claim is its own again: it would be
+    /// that of the next owner in the other's cell.
+    fn settle_claim(&self, cell: &OwnerCell<M>, at: RequestAt<M>) -> Result<(), Error> {
         let Some(id) = self.claim_of(cell, at)? else { return Ok(()) };
         let (request, it) = (self.request(at)?, self.claim(id.0)?);
         let mine = get(&request.owner);
-        if get(&it.owner) == mine || self.is_handed_over(request, id)? {
+        if get(&it.owner) == mine {
             return Ok(());
+        }
+        if self.is_handed_over(request, id)? {
+            let latched = self.latch(get(&request.partition).within(self.partitions()))?;
+            return self.take_out(&latched, get(&request.object), at);
         }
         let latched = self.latch_keyspace(get(&it.space))?;
         // Once more, under the latch: it may be another by now.
@@ -248,10 +258,9 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Gives claims back to those owners of dead threads that had handed them over, and not yet the
-    /// ticket: before another thread can have the other owner, or its cell. One walk through all
-    /// pages.
-    pub(crate) fn take_claims_back(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
+    /// Ends what owners of dead threads did that died as they handed claims over: before another
+    /// thread can have one of the two owners, or its cell. One walk through all pages.
+    pub(crate) fn settle_claims(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
         if self.keyspaces()?.is_none() {
             return Ok(());
         }
@@ -266,12 +275,12 @@ impl<M: ConstMachine> Memory<M> {
                 }
                 for at in self.own_list(cell)? {
                     if get(&self.request(at)?.state).holds() {
-                        self.take_claim_back(cell, at)?;
+                        self.settle_claim(cell, at)?;
                     }
                 }
             }
         }
-        Ok(())
+        self.wake_all()
     }
 
     /// Makes orphans again of those that dead threads had adopted or asked about, and frees pages
@@ -316,21 +325,92 @@ mod tests {
     use crate::recovery::staged::{NAMES, cell_of, dies, keeps};
     use crate::{Error, KeyRange, RangeKind};
 
-    /// An owner that is kept, and that handed a claim over but not yet the ticket, has it again.
+    const SPACE: &[u8] = b"a keyspace";
+
+    /// An owner that is to be kept died as it handed a claim over, with the ticket or without. One
+    /// of the two has claim and ticket.
     #[test]
-    fn a_claim_that_was_half_handed_over_is_the_givers() {
+    fn a_claim_that_was_half_handed_over_is_ones() {
+        for followed in [false, true] {
+            let manager = keeps();
+            let session = manager.session().unwrap();
+            let [giver, taker] = [(); 2].map(|()| session.owner().unwrap());
+            let key = KeyRange::key(b"k");
+            giver.lock_range(SPACE, key, RangeKind::WriteNext, Wait::Never).unwrap();
+            let ids = [giver.id(), taker.id()];
+            let at = get(&giver.cell.head);
+            giver.hand_over_range(at, &taker).unwrap().stays();
+            if followed {
+                // As `hand_over` does, but for the last step.
+                let ticket = get(&giver.memory.request(at).unwrap().object);
+                let memory = giver.memory;
+                let latched = memory.latch(get(&memory.request(at).unwrap().partition)).unwrap();
+                let (new, request) = taker.new_request(ticket, latched.number, 1).unwrap();
+                let object = memory.object(ticket).unwrap();
+                latched.link_front(object, new, request, X).unwrap();
+            }
+            core::mem::forget((giver, taker));
+            session.thread().abandon();
+            assert_eq!(manager.sweep(), Ok(1));
+            let last = manager.session().unwrap();
+            let kept = last.orphans().unwrap();
+            assert_eq!(kept, [ids[usize::from(followed)]]);
+            let other = last.owner().unwrap();
+            let refused = other.try_lock_range(SPACE, key, RangeKind::WriteNext);
+            assert_eq!(refused, Err(Error::NotGranted));
+            let adopted = last.adopt(kept[0]).unwrap();
+            adopted.unlock_range(SPACE, key, RangeKind::WriteNext).unwrap();
+            adopted.end().unwrap();
+            other.try_lock_range(SPACE, key, RangeKind::WriteNext).unwrap();
+        }
+    }
+
+    /// Where the ticket does not follow, for an error or a panic, the claim is the giver's again.
+    #[test]
+    fn a_claim_whose_ticket_does_not_follow_comes_back() {
         let manager = keeps();
         let session = manager.session().unwrap();
         let [giver, taker] = [(); 2].map(|()| session.owner().unwrap());
-        giver.lock_range(b"s", KeyRange::key(b"k"), RangeKind::WriteNext, Wait::Never).unwrap();
-        let index = giver.index;
-        let claim = giver.hand_over_range(get(&giver.cell.head), &taker).unwrap().unwrap();
-        core::mem::forget((giver, taker));
+        let key = KeyRange::key(b"k");
+        giver.lock_range(SPACE, key, RangeKind::WriteNext, Wait::Never).unwrap();
+        let memory = giver.memory;
+        let keyspace = memory.spot(memory.named(SPACE).unwrap().hash).partition;
+        let handed_over = giver.hand_over_range(get(&giver.cell.head), &taker).unwrap();
+        // Of this session, which so cannot have it again: that is an error.
+        let latched = memory.latch(keyspace).unwrap();
+        drop(handed_over);
+        drop(latched);
+        assert_eq!(get(&taker.cell.ranges), 0);
+        assert_eq!(giver.holds_range(SPACE, key, RangeKind::WriteNext), Ok(Some(1)));
+        giver.trade_range(SPACE, key, RangeKind::WriteNext, &taker).unwrap();
+        assert_eq!(taker.holds_range(SPACE, key, RangeKind::WriteNext), Ok(Some(1)));
+        taker.release_all().unwrap();
+        assert_eq!(giver.try_lock_range(SPACE, key, RangeKind::WriteNext), Ok(()));
+    }
+
+    /// Its owner died as it gave a range back, or as it had yet to take it: the ticket is no lock
+    /// that an orphan is kept with, and those that wait for it go on.
+    #[test]
+    fn a_ticket_of_no_claim_is_not_kept() {
+        let manager = keeps();
+        let session = manager.session().unwrap();
+        let [owner, nothing] = [(); 2].map(|()| session.owner().unwrap());
+        owner.lock(b"held", X).unwrap();
+        for owner in [&owner, &nothing] {
+            let at: &[u8] = if core::ptr::eq(owner, &nothing) { b"n" } else { b"o" };
+            owner.lock_range(SPACE, KeyRange::key(at), RangeKind::ReadNext, Wait::Never).unwrap();
+            let id = owner.memory.claim_of(owner.cell, get(&owner.cell.head)).unwrap().unwrap();
+            owner.memory.remove_claim(id).unwrap();
+        }
+        let id = owner.id();
+        core::mem::forget((owner, nothing));
         session.thread().abandon();
         assert_eq!(manager.sweep(), Ok(1));
         let last = manager.session().unwrap();
+        let kept = last.orphans().unwrap();
+        assert_eq!(kept, [id]);
         let memory = last.owner().unwrap().memory;
-        assert_eq!(get(&memory.claim(claim.0).unwrap().owner), index);
+        assert_eq!(memory.own_list(cell_of(memory, id)).unwrap().len(), 1);
     }
 
     /// An orphan that could be released in part only has a list that others can go on with.

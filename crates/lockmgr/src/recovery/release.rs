@@ -1,8 +1,9 @@
 //! Releasing what owners have whose thread is gone.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::collections::HashSet;
 
-use latchwork_machine::{ConstMachine, Integer};
+use latchwork_machine::{ConstMachine, Integer, Word};
 use latchwork_region::{Dead, Offset, Thread};
 
 use crate::Error;
@@ -41,10 +42,12 @@ impl<M: ConstMachine> Memory<M> {
             let Some(page) = self.page(place)? else { break };
             let (mut orphans, mut undecided) = (0, false);
             for (at, cell) in page.owners.iter().enumerate() {
-                // One that is kept already was kept by a sweeper that died.
-                if !get(&cell.state).is_live() {
-                    undecided |= get(&cell.state) == OwnerState::UNDECIDED;
-                    orphans += u32::from(get(&cell.state).is_kept());
+                // One that is kept already was kept by a sweeper that died. Acquire: it may be
+                // free since, and the page goes to a session that is to see it as it was left.
+                let state = cell.state.load(Acquire);
+                if !state.is_live() {
+                    undecided |= state == OwnerState::UNDECIDED;
+                    orphans += u32::from(state.is_kept());
                     continue;
                 }
                 let index = OwnerNumber::new(place, at);
@@ -142,7 +145,7 @@ impl<M: ConstMachine> Memory<M> {
             let state = get(&request.state);
             let object_at = get(&request.object);
             match state.status {
-                status::HELD if self.is_waiting_claim(cell, at)? => {
+                status::HELD if self.is_idle_ticket(request)? => {
                     drop(latched);
                     self.forget_range(cell, at)?;
                     let latched = self.latch(get(&request.partition).within(self.partitions()))?;
@@ -187,8 +190,12 @@ impl<M: ConstMachine> Memory<M> {
     ) -> Result<(), Error> {
         if !get(&cell.weak).is_null() {
             let page = cell_at(self.region(), get(&cell.weak))?;
+            let is_moved = page.moved.iter().any(|moved| !get(moved).is_null());
+            // One walk for all of them: no other thread changes the list.
+            let list = if is_moved { self.own_list(cell)? } else { Vec::new() };
+            let mine = HashSet::from_iter(list);
             for at in 0..WEAK {
-                self.release_entry(index, cell, page, at)?;
+                self.release_entry(index, &mine, page, at)?;
             }
         }
         loop {
@@ -229,7 +236,7 @@ impl<M: ConstMachine> Memory<M> {
     fn release_entry(
         &self,
         index: OwnerNumber,
-        cell: &OwnerCell<M>,
+        mine: &HashSet<RequestAt<M>>,
         page: &WeakPage<M>,
         at: usize,
     ) -> Result<(), Error> {
@@ -247,7 +254,7 @@ impl<M: ConstMachine> Memory<M> {
             latched.moved_of(page, at, object_at, index)?
         };
         // One that its owner had begun to make its own is in its list, and goes with that.
-        if !moved.is_null() && !self.own_list(cell)?.contains(&moved) {
+        if !moved.is_null() && !mine.contains(&moved) {
             self.note_moved(moved)?;
             self.take_out(&latched, object_at, moved)?;
             self.free_cell(moved)?;

@@ -23,7 +23,7 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
         // All latches are opened first: while one thread is put right another's may be met.
         self.open_latches_of(dead).1?;
-        self.take_claims_back(dead)?;
+        self.settle_claims(dead)?;
         // Before a thread's notes are freed: they may have what an orphan is kept with.
         self.orphan_again(dead)?;
         for (thread, places) in dead.iter().zip(self.pages_of(dead)?) {
@@ -38,13 +38,9 @@ impl<M: ConstMachine> Memory<M> {
     /// Opens the latches of all who are dead by now, and leaves the rest to the next sweep. Returns
     /// how many it opened; an error only if that is none.
     pub(crate) fn open_latches(&self) -> Result<usize, Error> {
-        let (mut count, mut failed) = (0, None);
-        for thread in self.region().dead_threads()? {
-            let (opened, end) = self.open_latches_of(core::slice::from_ref(&thread));
-            count += opened;
-            failed = failed.or(end.err());
-        }
-        failed.filter(|_| count == 0).map_or(Ok(count), Err)
+        let dead: Vec<_> = self.region().dead_threads()?.collect();
+        let (count, end) = self.open_latches_of(&dead);
+        if count == 0 { end.map(|()| 0) } else { Ok(count) }
     }
 
     /// Opens the latches of these dead threads, also those behind one that cannot be: how many, and
@@ -244,7 +240,9 @@ impl<M: ConstMachine> Memory<M> {
         }
         found.extend(self.recorded()?);
         let directory = cell_at(self.region(), self.inner().directory)?;
-        for page in directory.pages.iter().map(get).take_while(|page| !page.is_null()) {
+        // Acquire: as in `page`.
+        let pages = directory.pages.iter().map(|page| page.load(Acquire));
+        for page in pages.take_while(|page| !page.is_null()) {
             found.insert(page.raw());
             let page = cell_at(self.region(), page)?;
             for cell in &page.owners {
