@@ -51,6 +51,9 @@ impl<M: ConstMachine> Log<M> {
         let read = read_files(&self.inner.segments, self.inner.seed, lsn, written);
         let oldest = self.oldest();
         match read {
+            // Of a file that was open before it was recycled. It is told as gone, for a place
+            // behind it may have been: so what lies before one that is gone is gone, too.
+            Ok(_) if lsn < oldest => Err(Error::Gone { oldest }),
             Err(Error::NotARecord(_) | Error::Disk(DiskError::NotFound(_))) if lsn < oldest => {
                 Err(Error::Gone { oldest })
             }

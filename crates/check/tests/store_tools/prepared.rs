@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use latchwork_check::parts::side_by_side;
-use latchwork_store::{Error, Patience, Store, forget_memory, restore, salvage};
+use latchwork_store::{Error, Patience, Store, Transaction, forget_memory, restore, salvage};
 
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, die_after, fill, open, options, sum};
 
@@ -80,6 +80,15 @@ fn is_seen(store: &Store) -> bool {
     moved
 }
 
+/// A transaction of which all is undone: when it is dropped, what it logs is its end, first of all.
+fn ends_next(store: &Store) -> Transaction {
+    let mut tx = store.begin().unwrap();
+    let before = tx.savepoint().unwrap();
+    tx.put(&ROWS, 2 << 20, &[6; 10]).unwrap();
+    tx.roll_back_to(before).unwrap();
+    tx
+}
+
 /// What is left of the store when a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Left {
@@ -107,7 +116,9 @@ fn killed_at_each_step(prepares: bool, commits: bool, left: Left) -> u32 {
             u32::from(prepares),
             u32::from(commits)
         );
+        let ends = store.as_ref().map(ends_next);
         let ended = place.start_by(&line, "prepared::preparer").wait().unwrap();
+        drop(ends);
         let prepared = fs::exists(place.at("prepared")).unwrap();
         if left == Left::Files && !ended.success() {
             assert!(forget_memory(place.at("one")).unwrap() > 0);

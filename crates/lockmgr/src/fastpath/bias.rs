@@ -20,7 +20,7 @@
 //! releases a dead one, believes this only of a request that says the same and is linked: a closer
 //! may have died in between.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_machine::{ConstMachine, Deadline, Integer, Word};
 use latchwork_region::Offset;
@@ -38,7 +38,7 @@ use crate::memory::latch::Latched;
 use crate::memory::names::Name;
 use crate::memory::numbers::OwnerNumber;
 use crate::memory::state::{State, status};
-use crate::memory::typed::Stored;
+use crate::memory::typed::{Link, Stored};
 use crate::memory::{Memory, names};
 use crate::mode::Mode;
 
@@ -240,6 +240,8 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
             let page = cell_at(memory.region(), page)?;
             for at in 0..WEAK {
+                // Acquire: before the look at the entry, for which see below.
+                let told = page.moved[at].load(Acquire);
                 // Acquire: synchronizes with the Release in `weak_take`. What counts nothing any
                 // more may have been moved while it did.
                 let entry = page.states[at].load(Acquire);
@@ -257,9 +259,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                     false => self.moved_of(page, at, object_at, owner)?,
                 };
                 if moved.is_null() {
-                    // A closer may have died before it linked it: what gets that cell next would be
-                    // taken for it.
-                    put(&page.moved[at], Offset::NULL);
+                    self.forget_moved(&page.moved[at], told);
                     continue;
                 }
                 if get(&cell.head) == moved {
@@ -280,6 +280,19 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         put(&memory.biases(self.number)?[(bias % BIASES) as usize], open);
         Ok(())
+    }
+
+    /// Clears what an owner's page tells of an entry, of which nothing is moved: a closer may have
+    /// died before it linked that, and what gets the cell next would be taken for it.
+    ///
+    /// Not what was told since it was looked at. An entry that counts nothing is its owner's to use
+    /// for another name, of which a closer with another latch may have told by now.
+    fn forget_moved(&self, moved: &Link<M, Request<M>>, told: RequestAt<M>) {
+        self.memory.point("nothing moved found");
+        if !told.is_null() {
+            // Release: as `put`.
+            let _ = moved.compare_exchange(told, Offset::NULL, Release, Relaxed);
+        }
     }
 
     /// Opens a bias under which nothing ever was, for a name that nobody has in the table, and
@@ -422,12 +435,19 @@ impl<M: ConstMachine> Owner<'_, M> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "points")]
+    use std::cell::RefCell;
+
     use latchwork_region::Region;
 
     use super::FULL;
+    #[cfg(feature = "points")]
+    use crate::fastpath::entry::group_of;
     use crate::granular::{IS, X, modes};
     use crate::memory::cells::get;
     use crate::{Error, Manager, Options};
+    #[cfg(feature = "points")]
+    use crate::{Owner, Session};
 
     /// An owner that has released all makes the filter of its page anew: it says of its neighbour's
     /// locks what they need, and nothing more of its own, but for one that a closer is about to
@@ -471,5 +491,65 @@ mod tests {
         neighbour.unlock(b"kept").unwrap();
         other.try_lock(b"kept", X).unwrap();
         other.try_lock(&moves, X).unwrap();
+    }
+
+    #[cfg(feature = "points")]
+    thread_local! {
+        /// What happens between two looks of a closer.
+        static THEN: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
+    }
+
+    #[cfg(feature = "points")]
+    fn at_point(step: &'static str) {
+        if step == "nothing moved found"
+            && let Some(then) = THEN.take()
+        {
+            then();
+        }
+    }
+
+    /// A closing is taken back. A lock that was given back under it is none of its business any
+    /// more: its entry is another name's by now, and another closer has moved that.
+    #[cfg(feature = "points")]
+    #[test]
+    fn what_is_told_of_another_name_meanwhile_stays() {
+        crate::set_point_hook(at_point);
+        let region = Region::private(&Default::default()).unwrap();
+        let options = Options { opens_early: true, ..Options::default() };
+        let manager = Manager::new(region, modes(), options).unwrap();
+        // For the hook, which outlives them for all that is known.
+        let sessions: &[Session; 3] =
+            Box::leak(Box::new([(); 3].map(|()| manager.session().unwrap())));
+        let owners = Box::leak(Box::new([0, 1, 2].map(|at| sessions[at].owner().unwrap())));
+        let [owner, first, second]: &'static [Owner<'static>; 3] = owners;
+        let memory = owner.memory;
+        let before = memory.named(b"before").unwrap();
+        let spot = memory.spot(before.hash);
+        let mut names = (0u32..).map(|number| number.to_le_bytes());
+        let after = names.find(|name| {
+            let hash = memory.named(name).unwrap().hash;
+            group_of(hash) == group_of(before.hash) && memory.spot(hash).partition != spot.partition
+        });
+        let after = after.unwrap();
+        let next = memory.spot(memory.named(&after).unwrap().hash);
+        for name in [&b"before"[..], &after] {
+            owner.lock(name, IS).unwrap();
+            owner.unlock(name).unwrap();
+        }
+        // The entry is that of the first name again.
+        owner.lock(b"before", IS).unwrap();
+        owner.unlock(b"before").unwrap();
+        THEN.set(Some(Box::new(move || {
+            owner.lock(&after, IS).unwrap();
+            second.memory.latch(next.partition).unwrap().close(next.bias).unwrap();
+        })));
+        let latched = first.memory.latch(spot.partition).unwrap();
+        let open = get(&memory.biases(spot.partition).unwrap()[spot.bias as usize]);
+        latched.reopen(spot.bias, open, u32::MAX).unwrap();
+        assert!(THEN.take().is_none(), "it did not come there");
+        drop(latched);
+        assert_eq!(owner.holds(&after), Ok(Some((IS, 1))));
+        owner.unlock(&after).unwrap();
+        second.try_lock(&after, X).unwrap();
     }
 }

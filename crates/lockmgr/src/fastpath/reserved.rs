@@ -181,14 +181,15 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.tag(page, at, name.hash);
         name.write(&page.names[at]);
         put(&page.marks[at], self.next_mark());
-        // It counts from when the bias has the value, or it would count under the next bias of this
-        // value, another slot's, should we die in between and the owner be kept for recovery.
-        let entry = Entry { bias: reserved, count: 0, length: name.bytes.len(), mode };
+        // It counts and has a name from when the bias has the value, or it would under the next
+        // bias of this value, another slot's, should we die in between and the owner be kept for
+        // recovery.
+        let entry = Entry { bias: reserved, count: 0, length: 0, mode };
         put(&page.states[at], entry);
         self.memory.point("entry made to be reserved");
         put(bias, reserved);
         self.memory.point("bias reserved");
-        put(&page.states[at], Entry { count: 1, ..entry });
+        put(&page.states[at], Entry { count: 1, length: name.bytes.len(), ..entry });
         self.mark_reserved(at, true);
         self.entry_taken(at, bias);
         drop(latched);
@@ -219,7 +220,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
 #[cfg(test)]
 mod tests {
+    use latchwork_region::Region;
+
     use super::differing;
+    use crate::granular::{IS, S, X, modes};
+    use crate::memory::cells::get;
+    use crate::{Error, Manager, Options};
 
     #[test]
     fn bytes_that_differ_are_told() {
@@ -236,5 +242,36 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Two names under one bias. The one that is locked in the table needs nothing of the bias to
+    /// be held in a weaker mode, and so leaves the other's reservation.
+    #[test]
+    fn a_downgrade_leaves_what_is_reserved_beside_it() {
+        let region = Region::private(&Default::default()).unwrap();
+        let options = Options { keep_after: 2, ..Options::default() };
+        let manager = Manager::new(region, modes(), options).unwrap();
+        let sessions = [(); 2].map(|()| manager.session().unwrap());
+        let [first, second] = [0, 1].map(|at| sessions[at].owner().unwrap());
+        let memory = first.memory;
+        let spot = memory.spot(memory.named(b"a").unwrap().hash);
+        let mut names = (0u32..).map(u32::to_le_bytes);
+        let kept = names.find(|name| memory.spot(memory.named(name).unwrap().hash) == spot);
+        let kept = kept.unwrap();
+        first.lock(b"a", X).unwrap();
+        let bias = || get(&memory.biases(spot.partition).unwrap()[spot.bias as usize]);
+        while !bias().is_reserved() {
+            second.lock(&kept, X).unwrap();
+            second.unlock(&kept).unwrap();
+        }
+        let reserved = bias();
+        second.lock(&kept, X).unwrap();
+        for mode in [S, IS] {
+            first.downgrade(b"a", mode).unwrap();
+            assert_eq!(first.holds(b"a"), Ok(Some((mode, 1))));
+            assert_eq!(bias(), reserved);
+        }
+        assert_eq!(first.try_lock(&kept, IS), Err(Error::NotGranted));
+        second.try_lock(b"a", S).unwrap();
     }
 }

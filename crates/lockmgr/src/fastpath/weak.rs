@@ -367,6 +367,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.note_in_table(hash);
             self.memory.point("moved request in the owner's list");
             put(&request.count, entry.count);
+            let state = get(&request.state);
+            if state.mode != entry.mode {
+                // The closer saw a stronger one, which was being taken and is not.
+                latched.set(object, request, State { mode: entry.mode, ..state });
+                latched.advance(object)?;
+            }
         } else {
             if entry.count != 0 {
                 self.add_to(latched, own, page, at)?;
@@ -419,8 +425,9 @@ mod tests {
     use latchwork_region::Region;
 
     use crate::fastpath::entry::{Taken, group_of};
-    use crate::granular::{IS, X, modes};
-    use crate::memory::cells::get;
+    use crate::granular::{IS, IX, S, X, modes};
+    use crate::memory::cells::{get, put};
+    use crate::memory::entry::Entry;
     use crate::{Manager, Options, Owner};
 
     const NAME: &[u8] = b"a name";
@@ -480,9 +487,31 @@ mod tests {
             let page = first.known_page().unwrap();
             let taken = get(&page.states[at]);
             let spot = first.memory.spot(get(&page.hashes[at]));
-            let free = crate::memory::entry::Entry { count: 0, ..taken };
+            let free = Entry { count: 0, ..taken };
             let name = first.memory.named(NAME).unwrap();
             assert!(first.weak_lock(&name, spot, IS, Taken::Closed(at, free)).is_err());
         });
+    }
+
+    /// A closer saw a stronger mode, which its owner took back as it saw the bias closed.
+    #[test]
+    fn a_mode_that_was_taken_too_late_is_not_kept() {
+        let region = Region::private(&Default::default()).unwrap();
+        let options = Options { opens_early: true, ..Options::default() };
+        let manager = Manager::new(region, modes(), options).unwrap();
+        let sessions = [(); 2].map(|()| manager.session().unwrap());
+        let [first, second] = [0, 1].map(|at| sessions[at].owner().unwrap());
+        first.lock(NAME, IS).unwrap();
+        let name = first.memory.named(NAME).unwrap();
+        let spot = first.memory.spot(name.hash);
+        let (at, _) = first.last_entry().unwrap();
+        let page = first.known_page().unwrap();
+        let old = get(&page.states[at]);
+        put(&page.states[at], Entry { count: 2, mode: IX, ..old });
+        second.memory.latch(spot.partition).unwrap().close(spot.bias).unwrap();
+        let taken = Taken::Closed(at, old);
+        assert_eq!(first.weak_lock(&name, spot, IX, taken), Ok(false));
+        assert_eq!(first.holds(NAME), Ok(Some((IS, 1))));
+        second.try_lock(NAME, S).unwrap();
     }
 }

@@ -73,6 +73,10 @@ impl<M: ConstMachine> Memory<M> {
         let filter = &self.page(index.page())?.ok_or(Error::NoOwner(orphan))?.filter;
         let cell = self.take_orphan(orphan)?;
         self.point("orphan adopted");
+        if !self.reserves {
+            // As in `owner_with`.
+            put(&cell.reserved, 0);
+        }
         let owner = Owner {
             memory,
             cell,

@@ -43,6 +43,10 @@ impl<M: ConstMachine> Memory<M> {
         for (word, chunk) in cell.label.iter().zip(label_words(options.label)) {
             put(word, chunk);
         }
+        if !self.reserves {
+            // What a process that reserves left here says nothing of what this one writes.
+            put(&cell.reserved, 0);
+        }
         put(&cell.generation, generation);
         put(&cell.state, OwnerState::LIVE);
         let owner = Owner {

@@ -305,8 +305,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         let was_weak = |at: RequestAt<M>| -> Result<bool, Error> {
             Ok(modes.is_weak(get(&self.memory.request(at)?.state).mode))
         };
-        if at.is_null() || !modes.is_weak(mode) || !was_weak(at)? {
-            // In the table every change of mode is one that others can see.
+        if at.is_null() || was_weak(at)? && !modes.is_weak(mode) {
+            // A strong request is under no open bias, and one that was strong is so already.
             latched.close(spot.bias)?;
             if let Some(page) = self.weak_page()?
                 && let Some(at) = self.entry_of(page, &name)

@@ -217,7 +217,12 @@ impl<M: ConstMachine> Home<M> {
     /// thread that forgets it is at that, or dead. With no change to undo, nothing else tells.
     fn has_ended(&self, slot: u32, last: Lsn) -> Result<bool, Error> {
         let newest = self.log.newest_of(slot)?;
-        Ok(newest > last && self.log.read(newest).is_ok_and(|entry| entry.head.kind == END))
+        // Where a thread died as it appended for this slot, it is a record of another.
+        Ok(newest > last
+            && self
+                .log
+                .read(newest)
+                .is_ok_and(|entry| entry.head.kind == END && u32::from(entry.slot) == slot))
     }
 
     /// All prepared transactions but those that a living thread is just preparing or deciding, in
