@@ -154,6 +154,12 @@ struct State {
     over: bool,
 }
 
+impl State {
+    fn makes_checkpoint(&self) -> bool {
+        self.checkpointer.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
 /// The threads of a store, in this process.
 pub(crate) struct Background<M: ConstMachine> {
     home: Arc<Home<M>>,
@@ -199,21 +205,28 @@ impl<M: ConstMachine> Background<M> {
 
     /// Puts a commit into the next batch.
     fn ask(&self, at: Lsn, mode: Mode) -> Result<Arc<Batch>, Error> {
-        let (state, changed) = &*self.state;
-        let mut state = locked(state);
+        let (lock, changed) = &*self.state;
+        let mut state = locked(lock);
         if !state.flushes {
+            drop(state);
             let session = self.session()?;
-            let (sessions, shared) = (self.sessions.clone(), self.state.clone());
-            let body = move || flush(session, &sessions, &shared);
-            state.flusher = Some(self.thread("latchwork-flush", body)?);
-            state.flushes = true;
+            state = locked(lock);
+            if state.flushes {
+                self.sessions.give(session);
+            } else {
+                let (sessions, shared) = (self.sessions.clone(), self.state.clone());
+                let body = move || flush(session, &sessions, &shared);
+                state.flusher = Some(self.thread("latchwork-flush", body)?);
+                state.flushes = true;
+            }
         }
         state.wanted.add(at, mode);
         changed.notify_one();
         Ok(state.batch.clone())
     }
 
-    /// A session for a thread of the store.
+    /// A session for a thread of the store. Not with the state locked, for others wait for that:
+    /// where no slot is left it sweeps the dead, which may take as long as they have to undo.
     fn session(&self) -> Result<Lone<M>, Error> {
         if self.home.sizes.threads < SLOTS {
             return Err(Error::Engine("too few thread slots".to_owned()));
@@ -241,14 +254,20 @@ impl<M: ConstMachine> Background<M> {
     /// Whether a thread makes a checkpoint.
     fn has_checkpoint_made(&self) -> Result<bool, Error> {
         let mut state = locked(&self.state.0);
-        if state.checkpointer.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        if state.makes_checkpoint() {
             return Ok(true);
         }
         // Why that one failed may be over by now: the calling thread tries, and says how it went.
         if state.failed.take().is_some() {
             return Ok(false);
         }
+        drop(state);
         let Ok(session) = self.session() else { return Ok(false) };
+        state = locked(&self.state.0);
+        if state.makes_checkpoint() {
+            self.sessions.give(session);
+            return Ok(true);
+        }
         let (home, sessions) = (self.home.clone(), self.sessions.clone());
         let shared = self.state.clone();
         let body = move || {

@@ -168,22 +168,16 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // another name it could be taken for what a dead process left.
     let _ = fs::remove_file(path.join(MARK));
     let live = Locked::new(lock_file(path, "live")?).map_err(said)?;
-    let others = match live.file.try_lock() {
-        Ok(()) => false,
-        Err(TryLockError::WouldBlock) => true,
-        Err(TryLockError::Error(why)) => return Err(said(why)),
-    };
+    let (others, left) = who_has(path, id, &live.file)?;
     let opening = Opening { path, id, disk, options };
-    let left = memory_left(path, id, others)?;
-    let joined = match (left, others) {
-        (Some(at), true) => {
+    let joined = match left {
+        Some(at) if others => {
             let home = opening.join(&at).map_err(|why| not_joined(&at, why))?;
             Some((home, at))
         }
-        (None, true) => return Err(refused(path, Refusal::OtherNamespace)),
         // All are gone: what they left is joined if it is whole.
-        (Some(at), false) => opening.rejoin(&at)?.map(|home| (home, at)),
-        (None, false) => None,
+        Some(at) => opening.rejoin(&at)?.map(|home| (home, at)),
+        None => None,
     };
     live.file.lock_shared().map_err(said)?;
     let (home, memory) = match joined {
@@ -192,6 +186,26 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     };
     let (path, id, creation) = (path.clone(), id.clone(), home.manager.region().creation());
     Ok((home, Folder { path, here, id, creation, memory, live }))
+}
+
+/// Whether other processes have the store open, and the memory that they have, or the dead left.
+///
+/// One that is dying, and had no memory yet or has taken it away, is waited for: its locks go one
+/// after the other. If others have the store open still, their memory is that of another namespace.
+fn who_has(path: &Path, id: &str, live: &File) -> Result<(bool, Option<PathBuf>), Error> {
+    for _ in 0..CLOSING {
+        let others = match live.try_lock() {
+            Ok(()) => false,
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(why)) => return Err(refused(path, why)),
+        };
+        let left = memory_left(path, id, others)?;
+        if !others || left.is_some() {
+            return Ok((others, left));
+        }
+        nap(GOING);
+    }
+    Err(refused(path, Refusal::OtherNamespace))
 }
 
 /// There is no store; or there are the files of one that has lost its `identity`.

@@ -205,6 +205,25 @@ fn segments_are_recycled_but_for_what_is_pinned() {
     assert_eq!(life.log.scan(last).count(), 201, "recycled segments hold new records only");
 }
 
+/// A process reads in a segment, and so has it open as another recycles it. What it reads there on
+/// may be of before a record that is gone: it is gone as well.
+#[test]
+fn what_is_gone_is_gone_for_those_who_have_it_open() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    let lsns: Vec<_> = (0..400).map(|n| operate(&life, n, Mode::None).unwrap()).collect();
+    let last = *lsns.last().unwrap();
+    life.session.flush(last).unwrap();
+    let other = begin_in(&disk, life.region.another().unwrap()).unwrap();
+    other.log.read(lsns[3]).unwrap();
+    life.session.checkpoint(Checkpoint { lsn: last, redo: last, clean: false }).unwrap();
+    assert_eq!(life.session.recycle(lsns[100]).unwrap(), lsns[100]);
+    for at in [3, 99] {
+        assert_eq!(other.log.read(lsns[at]), Err(Error::Gone { oldest: lsns[100] }));
+    }
+    other.log.read(lsns[100]).unwrap();
+}
+
 #[test]
 fn a_second_process_joins_and_a_region_that_lives_loses_nothing() {
     let disk = Simulated::new();

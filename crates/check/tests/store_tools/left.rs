@@ -339,6 +339,31 @@ fn memory_of_an_earlier_time_is_not_joined() {
     assert_eq!(open(one.clone()).get(&LATE, 6), Ok(Some(6)));
 }
 
+/// A process that died as it recovered the store has no memory, and its locks go one after the
+/// other: it is not taken for one of another container.
+#[test]
+fn one_that_is_dying_without_memory_is_waited_for() {
+    let place = Place::new("dying");
+    let one = place.at("one");
+    drop(open(one.clone()));
+    let lock = |name| fs::File::options().write(true).open(one.join(name)).unwrap();
+    let (live, opening) = (lock("live"), lock("opening"));
+    live.try_lock_shared().unwrap();
+    std::thread::scope(|scope| {
+        let opens = scope.spawn(|| Store::open_with(&one, &options()).map(drop));
+        while opening.try_lock().is_ok() {
+            opening.unlock().unwrap();
+            std::thread::yield_now();
+        }
+        live.unlock().unwrap();
+        assert_eq!(opens.join().unwrap(), Ok(()));
+    });
+    // One that stays is.
+    live.try_lock_shared().unwrap();
+    let refused = Store::open_with(&one, &options()).map(drop).unwrap_err();
+    assert_eq!(why(refused), Refusal::OtherNamespace);
+}
+
 /// Puts files of another time in the place of a store's, and keeps what they are known by, as a
 /// file system that is put back does, or one whose layers are copied.
 fn overwrite(from: &Path, to: &Path) {

@@ -82,7 +82,6 @@ impl<M: ConstMachine> Claims<'_, M> {
 #[cfg(test)]
 mod tests {
     use core::ops::Bound::Unbounded;
-    use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::collections::HashMap;
     use std::sync::Mutex;
 
@@ -135,7 +134,8 @@ mod tests {
         let manager = Manager::private(modes()).unwrap();
         let sessions = [(); 2].map(|()| manager.session().unwrap());
         let spaces = neighbours(sessions[0].owner().unwrap().memory);
-        let (made, ended) = (&Mutex::new(0), &AtomicBool::new(false));
+        // None when the other thread has ended.
+        let made = &Mutex::new(Some(0));
         let [asks, claims] = sessions;
         std::thread::scope(|scope| {
             let [one, other, third] = &spaces;
@@ -150,24 +150,24 @@ mod tests {
                     let count = turn % 3;
                     let mut now = made.lock().unwrap();
                     (0..count).for_each(|at| lock(&owner, one, at));
-                    *now = count;
+                    *now = Some(count);
                     drop(now);
                     for at in 0..20 {
                         lock(&stranger, [other, third][at as usize % 2], at);
                         stranger.release_all().unwrap();
                     }
-                    *made.lock().unwrap() = 0;
+                    *made.lock().unwrap() = Some(0);
                     owner.release_all().unwrap();
                 }
-                // SeqCst: no order is asked of it, but that it comes.
-                ended.store(true, SeqCst);
+                *made.lock().unwrap() = None;
             });
             let claims = asks.keyspace_claims(one.as_bytes()).unwrap();
-            while !ended.load(SeqCst) {
-                // The mutex is the latch that those who make claims share with those who ask.
-                let now = made.lock().unwrap();
+            // The mutex is the latch that those who make claims share with those who ask.
+            while let now = made.lock().unwrap()
+                && let Some(now) = *now
+            {
                 let counted = claims.count().unwrap();
-                assert!(counted >= (*now).min(1), "{counted} of {now}");
+                assert!(counted >= now.min(1), "{counted} of {now}");
             }
             assert_eq!(claims.count(), Ok(0));
         });

@@ -20,6 +20,7 @@ use crate::Error;
 use crate::engine::{Chain, Engine};
 use crate::files::home::Home;
 use crate::files::prepare::Look;
+use crate::files::undo::pause;
 use crate::files::worker::{Leave, SMALL, Worker};
 
 impl<M: ConstMachine> Home<M> {
@@ -33,6 +34,7 @@ impl<M: ConstMachine> Home<M> {
         let region = self.manager.region();
         // The child of a fork sees no slots, and must not say that there is no such transaction.
         region.check()?;
+        let mut waits = 0;
         loop {
             let slot =
                 self.slot_of(gid)?.ok_or_else(|| Error::NotPrepared { gid: gid.to_vec() })?;
@@ -43,7 +45,7 @@ impl<M: ConstMachine> Home<M> {
                     return Ok(worker);
                 }
             } else {
-                self.wait_for(slot)?;
+                self.wait_for(slot, &mut waits)?;
             }
         }
     }
@@ -61,14 +63,14 @@ impl<M: ConstMachine> Home<M> {
         {
             return Ok(Some(slot));
         }
-        let (mut all, mut its) = (HashMap::new(), None);
+        let (mut all, mut its, mut waits) = (HashMap::new(), None, 0);
         for slot in 0..self.log.slots_high() {
             let found = loop {
                 match self.look_at(slot)? {
                     Look::Prepared(found) => break Some(found.gid),
                     Look::Other => break None,
                     Look::Appending if its.is_some() => break None,
-                    Look::Appending => self.wait_for(slot)?,
+                    Look::Appending => self.wait_for(slot, &mut waits)?,
                 }
             };
             match found {
@@ -81,7 +83,7 @@ impl<M: ConstMachine> Home<M> {
     }
 
     /// Waits a moment for the thread of a slot, and sweeps it if it is dead.
-    fn wait_for(&self, slot: u32) -> Result<(), Error> {
+    fn wait_for(&self, slot: u32, waits: &mut u32) -> Result<(), Error> {
         let is_dead = || self.manager.region().is_dead(slot);
         if is_dead() {
             match self.sweep() {
@@ -93,7 +95,8 @@ impl<M: ConstMachine> Home<M> {
                 _ => {}
             }
         }
-        M::yield_now();
+        *waits = waits.saturating_add(1);
+        pause::<M>(*waits);
         Ok(())
     }
 }

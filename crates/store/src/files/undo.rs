@@ -40,6 +40,15 @@ struct Waits {
     undone: u64,
 }
 
+/// Waits a moment for a thread that calls nobody: it yields at first, and naps from some time on.
+pub(crate) fn pause<M: ConstMachine>(count: u32) {
+    if count < YIELDS {
+        return M::yield_now();
+    }
+    let word = M::U32;
+    M::wait(&word, 0, Some(Deadline::after::<M>(NAP)));
+}
+
 /// A call that changes the transaction of its thread.
 pub(crate) struct AtWork<'w, M: ConstMachine>(Turn<'w, M>);
 
@@ -302,21 +311,15 @@ impl<M: ConstMachine> Worker<M> {
             waits.count = 0;
         }
         waits.count += 1;
-        match waits.count {
-            ..YIELDS => M::yield_now(),
-            YIELDS..NAPS => {
-                let word = M::U32;
-                M::wait(&word, 0, Some(Deadline::after::<M>(NAP)));
-            }
+        if waits.count >= NAPS {
             // Damaged memory may name a living slot that knows nothing of it, too.
-            _ => {
-                let why = format!(
-                    "thread slot {by} has been undoing this transaction for minutes, and comes to \
-                     nothing: its process may be stopped; let it go on, or end it"
-                );
-                return Err(Error::Engine(why));
-            }
+            let why = format!(
+                "thread slot {by} has been undoing this transaction for minutes, and comes to \
+                 nothing: its process may be stopped; let it go on, or end it"
+            );
+            return Err(Error::Engine(why));
         }
+        pause::<M>(waits.count);
         Ok(())
     }
 
