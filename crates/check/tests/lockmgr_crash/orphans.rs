@@ -457,7 +457,10 @@ fn child() {
         reserves_and_dies(&session, &told.step);
     }
     if told.seed == GIVES_BACK {
-        gives_back_and_dies(&session, &told.step);
+        gives_back_and_dies(&session, &told.step, 1);
+    }
+    if told.seed == GIVES_ONE_BACK {
+        gives_back_and_dies(&session, &told.step, 2);
     }
     session.sweep().unwrap();
     deaths::die_at(&told.step, told.nth);
@@ -479,11 +482,14 @@ fn child() {
 /// its queue.
 const GIVES_BACK: u64 = 1;
 
+/// The seed of one that had taken it twice, and holds it still.
+const GIVES_ONE_BACK: u64 = 3;
+
 /// Dies at this step, and holds something else.
-fn gives_back_and_dies(session: &Session<Shared>, step: &str) {
+fn gives_back_and_dies(session: &Session<Shared>, step: &str, count: u32) {
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
     owner.lock(b"held", X).unwrap();
-    owner.lock(b"given back", IS).unwrap();
+    (0..count).for_each(|_| owner.lock(b"given back", IS).unwrap());
     assert_eq!(other.try_lock(b"given back", X), Err(Error::NotGranted), "it moves the lock");
     deaths::die_at(step, 1);
     owner.unlock(b"given back").unwrap();
@@ -555,6 +561,30 @@ fn given_back_until(step: &str) {
     drop(session);
     all_is_well(&manager);
     let _ = std::fs::remove_file(&path);
+}
+
+/// What a closer moved, and its owner had in its list as it died, is released once.
+#[test]
+fn a_moved_lock_that_is_in_the_list_of_the_dead_goes_with_that() {
+    for kept in [false, true] {
+        let path = PEERS.fresh("one-given-back");
+        let options = Options { keep_after: 2, ..early() };
+        let (region, releases) = (deaths::region(&path), Box::new(move |_, _: &[u8]| !kept));
+        let manager =
+            Manager::<Shared>::with_recovery(region, granular::modes(), options, releases).unwrap();
+        let step = "moved request in the owner's list";
+        assert!(PEERS.dies(&path, step, 1, GIVES_ONE_BACK, 0), "it did not come to {step}");
+        let session = manager.session().unwrap();
+        session.sweep().unwrap();
+        let orphans = session.orphans().unwrap();
+        assert_eq!(orphans.len(), usize::from(kept));
+        for orphan in orphans {
+            session.release_orphan(orphan).unwrap();
+        }
+        drop(session);
+        all_is_well(&manager);
+        let _ = std::fs::remove_file(&path);
+    }
 }
 
 /// What a session noted and freed itself is not the spare request of the next session on its slot.

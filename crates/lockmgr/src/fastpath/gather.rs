@@ -48,7 +48,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         if own.is_null() {
             return Ok(());
         }
-        self.add_to(latched, own, page, at)?;
+        self.add_to(latched, own, page, (at, get(&page.states[at]).mode))?;
         self.strike(page, at);
         Ok(())
     }

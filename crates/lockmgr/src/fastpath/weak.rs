@@ -357,6 +357,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let object = self.memory.object(object_at)?;
         let request = self.memory.request(moved)?;
         let own = self.find_own(latched, object_at, object)?;
+        // Where a closer saw another mode: a stronger one was being taken, and was taken back; or
+        // the owner died as it took one, which nobody has granted.
+        let seen = get(&request.state);
+        let granted = self.memory.modes().covers(seen.mode, entry.mode);
+        let mode = if granted { entry.mode } else { seen.mode };
         if entry.count != 0 && own.is_null() {
             // The closer may have died before it noted that it was done, and this request may have
             // left its queue, and be our spare one, when that one is swept.
@@ -367,15 +372,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.note_in_table(hash);
             self.memory.point("moved request in the owner's list");
             put(&request.count, entry.count);
-            let state = get(&request.state);
-            if state.mode != entry.mode {
-                // The closer saw a stronger one, which was being taken and is not.
-                latched.set(object, request, State { mode: entry.mode, ..state });
+            if mode != seen.mode {
+                latched.set(object, request, State { mode, ..seen });
                 latched.advance(object)?;
             }
         } else {
             if entry.count != 0 {
-                self.add_to(latched, own, page, at)?;
+                self.add_to(latched, own, page, (at, mode))?;
             }
             self.memory.note_moved(moved)?;
             let last = State { status: status::NEW, ..State::held(Mode(0)) };
@@ -390,17 +393,17 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(())
     }
 
-    /// Adds what an entry counts to the owner's request of that name.
+    /// Adds what an entry counts, in a mode, to the owner's request of that name.
     pub(crate) fn add_to(
         &self,
         latched: &Latched<'_, M>,
         own: RequestAt<M>,
         page: &WeakPage<M>,
-        at: usize,
+        (at, mode): (usize, Mode),
     ) -> Result<(), Error> {
         let (request, entry) = (self.memory.request(own)?, get(&page.states[at]));
         let state = get(&request.state);
-        let mode = self.memory.modes().convert(state.mode, entry.mode);
+        let mode = self.memory.modes().convert(state.mode, mode);
         let object = self.memory.object(get(&request.object))?;
         latched.set(object, request, State { mode, ..state });
         put(&request.count, request.count() + entry.count);

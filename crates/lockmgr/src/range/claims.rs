@@ -125,8 +125,8 @@ impl<M: ConstMachine> Drop for HandedOver<'_, M> {
             return;
         }
         // Without the latch of its keyspace, which may be what could not be had. The giver has the
-        // ticket still, so that the claim stays what it is; and those that look at it are of
-        // neither's family, for families are of one thread.
+        // ticket still, so that the claim stays what it is; and those that look at it meanwhile are
+        // told of one of the two, both of which are there.
         put(&claim.owner, self.giver);
         put(&self.to.ranges, get(&self.to.ranges).saturating_sub(1));
     }
@@ -153,16 +153,22 @@ impl<M: ConstMachine> Memory<M> {
         if get(&cell.ranges) == 0 {
             return Ok(None);
         }
-        let Some(id) = self.held_ticket(self.request(at)?)? else { return Ok(None) };
+        let request = self.request(at)?;
+        if !self.has_as_owner(request) {
+            return Ok(None);
+        }
+        let Some(id) = self.told_by(request)? else { return Ok(None) };
         Ok(is_that(self.region(), id)?.then_some(id))
     }
 
-    /// The claim, which need not be any more, whose ticket a request holds.
-    fn held_ticket(&self, request: &Request<M>) -> Result<Option<ClaimId<M>>, Error> {
+    /// Whether a request is held in the mode in which a claim's owner has its ticket.
+    fn has_as_owner(&self, request: &Request<M>) -> bool {
         let state = get(&request.state);
-        if !state.holds() || self.inner().tickets.is_none_or(|(held, _)| held != state.mode) {
-            return Ok(None);
-        }
+        state.holds() && self.inner().tickets.is_some_and(|(held, _)| held == state.mode)
+    }
+
+    /// The claim, which need not be any more, of whose ticket a request is.
+    fn told_by(&self, request: &Request<M>) -> Result<Option<ClaimId<M>>, Error> {
         let object = get(&request.object);
         if self.object(object)?.name_length() != TICKET {
             return Ok(None);
@@ -223,11 +229,14 @@ impl<M: ConstMachine> Memory<M> {
         Ok(false)
     }
 
-    /// Whether a request holds a ticket of no held claim: of one that waits, or was not yet in its
-    /// index, or is gone.
+    /// Whether a request that is held is of a ticket that is no lock of its owner's: of a claim that
+    /// is gone, or of its own that waits, or was not yet in its index.
     pub(crate) fn is_idle_ticket(&self, request: &Request<M>) -> Result<bool, Error> {
-        let Some(id) = self.held_ticket(request)? else { return Ok(false) };
-        Ok(!is_that(self.region(), id)? || what(self.claim(id.0)?)?.1 != claim::HELD)
+        let Some(id) = self.told_by(request)? else { return Ok(false) };
+        // What names no claim is a name that a user has made, to look like a ticket's.
+        let Ok(is_there) = is_that(self.region(), id) else { return Ok(false) };
+        let is_held = || self.claim(id.0).and_then(what).map_or(true, |it| it.1 == claim::HELD);
+        Ok(!is_there || self.has_as_owner(request) && !is_held())
     }
 
     /// Claims, held or waited for.

@@ -317,13 +317,52 @@ impl<M: ConstMachine> Memory<M> {
 mod tests {
     use latchwork_region::Offset;
 
-    use crate::granular::{IS, X};
+    use crate::granular::{IS, IX, S, X};
     use crate::memory::cells::{get, put};
     use crate::memory::entry::Entry;
     use crate::memory::state::{State, status};
     use crate::options::{Step, Wait};
     use crate::recovery::staged::{NAMES, cell_of, dies, keeps};
     use crate::{Error, KeyRange, RangeKind};
+
+    /// An owner died as it took a weak lock in a stronger mode, after a closer had moved it in the
+    /// weaker one, which alone was granted. Alone, or beside what it has in the table.
+    #[test]
+    fn a_mode_that_its_owner_was_taking_as_it_died_is_not_its_own() {
+        for in_table in [false, true] {
+            let manager = keeps();
+            let sessions = [(); 2].map(|()| manager.session().unwrap());
+            let [owner, other] = [0, 1].map(|at| sessions[at].owner().unwrap());
+            let id = owner.id();
+            if in_table {
+                other.lock(b"n", S).unwrap();
+                owner.lock(b"n", IS).unwrap();
+                other.unlock(b"n").unwrap();
+                // Weak requests that find the bias closed open it again.
+                for _ in 0..40 {
+                    other.lock(b"n", IS).unwrap();
+                    other.unlock(b"n").unwrap();
+                }
+            }
+            owner.lock(b"n", IS).unwrap();
+            let (at, _) = owner.last_entry().unwrap();
+            let page = owner.known_page().unwrap();
+            let old = get(&page.states[at]);
+            assert_eq!((old.count, old.mode), (1, IS));
+            other.lock(b"n", S).unwrap();
+            put(&page.states[at], Entry { count: 2, mode: IX, ..old });
+            core::mem::forget(owner);
+            sessions[0].thread().abandon();
+            assert_eq!(manager.sweep(), Ok(1));
+            let last = manager.session().unwrap();
+            let adopted = last.adopt(id).unwrap();
+            assert_eq!(adopted.try_lock(b"n", IX), Err(Error::NotGranted));
+            assert_eq!(adopted.holds(b"n"), Ok(Some((IS, 2 + u32::from(in_table)))));
+            other.unlock(b"n").unwrap();
+            adopted.try_lock(b"n", IX).unwrap();
+            adopted.end().unwrap();
+        }
+    }
 
     const SPACE: &[u8] = b"a keyspace";
 
@@ -402,15 +441,27 @@ mod tests {
             let id = owner.memory.claim_of(owner.cell, get(&owner.cell.head)).unwrap().unwrap();
             owner.memory.remove_claim(id).unwrap();
         }
+        // Nor is one of another's claim that it waited for, and got as that was gone.
+        let gone = owner.memory.request(get(&owner.cell.head)).unwrap();
+        let gone = owner.memory.name_of(get(&gone.object)).unwrap();
+        let waited = session.owner().unwrap();
+        owner.unlock(&gone).unwrap();
+        waited.lock(&gone, S).unwrap();
+        // But a name that looks like one is: there is no such cell.
+        let looks = [&gone[..16], &[0xff; 8]].concat();
+        owner.lock(&looks, X).unwrap();
         let id = owner.id();
-        core::mem::forget((owner, nothing));
+        core::mem::forget((owner, nothing, waited));
         session.thread().abandon();
         assert_eq!(manager.sweep(), Ok(1));
         let last = manager.session().unwrap();
         let kept = last.orphans().unwrap();
         assert_eq!(kept, [id]);
         let memory = last.owner().unwrap().memory;
-        assert_eq!(memory.own_list(cell_of(memory, id)).unwrap().len(), 1);
+        let list = memory.own_list(cell_of(memory, id)).unwrap();
+        let names = list.iter().map(|at| get(&memory.request(*at).unwrap().object));
+        let names: Vec<_> = names.map(|object| memory.name_of(object).unwrap()).collect();
+        assert_eq!(names, [looks, b"held".to_vec()]);
     }
 
     /// An orphan that could be released in part only has a list that others can go on with.

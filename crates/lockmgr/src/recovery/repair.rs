@@ -37,10 +37,28 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Opens the latches of all who are dead by now, and leaves the rest to the next sweep. Returns
     /// how many it opened; an error only if that is none.
+    ///
+    /// It claims those alone that hold a latch, and one at a time: what a sweeper that is stopped
+    /// has claimed no other can sweep.
     pub(crate) fn open_latches(&self) -> Result<usize, Error> {
-        let dead: Vec<_> = self.region().dead_threads()?.collect();
-        let (count, end) = self.open_latches_of(&dead);
-        if count == 0 { end.map(|()| 0) } else { Ok(count) }
+        let mut holders = HashSet::new();
+        for number in self.blocks.each() {
+            let holder = get(&self.partition(number)?.latch);
+            if holder != 0 && !holders.contains(&holder) && self.region().is_dead(holder - 1) {
+                holders.insert(holder);
+            }
+        }
+        if holders.is_empty() {
+            return Ok(0);
+        }
+        let (mut count, mut failed) = (0, None);
+        let threads = self.region().dead_threads()?;
+        for thread in threads.filter(|thread| holders.contains(&(thread.number() + 1))) {
+            let (opened, end) = self.open_latches_of(core::slice::from_ref(&thread));
+            count += opened;
+            failed = failed.or(end.err());
+        }
+        failed.filter(|_| count == 0).map_or(Ok(count), Err)
     }
 
     /// Opens the latches of these dead threads, also those behind one that cannot be: how many, and

@@ -104,7 +104,11 @@ impl<M: ConstMachine> Halves<M> {
         if newest.0 <= lost.lsn_before {
             return Ok(lost.lsn_before);
         }
-        let entry = self.log.read(newest).map_err(say)?;
+        let entry = match self.log.read(newest) {
+            // It was long before.
+            Err(LogError::Gone { .. }) => return scan(),
+            read => read.map_err(say)?,
+        };
         // A thread that undoes for another names the slot of that one.
         let by_another = entry.head.flags.has(Flags::CLR | Flags::SYSTEM);
         match u32::from(entry.slot) == slot && entry.head.kind == CHANGE {

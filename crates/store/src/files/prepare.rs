@@ -202,13 +202,16 @@ impl<M: ConstMachine> Home<M> {
         if last == Lsn::NEVER {
             return Ok(Look::Other);
         }
+        let has_moved = || Ok::<bool, Error>(self.log.open_of(slot)?.1 != last);
         match self.log.read(last) {
+            // A thread died as it appended for the slot, and another record came to that place.
+            Ok(entry) if u32::from(entry.slot) != slot && has_moved()? => Ok(Look::Appending),
             Ok(entry) => Ok(match Found::of(first, &entry) {
                 Some(found) if !self.has_ended(slot, last)? => Look::Prepared(found),
                 _ => Look::Other,
             }),
             // It has ended meanwhile.
-            Err(_) if self.log.open_of(slot)?.1 != last => Ok(Look::Other),
+            Err(_) if has_moved()? => Ok(Look::Other),
             Err(why) => Err(why.into()),
         }
     }
