@@ -115,7 +115,11 @@ impl<M: ConstMachine> Region<M> {
 
     /// The slot of this thread, claimed for the caller to repair, if its process died: none if it
     /// is alive, free, or claimed by another. As [`dead_threads`](Self::dead_threads), for one.
-    pub(crate) fn dead_thread(&self, number: u32) -> Result<Option<Dead<'_, M>>, Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], [`Error::View`].
+    pub fn dead_thread(&self, number: u32) -> Result<Option<Dead<'_, M>>, Error> {
         if !self.is_slot(number) {
             return Ok(None);
         }

@@ -206,15 +206,17 @@ impl<M: ConstMachine> Background<M> {
     /// Puts a commit into the next batch.
     fn ask(&self, at: Lsn, mode: Mode) -> Result<Arc<Batch>, Error> {
         let (lock, changed) = &*self.state;
-        let mut state = locked(lock);
+        let (mut state, mut spare) = (locked(lock), None);
         if !state.flushes {
             drop(state);
-            let session = self.session()?;
+            let session = self.session();
             state = locked(lock);
             if state.flushes {
-                self.sessions.give(session);
+                // Another thread was quicker.
+                spare = session.ok();
             } else {
-                let (sessions, shared) = (self.sessions.clone(), self.state.clone());
+                let (session, sessions) = (session?, self.sessions.clone());
+                let shared = self.state.clone();
                 let body = move || flush(session, &sessions, &shared);
                 state.flusher = Some(self.thread("latchwork-flush", body)?);
                 state.flushes = true;
@@ -222,7 +224,10 @@ impl<M: ConstMachine> Background<M> {
         }
         state.wanted.add(at, mode);
         changed.notify_one();
-        Ok(state.batch.clone())
+        let batch = state.batch.clone();
+        drop(state);
+        spare.into_iter().for_each(|spare| self.sessions.give(spare));
+        Ok(batch)
     }
 
     /// A session for a thread of the store. Not with the state locked, for others wait for that:
@@ -265,6 +270,7 @@ impl<M: ConstMachine> Background<M> {
         let Ok(session) = self.session() else { return Ok(false) };
         state = locked(&self.state.0);
         if state.makes_checkpoint() {
+            drop(state);
             self.sessions.give(session);
             return Ok(true);
         }

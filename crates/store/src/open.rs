@@ -25,7 +25,7 @@ mod memory;
 mod owner;
 mod text_file;
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -37,8 +37,8 @@ use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
+use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others};
 pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
-use self::folder::{Locked, lock_file, lock_opening, nap};
 pub(crate) use self::identity::write_identity;
 use self::identity::{identity, is_for_a_store};
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
@@ -57,11 +57,6 @@ use crate::{Error, Refusal};
 /// The file of a folder that is being made: what has it locked, where it lies, may do anything with
 /// the folder, and nobody else may. It says what the folder's name will be.
 pub(crate) const MARK: &str = "being-made";
-
-/// How often, and after how long each time, it is looked whether those that are closing, or are
-/// dying, have gone.
-const CLOSING: u32 = 5_000;
-const GOING: Duration = Duration::from_micros(200);
 
 /// The most bytes of a folder's path: those of the files in it are kept in shared memory.
 const PATH_MAX: usize = 250;
@@ -168,7 +163,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // another name it could be taken for what a dead process left.
     let _ = fs::remove_file(path.join(MARK));
     let live = Locked::new(lock_file(path, "live")?).map_err(said)?;
-    let (others, left) = who_has(path, id, &live.file)?;
+    let (others, left) = who_has(path, id, &live.file, options.wait)?;
     let opening = Opening { path, id, disk, options };
     let joined = match left {
         Some(at) if others => {
@@ -192,16 +187,19 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
 ///
 /// One that is dying, and had no memory yet or has taken it away, is waited for: its locks go one
 /// after the other. If others have the store open still, their memory is that of another namespace.
-fn who_has(path: &Path, id: &str, live: &File) -> Result<(bool, Option<PathBuf>), Error> {
-    for _ in 0..CLOSING {
-        let others = match live.try_lock() {
-            Ok(()) => false,
-            Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Error(why)) => return Err(refused(path, why)),
-        };
-        let left = memory_left(path, id, others)?;
-        if !others || left.is_some() {
-            return Ok((others, left));
+fn who_has(
+    path: &Path,
+    id: &str,
+    live: &File,
+    wait: Option<Duration>,
+) -> Result<(bool, Option<PathBuf>), Error> {
+    let looks = wait.map_or(u128::MAX, |wait| wait.as_micros() / GOING.as_micros());
+    for _ in 0..=looks.min(u128::from(CLOSING)) {
+        if let Some(others) = others(live).map_err(|why| refused(path, why))? {
+            let left = memory_left(path, id, others)?;
+            if !others || left.is_some() {
+                return Ok((others, left));
+            }
         }
         nap(GOING);
     }

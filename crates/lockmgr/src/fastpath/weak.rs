@@ -371,11 +371,11 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.adopt(moved, request)?;
             self.note_in_table(hash);
             self.memory.point("moved request in the owner's list");
-            put(&request.count, entry.count);
             if mode != seen.mode {
                 latched.set(object, request, State { mode, ..seen });
                 latched.advance(object)?;
             }
+            put(&request.count, entry.count);
         } else {
             if entry.count != 0 {
                 self.add_to(latched, own, page, (at, mode))?;

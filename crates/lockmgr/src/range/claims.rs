@@ -46,6 +46,7 @@
 //! for a claim on keys of up to 32 bytes.
 
 use latchwork_machine::ConstMachine;
+use latchwork_region::Error as RegionError;
 
 use crate::Error;
 use crate::memory::Memory;
@@ -54,7 +55,7 @@ use crate::memory::handle::Owner;
 use crate::memory::names::Name;
 use crate::memory::numbers::OwnerNumber;
 use crate::mode::{Mode, Modes};
-use crate::range::cells::{ClaimId, KEYSPACE_MAX, Short, TICKET, claim, is_that, of_ticket};
+use crate::range::cells::{ClaimId, KEYSPACE_MAX, Short, TICKET, claim, of_ticket};
 use crate::range::keyspaces::what;
 use crate::range::kinds::RangeKind;
 
@@ -157,8 +158,7 @@ impl<M: ConstMachine> Memory<M> {
         if !self.has_as_owner(request) {
             return Ok(None);
         }
-        let Some(id) = self.told_by(request)? else { return Ok(None) };
-        Ok(is_that(self.region(), id)?.then_some(id))
+        Ok(self.told_by(request)?.and_then(|(id, is_there)| is_there.then_some(id)))
     }
 
     /// Whether a request is held in the mode in which a claim's owner has its ticket.
@@ -167,13 +167,18 @@ impl<M: ConstMachine> Memory<M> {
         state.holds() && self.inner().tickets.is_some_and(|(held, _)| held == state.mode)
     }
 
-    /// The claim, which need not be any more, of whose ticket a request is.
-    fn told_by(&self, request: &Request<M>) -> Result<Option<ClaimId<M>>, Error> {
+    /// The claim of whose ticket a request is, and whether it is there still.
+    fn told_by(&self, request: &Request<M>) -> Result<Option<(ClaimId<M>, bool)>, Error> {
         let object = get(&request.object);
         if self.object(object)?.name_length() != TICKET {
             return Ok(None);
         }
-        Ok(of_ticket(self.region(), &self.name_of(object)?))
+        let Some(id) = of_ticket(self.region(), &self.name_of(object)?) else { return Ok(None) };
+        match self.region().lent(id.0) {
+            // A name that a user has made, to look like a ticket's.
+            Err(RegionError::OutOfRange(_) | RegionError::Corrupt { .. }) => Ok(None),
+            lent => Ok(Some((id, lent? == Some(id.1)))),
+        }
     }
 
     /// What the claim behind an owner's request says, if there is one.
@@ -229,14 +234,14 @@ impl<M: ConstMachine> Memory<M> {
         Ok(false)
     }
 
-    /// Whether a request that is held is of a ticket that is no lock of its owner's: of a claim that
-    /// is gone, or of its own that waits, or was not yet in its index.
+    /// Whether a request that is held is of a ticket that is no lock of its owner's: of a claim
+    /// that is gone, or of its own that waits, or was not yet in its index.
     pub(crate) fn is_idle_ticket(&self, request: &Request<M>) -> Result<bool, Error> {
-        let Some(id) = self.told_by(request)? else { return Ok(false) };
-        // What names no claim is a name that a user has made, to look like a ticket's.
-        let Ok(is_there) = is_that(self.region(), id) else { return Ok(false) };
-        let is_held = || self.claim(id.0).and_then(what).map_or(true, |it| it.1 == claim::HELD);
-        Ok(!is_there || self.has_as_owner(request) && !is_held())
+        let Some((id, is_there)) = self.told_by(request)? else { return Ok(false) };
+        if !is_there {
+            return Ok(true);
+        }
+        Ok(self.has_as_owner(request) && what(self.claim(id.0)?)?.1 != claim::HELD)
     }
 
     /// Claims, held or waited for.

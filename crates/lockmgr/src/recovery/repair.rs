@@ -41,19 +41,16 @@ impl<M: ConstMachine> Memory<M> {
     /// It claims those alone that hold a latch, and one at a time: what a sweeper that is stopped
     /// has claimed no other can sweep.
     pub(crate) fn open_latches(&self) -> Result<usize, Error> {
-        let mut holders = HashSet::new();
+        let (mut holders, mut failed) = (HashSet::new(), None);
         for number in self.blocks.each() {
-            let holder = get(&self.partition(number)?.latch);
-            if holder != 0 && !holders.contains(&holder) && self.region().is_dead(holder - 1) {
-                holders.insert(holder);
+            match self.partition(number) {
+                Ok(partition) => holders.extend(get(&partition.latch).checked_sub(1)),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        if holders.is_empty() {
-            return Ok(0);
-        }
-        let (mut count, mut failed) = (0, None);
-        let threads = self.region().dead_threads()?;
-        for thread in threads.filter(|thread| holders.contains(&(thread.number() + 1))) {
+        let mut count = 0;
+        for holder in holders {
+            let Some(thread) = self.region().dead_thread(holder)? else { continue };
             let (opened, end) = self.open_latches_of(core::slice::from_ref(&thread));
             count += opened;
             failed = failed.or(end.err());

@@ -19,6 +19,11 @@ use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::{Error, Refusal};
 
+/// How often, and after how long each time, it is looked whether those that are closing, or are
+/// dying, have gone.
+pub(super) const CLOSING: u32 = 5_000;
+pub(super) const GOING: Duration = Duration::from_micros(200);
+
 /// How often a lock is asked for that another process has.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long tools that need a store that nobody has open wait for a process that opens or closes
@@ -151,6 +156,22 @@ pub(crate) struct AtRest {
     _opening: Option<Locked>,
 }
 
+/// Whether other processes have the store open whose file `live` this is, where this one has locked
+/// `opening`: if not, `live` is locked. None if it is one that is dying: its locks go one after the
+/// other, and it had all for itself, to open the store or to close it.
+pub(super) fn others(live: &File) -> std::io::Result<Option<bool>> {
+    match live.try_lock() {
+        Ok(()) => return Ok(Some(false)),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(why)) => return Err(why),
+    }
+    match live.try_lock_shared() {
+        Ok(()) => live.unlock().map(|()| Some(true)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(why)) => Err(why),
+    }
+}
+
 /// Takes hold of a store that nobody has open, and says what sizes it keeps. Nothing is written but
 /// the file that is locked. Another process that opens or closes it is waited for some time.
 pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
@@ -179,10 +200,16 @@ pub(crate) fn at_rest_within(
     };
     let opening = opening.map(|file| lock_opening(&path, file, Some(wait))).transpose()?;
     if let Some(live) = file("live")?.map(Locked::new).transpose().map_err(said)? {
-        match live.file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(refused(&path, Refusal::InUse)),
-            Err(TryLockError::Error(why)) => return Err(said(why)),
+        let mut in_use = others(&live.file).map_err(said)?;
+        for _ in 0..CLOSING {
+            if in_use.is_some() {
+                break;
+            }
+            nap(GOING);
+            in_use = others(&live.file).map_err(said)?;
+        }
+        if in_use != Some(false) {
+            return Err(refused(&path, Refusal::InUse));
         }
     }
     let bytes = match read_file(&path.join("identity")) {
