@@ -404,8 +404,9 @@ fn flush<M: ConstMachine>(
         batch.end(made.unwrap_or_else(|_| Err(panicked())));
         state = locked(shared);
     }
-    sessions.give(session);
     state.flushes = false;
+    drop(state);
+    sessions.give(session);
 }
 
 #[cfg(test)]

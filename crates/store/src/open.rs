@@ -174,32 +174,43 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
         Some(at) => opening.rejoin(&at)?.map(|home| (home, at)),
         None => None,
     };
-    live.file.lock_shared().map_err(said)?;
     let (home, memory) = match joined {
         Some(joined) => joined,
         None => opening.begin()?,
     };
+    // Not before: while a process has it for itself, what that one's death leaves is looked at.
+    live.file.lock_shared().map_err(said)?;
     let (path, id, creation) = (path.clone(), id.clone(), home.manager.region().creation());
     Ok((home, Folder { path, here, id, creation, memory, live }))
 }
 
 /// Whether other processes have the store open, and the memory that they have, or the dead left.
 ///
-/// One that is dying, and had no memory yet or has taken it away, is waited for: its locks go one
-/// after the other. If others have the store open still, their memory is that of another namespace.
+/// One that is dying is waited for, as long as one that opens the store is, and where it has no
+/// memory a second: its locks go one after the other. If others have the store open still, their
+/// memory is that of another namespace.
 fn who_has(
     path: &Path,
     id: &str,
     live: &File,
     wait: Option<Duration>,
 ) -> Result<(bool, Option<PathBuf>), Error> {
-    let looks = wait.map_or(u128::MAX, |wait| wait.as_micros() / GOING.as_micros());
-    for _ in 0..=looks.min(u128::from(CLOSING)) {
-        if let Some(others) = others(live).map_err(|why| refused(path, why))? {
-            let left = memory_left(path, id, others)?;
-            if !others || left.is_some() {
-                return Ok((others, left));
+    let most = wait.map_or(u128::MAX, |wait| wait.as_micros() / GOING.as_micros());
+    for looks in 0_u32.. {
+        match others(live).map_err(|why| refused(path, why))? {
+            Some(others) => {
+                let left = memory_left(path, id, others)?;
+                if !others || left.is_some() {
+                    return Ok((others, left));
+                }
+                if looks >= CLOSING {
+                    break;
+                }
             }
+            None if u128::from(looks) >= most => {
+                return Err(refused(path, Refusal::BeingOpened { process: None }));
+            }
+            None => {}
         }
         nap(GOING);
     }

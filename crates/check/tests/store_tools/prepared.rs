@@ -126,6 +126,19 @@ fn killed_at_each_step(prepares: bool, commits: bool, left: Left) -> u32 {
         let store = store.unwrap_or_else(|| open(place.at("one")));
         let case = format!("prepares {prepares}, commits {commits}, left {left:?}, step {step}");
         assert!(ended.success() || ended.signal() == Some(libc::SIGKILL), "{case}: {ended}");
+        if left == Left::Another && step % 2 == 0 {
+            // Before anybody has looked for the dead: what they have not prepared, or have decided,
+            // leaves the id to the next.
+            let mut tx = store.begin().unwrap();
+            tx.put(&ROWS, 3 << 20, &[7; 10]).unwrap();
+            match tx.prepare(b"one") {
+                Ok(()) => store.roll_back_prepared(b"one").unwrap(),
+                Err(Error::Prepared { .. }) => {
+                    assert_eq!(store.prepared().unwrap().len(), 1, "{case}");
+                }
+                Err(other) => panic!("{case}: {other}"),
+            }
+        }
         let listed = store.prepared().unwrap();
         assert_eq!(store.sweep(), Ok(0), "{case}");
         // A commit that is not durable yet is not seen, and the dead did not wait for the disk.

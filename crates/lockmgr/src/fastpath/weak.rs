@@ -371,11 +371,14 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             self.adopt(moved, request)?;
             self.note_in_table(hash);
             self.memory.point("moved request in the owner's list");
+            let mut advanced = Ok(());
             if mode != seen.mode {
                 latched.set(object, request, State { mode, ..seen });
-                latched.advance(object)?;
+                advanced = latched.advance(object);
             }
+            // Whatever came of that: it is no moved one any more, for it is in the list.
             put(&request.count, entry.count);
+            advanced?;
         } else {
             if entry.count != 0 {
                 self.add_to(latched, own, page, (at, mode))?;

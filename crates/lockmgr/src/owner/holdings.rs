@@ -50,10 +50,14 @@ impl<M: ConstMachine> Owner<'_, M> {
                 held.locks.push((lock.object, lock.mode));
                 continue;
             };
-            // A ticket of another owner's claim is held for a moment, by one that waits.
+            // One that waits holds a ticket of another owner's claim for a moment, and that may be
+            // gone by then.
+            if is_that(region, id) != Ok(true) {
+                continue;
+            }
             let it = self.memory.claim(id.0)?;
             let (kind, state) = what(it)?;
-            if is_that(region, id)? && get(&it.owner) == self.index && state == claim::HELD {
+            if get(&it.owner) == self.index && state == claim::HELD {
                 let (from, to) = bounds_of(region, id.0)?;
                 let keyspace = space_name(region, get(&it.space))?;
                 held.ranges.push(HeldRange { keyspace, from, to, kind });

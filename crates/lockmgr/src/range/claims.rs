@@ -241,7 +241,9 @@ impl<M: ConstMachine> Memory<M> {
         if !is_there {
             return Ok(true);
         }
-        Ok(self.has_as_owner(request) && what(self.claim(id.0)?)?.1 != claim::HELD)
+        // What is no claim is that of a name made by intent, too.
+        let is_held = what(self.claim(id.0)?).map_or(true, |it| it.1 == claim::HELD);
+        Ok(self.has_as_owner(request) && !is_held)
     }
 
     /// Claims, held or waited for.

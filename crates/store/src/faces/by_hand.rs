@@ -360,7 +360,8 @@ impl<M: ConstMachine> Transaction<M> {
     /// A thread that is killed in the call has committed all of it, or nothing: then a sweep of
     /// another thread undoes it.
     pub fn commit(mut self) -> Result<Option<u64>, Error> {
-        let at = self.txn.take().ok_or_else(over)?.commit()?;
+        let committed = self.txn.take().ok_or_else(over)?.commit();
+        let at = committed.inspect_err(|_| self.store.background().after_failure())?;
         let session = self.session.as_ref().ok_or_else(over)?;
         self.store.settle(&session.get().worker, at, self.options.mode)?;
         Ok(at)
@@ -385,7 +386,8 @@ impl<M: ConstMachine> Transaction<M> {
     ///
     /// A thread that is killed in the call has prepared it, or a sweep rolls it back.
     pub fn prepare(mut self, gid: &[u8]) -> Result<(), Error> {
-        let at = self.txn.take().ok_or_else(over)?.prepare(gid)?;
+        let prepared = self.txn.take().ok_or_else(over)?.prepare(gid);
+        let at = prepared.inspect_err(|_| self.store.background().after_failure())?;
         let session = self.session.as_ref().ok_or_else(over)?;
         let settled = session.get().worker.log.commit(Lsn(at), self.mode());
         let unknown = |why: latchwork_log::Error| Error::PrepareUnknown {

@@ -110,7 +110,8 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// Those of [`write`](Self::write); [`Error::Engine`] at the end of the numbers.
+    /// Those of [`write`](Self::write); [`Error::Engine`] at the end of the numbers. In a closure
+    /// of `write`, [`Error::CommitUnknown`] is said of the numbers: what it wrote is undone.
     ///
     /// # Examples
     ///

@@ -20,9 +20,10 @@
 //! | 30 | a UUID | its 16 bytes |
 //!
 //! An integer's bytes do not depend on its type, so a column may become wider; nor do those of
-//! bytes, so `[u8; N]` may become `Vec<u8>`. Decoding accepts exactly what encoding writes: two
-//! keys are equal if and only if their bytes are. (Of an `Option` in an `Option`, `None` and
-//! `Some(None)` are one key.)
+//! bytes, so `[u8; N]` may become `Vec<u8>`. Floats are in the order of `total_cmp`: -0.0 and 0.0
+//! are two keys, in this order, and NaNs are at both ends, by their sign. Decoding accepts exactly
+//! what encoding writes: two keys are equal if and only if their bytes are. (Of an `Option` in an
+//! `Option`, `None` and `Some(None)` are one key.)
 
 mod any;
 mod number;

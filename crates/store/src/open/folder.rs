@@ -201,7 +201,8 @@ pub(crate) fn at_rest_within(
     let opening = opening.map(|file| lock_opening(&path, file, Some(wait))).transpose()?;
     if let Some(live) = file("live")?.map(Locked::new).transpose().map_err(said)? {
         let mut in_use = others(&live.file).map_err(said)?;
-        for _ in 0..CLOSING {
+        let looks = wait.as_micros() / GOING.as_micros();
+        for _ in 0..looks.min(u128::from(CLOSING)) {
             if in_use.is_some() {
                 break;
             }

@@ -1,5 +1,7 @@
 //! The first of two phases.
 
+use core::time::Duration;
+
 use latchwork_lockmgr::Error as LocksError;
 use latchwork_lockmgr::granular::X;
 use latchwork_machine::ConstMachine;
@@ -10,6 +12,9 @@ use crate::{Error, Txn};
 
 /// No tree's number: a tree is a page, and these have 48 bits in the log, 31 here.
 const IDS: u32 = u32::MAX;
+
+/// How long an id that another has is waited for: some naps, after which the dead are looked for.
+const SWEPT_WITHIN: Duration = Duration::from_millis(50);
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     /// Prepares it, under an id that no other undecided one has: returns where the log says so. It
@@ -42,8 +47,14 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         self.catch_up()?;
         let mut name = IDS.to_be_bytes().to_vec();
         name.extend_from_slice(gid);
-        self.owner.try_lock(&name, X).map_err(|why| match why {
-            LocksError::NotGranted => Error::Prepared { gid: gid.to_vec() },
+        let locked = match self.owner.try_lock(&name, X) {
+            // Perhaps of a dead thread, that had prepared nothing yet or had decided: the wait has
+            // it swept.
+            Err(LocksError::NotGranted) => self.owner.lock_timeout(&name, X, SWEPT_WITHIN),
+            other => other,
+        };
+        locked.map_err(|why| match why {
+            LocksError::TimedOut => Error::Prepared { gid: gid.to_vec() },
             why => why.into(),
         })?;
         let held = self.owner.holdings()?;
