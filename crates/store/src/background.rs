@@ -404,9 +404,8 @@ fn flush<M: ConstMachine>(
         batch.end(made.unwrap_or_else(|_| Err(panicked())));
         state = locked(shared);
     }
-    state.flushes = false;
-    drop(state);
     sessions.give(session);
+    state.flushes = false;
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ fn who_has(
                 if !others || left.is_some() {
                     return Ok((others, left));
                 }
-                if looks >= CLOSING {
+                if looks >= CLOSING || u128::from(looks) >= most {
                     break;
                 }
             }

@@ -89,6 +89,26 @@ fn ends_next(store: &Store) -> Transaction {
     tx
 }
 
+/// Before anybody has listed what is prepared: an id that the dead one has not prepared, or has
+/// decided about, is free.
+fn prepare_another(store: &Store, case: &str) {
+    let again = || {
+        let mut tx = store.begin().unwrap();
+        tx.put(&ROWS, 3 << 20, &[7; 10]).unwrap();
+        tx.prepare(b"one")
+    };
+    let mut tried = again();
+    // It may be another thread that sweeps it.
+    while tried.as_ref().is_err_and(Error::is_retryable) {
+        tried = again();
+    }
+    match tried {
+        Ok(()) => store.roll_back_prepared(b"one").unwrap(),
+        Err(Error::Prepared { .. }) => assert_eq!(store.prepared().unwrap().len(), 1, "{case}"),
+        Err(other) => panic!("{case}: {other}"),
+    }
+}
+
 /// What is left of the store when a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Left {
@@ -127,17 +147,7 @@ fn killed_at_each_step(prepares: bool, commits: bool, left: Left) -> u32 {
         let case = format!("prepares {prepares}, commits {commits}, left {left:?}, step {step}");
         assert!(ended.success() || ended.signal() == Some(libc::SIGKILL), "{case}: {ended}");
         if left == Left::Another && step % 2 == 0 {
-            // Before anybody has looked for the dead: what they have not prepared, or have decided,
-            // leaves the id to the next.
-            let mut tx = store.begin().unwrap();
-            tx.put(&ROWS, 3 << 20, &[7; 10]).unwrap();
-            match tx.prepare(b"one") {
-                Ok(()) => store.roll_back_prepared(b"one").unwrap(),
-                Err(Error::Prepared { .. }) => {
-                    assert_eq!(store.prepared().unwrap().len(), 1, "{case}");
-                }
-                Err(other) => panic!("{case}: {other}"),
-            }
+            prepare_another(&store, &case);
         }
         let listed = store.prepared().unwrap();
         assert_eq!(store.sweep(), Ok(0), "{case}");

@@ -378,7 +378,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             }
             // Whatever came of that: it is no moved one any more, for it is in the list.
             put(&request.count, entry.count);
-            advanced?;
+            if advanced.is_err() {
+                self.strike(page, at);
+                return advanced;
+            }
         } else {
             if entry.count != 0 {
                 self.add_to(latched, own, page, (at, mode))?;

@@ -4,7 +4,7 @@
 use core::fmt;
 use core::ops::RangeBounds;
 
-use latchwork_lockmgr::{OwnerOptions, Wait};
+use latchwork_lockmgr::{Error as LocksError, OwnerOptions, Wait};
 use latchwork_log::{Lsn, Mode};
 use latchwork_machine::{ConstMachine, Deadline, Shared as Machine};
 
@@ -379,15 +379,16 @@ impl<M: ConstMachine> Transaction<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gid`]; [`Error::Prepared`] if another has the id; what the transaction failed with
-    /// before; those of the parts. Then it is rolled back, but for [`Error::PrepareUnknown`].
+    /// [`Error::Gid`]; [`Error::Prepared`] if another has the id, and [`Error::Locks`], to be tried
+    /// again, if one that is not prepared has; what the transaction failed with before; those of
+    /// the parts. Then it is rolled back, but for [`Error::PrepareUnknown`].
     ///
     /// # Death
     ///
     /// A thread that is killed in the call has prepared it, or a sweep rolls it back.
     pub fn prepare(mut self, gid: &[u8]) -> Result<(), Error> {
         let prepared = self.txn.take().ok_or_else(over)?.prepare(gid);
-        let at = prepared.inspect_err(|_| self.store.background().after_failure())?;
+        let at = prepared.map_err(|why| self.not_prepared(why, gid))?;
         let session = self.session.as_ref().ok_or_else(over)?;
         let settled = session.get().worker.log.commit(Lsn(at), self.mode());
         let unknown = |why: latchwork_log::Error| Error::PrepareUnknown {
@@ -396,6 +397,19 @@ impl<M: ConstMachine> Transaction<M> {
         };
         // The session is dropped with this, and leaves its slot to the thread that decides.
         settled.map(drop).map_err(unknown)
+    }
+
+    /// Says why one is not prepared, and was rolled back.
+    #[cold]
+    fn not_prepared(&self, why: Error, gid: &[u8]) -> Error {
+        self.store.background().after_failure();
+        let is_taken = matches!(why, Error::Prepared { .. });
+        // Its lock may be a thread's that has prepared nothing yet, or that decided: it goes soon,
+        // and if that one is dead as soon as it is swept.
+        if is_taken && matches!(self.store.home().slot_of(gid), Ok(None)) {
+            return LocksError::TimedOut.into();
+        }
+        why
     }
 
     /// Undoes all that it has written, and lets go of its locks.

@@ -55,7 +55,7 @@ impl<M: ConstMachine> Home<M> {
     ///
     /// O(1) where an earlier walk of this process has seen it, else O(slots): so to decide about
     /// all that are prepared takes one walk.
-    fn slot_of(&self, gid: &[u8]) -> Result<Option<u32>, Error> {
+    pub(crate) fn slot_of(&self, gid: &[u8]) -> Result<Option<u32>, Error> {
         let known = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = known().remove(gid);
         if let Some(slot) = seen

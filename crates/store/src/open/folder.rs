@@ -209,8 +209,10 @@ pub(crate) fn at_rest_within(
             nap(GOING);
             in_use = others(&live.file).map_err(said)?;
         }
-        if in_use != Some(false) {
-            return Err(refused(&path, Refusal::InUse));
+        match in_use {
+            Some(false) => {}
+            Some(true) => return Err(refused(&path, Refusal::InUse)),
+            None => return Err(refused(&path, Refusal::BeingOpened { process: None })),
         }
     }
     let bytes = match read_file(&path.join("identity")) {
