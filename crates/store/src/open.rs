@@ -163,7 +163,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // another name it could be taken for what a dead process left.
     let _ = fs::remove_file(path.join(MARK));
     let live = Locked::new(lock_file(path, "live")?).map_err(said)?;
-    let (others, left) = who_has(path, id, &live.file, options.wait)?;
+    let (others, left) = others_and_memory(path, id, &live.file, options.wait)?;
     let opening = Opening { path, id, disk, options };
     let joined = match left {
         Some(at) if others => {
@@ -189,7 +189,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
 /// One that is dying is waited for, as long as one that opens the store is, and where it has no
 /// memory a second: its locks go one after the other. If others have the store open still, their
 /// memory is that of another namespace.
-fn who_has(
+fn others_and_memory(
     path: &Path,
     id: &str,
     live: &File,

@@ -158,7 +158,7 @@ impl<M: ConstMachine> Memory<M> {
         if !self.has_as_owner(request) {
             return Ok(None);
         }
-        Ok(self.told_by(request)?.and_then(|(id, is_there)| is_there.then_some(id)))
+        Ok(self.ticket_of(request)?.and_then(|(id, is_there)| is_there.then_some(id)))
     }
 
     /// Whether a request is held in the mode in which a claim's owner has its ticket.
@@ -168,7 +168,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 
     /// The claim of whose ticket a request is, and whether it is there still.
-    fn told_by(&self, request: &Request<M>) -> Result<Option<(ClaimId<M>, bool)>, Error> {
+    fn ticket_of(&self, request: &Request<M>) -> Result<Option<(ClaimId<M>, bool)>, Error> {
         let object = get(&request.object);
         if self.object(object)?.name_length() != TICKET {
             return Ok(None);
@@ -237,7 +237,7 @@ impl<M: ConstMachine> Memory<M> {
     /// Whether a request that is held is of a ticket that is no lock of its owner's: of a claim
     /// that is gone, or of its own that waits, or was not yet in its index.
     pub(crate) fn is_idle_ticket(&self, request: &Request<M>) -> Result<bool, Error> {
-        let Some((id, is_there)) = self.told_by(request)? else { return Ok(false) };
+        let Some((id, is_there)) = self.ticket_of(request)? else { return Ok(false) };
         if !is_there {
             return Ok(true);
         }

@@ -32,6 +32,13 @@ mod staged {
         (session, id)
     }
 
+    /// The same, swept by a manager that keeps such owners.
+    pub(crate) fn orphan(manager: &Manager) -> OwnerId {
+        let (_session, id) = dies(manager);
+        assert_eq!(manager.sweep(), Ok(1));
+        id
+    }
+
     pub(crate) fn cell_of(memory: &Memory<Native>, id: OwnerId) -> &OwnerCell<Native> {
         memory.owner_cell(id.number()).unwrap().unwrap()
     }

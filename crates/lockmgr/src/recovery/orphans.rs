@@ -322,7 +322,7 @@ mod tests {
     use crate::memory::entry::Entry;
     use crate::memory::state::{State, status};
     use crate::options::{Step, Wait};
-    use crate::recovery::staged::{NAMES, cell_of, dies, keeps};
+    use crate::recovery::staged::{NAMES, cell_of, keeps, orphan};
     use crate::{Error, KeyRange, RangeKind};
 
     /// An owner died as it took a weak lock in a stronger mode, after a closer had moved it in the
@@ -386,7 +386,8 @@ mod tests {
                 let latched = memory.latch(get(&memory.request(at).unwrap().partition)).unwrap();
                 let (new, request) = taker.new_request(ticket, latched.number, 1).unwrap();
                 let object = memory.object(ticket).unwrap();
-                latched.link_front(object, new, request, X).unwrap();
+                let (held, _) = memory.tickets().unwrap();
+                latched.link_front(object, new, request, held).unwrap();
             }
             core::mem::forget((giver, taker));
             session.thread().abandon();
@@ -472,8 +473,7 @@ mod tests {
     #[test]
     fn an_orphan_that_is_released_in_part_has_its_other_locks() {
         let manager = keeps();
-        let (_session, id) = dies(&manager);
-        assert_eq!(manager.sweep(), Ok(1));
+        let id = orphan(&manager);
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();
         let memory = owner.memory;
@@ -498,8 +498,7 @@ mod tests {
     #[test]
     fn what_an_adopter_waited_for_the_next_one_does_not_hold() {
         let manager = keeps();
-        let (_session, id) = dies(&manager);
-        assert_eq!(manager.sweep(), Ok(1));
+        let id = orphan(&manager);
         let session = manager.session().unwrap();
         let holder = session.owner().unwrap();
         holder.lock(b"d", X).unwrap();
@@ -522,8 +521,7 @@ mod tests {
     #[test]
     fn what_an_adopter_was_refused_is_in_no_queue() {
         let manager = keeps();
-        let (_session, id) = dies(&manager);
-        assert_eq!(manager.sweep(), Ok(1));
+        let id = orphan(&manager);
         let session = manager.session().unwrap();
         let holder = session.owner().unwrap();
         holder.lock(b"d", X).unwrap();
@@ -549,8 +547,7 @@ mod tests {
     #[test]
     fn what_range_an_adopter_waited_for_is_withdrawn() {
         let manager = keeps();
-        let (_session, id) = dies(&manager);
-        assert_eq!(manager.sweep(), Ok(1));
+        let id = orphan(&manager);
         let session = manager.session().unwrap();
         let [holder, other] = [(); 2].map(|()| session.owner().unwrap());
         let key = KeyRange::key(b"k");
