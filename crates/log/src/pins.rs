@@ -120,19 +120,22 @@ impl<M: ConstMachine> Session<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] for a redo point before the log's beginning. [`Error::Disk`]: then the last
-    /// checkpoint still counts. [`Error::Broken`].
+    /// [`Error::Gone`] for a redo point before that of the last checkpoint, perhaps another
+    /// thread's: the log before that one may be given up. [`Error::Disk`]: then the last checkpoint
+    /// still counts. [`Error::Broken`].
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> Result<(), Error> {
         let shared = self.log.shared()?;
-        let oldest = Lsn(shared.append.oldest.load(Relaxed));
-        if checkpoint.redo < oldest {
-            return Err(Error::Gone { oldest });
-        }
         let needed = checkpoint.lsn.0.max(checkpoint.redo.0.saturating_sub(1));
         if shared.flushed.0.load(Relaxed) <= needed {
             self.advance(Lsn(needed), Until::Flushed)?;
         }
-        self.with_maker(|| self.write_control(shared, &checkpoint))
+        self.with_maker(|| {
+            let oldest = Lsn(shared.found.redo.load(Relaxed));
+            if checkpoint.redo < oldest {
+                return Err(Error::Gone { oldest });
+            }
+            self.write_control(shared, &checkpoint)
+        })
     }
 
     /// Writes the control file, with the maker's claim.

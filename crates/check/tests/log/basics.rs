@@ -187,6 +187,8 @@ fn segments_are_recycled_but_for_what_is_pinned() {
     life.session.checkpoint(Checkpoint { lsn: last, redo: last, clean: false }).unwrap();
     assert_eq!(life.session.recycle(last).unwrap(), lsns[100]);
     assert_eq!(life.log.oldest(), lsns[100]);
+    let overtaken = Checkpoint { lsn: last, redo: lsns[200], clean: false };
+    assert_eq!(life.session.checkpoint(overtaken), Err(Error::Gone { oldest: last }));
     assert_eq!(life.log.read(lsns[3]), Err(Error::Gone { oldest: lsns[100] }));
     life.log.read(lsns[100]).unwrap();
     let pins = life.log.pins();
