@@ -38,11 +38,9 @@ use latchwork_machine::{ConstMachine, Deadline, Word};
 
 use crate::flush::Until;
 use crate::layout::{Shared, Slot};
+use crate::options::YIELDS;
 use crate::point::point;
 use crate::{Error, Lsn, Record, Session};
-
-/// How often a thread that waits for credit, or for a claim, lets others run before it naps.
-pub(crate) const YIELDS: u32 = 200;
 
 impl<M: ConstMachine> Session<M> {
     /// Asks for the right to append `bytes`, those that this thread has left counted in. Waits

@@ -44,11 +44,19 @@ impl<'s> Files<'s> {
         Self { segments, seed: segments.id as u32, chunk: Vec::new(), from: 0, limit }
     }
 
-    /// The place behind the last that the file of this one has.
-    pub(crate) fn reach(&self, at: Lsn) -> u64 {
+    /// The place behind the last that the file of this one has, if it is one of the log.
+    pub(crate) fn reach(&self, at: Lsn) -> Result<u64, Error> {
         let number = at.0 / self.segments.size;
-        let length = self.segments.file(number).ok().and_then(|file| file.length().ok());
-        number * self.segments.size + length.unwrap_or(0).saturating_sub(BLOCK as u64)
+        let length = match self.segments.file(number) {
+            Ok(file) => file.length()?,
+            Err(
+                Error::Corrupt { .. }
+                | Error::Foreign
+                | Error::Disk(DiskError::NotFound(_) | DiskError::ShortRead { .. }),
+            ) => 0,
+            Err(why) => return Err(why),
+        };
+        Ok(number * self.segments.size + length.saturating_sub(BLOCK as u64))
     }
 
     /// Bytes of a segment.
@@ -67,7 +75,7 @@ impl<'s> Files<'s> {
     /// The next place behind `at` where a record is, in the segments with these numbers. O(bytes).
     pub(crate) fn next_behind(&mut self, at: Lsn, numbers: &[u64]) -> Result<Option<Lsn>, Error> {
         let (mut at, size) = (at, self.segments.size);
-        let mut reach = self.reach(at);
+        let mut reach = self.reach(at)?;
         loop {
             let before = at.0 / size;
             at = Lsn(at.0 + UNIT);
@@ -75,7 +83,7 @@ impl<'s> Files<'s> {
                 return Ok(None);
             }
             if at.0 / size != before {
-                reach = self.reach(at);
+                reach = self.reach(at)?;
             }
             if at.0 >= reach {
                 // The file of this segment ends before, or there is none: on to the next one.

@@ -15,6 +15,7 @@
 //! | before `written` is stored | bytes in a file | the next leader, which writes them again |
 //! | before `flushed` is stored | bytes not synced | the next leader, which syncs them |
 //! | in the sync | perhaps a failure that nobody knows of | the next, which writes once more |
+//! | with all others | the same, of what the system wrote itself | the next that syncs, likewise |
 //! | before it wakes | sleepers | their naps |
 //!
 //! A leader that is stopped and not dead holds all commits up; nothing else can be told from
@@ -46,6 +47,9 @@ const CHUNK: usize = 256 << 10;
 /// A bit of `syncing` that no position has, for these are multiples of 8: what a leader that died
 /// was to make durable has been written again.
 const AGAIN: u64 = 1;
+
+/// Another: those that wrote up to there have died, all of them, and none of them in a sync.
+const DOUBT: u64 = 2;
 
 /// When a commit returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,8 +168,12 @@ impl<M: ConstMachine> Session<M> {
         core::mem::forget(leading);
         let led = led.map_err(|error| match error {
             // The write may be made again: the bytes are still in the buffer. Where this process
-            // cannot open the file, another one may lead.
-            Error::Disk(ref why) if why.subject().operation == Operation::Open => error,
+            // cannot open the file, or read its header, another one may lead.
+            Error::Disk(ref why)
+                if matches!(why.subject().operation, Operation::Open | Operation::Read) =>
+            {
+                error
+            }
             Error::Disk(DiskError::NoSpace(ref of)) if of.operation != Operation::Sync => error,
             _ => {
                 // Release: what failed came before; nobody relies on more.
@@ -194,11 +202,12 @@ impl<M: ConstMachine> Session<M> {
         }
         // Relaxed, here and below: the claim orders, and a thread that dies has stored what it has.
         let syncing = shared.found.syncing.load(Relaxed);
-        if syncing != 0 && syncing & AGAIN == 0 {
+        let doubted = syncing & DOUBT != 0;
+        if syncing != 0 && syncing & AGAIN == 0 && (!doubted || until == Until::Flushed) {
             // That one died in its sync. Should it have failed, nobody is told so any more, and
             // what it was to make durable counts as written. Once, and by the next leader of any
             // kind: what the system still has for readers it may drop.
-            self.write_again(shared, syncing.min(at))?;
+            self.write_again(shared, (syncing & !DOUBT).min(at))?;
             shared.found.syncing.store(syncing | AGAIN, Relaxed);
         }
         let mut bytes = Vec::with_capacity(CHUNK.min((end - at) as usize));
@@ -217,8 +226,9 @@ impl<M: ConstMachine> Session<M> {
         if until == Until::Flushed {
             let flushed = shared.flushed.0.load(Relaxed);
             if flushed < end {
+                let files = segments.to_sync(flushed, end)?;
                 shared.found.syncing.store(end, Relaxed);
-                segments.sync(flushed, end)?;
+                files.iter().try_for_each(|file| file.sync())?;
             }
             point("flush: synced");
             // Release: synchronizes with the Acquire in `arrived`.
@@ -244,7 +254,13 @@ impl<M: ConstMachine> Session<M> {
         let kept = kept.next_multiple_of(8).max(flushed).min(to);
         copy::<M>(self.log.buffer()?, (kept, to), &mut bytes);
         latched.unchanged();
-        log.segments.write_again(flushed, kept, to)?;
+        log.segments.write_again(flushed, kept, to).map_err(|why| match why {
+            // What cannot be read again is lost as much as what is not there.
+            Error::Disk(ref of) if of.subject().operation == Operation::Read => {
+                Error::Corrupt { what: "a record that was not durable yet" }
+            }
+            why => why,
+        })?;
         log.segments.write(kept, &bytes)
     }
 
@@ -315,6 +331,23 @@ fn is_due<M: ConstMachine>(shared: &Shared<M>, period: Duration) -> bool {
 }
 
 impl<M: ConstMachine> Log<M> {
+    /// Has what is written and not durable written once more before the next sync: for a process
+    /// that is alone, and finds the log in memory that dead ones left. The system may have failed
+    /// to write it since, and have told nobody, for nobody had the files open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn doubt_unsynced(&self) -> Result<(), Error> {
+        let shared = self.shared()?;
+        let (written, flushed) = (shared.written.0.load(Relaxed), shared.flushed.0.load(Relaxed));
+        let syncing = shared.found.syncing.load(Relaxed);
+        if flushed < written && (syncing == 0 || syncing & AGAIN != 0) {
+            shared.found.syncing.store(written | DOUBT, Relaxed);
+        }
+        Ok(())
+    }
+
     /// Whether [`Session::tick`] would flush, if nobody is at it.
     pub fn is_due(&self, period: Duration) -> bool {
         self.shared().is_ok_and(|shared| is_due(shared, period))

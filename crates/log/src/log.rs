@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 
 use latchwork_disk::Disk;
 use latchwork_latch::{Holder, HolderNumber, OptLatch};
-use latchwork_machine::{ConstMachine, Native, Word};
+use latchwork_machine::{ConstMachine, Deadline, Native, Word};
 use latchwork_region::{Area, AreaOptions, Region, Repair, Thread};
 
-use crate::layout::{SLOT_WORDS, SLOTS_AT, Shared, Slot, claim, unclaim};
-use crate::options::{Options, Recovered};
+use crate::layout::{Claimed, SLOT_WORDS, SLOTS_AT, Shared, Slot, claim, unclaim};
+use crate::options::{Options, Recovered, YIELDS};
 use crate::point::point;
 use crate::record::RECORD_MAX;
 use crate::segment::Segments;
@@ -92,6 +92,7 @@ impl<M: ConstMachine> Log<M> {
         let shared = shared_in(&area)?;
         let me = u64::from(thread.generation()?) << 32 | u64::from(thread.number() + 1);
         // Acquire: synchronizes with the Release below, so that all that was opened is seen.
+        let mut looks = 0_u32;
         while shared.ready.load(Acquire) == 0 {
             number_of(thread.number(), options.threads)?;
             point("open: looked");
@@ -100,23 +101,23 @@ impl<M: ConstMachine> Log<M> {
                 unclaim(&shared.opening, other);
             }
             if other != me && !claim(&shared.opening, me) {
-                M::yield_now();
+                looks = looks.saturating_add(1);
+                pause::<M>(looks, options.nap);
                 continue;
             }
+            let _claimed = Claimed { word: &shared.opening, me };
             // Acquire: synchronizes with the Release in `unclaim`: another thread may have opened
             // it since it was asked, and its log must not be opened anew beneath it.
             if shared.ready.load(Acquire) != 0 {
-                unclaim(&shared.opening, me);
                 break;
             }
-            let opened = crate::recover::open(shared, &disk, folder, options, region.creation());
-            if opened.is_ok() {
-                // Release: synchronizes with the Acquire above.
-                shared.ready.store(1, Release);
-            }
-            unclaim(&shared.opening, me);
-            let recovered = opened?;
-            return Self::join(area, disk, folder, options, Some(recovered));
+            // One that died before it had opened the log may have made the area, and smaller.
+            area.slice(SLOTS_AT + slots, options.buffer / 8)?;
+            let recovered =
+                crate::recover::open(shared, &disk, folder, options, region.creation())?;
+            // Release: synchronizes with the Acquire above.
+            shared.ready.store(1, Release);
+            return Self::join(area.clone(), disk, folder, options, Some(recovered));
         }
         let log = Self::join(area, disk, folder, options, None)?;
         number_of(thread.number(), log.threads())?;
@@ -410,6 +411,15 @@ fn shared_in<M: ConstMachine>(area: &Area<M>) -> Result<&Shared<M>, Error> {
 fn number_of(slot: u32, threads: u32) -> Result<HolderNumber, Error> {
     let number = HolderNumber::new(slot + 1).filter(|_| slot < threads);
     number.ok_or(Error::Threads(slot))
+}
+
+/// Lets others run, and naps from some time on.
+fn pause<M: ConstMachine>(looks: u32, nap: Duration) {
+    if looks < YIELDS {
+        return M::yield_now();
+    }
+    let word = M::U32;
+    M::wait(&word, 0, Some(Deadline::after::<M>(nap)));
 }
 
 /// Whether the thread that opens the files is dead: slot and generation tell it from a later one.

@@ -42,7 +42,12 @@ impl LogFiles {
             other => other?,
         };
         let mut bytes = vec![0; 2 * BLOCK];
-        file.read(0, &mut bytes).map_err(|_| Error::Corrupt { what: "control file" })?;
+        match file.read(0, &mut bytes) {
+            Err(DiskError::ShortRead { .. }) => {
+                return Err(Error::Corrupt { what: "control file" });
+            }
+            read => read?,
+        }
         Self::of(disk, folder, Control::decode(&bytes)?)
     }
 
@@ -179,7 +184,8 @@ impl FileScan<'_> {
     /// Whether the file of the segment here is shorter than a segment.
     pub fn is_cut(&self) -> bool {
         let size = self.files.segment();
-        self.at.0 < self.limit && self.files.reach(self.at) < (self.at.0 / size + 1) * size
+        let reach = || self.files.reach(self.at).unwrap_or(0);
+        self.at.0 < self.limit && reach() < (self.at.0 / size + 1) * size
     }
 
     /// Goes to the next place behind this one where a record is, and says where; none if there is

@@ -6,6 +6,9 @@ use latchwork_latch::HolderNumber;
 
 use crate::{Error, Lsn};
 
+/// How often a thread that waits for credit, or for a claim, lets others run before it naps.
+pub(crate) const YIELDS: u32 = 200;
+
 /// How a log is made. One that exists in the region keeps what it was made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {

@@ -58,7 +58,7 @@ impl<M: ConstMachine> Pieces<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotARecord`], [`Error::Disk`].
+    /// [`Error::NotARecord`], [`Error::Disk`]: perhaps since what was to be read is gone.
     pub fn next_piece(&mut self, old: Piece) -> Result<Option<Piece>, Error> {
         let left = self.end.saturating_sub(self.at.0).min(PIECE as u64) as usize;
         if left == 0 {

@@ -11,10 +11,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_disk::Open;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::append::YIELDS;
 use crate::control::Control;
 use crate::flush::Until;
 use crate::layout::{Claimed, PINS, Shared, claim, unclaim};
+use crate::options::YIELDS;
 use crate::point::point;
 use crate::{Error, Log, Lsn, Session};
 
@@ -217,18 +217,21 @@ impl<M: ConstMachine> Session<M> {
     /// Makes the segment that begins at `prepared`, or waits for the thread that does.
     pub(crate) fn make_segment(&self, prepared: u64) -> Result<(), Error> {
         let shared = self.log.shared()?;
-        self.with_maker(|| {
-            if shared.prepared.0.load(Relaxed) > prepared {
-                return Ok(());
-            }
-            let segments = &self.log.inner.segments;
-            // Acquire: synchronizes with the Release in `lead`.
-            let flushed = Lsn(shared.flushed.0.load(Acquire));
-            segments.make(prepared / segments.size, flushed)?;
-            // Release: synchronizes with the Acquire in `reserve_slow`: the file is there.
-            shared.prepared.0.store(prepared + segments.size, Release);
-            Ok(())
-        })
+        self.with_maker(|| self.make_next(shared, prepared))
+    }
+
+    /// The same, with the maker's claim.
+    fn make_next(&self, shared: &Shared<M>, prepared: u64) -> Result<(), Error> {
+        if shared.prepared.0.load(Relaxed) > prepared {
+            return Ok(());
+        }
+        let segments = &self.log.inner.segments;
+        // Acquire: synchronizes with the Release in `lead`.
+        let flushed = Lsn(shared.flushed.0.load(Acquire));
+        segments.make(prepared / segments.size, flushed)?;
+        // Release: synchronizes with the Acquire in `reserve_slow`: the file is there.
+        shared.prepared.0.store(prepared + segments.size, Release);
+        Ok(())
     }
 
     /// Makes the next segment if nobody does. What fails will fail again where it matters: it is
@@ -239,9 +242,11 @@ impl<M: ConstMachine> Session<M> {
         let (stopped, step) = (inner.stopped_at.load(Relaxed), inner.segments.size / 8);
         if (stopped == 0 || end >= stopped + step)
             && let Ok(shared) = self.log.shared()
-            && shared.maker.0.load(Relaxed) == 0
+            && claim(&shared.maker.0, self.me())
         {
-            let made = self.make_segment(prepared);
+            let _claimed = Claimed { word: &shared.maker.0, me: self.me() };
+            point("ahead: claimed");
+            let made = self.make_next(shared, prepared);
             inner.stopped_at.store(if made.is_ok() { 0 } else { end }, Relaxed);
         }
     }

@@ -62,9 +62,10 @@ impl<M: ConstMachine> Log<M> {
         }
     }
 
-    /// Whether the files have what was written to them last, as far as the buffer has it still.
-    /// Those of another log have not, nor those of an earlier time, or of a copy that went on by
-    /// itself. For a process that finds a log in memory that dead ones left: O(1).
+    /// Whether the files have what was made durable last, as far as the buffer has it still; else
+    /// what was written last. Those of another log have not, nor those of an earlier time, or of a
+    /// copy that went on by itself. For a process that finds a log in memory that dead ones left:
+    /// O(1).
     ///
     /// # Errors
     ///
@@ -84,9 +85,15 @@ impl<M: ConstMachine> Log<M> {
         let (end, written) = (self.end().0, shared.written.0.load(Acquire));
         // A thread that died may have begun to append over the oldest.
         let kept = (end + self.record_max()).saturating_sub(self.inner.buffer);
-        let kept = kept.max(shared.buffer_from.load(Relaxed));
-        let from = written.saturating_sub(COMPARED).max(kept).max(self.oldest().0);
-        let (from, to) = (from.next_multiple_of(8), written / 8 * 8);
+        let kept = kept.max(shared.buffer_from.load(Relaxed)).max(self.oldest().0);
+        // What is behind that the buffer has, too, and it is written once more.
+        let flushed = shared.flushed.0.load(Relaxed);
+        let until = if kept < flushed { flushed } else { written };
+        let from = until.saturating_sub(COMPARED).max(kept);
+        let (from, to) = (from.next_multiple_of(8), until / 8 * 8);
+        if self.goes_on_otherwise(Lsn(flushed), written)? {
+            return Ok(false);
+        }
         let mut found = vec![0; to.saturating_sub(from) as usize];
         match segments.read(from, &mut found) {
             Err(Error::Disk(DiskError::NotFound(_) | DiskError::ShortRead { .. })) => Ok(false),
@@ -98,6 +105,25 @@ impl<M: ConstMachine> Log<M> {
                 Ok(words.into_iter().all(|(found, at)| *found == word(at)))
             }
         }
+    }
+
+    /// Whether the files have other records than the buffer has behind `at`, where one begins: a
+    /// copy of them went on by itself. Where there are none the system has lost what it was to
+    /// write, and the buffer has it.
+    fn goes_on_otherwise(&self, at: Lsn, written: u64) -> Result<bool, Error> {
+        let (mut next, stop, end) = (at, written.min(at.0 + COMPARED), self.end().0);
+        while next.0 < stop
+            && let Some(own) = self.read_buffer(next, end)?
+        {
+            match read_files(&self.inner.segments, self.inner.seed, next, u64::MAX) {
+                Ok(found) if found != own => return Ok(true),
+                Ok(_) => next = own.next(),
+                Err(Error::NotARecord(_) | Error::Corrupt { .. }) => break,
+                Err(Error::Disk(DiskError::NotFound(_) | DiskError::ShortRead { .. })) => break,
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(false)
     }
 
     /// The record, if it is in the buffer and stays there while it is read.

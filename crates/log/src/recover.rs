@@ -66,7 +66,8 @@ pub(crate) fn open<M: ConstMachine>(
         sync_around(disk, folder)?;
         clear(&segments, &mut control, end)?;
         segments.write_again(durable.0, end.0, end.0)?;
-        segments.sync(control.redo.0, end.0 + 1)?;
+        let files = segments.to_sync(control.redo.0, end.0 + 1)?;
+        files.iter().try_for_each(|file| file.sync())?;
     }
     let recovered = Recovered {
         warm: false,

@@ -133,7 +133,10 @@ impl<M: ConstMachine> Idle<M> {
 }
 
 fn is_none_left(why: &Error) -> bool {
-    matches!(why, Error::Locks(LocksError::Region(RegionError::Threads(_))))
+    use RegionError::{Handed, Repair, Threads};
+
+    // The last two: some of the dead cannot be swept yet, and have the slots.
+    matches!(why, Error::Locks(LocksError::Region(Threads(_) | Repair(_) | Handed(_))))
 }
 
 /// That no thread slot is left, and how many are whose.

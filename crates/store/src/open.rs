@@ -277,6 +277,7 @@ impl Opening<'_> {
                         put the one back that was there; or `forget-memory` has the files count";
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
         }
+        home.log.doubt_unsynced()?;
         home.has_its_pages()?;
         if home.pool.may_have_failed(home.file)? && !home.log.is_broken() {
             // Nobody knows which of its pages are on the disk: a sync failed, or a process was
@@ -327,8 +328,16 @@ impl Opening<'_> {
         // Memory of a store that does not open is nobody's.
         let (creation, home) = made().inspect_err(|_: &Error| drop(fs::remove_dir_all(&at)))?;
         // Only what is recovered is joined.
-        tell(self.path, &at, creation).map_err(said)?;
-        Ok((home, at))
+        match tell(self.path, &at, creation) {
+            Ok(()) => Ok((home, at)),
+            Err(why) => {
+                drop(home);
+                // What says that it is there, first.
+                let _ = fs::remove_file(self.path.join("region"));
+                let _ = fs::remove_dir_all(&at);
+                Err(said(why))
+            }
+        }
     }
 
     /// Takes away what memory there is, and says where the new one goes.

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use latchwork_check::between::{Before, Between};
 use latchwork_disk::{Disk, Error as DiskError, Fault, File, Open, Operation, Simulated, Subject};
-use latchwork_log::{COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, RECORD_MAX, Record};
+use latchwork_log::{
+    COMMITS, Checkpoint, Error, Flags, Head, Log, Lsn, Mode, Options, RECORD_MAX, Record,
+};
 use latchwork_machine::Native;
 use latchwork_region::{Options as RegionOptions, Region};
 
@@ -523,4 +525,82 @@ fn credit_of_the_dead_is_taken_by_one_that_waits() {
         over.send(()).unwrap();
     });
     is_over.recv_timeout(core::time::Duration::from_secs(60)).expect("it waits for ever");
+}
+
+/// The file of the first segment, and where a place of the log is in it.
+fn first_segment(at: Lsn) -> (std::path::PathBuf, u64) {
+    (folder().join(format!("{:016x}", 0)), 4096 + at.0)
+}
+
+/// What was written and not synced when all died the system may have lost since, and have told
+/// nobody: it is written once more before the next sync.
+#[test]
+fn what_the_system_lost_when_all_were_dead_is_in_the_buffer() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    operate(&life, 0, Mode::Full).unwrap();
+    let flushed = life.log.flushed();
+    (1..6).for_each(|number| _ = operate(&life, number, Mode::Write).unwrap());
+    let ((path, at), bytes) = (first_segment(flushed), life.log.written().0 - flushed.0);
+    assert!(disk.damage(&path, at, &vec![0; bytes as usize]));
+    assert_eq!(life.log.has_its_files(), Ok(true), "the buffer has it");
+    life.log.doubt_unsynced().unwrap();
+    operate(&life, 6, Mode::Full).unwrap();
+    drop(life);
+    disk.restart(1);
+    assert_eq!(read_back(&begin(&disk).unwrap()), Ok((0, 7)));
+}
+
+/// A copy of the files that went on by itself has other records than the buffer behind what was
+/// durable in both.
+#[test]
+fn files_that_went_on_by_themselves_are_not_its_own() {
+    let [one, other] = [1, 5].map(|second| {
+        let disk = Simulated::new();
+        let life = begin(&disk).unwrap();
+        operate(&life, 0, Mode::Full).unwrap();
+        let flushed = life.log.flushed();
+        operate(&life, second, Mode::Write).unwrap();
+        (disk, life, flushed)
+    });
+    let (path, at) = first_segment(one.2);
+    let copy = other.0.peek(&path).unwrap();
+    assert_eq!(one.1.log.has_its_files(), Ok(true));
+    assert!(one.0.damage(&path, at, &copy[at as usize..at as usize + 4096]));
+    assert_eq!(one.1.log.has_its_files(), Ok(false));
+}
+
+/// A file's header that cannot be read is no write that failed.
+#[test]
+fn a_header_that_cannot_be_read_breaks_nothing() {
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    (0..12).for_each(|number| _ = operate(&life, number, Mode::Full).unwrap());
+    let other = begin_in(&disk, life.region.another().unwrap()).unwrap();
+    // It opens the file, and reads that.
+    disk.plan(disk.history().len() as u64 + 1, Fault::Device);
+    let failed = operate(&other, 12, Mode::Full);
+    assert!(
+        matches!(&failed, Err(Error::Disk(why)) if why.subject().operation == Operation::Read),
+        "{failed:?}"
+    );
+    assert!(!life.log.is_broken());
+    operate(&other, 13, Mode::Full).unwrap();
+    assert_eq!(life.log.scan(Lsn::FIRST).count(), 14);
+}
+
+/// One that makes the area and then fails leaves it to one of its own sizes: a larger one is
+/// refused before it has opened the log.
+#[test]
+fn an_area_that_is_too_small_is_told_before_the_log_is_opened() {
+    let (disk, region) = (Simulated::new(), region());
+    prepare(&disk).unwrap();
+    let (thread, own) = (region.thread().unwrap(), Arc::new(disk.clone()));
+    let open =
+        |options: &Options| Log::open(&region, own.clone(), folder(), options, &thread).map(drop);
+    disk.plan(disk.history().len() as u64, Fault::Device);
+    assert!(matches!(open(&options()), Err(Error::Disk(_))));
+    let larger = Options { segment: 2 * SMALL, buffer: 2 * SMALL, ..options() };
+    assert!(matches!(open(&larger), Err(Error::Region(_))));
+    open(&options()).unwrap();
 }

@@ -10,7 +10,7 @@ use crate::{Place, start};
 const FOR_EVER: u64 = 1 << 40;
 
 /// Every place at which a process can be told to die.
-const STEPS: [&str; 27] = [
+const STEPS: [&str; 28] = [
     "reserve: slot",
     "credit: slot",
     "aside: credit",
@@ -27,6 +27,7 @@ const STEPS: [&str; 27] = [
     "flush: unclaimed",
     "follow: sleeps",
     "maker: claimed",
+    "ahead: claimed",
     "make: filled",
     "make: named",
     "control: claimed",

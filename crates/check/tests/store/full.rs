@@ -130,8 +130,6 @@ fn the_dead_are_undone_on_a_full_disk() {
     store.verify().unwrap();
 }
 
-/// The log has filled the disk, and a checkpoint gives most of it back: it needs no room itself.
-/// The transaction behind one that met the full disk makes it, if nobody has.
 /// Where there is no room for the next segment of the log, commits go on in this one, and do not
 /// each try to make that.
 #[test]
@@ -152,6 +150,8 @@ fn commits_go_on_where_the_next_segment_has_no_room() {
     (0..20_000).try_for_each(put).unwrap();
 }
 
+/// The log has filled the disk, and a checkpoint gives most of it back: it needs no room itself.
+/// The transaction behind one that met the full disk makes it, if nobody has.
 #[test]
 fn a_checkpoint_makes_room_on_a_full_disk() {
     for (bytes, by_hand) in [10, 300, 1500].into_iter().flat_map(|n| [(n, true), (n, false)]) {

@@ -697,3 +697,30 @@ fn take(rows: &mut BTreeMap<Vec<u8>, Vec<u8>>, wrote: Wrote) {
         }
     }
 }
+
+/// What it had rolled back before takes no room behind a crash: that is undone.
+#[test]
+fn what_is_undone_takes_no_room_again() {
+    let disk = Simulated::new();
+    let store = begin(&disk, Mode::Full).unwrap();
+    let mut tx = store.begin().unwrap();
+    put(&mut tx, "a", b"new");
+    for number in 0..30_u64 {
+        let before = tx.savepoint().unwrap();
+        (0..50).for_each(|_| tx.put(&TABLE, b"b", &[number as u8; 1000]).unwrap());
+        tx.roll_back_to(before).unwrap();
+    }
+    put(&mut tx, "c", b"new");
+    tx.prepare(b"one").unwrap();
+    let segments = || disk.list(Path::new("/home/store/log")).unwrap().len();
+    disk.crash();
+    drop(store);
+    disk.restart(7);
+    let before = segments();
+    let store = begin(&disk, Mode::Full).unwrap();
+    // The next one is made, but none for what would be undone a second time.
+    assert!(segments() <= before + 1, "{} of {before}", segments());
+    store.roll_back_prepared(b"one").unwrap();
+    assert_eq!(["a", "b", "c"].map(|key| get(&store, key)), [None, None, None]);
+    store.verify().unwrap();
+}

@@ -2,15 +2,15 @@
 
 use core::time::Duration;
 use std::path::Path;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use latchwork_check::forked::in_child;
-use latchwork_disk::Simulated;
+use latchwork_disk::{Disk, Simulated};
 use latchwork_machine::Native;
 use latchwork_store::{Error, Mode, Patience, ReadTxn, Sizes, Store};
 
-use crate::stage::{TABLE, begin_with, sizes};
+use crate::stage::{TABLE, begin_in, begin_with, sizes};
 
 pub(crate) const PAGE: usize = 4096;
 
@@ -101,13 +101,17 @@ pub(crate) fn filled() -> (Simulated, Store<Native>) {
 pub(crate) fn filled_with(sizes: Sizes) -> (Simulated, Store<Native>) {
     let disk = Simulated::new();
     let store = begin_with(&disk, sizes).unwrap();
+    fill(&store);
+    (disk, store)
+}
+
+fn fill(store: &Store<Native>) {
     for part in 0..30 {
         let put = |tx: &mut latchwork_store::WriteTxn<'_, '_, Native>| {
             (0..100).try_for_each(|n| tx.put(&TABLE, &key(part * 100 + n), &value(part * 100 + n)))
         };
         store.write(put).unwrap();
     }
-    (disk, store)
 }
 
 #[test]
@@ -217,4 +221,103 @@ fn what_cannot_commit_nor_be_undone_is_not_run_again() {
     restore(&disk, &damaged);
     store.sweep().unwrap();
     assert!(is_free(&store, 10) && is_free(&store, 2500));
+}
+
+/// An old transaction that the thread of a checkpoint could not undo is tried again by that of the
+/// next one: its own may never call again, and it keeps the log.
+#[test]
+fn an_old_one_that_could_not_be_undone_is_tried_again() {
+    let (disk, store) = filled_with(Sizes { history: 1 << 20, ..sizes(Mode::None) });
+    let mut old = store.begin().unwrap();
+    let first = store.log_end();
+    old.put(&TABLE, &key(10), b"changed, on the page 10").unwrap();
+    old.put(&TABLE, &key(2500), b"changed last").unwrap();
+    store.checkpoint().unwrap();
+    let page = damage(&disk, b"changed, on the page 10");
+    read_others(&store, 10);
+    let put = |row: u64| store.put(&TABLE, &key(2800 + row % 100), &value(row));
+    (0..).take_while(|_| store.log_end() < first + (2 << 20)).try_for_each(put).unwrap();
+    store.checkpoint().unwrap();
+    // Its pages are logged whole before its own first record.
+    let keeps_log = || store.activity().unwrap().redo < first + (1 << 16);
+    assert!(keeps_log(), "it was undone");
+
+    restore(&disk, &page);
+    (0..2).try_for_each(|_| put(0).and_then(|()| store.checkpoint())).unwrap();
+    assert!(!keeps_log(), "it was not tried again");
+    assert_eq!(old.put(&TABLE, &key(11), b""), Err(Error::TransactionTooOld));
+    old.roll_back().unwrap();
+    assert!([10, 2500].into_iter().all(|number| is_free(&store, number)));
+    store.verify().unwrap();
+}
+
+/// What another process has undone since is not told any more.
+#[test]
+fn what_another_process_undid_is_not_stuck() {
+    let disk = Simulated::new();
+    let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
+    fill(&store);
+    let page = fails(&store, &disk, 10, 2500);
+    assert!(matches!(store.sweep(), Err(Error::NotUndone { .. })));
+    assert_eq!(store.not_undone().len(), 1);
+    let own: Arc<dyn Disk> = Arc::new(disk.clone());
+    let path = Path::new("/home/store");
+    let another = region.another().unwrap();
+    let other = Store::in_region_with(&another, &own, path, &sizes(Mode::None), 1).unwrap();
+    restore(&disk, &page);
+    assert_eq!(other.sweep(), Ok(1));
+    assert_eq!(store.not_undone(), []);
+}
+
+/// One of them has a thread slot, and it is told that no other is left.
+#[test]
+fn a_transaction_that_is_stuck_changes_no_error() {
+    let (disk, store) = filled();
+    let page = fails(&store, &disk, 10, 2500);
+    let mut held = Vec::new();
+    let full = loop {
+        match store.begin() {
+            Ok(tx) => held.push(tx),
+            Err(why) => break why,
+        }
+    };
+    assert!(matches!(full, Error::Threads { limit: 48, here: 47 }), "{full}");
+    drop(held);
+    restore(&disk, &page);
+    store.sweep().unwrap();
+}
+
+/// A record that the log's buffer has no more, and that cannot be read: nobody knows whether its
+/// transaction is prepared. It is told as one that cannot be undone, and keeps nobody from deciding
+/// about another.
+#[test]
+fn a_last_record_that_cannot_be_read_stops_no_other() {
+    let (disk, store) = filled_with(Sizes { log_segment: 4 << 20, ..sizes(Mode::None) });
+    let mut prepared = store.begin().unwrap();
+    prepared.put(&TABLE, &key(500), b"prepared").unwrap();
+    prepared.prepare(b"one").unwrap();
+    let (mut at, lost) = (0, store.clone());
+    thread::scope(|scope| {
+        let work = || {
+            let ended = lost.write(|tx| {
+                tx.put(&TABLE, &key(10), &b"written"[..])?;
+                at = lost.log_end();
+                tx.put(&TABLE, &key(10), &b"written last"[..])?;
+                let fill = || (0..2500).try_for_each(|n| lost.put(&TABLE, &key(2000), &value(n)));
+                thread::scope(|scope| scope.spawn(fill).join().unwrap())?;
+                lost.sync()?;
+                let path = format!("/home/store/log/{:016x}", at / (4 << 20));
+                assert!(disk.damage(Path::new(&path), 4096 + at % (4 << 20), &[0; 64]));
+                Err::<(), _>(Error::Rejected(String::new()))
+            });
+            assert!(!matches!(ended, Err(Error::Rejected(_))), "it was rolled back");
+        };
+        scope.spawn(work).join().unwrap();
+    });
+    assert!(matches!(store.sweep(), Err(Error::NotUndone { .. })));
+    assert_eq!(store.not_undone().len(), 1);
+    assert!(!is_free(&store, 10) && is_free(&store, 11));
+    assert!(matches!(store.commit_prepared(b"another"), Err(Error::Log(_))));
+    store.commit_prepared(b"one").unwrap();
+    assert_eq!(store.get(&TABLE, &key(500)), Ok(Some(b"prepared".to_vec())));
 }

@@ -159,6 +159,36 @@ fn owner_dies() -> impl Fn() + Send + Sync + 'static {
     }
 }
 
+/// Another thread has undone a part of it: its own undoes the rest, or one that makes the next
+/// checkpoint.
+fn left_over() -> impl Fn() + Send + Sync + 'static {
+    let stage = Stage::new();
+    stage.turn().set(State::Left);
+    move || {
+        let (stage, written) = (&stage, &Written::default());
+        let own: Part<'_> = Box::new(move || {
+            let turn = stage.turn();
+            loop {
+                let waits = |_| {
+                    loom::thread::yield_now();
+                    Ok::<(), Infallible>(())
+                };
+                assert_eq!(turn.enter(waits), Ok(false), "it has not been rolled back");
+                match turn.now() {
+                    State::Ended => return turn.set(State::Idle),
+                    State::Left if turn.resume() => return stage.undo(written, State::Idle),
+                    _ => {}
+                }
+            }
+        });
+        let taker: Part<'_> = Box::new(move || stage.end_old(written, Dies::Never));
+        together(vec![own, taker]);
+        assert_eq!((stage.first.load(Relaxed), stage.turn().now()), (0, State::Idle));
+        // SAFETY: all others have ended.
+        assert_eq!(written.0.with(|count| unsafe { *count }), 1);
+    }
+}
+
 models! {
     loom_commits, loom_commits_long, loom_commits_control:
         commits(Dies::Never), 3, 5, [Flaw::Lax, Flaw::Torn];
@@ -166,6 +196,8 @@ models! {
         commits(Dies::Taken), 3, 5, [Flaw::Lax, Flaw::Torn];
     loom_owner_dies, loom_owner_dies_long, loom_owner_dies_control:
         owner_dies(), 3, 5, [Flaw::Lax];
+    loom_left_over, loom_left_over_long, loom_left_over_control:
+        left_over(), 3, 5, [Flaw::Lax];
 }
 
 /// What was only looked at is as it was, so no order of what is written can go wrong.

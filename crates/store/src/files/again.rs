@@ -61,8 +61,8 @@ struct Had {
     written: Vec<([u8; LOCK_NAME], u8)>,
     /// The payloads of what it has logged of its locks.
     locks: Vec<Vec<u8>>,
-    /// What its end may take of the log.
-    aside: u64,
+    /// Its changes that are not undone, and what undoing each may take of the log.
+    changes: Vec<(Lsn, u64)>,
     made_table: bool,
     /// Whether its last change is one of a piece of a long value.
     at_pieces: bool,
@@ -72,8 +72,14 @@ impl Had {
     fn clear(&mut self) {
         self.written.clear();
         self.locks.clear();
-        (self.records, self.aside) = (0, 2 * SMALL);
+        self.changes.clear();
+        self.records = 0;
         (self.made_table, self.at_pieces) = (false, false);
+    }
+
+    /// What its end may take of the log.
+    fn aside(&self) -> u64 {
+        2 * SMALL + self.changes.iter().map(|(_, bytes)| bytes).sum::<u64>()
     }
 
     /// The locks that it has logged, as a prepared one has: all of them.
@@ -94,7 +100,8 @@ impl Had {
             CHANGE if !entry.head.flags.has(Flags::CLR) => {
                 // What is damaged is told when it is redone.
                 let undo = Change::decode(entry.payload).and_then(|change| change.undo());
-                self.aside += undo.as_ref().map_or(0, Change::bytes).max(ASIDE_LEAST);
+                let bytes = undo.as_ref().map_or(0, Change::bytes).max(ASIDE_LEAST);
+                self.changes.push((entry.lsn, bytes));
                 self.made_table |= tree == CATALOG;
                 self.at_pieces = tree == PIECES;
                 self.records += 1;
@@ -103,6 +110,11 @@ impl Had {
                 {
                     self.note_lock(tree, key);
                 }
+            }
+            // It leads to what is undone next: all behind that is undone.
+            CHANGE => {
+                let undone = |(lsn, _): &mut (Lsn, u64)| *lsn > entry.head.prev;
+                while self.changes.pop_if(undone).is_some() {}
             }
             _ => {}
         }
@@ -236,7 +248,7 @@ impl<M: ConstMachine> Home<M> {
         if (had.made_table || had.at_pieces) && !open.prepared {
             return Ok(false);
         }
-        worker.log.restore_open(u32::from(slot), open.first, open.last, had.aside)?;
+        worker.log.restore_open(u32::from(slot), open.first, open.last, had.aside())?;
         let thread = self.manager.region().thread_at(u32::from(slot))?;
         let thread = thread.ok_or_else(|| Error::Engine(format!("slot {slot} is in use")))?;
         // Dropped, it leaves the slot as it is.

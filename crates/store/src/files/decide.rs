@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 use latchwork_machine::ConstMachine;
-use latchwork_region::Error::Handed;
+use latchwork_region::Error::{Handed, Repair};
+use latchwork_region::Layer;
 
 use crate::Error;
 use crate::engine::{Chain, Engine};
@@ -59,40 +60,53 @@ impl<M: ConstMachine> Home<M> {
         let known = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = known().remove(gid);
         if let Some(slot) = seen
-            && matches!(self.look_at(slot)?, Look::Prepared(found) if found.gid == gid)
+            && matches!(self.look_at(slot), Ok(Look::Prepared(found)) if found.gid == gid)
         {
             return Ok(Some(slot));
         }
-        let (mut all, mut its, mut waits) = (HashMap::new(), None, 0);
+        let (mut all, mut its, mut unread) = (HashMap::new(), None, Ok(()));
         for slot in 0..self.log.slots_high() {
-            let found = loop {
-                match self.look_at(slot)? {
-                    Look::Prepared(found) => break Some(found.gid),
-                    Look::Other => break None,
-                    Look::Appending if its.is_some() => break None,
-                    Look::Appending => self.wait_for(slot, &mut waits)?,
-                }
-            };
-            match found {
-                Some(found) if found == gid => its = Some(slot),
-                found => all.extend(found.map(|found| (found, slot))),
+            match self.prepared_once_appended(slot, its.is_some()) {
+                Ok(Some(found)) if found == gid => its = Some(slot),
+                Ok(found) => all.extend(found.map(|found| (found, slot))),
+                // It may be of any other transaction.
+                Err(why) => unread = unread.and(Err(why)),
             }
         }
         *known() = all;
+        if its.is_none() {
+            unread?;
+        }
         Ok(its)
+    }
+
+    /// The id under which a slot's transaction is prepared. Waits for a thread that just appends to
+    /// it, unless it is told not to.
+    fn prepared_once_appended(&self, slot: u32, at_once: bool) -> Result<Option<Vec<u8>>, Error> {
+        let mut waits = 0;
+        loop {
+            match self.look_at(slot)? {
+                Look::Prepared(found) => return Ok(Some(found.gid)),
+                Look::Other => return Ok(None),
+                Look::Appending if at_once => return Ok(None),
+                Look::Appending => self.wait_for(slot, &mut waits)?,
+            }
+        }
     }
 
     /// Waits a moment for the thread of a slot, and sweeps it if it is dead.
     fn wait_for(&self, slot: u32, waits: &mut u32) -> Result<(), Error> {
         let is_dead = || self.manager.region().is_dead(slot);
-        if is_dead() {
-            match self.sweep() {
-                // What cannot be undone of others is no matter here, and a thread that is stopped
-                // while it hands a latch over goes on some time.
-                Err(why) if is_dead() && !matches!(why, Error::Region(Handed(_))) => {
-                    return Err(why);
-                }
-                _ => {}
+        if is_dead()
+            && let Err(why) = self.sweep()
+            && is_dead()
+        {
+            match why {
+                // That of another is no matter here: a living thread may just sweep this one.
+                Error::NotUndone { .. } => self.why_not_undone(slot).map_or(Ok(()), Err)?,
+                // So it may; and one that is stopped while it hands a latch over goes on some time.
+                Error::Region(Repair(Layer::Tree) | Handed(_)) => {}
+                why => return Err(why),
             }
         }
         *waits = waits.saturating_add(1);
@@ -154,9 +168,10 @@ impl<M: ConstMachine> Worker<M> {
         core::mem::forget(panicked);
         let undecided = self.home.prepared_in(self.log.slot());
         let released = match (&end, undecided) {
-            (_, Ok(Some(_)) | Err(_)) => return end,
+            (_, Ok(Some(_))) => return end,
             (Ok(_), Ok(None)) => self.locks()?.release_left(),
-            (Err(_), Ok(None)) => {
+            // Or nobody knows whether it is prepared still: the sweep looks again.
+            (Err(_), Ok(None)) | (_, Err(_)) => {
                 self.leave(Leave::Abandoned);
                 return end;
             }

@@ -192,7 +192,14 @@ fn has_whole(change: &Change<'_>) -> bool {
 
 impl<M: ConstMachine> Rebuild for Halves<M> {
     fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
-        self.made(lost.page, self.newest(lost)?, base, into)
+        loop {
+            let redo = self.log.redo();
+            match self.newest(lost).and_then(|newest| self.made(lost.page, newest, base, into)) {
+                // A checkpoint has ended meanwhile, and what was to be read is gone: once more.
+                Err(_) if self.log.redo() != redo => {}
+                made => return made,
+            }
+        }
     }
 
     /// Reads the log from where redo would begin. Not while the store is recovered: then each page
@@ -212,7 +219,7 @@ impl<M: ConstMachine> Rebuild for Halves<M> {
                 .and_then(|newest| self.made(page, newest, None, into))
             {
                 Ok(lsn) => return Some(lsn),
-                // A checkpoint has ended meanwhile, and what was to be read is gone: once more.
+                // As in `rebuild`.
                 Err(_) if self.log.redo() != redo => {}
                 Err(_) => {
                     self.unknown(redo).1.insert(page);

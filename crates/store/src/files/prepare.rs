@@ -236,10 +236,13 @@ impl<M: ConstMachine> Home<M> {
         // The child of a fork sees no slots.
         region.check()?;
         for slot in 0..self.log.slots_high() {
-            let found = self.prepared_in(slot)?;
-            if found.is_some() && (region.is_retained(slot) || region.is_dead(slot)) {
-                // Once more: it may have been decided in between, and the slot be free.
-                all.extend(self.prepared_in(slot)?);
+            let is_left = || region.is_retained(slot) || region.is_dead(slot);
+            // What living threads have open is not read. Twice: the slot may be another's by then.
+            if is_left()
+                && let Some(found) = self.prepared_in(slot)?
+                && is_left()
+            {
+                all.push(found);
             }
         }
         all.sort_by_key(|found| found.at);

@@ -3,7 +3,7 @@
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering::SeqCst;
 
-use latchwork_log::{Flags, Head, Lsn};
+use latchwork_log::{Error as LogError, Flags, Head, Lsn};
 use latchwork_machine::ConstMachine;
 use latchwork_pool::Cause;
 use latchwork_tree::{Change, Error as TreeError, Journal};
@@ -50,6 +50,22 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
     pub(crate) fn new(worker: &'w Worker<M>, tree: u32, part: Part) -> Self {
         let (taken, pages, much) = (Cell::default(), RefCell::default(), Cell::default());
         Self { worker, tree, part, taken, pages, much }
+    }
+
+    /// Takes what is set aside: at first for the record alone, for few pages are to be logged whole
+    /// before it, and what there is for them is for all who undo. Whether there was as much.
+    fn take_aside(&self, slot: u32, record: u64, bytes: u64) -> Result<bool, LogError> {
+        let (log, whole) = (&self.worker.log, u64::from(self.worker.home.file.page_bytes()));
+        let mut image = 0;
+        if record != 0 {
+            image = bytes.saturating_sub(record).min(whole + IMAGE);
+            self.taken.set((0, 0));
+            log.put_aside(slot, record, 0)?;
+        }
+        let record = if record == 0 { bytes } else { record };
+        let taken = log.take_aside(slot, record, image)?;
+        self.taken.set((record, taken));
+        Ok(taken + record == bytes)
     }
 
     /// Puts aside again what was not used: all of it if nothing was undone.
@@ -174,10 +190,9 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
     }
 
     fn reserve(&self, bytes: u64) -> Result<(), Cause> {
-        if let (Part::Undo { slot, .. }, (0, 0)) = (self.part, self.taken.get()) {
-            let image = u64::from(self.worker.home.file.page_bytes()) + IMAGE;
-            let taken = self.worker.log.take_aside(u32::from(slot), bytes, image);
-            self.taken.set((bytes, taken.map_err(refused)?));
+        if let (Part::Undo { slot, .. }, (record, 0)) = (self.part, self.taken.get())
+            && self.take_aside(u32::from(slot), record, bytes).map_err(refused)?
+        {
             return Ok(());
         }
         self.much.set(self.much.get() || bytes > self.worker.keep);

@@ -11,15 +11,17 @@
 //!            ◀──────── leave ──────┘          │◀──────── it is young ──┘          │it is old
 //!    ▲                                        │                                   ▼
 //!    │                                        │                           TAKEN by slot n
-//!    │                                        │              all undone│          │not all
-//!    │   own thread: rolls back               │                        ▼          ▼
-//!    └────────────────────────────────────────┼────────────────────── ENDED     LEFT
-//!                                            IDLE; of a dead owner, any
-//!                                            of a dead slot n: LOOKS to IDLE, TAKEN to TAKEN
+//!    │                                        │              all undone│          │▲ not all
+//!    │   own thread: rolls back               │                        ▼          ▼│
+//!    ├────────────────────────────────────────┼────────────────────── ENDED     LEFT ◀─┐fails
+//!    │                                       IDLE; of a dead owner, any           │    │
+//!    │   own thread                           of a dead slot n: LOOKS to IDLE,    ▼    │
+//!    └─────────────────────────────────────── TAKEN to TAKEN ──────────────── BUSY ────┘
 //! ```
 //!
 //! Each call of the engine that changes a transaction is one entry, so another thread finds it
-//! between two of them: its chain of records is whole. In `LEFT` its own thread undoes the rest.
+//! between two of them: its chain of records is whole. In `LEFT` its own thread undoes the rest, or
+//! the thread that makes a later checkpoint: its own may never call again.
 //!
 //! Whether a transaction is old is found in `LOOKS`, when its own thread can neither end it nor
 //! begin another. That thread waits meanwhile: a young transaction is none the worse for the look.
@@ -137,18 +139,25 @@ impl<M: ConstMachine> Turn<'_, M> {
     }
 
     /// Takes a living slot's transaction for the thread of the slot `by`, if its own thread is
-    /// between two calls and `is_old` says so then.
+    /// between two calls and `is_old` says so then; or if another thread has undone a part of it.
     ///
     /// # Errors
     ///
     /// Those of `is_old`: then it is not taken.
     pub fn take<E>(&self, by: u32, is_old: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
         if !self.pass(State::Idle, State::Looks(by)) {
-            return Ok(false);
+            // It was too old when another thread undid a part of it.
+            return Ok(self.pass(State::Left, State::Taken(by)));
         }
         let old = is_old();
         let next = if matches!(old, Ok(true)) { State::Taken(by) } else { State::Idle };
         Ok(self.pass(State::Looks(by), next) && old?)
+    }
+
+    /// Makes it its own thread's turn to undo what another has left of it: false if another one is
+    /// at it again.
+    pub fn resume(&self) -> bool {
+        self.pass(State::Left, State::Busy)
     }
 
     /// Takes for the slot `by` what the dead thread of another had taken. What that one only

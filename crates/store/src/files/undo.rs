@@ -11,6 +11,7 @@
 //! nothing.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use latchwork_log::Lsn;
@@ -120,13 +121,27 @@ impl<M: ConstMachine> Home<M> {
         })
     }
 
+    /// What was not undone, by its slot.
+    fn stuck(&self) -> BTreeMap<u32, Error> {
+        let region = self.manager.region();
+        if region.check().is_err() {
+            return BTreeMap::new();
+        }
+        let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another process may have undone it since.
+        let is_open = |slot| self.log.open_of(slot).is_ok_and(|(first, _)| first != Lsn::NEVER);
+        stuck.retain(|slot, _| region.is_dead(*slot) && is_open(*slot));
+        stuck.clone()
+    }
+
     /// What was not undone.
     pub(crate) fn not_undone(&self) -> Vec<Error> {
-        if self.manager.region().check().is_err() {
-            return Vec::new();
-        }
-        let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
-        stuck.values().cloned().collect()
+        self.stuck().into_values().collect()
+    }
+
+    /// Why the transaction of a dead slot was not undone, if this process has tried.
+    pub(crate) fn why_not_undone(&self, slot: u32) -> Option<Error> {
+        self.stuck().remove(&slot)
     }
 
     fn note_stuck(&self, slot: u32, why: Option<&Error>) {
@@ -204,7 +219,8 @@ impl<M: ConstMachine> Worker<M> {
             self.log.forget(u32::from(slot))?;
         }
         ends.state = State::Idle;
-        prepared
+        // Where its last record cannot be read nobody knows whether it is prepared.
+        prepared.map_err(|why| self.not_undone(last.0, why))
     }
 
     /// Undoes the transaction of a living slot for its thread, if it keeps the log from before
@@ -250,25 +266,36 @@ impl<M: ConstMachine> Worker<M> {
     /// Ends the rollback of this thread's own transaction: that of another thread, if one has
     /// begun it.
     pub(crate) fn end_own(&self) -> Result<(), Error> {
-        match self.enter() {
-            Err(Error::TransactionTooOld) => {}
-            work => {
-                let _work = work?;
-                return self.end(self.slot());
-            }
-        }
-        let turn = self.home.shared.turn(self.slot())?;
-        match turn.now() {
-            State::Ended => {}
-            State::Left => {
-                let (first, last) = self.home.log.open_of(self.log.slot())?;
-                if last != Lsn::NEVER {
-                    self.undo_all(self.slot(), first, last)?;
+        loop {
+            match self.enter() {
+                Err(Error::TransactionTooOld) => {}
+                work => {
+                    let _work = work?;
+                    return self.end(self.slot());
                 }
             }
-            _ => return Err(Error::TransactionTooOld),
+            let turn = self.home.shared.turn(self.slot())?;
+            match turn.now() {
+                State::Ended => {
+                    turn.set(State::Idle);
+                    return Ok(());
+                }
+                State::Left if turn.resume() => return self.end_left(turn),
+                State::Busy => return Err(Error::TransactionTooOld),
+                // Another thread has begun with the rest.
+                _ => {}
+            }
         }
-        turn.set(State::Idle);
+    }
+
+    /// Undoes what another thread has left of this thread's transaction.
+    fn end_left(&self, turn: Turn<'_, M>) -> Result<(), Error> {
+        let mut ends = Ends { turn, state: State::Left };
+        let (first, last) = self.home.log.open_of(self.log.slot())?;
+        if last != Lsn::NEVER {
+            self.undo_all(self.slot(), first, last)?;
+        }
+        ends.state = State::Idle;
         Ok(())
     }
 

@@ -119,11 +119,15 @@ pub(super) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, R
             _ => return Err(wrong("a line")),
         }
     }
+    // Other sizes are the caller's, and what is wrong with them is told by another check.
+    let mut made = Sizes { page: sizes.page, log_segment: sizes.log_segment, ..Sizes::default() };
     // The log's buffer is no larger than a segment of it.
-    while sizes.log_buffer > sizes.log_segment {
-        sizes.log_buffer /= 2;
+    for sizes in [&mut made, sizes] {
+        while sizes.log_buffer > sizes.log_segment {
+            sizes.log_buffer /= 2;
+        }
     }
-    sizes.check().map_err(|_| wrong("a size"))?;
+    made.check().map_err(|_| wrong("a size"))?;
     Ok(id.to_owned())
 }
 
@@ -167,6 +171,10 @@ mod tests {
             let text = sound.replace("page 4096", wrong);
             assert!(matches!(read(text.as_bytes()), Err(Refusal::Damaged { .. })), "{wrong}");
         }
+        let large = sound.replace("page 4096", "page 65536");
+        let mut small = Sizes { log_buffer: 1 << 20, ..Sizes::default() };
+        assert_eq!(read_identity(large.as_bytes(), &mut small).as_deref(), Ok(number));
+        assert!(matches!(small.check(), Err(crate::Error::Options(_))), "that is the caller's");
         let path = sound.replace(number, "../../../../../../../../../../../e");
         assert!(matches!(read(path.as_bytes()), Err(Refusal::Damaged { .. })));
         assert!(matches!(read(b"\xff\xfe\n"), Err(Refusal::Damaged { .. })));
