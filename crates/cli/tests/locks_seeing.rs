@@ -149,7 +149,7 @@ fn a_cycle_is_drawn_with_heavy_strokes() {
     let count = |what: &str| drawn.matches(what).count();
     assert_eq!(count(">CYCLE</text>"), 3);
     let line = "fill=\"none\" stroke=\"black\" stroke-width=";
-    // The outsider waits for who holds the page, and for who wants it before.
+    // The outsider waits for the holder of the page, and for one that asked before.
     assert_eq!((count(&format!("{line}\"3\"")), count(&format!("{line}\"1\""))), (3, 2));
     assert_eq!(count("rx=\"4\""), 4);
     assert!(drawn.contains("wants page\\x0a0 in IX"), "{drawn}");

@@ -164,8 +164,8 @@ impl Svg {
             format!("<path d=\"M{x:.0} 46h36\" stroke=\"black\" stroke-width=\"{width}\"{dash}/>\n")
         };
         for (at, (dash, width, text)) in [
-            ("", THIN, "waits for who holds it"),
-            (DASH, THIN, "for who wants it before"),
+            ("", THIN, "waits for the holder"),
+            (DASH, THIN, "for one that asked before"),
             ("", HEAVY, "in a cycle"),
         ]
         .into_iter()

@@ -64,7 +64,7 @@ impl<M: ConstMachine> Home<M> {
         {
             return Ok(Some(slot));
         }
-        let (mut all, mut its, mut unread) = (HashMap::new(), None, Ok(()));
+        let (mut all, mut its, mut unread) = (HashMap::new(), None, Ok::<(), Error>(()));
         for slot in 0..self.log.slots_high() {
             match self.prepared_once_appended(slot, its.is_some()) {
                 Ok(Some(found)) if found == gid => its = Some(slot),
