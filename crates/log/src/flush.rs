@@ -15,7 +15,7 @@
 //! | before `written` is stored | bytes in a file | the next leader, which writes them again |
 //! | before `flushed` is stored | bytes not synced | the next leader, which syncs them |
 //! | in the sync | perhaps a failure that nobody knows of | the next, which writes once more |
-//! | with all others | the same, of what the system wrote itself | the next that syncs, likewise |
+//! | with all others | the same, of what the system wrote itself | the next, likewise |
 //! | before it wakes | sleepers | their naps |
 //!
 //! A leader that is stopped and not dead holds all commits up; nothing else can be told from
@@ -47,9 +47,6 @@ const CHUNK: usize = 256 << 10;
 /// A bit of `syncing` that no position has, for these are multiples of 8: what a leader that died
 /// was to make durable has been written again.
 const AGAIN: u64 = 1;
-
-/// Another: those that wrote up to there have died, all of them, and none of them in a sync.
-const DOUBT: u64 = 2;
 
 /// When a commit returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -202,12 +199,11 @@ impl<M: ConstMachine> Session<M> {
         }
         // Relaxed, here and below: the claim orders, and a thread that dies has stored what it has.
         let syncing = shared.found.syncing.load(Relaxed);
-        let doubted = syncing & DOUBT != 0;
-        if syncing != 0 && syncing & AGAIN == 0 && (!doubted || until == Until::Flushed) {
+        if syncing != 0 && syncing & AGAIN == 0 {
             // That one died in its sync. Should it have failed, nobody is told so any more, and
             // what it was to make durable counts as written. Once, and by the next leader of any
             // kind: what the system still has for readers it may drop.
-            self.write_again(shared, (syncing & !DOUBT).min(at))?;
+            self.write_again(shared, syncing.min(at))?;
             shared.found.syncing.store(syncing | AGAIN, Relaxed);
         }
         let mut bytes = Vec::with_capacity(CHUNK.min((end - at) as usize));
@@ -226,9 +222,10 @@ impl<M: ConstMachine> Session<M> {
         if until == Until::Flushed {
             let flushed = shared.flushed.0.load(Relaxed);
             if flushed < end {
-                let files = segments.to_sync(flushed, end)?;
+                // What cannot be opened makes nobody write again.
+                segments.file(flushed / segments.size)?;
                 shared.found.syncing.store(end, Relaxed);
-                files.iter().try_for_each(|file| file.sync())?;
+                segments.sync(flushed, end)?;
             }
             point("flush: synced");
             // Release: synchronizes with the Acquire in `arrived`.
@@ -254,6 +251,10 @@ impl<M: ConstMachine> Session<M> {
         let kept = kept.next_multiple_of(8).max(flushed).min(to);
         copy::<M>(self.log.buffer()?, (kept, to), &mut bytes);
         latched.unchanged();
+        // What is in a file that this process cannot open is not lost.
+        for number in flushed / log.segments.size..to.div_ceil(log.segments.size) {
+            log.segments.file(number)?;
+        }
         log.segments.write_again(flushed, kept, to).map_err(|why| match why {
             // What cannot be read again is lost as much as what is not there.
             Error::Disk(ref of) if of.subject().operation == Operation::Read => {
@@ -331,7 +332,7 @@ fn is_due<M: ConstMachine>(shared: &Shared<M>, period: Duration) -> bool {
 }
 
 impl<M: ConstMachine> Log<M> {
-    /// Has what is written and not durable written once more before the next sync: for a process
+    /// Has what is written and not durable written once more by the next leader: for a process
     /// that is alone, and finds the log in memory that dead ones left. The system may have failed
     /// to write it since, and have told nobody, for nobody had the files open.
     ///
@@ -343,7 +344,7 @@ impl<M: ConstMachine> Log<M> {
         let (written, flushed) = (shared.written.0.load(Relaxed), shared.flushed.0.load(Relaxed));
         let syncing = shared.found.syncing.load(Relaxed);
         if flushed < written && (syncing == 0 || syncing & AGAIN != 0) {
-            shared.found.syncing.store(written | DOUBT, Relaxed);
+            shared.found.syncing.store(written, Relaxed);
         }
         Ok(())
     }

@@ -42,12 +42,8 @@ impl LogFiles {
             other => other?,
         };
         let mut bytes = vec![0; 2 * BLOCK];
-        match file.read(0, &mut bytes) {
-            Err(DiskError::ShortRead { .. }) => {
-                return Err(Error::Corrupt { what: "control file" });
-            }
-            read => read?,
-        }
+        // One that cannot be read is lost as much: the segments may tell what it said.
+        file.read(0, &mut bytes).map_err(|_| Error::Corrupt { what: "control file" })?;
         Self::of(disk, folder, Control::decode(&bytes)?)
     }
 

@@ -107,20 +107,25 @@ impl<M: ConstMachine> Log<M> {
         }
     }
 
-    /// Whether the files have other records than the buffer has behind `at`, where one begins: a
-    /// copy of them went on by itself. Where there are none the system has lost what it was to
-    /// write, and the buffer has it.
+    /// Whether the files have other records than the buffer has behind `at`, where one begins, or
+    /// one behind its last: a copy of them went on by itself. Where there are none the system has
+    /// lost what it was to write, and the buffer has it.
     fn goes_on_otherwise(&self, at: Lsn, written: u64) -> Result<bool, Error> {
-        let (mut next, stop, end) = (at, written.min(at.0 + COMPARED), self.end().0);
-        while next.0 < stop
-            && let Some(own) = self.read_buffer(next, end)?
-        {
-            match read_files(&self.inner.segments, self.inner.seed, next, u64::MAX) {
-                Ok(found) if found != own => return Ok(true),
-                Ok(_) => next = own.next(),
-                Err(Error::NotARecord(_) | Error::Corrupt { .. }) => break,
-                Err(Error::Disk(DiskError::NotFound(_) | DiskError::ShortRead { .. })) => break,
-                Err(why) => return Err(why),
+        let (mut next, end) = (at, self.end().0);
+        let stop = written.min(at.0.saturating_add(COMPARED));
+        while next.0 <= stop {
+            let found = match read_files(&self.inner.segments, self.inner.seed, next, u64::MAX) {
+                Err(
+                    Error::NotARecord(_)
+                    | Error::Corrupt { .. }
+                    | Error::Disk(DiskError::NotFound(_) | DiskError::ShortRead { .. }),
+                ) => return Ok(false),
+                found => found?,
+            };
+            match self.read_buffer(next, end)? {
+                Some(own) if own == found => next = own.next(),
+                Some(_) => return Ok(true),
+                None => return Ok(next.0 >= end),
             }
         }
         Ok(false)

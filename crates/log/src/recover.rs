@@ -66,8 +66,7 @@ pub(crate) fn open<M: ConstMachine>(
         sync_around(disk, folder)?;
         clear(&segments, &mut control, end)?;
         segments.write_again(durable.0, end.0, end.0)?;
-        let files = segments.to_sync(control.redo.0, end.0 + 1)?;
-        files.iter().try_for_each(|file| file.sync())?;
+        segments.sync(control.redo.0, end.0 + 1)?;
     }
     let recovered = Recovered {
         warm: false,

@@ -228,10 +228,12 @@ impl Segments {
         })
     }
 
-    /// The files whose syncs make the bytes from `from` to `to` durable.
-    pub(crate) fn to_sync(&self, from: u64, to: u64) -> Result<Vec<Arc<dyn File>>, Error> {
-        let numbers = from / self.size..=to.saturating_sub(1) / self.size;
-        numbers.map(|number| self.file(number)).collect()
+    /// Makes the bytes from `from` to `to` durable.
+    pub(crate) fn sync(&self, from: u64, to: u64) -> Result<(), Error> {
+        for number in from / self.size..=to.saturating_sub(1) / self.size {
+            self.file(number)?.sync()?;
+        }
+        Ok(())
     }
 
     /// Makes segment `number`, of a spare one or anew. A half-made one that a death left is

@@ -32,7 +32,8 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// [`Error::Log`] if what a dead thread logged last cannot be read: then nobody knows whether
+    /// that is prepared. Others can be decided nevertheless. Those of the parts.
     pub fn prepared(&self) -> Result<Vec<Prepared>, Error> {
         // Some may be those of threads that died after they had prepared them.
         let _ = self.home().sweep();

@@ -10,7 +10,7 @@
 //! | `Replace`, `Delete` | one leaf | `Restore` |
 //! | `Ghost`, `Restore` | one leaf: they undo | never |
 //! | `Purge` | one page: a ghost, or a child, is gone | never |
-//! | `Clear` | one leaf: its old ghosts are gone | never |
+//! | `Clear` | one leaf: its old ghosts are gone, and room of values of then | never |
 //! | `Image` | one page, whole | never |
 //! | `Split` | left: what was its upper part is on the right one | never |
 //! | `Attach` | parent | never |
@@ -103,6 +103,9 @@ pub enum Change<'b> {
     Clear {
         /// The LSN.
         before: u64,
+        /// Whether records that were written before it keep no more room than their values take.
+        /// Logs of earlier builds have it without.
+        trims: bool,
     },
     /// The whole page.
     Image {
@@ -210,9 +213,10 @@ impl<'b> Change<'b> {
             Self::Attach { .. } => 9,
             Self::Grow { .. } => 10,
             Self::Complete => 11,
-            Self::Clear { .. } => 12,
+            Self::Clear { trims: false, .. } => 12,
             Self::Incomplete => 13,
             Self::Absorb { .. } => 14,
+            Self::Clear { trims: true, .. } => 15,
         }
     }
 
@@ -238,7 +242,7 @@ impl<'b> Change<'b> {
                 put_string(key, to);
             }
             Self::Purge { key } => put_string(key, to),
-            Self::Clear { before } => to.extend_from_slice(&before.to_le_bytes()),
+            Self::Clear { before, .. } => to.extend_from_slice(&before.to_le_bytes()),
             Self::Image { image } => put_string(image, to),
             Self::Split { right, separator, image } => {
                 to.extend_from_slice(&right.to_le_bytes());
@@ -309,7 +313,7 @@ impl<'b> Change<'b> {
                 Self::Grow { level, left, right, separator, left_image, right_image }
             }
             11 => Self::Complete,
-            12 => Self::Clear { before: from.number(8)? },
+            12 | 15 => Self::Clear { before: from.number(8)?, trims: code == 15 },
             13 => Self::Incomplete,
             14 => {
                 let (gone, right) = (from.number(8)?, from.number(8)?);
@@ -464,7 +468,7 @@ impl<'b> Change<'b> {
             (Self::Delete { key, .. }, Role::Own) => edit::set_ghost(page, key, true, header),
             (Self::Ghost { key, was }, Role::Own) => edit::set_ghost(page, key, true, was),
             (Self::Purge { key }, Role::Own) => edit::remove(page, key),
-            (Self::Clear { before }, Role::Own) => edit::clear(page, before),
+            (Self::Clear { before, trims }, Role::Own) => edit::clear(page, before, trims),
             (Self::Image { image }, Role::Own)
             | (Self::Split { image, .. }, Role::Right)
             | (Self::Grow { left_image: image, .. }, Role::Left)

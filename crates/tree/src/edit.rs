@@ -409,26 +409,39 @@ pub fn remove<P: PageMut + ?Sized>(page: &mut P, key: &[u8]) -> Result<(), Error
     take_out(page, index, words)
 }
 
-/// How many words the ghosts of a leaf use that were written before an LSN.
+/// How many words of a leaf its ghosts have that were written before an LSN, and records beyond
+/// their values.
 pub(crate) fn cleared<P: Page + ?Sized>(node: &Node<'_, P>, before: u64) -> Option<usize> {
     let mut words = 0;
     for index in 0..node.count() {
-        if node.is_ghost(index)? && node.header(index)?.lsn() < before {
-            words += 1 + node.record_words(node.slot(index)?)?;
+        if node.header(index)?.lsn() >= before {
+            continue;
         }
+        let slot = node.slot(index)?;
+        words += if slot.ghost {
+            1 + node.record_words(slot)?
+        } else {
+            let (length, capacity) = node.lengths(slot)?;
+            words_of(slot.suffix + capacity) - words_of(slot.suffix + length)
+        };
     }
     Some(words)
 }
 
-/// Takes away all ghosts of a leaf that were written before an LSN, and packs what is left.
+/// Takes away all ghosts of a leaf that were written before an LSN, and packs what is left: with
+/// `trims` also records that were, for a longer value comes back by undoing a later change alone.
 ///
 /// # Errors
 ///
 /// [`Error::Malformed`].
-pub fn clear<P: PageMut + ?Sized>(page: &mut P, before: u64) -> Result<(), Error> {
+pub fn clear<P: PageMut + ?Sized>(page: &mut P, before: u64, trims: bool) -> Result<(), Error> {
     node(page, Kind::Leaf)?;
     let mut all = records(page)?;
-    all.retain(|record| !record.ghost || Header::from_bits(record.first).lsn() >= before);
+    let is_old = |record: &Record| Header::from_bits(record.first).lsn() < before;
+    all.retain(|record| !record.ghost || !is_old(record));
+    for record in all.iter_mut().filter(|record| trims && is_old(record)) {
+        record.capacity = record.value.len();
+    }
     remake(page, &all)
 }
 

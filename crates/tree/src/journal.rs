@@ -105,7 +105,8 @@ pub trait Journal {
     }
 
     /// Ghosts that were written before this LSN nobody asks for any more: no transaction undoes
-    /// what made them ghosts, and no snapshot sees what they were. Asked with the leaf in hand.
+    /// what made them ghosts, and no snapshot sees what they were. Nor does one undo what made
+    /// other records what they are since before it. Asked with the leaf in hand.
     fn forgotten(&self) -> u64 {
         0
     }

@@ -28,7 +28,8 @@
 //!
 //! Records are packed from the end of the page downwards; one that is left behind is *dead* until
 //! the page is compacted. A value may be shorter than its capacity, so that the longer one that it
-//! replaced can come back in place. A *ghost* is a record that is deleted and not yet gone.
+//! replaced can come back in place; where nobody can bring it back a full leaf has that room. A
+//! *ghost* is a record that is deleted and not yet gone.
 
 use core::fmt;
 

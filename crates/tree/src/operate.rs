@@ -47,7 +47,8 @@ pub struct Newest {
     pub ghost: bool,
 }
 
-/// The part of a page that ghosts must be for a full page to be cleared of them, and not split.
+/// The part of a page that ghosts, and room that nobody needs, must be for a full page to be
+/// cleared of them, and not split.
 const CLEARED_SHARE: usize = 16;
 
 /// A full leaf with no more records than these has large ones.
@@ -279,12 +280,12 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         (!self.journal.has_pages(pages)).then_some(pages)
     }
 
-    /// What makes room in a full leaf without splitting it: its ghosts go that nobody asks for, if
-    /// they are a part of it that is worth it.
+    /// What makes room in a full leaf without splitting it: its ghosts go that nobody asks for, and
+    /// room for longer values that nobody brings back, if that is a part of it that is worth it.
     fn clears<P: crate::Page + ?Sized>(&self, node: &Node<'_, P>) -> Option<Change<'static>> {
         let before = self.journal.forgotten();
         let words = edit::cleared(node, before)?;
-        (words >= node.page.len() / CLEARED_SHARE).then_some(Change::Clear { before })
+        (words >= node.page.len() / CLEARED_SHARE).then_some(Change::Clear { before, trims: true })
     }
 }
 

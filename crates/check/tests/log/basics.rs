@@ -569,8 +569,18 @@ fn files_that_went_on_by_themselves_are_not_its_own() {
     let (path, at) = first_segment(one.2);
     let copy = other.0.peek(&path).unwrap();
     assert_eq!(one.1.log.has_its_files(), Ok(true));
-    assert!(one.0.damage(&path, at, &copy[at as usize..at as usize + 4096]));
+    let goes_on = |disk: &Simulated| {
+        assert!(disk.damage(&path, at, &copy[at as usize..at as usize + 4096]));
+    };
+    goes_on(&one.0);
     assert_eq!(one.1.log.has_its_files(), Ok(false));
+    // Behind all that this one has, too.
+    let disk = Simulated::new();
+    let life = begin(&disk).unwrap();
+    operate(&life, 0, Mode::Full).unwrap();
+    assert_eq!(life.log.has_its_files(), Ok(true));
+    goes_on(&disk);
+    assert_eq!(life.log.has_its_files(), Ok(false));
 }
 
 /// A file's header that cannot be read is no write that failed.

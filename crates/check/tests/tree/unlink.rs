@@ -80,6 +80,31 @@ fn a_tree_that_gives_pages_back_is_a_map() {
     });
 }
 
+/// Values that have become short leave their room to other records of the leaf.
+#[test]
+fn room_of_values_that_are_gone_is_used_again() {
+    let house = House::new("trims", 400);
+    house.with(1, |handle, file, scribe| {
+        let journal = Forgetful::new(scribe);
+        let tree = Tree::create(handle, file, &journal).unwrap();
+        let key = |row: u32, part: u32| [row.to_be_bytes(), part.to_be_bytes()].concat();
+        let put = |row, part, bytes| drop(tree.put(&key(row, part), &vec![7; bytes]).unwrap());
+        (0..300).for_each(|row| put(row, 0, 200));
+        let pages = tree.verify().unwrap();
+        (0..300).for_each(|row| put(row, 0, 10));
+        (0..300).for_each(|row| (1..4).for_each(|part| put(row, part, 10)));
+        assert!(tree.verify().unwrap() <= pages, "{pages} pages had room for all");
+        // And back: each is as long as it was once.
+        (0..300).for_each(|row| put(row, 0, 200));
+        for (row, part) in (0..300).flat_map(|row| (0..4).map(move |part| (row, part))) {
+            let mut value = Vec::new();
+            assert!(tree.get(&key(row, part), &mut value).unwrap().is_some());
+            assert_eq!(value, vec![7; if part == 0 { 200 } else { 10 }], "{row}, {part}");
+        }
+        tree.verify().unwrap();
+    });
+}
+
 /// A page that is not asked for is not forgotten: nobody else would have it.
 #[test]
 fn a_tree_that_goes_forgets_no_page_that_its_journal_cannot_answer_for() {

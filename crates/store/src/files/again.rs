@@ -43,6 +43,9 @@ use crate::tables::CATALOG;
 /// second to undo, and some 13 MB of locks.
 const LEFT_RECORDS: usize = 100_000;
 
+/// How many changes of one are told apart: a megabyte.
+const CHANGES: usize = 1 << 16;
+
 /// A transaction without an end, as far as the log was read.
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -61,7 +64,8 @@ struct Had {
     written: Vec<([u8; LOCK_NAME], u8)>,
     /// The payloads of what it has logged of its locks.
     locks: Vec<Vec<u8>>,
-    /// Its changes that are not undone, and what undoing each may take of the log.
+    /// Its changes that are not undone, or some beside each other, and what undoing them may take
+    /// of the log.
     changes: Vec<(Lsn, u64)>,
     made_table: bool,
     /// Whether its last change is one of a piece of a long value.
@@ -101,7 +105,7 @@ impl Had {
                 // What is damaged is told when it is redone.
                 let undo = Change::decode(entry.payload).and_then(|change| change.undo());
                 let bytes = undo.as_ref().map_or(0, Change::bytes).max(ASIDE_LEAST);
-                self.changes.push((entry.lsn, bytes));
+                self.note_change(entry.lsn, bytes);
                 self.made_table |= tree == CATALOG;
                 self.at_pieces = tree == PIECES;
                 self.records += 1;
@@ -118,6 +122,15 @@ impl Had {
             }
             _ => {}
         }
+    }
+
+    fn note_change(&mut self, lsn: Lsn, bytes: u64) {
+        if self.changes.len() == CHANGES {
+            // Two become one, which counts until both are undone.
+            let pair = |two: &[(Lsn, u64)]| (two[0].0, two.iter().map(|(_, bytes)| bytes).sum());
+            self.changes = self.changes.chunks(2).map(pair).collect();
+        }
+        self.changes.push((lsn, bytes));
     }
 
     fn note_lock(&mut self, tree: u32, key: &[u8]) {

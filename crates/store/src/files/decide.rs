@@ -21,7 +21,7 @@ use crate::Error;
 use crate::engine::{Chain, Engine};
 use crate::files::home::Home;
 use crate::files::prepare::Look;
-use crate::files::undo::pause;
+use crate::files::undo::{NAPS, pause};
 use crate::files::worker::{Leave, SMALL, Worker};
 
 impl<M: ConstMachine> Home<M> {
@@ -101,12 +101,15 @@ impl<M: ConstMachine> Home<M> {
             && let Err(why) = self.sweep()
             && is_dead()
         {
-            match why {
+            let own = match &why {
                 // That of another is no matter here: a living thread may just sweep this one.
-                Error::NotUndone { .. } => self.why_not_undone(slot).map_or(Ok(()), Err)?,
+                Error::NotUndone { .. } => self.why_not_undone(slot),
                 // So it may; and one that is stopped while it hands a latch over goes on some time.
-                Error::Region(Repair(Layer::Tree) | Handed(_)) => {}
-                why => return Err(why),
+                Error::Region(Repair(Layer::Tree) | Handed(_)) => None,
+                _ => Some(why.clone()),
+            };
+            if let Some(why) = own.or((*waits >= NAPS).then_some(why)) {
+                return Err(why);
             }
         }
         *waits = waits.saturating_add(1);

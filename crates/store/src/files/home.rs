@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use latchwork_disk::Disk;
 use latchwork_lockmgr::Manager;
-use latchwork_log::{Log, Mode};
+use latchwork_log::{Log, Lsn, Mode};
 use latchwork_machine::ConstMachine;
 use latchwork_pool::{FileId, Pool};
 use latchwork_region::Repair;
@@ -129,6 +129,13 @@ impl Sizes {
     }
 }
 
+/// Why a transaction was not undone, and its first record: it may have been undone since.
+#[derive(Clone)]
+pub(crate) struct Stuck {
+    pub(crate) first: Lsn,
+    pub(crate) why: Error,
+}
+
 /// The parts.
 pub(crate) struct Home<M: ConstMachine> {
     pub(crate) manager: Manager<M>,
@@ -142,7 +149,7 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) folder: PathBuf,
     /// Why transactions of dead slots could not be undone, when it was tried last.
-    pub(crate) stuck: Mutex<BTreeMap<u32, Error>>,
+    pub(crate) stuck: Mutex<BTreeMap<u32, Stuck>>,
     /// Leaves that may be empty, of sessions that are over.
     pub(crate) empty: Mutex<VecDeque<EmptyLeaf>>,
     /// What tables are called, by their trees: those that this process has used.

@@ -91,10 +91,18 @@ pub struct Turn<'s, M: ConstMachine> {
 }
 
 impl<M: ConstMachine> Turn<'_, M> {
-    /// What the word says.
+    /// What the word says. One that says nothing is damaged: what there is is to be undone then.
     pub fn now(&self) -> State {
         // Acquire: synchronizes with the Release in `set`.
-        State::of(self.word.load(Acquire))
+        let word = self.word.load(Acquire);
+        let state = State::of(word);
+        if state.word() != word {
+            // AcqRel: as in `pass`.
+            let left = State::Left.word();
+            let _ = self.word.compare_exchange(word, left, AcqRel, Relaxed);
+            return State::Left;
+        }
+        state
     }
 
     /// From one state to another, if it is still that one.
@@ -165,5 +173,24 @@ impl<M: ConstMachine> Turn<'_, M> {
     pub fn take_over(&self, dead: u32, by: u32) -> bool {
         let _ = self.pass(State::Looks(dead), State::Idle);
         self.pass(State::Taken(dead), State::Taken(by))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_machine::{ConstMachine, Native};
+
+    use super::*;
+
+    #[test]
+    fn a_damaged_word_is_left_to_its_own_thread() {
+        for damaged in [6, 7, 0x100, 0x103, TAKEN | 1 << 4, u64::MAX] {
+            let word = <Native as ConstMachine>::U64;
+            word.store(damaged, Relaxed);
+            let turn = Turn::<Native> { word: &word };
+            let entered = turn.enter(Err);
+            assert_eq!(entered, Ok(false), "{damaged:#x}: nobody is at it");
+            assert_eq!((turn.now(), turn.resume()), (State::Left, true), "{damaged:#x}");
+        }
     }
 }

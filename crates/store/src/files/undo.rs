@@ -21,7 +21,7 @@ use latchwork_tree::{Change, Error as TreeError};
 
 use crate::Error;
 use crate::engine::Chain;
-use crate::files::home::Home;
+use crate::files::home::{Home, Stuck};
 use crate::files::turn::{State, Turn};
 use crate::files::worker::Worker;
 
@@ -30,7 +30,7 @@ use crate::files::worker::Worker;
 const YIELDS: u32 = 1 << 10;
 const NAP: Duration = Duration::from_millis(1);
 /// After so many naps in which nothing was undone, some minutes, nobody is at it.
-const NAPS: u32 = 1 << 18;
+pub(crate) const NAPS: u32 = 1 << 18;
 /// How often a sweep waits for a look before it leaves the slot to the next one.
 const LOOKS: u32 = 1 << 20;
 
@@ -121,33 +121,43 @@ impl<M: ConstMachine> Home<M> {
         })
     }
 
-    /// What was not undone, by its slot.
-    fn stuck(&self) -> BTreeMap<u32, Error> {
+    /// What was not undone, by its slot: of a dead thread, or of a living one for which another has
+    /// begun.
+    fn stuck(&self) -> BTreeMap<u32, Stuck> {
         let region = self.manager.region();
         if region.check().is_err() {
             return BTreeMap::new();
         }
         let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another process may have undone it since.
-        let is_open = |slot| self.log.open_of(slot).is_ok_and(|(first, _)| first != Lsn::NEVER);
-        stuck.retain(|slot, _| region.is_dead(*slot) && is_open(*slot));
+        // Another process may have undone it since, and the slot have another transaction.
+        let is_it = |slot, first| self.log.open_of(slot).is_ok_and(|now| now.0 == first);
+        let is_left = |slot| {
+            let turn = u16::try_from(slot).ok().and_then(|slot| self.shared.turn(slot).ok());
+            turn.is_some_and(|turn| turn.now() == State::Left)
+        };
+        stuck.retain(|slot, one| {
+            is_it(*slot, one.first) && (region.is_dead(*slot) || is_left(*slot))
+        });
         stuck.clone()
     }
 
     /// What was not undone.
     pub(crate) fn not_undone(&self) -> Vec<Error> {
-        self.stuck().into_values().collect()
+        self.stuck().into_values().map(|stuck| stuck.why).collect()
     }
 
     /// Why the transaction of a dead slot was not undone, if this process has tried.
     pub(crate) fn why_not_undone(&self, slot: u32) -> Option<Error> {
-        self.stuck().remove(&slot)
+        self.stuck().remove(&slot).map(|stuck| stuck.why)
     }
 
     fn note_stuck(&self, slot: u32, why: Option<&Error>) {
+        let first = self.log.open_of(slot).map_or(Lsn::NEVER, |open| open.0);
         let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         match why {
-            Some(why @ Error::NotUndone { .. }) => drop(stuck.insert(slot, why.clone())),
+            Some(why @ Error::NotUndone { .. }) => {
+                stuck.insert(slot, Stuck { first, why: why.clone() });
+            }
             _ => drop(stuck.remove(&slot)),
         }
     }
@@ -173,7 +183,9 @@ impl<M: ConstMachine> Home<M> {
             }
         };
         for other in taken {
-            worker.end_for(other, slot)?;
+            let ended = worker.end_for(other, slot);
+            self.note_stuck(u32::from(other), ended.as_ref().err());
+            ended?;
         }
         let prepared = worker.undo_dead(number)?;
         // What fails is tried again by the slot's next owner.
@@ -255,12 +267,19 @@ impl<M: ConstMachine> Worker<M> {
             return Ok(());
         }
         let (first, last) = self.home.log.open_of(u32::from(slot))?;
-        // There is none if it was undone by a thread that died before it said so.
-        if last != Lsn::NEVER {
-            self.undo_all(slot, first, last)?;
-        }
+        self.undo_left(slot, (first, last))?;
         ends.state = State::Ended;
         Ok(())
+    }
+
+    /// Undoes what is left of a slot's transaction. There is none if it was undone by a thread that
+    /// died before it said so; that may have been about to forget it.
+    fn undo_left(&self, slot: u16, (first, last): (Lsn, Lsn)) -> Result<(), Error> {
+        match last {
+            Lsn::NEVER if first == Lsn::NEVER => Ok(()),
+            Lsn::NEVER => Ok(self.log.forget(u32::from(slot))?),
+            _ => self.undo_all(slot, first, last),
+        }
     }
 
     /// Ends the rollback of this thread's own transaction: that of another thread, if one has
@@ -291,10 +310,7 @@ impl<M: ConstMachine> Worker<M> {
     /// Undoes what another thread has left of this thread's transaction.
     fn end_left(&self, turn: Turn<'_, M>) -> Result<(), Error> {
         let mut ends = Ends { turn, state: State::Left };
-        let (first, last) = self.home.log.open_of(self.log.slot())?;
-        if last != Lsn::NEVER {
-            self.undo_all(self.slot(), first, last)?;
-        }
+        self.undo_left(self.slot(), self.home.log.open_of(self.log.slot())?)?;
         ends.state = State::Idle;
         Ok(())
     }
