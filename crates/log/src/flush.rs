@@ -222,8 +222,10 @@ impl<M: ConstMachine> Session<M> {
         if until == Until::Flushed {
             let flushed = shared.flushed.0.load(Relaxed);
             if flushed < end {
-                // What cannot be opened makes nobody write again.
-                segments.file(flushed / segments.size)?;
+                // Before: what cannot be opened makes nobody write again.
+                for number in flushed / segments.size..end.div_ceil(segments.size) {
+                    segments.file(number)?;
+                }
                 shared.found.syncing.store(end, Relaxed);
                 segments.sync(flushed, end)?;
             }

@@ -318,7 +318,7 @@ impl<M: ConstMachine> Background<M> {
         let seen = last.load(Relaxed);
         let since = now.wrapping_sub(seen);
         if since >= LOOK_EVERY
-            && (since >= TRY_EVERY || self.home.not_undone().is_empty())
+            && (since >= TRY_EVERY || !self.home.is_stuck())
             && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
         {
             self.sweep_if_needed();

@@ -523,7 +523,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotUndone`] if a transaction of the dead could not be undone: all others were.
+    /// [`Error::NotUndone`] if a transaction of the dead could not be undone: the others were.
     /// Those of the parts.
     pub fn sweep(&self) -> Result<usize, Error> {
         // The child of a fork would wait for a thread that it does not have.
@@ -532,8 +532,9 @@ impl<M: ConstMachine> Store<M> {
         self.inner.home.sweep()
     }
 
-    /// The transactions of the dead that could not be undone when this process swept last, each as
-    /// an [`Error::NotUndone`]. Of the child of a fork: none.
+    /// The transactions that could not be undone when this process swept last, each as an
+    /// [`Error::NotUndone`]: those of the dead, and of living threads those that are too old, where
+    /// the thread died that was just undoing them. Of the child of a fork: none.
     pub fn not_undone(&self) -> Vec<Error> {
         self.inner.home.not_undone()
     }

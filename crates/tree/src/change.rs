@@ -99,12 +99,12 @@ pub enum Change<'b> {
         /// Its key.
         key: &'b [u8],
     },
-    /// All ghosts that were written before an LSN are taken away.
+    /// All ghosts that were written before an LSN are taken away, and room of other records that
+    /// their values do not take.
     Clear {
         /// The LSN.
         before: u64,
-        /// Whether records that were written before it keep no more room than their values take.
-        /// Logs of earlier builds have it without.
+        /// Whether it takes that room. Logs of earlier builds have it without.
         trims: bool,
     },
     /// The whole page.

@@ -96,25 +96,36 @@ impl<M: ConstMachine> Home<M> {
 
     /// Waits a moment for the thread of a slot, and sweeps it if it is dead.
     fn wait_for(&self, slot: u32, waits: &mut u32) -> Result<(), Error> {
-        let is_dead = || self.manager.region().is_dead(slot);
-        if is_dead()
-            && let Err(why) = self.sweep()
-            && is_dead()
-        {
-            let own = match &why {
-                // That of another is no matter here: a living thread may just sweep this one.
-                Error::NotUndone { .. } => self.why_not_undone(slot),
-                // So it may; and one that is stopped while it hands a latch over goes on some time.
-                Error::Region(Repair(Layer::Tree) | Handed(_)) => None,
-                _ => Some(why.clone()),
-            };
-            if let Some(why) = own.or((*waits >= NAPS).then_some(why)) {
-                return Err(why);
+        if self.manager.region().is_dead(slot) {
+            let swept = self.sweep();
+            if self.manager.region().is_dead(slot) {
+                self.may_go_on(slot, swept.err(), *waits)?;
             }
         }
         *waits = waits.saturating_add(1);
         pause::<M>(*waits);
         Ok(())
+    }
+
+    /// Whether to wait on for a dead slot that a sweep has not freed.
+    fn may_go_on(&self, slot: u32, why: Option<Error>, waits: u32) -> Result<(), Error> {
+        let own = match &why {
+            // That of another is no matter here: a living thread may just sweep this one.
+            Some(Error::NotUndone { .. }) => self.why_not_undone(slot),
+            // So it may; and one that is stopped while it hands a latch over goes on some time.
+            None | Some(Error::Region(Repair(Layer::Tree) | Handed(_))) => None,
+            why => why.clone(),
+        };
+        let late = || {
+            let what =
+                "sweeps the slot of a prepared transaction for minutes, and comes to nothing";
+            why.unwrap_or_else(|| Error::Engine(format!("another process {what} (slot {slot})")))
+        };
+        match own {
+            Some(why) => Err(why),
+            None if waits >= NAPS => Err(late()),
+            None => Ok(()),
+        }
     }
 }
 

@@ -91,18 +91,22 @@ pub struct Turn<'s, M: ConstMachine> {
 }
 
 impl<M: ConstMachine> Turn<'_, M> {
-    /// What the word says. One that says nothing is damaged: what there is is to be undone then.
+    /// What the word says.
     pub fn now(&self) -> State {
         // Acquire: synchronizes with the Release in `set`.
-        let word = self.word.load(Acquire);
-        let state = State::of(word);
-        if state.word() != word {
+        State::of(self.word.load(Acquire))
+    }
+
+    /// Makes a word that says nothing, which is damaged, `LEFT`: what there is is to be undone. For
+    /// its own thread between two calls, or where that is dead.
+    pub fn heal(&self) {
+        // Relaxed: what is made of it comes to others by the exchange.
+        let word = self.word.load(Relaxed);
+        if State::of(word).word() != word {
             // AcqRel: as in `pass`.
             let left = State::Left.word();
             let _ = self.word.compare_exchange(word, left, AcqRel, Relaxed);
-            return State::Left;
         }
-        state
     }
 
     /// From one state to another, if it is still that one.
@@ -131,6 +135,7 @@ impl<M: ConstMachine> Turn<'_, M> {
             if self.pass(State::Idle, State::Busy) {
                 return Ok(true);
             }
+            self.heal();
             match self.now() {
                 State::Looks(by) | State::Taken(by) => waits(by)?,
                 State::Idle => {}

@@ -115,7 +115,10 @@ impl<M: ConstMachine> Home<M> {
     pub(crate) fn sweep(&self) -> Result<usize, Error> {
         self.manager.region().sweep().map_err(|why| match why {
             RegionError::Repair(Layer::Tree) => {
-                self.not_undone().pop().unwrap_or(Error::Region(why))
+                // Of the dead: it may be that a living thread is just at it.
+                let is_dead = |slot: &u32| self.manager.region().is_dead(*slot);
+                let of_dead = self.stuck().into_iter().find(|(slot, _)| is_dead(slot));
+                of_dead.map_or(Error::Region(why), |(_, stuck)| stuck.why)
             }
             why => Error::Region(why),
         })
@@ -130,7 +133,9 @@ impl<M: ConstMachine> Home<M> {
         }
         let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         // Another process may have undone it since, and the slot have another transaction.
-        let is_it = |slot, first| self.log.open_of(slot).is_ok_and(|now| now.0 == first);
+        let is_it = |slot, first| {
+            first != Lsn::NEVER && self.log.open_of(slot).is_ok_and(|now| now.0 == first)
+        };
         let is_left = |slot| {
             let turn = u16::try_from(slot).ok().and_then(|slot| self.shared.turn(slot).ok());
             turn.is_some_and(|turn| turn.now() == State::Left)
@@ -139,6 +144,11 @@ impl<M: ConstMachine> Home<M> {
             is_it(*slot, one.first) && (region.is_dead(*slot) || is_left(*slot))
         });
         stuck.clone()
+    }
+
+    /// Whether a transaction of the dead is stuck.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck().keys().any(|slot| self.manager.region().is_dead(*slot))
     }
 
     /// What was not undone.
@@ -182,14 +192,16 @@ impl<M: ConstMachine> Home<M> {
                 none.insert(Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?)
             }
         };
+        let mut all = Ok(());
         for other in taken {
             let ended = worker.end_for(other, slot);
             self.note_stuck(u32::from(other), ended.as_ref().err());
-            ended?;
+            all = all.and(ended);
         }
         let prepared = worker.undo_dead(number)?;
         // What fails is tried again by the slot's next owner.
         let _ = worker.settle_all(number, true);
+        all?;
         if prepared { Err(RegionError::Retained.into()) } else { Ok(()) }
     }
 }
@@ -202,6 +214,7 @@ impl<M: ConstMachine> Worker<M> {
         let turn = shared.turn(slot)?;
         let lives = |by| by != self.log.slot() && !region.is_dead(by);
         let mut looks = 0;
+        turn.heal();
         let seen = loop {
             match turn.now() {
                 State::Looks(by) if lives(by) && looks < LOOKS => {
