@@ -11,17 +11,20 @@
 //!            ◀──────── leave ──────┘          │◀──────── it is young ──┘          │it is old
 //!    ▲                                        │                                   ▼
 //!    │                                        │                           TAKEN by slot n
-//!    │                                        │              all undone│          │▲ not all
-//!    │   own thread: rolls back               │                        ▼          ▼│
-//!    ├────────────────────────────────────────┼────────────────────── ENDED     LEFT ◀─┐fails
-//!    │                                       IDLE; of a dead owner, any           │    │
-//!    │   own thread                           of a dead slot n: LOOKS to IDLE,    ▼    │
-//!    └─────────────────────────────────────── TAKEN to TAKEN ──────────────── BUSY ────┘
+//!    │                                        │              all undone│          │not all
+//!    │   own thread: rolls back               │                        ▼          ▼
+//!    └────────────────────────────────────────┼────────────────────── ENDED     LEFT
+//!                                            IDLE; of a dead owner, any
+//!                                            of a dead slot n: LOOKS to IDLE, TAKEN to TAKEN
 //! ```
 //!
+//! | from `LEFT` | by | then |
+//! |---|---|---|
+//! | `BUSY` | its own thread, which undoes the rest | `IDLE`, or `LEFT` if it fails |
+//! | `TAKEN` | the thread of a later checkpoint: its own may never call again | as above |
+//!
 //! Each call of the engine that changes a transaction is one entry, so another thread finds it
-//! between two of them: its chain of records is whole. In `LEFT` its own thread undoes the rest, or
-//! the thread that makes a later checkpoint: its own may never call again.
+//! between two of them: its chain of records is whole.
 //!
 //! Whether a transaction is old is found in `LOOKS`, when its own thread can neither end it nor
 //! begin another. That thread waits meanwhile: a young transaction is none the worse for the look.
