@@ -188,14 +188,12 @@ fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Sto
     })
 }
 
-/// As a command opens it that is alone: with little memory. A checkpoint that it makes takes no
+/// As a command opens it: with a small cache, which grows if another process asks for more. A checkpoint that it makes takes no
 /// history from the programs that have the store open, whatever bound is theirs.
 fn small(create: bool) -> Options {
     let mut options = Options { create, ..Options::default() };
     options.sizes.history = u64::MAX;
     options.sizes.cache = 8 << 20;
-    options.sizes.log_buffer = 4 << 20;
-    options.sizes.log_segment = 16 << 20;
     options
 }
 

@@ -34,9 +34,9 @@ use crate::stamp::Stamp;
 
 /// Of what is below, and in the lines of the slots: counted up with each change. And with each of
 /// the pool's: this is looked at first, and the memory kept.
-const LAYOUT: u64 = 3;
+const LAYOUT: u64 = 4;
 
-const _: () = assert!(latchwork_pool::LAYOUT == 4, "count up the store's layout, too");
+const _: () = assert!(latchwork_pool::LAYOUT == 5, "count up the store's layout, too");
 
 const STATE: u64 = 0;
 const VERSION: u64 = 1;
