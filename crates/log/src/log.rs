@@ -217,6 +217,11 @@ impl<M: ConstMachine> Log<M> {
         Ok(Session { log: self.clone(), slot: thread.number(), number })
     }
 
+    /// Bytes that the buffer may grow to, and of a segment of full size.
+    pub fn sizes(&self) -> (u64, u64) {
+        (self.inner.buffer, self.inner.segments.spans.size())
+    }
+
     /// What was found when this process opened the log.
     pub fn recovered(&self) -> Recovered {
         self.inner.recovered

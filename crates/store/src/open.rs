@@ -123,6 +123,26 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// For small stores, and for machines with little memory: segments of the log of 1 MiB, a cache
+    /// and a buffer of the log that grow to 2 MiB and 1 MiB, a checkpoint each 4 MiB, 64 MiB of
+    /// history, 64 MiB of addresses for locks, and 64 threads.
+    pub fn small() -> Self {
+        let sizes = Sizes {
+            cache: 2 << 20,
+            cache_max: 256 << 20,
+            log_buffer: 1 << 20,
+            log_segment: 1 << 20,
+            log_budget: 4 << 20,
+            history: 64 << 20,
+            locks: 64 << 20,
+            threads: 64,
+            ..Sizes::default()
+        };
+        Self { sizes, ..Self::default() }
+    }
+}
+
 /// Opens the store in a folder, as [`Store::open`](crate::Store::open) says.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>, Folder), Error> {
     options.sizes.check()?;

@@ -18,6 +18,7 @@ use crate::files::home::{Home, Sizes};
 use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, open};
+use crate::opened::Opened;
 use crate::tables::{Catalog, Tables, tables, trees};
 use crate::turns::Turns;
 use crate::typed::{ReadTxn, WriteTxn};
@@ -57,6 +58,7 @@ struct Inner<M: ConstMachine> {
     sessions: Arc<Sessions<M>>,
     turns: Arc<Turns>,
     background: Background<M>,
+    opened: Opened,
     /// Whether it was closed: then its drop does nothing more.
     closed: bool,
 }
@@ -109,20 +111,21 @@ impl Store<Machine> {
     /// As there; [`Error::Options`].
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
         let (home, folder) = open(path.as_ref(), options)?;
-        let store = Self::of(home, Some(folder));
+        let opened = Opened::new(&options.sizes, &home.sizes_now()?);
+        let store = Self::of(home, Some(folder), opened);
         store.background().sweep_if_needed();
         Ok(store)
     }
 }
 
 impl<M: ConstMachine> Store<M> {
-    pub(crate) fn of(home: Arc<Home<M>>, folder: Option<Folder>) -> Self {
+    pub(crate) fn of(home: Arc<Home<M>>, folder: Option<Folder>, opened: Opened) -> Self {
         let sessions = Arc::new(Sessions::new(home.sizes.threads));
         let catalog = Catalog::new(&home, &sessions);
         let turns = Arc::new(Turns::new((home.sizes.threads as usize / 4).max(1)));
         let background = Background::new(&home, &sessions);
         let closed = false;
-        let inner = Inner { home, folder, catalog, sessions, turns, background, closed };
+        let inner = Inner { home, folder, catalog, sessions, turns, background, opened, closed };
         Self { inner: Arc::new(inner) }
     }
 
@@ -154,7 +157,7 @@ impl<M: ConstMachine> Store<M> {
         sizes: &Sizes,
         lanes: usize,
     ) -> Result<Self, Error> {
-        Ok(Self::of(Home::open(region, disk, folder, sizes, lanes)?, None))
+        Ok(Self::of(Home::open(region, disk, folder, sizes, lanes)?, None, Opened::default()))
     }
 
     /// Address, length and name of what the store shares: for reports on cache lines. What lies
@@ -175,6 +178,11 @@ impl<M: ConstMachine> Store<M> {
         found.extend(home.log.places()?);
         found.extend(home.shared.places()?);
         Ok(found)
+    }
+
+    /// What this process found when it opened the store.
+    pub fn opened(&self) -> &Opened {
+        &self.inner.opened
     }
 
     /// The parts, for tools.
