@@ -190,6 +190,9 @@ pub enum Error {
     },
     /// The trees or the log failed: what they said.
     Engine(String),
+    /// The store was opened with [`Options::read_only`](crate::Options::read_only), and the call
+    /// would write to it.
+    ReadOnly,
     /// The caller's own: a closure that wants its transaction rolled back.
     Rejected(String),
 }
@@ -528,6 +531,7 @@ impl fmt::Display for Error {
             Self::Gid { length } => {
                 write!(f, "an id of {length} bytes for a transaction: 1 to {GID_MAX}")
             }
+            Self::ReadOnly => f.write_str("the store is open read-only"),
             Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
             Self::Open { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Engine(why) | Self::Rejected(why) => f.write_str(why),

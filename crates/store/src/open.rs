@@ -23,6 +23,7 @@ mod folder;
 mod identity;
 mod memory;
 mod owner;
+mod read_only;
 mod text_file;
 
 use std::fs::{self, File};
@@ -45,6 +46,7 @@ pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
 use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
 use self::owner::is_own;
 pub(crate) use self::owner::{another, of_memory};
+pub(crate) use self::read_only::{Reading, open_to_read};
 use self::text_file::write_file;
 pub(crate) use self::text_file::{open_file, read_file};
 use crate::error::refused;
@@ -103,6 +105,14 @@ pub struct Options {
     pub place: Place,
     /// Whether a store is made where there is none.
     pub create: bool,
+    /// Whether the store is only read. It must exist, and this process needs no right to write its
+    /// folder. Calls that would write return [`Error::ReadOnly`].
+    ///
+    /// Where processes have the store open, or killed ones left their memory, that memory is
+    /// joined; this takes the right to write the memory, so the same user. A closed store is read
+    /// in place, also on read-only media, and recovered in memory if it was not closed cleanly;
+    /// until it is closed, [`Refusal::ReadElsewhere`] refuses processes that would write.
+    pub read_only: bool,
     /// Whether it may lie on a network file system: the caller knows that all its processes are on
     /// one machine, and that locks work there.
     pub network: bool,
@@ -117,6 +127,7 @@ impl Default for Options {
             sizes: Sizes::default(),
             place: Place::default(),
             create: true,
+            read_only: false,
             network: false,
             wait: None,
         }

@@ -17,7 +17,7 @@ use crate::background::Background;
 use crate::files::home::{Home, Sizes};
 use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
-use crate::open::{Folder, Options, open};
+use crate::open::{Folder, Options, Reading, open, open_to_read};
 use crate::opened::Opened;
 use crate::tables::{Catalog, Tables, tables, trees};
 use crate::turns::Turns;
@@ -59,6 +59,8 @@ struct Inner<M: ConstMachine> {
     turns: Arc<Turns>,
     background: Background<M>,
     opened: Opened,
+    /// Of a process that only reads.
+    reading: Option<Reading>,
     /// Whether it was closed: then its drop does nothing more.
     closed: bool,
 }
@@ -110,6 +112,11 @@ impl Store<Machine> {
     ///
     /// As there; [`Error::Options`].
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
+        if options.read_only {
+            let (home, reading) = open_to_read(path.as_ref(), options)?;
+            let opened = Opened::new(&options.sizes, &home.sizes_now()?);
+            return Ok(Self::with(home, None, opened, Some(reading)));
+        }
         let (home, folder) = open(path.as_ref(), options)?;
         let opened = Opened::new(&options.sizes, &home.sizes_now()?);
         let store = Self::of(home, Some(folder), opened);
@@ -119,13 +126,23 @@ impl Store<Machine> {
 }
 
 impl<M: ConstMachine> Store<M> {
-    pub(crate) fn of(home: Arc<Home<M>>, folder: Option<Folder>, opened: Opened) -> Self {
+    fn of(home: Arc<Home<M>>, folder: Option<Folder>, opened: Opened) -> Self {
+        Self::with(home, folder, opened, None)
+    }
+
+    fn with(
+        home: Arc<Home<M>>,
+        folder: Option<Folder>,
+        opened: Opened,
+        reading: Option<Reading>,
+    ) -> Self {
         let sessions = Arc::new(Sessions::new(home.sizes.threads));
         let catalog = Catalog::new(&home, &sessions);
         let turns = Arc::new(Turns::new((home.sizes.threads as usize / 4).max(1)));
         let background = Background::new(&home, &sessions);
         let closed = false;
-        let inner = Inner { home, folder, catalog, sessions, turns, background, opened, closed };
+        let inner =
+            Inner { home, folder, catalog, sessions, turns, background, opened, reading, closed };
         Self { inner: Arc::new(inner) }
     }
 
@@ -183,6 +200,11 @@ impl<M: ConstMachine> Store<M> {
     /// What this process found when it opened the store.
     pub fn opened(&self) -> &Opened {
         &self.inner.opened
+    }
+
+    /// Refuses what would write to a store that is only read.
+    pub(crate) fn writable(&self) -> Result<(), Error> {
+        if self.inner.reading.is_some() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// The parts, for tools.
@@ -457,6 +479,7 @@ impl<M: ConstMachine> Store<M> {
     /// A session of this thread for a transaction that may write. Before anything is done it makes
     /// the checkpoint that is due: one that fails must not look like a write that failed.
     fn to_write(&self) -> Result<(&Kept<M>, Busy<M>), Error> {
+        self.writable()?;
         let kept = self.kept(Kept::writing)?;
         let busy = Busy::new(kept, Kept::writing);
         self.keep_up(&kept.worker)?;
@@ -521,6 +544,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// Those of the parts.
     pub fn checkpoint(&self) -> Result<(), Error> {
+        self.writable()?;
         let kept = self.kept(Kept::writing)?;
         self.inner.home.checkpoint_anew(&kept.worker)
     }
@@ -534,6 +558,7 @@ impl<M: ConstMachine> Store<M> {
     /// [`Error::NotUndone`] if a transaction of the dead could not be undone: the others were.
     /// Those of the parts.
     pub fn sweep(&self) -> Result<usize, Error> {
+        self.writable()?;
         // The child of a fork would wait for a thread that it does not have.
         self.inner.home.manager.region().check()?;
         self.inner.background.wait_for_sweep();

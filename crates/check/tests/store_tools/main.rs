@@ -15,6 +15,7 @@ mod open;
 mod owners;
 mod pages;
 mod prepared;
+mod read_only;
 mod salvage;
 mod sorted;
 mod stage;

@@ -38,6 +38,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -120,7 +121,8 @@ impl What {
 }
 
 /// Does it.
-pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
+    READ_ONLY.store(read_only, Relaxed);
     if what.ends_by_signal() {
         terminal::catch_first_signal();
     }
@@ -154,6 +156,9 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         ))
     })
 }
+
+/// Whether the command was told to open the store for reading.
+static READ_ONLY: AtomicBool = AtomicBool::new(false);
 
 /// The folder of the store that the command has open: what is said of damage does not name it.
 static OPENED: OnceLock<PathBuf> = OnceLock::new();
@@ -191,7 +196,8 @@ fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Sto
 /// As a command opens it: with a small cache, which grows if another process asks for more. A checkpoint that it makes takes no
 /// history from the programs that have the store open, whatever bound is theirs.
 fn small(create: bool) -> Options {
-    let mut options = Options { create, ..Options::default() };
+    let read_only = READ_ONLY.load(Relaxed);
+    let mut options = Options { create: create && !read_only, read_only, ..Options::default() };
     options.sizes.history = u64::MAX;
     options.sizes.cache = 8 << 20;
     options

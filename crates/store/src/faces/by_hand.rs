@@ -127,6 +127,7 @@ impl<M: ConstMachine> Store<M> {
     }
 
     fn begin_by_hand(&self, options: &Patience, patient: bool) -> Result<Transaction<M>, Error> {
+        self.writable()?;
         let session = self.lone()?;
         self.keep_up(&session.get().worker)?;
         self.begin_on(session, options, patient, false)

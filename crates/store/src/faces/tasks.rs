@@ -227,6 +227,7 @@ impl<M: ConstMachine> Store<M> {
         // In the child of a fork nobody would give it a turn.
         self.home().manager.region().check()?;
         let turn = self.turns().take().await;
+        self.writable()?;
         let session = self.lone()?;
         self.background().checkpoint_if_due(&session.get().worker)?;
         let inner = self.begin_in_steps(session, options, patient)?;
