@@ -53,8 +53,17 @@ pub enum Error {
     /// A load ([`Store::load_sorted`](crate::Store::load_sorted)) was rolled back when it had taken
     /// rows already, which cannot be taken again: load once more, with rows from the beginning.
     RowsTaken,
+    /// An earlier call of the transaction failed and aborted it. Every later call, the commit
+    /// included, changes nothing and returns this. Roll the transaction back, or restart it.
+    /// [`is_retryable`](Self::is_retryable), [`is_no_space`](Self::is_no_space) and
+    /// [`is_damage`](Self::is_damage) answer for `why`.
+    Aborted {
+        /// The error that aborted the transaction.
+        why: Box<Error>,
+    },
     /// A closure that had the transaction in hand, or a call of it, panicked, and may have written
-    /// half of what it meant to: the transaction can only be rolled back.
+    /// half of what it meant to: the transaction can only be rolled back. Calls return it within
+    /// [`Aborted`](Self::Aborted).
     Panicked,
     /// There is a record with this key already.
     Exists {
@@ -221,6 +230,7 @@ impl Error {
             Self::Pool(WriteAhead(why))
             | Self::Tree(Tree::Journal(why) | Tree::Pool(WriteAhead(why))) => why.downcast_ref(),
             Self::NotUndone { why, .. }
+            | Self::Aborted { why }
             | Self::CommitUnknown { why }
             | Self::PrepareUnknown { why, .. } => Some(why),
             _ => None,
@@ -233,6 +243,24 @@ impl Error {
             Self::Pool(why) => say_of_pages(f, why),
             Self::Tree(why) => say_of_pages(f, why),
             other => fmt::Display::fmt(other, f),
+        }
+    }
+
+    /// For people, of transactions in two phases.
+    fn say_of_prepared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PrepareUnknown { gid, why } => {
+                let id = Bytes(gid);
+                write!(f, "transaction {id} is prepared, but a crash may take it back: {why}")
+            }
+            Self::Prepared { gid } => {
+                write!(f, "transaction {} is prepared, and not decided", Bytes(gid))
+            }
+            Self::NotPrepared { gid } => write!(f, "no transaction {} is prepared", Bytes(gid)),
+            Self::Gid { length } => {
+                write!(f, "an id of {length} bytes for a transaction: 1 to {GID_MAX}")
+            }
+            _ => Ok(()),
         }
     }
 
@@ -256,9 +284,7 @@ impl Error {
             Self::RowsTaken => {
                 "the load was rolled back when it had taken rows: run it again from the first row"
             }
-            _ => {
-                "half of a change was written when something panicked: only a rollback is possible"
-            }
+            _ => "half of a change was written when something panicked",
         }
     }
 
@@ -270,6 +296,7 @@ impl Error {
             Self::Lock { .. } | Self::Locks(_) => self.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => true,
+            Self::Aborted { .. } => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             _ => false,
         }
@@ -339,6 +366,7 @@ impl Error {
         match self {
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
             Self::SnapshotTooOld { .. } | Self::TransactionTooOld => true,
+            Self::Aborted { why } => why.is_retryable(),
             _ => false,
         }
     }
@@ -479,6 +507,9 @@ impl fmt::Display for Error {
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => {
                 f.write_str(self.rolled_back())
             }
+            Self::Aborted { why } => {
+                write!(f, "the transaction is aborted and can only be rolled back: {why}")
+            }
             Self::Exists { table, key } => write!(f, "key {} of {table} exists", Name(key)),
             Self::TableExists { table } => write!(f, "table {table} exists: load into a new one"),
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
@@ -517,17 +548,10 @@ impl fmt::Display for Error {
             Self::CommitUnknown { why } => {
                 write!(f, "committed, and not known to be durable: a crash may take it back: {why}")
             }
-            Self::PrepareUnknown { gid, why } => {
-                let id = Bytes(gid);
-                write!(f, "transaction {id} is prepared, but a crash may take it back: {why}")
-            }
-            Self::Prepared { gid } => {
-                write!(f, "transaction {} is prepared, and not decided", Bytes(gid))
-            }
-            Self::NotPrepared { gid } => write!(f, "no transaction {} is prepared", Bytes(gid)),
-            Self::Gid { length } => {
-                write!(f, "an id of {length} bytes for a transaction: 1 to {GID_MAX}")
-            }
+            Self::PrepareUnknown { .. }
+            | Self::Prepared { .. }
+            | Self::NotPrepared { .. }
+            | Self::Gid { .. } => self.say_of_prepared(f),
             Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
             Self::Open { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Engine(why) | Self::Rejected(why) => f.write_str(why),
@@ -541,6 +565,7 @@ impl core::error::Error for Error {
             Self::Lock { why, .. } | Self::Locks(why) => Some(why),
             Self::Deadline { last, .. } => Some(last.as_ref()),
             Self::NotUndone { why, .. }
+            | Self::Aborted { why }
             | Self::CommitUnknown { why }
             | Self::PrepareUnknown { why, .. } => Some(why.as_ref()),
             Self::Log(why) => Some(why),

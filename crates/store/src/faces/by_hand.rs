@@ -223,7 +223,7 @@ impl<M: ConstMachine> Transaction<M> {
     /// # Panics
     ///
     /// If the closure does. What it had written until then is not committed without the rest: who
-    /// catches the panic gets [`Error::Panicked`] from then on, until the transaction is rolled
+    /// catches the panic gets [`Error::Aborted`] from then on, until the transaction is rolled
     /// back or [begun anew](Self::restart).
     pub fn with<R>(
         &mut self,
@@ -351,7 +351,7 @@ impl<M: ConstMachine> Transaction<M> {
     ///
     /// # Errors
     ///
-    /// What the transaction failed with before; [`Error::Lock`], for its last write may be made
+    /// [`Error::Aborted`] after a call that failed; [`Error::Lock`], for its last write may be made
     /// only now, and meet a range that another one holds; [`Error::TransactionTooOld`]; those of
     /// the parts. Then it is rolled back, but for [`Error::CommitUnknown`].
     ///
@@ -380,7 +380,7 @@ impl<M: ConstMachine> Transaction<M> {
     /// # Errors
     ///
     /// [`Error::Gid`]; [`Error::Prepared`] if another has the id, and [`Error::Locks`], to be tried
-    /// again, if one that is not prepared has; what the transaction failed with before; those of
+    /// again, if one that is not prepared has; [`Error::Aborted`]; those of
     /// the parts. Then it is rolled back, but for [`Error::PrepareUnknown`].
     ///
     /// # Death
