@@ -175,6 +175,14 @@ pub enum Error {
         /// Why.
         why: Box<Error>,
     },
+    /// The transaction wrote nothing, or was rolled back, and whether what it has read is durable is
+    /// not known: a crash of the machine may take that back. Do not act on it.
+    ReadsUnknown {
+        /// The error that the transaction ended with; none if it ended well.
+        ended: Option<Box<Error>>,
+        /// Why what it has read could not be made durable.
+        why: Box<Error>,
+    },
     /// The transaction is prepared, and whether a crash of the machine takes it back is not known.
     PrepareUnknown {
         /// Its id.
@@ -221,6 +229,30 @@ impl Error {
         Self::CommitUnknown { why: Box::new(why.into()) }
     }
 
+    /// For a transaction with a commit at this position, or with none, that could not be made as
+    /// durable as its mode says.
+    pub(crate) fn unsettled(at: Option<u64>, why: impl Into<Self>) -> Self {
+        let why = match why.into() {
+            Self::CommitUnknown { why } => why,
+            why => Box::new(why),
+        };
+        match at {
+            Some(_) => Self::CommitUnknown { why },
+            None => Self::ReadsUnknown { ended: None, why },
+        }
+    }
+
+    /// The error of a transaction that ended with one error, behind which another one says that what
+    /// it has read may not be durable.
+    pub(crate) fn with_end(end: Self, unsettled: Self) -> Self {
+        match unsettled {
+            Self::ReadsUnknown { ended: None, why } => {
+                Self::ReadsUnknown { ended: Some(Box::new(end)), why }
+            }
+            other => other,
+        }
+    }
+
     /// The store's own error that this one is for, if there is one: the log's for a change of a
     /// page that could not be logged, or a page that could not go before the log.
     fn inner(&self) -> Option<&Self> {
@@ -232,6 +264,7 @@ impl Error {
             Self::NotUndone { why, .. }
             | Self::Aborted { why }
             | Self::CommitUnknown { why }
+            | Self::ReadsUnknown { why, .. }
             | Self::PrepareUnknown { why, .. } => Some(why),
             _ => None,
         }
@@ -243,6 +276,21 @@ impl Error {
             Self::Pool(why) => say_of_pages(f, why),
             Self::Tree(why) => say_of_pages(f, why),
             other => fmt::Display::fmt(other, f),
+        }
+    }
+
+    /// For people, of transactions that could not be made durable.
+    fn say_of_durability(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommitUnknown { why } => {
+                write!(f, "committed, and not known to be durable: a crash may take it back: {why}")
+            }
+            Self::ReadsUnknown { ended, why } => {
+                f.write_str("what the transaction has read may not be durable, ")?;
+                write!(f, "and a crash may take it back: {why}")?;
+                ended.iter().try_for_each(|end| write!(f, "; the transaction ended with: {end}"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -545,9 +593,7 @@ impl fmt::Display for Error {
                     "a dead transaction keeps its locks: key {key} of {table}, page {page}: {why}"
                 )
             }
-            Self::CommitUnknown { why } => {
-                write!(f, "committed, and not known to be durable: a crash may take it back: {why}")
-            }
+            Self::CommitUnknown { .. } | Self::ReadsUnknown { .. } => self.say_of_durability(f),
             Self::PrepareUnknown { .. }
             | Self::Prepared { .. }
             | Self::NotPrepared { .. }
@@ -567,6 +613,7 @@ impl core::error::Error for Error {
             Self::NotUndone { why, .. }
             | Self::Aborted { why }
             | Self::CommitUnknown { why }
+            | Self::ReadsUnknown { why, .. }
             | Self::PrepareUnknown { why, .. } => Some(why.as_ref()),
             Self::Log(why) => Some(why),
             Self::Pool(why) => Some(why),
