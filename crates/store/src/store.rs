@@ -345,7 +345,9 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// What the closure returns, if that is not retryable; [`Error::Deadline`] after ten seconds;
     /// [`Error::CommitUnknown`]; those of the parts, also of the checkpoint. But for
-    /// `CommitUnknown` nothing was written then.
+    /// `CommitUnknown` nothing was written then. [`Error::ReadsUnknown`] in [`Mode::Full`] if the
+    /// transaction wrote nothing or failed, and what it has read cannot be made durable: the error
+    /// that the closure returned is within.
     ///
     /// # Panics
     ///
@@ -448,19 +450,23 @@ impl<M: ConstMachine> Store<M> {
         patience: &Patience,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
-        self.attempts(patience, |kept, tables| {
+        let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
             Attempts::run(worker, worker.locks()?, worker.slot(), patience, |txn| {
                 body(&mut WriteTxn { txn, tables })
             })
-        })
+        };
+        self.attempts(patience, run, Error::with_end)
     }
 
-    /// Runs a transaction by these attempts, which log its commit, and settles that.
+    /// Runs a transaction by these attempts, which log its commit, and settles that. `both` makes
+    /// one error of that of the attempts, and of one that says that what they have read may not be
+    /// durable.
     pub(crate) fn attempts<'s, R, E: From<Error>>(
         &'s self,
         patience: &Patience,
         run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
+        both: impl FnOnce(E, Error) -> E,
     ) -> Result<Attempts<R>, E> {
         let (kept, _busy) = self.to_write()?;
         let tables = Tables { catalog: &self.inner.catalog, kept };
@@ -468,10 +474,13 @@ impl<M: ConstMachine> Store<M> {
         let at = done.as_ref().ok().and_then(|done| done.at);
         match (done, self.settle(&kept.worker, at, patience.mode)) {
             (Ok(done), settled) => settled.map(|()| done).map_err(E::from),
-            // What it has read its error may tell: so it waits, too, and keeps its own error.
-            (failed, _) => {
+            // The error may reveal what the transaction has read.
+            (Err(own), settled) => {
                 self.inner.background.after_failure();
-                failed
+                Err(match settled {
+                    Ok(()) => own,
+                    Err(unsettled) => both(own, unsettled),
+                })
             }
         }
     }
@@ -496,7 +505,11 @@ impl<M: ConstMachine> Store<M> {
         Ok(())
     }
 
-    /// Waits until a commit is as durable as it is to be.
+    /// Waits until a commit is as durable as it is to be; without one, until what was read is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CommitUnknown`]; without a commit [`Error::ReadsUnknown`].
     pub(crate) fn settle(
         &self,
         worker: &Worker<M>,
@@ -504,8 +517,8 @@ impl<M: ConstMachine> Store<M> {
         mode: Option<Mode>,
     ) -> Result<(), Error> {
         let mode = mode.unwrap_or(self.inner.home.sizes.mode);
-        if let Some(at) = self.settles(at, mode)? {
-            worker.log.commit(at, mode).map_err(Error::commit_unknown)?;
+        if let Some(newest) = self.settles(at, mode)? {
+            worker.log.commit(newest, mode).map_err(|why| Error::unsettled(at, why))?;
         }
         // A transaction that could not be rolled back keeps its pages in hand for a sweep.
         if !worker.is_given_up() {
@@ -516,7 +529,15 @@ impl<M: ConstMachine> Store<M> {
 
     /// Shows a commit, unless it is to be durable first. Returns as far as what the log has is to
     /// be as durable as the mode says.
+    ///
+    /// # Errors
+    ///
+    /// As [`settle`](Self::settle).
     pub(crate) fn settles(&self, at: Option<u64>, mode: Mode) -> Result<Option<Lsn>, Error> {
+        self.unsettled(at, mode).map_err(|why| Error::unsettled(at, why))
+    }
+
+    fn unsettled(&self, at: Option<u64>, mode: Mode) -> Result<Option<Lsn>, Error> {
         let home = &self.inner.home;
         match at {
             Some(at) => {

@@ -1,5 +1,6 @@
 //! Laws of transactions and of keys.
 
+mod aborted;
 mod bytes;
 mod contended;
 mod credit;

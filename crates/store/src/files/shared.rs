@@ -212,6 +212,16 @@ impl<M: ConstMachine> Shared<M> {
         Ok(end.saturating_sub(1))
     }
 
+    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it yet:
+    /// the thread that logged it makes it durable, unless it is dead.
+    pub(crate) fn unseen(&self) -> Result<Option<Lsn>, Error> {
+        if !self.is_durable()? || self.log.flushed() >= self.log.end() {
+            return Ok(None);
+        }
+        let (newest, seen) = (self.log.newest_commit()?, self.visible()?);
+        Ok(newest.filter(|commit| commit.0 > seen))
+    }
+
     /// Shows a commit that does not wait for the disk, in a store whose commits do.
     pub(crate) fn show(&self, commit: Lsn) -> Result<(), Error> {
         if self.is_durable()? {
