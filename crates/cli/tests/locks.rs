@@ -147,7 +147,7 @@ fn a_killed_owner_waits_no_more() {
         std::thread::yield_now();
     }
     let again = locks(&["kill", demo.file(), &editor]);
-    assert_eq!(again.status.code(), Some(2));
+    assert_eq!(again.status.code(), Some(1));
     assert!(text(&again.stderr).contains(&format!("no owner {editor}")));
     assert_eq!(rows(&["verify", demo.file()])[0]["sound"], true);
 }
