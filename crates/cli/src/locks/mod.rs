@@ -79,8 +79,7 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
     let owner = args.owner.0;
     let picture = scene.look()?;
     if !picture.owners.iter().any(|found| found.owner == owner && found.thread.is_some()) {
-        output::complain(&format!("{}: no owner {owner}", args.file.display()));
-        return Ok(ExitCode::FAILURE);
+        return Err(output::Absent(format!("{}: no owner {owner}", args.file.display())).into());
     }
     let waits = picture.rows.iter().find(|row| row.owner == owner && row.wanted.is_some());
     scene::kill(&args.file, &scene, owner)?;
