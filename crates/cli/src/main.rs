@@ -147,7 +147,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         output::complain(&output::chain(&error));
-        ExitCode::from(not_done())
+        ExitCode::from(output::code(&error, not_done()))
     })
 }
 
@@ -185,8 +185,7 @@ fn man(words: &[String], folder: Option<&std::path::Path>) -> anyhow::Result<Exi
     let (mut command, mut name) = (&root, "latchwork".to_owned());
     for word in words {
         let Some(inner) = command.find_subcommand(word) else {
-            output::complain(&format!("{name} has no command {word}"));
-            return Ok(ExitCode::from(2));
+            return Err(output::Absent(format!("{name} has no command {word}")).into());
         };
         command = inner;
         name = format!("{name}-{word}");

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use latchwork_lockmgr::Error as LocksError;
+use latchwork_lockmgr::{Error as LocksError, Reason};
 use latchwork_region::Error as RegionError;
 
 use crate::lock_name::{LOCK_NAME, of_name};
@@ -344,7 +344,7 @@ impl Error {
         use latchwork_tree::Error as Tree;
         match self {
             Self::Tree(Tree::RecordTooLong { .. }) => false,
-            Self::Lock { .. } | Self::Locks(_) => self.is_retryable(),
+            Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => true,
             Self::Aborted { .. } => true,
@@ -415,12 +415,18 @@ impl Error {
     /// Whether the same transaction may succeed if it is run again.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
+            // An operator who ends a transaction does not want it to run again.
+            Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable() && !is_killed(why),
             Self::SnapshotTooOld { .. } | Self::TransactionTooOld => true,
             Self::Aborted { why } => why.is_retryable(),
             _ => false,
         }
     }
+}
+
+/// Whether an operator ended the transaction, by `latchwork locks kill`.
+fn is_killed(why: &LocksError) -> bool {
+    matches!(why, LocksError::Aborted(Reason::Killed))
 }
 
 /// Whether what the pool says, unless the disk said it, is of a page or file that is damaged.

@@ -27,7 +27,7 @@ use core::ops::Bound;
 use std::collections::BTreeSet;
 
 use latchwork_lockmgr::granular::X;
-use latchwork_lockmgr::{Owner, Wait};
+use latchwork_lockmgr::{Error as LocksError, Owner, Reason, Wait};
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
@@ -467,6 +467,9 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
 
     /// Logs the commit record, or the last write as one.
     fn commit_now(&mut self) -> Result<Option<u64>, Error> {
+        if self.owner.is_killed() {
+            return Err(LocksError::Aborted(Reason::Killed).into());
+        }
         if !self.write_pending(true)? && self.chain.last != 0 {
             return self.engine.commit(&mut self.chain).map(Some);
         }

@@ -152,7 +152,8 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
         let (said, is_of) = (output::chain(&error), OPENED.get().filter(|_| is_damage(&error)));
         output::complain(&is_of.map_or(said.clone(), |path| format!("{}: {said}", path.display())));
         Ok(ExitCode::from(
-            terminal::signal().map_or(crate::not_done(), |signal| 128 + signal as u8),
+            terminal::signal()
+                .map_or(output::code(&error, crate::not_done()), |signal| 128 + signal as u8),
         ))
     })
 }
