@@ -141,7 +141,7 @@ pub use crate::snapshot::Snapshot;
 pub use crate::stamp::Stamp;
 pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
-pub use crate::tools::{Activity, Copied, Copying, restore};
+pub use crate::tools::{Activity, Copied, Copying, DataFile, restore};
 pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};

@@ -35,5 +35,5 @@ pub use memory::{LeftMemory, forget_abandoned, forget_memory, left_memory};
 pub use pages::TablePages;
 pub use records::{LogRead, LogRecord, read_log};
 pub use salvage::{Salvaged, salvage};
-pub use space::{Fault, Space};
+pub use space::{DataFile, Fault, Space};
 pub use text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};

@@ -106,6 +106,11 @@ impl File for TimedFile {
         self.0.length()
     }
 
+    fn allocated(&self) -> Result<u64, Error> {
+        work(CALL);
+        self.0.allocated()
+    }
+
     fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {
         work(CALL);
         self.0.lock(byte, exclusive)
