@@ -2,6 +2,7 @@
 
 mod bytes;
 mod contended;
+mod creation;
 mod credit;
 mod damaged;
 mod dialogue;

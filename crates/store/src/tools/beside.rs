@@ -61,10 +61,15 @@ impl Beside {
                 Err(why) => return Err(said(why)),
             }
         };
-        // With what a folder that has its name by now is told from one that is made.
+        // The name tells a folder that is being made from one that has its name. It is durable
+        // before anything else is in the folder, so that the next process of this name can remove
+        // what a crash of the machine leaves.
         let name = name.as_encoded_bytes();
-        within_limit(name.len() as u64, || mark.write_all(name)).map_err(said)?;
-        Ok(Self { fresh, to, mark, named: false })
+        let written = within_limit(name.len() as u64, || mark.write_all(name));
+        let made = Self { fresh, to, mark, named: false };
+        let synced = written.and_then(|()| made.mark.sync_all());
+        let synced = synced.and_then(|()| File::open(&made.fresh)?.sync_all());
+        synced.map_err(|why| refused(&made.fresh, why)).map(|()| made)
     }
 
     /// Makes a store there, has it filled, and looks at all of it.
@@ -201,9 +206,9 @@ fn clear(fresh: &Path) -> Result<(), Error> {
             let mut name = read_file(&fresh.join(MARK)).map_err(said)?;
             name.extend_from_slice(NEW.as_bytes());
             let own = fresh.file_name().map(OsStr::as_encoded_bytes);
-            // A death before the name was in the mark leaves nothing else there.
+            // A death or a full disk before the name was in the mark leaves nothing else there.
             let is_bare = || fs::read_dir(fresh).is_ok_and(|files| files.count() == 1);
-            let is_ruin = own == Some(&name[..]) || name.len() == NEW.len() && is_bare();
+            let is_ruin = own == Some(&name[..]) || is_bare();
             let live = open_file(&fresh.join("live"));
             if !is_ruin || live.is_ok_and(|live| live.try_lock().is_err()) {
                 return Err(refused(fresh, Refusal::Taken));
