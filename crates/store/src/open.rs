@@ -46,7 +46,7 @@ use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
 use self::owner::is_own;
 pub(crate) use self::owner::{another, of_memory};
 use self::text_file::write_file;
-pub(crate) use self::text_file::{open_file, read_file};
+pub(crate) use self::text_file::{create_new, open_file, open_folder, read_file};
 use crate::error::refused;
 use crate::files::home::{Home, Sizes};
 use crate::files::redo::lanes;
@@ -150,7 +150,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // One name for all: what lies in the memory has it.
     let path = &fs::canonicalize(path).map_err(said)?;
     check_path(path)?;
-    let here = File::open(path).map_err(said)?;
+    let here = open_folder(path).map_err(said)?;
     is_own(path)?;
     is_for_a_store(path)?;
     // What is written below is written here, also if the folder is moved and another has its path.
@@ -445,7 +445,7 @@ fn lost_log(path: &Path) -> Option<&'static str> {
         return None;
     }
     let mut page = Vec::new();
-    let read = File::open(data).and_then(|data| data.take(4096).read_to_end(&mut page));
+    let read = open_file(&data).and_then(|data| data.take(4096).read_to_end(&mut page));
     // The file may have room for pages that were never written.
     let has_pages = read.is_ok() && page.iter().any(|byte| *byte != 0);
     let is_there = fs::read_dir(log).is_ok_and(|mut files| files.next().is_some());

@@ -1,5 +1,5 @@
-//! A store whose creation the machine does not survive: what a crash leaves of any file is finished
-//! or replaced by the next open.
+//! A store whose creation the machine does not survive: what a crash leaves of any file is
+//! finished or replaced by the next open.
 
 use std::path::Path;
 
@@ -35,8 +35,8 @@ fn changes(at: Operation) -> bool {
     matches!(at, Write | Sync | Allocate | Truncate | Rename | SyncFolder)
 }
 
-/// A write of a page is torn into sectors of 512 bytes, and the room that was set aside before it is
-/// lost or not: the file of pages then ends within a page.
+/// A write of a page is torn into sectors of 512 bytes, and the room that was set aside before it
+/// is lost or not: the file of pages then ends within a page.
 #[test]
 fn power_loss_at_each_call_of_creation_leaves_a_store_that_opens() {
     let (mut odd, mut trials) = (0, 0);

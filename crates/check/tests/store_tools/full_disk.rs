@@ -110,8 +110,8 @@ fn creation_on_a_full_disk_is_finished_with_room() {
     in_namespace(&place, "full_disk::creates_stores_with_little_room");
 }
 
-/// A process that found no room for the name in the mark of a copy, or a crash of the machine before
-/// that was durable, leaves a folder that the next process of this name replaces.
+/// A process that found no room for the name in the mark of a copy, or a crash of the machine
+/// before that was durable, leaves a folder that the next process of this name replaces.
 #[test]
 fn copy_whose_mark_was_cut_short_is_made_again() {
     let place = Place::new("mark");

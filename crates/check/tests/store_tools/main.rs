@@ -5,6 +5,7 @@ mod backup;
 mod beside;
 mod clear;
 mod dead;
+mod descriptors;
 mod dump;
 mod full_disk;
 mod left;

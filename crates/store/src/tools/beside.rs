@@ -17,7 +17,9 @@ use latchwork_region::Region;
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{MARK, check_path, open_file, read_file, write_identity};
+use crate::open::{
+    MARK, check_path, create_new, open_file, open_folder, read_file, write_identity,
+};
 use crate::{Error, Refusal, Store};
 
 /// A folder that is made beside its place.
@@ -68,7 +70,7 @@ impl Beside {
         let written = within_limit(name.len() as u64, || mark.write_all(name));
         let made = Self { fresh, to, mark, named: false };
         let synced = written.and_then(|()| made.mark.sync_all());
-        let synced = synced.and_then(|()| File::open(&made.fresh)?.sync_all());
+        let synced = synced.and_then(|()| open_folder(&made.fresh)?.sync_all());
         synced.map_err(|why| refused(&made.fresh, why)).map(|()| made)
     }
 
@@ -108,7 +110,7 @@ impl Beside {
         // Before it has its name: a store has no mark, by which it could be taken for a ruin when
         // it is given another. What a death leaves here is a whole copy, which nobody takes away.
         let mark = self.fresh.join(MARK);
-        let removed = fs::remove_file(&mark).and_then(|()| File::open(&self.fresh)?.sync_all());
+        let removed = fs::remove_file(&mark).and_then(|()| open_folder(&self.fresh)?.sync_all());
         removed.map_err(|why| said(&mark, why))?;
         let flags = rustix::fs::RenameFlags::NOREPLACE;
         let cwd = rustix::fs::CWD;
@@ -123,7 +125,7 @@ impl Beside {
         }
         self.named = true;
         let around = self.to.parent().unwrap_or(Path::new("/"));
-        let synced = File::open(around).and_then(|folder| folder.sync_all());
+        let synced = open_folder(around).and_then(|folder| folder.sync_all());
         synced.map_err(|why| said(around, why))
     }
 }
@@ -144,7 +146,7 @@ const NEW: &str = ".new";
 /// the folder for a ruin, and is taking it away.
 fn make_mark(fresh: &Path) -> Result<Option<File>, Error> {
     let said = |why: std::io::Error| refused(fresh, why);
-    let mark = match File::create_new(fresh.join(MARK)) {
+    let mark = match create_new(&fresh.join(MARK)) {
         Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
             return Ok(None);
         }
