@@ -316,6 +316,12 @@ impl File for SystemFile {
         self.call(Operation::Length, || rustix::fs::fstat(&self.fd)).map(|stat| stat.st_size as u64)
     }
 
+    fn links(&self) -> Result<u64, Error> {
+        let stat = self.call(Operation::Length, || rustix::fs::fstat(&self.fd))?;
+        #[allow(clippy::unnecessary_cast, reason = "its size differs between platforms")]
+        Ok(stat.st_nlink as u64)
+    }
+
     fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {
         // The offset moves, which nothing here uses.
         match rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Data(at)) {

@@ -245,7 +245,7 @@ impl Segments {
             // One that gave it its name may have died, or failed, before that was durable.
             return Ok(self.disk.sync_folder(&self.folder)?);
         }
-        let spare = names.iter().find(|name| name.to_string_lossy().starts_with("spare-"));
+        let spare = self.own_spare(&names)?;
         let path = match spare {
             Some(name) => {
                 let path = self.folder.join(name);
@@ -268,6 +268,19 @@ impl Segments {
         self.disk.rename(&path, &self.path(number))?;
         point("make: named");
         Ok(self.disk.sync_folder(&self.folder)?)
+    }
+
+    /// A spare segment that has no other name. One that a program has linked into a copy of the
+    /// folder is that copy's: its name here is removed.
+    fn own_spare<'n>(&self, names: &'n [OsString]) -> Result<Option<&'n OsString>, Error> {
+        for name in names.iter().filter(|name| name.to_string_lossy().starts_with("spare-")) {
+            let path = self.folder.join(name);
+            if self.disk.open(&path, Open::READ)?.links()? <= 1 {
+                return Ok(Some(name));
+            }
+            self.disk.remove(&path)?;
+        }
+        Ok(None)
     }
 
     /// Makes a segment under another name, with its room: so no write to it fails for want of that.

@@ -21,6 +21,7 @@
 
 mod folder;
 mod identity;
+mod links;
 mod memory;
 mod owner;
 mod text_file;
@@ -41,6 +42,7 @@ use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others}
 pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
 pub(crate) use self::identity::write_identity;
 use self::identity::{identity, is_for_a_store};
+use self::links::has_own_files;
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
 use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
 use self::owner::is_own;
@@ -152,6 +154,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     check_path(path)?;
     let here = open_folder(path).map_err(said)?;
     is_own(path)?;
+    has_own_files(path)?;
     is_for_a_store(path)?;
     // What is written below is written here, also if the folder is moved and another has its path.
     let disk: Arc<dyn Disk> = Arc::new(System::below(path)?);

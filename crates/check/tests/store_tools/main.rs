@@ -10,6 +10,7 @@ mod dump;
 mod full_disk;
 mod left;
 mod left_open;
+mod links;
 mod live;
 mod long;
 mod looking;

@@ -241,6 +241,12 @@ impl File for SimulatedFile {
         Ok(self.inode(&mut world).now.len() as u64)
     }
 
+    fn links(&self) -> Result<u64, Error> {
+        self.disk.counters.count(Operation::Length);
+        let (world, _) = self.begin(Operation::Length, 0, &[])?;
+        Ok(world.names_of(self.file))
+    }
+
     fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {
         self.disk.counters.count(Operation::Lock);
         let (mut world, _) = self.begin(Operation::Lock, 0, &[])?;
