@@ -260,6 +260,10 @@ impl File for OverlayFile {
         Ok(self.look().length)
     }
 
+    fn links(&self) -> Result<u64, Error> {
+        self.node.below.as_ref().map_or(Ok(1), |below| below.links())
+    }
+
     fn lock(&self, _: u64, _: bool) -> Result<bool, Error> {
         Ok(true)
     }
@@ -355,6 +359,14 @@ impl File for ReadOnlyFile {
 
     fn length(&self) -> Result<u64, Error> {
         self.file.length()
+    }
+
+    fn links(&self) -> Result<u64, Error> {
+        self.file.links()
+    }
+
+    fn allocated(&self) -> Result<u64, Error> {
+        self.file.allocated()
     }
 
     fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {

@@ -260,8 +260,11 @@ impl Segments {
             return Ok(self.disk.sync_folder(&self.folder)?);
         }
         let length = self.spans.length(number);
-        let spare = names.iter().find(|name| name.to_string_lossy().starts_with("spare-"));
-        let path = match spare.filter(|_| length == self.spans.size()) {
+        let spare = match length == self.spans.size() {
+            true => self.own_spare(&names)?,
+            false => None,
+        };
+        let path = match spare {
             Some(name) => {
                 let path = self.folder.join(name);
                 let file = self.disk.open(&path, Open::WRITE)?;
@@ -283,6 +286,19 @@ impl Segments {
         self.disk.rename(&path, &self.path(number))?;
         point("make: named");
         Ok(self.disk.sync_folder(&self.folder)?)
+    }
+
+    /// A spare segment that has no other name. One that a program has linked into a copy of the
+    /// folder is that copy's: its name here is removed.
+    fn own_spare<'n>(&self, names: &'n [OsString]) -> Result<Option<&'n OsString>, Error> {
+        for name in names.iter().filter(|name| name.to_string_lossy().starts_with("spare-")) {
+            let path = self.folder.join(name);
+            if self.disk.open(&path, Open::READ)?.links()? <= 1 {
+                return Ok(Some(name));
+            }
+            self.disk.remove(&path)?;
+        }
+        Ok(None)
     }
 
     /// Makes a segment under another name, with its room: so no write to it fails for want of that.

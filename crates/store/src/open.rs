@@ -21,6 +21,7 @@
 
 mod folder;
 mod identity;
+mod links;
 mod memory;
 mod owner;
 mod read_only;
@@ -42,13 +43,14 @@ use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others}
 pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
 pub(crate) use self::identity::write_identity;
 use self::identity::{identity, is_for_a_store};
+use self::links::has_own_files;
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
 use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
 use self::owner::is_own;
 pub(crate) use self::owner::{another, of_memory};
 pub(crate) use self::read_only::{Reading, open_to_read};
 use self::text_file::write_file;
-pub(crate) use self::text_file::{open_file, read_file};
+pub(crate) use self::text_file::{create_new, open_file, open_folder, read_file};
 use crate::error::refused;
 use crate::files::home::{Home, Sizes};
 use crate::files::redo::lanes;
@@ -181,8 +183,9 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // One name for all: what lies in the memory has it.
     let path = &fs::canonicalize(path).map_err(said)?;
     check_path(path)?;
-    let here = File::open(path).map_err(said)?;
+    let here = open_folder(path).map_err(said)?;
     is_own(path)?;
+    has_own_files(path)?;
     is_for_a_store(path)?;
     // What is written below is written here, also if the folder is moved and another has its path.
     let disk: Arc<dyn Disk> = Arc::new(System::below(path)?);
@@ -476,7 +479,7 @@ fn lost_log(path: &Path) -> Option<&'static str> {
         return None;
     }
     let mut page = Vec::new();
-    let read = File::open(data).and_then(|data| data.take(4096).read_to_end(&mut page));
+    let read = open_file(&data).and_then(|data| data.take(4096).read_to_end(&mut page));
     // The file may have room for pages that were never written.
     let has_pages = read.is_ok() && page.iter().any(|byte| *byte != 0);
     let is_there = fs::read_dir(log).is_ok_and(|mut files| files.next().is_some());

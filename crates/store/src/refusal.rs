@@ -50,6 +50,14 @@ pub enum Refusal {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A file of the store has other names, in this folder or another one (hard links): what one
+    /// store writes would change the other one.
+    HardLinked {
+        /// The file.
+        file: PathBuf,
+        /// How many names it has.
+        names: u64,
+    },
     /// The file system is read-only.
     ReadOnly,
     /// The system does not permit it.
@@ -205,6 +213,13 @@ impl fmt::Display for Refusal {
             Self::Damaged { file, what } => {
                 write!(f, "its file `{file}` is damaged, or not the one that belongs there: {what}")
             }
+            Self::HardLinked { file, names } => write!(
+                f,
+                "its file `{}` has {names} names (hard links), so that another folder changes \
+                 with this one: copy the folder with `cp -r --reflink=auto` and open the copy, or \
+                 remove the other names; `store backup` makes a copy of an open store",
+                file.display()
+            ),
             Self::NotMemory { name } => write!(
                 f,
                 "`{}` is no shared memory of a store: move it away, and all that is not the \

@@ -3,6 +3,7 @@
 mod aborted;
 mod bytes;
 mod contended;
+mod creation;
 mod credit;
 mod damaged;
 mod dialogue;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -155,9 +155,9 @@ impl Drop for Locked {
 /// A file that is there to be locked.
 pub(super) fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
     // Nobody else can lock it: a lock takes no more than the right to read.
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path.join(name)).map_err(|why| refused(path, why))
+    let (flags, owner) = (OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR);
+    let opened = latchwork_machine::open(&*path.join(name), flags, owner);
+    opened.map(File::from).map_err(|why| refused(path, std::io::Error::from(why)))
 }
 
 /// A store that nobody has open, and that nobody opens while this lives.
@@ -327,7 +327,7 @@ impl Folder {
     /// A file of it.
     fn file(&self, name: &str) -> Result<File, std::io::Error> {
         let how = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        Ok(rustix::fs::openat(&self.here, name, how, Mode::empty())?.into())
+        Ok(latchwork_machine::open_at(&self.here, name, how, Mode::empty())?.into())
     }
 
     /// Whether the folder has the path that it had.
