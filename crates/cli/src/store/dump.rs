@@ -218,8 +218,8 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
 fn tables_of<R: BufRead>(dump: R) -> Result<Vec<String>, DumpError> {
     let (mut dump, mut tables) = (DumpReader::new(dump)?, Vec::new());
     while let Some(item) = dump.next_item()? {
-        if let DumpItem::Table(name) = item {
-            tables.push(name);
+        if let DumpItem::Table(table) = item {
+            tables.push(table.name);
         }
     }
     Ok(tables)
