@@ -74,7 +74,7 @@ fn a_dump_is_loaded_into_another_store() {
     let folder = Folder::new("dump");
     let (s, other, file) = (&filled(&folder), &folder.at("copy"), &folder.at("shop.dump"));
     let dump = done(&["dump", s]);
-    assert!(dump.starts_with("latchwork dump 1\npage 8192\nat "), "{dump}");
+    assert!(dump.starts_with("latchwork dump 2\npage 8192\nat "), "{dump}");
     assert!(dump.contains("\ntable cities\n\\x02Bergen\\x00\twet\nrecords 1\n"), "{dump}");
     assert!(dump.contains("\n\\x02a\\x09b\\x0a\\x00\t\\\\\n"), "{dump}");
     let said = row(&["dump", s, "--to", file, "--json"]);
@@ -154,7 +154,7 @@ fn a_damaged_dump_makes_no_store() {
     with(dump.replace("\twet", "\tdry"), "checksum");
     with(dump[..dump.len() - 1].to_owned(), "cut off");
     with(dump.replace("records 1", "records 2"), "line 6");
-    with(dump.replace("dump 1", "dump 9"), "format 9");
+    with(dump.replace("dump 2", "dump 9"), "format 9");
     with("pear\t3\n".to_owned(), "no dump");
     with(dump.replace("page 8192", "page 1"), "checksum");
     refused(&["load", other, &folder.at("none")], "none");

@@ -120,6 +120,17 @@ pub enum Error {
         /// Why.
         why: ValueError,
     },
+    /// The table has other types, or another schema version, than the call names: the call did
+    /// nothing. Name the table with the recorded types, or migrate it
+    /// ([`Store::migrate`](crate::Store::migrate)).
+    TableType {
+        /// The table.
+        table: String,
+        /// The types and the version that the store has recorded.
+        stored: String,
+        /// Those that the call names.
+        requested: String,
+    },
     /// All thread slots are held, by threads that have used the store and live, by transactions
     /// and snapshots that are open, and by sessions that processes keep for the next of these.
     Threads {
@@ -585,6 +596,11 @@ impl fmt::Display for Error {
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
+            Self::TableType { table, stored, requested } => write!(
+                f,
+                "table {table} holds {stored}; this program names it with {requested}: use the \
+                 recorded types, or migrate the table"
+            ),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::Log(why) => say_of_log(f, why),
             Self::Pool(_) => self.say_with_advice(f, "pages"),

@@ -81,7 +81,10 @@
 #![warn(clippy::all)]
 
 mod background;
+#[doc(hidden)]
+pub mod derived;
 mod engine;
+mod entry;
 mod error;
 mod faces;
 mod files;
@@ -94,6 +97,7 @@ mod open;
 mod opened;
 mod place;
 mod prepared;
+mod raw;
 mod refusal;
 mod retry;
 mod seen;
@@ -107,11 +111,13 @@ mod tools;
 mod turns;
 mod txn;
 mod typed;
+mod types;
 mod value;
 mod wakers;
 
 #[doc(hidden)]
 pub use crate::engine::{Chain, Engine, How, Version, Wrote};
+pub use crate::entry::TableInfo;
 pub use crate::error::{Error, GID_MAX};
 pub use crate::faces::by_hand::Transaction;
 pub use crate::faces::cursor::Cursor;
@@ -130,6 +136,7 @@ pub use crate::open::{Options, Place};
 pub use crate::opened::{Difference, Opened};
 pub use crate::place::{FileSystem, Kind, file_system};
 pub use crate::prepared::Prepared;
+pub use crate::raw::Raw;
 pub use crate::refusal::Refusal;
 pub use crate::retry::{Attempts, Patience};
 #[doc(hidden)]
@@ -149,6 +156,7 @@ pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory}
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
+pub use crate::types::Type;
 pub use crate::value::{VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
 pub use latchwork_log::Mode;

@@ -10,6 +10,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_tree::{Error as TreeError, Header};
 
 use crate::engine::Engine;
+use crate::entry::{Entry, Types};
 use crate::files::scribe::Part;
 use crate::idle::Kept;
 use crate::tables::{CATALOG, fits};
@@ -75,7 +76,8 @@ impl<M: ConstMachine> Store<M> {
                     return Err(Error::TableExists { table: table.name().to_owned() });
                 }
                 let tree = worker.make_root()?;
-                txn.write_raw(CATALOG, name, Some(&tree.to_le_bytes()))?;
+                let entry = Entry::new(tree, Types::of(K::TYPE, V::TYPE), table.version());
+                txn.write_raw(CATALOG, name, Some(&entry.bytes(limit - name.len())))?;
                 let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
                 // Nobody ends the transaction while it is at work.
                 let _work = worker.enter()?;

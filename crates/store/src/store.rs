@@ -19,10 +19,10 @@ use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, Reading, open, open_to_read};
 use crate::opened::Opened;
-use crate::tables::{Catalog, Tables, tables, trees};
+use crate::tables::{Catalog, Tables, entries, infos, tables};
 use crate::turns::Turns;
 use crate::typed::{ReadTxn, WriteTxn};
-use crate::{Attempts, Error, Key, Patience, Snapshot, Table, Value};
+use crate::{Attempts, Error, Key, Patience, Snapshot, Table, TableInfo, Value};
 
 /// A store: tables that any number of threads and processes read and write at the same time.
 ///
@@ -249,7 +249,8 @@ impl<M: ConstMachine> Store<M> {
         let kept = self.kept(Kept::reading)?;
         let _busy = Busy::new(kept, Kept::reading);
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
-        trees(&snapshot.moved_up(self.log_end().saturating_sub(1)))
+        let entries = entries(&snapshot.moved_up(self.log_end().saturating_sub(1)))?;
+        Ok(entries.into_iter().map(|(name, entry)| (name, entry.tree)).collect())
     }
 
     /// A session of this thread that is free for `flag`: a function, for a closure would be another
@@ -408,7 +409,7 @@ impl<M: ConstMachine> Store<M> {
         value: V::Of<'_>,
     ) -> Result<(), Error> {
         self.write(|tx| {
-            let tree = tx.tree(table.name())?;
+            let tree = tx.tree(table)?;
             tx.tables.with_scratch(|scratch| {
                 table.key_into(&key, &mut scratch.key)?;
                 table.value_into(&value, &mut scratch.value);
@@ -428,7 +429,7 @@ impl<M: ConstMachine> Store<M> {
         key: K::Of<'_>,
     ) -> Result<bool, Error> {
         self.write(|tx| {
-            let tree = tx.tree(table.name())?;
+            let tree = tx.tree(table)?;
             tx.tables.with_scratch(|scratch| {
                 table.key_into(&key, &mut scratch.key)?;
                 let there = tx.txn.get_for_update_into(tree, &scratch.key, &mut scratch.value)?;
@@ -602,6 +603,33 @@ impl<M: ConstMachine> Store<M> {
     pub fn tables(&self) -> Result<Vec<String>, Error> {
         let tables = self.read(|tx| tables(&tx.snapshot))?;
         Ok(tables.into_iter().map(|table| table.0).collect())
+    }
+
+    /// What the catalog has of all tables, also of those without a record, in order of their names.
+    /// O(tables).
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-infos-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// store.put(&FRUIT, "pear", 3)?;
+    /// let fruit = &store.table_infos()?[0];
+    /// assert_eq!((fruit.key.as_deref(), fruit.value.as_deref()), (Some("str"), Some("u64")));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn table_infos(&self) -> Result<Vec<TableInfo>, Error> {
+        self.read(|tx| infos(&tx.snapshot))
     }
 
     /// What is going on in the store, in all processes.

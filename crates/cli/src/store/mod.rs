@@ -7,7 +7,10 @@
 //! | file | what |
 //! |---|---|
 //! | `rows` | `put`, `get`, `del`, `scan`: records of one table |
+//! | `records` | a table, by the types that it has |
+//! | `types` | types, and values of them as text |
 //! | `keys` | keys of any type as text |
+//! | `tables` | `tables`: what the tables hold |
 //! | `interrupt` | how those that run long end by a signal |
 //! | `clear` | `clear`: a table is emptied |
 //! | `stat` | `stat`: what is there, and who has it open |
@@ -28,11 +31,14 @@ mod keys;
 mod look;
 mod memory;
 mod prepared;
+mod records;
 mod rows;
 mod salvage;
 mod stat;
 mod sync_test;
+mod tables;
 mod top;
+mod types;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -55,6 +61,7 @@ pub(crate) enum What {
     Del(rows::DelArgs),
     Scan(rows::ScanArgs),
     Clear(clear::Args),
+    Tables(tables::Args),
     Stat(stat::Args),
     Verify(VerifyArgs),
     Checkpoint(CheckpointArgs),
@@ -132,6 +139,7 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
         What::Del(args) => rows::del(&args),
         What::Scan(args) => rows::scan(&args),
         What::Clear(args) => clear::run(&args),
+        What::Tables(args) => tables::run(&args),
         What::Stat(args) => stat::run(&args),
         What::Verify(args) => verify(&args),
         What::Checkpoint(args) => checkpoint(&args),

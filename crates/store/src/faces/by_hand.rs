@@ -10,6 +10,7 @@ use latchwork_machine::{ConstMachine, Deadline, Shared as Machine};
 
 use crate::files::worker::Worker;
 use crate::idle::Lone;
+use crate::table::Asked;
 use crate::tables::Tables;
 use crate::txn::Contended;
 use crate::txn::steps::Step;
@@ -201,9 +202,9 @@ impl<M: ConstMachine> Transaction<M> {
     }
 
     /// Makes a table if it is not there, as one step, and says which tree it has.
-    pub(crate) fn step_to_tree(&mut self, table: &'static str) -> Result<Step<u32>, Error> {
+    pub(crate) fn step_to_tree(&mut self, table: &Asked) -> Result<Step<u32>, Error> {
         let (txn, tables) = self.parts()?;
-        txn.step(|txn| tables.make(table, txn))
+        txn.step(|txn| tables.make_asked(table, txn))
     }
 
     /// When a commit returns.

@@ -11,6 +11,7 @@ use latchwork_lockmgr::Wait;
 use latchwork_machine::{ConstMachine, Shared as Machine};
 
 use crate::faces::by_hand::{Own, Transaction};
+use crate::table::Asked;
 use crate::turns::Turn;
 use crate::txn::steps::{Awaited, Step};
 use crate::typed::{Rows, WriteTxn, all_of, bounds};
@@ -277,11 +278,11 @@ impl<M: ConstMachine> Drop for Waited<'_, M> {
     }
 }
 
-/// The bytes of a key, of a table of this name.
-type Place = Result<(&'static str, Vec<u8>), Error>;
+/// A table, and the bytes of a key of it.
+type Place = Result<(Asked, Vec<u8>), Error>;
 
-fn place<K: Key, V>(table: &Table<K, V>, key: &K::Of<'_>) -> Place {
-    Ok((table.name(), table.key(key)?))
+fn place<K: Key, V: Value>(table: &Table<K, V>, key: &K::Of<'_>) -> Place {
+    Ok((table.asked(), table.key(key)?))
 }
 
 impl<M: ConstMachine> AsyncTransaction<M> {
@@ -294,8 +295,8 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     }
 
     /// The tree of a table, which is made if it is not there.
-    async fn tree(&mut self, name: &'static str) -> Result<u32, Error> {
-        self.in_steps(|inner| inner.step_to_tree(name)).await
+    async fn tree(&mut self, table: Asked) -> Result<u32, Error> {
+        self.in_steps(|inner| inner.step_to_tree(&table)).await
     }
 
     /// Takes a step until it had all locks.
@@ -319,8 +320,8 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         place: Place,
         mut call: impl FnMut(&mut Own<M>, u32, &[u8]) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
-        let (name, key) = place?;
-        let tree = self.tree(name).await?;
+        let (table, key) = place?;
+        let tree = self.tree(table).await?;
         self.again(|txn| call(txn, tree, &key)).await
     }
 
@@ -423,7 +424,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     ) -> impl Future<Output = Result<Rows<'static, K, V>, Error>> {
         let (range, table) = (bounds(table, &range), *table);
         async move {
-            let (range, tree) = (range?, self.tree(table.name()).await?);
+            let (range, tree) = (range?, self.tree(table.asked()).await?);
             let all = self.again(|txn| all_of(txn, tree, &range)).await?;
             Ok(Rows::of(table, all))
         }
