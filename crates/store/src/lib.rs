@@ -152,6 +152,7 @@ pub use crate::tools::{Activity, Copied, Copying, DataFile, restore};
 pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use crate::tools::{Upgraded, upgrade};
 #[doc(hidden)]
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};

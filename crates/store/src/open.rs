@@ -40,8 +40,8 @@ use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
 use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others};
-pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
-pub(crate) use self::identity::write_identity;
+pub(crate) use self::folder::{Folder, at_rest, at_rest_within, convert};
+pub(crate) use self::identity::{FORMAT, version_of, write_identity};
 use self::identity::{identity, is_for_a_store};
 use self::links::has_own_files;
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};

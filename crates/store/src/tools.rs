@@ -13,6 +13,7 @@
 //! | `space` | how the pages of the file are used, and whether it is so |
 //! | `salvage` | what can be read of a store that cannot be opened |
 //! | `activity` | what goes on in a store |
+//! | `upgrade` | a store of an older format becomes one of the present format |
 //! | `memory` | shared memory that killed processes left |
 
 mod activity;
@@ -27,6 +28,7 @@ mod records;
 mod salvage;
 mod space;
 mod text;
+mod upgrade;
 
 pub use activity::Activity;
 pub use backup::{Copied, Copying, restore};
@@ -37,3 +39,4 @@ pub use records::{LogRead, LogRecord, read_log};
 pub use salvage::{Salvaged, salvage};
 pub use space::{DataFile, Fault, Space};
 pub use text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};
+pub use upgrade::{Upgraded, upgrade};

@@ -21,6 +21,7 @@
 //! | `prepared` | `prepared`: transactions that wait for their decision |
 //! | `top` | `top`: what goes on, live |
 //! | `sync_test` | `sync-test`: how often a disk makes something durable |
+//! | `upgrade` | `upgrade`: a store of an older format |
 //! | `memory` | `forget-memory`: what killed processes left |
 
 mod backup;
@@ -39,6 +40,7 @@ mod sync_test;
 mod tables;
 mod top;
 mod types;
+mod upgrade;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -76,6 +78,7 @@ pub(crate) enum What {
     Prepared(prepared::Args),
     Top(top::Args),
     SyncTest(sync_test::Args),
+    Upgrade(upgrade::Args),
     ForgetMemory(memory::Args),
 }
 
@@ -154,6 +157,7 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
         What::Prepared(args) => prepared::run(&args),
         What::Top(args) => top::run(&args),
         What::SyncTest(args) => sync_test::run(&args),
+        What::Upgrade(args) => upgrade::run(&args),
         What::ForgetMemory(args) => memory::run(&args),
     };
     done.or_else(|error| {

@@ -10,7 +10,7 @@ use latchwork_machine::{ConstMachine, Deadline, Machine as _, Shared as Machine}
 use latchwork_region::Unforked;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::identity::read_identity;
+use super::identity::{FORMAT, Identity, convert_identity, parse_identity};
 use super::memory::{SHM, Told, is_place, memory_left, memory_of, parse, take_away};
 use super::no_store;
 use super::owner::is_own;
@@ -197,6 +197,34 @@ pub(crate) fn at_rest_within(
     sizes: &mut Sizes,
     wait: Duration,
 ) -> Result<AtRest, Error> {
+    let (held, found) = held_at_rest(path, sizes, wait)?;
+    match found.format {
+        FORMAT => Ok(held),
+        format => Err(refused(&held.path, Refusal::Older { format })),
+    }
+}
+
+/// Converts the store in a folder, which no process has open, to the present format. Returns the
+/// format that it had.
+pub(crate) fn convert(path: &Path) -> Result<u64, Error> {
+    let mut sizes = Sizes::default();
+    let (held, found) = held_at_rest(path, &mut sizes, REST)?;
+    if found.format != FORMAT {
+        is_own(&held.path)?;
+        if held.left()?.is_some() {
+            return Err(refused(&held.path, Refusal::LeftOpen));
+        }
+        convert_identity(&held.path, &found, &sizes)?;
+    }
+    Ok(found.format)
+}
+
+/// A store of any format that can be converted.
+fn held_at_rest(
+    path: &Path,
+    sizes: &mut Sizes,
+    wait: Duration,
+) -> Result<(AtRest, Identity), Error> {
     let path = fs::canonicalize(path).map_err(|why| match why.kind() {
         ErrorKind::NotFound => refused(path, Refusal::NoStore),
         _ => refused(path, why),
@@ -232,8 +260,8 @@ pub(crate) fn at_rest_within(
         Err(why) if why.kind() == ErrorKind::NotFound => Err(no_store(&path)),
         other => other.map_err(said),
     }?;
-    let id = read_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
-    Ok(AtRest { path, id, _opening: opening })
+    let found = parse_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
+    Ok((AtRest { path, id: found.id.clone(), _opening: opening }, found))
 }
 
 /// Makes the file that is locked; none where it cannot be made, for then no process can open the
