@@ -29,7 +29,7 @@ mod text_file;
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +46,8 @@ use self::identity::{identity, is_for_a_store};
 use self::links::has_own_files;
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
 use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
-use self::owner::is_own;
 pub(crate) use self::owner::{another, of_memory};
+use self::owner::{file_mode, is_own, is_shared};
 pub(crate) use self::read_only::{Reading, open_to_read};
 use self::text_file::write_file;
 pub(crate) use self::text_file::{create_new, open_file, open_folder, read_file};
@@ -282,7 +282,7 @@ impl Opening<'_> {
     /// Takes part in what other processes have open.
     fn join(&self, at: &Path) -> Result<Arc<Home<Machine>>, Error> {
         // What lacks a part is not what was left.
-        let region = Region::open_whole(at.join("region"), &self.options.sizes.region())?;
+        let region = Region::open_whole(at.join("region"), &self.region_options())?;
         if told(self.path)?.is_none_or(|told| told.creation != region.creation()) {
             return Err(refused(self.path, Refusal::OtherNamespace));
         }
@@ -354,9 +354,13 @@ impl Opening<'_> {
         let at = self.clear_memory()?;
         let within = |why: std::io::Error| refused(&at, why);
         fs::DirBuilder::new().mode(0o700).create(&at).map_err(within)?;
+        if is_shared(self.path) {
+            let all = fs::Permissions::from_mode(0o2770);
+            fs::set_permissions(&at, all).map_err(within)?;
+        }
         let made = || {
             write_file(&at.join(OF), &format!("{}\n", self.path.display())).map_err(within)?;
-            let region = Region::create(at.join("region"), &self.options.sizes.region())?;
+            let region = Region::create(at.join("region"), &self.region_options())?;
             Ok((region.creation(), self.home(&region)?))
         };
         // Memory of a store that does not open is nobody's.
@@ -378,7 +382,7 @@ impl Opening<'_> {
     fn clear_memory(&self) -> Result<PathBuf, Error> {
         let said = |why: std::io::Error| refused(self.path, why);
         let (memory, beside) = (memory_of(self.path, self.id), self.path.join("memory"));
-        if let Ok(region) = Region::view(memory.join("region"), &self.options.sizes.region()) {
+        if let Ok(region) = Region::view(memory.join("region"), &self.region_options()) {
             self.is_nobodys(&region)?;
         }
         // What it says of memory that is gone must not lead to what is recovered now, and may die
@@ -388,7 +392,8 @@ impl Opening<'_> {
             _ => {}
         }
         // Any user may make something of that name, and only that one may take it away.
-        let is_taken = another(&memory).is_some() && self.options.place != Place::Memory;
+        let is_taken = is_shared(self.path)
+            || another(&memory).is_some() && self.options.place != Place::Memory;
         for at in [&memory, &beside].into_iter().skip(usize::from(is_taken)) {
             // Another store, that was made in the folder of this one, or any other thing of a
             // user's.
@@ -399,6 +404,12 @@ impl Opening<'_> {
         let needed = self.options.sizes.memory() + self.options.sizes.memory() / 8;
         let room = if is_taken { 0 } else { room() };
         Ok(if is_in_memory(self.options.place, room, needed) { memory } else { beside })
+    }
+
+    /// How the region is made and opened.
+    fn region_options(&self) -> latchwork_region::Options {
+        let mode = file_mode(self.path);
+        latchwork_region::Options { mode, ..self.options.sizes.region() }
     }
 
     fn home(&self, region: &Region<Machine>) -> Result<Arc<Home<Machine>>, Error> {

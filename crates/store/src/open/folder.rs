@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::identity::{FORMAT, Identity, convert_identity, parse_identity};
 use super::memory::{SHM, Told, is_place, memory_left, memory_of, parse, take_away};
 use super::no_store;
-use super::owner::is_own;
+use super::owner::{is_own, share};
 use super::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
@@ -157,7 +157,10 @@ pub(super) fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
     // Nobody else can lock it: a lock takes no more than the right to read.
     let (flags, owner) = (OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR);
     let opened = latchwork_machine::open(&*path.join(name), flags, owner);
-    opened.map(File::from).map_err(|why| refused(path, std::io::Error::from(why)))
+    let said = |why| refused(path, why);
+    let file = opened.map(File::from).map_err(|why| said(std::io::Error::from(why)))?;
+    share(path, &file).map_err(said)?;
+    Ok(file)
 }
 
 /// A store that nobody has open, and that nobody opens while this lives.

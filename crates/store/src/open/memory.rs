@@ -10,7 +10,7 @@ use latchwork_machine::Shared as Machine;
 use latchwork_region::Options;
 
 use super::Place;
-use super::owner::of_memory;
+use super::owner::{file_mode, of_memory};
 use super::text_file::{read_file, replace_file};
 use crate::error::refused;
 use crate::{Error, Refusal};
@@ -178,7 +178,8 @@ pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<P
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
     // Why a region cannot be opened is told where it is joined.
-    let as_left = || Region::is_as_left(at.join("region"), &Options::default()).unwrap_or(true);
+    let options = Options { mode: file_mode(path), ..Options::default() };
+    let as_left = || Region::is_as_left(at.join("region"), &options).unwrap_or(true);
     Ok((there && (alive || as_left())).then_some(at))
 }
 
