@@ -4,6 +4,7 @@
 mod backup;
 mod beside;
 mod clear;
+mod containers;
 mod dead;
 mod descriptors;
 mod dump;
