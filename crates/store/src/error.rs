@@ -50,6 +50,9 @@ pub enum Error {
     /// The transaction was open for so long that the log would have been kept for it beyond
     /// [`Sizes::history`](crate::Sizes::history): it was rolled back. Run it again.
     TransactionTooOld,
+    /// The log has come to the end of its positions, 4.5 PB since the store was made: reads go on,
+    /// and nothing is written any more. Dump the tables and load them into a new store.
+    LogPositions,
     /// A load ([`Store::load_sorted`](crate::Store::load_sorted)) was rolled back when it had taken
     /// rows already, which cannot be taken again: load once more, with rows from the beginning.
     RowsTaken,
@@ -186,8 +189,8 @@ pub enum Error {
         /// Why.
         why: Box<Error>,
     },
-    /// The transaction wrote nothing, or was rolled back, and whether what it has read is durable is
-    /// not known: a crash of the machine may take that back. Do not act on it.
+    /// The transaction wrote nothing, or was rolled back, and whether what it has read is durable
+    /// is not known: a crash of the machine may take that back. Do not act on it.
     ReadsUnknown {
         /// The error that the transaction ended with; none if it ended well.
         ended: Option<Box<Error>>,
@@ -256,8 +259,8 @@ impl Error {
         }
     }
 
-    /// The error of a transaction that ended with one error, behind which another one says that what
-    /// it has read may not be durable.
+    /// The error of a transaction that ended with one error, behind which another one says that
+    /// what it has read may not be durable.
     pub(crate) fn with_end(end: Self, unsettled: Self) -> Self {
         match unsettled {
             Self::ReadsUnknown { ended: None, why } => {
@@ -602,6 +605,9 @@ impl fmt::Display for Error {
                  recorded types, or migrate the table"
             ),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
+            Self::LogPositions => f.write_str(
+                "the log has used all its positions, 4.5 PB: dump the store and load it into a new one",
+            ),
             Self::Log(why) => say_of_log(f, why),
             Self::Pool(_) => self.say_with_advice(f, "pages"),
             Self::Tree(_) => self.say_with_advice(f, "tree"),

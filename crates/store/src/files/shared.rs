@@ -212,8 +212,8 @@ impl<M: ConstMachine> Shared<M> {
         Ok(end.saturating_sub(1))
     }
 
-    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it yet:
-    /// the thread that logged it makes it durable, unless it is dead.
+    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it
+    /// yet: the thread that logged it makes it durable, unless it is dead.
     pub(crate) fn unseen(&self) -> Result<Option<Lsn>, Error> {
         if !self.is_durable()? || self.log.flushed() >= self.log.end() {
             return Ok(None);
