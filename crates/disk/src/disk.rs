@@ -147,6 +147,10 @@ pub trait File: Debug + Send + Sync {
         self.length()
     }
 
+    /// How many names the file has: more than one if another folder has the same file (a hard
+    /// link), which then changes with each write.
+    fn links(&self) -> Result<u64, Error>;
+
     /// Where the first byte at or behind `at` is that may not lie in a hole of the file; none if
     /// there is none. A disk that knows nothing of holes says `at`.
     fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {

@@ -42,6 +42,7 @@
 
 mod append;
 mod aside;
+mod buffer;
 mod control;
 mod copy;
 mod error;
@@ -62,6 +63,7 @@ mod repair;
 mod restore;
 mod segment;
 mod slots;
+mod spans;
 
 pub use crate::error::Error;
 pub use crate::flush::Mode;

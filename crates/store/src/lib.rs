@@ -81,7 +81,10 @@
 #![warn(clippy::all)]
 
 mod background;
+#[doc(hidden)]
+pub mod derived;
 mod engine;
+mod entry;
 mod error;
 mod faces;
 mod files;
@@ -91,8 +94,10 @@ mod lock_name;
 mod long;
 mod names;
 mod open;
+mod opened;
 mod place;
 mod prepared;
+mod raw;
 mod refusal;
 mod retry;
 mod seen;
@@ -106,11 +111,13 @@ mod tools;
 mod turns;
 mod txn;
 mod typed;
+mod types;
 mod value;
 mod wakers;
 
 #[doc(hidden)]
 pub use crate::engine::{Chain, Engine, How, Version, Wrote};
+pub use crate::entry::TableInfo;
 pub use crate::error::{Error, GID_MAX};
 pub use crate::faces::by_hand::Transaction;
 pub use crate::faces::cursor::Cursor;
@@ -126,8 +133,10 @@ pub use crate::files::turn::{State as TurnState, Turn};
 pub use crate::key::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, StartsWith, Uuid};
 pub use crate::names::NAME_MAX;
 pub use crate::open::{Options, Place};
+pub use crate::opened::{Difference, Opened};
 pub use crate::place::{FileSystem, Kind, file_system};
 pub use crate::prepared::Prepared;
+pub use crate::raw::Raw;
 pub use crate::refusal::Refusal;
 pub use crate::retry::{Attempts, Patience};
 #[doc(hidden)]
@@ -147,6 +156,7 @@ pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory}
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
+pub use crate::types::Type;
 pub use crate::value::{VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
 pub use latchwork_log::Mode;

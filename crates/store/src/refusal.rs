@@ -50,6 +50,14 @@ pub enum Refusal {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A file of the store has other names, in this folder or another one (hard links): what one
+    /// store writes would change the other one.
+    HardLinked {
+        /// The file.
+        file: PathBuf,
+        /// How many names it has.
+        names: u64,
+    },
     /// The file system is read-only.
     ReadOnly,
     /// The system does not permit it.
@@ -90,6 +98,9 @@ pub enum Refusal {
     },
     /// Processes have it open.
     InUse,
+    /// Processes read it in place ([`Options::read_only`](crate::Options::read_only)): their files
+    /// must not change.
+    ReadElsewhere,
     /// Its processes were killed: their memory has what its files do not have yet.
     LeftOpen,
     /// It has transactions that are prepared or that a crash left open, or commits beside prepared
@@ -137,7 +148,7 @@ impl Refusal {
             Self::WithinStore => "it lies in the folder of a store: choose a place beside that",
             Self::BeingMade => "another process makes it just now",
             Self::ReadOnly => {
-                "the file system is read-only: a store that is opened is written to; copy it"
+                "the file system is read-only: open the store with `read_only` (`--read-only`)"
             }
             Self::Permission => {
                 "this user may not write there, or not look there: open it as its owner does"
@@ -155,6 +166,9 @@ impl Refusal {
                  which this is a copy: mount it at another path, or give each its own /dev/shm"
             }
             Self::InUse => "processes have it open: close it, or use `backup`",
+            Self::ReadElsewhere => {
+                "processes read its files in place, with `read_only`: end them, or read it so, too"
+            }
             Self::LeftOpen => {
                 "its processes were killed, and their memory has what its files have not: open \
                  it once and close it, as `stat` does; or `forget-memory` has the files alone count"
@@ -199,6 +213,13 @@ impl fmt::Display for Refusal {
             Self::Damaged { file, what } => {
                 write!(f, "its file `{file}` is damaged, or not the one that belongs there: {what}")
             }
+            Self::HardLinked { file, names } => write!(
+                f,
+                "its file `{}` has {names} names (hard links), so that another folder changes \
+                 with this one: copy the folder with `cp -r --reflink=auto` and open the copy, or \
+                 remove the other names; `store backup` makes a copy of an open store",
+                file.display()
+            ),
             Self::NotMemory { name } => write!(
                 f,
                 "`{}` is no shared memory of a store: move it away, and all that is not the \

@@ -8,7 +8,7 @@ use latchwork_lockmgr::{LockInfo, Snapshot};
 
 use super::print_json;
 use super::scene::{ObjectName, OwnerName, Scene, clean, seen_by};
-use crate::output;
+use crate::output::{self, Absent};
 
 /// List who holds and who waits for what
 #[derive(clap::Args)]
@@ -17,7 +17,8 @@ use crate::output;
   latchwork locks list locks.region --waiting
   latchwork locks list locks.region --owner 12.1 --json
 
-A mode with a + is held in the owner's own memory. An owner is a slot, and which of its owners.")]
+A mode with a + is held in the owner's own memory. An owner is a slot, and which of its owners.
+Exits with 1 if there is no such owner.")]
 pub(crate) struct Args {
     /// The region
     file: PathBuf,
@@ -36,7 +37,9 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks who locks.region accounts/7
-  latchwork locks who locks.region 'page\\x00\\x07'")]
+  latchwork locks who locks.region 'page\\x00\\x07'
+
+Exits with 1 if no owner holds the object or waits for it.")]
 pub(crate) struct WhoArgs {
     /// The region
     file: PathBuf,
@@ -54,8 +57,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (!args.waiting || row.wanted.is_some())
             && args.owner.is_none_or(|owner| row.owner == owner.0)
     };
+    if let Some(OwnerName(owner)) = args.owner
+        && !picture.owners.iter().any(|found| found.owner == owner)
+    {
+        return Err(Absent(format!("{}: no owner {owner}", args.file.display())).into());
+    }
     let rows: Vec<&LockInfo> = picture.rows.iter().filter(asked).collect();
-    print(&scene, &picture, &rows, args.json, "nobody holds or waits for anything")
+    print(&scene, &picture, &rows, args.json, "no owner holds or waits for anything")
 }
 
 pub(super) fn who(args: &WhoArgs) -> anyhow::Result<ExitCode> {
@@ -63,8 +71,11 @@ pub(super) fn who(args: &WhoArgs) -> anyhow::Result<ExitCode> {
     let picture = scene.look()?;
     let rows: Vec<&LockInfo> =
         picture.rows.iter().filter(|row| row.object == args.name.0).collect();
-    let nobody = format!("nobody holds or waits for {}", seen_by(&args.name.0));
-    print(&scene, &picture, &rows, args.json, &nobody)
+    if rows.is_empty() {
+        let none = format!("no owner holds {0} or waits for it", seen_by(&args.name.0));
+        return Err(Absent(none).into());
+    }
+    print(&scene, &picture, &rows, args.json, "")
 }
 
 fn print(

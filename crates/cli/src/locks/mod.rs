@@ -39,10 +39,12 @@ pub(crate) enum What {
     Demo(demo::Args),
 }
 
-/// Make an owner's wait fail, and its requests from now on
+/// End an owner: its wait fails, and each later request; this command changes the region
 ///
-/// It keeps what it holds until it gives that up. To do this the region is opened for writing, with
-/// a process slot and a thread slot, for a moment.
+/// The owner keeps its locks until its thread releases them. A transaction of a store that is ended
+/// so is rolled back, is not run again, and its caller gets the error "ended by an operator". To do
+/// this the command opens the region for writing, with a process slot and a thread slot, for a
+/// moment. Where the owner does not exist it changes nothing and exits with 1.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork locks list locks.region --waiting       # shows the owners
@@ -76,6 +78,9 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
     let owner = args.owner.0;
     let picture = scene.look()?;
+    if !picture.owners.iter().any(|found| found.owner == owner && found.thread.is_some()) {
+        return Err(output::Absent(format!("{}: no owner {owner}", args.file.display())).into());
+    }
     let waits = picture.rows.iter().find(|row| row.owner == owner && row.wanted.is_some());
     scene::kill(&args.file, &scene, owner)?;
     let object = waits.map(|row| seen_by(&row.object));

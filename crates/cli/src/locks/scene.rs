@@ -156,9 +156,9 @@ fn known(view: &View<Shared>) -> Option<(&'static str, Modes)> {
 
 /// Makes an owner's wait fail.
 ///
-/// Whoever takes a latch may meet the dead, and would release their locks without a word from the
-/// engine. So this does not begin where a latch is held by the dead, and what it meets in spite of
-/// that is kept as orphaned.
+/// The manager is opened without a recovery callback: the region would remember one, and keep the
+/// locks of each process that dies from then on. A thread that takes a latch may have to sweep dead
+/// processes first, which is not this program's work, so it does not begin where one holds a latch.
 pub(super) fn kill(path: &Path, scene: &Scene, owner: OwnerId) -> anyhow::Result<()> {
     let name = || path.display().to_string();
     let Some((_, modes)) = &scene.modes else {
@@ -174,10 +174,8 @@ pub(super) fn kill(path: &Path, scene: &Scene, owner: OwnerId) -> anyhow::Result
         }
     }
     let region = Region::<Shared>::open(path, &options()).with_context(name)?;
-    let keep = Box::new(|_: OwnerId, _: &[u8]| false);
     let options = latchwork_lockmgr::Options::default();
-    let manager =
-        Manager::with_recovery(region, modes.clone(), options, keep).with_context(name)?;
+    let manager = Manager::new(region, modes.clone(), options).with_context(name)?;
     manager.session().with_context(name)?.kill(owner).with_context(name)
 }
 

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::interrupt::UntilSignal;
+use super::rows::escape;
 use super::{Progress, open, open_with, print_json};
 use crate::output;
 
@@ -28,7 +29,7 @@ use crate::output;
 
 A line for each record: key, a tab, value, as the store has their bytes; what is not printable, and
 the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written, or the reader of stdout
-has seen enough, 2 if not, 128+n if signal n ended it.")]
+has seen enough, 1 if there is no such table, 2 if not all is written, 128+n if signal n ended it.")]
 pub(crate) struct DumpArgs {
     /// The store's folder
     path: PathBuf,
@@ -89,23 +90,39 @@ pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     // how it is handled.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let store = open(&args.path, false)?;
+    if let Some(table) = &args.table
+        && !store.has_table(table)?
+    {
+        return Err(
+            output::Absent(format!("there is no table {}", escape(table.as_bytes()))).into()
+        );
+    }
     let progress = Progress::new();
     let (only, mut told) = (args.table.as_deref(), told(&progress, "written"));
     let Some(to) = &args.to else {
         let out = UntilSignal(io::stdout().lock());
         match store.dump(BufWriter::new(out), only, &mut told) {
+            Err(why @ DumpError::NoTable { .. }) => return Ok(no_table(&why)),
             // A reader that closed the pipe has seen enough.
             Err(DumpError::Io { kind: io::ErrorKind::BrokenPipe, .. }) => {}
             other => drop(other?),
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let summary =
-        into_file(&store, to, only, &mut told).with_context(|| to.display().to_string())?;
+    let summary = match into_file(&store, to, only, &mut told) {
+        Err(why @ DumpError::NoTable { .. }) => return Ok(no_table(&why)),
+        done => done.with_context(|| to.display().to_string())?,
+    };
     if args.json {
         print_json(&row(&summary))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The answer where the named table does not exist.
+fn no_table(why: &DumpError) -> ExitCode {
+    output::complain(&why.to_string());
+    ExitCode::FAILURE
 }
 
 /// Writes a dump beside its place, and names it when it is durable; into what is no file, at once.
@@ -218,8 +235,8 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
 fn tables_of<R: BufRead>(dump: R) -> Result<Vec<String>, DumpError> {
     let (mut dump, mut tables) = (DumpReader::new(dump)?, Vec::new());
     while let Some(item) = dump.next_item()? {
-        if let DumpItem::Table(name) = item {
-            tables.push(name);
+        if let DumpItem::Table(table) = item {
+            tables.push(table.name);
         }
     }
     Ok(tables)

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::rows::escape;
 use super::{open, print_json};
-use crate::output;
+use crate::output::{self, Absent};
 
 /// The commands find that something is wrong by this.
 const DAMAGED: ExitCode = ExitCode::FAILURE;
@@ -29,7 +29,8 @@ A line each: position, thread slot, kind, tree, page, marks, key. Marks: C commi
 no transaction. Kinds: insert, replace, delete, ghost, restore, purge, image, split, attach,
 complete, grow, clear, incomplete, absorb, commit, end, prepare, locks, other. What is not in the
 files yet is not shown.
-Exits with 0, 1 if a part cannot be read that was there, 2 if there is no log.")]
+Exits with 0, 1 if a part cannot be read that was there, or the table, tree or slot has no record,
+2 if there is no log.")]
 pub(crate) struct LogArgs {
     /// The store's folder
     path: PathBuf,
@@ -120,10 +121,11 @@ pub(super) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
             let tables = open(&args.path, false)?.pages()?;
             // The first two are the store's own, and a table may have such a name.
             let table = tables.into_iter().skip(2).find(|table| table.name == *name);
-            Some(table.ok_or_else(|| anyhow::anyhow!("there is no table {name}"))?.root)
+            let none = || Absent(format!("there is no table {}", escape(name.as_bytes())));
+            Some(table.ok_or_else(none)?.root)
         }
     };
-    let (mut read, mut left) = (None, args.limit.unwrap_or(u64::MAX));
+    let (mut read, mut left, mut found) = (None, args.limit.unwrap_or(u64::MAX), 0_u64);
     output::print(|out| {
         let mut out = BufWriter::new(out);
         let mut failed = Ok(());
@@ -135,7 +137,7 @@ pub(super) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
                 && args.slot.is_none_or(|slot| record.slot == slot)
                 && (args.kind.is_empty() || args.kind.iter().any(|kind| kind == record.kind));
             if meant {
-                left -= 1;
+                (left, found) = (left - 1, found + 1);
                 failed = match args.json {
                     true => writeln!(out, "{}", record_row(record)),
                     false => writeln!(out, "{}", record_line(record)),
@@ -149,6 +151,14 @@ pub(super) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
     let read = read.transpose()?.unwrap_or_default();
     for (from, to) in &read.gaps {
         output::complain(&format!("from {from} to {to} nothing can be read"));
+    }
+    if found == 0 && read.gaps.is_empty() {
+        if let Some(slot) = args.slot {
+            return Err(Absent(format!("the log has no such record of thread slot {slot}")).into());
+        }
+        if let Some(tree) = args.tree {
+            return Err(Absent(format!("the log has no such record of tree {tree}")).into());
+        }
     }
     Ok(if read.gaps.is_empty() { ExitCode::SUCCESS } else { DAMAGED })
 }

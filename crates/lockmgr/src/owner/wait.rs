@@ -243,6 +243,14 @@ impl<M: ConstMachine> Owner<'_, M> {
     pub(crate) fn told(&self) -> u32 {
         self.cell.told(self.generation)
     }
+
+    /// Whether a thread has called [`Session::kill`](crate::Session::kill) on this owner. An owner
+    /// that requests no other lock learns of it by this alone. Reads one word of the owner's own
+    /// memory; false in the child of a fork.
+    #[inline]
+    pub fn is_killed(&self) -> bool {
+        self.memory.region().check().is_ok() && self.told() == reason_number(Reason::Killed)
+    }
 }
 
 /// How long a wait's first nap is, and how many come before it looks for deadlocks, which is up to

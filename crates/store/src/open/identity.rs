@@ -1,12 +1,12 @@
 //! The file `identity`: what a folder is, a random number, and the sizes that its files keep.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::no_store;
-use super::text_file::{read_file, replace_file};
+use super::text_file::{open_folder, read_file, replace_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::{Error, Refusal};
@@ -17,7 +17,7 @@ const FORMAT: u64 = 5;
 /// A random number, as text.
 pub(super) fn random() -> Result<String, std::io::Error> {
     let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error
     // Before there is an identity: a folder that has one is a store, and this is not done again.
     for around in folders_around(path) {
         // As far as this user may: what it made itself it may read.
-        if let Ok(folder) = File::open(around) {
+        if let Ok(folder) = open_folder(around) {
             folder.sync_all().map_err(|why| refused(around, why))?;
         }
     }
@@ -72,7 +72,7 @@ pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error
     let Sizes { page, log_segment, .. } = sizes;
     let text = format!("{TITLE}{FORMAT}\n{id}\npage {page}\nsegment {log_segment}\n");
     replace_file(path, "identity", &text).map_err(said)?;
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(said)?;
+    open_folder(path).and_then(|folder| folder.sync_all()).map_err(said)?;
     Ok(id)
 }
 

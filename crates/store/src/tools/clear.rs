@@ -11,6 +11,15 @@ const RECORDS: u64 = 1000;
 const BYTES: usize = 1 << 20;
 
 impl<M: ConstMachine> Store<M> {
+    /// Whether there is a table of this name, with records or without. One look into the catalog.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NameTooLong`]; those of the parts.
+    pub fn has_table(&self, table: &str) -> Result<bool, Error> {
+        Ok(self.catalog().find(&self.session()?.worker, table)?.is_some())
+    }
+
     /// Removes all records of a table, whatever their types, and says how many there were: so a
     /// table is dropped, for [`tables`](Self::tables) names those that have a record. Its pages
     /// are used again, all but some three.
@@ -25,6 +34,8 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// While a snapshot may still see what was removed, in any process, the pages stay the table's;
     /// clearing the table again, behind that, gives them back.
+    ///
+    /// The table keeps its types and its schema version: [`migrate`](Self::migrate) changes them.
     ///
     /// Sequences are records of the table `latchwork sequences`: if that is cleared, they begin
     /// anew.
@@ -51,7 +62,8 @@ impl<M: ConstMachine> Store<M> {
     /// ```
     pub fn clear(&self, table: &str, told: &mut dyn FnMut(u64)) -> Result<u64, Error> {
         let session = self.session()?;
-        let Some(tree) = self.catalog().find(&session.worker, table)? else { return Ok(0) };
+        let Some(entry) = self.catalog().find(&session.worker, table)? else { return Ok(0) };
+        let tree = entry.tree;
         // What was removed long ago is seen to be, and its leaves are noted by the scans.
         session.worker.tidy_all();
         // The transactions below have this thread's one session by turns.

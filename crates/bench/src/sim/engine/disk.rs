@@ -106,6 +106,11 @@ impl File for TimedFile {
         self.0.punch(at, length)
     }
 
+    fn links(&self) -> Result<u64, Error> {
+        work(CALL);
+        self.0.links()
+    }
+
     fn length(&self) -> Result<u64, Error> {
         work(CALL);
         self.0.length()
