@@ -341,6 +341,14 @@ impl File for SystemFile {
         }
     }
 
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error> {
+        if length == 0 {
+            return Ok(());
+        }
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.call(Operation::Punch, || rustix::fs::fallocate(&self.fd, how, at, length))
+    }
+
     fn length(&self) -> Result<u64, Error> {
         self.call(Operation::Length, || rustix::fs::fstat(&self.fd)).map(|stat| stat.st_size as u64)
     }

@@ -12,6 +12,7 @@
 //! | flush | the ends of those that have ended since the mark are durable | nothing |
 //! | control | redo begins at the mark, or before it where a transaction is open | the redo point |
 //! | recycle | the log before it goes, as far as no snapshot may need it | segments for the next |
+//! | punch | free pages give their room back to the file system | their room |
 //!
 //! When one is due, what the dead have is swept, were it the claim on the checkpoint itself: a
 //! thread that died between two transactions, with a copy, a snapshot or a page in hand, keeps the
@@ -169,6 +170,8 @@ impl<M: ConstMachine> Home<M> {
         worker.log.checkpoint(Checkpoint { lsn: signed, redo, clean: false })?;
         // Snapshots that need more than the history may have get an error.
         worker.log.recycle(Lsn(self.shared.needed()?.max(least).min(redo.0)))?;
+        // The checkpoint is made. Free pages that cannot be punched keep their room.
+        let _ = self.punch_some(worker);
         Ok(())
     }
 
