@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::print_json;
 use super::rows::escape;
-use super::seen::{Commands, label, nanos, view};
+use super::seen::{Commands, ago, label, nanos, view};
 use crate::terminal::{Pace, seconds};
 use crate::{locks, output};
 
@@ -120,7 +120,7 @@ impl Tree<'_> {
         if !self.shown.insert(of.owner.to_string()) {
             return;
         }
-        let (indent, age) = ("    ".repeat(depth), output::time(nanos(of.age)));
+        let (indent, age) = ("    ".repeat(depth), ago(of.age));
         let who = self.commands.waits(of);
         let line = format!("{indent}{}, {age} old, owner {}", who.trim_end(), of.owner);
         self.lines.push(line);
@@ -158,7 +158,7 @@ fn all(store: &StoreView, json: bool) -> anyhow::Result<ExitCode> {
 
 fn cells(lock: &StoreLock) -> [String; 9] {
     let of = &lock.transaction;
-    let waited = lock.waited.map(|time| format!("waits {}", output::time(nanos(time))));
+    let waited = lock.waited.map(|time| format!("waits {}", ago(time)));
     [
         output::head(&escape(lock.table.as_bytes()), 16),
         output::head(&escape(lock.key.as_bytes()), 20),
@@ -168,6 +168,6 @@ fn cells(lock: &StoreLock) -> [String; 9] {
         of.state.name().to_owned(),
         output::head(&label(of), 16),
         of.owner.to_string(),
-        output::time(nanos(of.age)),
+        ago(of.age),
     ]
 }

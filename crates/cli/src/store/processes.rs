@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::print_json;
 use super::rows::escape;
-use super::seen::{Commands, label, nanos, short, view, wait};
+use super::seen::{Commands, ago, label, nanos, short, view, wait};
 use crate::output;
 
 /// Show which processes have the store open, what each of them does, and what the log is kept for
@@ -92,7 +92,11 @@ fn lines(found: &Processes) -> Vec<String> {
         lines.push(format!("prepared transaction{gid} {}", about(of)));
     }
     lines.extend(found.orphans.iter().map(|of| format!("of a dead process: {}", about(of))));
-    lines.push(format!("log: {}, {} of them for recovery", kept(found.log_kept), size(found.redo)));
+    lines.push(format!(
+        "log: {} kept, {} of it for recovery after a crash, until the next checkpoint",
+        size(found.log_kept),
+        size(found.redo)
+    ));
     lines.extend(longest(found));
     lines
 }
@@ -105,8 +109,7 @@ fn head(of: &StoreProcess) -> String {
         state => state.name(),
     };
     let threads = output::plural(of.threads, "thread", "threads");
-    let age =
-        of.age.map_or(String::new(), |age| format!(", began {} ago", output::time(nanos(age))));
+    let age = of.age.map_or(String::new(), |age| format!(", began {} ago", ago(age)));
     let command = of.command.as_deref().map_or(String::new(), |all| format!(": {}", short(all)));
     format!("process {}, {state}, {threads}{age}{command}", of.pid)
 }
@@ -114,7 +117,7 @@ fn head(of: &StoreProcess) -> String {
 /// A transaction, behind its kind.
 fn about(of: &TransactionInfo) -> String {
     let name = if of.label.is_empty() { String::new() } else { format!("{}, ", label(of)) };
-    let age = output::time(nanos(of.age));
+    let age = ago(of.age);
     let mut text = format!("{name}{age} old, owner {}", of.owner);
     if let Some(bytes) = of.log_kept {
         text += &format!(", {}", kept(bytes));
@@ -146,7 +149,7 @@ fn longest(found: &Processes) -> Option<String> {
         found.pins.iter().map(|(name, kept)| (*kept, format!("pin {}", escape(name.as_bytes())))),
     );
     let (bytes, what) = all.into_iter().max()?;
-    Some(format!("     {} at least for {what}, which needs the oldest part", size(bytes)))
+    Some(format!("     {} for {what}, which needs the oldest part", size(bytes)))
 }
 
 fn size(bytes: u64) -> String {

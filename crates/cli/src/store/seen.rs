@@ -61,7 +61,7 @@ impl<'p> Commands<'p> {
         for other in &blocked.blockers {
             let (who, of) = (self.who(&other.transaction), &other.transaction);
             let how = if other.holds { "held by" } else { "behind" };
-            let age = output::time(nanos(of.age));
+            let age = ago(of.age);
             lines
                 .push(format!("    {how} {who}, to {}, {age} old, owner {}", other.mode, of.owner));
         }
@@ -106,13 +106,16 @@ impl<'p> Commands<'p> {
 pub(super) fn wait(of: &TransactionInfo) -> String {
     of.waits.as_ref().map_or(String::new(), |waits| {
         let key = escape(format!("{}/{}", waits.table, waits.key).as_bytes());
-        format!("waits {} to {} {key}", output::time(nanos(waits.since)), waits.mode)
+        format!("waits {} to {} {key}", ago(waits.since), waits.mode)
     })
 }
 
-/// A label in quotes.
+/// A label in quotes; a stroke if there is none.
 pub(super) fn label(of: &TransactionInfo) -> String {
-    format!("\"{}\"", escape(of.label.as_bytes()))
+    match of.label.is_empty() {
+        true => "-".to_owned(),
+        false => format!("\"{}\"", escape(of.label.as_bytes())),
+    }
 }
 
 /// A command, without its folder, and not all of a long one.
@@ -120,6 +123,16 @@ pub(super) fn short(command: &str) -> String {
     let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
     let program = program.rsplit('/').next().unwrap_or(program);
     output::head(&escape(format!("{program} {rest}").trim_end().as_bytes()), COMMAND)
+}
+
+/// A time, in the unit that people count it in.
+pub(super) fn ago(time: Duration) -> String {
+    match time.as_secs() {
+        0..120 => output::time(nanos(time)),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
 }
 
 pub(super) fn nanos(time: Duration) -> u64 {
