@@ -128,6 +128,13 @@ impl<B: Between> File for BeforeFile<B> {
     fn length(&self) -> Result<u64, Error> {
         self.file.length()
     }
+    fn allocated(&self) -> Result<u64, Error> {
+        self.file.allocated()
+    }
+
+    fn links(&self) -> Result<u64, Error> {
+        self.file.links()
+    }
     fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {
         self.file.next_data(at)
     }

@@ -27,7 +27,7 @@ pub fn read(bytes: &[u8]) -> Result<(Tables, DumpSummary), DumpError> {
     let mut tables = Tables::new();
     while let Some(item) = dump.next_item()? {
         match (item, tables.last_mut()) {
-            (DumpItem::Table(name), _) => tables.push((name, Vec::new())),
+            (DumpItem::Table(table), _) => tables.push((table.name, Vec::new())),
             (DumpItem::Record { key, value }, Some(table)) => table.1.push((key, value)),
             (DumpItem::Record { .. }, None) => panic!("a record of no table"),
         }

@@ -1,7 +1,7 @@
 //! `store`'s tools: each command a process of its own.
 
 use std::io::Write;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -74,7 +74,7 @@ fn a_dump_is_loaded_into_another_store() {
     let folder = Folder::new("dump");
     let (s, other, file) = (&filled(&folder), &folder.at("copy"), &folder.at("shop.dump"));
     let dump = done(&["dump", s]);
-    assert!(dump.starts_with("latchwork dump 1\npage 8192\nat "), "{dump}");
+    assert!(dump.starts_with("latchwork dump 2\npage 8192\nat "), "{dump}");
     assert!(dump.contains("\ntable cities\n\\x02Bergen\\x00\twet\nrecords 1\n"), "{dump}");
     assert!(dump.contains("\n\\x02a\\x09b\\x0a\\x00\t\\\\\n"), "{dump}");
     let said = row(&["dump", s, "--to", file, "--json"]);
@@ -154,7 +154,7 @@ fn a_damaged_dump_makes_no_store() {
     with(dump.replace("\twet", "\tdry"), "checksum");
     with(dump[..dump.len() - 1].to_owned(), "cut off");
     with(dump.replace("records 1", "records 2"), "line 6");
-    with(dump.replace("dump 1", "dump 9"), "format 9");
+    with(dump.replace("dump 2", "dump 9"), "format 9");
     with("pear\t3\n".to_owned(), "no dump");
     with(dump.replace("page 8192", "page 1"), "checksum");
     refused(&["load", other, &folder.at("none")], "none");
@@ -204,6 +204,13 @@ fn a_log_and_pages_are_shown() {
     let last = pages.pop().unwrap();
     assert_eq!((&last["file_pages"], &last["free_pages"]), (&4.into(), &0.into()));
     assert!(done(&["pages", s]).contains("0 of 4 pages are free"));
+    let part = |name: &str| last[name].as_i64().unwrap();
+    let parts = ["tables", "free", "other", "reserved", "holes", "list"];
+    let sum: i64 = parts.iter().map(|name| part(&format!("{name}_bytes"))).sum();
+    let data = fs::metadata(folder.at("shop/data")).unwrap();
+    assert_eq!((part("on_disk_bytes"), sum), (data.blocks() as i64 * 512, sum));
+    assert_eq!(sum, part("on_disk_bytes"), "{last}");
+    assert_eq!(part("file_bytes"), data.len() as i64);
     let names: Vec<_> = pages.iter().map(|row| row["table"].clone()).collect();
     assert_eq!(names, ["", "(long values)", "cities", "default"]);
     assert_eq!((&pages[3]["records"], &pages[3]["depth"]), (&2.into(), &1.into()));
@@ -218,7 +225,12 @@ fn a_log_and_pages_are_shown() {
     assert_eq!(salvaged.status.code(), Some(1), "{}", text(&salvaged.stderr));
     assert!(text(&salvaged.stdout).contains("corrupt"));
     assert_eq!(done(&["get", again, "pear"]), "3\n");
-    assert_eq!(row(&["compact", again, &folder.at("small"), "--json"])["records"], 3);
+    let compacted = row(&["compact", again, &folder.at("small"), "--json"]);
+    let blocks = |name: &str| fs::metadata(folder.at(name)).unwrap().blocks() * 512;
+    assert_eq!(compacted["records"], 3);
+    assert_eq!(compacted["before"], blocks("again/data"));
+    assert_eq!(compacted["after"], blocks("small/data"));
+    assert!(compacted["folder_after"].as_u64() > compacted["after"].as_u64());
     assert_eq!(done(&["scan", &folder.at("small")]), done(&["scan", again]));
 }
 

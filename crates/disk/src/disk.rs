@@ -132,6 +132,16 @@ pub trait File: Debug + Send + Sync {
     /// How many bytes the file has.
     fn length(&self) -> Result<u64, Error>;
 
+    /// How many bytes the file takes on the disk, as `du` counts them: less than its length where it
+    /// has holes. A disk that does not know returns the length.
+    fn allocated(&self) -> Result<u64, Error> {
+        self.length()
+    }
+
+    /// How many names the file has: more than one if another folder has the same file (a hard
+    /// link), which then changes with each write.
+    fn links(&self) -> Result<u64, Error>;
+
     /// Where the first byte at or behind `at` is that may not lie in a hole of the file; none if
     /// there is none. A disk that knows nothing of holes says `at`.
     fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {

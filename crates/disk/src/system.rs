@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use latchwork_machine::open_at;
 use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -41,7 +42,7 @@ impl System {
     /// [`Error::NotFound`], [`Error::Permission`] and others of opening a folder.
     pub fn below(folder: &Path) -> Result<Self, Error> {
         let system = Self::new();
-        let open = || rustix::fs::open(folder, FOLDER, Mode::empty());
+        let open = || latchwork_machine::open(folder, FOLDER, Mode::empty());
         let opened = system.call(Operation::Open, folder, open)?;
         Ok(Self { root: Some(Arc::new((opened, folder.to_owned()))), ..system })
     }
@@ -89,8 +90,7 @@ impl Disk for System {
         flags |= if how.direct { OFlags::DIRECT } else { OFlags::empty() };
         let mode = Mode::RUSR | Mode::WUSR;
         let (folder, name) = self.place(path);
-        let opened =
-            self.call(Operation::Open, path, || rustix::fs::openat(folder, name, flags, mode));
+        let opened = self.call(Operation::Open, path, || open_at(folder, name, flags, mode));
         let fd = match opened {
             // The flag is the only thing here that a file system calls invalid.
             Err(Error::System { subject, errno: libc::EINVAL }) if how.direct => {
@@ -146,7 +146,7 @@ impl Disk for System {
     fn list(&self, folder: &Path) -> Result<Vec<OsString>, Error> {
         let (at, name) = self.place(folder);
         self.call(Operation::List, folder, || {
-            let opened = rustix::fs::openat(at, name, FOLDER, Mode::empty())?;
+            let opened = open_at(at, name, FOLDER, Mode::empty())?;
             let mut names = Vec::new();
             for entry in Dir::new(opened)? {
                 let entry = entry?;
@@ -161,7 +161,7 @@ impl Disk for System {
     fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
         let (at, name) = self.place(folder);
         self.call(Operation::SyncFolder, folder, || {
-            let fd = rustix::fs::openat(at, name, FOLDER, Mode::empty())?;
+            let fd = open_at(at, name, FOLDER, Mode::empty())?;
             rustix::fs::fsync(&fd)
         })
     }
@@ -316,6 +316,18 @@ impl File for SystemFile {
         self.call(Operation::Length, || rustix::fs::fstat(&self.fd)).map(|stat| stat.st_size as u64)
     }
 
+    fn allocated(&self) -> Result<u64, Error> {
+        let stat = self.call(Operation::Length, || rustix::fs::fstat(&self.fd))?;
+        // POSIX leaves the unit open; Linux counts in 512 bytes on every file system.
+        Ok(stat.st_blocks as u64 * 512)
+    }
+
+    fn links(&self) -> Result<u64, Error> {
+        let stat = self.call(Operation::Length, || rustix::fs::fstat(&self.fd))?;
+        #[allow(clippy::unnecessary_cast, reason = "its size differs between platforms")]
+        Ok(stat.st_nlink as u64)
+    }
+
     fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {
         // The offset moves, which nothing here uses.
         match rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Data(at)) {
@@ -377,7 +389,8 @@ mod tests {
                     let (system, path) = (&system, &path);
                     scope.spawn(move || {
                         let fd = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-                        let fd = rustix::fs::open(path, fd, Mode::RUSR | Mode::WUSR).unwrap();
+                        let fd =
+                            latchwork_machine::open(path, fd, Mode::RUSR | Mode::WUSR).unwrap();
                         let counters = system.counters.clone();
                         let file = SystemFile { fd, path: path.clone(), direct: false, counters };
                         for page in (me..PAGES).step_by(4) {

@@ -48,7 +48,13 @@ pub use latchwork_lockmgr as lockmgr;
 pub use latchwork_machine as machine;
 pub use latchwork_pool as pool;
 pub use latchwork_region as region;
-pub use latchwork_store as store;
+
+/// The store, and the derived keys and values of it.
+pub mod store {
+    #[cfg(feature = "derive")]
+    pub use latchwork_derive::{Key, Value};
+    pub use latchwork_store::*;
+}
 
 /// The programs of the README are compiled, and run but for the one that makes a folder.
 #[cfg(doctest)]

@@ -43,6 +43,7 @@
 
 mod append;
 mod aside;
+mod buffer;
 mod control;
 mod copy;
 mod error;
@@ -63,6 +64,7 @@ mod repair;
 mod restore;
 mod segment;
 mod slots;
+mod spans;
 mod view;
 
 pub use crate::error::Error;

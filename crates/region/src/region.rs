@@ -416,6 +416,11 @@ impl<M: ConstMachine> Region<M> {
         self.inner.header.threads + SWEEPERS
     }
 
+    /// The bytes that it may grow to.
+    pub fn limit(&self) -> u64 {
+        self.inner.header.limit
+    }
+
     /// The layers that live in the region, in the order of repair.
     ///
     /// # Errors

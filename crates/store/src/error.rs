@@ -54,8 +54,17 @@ pub enum Error {
     /// A load ([`Store::load_sorted`](crate::Store::load_sorted)) was rolled back when it had taken
     /// rows already, which cannot be taken again: load once more, with rows from the beginning.
     RowsTaken,
+    /// An earlier call of the transaction failed and aborted it. Every later call, the commit
+    /// included, changes nothing and returns this. Roll the transaction back, or restart it.
+    /// [`is_retryable`](Self::is_retryable), [`is_no_space`](Self::is_no_space) and
+    /// [`is_damage`](Self::is_damage) answer for `why`.
+    Aborted {
+        /// The error that aborted the transaction.
+        why: Box<Error>,
+    },
     /// A closure that had the transaction in hand, or a call of it, panicked, and may have written
-    /// half of what it meant to: the transaction can only be rolled back.
+    /// half of what it meant to: the transaction can only be rolled back. Calls return it within
+    /// [`Aborted`](Self::Aborted).
     Panicked,
     /// There is a record with this key already.
     Exists {
@@ -112,6 +121,17 @@ pub enum Error {
         /// Why.
         why: ValueError,
     },
+    /// The table has other types, or another schema version, than the call names: the call did
+    /// nothing. Name the table with the recorded types, or migrate it
+    /// ([`Store::migrate`](crate::Store::migrate)).
+    TableType {
+        /// The table.
+        table: String,
+        /// The types and the version that the store has recorded.
+        stored: String,
+        /// Those that the call names.
+        requested: String,
+    },
     /// All thread slots are held, by threads that have used the store and live, by transactions
     /// and snapshots that are open, and by sessions that processes keep for the next of these.
     Threads {
@@ -167,6 +187,14 @@ pub enum Error {
         /// Why.
         why: Box<Error>,
     },
+    /// The transaction wrote nothing, or was rolled back, and whether what it has read is durable is
+    /// not known: a crash of the machine may take that back. Do not act on it.
+    ReadsUnknown {
+        /// The error that the transaction ended with; none if it ended well.
+        ended: Option<Box<Error>>,
+        /// Why what it has read could not be made durable.
+        why: Box<Error>,
+    },
     /// The transaction is prepared, and whether a crash of the machine takes it back is not known.
     PrepareUnknown {
         /// Its id.
@@ -191,6 +219,9 @@ pub enum Error {
     },
     /// The trees or the log failed: what they said.
     Engine(String),
+    /// The store was opened with [`Options::read_only`](crate::Options::read_only), and the call
+    /// would write to it.
+    ReadOnly,
     /// The caller's own: a closure that wants its transaction rolled back.
     Rejected(String),
 }
@@ -213,6 +244,30 @@ impl Error {
         Self::CommitUnknown { why: Box::new(why.into()) }
     }
 
+    /// For a transaction with a commit at this position, or with none, that could not be made as
+    /// durable as its mode says.
+    pub(crate) fn unsettled(at: Option<u64>, why: impl Into<Self>) -> Self {
+        let why = match why.into() {
+            Self::CommitUnknown { why } => why,
+            why => Box::new(why),
+        };
+        match at {
+            Some(_) => Self::CommitUnknown { why },
+            None => Self::ReadsUnknown { ended: None, why },
+        }
+    }
+
+    /// The error of a transaction that ended with one error, behind which another one says that what
+    /// it has read may not be durable.
+    pub(crate) fn with_end(end: Self, unsettled: Self) -> Self {
+        match unsettled {
+            Self::ReadsUnknown { ended: None, why } => {
+                Self::ReadsUnknown { ended: Some(Box::new(end)), why }
+            }
+            other => other,
+        }
+    }
+
     /// The store's own error that this one is for, if there is one: the log's for a change of a
     /// page that could not be logged, or a page that could not go before the log.
     fn inner(&self) -> Option<&Self> {
@@ -222,7 +277,9 @@ impl Error {
             Self::Pool(WriteAhead(why))
             | Self::Tree(Tree::Journal(why) | Tree::Pool(WriteAhead(why))) => why.downcast_ref(),
             Self::NotUndone { why, .. }
+            | Self::Aborted { why }
             | Self::CommitUnknown { why }
+            | Self::ReadsUnknown { why, .. }
             | Self::PrepareUnknown { why, .. } => Some(why),
             _ => None,
         }
@@ -234,6 +291,39 @@ impl Error {
             Self::Pool(why) => say_of_pages(f, why),
             Self::Tree(why) => say_of_pages(f, why),
             other => fmt::Display::fmt(other, f),
+        }
+    }
+
+    /// For people, of transactions that could not be made durable.
+    fn say_of_durability(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommitUnknown { why } => {
+                write!(f, "committed, and not known to be durable: a crash may take it back: {why}")
+            }
+            Self::ReadsUnknown { ended, why } => {
+                f.write_str("what the transaction has read may not be durable, ")?;
+                write!(f, "and a crash may take it back: {why}")?;
+                ended.iter().try_for_each(|end| write!(f, "; the transaction ended with: {end}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// For people, of transactions in two phases.
+    fn say_of_prepared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PrepareUnknown { gid, why } => {
+                let id = Bytes(gid);
+                write!(f, "transaction {id} is prepared, but a crash may take it back: {why}")
+            }
+            Self::Prepared { gid } => {
+                write!(f, "transaction {} is prepared, and not decided", Bytes(gid))
+            }
+            Self::NotPrepared { gid } => write!(f, "no transaction {} is prepared", Bytes(gid)),
+            Self::Gid { length } => {
+                write!(f, "an id of {length} bytes for a transaction: 1 to {GID_MAX}")
+            }
+            _ => Ok(()),
         }
     }
 
@@ -257,9 +347,7 @@ impl Error {
             Self::RowsTaken => {
                 "the load was rolled back when it had taken rows: run it again from the first row"
             }
-            _ => {
-                "half of a change was written when something panicked: only a rollback is possible"
-            }
+            _ => "half of a change was written when something panicked",
         }
     }
 
@@ -271,6 +359,7 @@ impl Error {
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => true,
+            Self::Aborted { .. } => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             _ => false,
         }
@@ -341,6 +430,7 @@ impl Error {
             // An operator who ends a transaction does not want it to run again.
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable() && !is_killed(why),
             Self::SnapshotTooOld { .. } | Self::TransactionTooOld => true,
+            Self::Aborted { why } => why.is_retryable(),
             _ => false,
         }
     }
@@ -495,6 +585,9 @@ impl fmt::Display for Error {
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => {
                 f.write_str(self.rolled_back())
             }
+            Self::Aborted { why } => {
+                write!(f, "the transaction is aborted and can only be rolled back: {why}")
+            }
             Self::Exists { table, key } => write!(f, "key {} of {table} exists", Name(key)),
             Self::TableExists { table } => write!(f, "table {table} exists: load into a new one"),
             Self::Savepoint => f.write_str("no savepoint of this transaction"),
@@ -513,6 +606,11 @@ impl fmt::Display for Error {
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
+            Self::TableType { table, stored, requested } => write!(
+                f,
+                "table {table} holds {stored}; this program names it with {requested}: use the \
+                 recorded types, or migrate the table"
+            ),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::Log(why) => say_of_log(f, why),
             Self::Pool(_) => self.say_with_advice(f, "pages"),
@@ -530,20 +628,12 @@ impl fmt::Display for Error {
                     "a dead transaction keeps its locks: key {key} of {table}, page {page}: {why}"
                 )
             }
-            Self::CommitUnknown { why } => {
-                write!(f, "committed, and not known to be durable: a crash may take it back: {why}")
-            }
-            Self::PrepareUnknown { gid, why } => {
-                let id = Bytes(gid);
-                write!(f, "transaction {id} is prepared, but a crash may take it back: {why}")
-            }
-            Self::Prepared { gid } => {
-                write!(f, "transaction {} is prepared, and not decided", Bytes(gid))
-            }
-            Self::NotPrepared { gid } => write!(f, "no transaction {} is prepared", Bytes(gid)),
-            Self::Gid { length } => {
-                write!(f, "an id of {length} bytes for a transaction: 1 to {GID_MAX}")
-            }
+            Self::CommitUnknown { .. } | Self::ReadsUnknown { .. } => self.say_of_durability(f),
+            Self::PrepareUnknown { .. }
+            | Self::Prepared { .. }
+            | Self::NotPrepared { .. }
+            | Self::Gid { .. } => self.say_of_prepared(f),
+            Self::ReadOnly => f.write_str("the store is open read-only"),
             Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
             Self::Open { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Engine(why) | Self::Rejected(why) => f.write_str(why),
@@ -557,7 +647,9 @@ impl core::error::Error for Error {
             Self::Lock { why, .. } | Self::Locks(why) => Some(why),
             Self::Deadline { last, .. } => Some(last.as_ref()),
             Self::NotUndone { why, .. }
+            | Self::Aborted { why }
             | Self::CommitUnknown { why }
+            | Self::ReadsUnknown { why, .. }
             | Self::PrepareUnknown { why, .. } => Some(why.as_ref()),
             Self::Log(why) => Some(why),
             Self::Pool(why) => Some(why),

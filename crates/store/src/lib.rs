@@ -83,7 +83,10 @@
 #![warn(clippy::all)]
 
 mod background;
+#[doc(hidden)]
+pub mod derived;
 mod engine;
+mod entry;
 mod error;
 mod faces;
 mod files;
@@ -93,8 +96,10 @@ mod lock_name;
 mod long;
 mod names;
 mod open;
+mod opened;
 mod place;
 mod prepared;
+mod raw;
 mod refusal;
 mod retry;
 mod seen;
@@ -108,11 +113,13 @@ mod tools;
 mod turns;
 mod txn;
 mod typed;
+mod types;
 mod value;
 mod wakers;
 
 #[doc(hidden)]
 pub use crate::engine::{Chain, Engine, How, Version, Wrote};
+pub use crate::entry::TableInfo;
 pub use crate::error::{Error, GID_MAX};
 pub use crate::faces::by_hand::Transaction;
 pub use crate::faces::cursor::Cursor;
@@ -128,8 +135,10 @@ pub use crate::files::turn::{State as TurnState, Turn};
 pub use crate::key::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, StartsWith, Uuid};
 pub use crate::names::NAME_MAX;
 pub use crate::open::{Options, Place};
+pub use crate::opened::{Difference, Opened};
 pub use crate::place::{FileSystem, Kind, file_system};
 pub use crate::prepared::Prepared;
+pub use crate::raw::Raw;
 pub use crate::refusal::Refusal;
 pub use crate::retry::{Attempts, Patience};
 #[doc(hidden)]
@@ -141,17 +150,19 @@ pub use crate::snapshot::Snapshot;
 pub use crate::stamp::Stamp;
 pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
-pub use crate::tools::{Activity, Copied, Copying, restore};
+pub use crate::tools::{Activity, Copied, Copying, DataFile, restore};
 pub use crate::tools::{Blocked, Blocker, LockNames, LockWait, StoreLock, StoreView};
 pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::tools::{Holding, Processes, SnapshotInfo, StoreProcess, TransactionInfo};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use crate::tools::{Upgraded, upgrade};
 pub use crate::tools::{region_file, store_of_region};
 #[doc(hidden)]
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
+pub use crate::types::Type;
 pub use crate::value::{VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
 pub use latchwork_log::{LogWork, Mode};

@@ -47,46 +47,79 @@ pub(crate) fn kept(name: &str) -> &'static str {
     kept
 }
 
-/// The trees that a session was asked for.
+/// What a session found out about a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) tree: u32,
+    /// Whether the catalog has the table's types, or the caller has none: a write need not record
+    /// them.
+    pub(crate) settled: bool,
+}
+
+/// A table that is found by the address of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    name: usize,
+    /// The hash of the name, the types and the version: another name that came to lie at the same
+    /// address is not taken for this one, nor is the same name with other types.
+    tag: u64,
+    found: Found,
+}
+
+/// The tables that a session has used, each with types that were compared with the catalog's.
 #[derive(Default)]
 pub(crate) struct Trees {
-    /// Those that were found last, to be found by address: no name is read.
-    few: Vec<(&'static str, u32)>,
+    /// The last ones, to be found by address and tag: no name is read.
+    few: Vec<Known>,
     /// The place of the next one among these.
     next: usize,
-    /// All of them: one for each name, however many strings that is in.
-    all: HashMap<&'static str, u32>,
+    /// All of them, by their tags: one for each name and types, however many strings the name is
+    /// in. The names are copies, because a string of a library that is unloaded is gone.
+    all: HashMap<u64, (Box<str>, Found)>,
 }
 
 impl Trees {
-    /// The tree of this name, if it was asked for before.
+    /// The table of this name and tag, if it was asked for before.
     #[inline]
-    pub(crate) fn find(&mut self, name: &'static str) -> Option<u32> {
-        match self.few.iter().find(|(known, _)| core::ptr::eq(*known, name)) {
-            Some((_, tree)) => Some(*tree),
-            None => self.find_by_name(name),
+    pub(crate) fn find(&mut self, name: &'static str, tag: u64) -> Option<Found> {
+        let at = name.as_ptr().addr();
+        match self.few.iter().find(|known| known.name == at && known.tag == tag) {
+            Some(known) => Some(known.found),
+            None => self.find_by_name(name, tag),
         }
     }
 
     #[cold]
-    fn find_by_name(&mut self, name: &'static str) -> Option<u32> {
-        let tree = *self.all.get(name)?;
-        self.put_first(name, tree);
-        Some(tree)
+    fn find_by_name(&mut self, name: &'static str, tag: u64) -> Option<Found> {
+        let (known, found) = self.all.get(&tag)?;
+        let found = (**known == *name).then_some(*found)?;
+        self.put_first(name, tag, found);
+        Some(found)
     }
 
-    /// Remembers a tree.
+    /// Remembers a table, in place of what was known of it.
     #[cold]
-    pub(crate) fn insert(&mut self, name: &'static str, tree: u32) {
-        self.all.insert(name, tree);
-        self.put_first(name, tree);
+    pub(crate) fn insert(&mut self, name: &'static str, tag: u64, found: Found) {
+        self.few.retain(|known| known.tag != tag);
+        if self.few.len() < FEW {
+            self.next = self.few.len();
+        }
+        self.all.insert(tag, (name.into(), found));
+        self.put_first(name, tag, found);
     }
 
-    /// Has a tree found by its name's address, in place of the one that was put there longest ago.
-    fn put_first(&mut self, name: &'static str, tree: u32) {
+    /// Forgets all tables.
+    #[cold]
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Has a table found by its name's address, in place of the one that was put there longest ago.
+    fn put_first(&mut self, name: &'static str, tag: u64, found: Found) {
+        let known = Known { name: name.as_ptr().addr(), tag, found };
         match self.few.get_mut(self.next) {
-            Some(place) => *place = (name, tree),
-            None => self.few.push((name, tree)),
+            Some(place) => *place = known,
+            None => self.few.push(known),
         }
         self.next = (self.next + 1) % FEW;
     }
@@ -95,6 +128,28 @@ impl Trees {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn found(tree: u32) -> Found {
+        Found { tree, settled: true }
+    }
+
+    fn known(name: &'static str, tree: usize) -> Known {
+        Known { name: name.as_ptr().addr(), tag: tree as u64, found: found(tree as u32) }
+    }
+
+    /// As if a library was unloaded and another one lies there: the address and the length are the
+    /// same, the bytes and so the tag are not.
+    #[test]
+    fn another_name_at_the_same_address_is_another_table() {
+        let mut trees = Trees::default();
+        let name = kept("plugin one");
+        trees.insert(name, 1, found(7));
+        assert_eq!(trees.find(name, 2), None);
+        trees.insert(name, 2, found(8));
+        assert_eq!((trees.find(name, 1), trees.find(name, 2)), (Some(found(7)), Some(found(8))));
+        // Two names with one tag are not taken for each other.
+        assert_eq!(trees.find(kept("plugin two"), 1), None);
+    }
 
     #[test]
     fn a_name_is_kept_once() {
@@ -108,11 +163,11 @@ mod tests {
         let mut trees = Trees::default();
         for number in 0..10_000 {
             let name: &'static str = "one".to_owned().leak();
-            assert_eq!(trees.find(name), (number > 0).then_some(7));
+            assert_eq!(trees.find(name, 1), (number > 0).then_some(found(7)));
             if number == 0 {
-                trees.insert(name, 7);
+                trees.insert(name, 1, found(7));
             }
-            assert_eq!(trees.find(name), Some(7));
+            assert_eq!(trees.find(name, 1), Some(found(7)));
         }
         assert_eq!((trees.all.len(), trees.few.len()), (1, FEW));
     }
@@ -122,28 +177,25 @@ mod tests {
         let names: Vec<_> = (0..1000).map(|number| kept(&format!("table {number}"))).collect();
         let mut trees = Trees::default();
         for (tree, name) in names.iter().enumerate() {
-            assert_eq!(trees.find(name), None);
-            trees.insert(name, tree as u32);
+            assert_eq!(trees.find(name, tree as u64), None);
+            trees.insert(name, tree as u64, found(tree as u32));
         }
         for _ in 0..2 {
             for (tree, name) in names.iter().enumerate() {
-                assert_eq!(trees.find(name), Some(tree as u32));
-                assert!(trees.few.contains(&(*name, tree as u32)));
+                let known = known(name, tree);
+                assert_eq!(trees.find(name, known.tag), Some(known.found));
+                assert!(trees.few.contains(&known));
             }
         }
         assert_eq!((trees.all.len(), trees.few.len()), (1000, FEW));
         // A few that are used by turns stay.
         for round in 0..100 {
-            for name in &names[..FEW] {
-                trees.find(name);
+            for (tree, name) in names[..FEW].iter().enumerate() {
+                trees.find(name, tree as u64);
             }
-            let few = trees.few.clone();
-            assert!(
-                round == 0
-                    || names[..FEW]
-                        .iter()
-                        .all(|name| { few.iter().any(|(known, _)| core::ptr::eq(*known, *name)) })
-            );
+            let is_there =
+                |(tree, name): (usize, &&'static str)| trees.few.contains(&known(name, tree));
+            assert!(round == 0 || names[..FEW].iter().enumerate().all(is_there));
         }
     }
 }

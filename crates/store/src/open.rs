@@ -21,8 +21,10 @@
 
 mod folder;
 mod identity;
+mod links;
 mod memory;
 mod owner;
+mod read_only;
 mod text_file;
 
 use std::fs::{self, File};
@@ -38,15 +40,17 @@ use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
 use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others};
-pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
-pub(crate) use self::identity::write_identity;
+pub(crate) use self::folder::{Folder, at_rest, at_rest_within, convert};
+pub(crate) use self::identity::{FORMAT, version_of, write_identity};
 use self::identity::{identity, is_for_a_store};
+use self::links::has_own_files;
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
 use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
 use self::owner::is_own;
 pub(crate) use self::owner::{another, of_memory};
+pub(crate) use self::read_only::{Reading, open_to_read};
 use self::text_file::write_file;
-pub(crate) use self::text_file::{open_file, read_file};
+pub(crate) use self::text_file::{create_new, open_file, open_folder, read_file};
 use crate::error::refused;
 use crate::files::home::{Home, Sizes};
 use crate::files::redo::lanes;
@@ -103,6 +107,14 @@ pub struct Options {
     pub place: Place,
     /// Whether a store is made where there is none.
     pub create: bool,
+    /// Whether the store is only read. It must exist, and this process needs no right to write its
+    /// folder. Calls that would write return [`Error::ReadOnly`].
+    ///
+    /// Where processes have the store open, or killed ones left their memory, that memory is
+    /// joined; this takes the right to write the memory, so the same user. A closed store is read
+    /// in place, also on read-only media, and recovered in memory if it was not closed cleanly;
+    /// until it is closed, [`Refusal::ReadElsewhere`] refuses processes that would write.
+    pub read_only: bool,
     /// Whether it may lie on a network file system: the caller knows that all its processes are on
     /// one machine, and that locks work there.
     pub network: bool,
@@ -117,9 +129,30 @@ impl Default for Options {
             sizes: Sizes::default(),
             place: Place::default(),
             create: true,
+            read_only: false,
             network: false,
             wait: None,
         }
+    }
+}
+
+impl Options {
+    /// For small stores, and for machines with little memory: segments of the log of 1 MiB, a cache
+    /// and a buffer of the log that grow to 2 MiB and 1 MiB, a checkpoint each 4 MiB, 64 MiB of
+    /// history, 64 MiB of addresses for locks, and 64 threads.
+    pub fn small() -> Self {
+        let sizes = Sizes {
+            cache: 2 << 20,
+            cache_max: 256 << 20,
+            log_buffer: 1 << 20,
+            log_segment: 1 << 20,
+            log_budget: 4 << 20,
+            history: 64 << 20,
+            locks: 64 << 20,
+            threads: 64,
+            ..Sizes::default()
+        };
+        Self { sizes, ..Self::default() }
     }
 }
 
@@ -150,8 +183,9 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // One name for all: what lies in the memory has it.
     let path = &fs::canonicalize(path).map_err(said)?;
     check_path(path)?;
-    let here = File::open(path).map_err(said)?;
+    let here = open_folder(path).map_err(said)?;
     is_own(path)?;
+    has_own_files(path)?;
     is_for_a_store(path)?;
     // What is written below is written here, also if the folder is moved and another has its path.
     let disk: Arc<dyn Disk> = Arc::new(System::below(path)?);
@@ -445,7 +479,7 @@ fn lost_log(path: &Path) -> Option<&'static str> {
         return None;
     }
     let mut page = Vec::new();
-    let read = File::open(data).and_then(|data| data.take(4096).read_to_end(&mut page));
+    let read = open_file(&data).and_then(|data| data.take(4096).read_to_end(&mut page));
     // The file may have room for pages that were never written.
     let has_pages = read.is_ok() && page.iter().any(|byte| *byte != 0);
     let is_there = fs::read_dir(log).is_ok_and(|mut files| files.next().is_some());

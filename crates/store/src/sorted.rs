@@ -10,7 +10,9 @@ use latchwork_machine::ConstMachine;
 use latchwork_tree::{Error as TreeError, Header};
 
 use crate::engine::Engine;
+use crate::entry::{Entry, Types};
 use crate::files::scribe::Part;
+use crate::idle::Kept;
 use crate::tables::{CATALOG, fits};
 use crate::{Attempts, Error, Key, Patience, Store, Table, Value};
 
@@ -64,7 +66,7 @@ impl<M: ConstMachine> Store<M> {
         let name = table.name().as_bytes();
         let patience = Patience { label: "load", ..Patience::default() };
         let _settles = Settles(self);
-        let done = self.attempts(&patience, |kept, _| {
+        let run = |kept: &Kept<M>, _| {
             let (worker, made) = (&kept.worker, Cell::new(None));
             let done = Attempts::run(worker, worker.locks()?, worker.slot(), &patience, |txn| {
                 // Of an attempt before.
@@ -74,7 +76,8 @@ impl<M: ConstMachine> Store<M> {
                     return Err(Error::TableExists { table: table.name().to_owned() });
                 }
                 let tree = worker.make_root()?;
-                txn.write_raw(CATALOG, name, Some(&tree.to_le_bytes()))?;
+                let entry = Entry::new(tree, Types::of(K::TYPE, V::TYPE), table.version());
+                txn.write_raw(CATALOG, name, Some(&entry.bytes(limit - name.len())))?;
                 let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
                 // Nobody ends the transaction while it is at work.
                 let _work = worker.enter()?;
@@ -91,7 +94,8 @@ impl<M: ConstMachine> Store<M> {
                 worker.home.shared.let_go(worker.slot(), root)?;
             }
             Ok::<_, Error>(done)
-        })?;
+        };
+        let done = self.attempts(&patience, run, Error::with_end)?;
         Ok(done.value)
     }
 }

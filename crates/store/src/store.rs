@@ -17,11 +17,12 @@ use crate::background::Background;
 use crate::files::home::{Home, Sizes};
 use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
-use crate::open::{Folder, Options, open};
-use crate::tables::{Catalog, Tables, tables, trees};
+use crate::open::{Folder, Options, Reading, open, open_to_read};
+use crate::opened::Opened;
+use crate::tables::{Catalog, Tables, entries, infos, tables};
 use crate::turns::Turns;
 use crate::typed::{ReadTxn, WriteTxn};
-use crate::{Attempts, Error, Key, Patience, Snapshot, Table, Value};
+use crate::{Attempts, Error, Key, Patience, Snapshot, Table, TableInfo, Value};
 
 /// A store: tables that any number of threads and processes read and write at the same time.
 ///
@@ -57,6 +58,9 @@ struct Inner<M: ConstMachine> {
     sessions: Arc<Sessions<M>>,
     turns: Arc<Turns>,
     background: Background<M>,
+    opened: Opened,
+    /// Of a process that only reads.
+    reading: Option<Reading>,
     /// Whether it was closed: then its drop does nothing more.
     closed: bool,
 }
@@ -108,21 +112,37 @@ impl Store<Machine> {
     ///
     /// As there; [`Error::Options`].
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
+        if options.read_only {
+            let (home, reading) = open_to_read(path.as_ref(), options)?;
+            let opened = Opened::new(&options.sizes, &home.sizes_now()?);
+            return Ok(Self::with(home, None, opened, Some(reading)));
+        }
         let (home, folder) = open(path.as_ref(), options)?;
-        let store = Self::of(home, Some(folder));
+        let opened = Opened::new(&options.sizes, &home.sizes_now()?);
+        let store = Self::of(home, Some(folder), opened);
         store.background().sweep_if_needed();
         Ok(store)
     }
 }
 
 impl<M: ConstMachine> Store<M> {
-    pub(crate) fn of(home: Arc<Home<M>>, folder: Option<Folder>) -> Self {
+    fn of(home: Arc<Home<M>>, folder: Option<Folder>, opened: Opened) -> Self {
+        Self::with(home, folder, opened, None)
+    }
+
+    fn with(
+        home: Arc<Home<M>>,
+        folder: Option<Folder>,
+        opened: Opened,
+        reading: Option<Reading>,
+    ) -> Self {
         let sessions = Arc::new(Sessions::new(home.sizes.threads));
         let catalog = Catalog::new(&home, &sessions);
         let turns = Arc::new(Turns::new((home.sizes.threads as usize / 4).max(1)));
         let background = Background::new(&home, &sessions);
         let closed = false;
-        let inner = Inner { home, folder, catalog, sessions, turns, background, closed };
+        let inner =
+            Inner { home, folder, catalog, sessions, turns, background, opened, reading, closed };
         Self { inner: Arc::new(inner) }
     }
 
@@ -154,7 +174,7 @@ impl<M: ConstMachine> Store<M> {
         sizes: &Sizes,
         lanes: usize,
     ) -> Result<Self, Error> {
-        Ok(Self::of(Home::open(region, disk, folder, sizes, lanes)?, None))
+        Ok(Self::of(Home::open(region, disk, folder, sizes, lanes)?, None, Opened::default()))
     }
 
     /// Address, length and name of what the store shares: for reports on cache lines. What lies
@@ -175,6 +195,16 @@ impl<M: ConstMachine> Store<M> {
         found.extend(home.log.places()?);
         found.extend(home.shared.places()?);
         Ok(found)
+    }
+
+    /// What this process found when it opened the store.
+    pub fn opened(&self) -> &Opened {
+        &self.inner.opened
+    }
+
+    /// Refuses what would write to a store that is only read.
+    pub(crate) fn writable(&self) -> Result<(), Error> {
+        if self.inner.reading.is_some() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// The parts, for tools.
@@ -219,7 +249,8 @@ impl<M: ConstMachine> Store<M> {
         let kept = self.kept(Kept::reading)?;
         let _busy = Busy::new(kept, Kept::reading);
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
-        trees(&snapshot.moved_up(self.log_end().saturating_sub(1)))
+        let entries = entries(&snapshot.moved_up(self.log_end().saturating_sub(1)))?;
+        Ok(entries.into_iter().map(|(name, entry)| (name, entry.tree)).collect())
     }
 
     /// A session of this thread that is free for `flag`: a function, for a closure would be another
@@ -315,7 +346,9 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// What the closure returns, if that is not retryable; [`Error::Deadline`] after ten seconds;
     /// [`Error::CommitUnknown`]; those of the parts, also of the checkpoint. But for
-    /// `CommitUnknown` nothing was written then.
+    /// `CommitUnknown` nothing was written then. [`Error::ReadsUnknown`] in [`Mode::Full`] if the
+    /// transaction wrote nothing or failed, and what it has read cannot be made durable: the error
+    /// that the closure returned is within.
     ///
     /// # Panics
     ///
@@ -376,7 +409,7 @@ impl<M: ConstMachine> Store<M> {
         value: V::Of<'_>,
     ) -> Result<(), Error> {
         self.write(|tx| {
-            let tree = tx.tree(table.name())?;
+            let tree = tx.tree(table)?;
             tx.tables.with_scratch(|scratch| {
                 table.key_into(&key, &mut scratch.key)?;
                 table.value_into(&value, &mut scratch.value);
@@ -396,7 +429,7 @@ impl<M: ConstMachine> Store<M> {
         key: K::Of<'_>,
     ) -> Result<bool, Error> {
         self.write(|tx| {
-            let tree = tx.tree(table.name())?;
+            let tree = tx.tree(table)?;
             tx.tables.with_scratch(|scratch| {
                 table.key_into(&key, &mut scratch.key)?;
                 let there = tx.txn.get_for_update_into(tree, &scratch.key, &mut scratch.value)?;
@@ -418,19 +451,23 @@ impl<M: ConstMachine> Store<M> {
         patience: &Patience,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
-        self.attempts(patience, |kept, tables| {
+        let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
             Attempts::run(worker, worker.locks()?, worker.slot(), patience, |txn| {
                 body(&mut WriteTxn { txn, tables })
             })
-        })
+        };
+        self.attempts(patience, run, Error::with_end)
     }
 
-    /// Runs a transaction by these attempts, which log its commit, and settles that.
+    /// Runs a transaction by these attempts, which log its commit, and settles that. `both` makes
+    /// one error of that of the attempts, and of one that says that what they have read may not be
+    /// durable.
     pub(crate) fn attempts<'s, R, E: From<Error>>(
         &'s self,
         patience: &Patience,
         run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
+        both: impl FnOnce(E, Error) -> E,
     ) -> Result<Attempts<R>, E> {
         let (kept, _busy) = self.to_write()?;
         let tables = Tables { catalog: &self.inner.catalog, kept };
@@ -438,10 +475,13 @@ impl<M: ConstMachine> Store<M> {
         let at = done.as_ref().ok().and_then(|done| done.at);
         match (done, self.settle(&kept.worker, at, patience.mode)) {
             (Ok(done), settled) => settled.map(|()| done).map_err(E::from),
-            // What it has read its error may tell: so it waits, too, and keeps its own error.
-            (failed, _) => {
+            // The error may reveal what the transaction has read.
+            (Err(own), settled) => {
                 self.inner.background.after_failure();
-                failed
+                Err(match settled {
+                    Ok(()) => own,
+                    Err(unsettled) => both(own, unsettled),
+                })
             }
         }
     }
@@ -449,6 +489,7 @@ impl<M: ConstMachine> Store<M> {
     /// A session of this thread for a transaction that may write. Before anything is done it makes
     /// the checkpoint that is due: one that fails must not look like a write that failed.
     fn to_write(&self) -> Result<(&Kept<M>, Busy<M>), Error> {
+        self.writable()?;
         let kept = self.kept(Kept::writing)?;
         let busy = Busy::new(kept, Kept::writing);
         self.keep_up(&kept.worker)?;
@@ -465,7 +506,11 @@ impl<M: ConstMachine> Store<M> {
         Ok(())
     }
 
-    /// Waits until a commit is as durable as it is to be.
+    /// Waits until a commit is as durable as it is to be; without one, until what was read is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CommitUnknown`]; without a commit [`Error::ReadsUnknown`].
     pub(crate) fn settle(
         &self,
         worker: &Worker<M>,
@@ -473,8 +518,8 @@ impl<M: ConstMachine> Store<M> {
         mode: Option<Mode>,
     ) -> Result<(), Error> {
         let mode = mode.unwrap_or(self.inner.home.sizes.mode);
-        if let Some(at) = self.settles(at, mode)? {
-            worker.log.commit(at, mode).map_err(Error::commit_unknown)?;
+        if let Some(newest) = self.settles(at, mode)? {
+            worker.log.commit(newest, mode).map_err(|why| Error::unsettled(at, why))?;
         }
         // A transaction that could not be rolled back keeps its pages in hand for a sweep.
         if !worker.is_given_up() {
@@ -485,7 +530,15 @@ impl<M: ConstMachine> Store<M> {
 
     /// Shows a commit, unless it is to be durable first. Returns as far as what the log has is to
     /// be as durable as the mode says.
+    ///
+    /// # Errors
+    ///
+    /// As [`settle`](Self::settle).
     pub(crate) fn settles(&self, at: Option<u64>, mode: Mode) -> Result<Option<Lsn>, Error> {
+        self.unsettled(at, mode).map_err(|why| Error::unsettled(at, why))
+    }
+
+    fn unsettled(&self, at: Option<u64>, mode: Mode) -> Result<Option<Lsn>, Error> {
         let home = &self.inner.home;
         match at {
             Some(at) => {
@@ -513,6 +566,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// Those of the parts.
     pub fn checkpoint(&self) -> Result<(), Error> {
+        self.writable()?;
         let kept = self.kept(Kept::writing)?;
         self.inner.home.checkpoint_anew(&kept.worker)
     }
@@ -526,6 +580,7 @@ impl<M: ConstMachine> Store<M> {
     /// [`Error::NotUndone`] if a transaction of the dead could not be undone: the others were.
     /// Those of the parts.
     pub fn sweep(&self) -> Result<usize, Error> {
+        self.writable()?;
         // The child of a fork would wait for a thread that it does not have.
         self.inner.home.manager.region().check()?;
         self.inner.background.wait_for_sweep();
@@ -548,6 +603,33 @@ impl<M: ConstMachine> Store<M> {
     pub fn tables(&self) -> Result<Vec<String>, Error> {
         let tables = self.read(|tx| tables(&tx.snapshot))?;
         Ok(tables.into_iter().map(|table| table.0).collect())
+    }
+
+    /// What the catalog has of all tables, also of those without a record, in order of their names.
+    /// O(tables).
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Store, Table};
+    ///
+    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-infos-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// store.put(&FRUIT, "pear", 3)?;
+    /// let fruit = &store.table_infos()?[0];
+    /// assert_eq!((fruit.key.as_deref(), fruit.value.as_deref()), (Some("str"), Some("u64")));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn table_infos(&self) -> Result<Vec<TableInfo>, Error> {
+        self.read(|tx| infos(&tx.snapshot))
     }
 
     /// What is going on in the store, in all processes.

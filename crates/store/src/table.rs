@@ -8,13 +8,15 @@ use core::marker::PhantomData;
 
 use crate::key::KEY_MAX;
 use crate::names::kept;
-use crate::{Error, Key, Value};
+use crate::types::{HASH, number, text};
+use crate::{Error, Key, Type, Value};
 
 /// A table whose keys are in order, each with one value.
 ///
-/// A store has the name and the bytes, and not the types: a program that gives the same name other
-/// types reads [`Error::Key`] or [`Error::Value`], or a wrong value where the bytes mean something
-/// in these, too. What it writes the others read so.
+/// The first write to a table records its types and its [schema version](Self::with_version) in the
+/// store. From then on every call that names the table with other types or another version fails
+/// with [`Error::TableType`]. A session compares them once for each table. Tools that read any
+/// table use [`Raw`](crate::Raw) or [`AnyKey`](crate::AnyKey), which match every type.
 ///
 /// # Examples
 ///
@@ -29,13 +31,50 @@ use crate::{Error, Key, Value};
 /// ```
 pub struct Table<K, V> {
     name: &'static str,
+    version: u32,
+    /// Of the name and the version: a table is found by it.
+    hash: u64,
     of: PhantomData<fn(K, V)>,
 }
 
+/// A table that a call names.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) name: &'static str,
+    pub(crate) tag: u64,
+    pub(crate) version: u32,
+    pub(crate) key: &'static Type,
+    pub(crate) value: &'static Type,
+}
+
 impl<K, V> Table<K, V> {
-    /// The table of this name.
+    /// The table of this name, with schema version 0. O(length of the name); in a constant the
+    /// compiler does it.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, of: PhantomData }
+        Self { name, version: 0, hash: hashed(name, 0), of: PhantomData }
+    }
+
+    /// The same table with another schema version, which its program changes when the meaning of
+    /// keys or values changes. The store refuses a program that names another version than the
+    /// recorded one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::Table;
+    ///
+    /// /// Prices in cents; version 0 had them in euros.
+    /// const PRICES: Table<&str, u64> = Table::new("prices").with_version(1);
+    /// assert_eq!(PRICES.version(), 1);
+    /// ```
+    #[must_use]
+    pub const fn with_version(self, version: u32) -> Self {
+        Self { version, hash: hashed(self.name, version), ..self }
+    }
+
+    /// Its schema version.
+    pub const fn version(&self) -> u32 {
+        self.version
     }
 
     /// The table of a name that is made at run time. It is the same table as that of a constant.
@@ -67,6 +106,23 @@ impl<K, V> Table<K, V> {
     /// Its name.
     pub const fn name(&self) -> &'static str {
         self.name
+    }
+}
+
+impl<K: Key, V: Value> Table<K, V> {
+    /// Of its types; the compiler computes it.
+    const TYPES: u64 = V::TYPE.hash(K::TYPE.hash(HASH));
+
+    /// What tells the table from all others: its name, version and types.
+    #[inline]
+    pub(crate) const fn tag(&self) -> u64 {
+        self.hash ^ Self::TYPES
+    }
+
+    /// The table, for code that is the same for all types.
+    pub(crate) const fn asked(&self) -> Asked {
+        let (key, value) = (K::TYPE, V::TYPE);
+        Asked { name: self.name, tag: self.tag(), version: self.version, key, value }
     }
 }
 
@@ -125,6 +181,11 @@ impl<K, V: Value> Table<K, V> {
     }
 }
 
+/// The hash of a name and a schema version.
+const fn hashed(name: &str, version: u32) -> u64 {
+    number(text(HASH, name), version as u64)
+}
+
 impl<K, V> Clone for Table<K, V> {
     fn clone(&self) -> Self {
         *self
@@ -168,6 +229,12 @@ impl<K, V> Multi<K, V> {
     /// The table of a name that is made at run time: see [`Table::named`].
     pub fn named(name: &str) -> Self {
         Self { table: Table::named(name) }
+    }
+
+    /// The same table with another schema version: see [`Table::with_version`].
+    #[must_use]
+    pub const fn with_version(self, version: u32) -> Self {
+        Self { table: self.table.with_version(version) }
     }
 
     /// Its name.

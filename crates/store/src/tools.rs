@@ -17,6 +17,7 @@
 //! | `locks` | which transactions wait, and which of them block others |
 //! | `processes` | which processes have the store open, and what each does |
 //! | `names` | names of locks in words |
+//! | `upgrade` | a store of an older format becomes one of the present format |
 //! | `memory` | shared memory that killed processes left |
 
 mod activity;
@@ -34,6 +35,7 @@ mod records;
 mod salvage;
 mod space;
 mod text;
+mod upgrade;
 mod view;
 
 pub use activity::Activity;
@@ -46,6 +48,7 @@ pub use pages::TablePages;
 pub use processes::{Holding, Processes, SnapshotInfo, StoreProcess};
 pub use records::{LogRead, LogRecord, read_log};
 pub use salvage::{Salvaged, salvage};
-pub use space::{Fault, Space};
+pub use space::{DataFile, Fault, Space};
 pub use text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};
+pub use upgrade::{Upgraded, upgrade};
 pub use view::{LockWait, StoreView, TransactionInfo, region_file, store_of_region};

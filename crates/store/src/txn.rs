@@ -170,13 +170,14 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         operation: impl FnOnce(&mut Self) -> Result<R, Error>,
     ) -> Result<R, Error> {
         if let Some(why) = &self.failed {
-            return Err(why.clone());
+            return Err(Error::Aborted { why: Box::new(why.clone()) });
         }
         let result = self.all_since(self.chain.last, operation);
         if let Err(error) = &result
             && error.ends_transaction()
         {
-            self.failed = Some(error.clone());
+            // A call within this one may have noted it already.
+            self.failed.get_or_insert_with(|| error.clone());
         }
         result
     }
@@ -191,7 +192,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
+    /// [`Error::Lock`], [`Error::Engine`]; [`Error::Aborted`] after a failure that ended the
     /// transaction.
     pub fn write_raw(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         self.guard(|txn| {
@@ -404,16 +405,16 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Savepoint`], [`Error::Engine`]; what the transaction failed with before.
+    /// [`Error::Aborted`], [`Error::Savepoint`], [`Error::Engine`].
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
         let Savepoint { owner, last, number } = savepoint;
         let behind = self.gone.partition_point(|(from, _)| *from < number);
         let is_gone = behind > 0 && number < self.gone[behind - 1].1;
         let is_gone = is_gone || number < self.floor;
-        if owner != self.owner.id() || last > self.chain.last || is_gone {
-            return Err(Error::Savepoint);
-        }
         self.guard(|txn| {
+            if owner != txn.owner.id() || last > txn.chain.last || is_gone {
+                return Err(Error::Savepoint);
+            }
             txn.gone.truncate(behind);
             if number + 1 < txn.savepoints {
                 txn.gone.push((number, txn.savepoints));
@@ -442,7 +443,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// # Errors
     ///
-    /// What the transaction failed with before; [`Error::Engine`]. Then it was rolled back.
+    /// [`Error::Aborted`], [`Error::Engine`]. Then it was rolled back.
     pub fn commit(mut self) -> Result<Option<u64>, Error> {
         self.end()
     }

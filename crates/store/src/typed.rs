@@ -101,7 +101,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         key: K::Of<'_>,
         with: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Error> {
-        let Some(tree) = self.tables.find(table.name())? else { return Ok(None) };
+        let Some(tree) = self.tables.find(table)? else { return Ok(None) };
         self.tables.with_scratch(|scratch| {
             table.key_into(&key, &mut scratch.key)?;
             let there = self.snapshot.get_into(tree, &scratch.key, &mut scratch.value)?;
@@ -142,7 +142,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         table: &Table<K, V>,
         range: Bounds,
     ) -> Result<Rows<'_, K, V>, Error> {
-        let tree = self.tables.find(table.name())?;
+        let tree = self.tables.find(table)?;
         let fetch = move |range: Slices<'_>, back: bool, limit: usize, batch: &mut Batch| match tree
         {
             Some(tree) => self.snapshot.some(tree, range, back, limit, batch),
@@ -163,7 +163,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
         let range = bounds(table, &range)?;
-        match self.tables.find(table.name())? {
+        match self.tables.find(table)? {
             Some(tree) => self.snapshot.scan_raw(tree, as_slices(&range), false, each),
             None => Ok(()),
         }
@@ -178,20 +178,20 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
 impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     /// The tree of a table, which is made if it is not there.
     #[inline]
-    pub(crate) fn tree(&mut self, name: &'static str) -> Result<u32, Error> {
-        self.tables.make(name, self.txn)
+    pub(crate) fn tree<K: Key, V: Value>(&mut self, table: &Table<K, V>) -> Result<u32, Error> {
+        self.tables.make(table, self.txn)
     }
 
     /// Does something with a table's tree and a key's bytes. A table that is not there is made:
     /// what it has not is what the transaction has read.
     #[inline]
-    fn with_key<K: Key, V, R>(
+    fn with_key<K: Key, V: Value, R>(
         &mut self,
         table: &Table<K, V>,
         key: K::Of<'_>,
         work: impl FnOnce(&mut Txn<'s, Worker<M>, M>, u32, &mut Scratch) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let tree = self.tree(table.name())?;
+        let tree = self.tree(table)?;
         self.tables.with_scratch(|scratch| {
             table.key_into(&key, &mut scratch.key)?;
             work(self.txn, tree, scratch)
@@ -301,7 +301,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         key: K::Of<'_>,
         value: V::Of<'_>,
     ) -> Result<(), Error> {
-        let tree = self.tree(table.name())?;
+        let tree = self.tree(table)?;
         self.txn.insert_raw(tree, &table.key(&key)?, &table.value(&value))
     }
 
@@ -315,7 +315,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         table: &Table<K, V>,
         key: K::Of<'_>,
     ) -> Result<bool, Error> {
-        let (tree, key) = (self.tree(table.name())?, table.key(&key)?);
+        let (tree, key) = (self.tree(table)?, table.key(&key)?);
         let there = self.txn.get_for_update_into(tree, &key, &mut Vec::new())?;
         if there {
             self.txn.write_raw(tree, &key, None)?;
@@ -379,7 +379,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         table: &Table<K, V>,
         range: &Bounds,
     ) -> Result<Rows<'static, K, V>, Error> {
-        let tree = self.tree(table.name())?;
+        let tree = self.tree(table)?;
         Ok(Rows::of(*table, all_of(self.txn, tree, range)?))
     }
 
@@ -395,7 +395,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         range: impl RangeBounds<K::Of<'k>>,
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
-        let (range, tree) = (bounds(table, &range)?, self.tree(table.name())?);
+        let (range, tree) = (bounds(table, &range)?, self.tree(table)?);
         self.txn.scan_raw(tree, as_slices(&range), false, each)
     }
 
@@ -439,7 +439,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         range: impl RangeBounds<K::Of<'k>>,
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
-        let (range, tree) = (bounds(table, &range)?, self.tree(table.name())?);
+        let (range, tree) = (bounds(table, &range)?, self.tree(table)?);
         self.txn.scan_raw(tree, as_slices(&range), true, each)
     }
 
@@ -454,7 +454,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         range: impl RangeBounds<K::Of<'k>>,
     ) -> Result<u64, Error> {
         let range = bounds(table, &range)?;
-        let tree = self.tree(table.name())?;
+        let tree = self.tree(table)?;
         self.txn.remove_range_raw(tree, as_slices(&range))
     }
 

@@ -13,11 +13,12 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("profile", &["machine"]),
     ("region", &["machine"]),
     ("sim", &["machine"]),
-    ("disk", &[]),
+    ("disk", &["machine"]),
     ("lockmgr", &["machine", "region"]),
     ("pool", &["machine", "latch", "region", "disk"]),
     ("log", &["machine", "latch", "region", "disk"]),
     ("tree", &["machine", "pool"]),
+    ("derive", &[]),
     ("store", &["machine", "region", "lockmgr", "disk", "log", "pool", "tree"]),
     ("interpose", &["machine", "latch", "profile"]),
     ("rivals", &[]),
@@ -43,12 +44,12 @@ const HOUSE: &[(&str, &[&str])] = &[
             "store",
         ],
     ),
-    ("latchwork", &["machine", "latch", "region", "disk", "pool", "lockmgr", "store"]),
+    ("latchwork", &["machine", "latch", "region", "derive", "disk", "pool", "lockmgr", "store"]),
     (
         "check",
         &[
             "lockmgr", "machine", "classic", "latch", "region", "sim", "bench", "disk", "pool",
-            "log", "tree", "store",
+            "log", "tree", "derive", "store",
         ],
     ),
 ];

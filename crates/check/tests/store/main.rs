@@ -1,9 +1,12 @@
 //! Laws of transactions and of keys.
 
+mod aborted;
 mod bytes;
 mod contended;
+mod creation;
 mod credit;
 mod damaged;
+mod derived;
 mod dialogue;
 mod dialogue_stages;
 mod durable;
@@ -39,5 +42,6 @@ mod stuck;
 mod tasks;
 mod tasks_threads;
 mod tasks_wakers;
+mod types;
 mod unread;
 mod values;

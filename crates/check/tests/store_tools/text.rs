@@ -125,6 +125,11 @@ fn what_no_store_would_write_is_refused_by_its_line() {
     refused(&with(&["table t", "a\t\u{e9}"]), 5);
     refused(&with(&["table t", "a\tb\tc"]), 5);
     refused(&with(&["table t", "a", "records 0"]), 5);
+    refused(&with(&["key str", "table t", "records 0"]), 5);
+    refused(&with(&["key str", "key str", "value u64", "table t", "records 0"]), 5);
+    refused(&with(&["version 0", "table t", "records 0"]), 4);
+    refused(&with(&["table t", "version 1", "records 0"]), 5);
+    refused(&with(&["table t", "records 0", "key str"]), 7);
     refused(&["latchwork dump 1", "page x", "at 64"], 2);
     refused(&["latchwork dump 1", "page 8192", "at -1"], 3);
     let long = format!("table t\n{}\t\n", "a".repeat(1901));
@@ -136,8 +141,8 @@ fn what_no_store_would_write_is_refused_by_its_line() {
 
 #[test]
 fn another_format_is_named() {
-    let newer = DumpReader::new(&b"latchwork dump 2\nwhatever"[..]).err();
-    assert_eq!(newer, Some(DumpError::Version { found: 2, known: 1 }));
+    let newer = DumpReader::new(&b"latchwork dump 3\nwhatever"[..]).err();
+    assert_eq!(newer, Some(DumpError::Version { found: 3, known: 2 }));
     for other in ["", "\n", "VERSION=3\n", "latchwork dump \n", "latchwork dump one\n"] {
         assert_eq!(DumpReader::new(other.as_bytes()).err(), Some(DumpError::NotADump), "{other:?}");
     }

@@ -102,18 +102,27 @@ pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     let Some(to) = &args.to else {
         let out = UntilSignal(io::stdout().lock());
         match store.dump(BufWriter::new(out), only, &mut told) {
+            Err(why @ DumpError::NoTable { .. }) => return Ok(no_table(&why)),
             // A reader that closed the pipe has seen enough.
             Err(DumpError::Io { kind: io::ErrorKind::BrokenPipe, .. }) => {}
             other => drop(other?),
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let summary =
-        into_file(&store, to, only, &mut told).with_context(|| to.display().to_string())?;
+    let summary = match into_file(&store, to, only, &mut told) {
+        Err(why @ DumpError::NoTable { .. }) => return Ok(no_table(&why)),
+        done => done.with_context(|| to.display().to_string())?,
+    };
     if args.json {
         print_json(&row(&summary))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The answer where the named table does not exist.
+fn no_table(why: &DumpError) -> ExitCode {
+    output::complain(&why.to_string());
+    ExitCode::FAILURE
 }
 
 /// Writes a dump beside its place, and names it when it is durable; into what is no file, at once.
@@ -226,8 +235,8 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
 fn tables_of<R: BufRead>(dump: R) -> Result<Vec<String>, DumpError> {
     let (mut dump, mut tables) = (DumpReader::new(dump)?, Vec::new());
     while let Some(item) = dump.next_item()? {
-        if let DumpItem::Table(name) = item {
-            tables.push(name);
+        if let DumpItem::Table(table) = item {
+            tables.push(table.name);
         }
     }
     Ok(tables)

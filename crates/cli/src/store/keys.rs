@@ -5,7 +5,7 @@ use latchwork_store::{AnyKey, KeyPart, Uuid};
 use serde_json::{Map, Value, json};
 
 /// The JSON of each type of key.
-const TYPES: &str = r#"With --typed a key is JSON:
+const TYPES: &str = r#"A key is read by the type that the table has recorded. With --typed it is JSON:
   "pear", 7, -0.5, true, null      text, an integer, an f64, a boolean, None
   ["ann", 8]                       a tuple; inside of one, a nested tuple
   {"hex": "07ff"}                  bytes
@@ -25,9 +25,9 @@ const NAMES: &str = "hex, uuid, integer, f32, f64, f32_bits or f64_bits";
 /// How the keys among a command's arguments are written.
 #[derive(clap::Args)]
 pub(super) struct How {
-    /// Keys are JSON of any type, as 7 or '["ann", 8]', and not text
+    /// Keys are JSON of any type, as 7 or '["ann", 8]'
     #[arg(long)]
-    typed: bool,
+    pub(super) typed: bool,
 }
 
 impl How {
@@ -46,7 +46,8 @@ impl How {
     }
 }
 
-fn part(value: &Value) -> anyhow::Result<KeyPart> {
+/// A part of a key that JSON says.
+pub(super) fn part(value: &Value) -> anyhow::Result<KeyPart> {
     Ok(match value {
         Value::Null => KeyPart::Null,
         Value::Bool(is) => KeyPart::Bool(*is),
@@ -96,13 +97,19 @@ fn of_name(named: &Map<String, Value>) -> anyhow::Result<KeyPart> {
     })
 }
 
-fn bytes(digits: &str) -> anyhow::Result<Vec<u8>> {
+/// Bytes that hex digits say.
+pub(super) fn bytes(digits: &str) -> anyhow::Result<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     let byte = |pair: &[u8]| {
         let text = str::from_utf8(pair).ok().filter(|_| pair.len() == 2)?;
         u8::from_str_radix(text, 16).ok().filter(|_| pair[0] != b'+')
     };
     pairs.map(byte).collect::<Option<_>>().context("hex has two digits for each byte")
+}
+
+/// Bytes as hex digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A key for programs: what [`How::read`] reads.
@@ -114,7 +121,8 @@ pub(super) fn told(key: &AnyKey) -> Value {
     }
 }
 
-fn part_told(part: &KeyPart) -> Value {
+/// A part of a key as JSON.
+pub(super) fn part_told(part: &KeyPart) -> Value {
     match part {
         KeyPart::Null => Value::Null,
         KeyPart::Bool(is) => json!(is),
@@ -136,8 +144,7 @@ fn part_told(part: &KeyPart) -> Value {
         KeyPart::F32(number) => json!({"f32": number.to_string()}),
         KeyPart::Uuid(_) => json!({"uuid": part.to_string()}),
         KeyPart::Bytes(bytes) => {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            json!({"hex": hex})
+            json!({"hex": hex(bytes)})
         }
         large => json!({"integer": large.to_string()}),
     }

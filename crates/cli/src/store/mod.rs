@@ -7,7 +7,10 @@
 //! | file | what |
 //! |---|---|
 //! | `rows` | `put`, `get`, `del`, `scan`: records of one table |
+//! | `records` | a table, by the types that it has |
+//! | `types` | types, and values of them as text |
 //! | `keys` | keys of any type as text |
+//! | `tables` | `tables`: what the tables hold |
 //! | `interrupt` | how those that run long end by a signal |
 //! | `clear` | `clear`: a table is emptied |
 //! | `stat` | `stat`: what is there, and who has it open |
@@ -20,6 +23,7 @@
 //! | `seen` | transactions and processes in words |
 //! | `top` | `top`: what goes on, live |
 //! | `sync_test` | `sync-test`: how often a disk makes something durable |
+//! | `upgrade` | `upgrade`: a store of an older format |
 //! | `memory` | `forget-memory`: what killed processes left |
 
 mod backup;
@@ -32,17 +36,22 @@ mod look;
 mod memory;
 mod prepared;
 mod processes;
+mod records;
 mod rows;
 mod salvage;
 mod seen;
 mod stat;
 mod sync_test;
+mod tables;
 mod top;
+mod types;
+mod upgrade;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -59,6 +68,7 @@ pub(crate) enum What {
     Del(rows::DelArgs),
     Scan(rows::ScanArgs),
     Clear(clear::Args),
+    Tables(tables::Args),
     Stat(stat::Args),
     Verify(VerifyArgs),
     Checkpoint(CheckpointArgs),
@@ -75,6 +85,7 @@ pub(crate) enum What {
     Processes(processes::Args),
     Top(top::Args),
     SyncTest(sync_test::Args),
+    Upgrade(upgrade::Args),
     ForgetMemory(memory::Args),
 }
 
@@ -127,7 +138,8 @@ impl What {
 }
 
 /// Does it.
-pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
+    READ_ONLY.store(read_only, Relaxed);
     if what.ends_by_signal() {
         terminal::catch_first_signal();
     }
@@ -137,6 +149,7 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::Del(args) => rows::del(&args),
         What::Scan(args) => rows::scan(&args),
         What::Clear(args) => clear::run(&args),
+        What::Tables(args) => tables::run(&args),
         What::Stat(args) => stat::run(&args),
         What::Verify(args) => verify(&args),
         What::Checkpoint(args) => checkpoint(&args),
@@ -153,6 +166,7 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::Processes(args) => processes::run(&args),
         What::Top(args) => top::run(&args),
         What::SyncTest(args) => sync_test::run(&args),
+        What::Upgrade(args) => upgrade::run(&args),
         What::ForgetMemory(args) => memory::run(&args),
     };
     done.or_else(|error| {
@@ -164,6 +178,9 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         ))
     })
 }
+
+/// Whether the command was told to open the store for reading.
+static READ_ONLY: AtomicBool = AtomicBool::new(false);
 
 /// The folder of the store that the command has open: what is said of damage does not name it.
 static OPENED: OnceLock<PathBuf> = OnceLock::new();
@@ -198,14 +215,13 @@ fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Sto
     })
 }
 
-/// As a command opens it that is alone: with little memory. A checkpoint that it makes takes no
+/// As a command opens it: with a small cache, which grows if another process asks for more. A checkpoint that it makes takes no
 /// history from the programs that have the store open, whatever bound is theirs.
 fn small(create: bool) -> Options {
-    let mut options = Options { create, ..Options::default() };
+    let read_only = READ_ONLY.load(Relaxed);
+    let mut options = Options { create: create && !read_only, read_only, ..Options::default() };
     options.sizes.history = u64::MAX;
     options.sizes.cache = 8 << 20;
-    options.sizes.log_buffer = 4 << 20;
-    options.sizes.log_segment = 16 << 20;
     options
 }
 

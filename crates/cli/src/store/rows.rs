@@ -1,5 +1,6 @@
-//! `store put`, `get`, `del`, `scan`: records of one table, whose keys are text or of any type
-//! (`keys.rs`), and values any bytes.
+//! `store put`, `get`, `del`, `scan`: records of one table. Keys and values are written and printed by
+//! the types of the table (`records.rs`); without types keys are text or JSON (`keys.rs`), and values
+//! are bytes.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -11,17 +12,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use latchwork_store::{AnyKey, Error, Table, VALUE_MAX};
-use serde_json::{Value, json};
+use latchwork_store::{Error, Store, Table, VALUE_MAX};
+use serde_json::json;
 
 use super::interrupt::look;
+use super::records::Records;
 use super::{keys, open, print_json};
 use crate::output;
 
 /// The table of those who name none.
 const DEFAULT: &str = "default";
-
-type Records = Table<AnyKey, &'static [u8]>;
 
 /// Which table.
 #[derive(clap::Args)]
@@ -37,8 +37,13 @@ struct Of {
 
 impl Of {
     /// The table.
-    fn table(&self) -> Records {
-        Table::named(&self.table)
+    fn records(&self, store: &Store) -> anyhow::Result<Records> {
+        Records::find(store, &self.table, &self.keys)
+    }
+
+    /// Whether the command line names it.
+    fn is_named(&self) -> bool {
+        self.table != DEFAULT
     }
 }
 
@@ -49,18 +54,21 @@ impl Of {
 #[command(after_help = keys::with_types("Examples:
   latchwork store put /tmp/shop pear 3
   latchwork store put /tmp/shop --table cities -- Bergen -2
-  latchwork store put /tmp/shop --table orders --typed '[\"ann\", 8]' tea
+  latchwork store put /tmp/shop --table prices pear 3        # a number, if the table has numbers
+  latchwork store put /tmp/shop --table orders '[\"ann\", 8]' '{\"what\": \"tea\", \"count\": 2}'
   latchwork store put /tmp/shop photo --file pear.jpg
   date | latchwork store put /tmp/shop now --file -
 
-Exits with 0 if it is written, 2 if not."))]
+Key and value are of the types of the table (`store tables`): a number is written in digits, a tuple
+as a JSON array, a struct as a JSON object. A new table is of text and bytes. Exits with 0 if it is
+written, 2 if not, also if the key or the value is not of the table's type."))]
 pub(crate) struct PutArgs {
     #[command(flatten)]
     of: Of,
-    /// The key: text, or JSON with --typed
+    /// The key, by the table's type; text in a new table
     #[arg(allow_negative_numbers = true)]
     key: String,
-    /// The value: any bytes
+    /// The value, by the table's type; any bytes in a new table
     #[arg(allow_negative_numbers = true, required_unless_present = "file")]
     value: Option<OsString>,
     /// The value is what this file has; `-` is the standard input
@@ -76,18 +84,19 @@ pub(crate) struct PutArgs {
 #[command(after_help = keys::with_types("Examples:
   latchwork store get /tmp/shop pear
   latchwork store get /tmp/shop pear || echo none
-  latchwork store get /tmp/shop --table orders --typed '[\"ann\", 8]'
+  latchwork store get /tmp/shop --table orders '[\"ann\", 8]'
   latchwork store get /tmp/shop photo --raw > pear.jpg
 
-The value's bytes as they are, and a line end, which --raw leaves out. Exits with 0 if there is one,
-1 and nothing on stdout if there is none, 2 if the store cannot be read."))]
+The value by the table's type, and a line end; with --raw its bytes and nothing else. Exits with 0
+if there is one, 1 and nothing on stdout if there is none or no such table, 2 if the store cannot
+be read or the key is not of the table's type."))]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     of: Of,
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
-    /// No line end behind the value
+    /// The bytes of the value as the store has them, and no line end
     #[arg(long, conflicts_with = "json")]
     raw: bool,
     /// A JSON line: `value`, or `hex` if it is no text
@@ -100,7 +109,8 @@ pub(crate) struct GetArgs {
 #[command(after_help = keys::with_types("Example:
   latchwork store del /tmp/shop pear
 
-Exits with 0 if it was there and is removed, 1 if there was none, 2 if that is not known."))]
+Exits with 0 if it was there and is removed, 1 if there was none or no such table, 2 if that is not
+known."))]
 pub(crate) struct DelArgs {
     #[command(flatten)]
     of: Of,
@@ -118,11 +128,13 @@ pub(crate) struct DelArgs {
   latchwork store scan /tmp/shop
   latchwork store scan /tmp/shop a b                # keys that begin with an a
   latchwork store scan /tmp/shop --limit 10 --json
-  latchwork store scan /tmp/shop --table orders --typed '[\"ann\"]' '[\"bob\"]'
+  latchwork store scan /tmp/shop --table orders '[\"ann\"]' '[\"bob\"]'
 
 A line each: the key, a tab, the value. What would make another line or column of it is escaped, as
 \\t, \\n, \\r, \\\\ and \\xNN; so are bytes that are no text. A key of several parts is shown in
-parentheses, bytes of a key as 0x..; with --json it is as --typed reads it."))]
+parentheses, bytes of a key as 0x..; with --json it is as --typed reads it. A bound of a key of
+several parts may have the first parts alone. Exits with 0, 1 if there is no such table, 2 if the
+store cannot be read or a bound is not of the table's type."))]
 pub(crate) struct ScanArgs {
     #[command(flatten)]
     of: Of,
@@ -164,56 +176,87 @@ impl PutArgs {
     }
 }
 
+/// Says that there is no such table, which the command line has named.
+fn no_table(name: &str) -> ExitCode {
+    output::complain(&format!("there is no table {}", escape(name.as_bytes())));
+    ExitCode::FAILURE
+}
+
 pub(super) fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
-    // Before a store is made for nothing.
-    let (key, value) = (args.of.keys.read(&args.key)?, args.value()?);
-    let (store, table) = (open(&args.of.path, true)?, args.of.table());
-    store.write(|tx| tx.put(&table, &key.0, &value))?;
+    let value = args.value()?;
+    if !args.of.path.join("identity").exists() {
+        // Before a store is made for nothing.
+        args.of.keys.read(&args.key)?;
+    }
+    let store = open(&args.of.path, true)?;
+    let records = args.of.records(&store)?;
+    let key = records.key(&args.key, false)?;
+    let bytes = records.value(&value, args.file.is_some())?;
+    if records.there || args.of.keys.typed {
+        store.put(&records.table, &key, &bytes)?;
+    } else {
+        // A table of this command's own: text to bytes.
+        store.put(&Table::<&str, &[u8]>::named(&args.of.table), &args.key, &bytes)?;
+    }
     if args.json {
-        print_json(&json!({"key": keys::told(&key), "written": true}))?;
+        print_json(&json!({"key": records.key_json(&key), "written": true}))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
-    let (store, table) = (open(&args.of.path, false)?, args.of.table());
-    let key = args.of.keys.read(&args.key)?;
-    let Some(value) = store.read(|tx| tx.get(&table, &key.0))? else {
+    let store = open(&args.of.path, false)?;
+    let records = args.of.records(&store)?;
+    if !records.there && args.of.is_named() {
+        return Ok(no_table(&args.of.table));
+    }
+    let key = records.key(&args.key, false)?;
+    let Some(value) = store.get(&records.table, &key)? else {
         return Ok(ExitCode::FAILURE);
     };
     if args.json {
-        print_json(&line(&key, &value))?;
+        print_json(&records.json(&key, &value))?;
     } else {
         output::print(|out| {
-            out.write_all(&value)?;
-            if args.raw { Ok(()) } else { writeln!(out) }
+            if args.raw {
+                return out.write_all(&value);
+            }
+            out.write_all(&records.value_text(&value))?;
+            writeln!(out)
         })?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn del(args: &DelArgs) -> anyhow::Result<ExitCode> {
-    let (store, table) = (open(&args.of.path, false)?, args.of.table());
+    let store = open(&args.of.path, false)?;
+    let records = args.of.records(&store)?;
+    if !records.there && args.of.is_named() {
+        return Ok(no_table(&args.of.table));
+    }
+    let key = records.key(&args.key, false)?;
     // A transaction makes the tables that it names. What was never written to is not to be made.
-    let known = store.tables()?.contains(&args.of.table);
-    let key = args.of.keys.read(&args.key)?;
-    let removed = known && store.write(|tx| tx.remove(&table, &key.0))?;
+    let removed = records.there && store.remove(&records.table, &key)?;
     if args.json {
-        print_json(&json!({"key": keys::told(&key), "removed": removed}))?;
+        print_json(&json!({"key": records.key_json(&key), "removed": removed}))?;
     }
     Ok(if removed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<ExitCode> {
-    let (store, table) = (open(&args.of.path, false)?, args.of.table());
-    let bound = |key: &Option<String>| key.as_deref().map(|key| args.of.keys.read(key)).transpose();
+    let store = open(&args.of.path, false)?;
+    let records = args.of.records(&store)?;
+    if !records.there && args.of.is_named() {
+        return Ok(no_table(&args.of.table));
+    }
+    let bound = |key: &Option<String>| key.as_deref().map(|key| records.key(key, true)).transpose();
     let (from, to) = (bound(&args.from)?, bound(&args.to)?);
-    let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key.0[..]));
-    let to = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key.0[..]));
+    let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
+    let to = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
     let limit = args.limit.map_or(usize::MAX, |limit| limit as usize);
     let mut said = Ok(());
     store.read(|tx| {
-        let rows = tx.range(&table, (from, to))?;
+        let rows = tx.range(&records.table, (from, to))?;
         let rows = if args.reverse { rows.rev() } else { rows };
         let mut failed = None;
         said = output::print(|out| {
@@ -221,9 +264,12 @@ pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<ExitCode> {
             for row in rows.take(limit) {
                 look()?;
                 match row {
-                    Ok((key, value)) if args.json => writeln!(out, "{}", line(&key, &value))?,
+                    Ok((key, value)) if args.json => {
+                        writeln!(out, "{}", records.json(&key, &value))?;
+                    }
                     Ok((key, value)) => {
-                        writeln!(out, "{}\t{}", escape(key.to_string().as_bytes()), escape(&value))?
+                        let key = escape(records.key_text(&key).as_bytes());
+                        writeln!(out, "{key}\t{}", escape(&records.value_text(&value)))?;
                     }
                     Err(why) => {
                         failed = Some(why);
@@ -237,18 +283,6 @@ pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     })?;
     said?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// A record, for programs.
-fn line(key: &AnyKey, value: &[u8]) -> Value {
-    let key = keys::told(key);
-    match std::str::from_utf8(value) {
-        Ok(text) => json!({"key": key, "value": text}),
-        Err(_) => {
-            let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-            json!({"key": key, "hex": hex})
-        }
-    }
 }
 
 /// Text that stays in its line and column; a byte that is no text as `\xNN`.

@@ -80,7 +80,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         &self,
         table: &Table<K, V>,
     ) -> Result<Cursor<'_, K, V, M>, Error> {
-        let tree = self.tables.find(table.name())?;
+        let tree = self.tables.find(table)?;
         Ok(Cursor {
             reads: self,
             table: *table,

@@ -127,7 +127,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         key: K::Of<'_>,
         change: impl FnOnce(Option<V::Owned>) -> Option<V::Owned>,
     ) -> Result<Option<V::Owned>, Error> {
-        let (tree, key) = (self.tree(table.name())?, table.key(&key)?);
+        let (tree, key) = (self.tree(table)?, table.key(&key)?);
         let old = self.txn.get_raw_for_update(tree, &key)?;
         let was = old.is_some();
         let new = change(old.map(|old| table.value_of(&old)).transpose()?);
@@ -152,7 +152,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         table: &Table<K, V>,
         key: K::Of<'_>,
     ) -> Result<bool, Error> {
-        let (tree, key) = (self.tree(table.name())?, table.key(&key)?);
+        let (tree, key) = (self.tree(table)?, table.key(&key)?);
         self.txn.get_into(tree, &key, &mut Vec::new())
     }
 
@@ -231,7 +231,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         back: bool,
         take: bool,
     ) -> Result<Option<Record<K, V>>, Error> {
-        let tree = self.tree(table.name())?;
+        let tree = self.tree(table)?;
         // What it wrote itself is to be in the tree.
         self.txn.savepoint()?;
         let Some((key, value)) = self.end_raw(tree, back, take)? else { return Ok(None) };

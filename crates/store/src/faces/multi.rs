@@ -156,7 +156,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         key: K::Of<'_>,
     ) -> Result<u64, Error> {
         let range = prefixed::<K, (K, V)>(table.name(), &key)?;
-        let tree = self.tree(table.name())?;
+        let tree = self.tree(table.table())?;
         self.txn.remove_range_raw(tree, as_slices(&range))
     }
 }

@@ -34,9 +34,9 @@ use crate::stamp::Stamp;
 
 /// Of what is below, and in the lines of the slots: counted up with each change. And with each of
 /// the pool's: this is looked at first, and the memory kept.
-const LAYOUT: u64 = 3;
+const LAYOUT: u64 = 4;
 
-const _: () = assert!(latchwork_pool::LAYOUT == 4, "count up the store's layout, too");
+const _: () = assert!(latchwork_pool::LAYOUT == 5, "count up the store's layout, too");
 
 const STATE: u64 = 0;
 const VERSION: u64 = 1;
@@ -210,6 +210,16 @@ impl<M: ConstMachine> Shared<M> {
             true => self.log.flushed().0.max(self.word(VISIBLE)?.load(Acquire)),
         };
         Ok(end.saturating_sub(1))
+    }
+
+    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it yet:
+    /// the thread that logged it makes it durable, unless it is dead.
+    pub(crate) fn unseen(&self) -> Result<Option<Lsn>, Error> {
+        if !self.is_durable()? || self.log.flushed() >= self.log.end() {
+            return Ok(None);
+        }
+        let (newest, seen) = (self.log.newest_commit()?, self.visible()?);
+        Ok(newest.filter(|commit| commit.0 > seen))
     }
 
     /// Shows a commit that does not wait for the disk, in a store whose commits do.

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use super::{KEY_MAX, Key, KeyError, Uuid, byte, code};
+use crate::Type;
 
 /// A part of a key, of whatever type.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,14 +108,14 @@ fn is_end(from: &[u8]) -> bool {
 /// # Examples
 ///
 /// ```
-/// use latchwork_store::{AnyKey, Key, KeyPart, Store, Table};
+/// use latchwork_store::{AnyKey, Key, KeyPart, Raw, Store, Table};
 ///
 /// const LINES: Table<(&str, u64), &str> = Table::new("lines");
 ///
 /// # let path = std::env::temp_dir().join(format!("store-any-{}", std::process::id()));
 /// let store = Store::open(&path)?;
 /// store.put(&LINES, ("ann", 8), "a line")?;
-/// let any: Table<AnyKey, &[u8]> = Table::named("lines");
+/// let any: Table<AnyKey, Raw> = Table::named("lines");
 /// let rows = store.read(|tx| tx.range(&any, ..)?.collect::<Result<Vec<_>, _>>())?;
 /// assert_eq!(rows[0].0.0, [KeyPart::Text("ann".to_owned()), KeyPart::Integer(8)]);
 /// assert_eq!(rows[0].0.to_string(), "(ann, 8)");
@@ -128,6 +129,11 @@ pub struct AnyKey(pub Vec<KeyPart>);
 impl Key for AnyKey {
     type Of<'k> = &'k [KeyPart];
     type Owned = Self;
+    const TYPE: &'static Type = &Type::Any;
+
+    fn lend(owned: &Self) -> &[KeyPart] {
+        &owned.0
+    }
 
     fn append(key: &Self::Of<'_>, nested: bool, to: &mut Vec<u8>) {
         key.iter().for_each(|part| part.append_part(usize::from(nested), to));

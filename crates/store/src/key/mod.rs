@@ -19,8 +19,8 @@
 //! | 26, 27 | `false`, `true` | nothing |
 //! | 30 | a UUID | its 16 bytes |
 //!
-//! An integer's bytes do not depend on its type, so a column may become wider; nor do those of
-//! bytes, so `[u8; N]` may become `Vec<u8>`. Floats are in the order of `total_cmp`: -0.0 and 0.0
+//! An integer's bytes do not depend on its type; nor do those of bytes. The catalog records the type
+//! all the same: a table of `u32` keys is opened as one of `u64` after a migration. Floats are in the order of `total_cmp`: -0.0 and 0.0
 //! are two keys, in this order, and NaNs are at both ends, by their sign. Decoding accepts exactly
 //! what encoding writes: two keys are equal if and only if their bytes are. (Of an `Option` in an
 //! `Option`, `None` and `Some(None)` are one key.)
@@ -31,6 +31,8 @@ mod text;
 mod tuple;
 
 use core::fmt;
+
+use crate::Type;
 
 pub use any::{AnyKey, KeyPart};
 pub use tuple::StartsWith;
@@ -85,6 +87,11 @@ pub enum KeyError {
     },
     /// Bytes follow the key.
     Long,
+    /// The enum has no variant with this number.
+    Variant {
+        /// The number that was found.
+        found: i64,
+    },
 }
 
 impl fmt::Display for KeyError {
@@ -101,6 +108,7 @@ impl fmt::Display for KeyError {
                 write!(f, "a part of the key has {found} bytes, and its type has {wanted}")
             }
             Self::Long => f.write_str("bytes follow the key"),
+            Self::Variant { found } => write!(f, "the key's type has no variant {found}"),
         }
     }
 }
@@ -115,8 +123,10 @@ impl core::error::Error for KeyError {}
 ///
 /// # Implementing
 ///
-/// A type of one's own is best written as one that is a key already, as below. One that writes
-/// bytes of its own keeps to this, which nobody checks for it:
+/// Use `#[derive(Key)]` of the facade where possible. A type of one's own is best written as one
+/// that is a key already, as below. A type that writes bytes of its own describes itself as
+/// [`Type::Own`] with a name that is changed together with the bytes. It keeps to these rules, which
+/// the store does not check:
 ///
 /// - The order of the bytes is the order of the keys, and equal keys have equal bytes.
 /// - `take` takes what `append` wrote, no more and no less, whatever part of a key follows.
@@ -150,7 +160,7 @@ impl core::error::Error for KeyError {}
 /// A type of one's own:
 ///
 /// ```
-/// use latchwork_store::{Key, KeyError};
+/// use latchwork_store::{Key, KeyError, Type};
 ///
 /// #[derive(Clone, Copy, Debug, PartialEq)]
 /// struct Customer(u64);
@@ -158,6 +168,7 @@ impl core::error::Error for KeyError {}
 /// impl Key for Customer {
 ///     type Of<'k> = Self;
 ///     type Owned = Self;
+///     const TYPE: &'static Type = u64::TYPE;
 ///
 ///     fn append(key: &Self, nested: bool, to: &mut Vec<u8>) {
 ///         u64::append(&key.0, nested, to);
@@ -165,6 +176,10 @@ impl core::error::Error for KeyError {}
 ///
 ///     fn take(from: &mut &[u8], nested: bool) -> Result<Self, KeyError> {
 ///         u64::take(from, nested).map(Self)
+///     }
+///
+///     fn lend(owned: &Self) -> Self {
+///         *owned
 ///     }
 /// }
 ///
@@ -179,6 +194,9 @@ pub trait Key {
     /// The key as it comes back.
     type Owned;
 
+    /// What the type is: the catalog records it for each table. See [`Type`].
+    const TYPE: &'static Type;
+
     /// Appends the key as one part, inside a nested tuple or not. O(length).
     fn append(key: &Self::Of<'_>, nested: bool, to: &mut Vec<u8>);
 
@@ -188,6 +206,9 @@ pub trait Key {
     ///
     /// [`KeyError`].
     fn take(from: &mut &[u8], nested: bool) -> Result<Self::Owned, KeyError>;
+
+    /// Returns a key that came back, as a caller gives it.
+    fn lend(owned: &Self::Owned) -> Self::Of<'_>;
 
     /// Appends the whole key's bytes. O(length).
     fn encode(key: &Self::Of<'_>, to: &mut Vec<u8>) {
@@ -226,6 +247,11 @@ pub struct Uuid(pub [u8; 16]);
 impl Key for Uuid {
     type Of<'k> = Self;
     type Owned = Self;
+    const TYPE: &'static Type = &Type::Name("uuid");
+
+    fn lend(owned: &Self) -> Self {
+        *owned
+    }
 
     fn append(key: &Self, _: bool, to: &mut Vec<u8>) {
         to.push(code::UUID);
@@ -243,6 +269,11 @@ impl Key for Uuid {
 impl<K: Key> Key for Option<K> {
     type Of<'k> = Option<K::Of<'k>>;
     type Owned = Option<K::Owned>;
+    const TYPE: &'static Type = &Type::Option(K::TYPE);
+
+    fn lend(owned: &Self::Owned) -> Self::Of<'_> {
+        owned.as_ref().map(K::lend)
+    }
 
     fn append(key: &Self::Of<'_>, nested: bool, to: &mut Vec<u8>) {
         match key {

@@ -1,6 +1,7 @@
 //! Integers, floats and booleans as parts of keys.
 
 use super::{Key, KeyError, array, byte, code};
+use crate::Type;
 
 /// A magnitude's bytes without leading zeros.
 fn significant(magnitude: u128) -> usize {
@@ -65,6 +66,11 @@ macro_rules! integer {
         impl Key for $type {
             type Of<'k> = Self;
             type Owned = Self;
+            const TYPE: &'static Type = &Type::Name(stringify!($type));
+
+            fn lend(owned: &Self) -> Self {
+                *owned
+            }
 
             #[allow(unused_comparisons, reason = "of the types without a sign")]
             fn append(key: &Self, _: bool, to: &mut Vec<u8>) {
@@ -93,6 +99,11 @@ macro_rules! float {
         impl Key for $type {
             type Of<'k> = Self;
             type Owned = Self;
+            const TYPE: &'static Type = &Type::Name(stringify!($type));
+
+            fn lend(owned: &Self) -> Self {
+                *owned
+            }
 
             fn append(key: &Self, _: bool, to: &mut Vec<u8>) {
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
@@ -121,6 +132,11 @@ float!(f64, u64, code::F64);
 impl Key for bool {
     type Of<'k> = Self;
     type Owned = Self;
+    const TYPE: &'static Type = &Type::Name("bool");
+
+    fn lend(owned: &Self) -> Self {
+        *owned
+    }
 
     fn append(key: &Self, _: bool, to: &mut Vec<u8>) {
         to.push(if *key { code::TRUE } else { code::FALSE });

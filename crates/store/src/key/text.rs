@@ -1,6 +1,7 @@
 //! Text and bytes as parts of keys.
 
 use super::{Key, KeyError, byte, code};
+use crate::Type;
 
 /// Bytes that are escaped at a time.
 const SHORT: usize = 32;
@@ -59,10 +60,15 @@ fn take_text(from: &mut &[u8]) -> Result<String, KeyError> {
 }
 
 macro_rules! text {
-    ($($type:ty, $kind:expr, $of:ty, $owned:ty, $take:expr;)*) => {$(
+    ($($type:ty, $name:literal, $kind:expr, $of:ty, $owned:ty, $take:expr;)*) => {$(
         impl Key for $type {
             type Of<'k> = &'k $of;
             type Owned = $owned;
+            const TYPE: &'static Type = &Type::Name($name);
+
+            fn lend(owned: &Self::Owned) -> Self::Of<'_> {
+                owned
+            }
 
             fn append(key: &Self::Of<'_>, _: bool, to: &mut Vec<u8>) {
                 append(key.as_ref(), $kind, to);
@@ -75,15 +81,20 @@ macro_rules! text {
     )*};
 }
 text! {
-    &str, code::TEXT, str, String, take_text;
-    String, code::TEXT, str, String, take_text;
-    &[u8], code::BYTES, [u8], Vec<u8>, |from| take(from, code::BYTES);
-    Vec<u8>, code::BYTES, [u8], Vec<u8>, |from| take(from, code::BYTES);
+    &str, "str", code::TEXT, str, String, take_text;
+    String, "str", code::TEXT, str, String, take_text;
+    &[u8], "bytes", code::BYTES, [u8], Vec<u8>, |from| take(from, code::BYTES);
+    Vec<u8>, "bytes", code::BYTES, [u8], Vec<u8>, |from| take(from, code::BYTES);
 }
 
 impl<const N: usize> Key for [u8; N] {
     type Of<'k> = Self;
     type Owned = Self;
+    const TYPE: &'static Type = &Type::Bytes(N);
+
+    fn lend(owned: &Self) -> Self {
+        *owned
+    }
 
     fn append(key: &Self, _: bool, to: &mut Vec<u8>) {
         append(key, code::BYTES, to);

@@ -1,6 +1,7 @@
 //! Tuples as keys, and what they begin with.
 
 use super::{Key, KeyError, byte, code};
+use crate::Type;
 
 /// What a type of a user's may do wrong, and no error would tell.
 const NO_PART: &str = "a part of a key begins with FF: see `Key`";
@@ -10,6 +11,12 @@ macro_rules! tuple {
         impl<$($part: Key),+> Key for ($($part,)+) {
             type Of<'k> = ($($part::Of<'k>,)+);
             type Owned = ($($part::Owned,)+);
+            const TYPE: &'static Type = &Type::Tuple(&[$($part::TYPE),+]);
+
+            fn lend(owned: &Self::Owned) -> Self::Of<'_> {
+                let ($($name,)+) = owned;
+                ($($part::lend($name),)+)
+            }
 
             fn append(key: &Self::Of<'_>, _: bool, to: &mut Vec<u8>) {
                 let ($($name,)+) = key;
@@ -102,6 +109,11 @@ mod tests {
     impl Key for Wrong {
         type Of<'k> = Self;
         type Owned = Self;
+        const TYPE: &'static Type = &Type::Own("wrong");
+
+        fn lend(_: &Self) -> Self {
+            Self
+        }
 
         fn append(_: &Self, _: bool, to: &mut Vec<u8>) {
             to.push(0xff);

@@ -3,12 +3,13 @@
 //! The files of a store, and its memory, belong to one user: what another one makes there, as root
 //! may, the first could not open any more.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::identity::random;
+use super::text_file::create_new;
 use crate::error::refused;
 use crate::{Error, Refusal};
 
@@ -39,7 +40,7 @@ pub(super) fn is_own(path: &Path) -> Result<(), Error> {
 fn makes_files_of(path: &Path, owner: u32) -> bool {
     let Ok(name) = random() else { return false };
     let probe = path.join(format!("owner-{name}"));
-    let Ok(made) = File::create_new(&probe) else { return false };
+    let Ok(made) = create_new(&probe) else { return false };
     let of = made.metadata().map(|about| about.uid());
     let _ = fs::remove_file(&probe);
     of.is_ok_and(|of| of == owner)

@@ -35,6 +35,8 @@ impl<M: ConstMachine> Store<M> {
     /// While a snapshot may still see what was removed, in any process, the pages stay the table's;
     /// clearing the table again, behind that, gives them back.
     ///
+    /// The table keeps its types and its schema version: [`migrate`](Self::migrate) changes them.
+    ///
     /// Sequences are records of the table `latchwork sequences`: if that is cleared, they begin
     /// anew.
     ///
@@ -60,7 +62,8 @@ impl<M: ConstMachine> Store<M> {
     /// ```
     pub fn clear(&self, table: &str, told: &mut dyn FnMut(u64)) -> Result<u64, Error> {
         let session = self.session()?;
-        let Some(tree) = self.catalog().find(&session.worker, table)? else { return Ok(0) };
+        let Some(entry) = self.catalog().find(&session.worker, table)? else { return Ok(0) };
+        let tree = entry.tree;
         // What was removed long ago is seen to be, and its leaves are noted by the scans.
         session.worker.tidy_all();
         // The transactions below have this thread's one session by turns.

@@ -54,8 +54,9 @@ impl Store<Machine> {
         let mut records = 0;
         beside.fill(&sizes, |small| {
             self.read(|tx| {
-                for (name, tree) in tables(&tx.snapshot)? {
-                    let into = small.catalog().make(&name, Wait::Detect)?;
+                for (name, entry) in tables(&tx.snapshot)? {
+                    let (tree, wanted) = (entry.tree, (entry.types, entry.version));
+                    let into = small.catalog().make(&name, &wanted, Wait::Detect)?.tree;
                     let (mut batch, mut bytes) = (Vec::new(), 0);
                     tx.snapshot.scan_raw(tree, .., false, &mut |key, value| {
                         batch.push((key.to_vec(), value.to_vec()));

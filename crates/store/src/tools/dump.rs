@@ -10,9 +10,10 @@ use latchwork_lockmgr::Wait;
 use latchwork_log::Mode;
 use latchwork_machine::ConstMachine;
 
+use crate::entry::Entry;
 use crate::tables::tables;
 use crate::tools::text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};
-use crate::{Error, Patience, ReadTxn, Store};
+use crate::{Error, Patience, ReadTxn, Store, TableInfo};
 
 /// After how many records a caller of `dump` is told how far it is.
 const TELL: u64 = 4096;
@@ -133,14 +134,24 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// The tree of a table that is loaded into.
-    fn table_to_load(&self, name: &str, options: &Load) -> Result<u32, DumpError> {
+    fn table_to_load(&self, table: &TableInfo, options: &Load) -> Result<u32, DumpError> {
+        let (name, wanted) = (&table.name[..], table.wanted());
         let session = self.session()?;
-        let tree = match self.catalog().find(&session.worker, name)? {
-            Some(tree) => tree,
-            None => {
-                return Ok(self.catalog().make(name, Wait::Detect)?);
-            }
+        let found = self.catalog().find(&session.worker, name)?;
+        let entry = match &found {
+            // The types of the dump are recorded where there are none.
+            Some(entry) if entry.types.is_some() || wanted.0.is_none() => entry.clone(),
+            _ => self.catalog().make(name, &wanted, Wait::Detect)?,
         };
+        if !entry.takes(&wanted) {
+            let (table, stored) = (name.to_owned(), entry.said());
+            let requested = Entry::new(0, wanted.0, wanted.1).said();
+            return Err(Error::TableType { table, stored, requested }.into());
+        }
+        if found.is_none() {
+            return Ok(entry.tree);
+        }
+        let tree = entry.tree;
         let mut empty = true;
         self.read(|tx| {
             tx.snapshot.scan_raw(tree, .., false, &mut |_, _| {
@@ -180,8 +191,9 @@ fn dump_all<W: Write, M: ConstMachine>(
         return Err(DumpError::NoTable { table: only.to_owned() });
     }
     let mut dump = DumpWriter::new(to, page, tx.at())?;
-    for (name, tree) in tables {
-        dump.table(&name)?;
+    for (name, entry) in tables {
+        let tree = entry.tree;
+        dump.table_of(&TableInfo::of(name, entry))?;
         let mut failed = None;
         tx.snapshot.scan_raw(tree, .., false, &mut |key, value| {
             failed = dump.record(key, value).err();

@@ -21,6 +21,7 @@ use latchwork_lockmgr::Wait;
 use latchwork_log::{Entry, Error as LogError, Flags, LogFiles};
 use latchwork_tree::{Change, Header, Kind as PageKind, Limits, Node, Role};
 
+use crate::entry::{self, Wanted};
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::files::kinds::{CHANGE, END};
@@ -176,14 +177,15 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     });
     found.no_log = log.err().map(|why| why.to_string());
     found.gaps = read.gaps;
-    let tables = ruin.tables(&mut found);
+    let (tables, types) = ruin.tables(&mut found);
     found.pages = ruin.pages;
     found.prepared = ruin.prepared.values().cloned().collect();
     found.old = ruin.old.iter().copied().filter(|page| !found.lost.contains(page)).collect();
     beside.fill(&sizes, |store| {
         for (name, rows) in &tables {
             let Some(name) = name else { continue };
-            let tree = store.catalog().make(name, Wait::Detect)?;
+            let wanted = types.get(name).cloned().unwrap_or_default();
+            let tree = store.catalog().make(name, &wanted, Wait::Detect)?.tree;
             let rows: Vec<_> = rows.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             rows.chunks(500).try_for_each(|some| store.put_all(tree, some))?;
             found.tables.push((name.clone(), rows.len() as u64));
@@ -301,8 +303,8 @@ impl Ruin {
         self.changed.insert(number, words);
     }
 
-    /// The rows of all tables, by name.
-    fn tables(&self, found: &mut Salvaged) -> Tables {
+    /// The rows of all tables, by name, and the types of those that have some.
+    fn tables(&self, found: &mut Salvaged) -> (Tables, BTreeMap<String, Wanted>) {
         let undone: BTreeMap<u64, &Before> =
             self.open.values().flatten().map(|(at, before)| (*at, before)).collect();
         let mut seen = BTreeSet::new();
@@ -314,6 +316,12 @@ impl Ruin {
             .filter(|(name, _)| !name.starts_with(INNER))
             .filter_map(|(name, root)| Some((root_of(root).ok()?, Some(text(name)))))
             .collect();
+        let types = names.iter().filter(|(name, _)| !name.starts_with(INNER));
+        let types = types.filter_map(|(name, bytes)| {
+            let entry = entry::Entry::of(bytes).ok()?;
+            Some((text(name), (entry.types, entry.version)))
+        });
+        let types = types.collect();
         roots.insert(PIECES, None);
         let mut torn = BTreeSet::new();
         for (root, name) in &roots {
@@ -338,7 +346,7 @@ impl Ruin {
         found.lost.dedup();
         let pieces = tables.remove(&None).unwrap_or_default();
         tables.values_mut().for_each(|rows| found.cut += self.make_whole(rows, &pieces));
-        tables
+        (tables, types)
     }
 
     /// Gives records their long values; says how many it left out, for pieces are missing.

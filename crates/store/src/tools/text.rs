@@ -1,9 +1,12 @@
 //! A dump: tables as text, of one position of the log.
 //!
 //! ```text
-//! latchwork dump 1              the format's number
+//! latchwork dump 2              the format's number
 //! page 8192                     bytes of a page of the store that it is of
 //! at 123456                     the position of the log
+//! key str                       the type of the keys of the table that follows
+//! value u64                     the type of its values
+//! version 3                     its schema version, if that is not 0
 //! table fruit                   a name
 //! \x02pear\x00 TAB \x03         a record: key and value
 //! records 1                     how many the table has
@@ -12,7 +15,8 @@
 //!
 //! Bytes from space to `~` stand for themselves, but the backslash, which is `\\`; all others are
 //! `\x` and two hexadecimal digits. So a tab is in a record's line, once, and in no other, and no
-//! line of a table can pass for one of the format. Tables are in the order of their names, records
+//! line of a table can pass for one of the format. A table whose types the store does not know has
+//! no lines of types, nor has one of format 1, which is read as well. Tables are in the order of their names, records
 //! in that of their keys.
 //!
 //! Nothing that a dump says is believed: a line has a bound, each count is counted again, and what
@@ -25,10 +29,10 @@ use std::io::{self, BufRead, Read, Write};
 
 use latchwork_disk::crc32c_append;
 
-use crate::{Error, KEY_MAX, VALUE_MAX};
+use crate::{Error, KEY_MAX, TableInfo, VALUE_MAX};
 
-/// The format that is written, and the only one that is read.
-const FORMAT: u64 = 1;
+/// The format that is written, and the last one that is read. Format 1 has no types.
+const FORMAT: u64 = 2;
 const TITLE: &str = "latchwork dump ";
 /// The longest line that is no record's, and the longest key, in bytes, and more.
 const SHORT_MAX: usize = 1 << 19;
@@ -207,10 +211,10 @@ fn unescape(text: &[u8]) -> Option<Vec<u8>> {
 /// dump.table("fruit")?;
 /// dump.record(b"pear", b"\x03")?;
 /// let (text, written) = dump.finish()?;
-/// assert!(text.starts_with(b"latchwork dump 1\n"));
+/// assert!(text.starts_with(b"latchwork dump 2\n"));
 ///
 /// let mut again = DumpReader::new(&text[..])?;
-/// assert_eq!(again.next_item()?, Some(DumpItem::Table("fruit".to_owned())));
+/// assert!(matches!(again.next_item()?, Some(DumpItem::Table(table)) if table.name == "fruit"));
 /// let pear = DumpItem::Record { key: b"pear".to_vec(), value: vec![3] };
 /// assert_eq!(again.next_item()?, Some(pear));
 /// assert_eq!(again.next_item()?, None);
@@ -262,13 +266,33 @@ impl<W: Write> DumpWriter<W> {
         }
     }
 
-    /// Begins a table, whose name is greater than those before.
+    /// Begins a table without types, whose name is greater than those before.
     ///
     /// # Errors
     ///
     /// [`DumpError::Io`].
     pub fn table(&mut self, name: &str) -> Result<(), DumpError> {
+        self.table_of(&TableInfo { name: name.to_owned(), ..TableInfo::default() })
+    }
+
+    /// Begins a table with its types and its schema version. The name is greater than those before.
+    ///
+    /// # Errors
+    ///
+    /// [`DumpError::Io`].
+    pub fn table_of(&mut self, table: &TableInfo) -> Result<(), DumpError> {
         self.end_table()?;
+        let TableInfo { name, key, value, version } = table;
+        for (word, of) in [("key ", key), ("value ", value)] {
+            let Some(of) = of else { continue };
+            self.line.clear();
+            self.line.extend_from_slice(word.as_bytes());
+            escape(of.as_bytes(), &mut self.line);
+            self.put()?;
+        }
+        if *version != 0 {
+            self.say(&format!("version {version}"))?;
+        }
         self.line.clear();
         self.line.extend_from_slice(b"table ");
         escape(name.as_bytes(), &mut self.line);
@@ -320,7 +344,7 @@ impl<W: Write> DumpWriter<W> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DumpItem {
     /// A table begins.
-    Table(String),
+    Table(TableInfo),
     /// A record of the table.
     Record {
         /// Its key.
@@ -339,6 +363,8 @@ pub struct DumpReader<R: BufRead> {
     summary: DumpSummary,
     /// The present table, the records so far and the last key.
     table: Option<(Vec<u8>, u64, Option<Vec<u8>>)>,
+    /// What is known of the next table.
+    next: TableInfo,
     /// Whether the table's records were counted.
     closed: bool,
     over: bool,
@@ -357,6 +383,7 @@ impl<R: BufRead> DumpReader<R> {
             lines: 0,
             summary: DumpSummary::default(),
             table: None,
+            next: TableInfo::default(),
             closed: true,
             over: false,
         };
@@ -366,7 +393,7 @@ impl<R: BufRead> DumpReader<R> {
         })?;
         let title = title.strip_prefix(TITLE.as_bytes()).ok_or(DumpError::NotADump)?;
         let found = number(title).ok_or(DumpError::NotADump)?;
-        if found != FORMAT {
+        if !(1..=FORMAT).contains(&found) {
             return Err(DumpError::Version { found, known: FORMAT });
         }
         let page = number(dump.next_line()?.strip_prefix(b"page ").unwrap_or_default());
@@ -458,6 +485,9 @@ impl<R: BufRead> DumpReader<R> {
 
     /// A line that is no record's.
     fn other(&mut self, line: &[u8]) -> Result<Option<DumpItem>, DumpError> {
+        if self.about_next(line)? {
+            return Ok(None);
+        }
         if let Some(name) = line.strip_prefix(b"table ") {
             let name = unescape(name).ok_or_else(|| self.wrong("a name that is not escaped"))?;
             let text = String::from_utf8(name.clone()).map_err(|_| self.wrong("no name"))?;
@@ -470,7 +500,11 @@ impl<R: BufRead> DumpReader<R> {
             self.table = Some((name, 0, None));
             self.closed = false;
             self.summary.tables += 1;
-            return Ok(Some(DumpItem::Table(text)));
+            let next = core::mem::take(&mut self.next);
+            if next.key.is_some() != next.value.is_some() {
+                return Err(self.wrong("a table with one of its two types"));
+            }
+            return Ok(Some(DumpItem::Table(TableInfo { name: text, ..next })));
         }
         if let Some(count) = line.strip_prefix(b"records ") {
             let here = self.table.as_ref().filter(|_| !self.closed).map(|table| table.1);
@@ -480,10 +514,42 @@ impl<R: BufRead> DumpReader<R> {
             self.closed = true;
             return Ok(None);
         }
+        if self.next != TableInfo::default() {
+            return Err(self.wrong("types of no table"));
+        }
         match line.strip_prefix(b"end ") {
             Some(end) => self.end(end).map(|()| None),
             None => Err(self.wrong("no line of a dump")),
         }
+    }
+
+    /// A line about the table that comes next; false if it is another one.
+    fn about_next(&mut self, line: &[u8]) -> Result<bool, DumpError> {
+        let word = line.iter().position(|byte| *byte == b' ').map_or(0, |space| space + 1);
+        let (word, of) = line.split_at(word);
+        if ![&b"key "[..], b"value ", b"version "].contains(&word) {
+            return Ok(false);
+        }
+        if !self.closed {
+            return Err(self.wrong("the table before has no count"));
+        }
+        let wrong = self.wrong("no type, or no schema version");
+        match word {
+            b"version " => {
+                let version = number(of).and_then(|version| u32::try_from(version).ok());
+                self.next.version = version.filter(|version| *version != 0).ok_or(wrong)?;
+            }
+            _ => {
+                let text = unescape(of).and_then(|text| String::from_utf8(text).ok());
+                let text = Some(text.ok_or_else(|| wrong.clone())?);
+                let of = if word == b"key " { &mut self.next.key } else { &mut self.next.value };
+                if of.is_some() {
+                    return Err(wrong);
+                }
+                *of = text;
+            }
+        }
+        Ok(true)
     }
 
     fn end(&mut self, line: &[u8]) -> Result<(), DumpError> {

@@ -23,7 +23,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gid`], [`Error::Prepared`]; what the transaction failed with before;
+    /// [`Error::Gid`], [`Error::Prepared`]; [`Error::Aborted`];
     /// [`Error::Engine`]. Then it was rolled back.
     pub fn prepare(mut self, gid: &[u8]) -> Result<u64, Error> {
         match self.guard(|txn| txn.prepare_now(gid)) {

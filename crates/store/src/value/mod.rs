@@ -12,9 +12,11 @@
 //! | a tuple | its parts', one behind the other; one of [no certain width](Value::WIDTH) that is |
 //! | | not the last behind its length in 4 bytes, little-endian |
 
-mod parts;
+pub(crate) mod parts;
 
 use core::fmt;
+
+use crate::Type;
 
 /// How many bytes a value may have: 1 GiB.
 pub const VALUE_MAX: usize = 1 << 30;
@@ -34,6 +36,11 @@ pub enum ValueError {
     Utf8,
     /// A byte that is neither `false` nor `true`.
     Bool,
+    /// The enum has no variant with this number.
+    Variant {
+        /// The number that was found.
+        found: u8,
+    },
     /// The first byte of an `Option` is neither that of `None` nor that of `Some`.
     Option {
         /// The byte that was found.
@@ -48,6 +55,7 @@ impl fmt::Display for ValueError {
                 write!(f, "a value of {found} bytes, and its type has {wanted}")
             }
             Self::Utf8 => f.write_str("a text that is not UTF-8"),
+            Self::Variant { found } => write!(f, "the value's type has no variant {found}"),
             Self::Bool => f.write_str("a boolean that is neither 0 nor 1"),
             Self::Option { found } => {
                 write!(f, "an option that begins with {found}, which is neither 0 nor 1")
@@ -87,6 +95,9 @@ pub trait Value {
     /// The value as it comes back.
     type Owned;
 
+    /// What the type is: the catalog records it for each table. See [`Type`].
+    const TYPE: &'static Type;
+
     /// How many bytes each value of the type has; none if they differ. In a tuple a type without
     /// one has its length in front, so what is stored depends on this.
     const WIDTH: Option<usize> = None;
@@ -114,6 +125,7 @@ macro_rules! number {
         impl Value for $type {
             type Of<'v> = Self;
             type Owned = Self;
+            const TYPE: &'static Type = &Type::Name(stringify!($type));
             const WIDTH: Option<usize> = Some(size_of::<Self>());
 
             fn encode(value: &Self, to: &mut Vec<u8>) {
@@ -133,10 +145,11 @@ macro_rules! number {
 number!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
 
 macro_rules! text {
-    ($($type:ty, $of:ty, $owned:ty, $decode:expr;)*) => {$(
+    ($($type:ty, $name:literal, $of:ty, $owned:ty, $decode:expr;)*) => {$(
         impl Value for $type {
             type Of<'v> = &'v $of;
             type Owned = $owned;
+            const TYPE: &'static Type = &Type::Name($name);
 
             fn encode(value: &Self::Of<'_>, to: &mut Vec<u8>) {
                 to.extend_from_slice(value.as_ref());
@@ -158,15 +171,16 @@ fn utf8(bytes: &[u8]) -> Result<String, ValueError> {
 }
 
 text! {
-    &str, str, String, utf8;
-    String, str, String, utf8;
-    &[u8], [u8], Vec<u8>, |bytes: &[u8]| Ok(bytes.to_vec());
-    Vec<u8>, [u8], Vec<u8>, |bytes: &[u8]| Ok(bytes.to_vec());
+    &str, "str", str, String, utf8;
+    String, "str", str, String, utf8;
+    &[u8], "bytes", [u8], Vec<u8>, |bytes: &[u8]| Ok(bytes.to_vec());
+    Vec<u8>, "bytes", [u8], Vec<u8>, |bytes: &[u8]| Ok(bytes.to_vec());
 }
 
 impl<const N: usize> Value for [u8; N] {
     type Of<'v> = Self;
     type Owned = Self;
+    const TYPE: &'static Type = &Type::Bytes(N);
     const WIDTH: Option<usize> = Some(N);
 
     fn encode(value: &Self, to: &mut Vec<u8>) {
@@ -185,6 +199,7 @@ impl<const N: usize> Value for [u8; N] {
 impl Value for bool {
     type Of<'v> = Self;
     type Owned = Self;
+    const TYPE: &'static Type = &Type::Name("bool");
     const WIDTH: Option<usize> = Some(1);
 
     fn encode(value: &Self, to: &mut Vec<u8>) {
@@ -207,6 +222,7 @@ impl Value for bool {
 impl Value for () {
     type Of<'v> = ();
     type Owned = ();
+    const TYPE: &'static Type = &Type::UNIT;
     const WIDTH: Option<usize> = Some(0);
 
     fn encode((): &(), _: &mut Vec<u8>) {}

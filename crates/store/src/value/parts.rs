@@ -1,9 +1,10 @@
 //! Values that are made of others: options and tuples.
 
 use super::{Value, ValueError};
+use crate::Type;
 
 /// Appends a part of a tuple that is not the last.
-fn append<V: Value>(value: &V::Of<'_>, to: &mut Vec<u8>) {
+pub fn append<V: Value>(value: &V::Of<'_>, to: &mut Vec<u8>) {
     if V::WIDTH.is_some() {
         return V::encode(value, to);
     }
@@ -24,7 +25,11 @@ fn bytes<'b>(from: &mut &'b [u8], wanted: usize) -> Result<&'b [u8], ValueError>
 }
 
 /// Takes a part of a tuple that is not the last.
-fn take<V: Value>(from: &mut &[u8]) -> Result<V::Owned, ValueError> {
+///
+/// # Errors
+///
+/// [`ValueError`].
+pub fn take<V: Value>(from: &mut &[u8]) -> Result<V::Owned, ValueError> {
     let length = match V::WIDTH {
         Some(width) => width,
         None => u32::decode(bytes(from, 4)?)? as usize,
@@ -45,6 +50,7 @@ macro_rules! tuple {
         impl<$($part: Value,)* $last: Value> Value for ($($part,)* $last,) {
             type Of<'v> = ($($part::Of<'v>,)* $last::Of<'v>,);
             type Owned = ($($part::Owned,)* $last::Owned,);
+            const TYPE: &'static Type = &Type::Tuple(&[$($part::TYPE,)* $last::TYPE]);
             const WIDTH: Option<usize> = {
                 let width = $last::WIDTH;
                 $(let width = sum($part::WIDTH, width);)*
@@ -86,6 +92,7 @@ tuple!(A a, B b, C c, D d, E e => F f);
 impl<V: Value> Value for Option<V> {
     type Of<'v> = Option<V::Of<'v>>;
     type Owned = Option<V::Owned>;
+    const TYPE: &'static Type = &Type::Option(V::TYPE);
 
     fn encode(value: &Self::Of<'_>, to: &mut Vec<u8>) {
         to.push(u8::from(value.is_some()));

@@ -1,0 +1,200 @@
+//! What the catalog has of a table: its root, and since format 6 its types and schema version.
+//!
+//! ```text
+//! 0    4    the root's page, little-endian; a table of format 5 has nothing more
+//! 4    -    fields: a number, a length of 2 bytes, little-endian, and so many bytes
+//!
+//! 1    the type of keys, as text
+//! 2    the type of values, as text
+//! 3    the schema version: 4 bytes, little-endian
+//! 128- options that a program may pass over that does not know them
+//! ```
+//!
+//! A program refuses a table with a field below 128 that it does not know. Descriptions that do not
+//! fit into the record are replaced by a hash, which is compared as well as they are.
+
+use crate::Error;
+use crate::types::{HASH, Type, text};
+
+/// What errors call the catalog.
+pub(crate) const CATALOG_NAME: &str = "the catalog";
+
+const KEY: u8 = 1;
+const VALUE: u8 = 2;
+const VERSION: u8 = 3;
+/// From here on a field may be passed over.
+const OPTIONS: u8 = 128;
+
+/// The types of a table's keys and values, as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Types {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+impl Types {
+    /// Of a table that a program has named; none if a type of it matches any.
+    pub(crate) fn of(key: &Type, value: &Type) -> Option<Self> {
+        let any = key.is_any() || value.is_any();
+        (!any).then(|| Self { key: key.to_string(), value: value.to_string() })
+    }
+}
+
+/// The types and the version that a table gets when it is made.
+pub(crate) type Wanted = (Option<Types>, u32);
+
+/// A table as the catalog has it: see [`Store::table_infos`](crate::Store::table_infos).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableInfo {
+    /// Its name.
+    pub name: String,
+    /// The type of its keys, as [`Type`](crate::Type) describes it; none if no program has written
+    /// to the table since the store has format 6.
+    pub key: Option<String>,
+    /// The type of its values.
+    pub value: Option<String>,
+    /// Its schema version.
+    pub version: u32,
+}
+
+impl TableInfo {
+    pub(crate) fn of(name: String, entry: Entry) -> Self {
+        let (key, value) = entry.types.map(|types| (types.key, types.value)).unzip();
+        Self { name, key, value, version: entry.version }
+    }
+
+    /// The types and the version that such a table gets when it is made.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let types = self.key.clone().zip(self.value.clone());
+        (types.map(|(key, value)| Types { key, value }), self.version)
+    }
+}
+
+/// What stands for a description that is too long for its record.
+fn short(of: &str) -> String {
+    format!("hash({:016x})", text(HASH, of))
+}
+
+/// Whether a table with this type is of the type that was asked for.
+fn is(stored: &str, asked: &Type) -> bool {
+    if asked.is_any() {
+        return true;
+    }
+    let asked = asked.to_string();
+    stored == asked || stored == short(&asked)
+}
+
+/// A table in the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The root's page.
+    pub(crate) tree: u32,
+    /// None if no program has said them.
+    pub(crate) types: Option<Types>,
+    pub(crate) version: u32,
+    /// Options of a later program, as they lie in the record.
+    options: Vec<u8>,
+}
+
+fn damaged() -> Error {
+    let what = "no page number, or a table of a later format";
+    Error::Damaged { table: CATALOG_NAME.to_owned(), key: Vec::new(), what }
+}
+
+impl Entry {
+    pub(crate) fn new(tree: u32, types: Option<Types>, version: u32) -> Self {
+        Self { tree, types, version, options: Vec::new() }
+    }
+
+    /// From the bytes of its record.
+    pub(crate) fn of(bytes: &[u8]) -> Result<Self, Error> {
+        let (root, mut rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
+        let mut entry = Self::new(u32::from_le_bytes(*root), None, 0);
+        let (mut key, mut value) = (None, None);
+        while let [field, low, high, after @ ..] = rest {
+            let length = usize::from(u16::from_le_bytes([*low, *high]));
+            let (bytes, next) = after.split_at_checked(length).ok_or_else(damaged)?;
+            let text = || String::from_utf8(bytes.to_vec()).map_err(|_| damaged());
+            match *field {
+                KEY => key = Some(text()?),
+                VALUE => value = Some(text()?),
+                VERSION => {
+                    entry.version = u32::from_le_bytes(bytes.try_into().map_err(|_| damaged())?);
+                }
+                OPTIONS.. => entry.options.extend_from_slice(&rest[..3 + length]),
+                _ => return Err(damaged()),
+            }
+            rest = next;
+        }
+        if !rest.is_empty() {
+            return Err(damaged());
+        }
+        entry.types = key.zip(value).map(|(key, value)| Types { key, value });
+        Ok(entry)
+    }
+
+    /// As the catalog has it, in so many bytes at most.
+    pub(crate) fn bytes(&self, room: usize) -> Vec<u8> {
+        let mut bytes = self.tree.to_le_bytes().to_vec();
+        let mut field = |field: u8, of: &[u8]| {
+            bytes.push(field);
+            bytes.extend_from_slice(&(of.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(of);
+        };
+        if let Some(Types { key, value }) = &self.types {
+            let long = key.len() + value.len() + 17 + self.options.len() > room;
+            let text = |of: &String| if long { short(of) } else { of.clone() };
+            field(KEY, text(key).as_bytes());
+            field(VALUE, text(value).as_bytes());
+        }
+        if self.version != 0 {
+            field(VERSION, &self.version.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.options);
+        bytes
+    }
+
+    /// Whether its keys and values are of these types; a type that is not recorded is any.
+    pub(crate) fn is_of(&self, key: &Type, value: &Type, version: u32) -> bool {
+        if key.is_any() && value.is_any() {
+            return true;
+        }
+        let types = self.types.as_ref();
+        let same = types.is_none_or(|types| is(&types.key, key) && is(&types.value, value));
+        same && version == self.version
+    }
+
+    /// Whether a table of another store with these types may be loaded into this one.
+    pub(crate) fn takes(&self, (types, version): &Wanted) -> bool {
+        let same = |stored: &String, of: &String| stored == of || *stored == short(of);
+        let (Some(here), Some(there)) = (&self.types, types) else { return true };
+        self.version == *version && same(&here.key, &there.key) && same(&here.value, &there.value)
+    }
+
+    /// For people: the types and the version.
+    pub(crate) fn said(&self) -> String {
+        match &self.types {
+            Some(Types { key, value }) => said(key, value, self.version),
+            None => said(&"unknown", &"unknown", self.version),
+        }
+    }
+}
+
+/// Types and a version for people.
+pub(crate) fn said(
+    key: &dyn core::fmt::Display,
+    value: &dyn core::fmt::Display,
+    version: u32,
+) -> String {
+    match version {
+        0 => format!("{key} -> {value}"),
+        _ => format!("{key} -> {value}, version {version}"),
+    }
+}
+
+/// The root's page, of a record of the catalog.
+pub(crate) fn root_of(bytes: &[u8]) -> Result<u32, Error> {
+    let (root, _) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
+    Ok(u32::from_le_bytes(*root))
+}

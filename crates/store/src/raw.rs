@@ -1,0 +1,70 @@
+//! Keys and values of any table, as the store has their bytes.
+
+use crate::key::{Key, KeyError};
+use crate::types::Type;
+use crate::value::{Value, ValueError};
+
+/// A key or a value as the bytes that the store has, for tools that read and write any table.
+///
+/// A table with keys or values of this type matches every recorded type, and a table that a tool
+/// makes in this way has no types until a program writes to it. A tool that writes must write what
+/// the recorded types of the table allow: the store does not check it.
+///
+/// Programs that store bytes of their own use `&[u8]` or `Vec<u8>`, which is a type as any other.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_store::{Raw, Store, Table};
+///
+/// const FRUIT: Table<&str, u64> = Table::new("fruit");
+///
+/// # let path = std::env::temp_dir().join(format!("store-raw-{}", std::process::id()));
+/// let store = Store::open(&path)?;
+/// store.put(&FRUIT, "pear", 3)?;
+/// let raw: Table<Raw, Raw> = Table::new("fruit");
+/// let rows = store.read(|tx| tx.range(&raw, ..)?.collect::<Result<Vec<_>, _>>())?;
+/// assert_eq!(rows, [(b"\x02pear\x00".to_vec(), vec![3, 0, 0, 0, 0, 0, 0, 0])]);
+/// # drop(store);
+/// # std::fs::remove_dir_all(&path).unwrap();
+/// # Ok::<(), latchwork_store::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raw;
+
+impl Key for Raw {
+    type Of<'k> = &'k [u8];
+    type Owned = Vec<u8>;
+    const TYPE: &'static Type = &Type::Any;
+
+    fn append(key: &Self::Of<'_>, _: bool, to: &mut Vec<u8>) {
+        to.extend_from_slice(key);
+    }
+
+    /// Takes all that is left.
+    fn take(from: &mut &[u8], _: bool) -> Result<Vec<u8>, KeyError> {
+        Ok(core::mem::take(from).to_vec())
+    }
+
+    fn lend(owned: &Vec<u8>) -> &[u8] {
+        owned
+    }
+}
+
+impl Value for Raw {
+    type Of<'v> = &'v [u8];
+    type Owned = Vec<u8>;
+    const TYPE: &'static Type = &Type::Any;
+
+    fn encode(value: &Self::Of<'_>, to: &mut Vec<u8>) {
+        to.extend_from_slice(value);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, ValueError> {
+        Ok(bytes.to_vec())
+    }
+
+    fn lend(owned: &Vec<u8>) -> &[u8] {
+        owned
+    }
+}
