@@ -5,6 +5,7 @@ use core::fmt;
 use latchwork_lockmgr::{Error as LocksError, Reason};
 use latchwork_region::Error as RegionError;
 
+use crate::key::code;
 use crate::lock_name::{LOCK_NAME, of_name};
 use crate::{AnyKey, Key, KeyError, Refusal, ValueError};
 
@@ -492,6 +493,15 @@ impl fmt::Display for Name<'_> {
             Ok(key) if rest.is_empty() => write!(f, "{}", key.to_string().escape_debug()),
             _ => Bytes(self.0).fmt(f),
         }
+    }
+}
+
+/// A key as errors name it. Of a text that is cut off, what is there.
+pub(crate) fn key_in_words(key: &[u8]) -> String {
+    let text = key.strip_prefix(&[code::TEXT]).map(str::from_utf8);
+    match text {
+        Some(Ok(text)) if !text.contains('\0') => text.escape_debug().to_string(),
+        _ => Name(key).to_string(),
     }
 }
 

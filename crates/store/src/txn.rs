@@ -35,6 +35,7 @@ use crate::engine::{Chain, Engine, How, Wrote};
 use crate::long::{Long, PIECES, is_long};
 pub(crate) use crate::txn::contended::Contended;
 use crate::txn::held_ends::HeldEnds;
+pub(crate) use crate::txn::prepare::IDS;
 use crate::txn::steps::Awaited;
 
 /// Which histories a transaction that may write allows.

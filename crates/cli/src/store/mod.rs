@@ -19,6 +19,8 @@
 //! | `look` | `log`, `pages`: what is in the files |
 //! | `salvage` | `salvage`, `compact`: another store of one |
 //! | `prepared` | `prepared`: transactions that wait for their decision |
+//! | `locks`, `processes` | the same: what transactions wait for, what processes do |
+//! | `seen` | transactions and processes in words |
 //! | `top` | `top`: what goes on, live |
 //! | `sync_test` | `sync-test`: how often a disk makes something durable |
 //! | `upgrade` | `upgrade`: a store of an older format |
@@ -29,12 +31,15 @@ mod clear;
 mod dump;
 mod interrupt;
 mod keys;
+mod locks;
 mod look;
 mod memory;
 mod prepared;
+mod processes;
 mod records;
 mod rows;
 mod salvage;
+mod seen;
 mod stat;
 mod sync_test;
 mod tables;
@@ -76,6 +81,8 @@ pub(crate) enum What {
     Salvage(salvage::SalvageArgs),
     Compact(salvage::CompactArgs),
     Prepared(prepared::Args),
+    Locks(locks::Args),
+    Processes(processes::Args),
     Top(top::Args),
     SyncTest(sync_test::Args),
     Upgrade(upgrade::Args),
@@ -155,6 +162,8 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
         What::Salvage(args) => salvage::run_salvage(&args),
         What::Compact(args) => salvage::compact(&args),
         What::Prepared(args) => prepared::run(&args),
+        What::Locks(args) => locks::run(&args),
+        What::Processes(args) => processes::run(&args),
         What::Top(args) => top::run(&args),
         What::SyncTest(args) => sync_test::run(&args),
         What::Upgrade(args) => upgrade::run(&args),
@@ -232,6 +241,15 @@ fn open_as(path: &Path, mut options: Options) -> anyhow::Result<Store> {
         }
         opened => Ok(opened?),
     }
+}
+
+/// The region file that a path means: itself, or that of the store in this folder.
+pub(crate) fn region_of(path: &Path) -> anyhow::Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let closed = || anyhow::anyhow!("{}: no process has the store open", path.display());
+    latchwork_store::region_file(path)?.ok_or_else(closed)
 }
 
 /// What is shown on a terminal while a long work is done.

@@ -19,8 +19,8 @@ use crate::output;
   latchwork store stat /tmp/shop
   latchwork store stat /tmp/shop --json
 
-The processes are those that had it open before this command did. Where the shared memory is,
-`latchwork locks` shows their locks.")]
+The processes are those that had it open before this command did: `store processes` shows what they
+do.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
