@@ -92,6 +92,7 @@ mod idle;
 mod key;
 mod lock_name;
 mod long;
+mod migrate;
 mod names;
 mod open;
 mod place;

@@ -11,6 +11,7 @@ mod left_open;
 mod live;
 mod long;
 mod looking;
+mod migrate;
 mod open;
 mod owners;
 mod pages;
