@@ -156,7 +156,14 @@ pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
-pub use crate::value::{VALUE_MAX, Value, ValueError};
+#[cfg(feature = "json")]
+pub use crate::value::Json;
+#[cfg(feature = "zerocopy")]
+pub use crate::value::Plain;
+#[cfg(feature = "postcard")]
+pub use crate::value::Postcard;
+pub use crate::value::{TypeName, VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
 pub use latchwork_log::Mode;
+pub use latchwork_pool::Cause;
 pub use latchwork_tree::{Batch, Header, Row};

@@ -19,7 +19,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::entry::{Entry, Types, said};
 use crate::table::Asked;
-use crate::tables::{CATALOG, HIDDEN, put_entry};
+use crate::tables::{CATALOG, hidden, put_entry};
 use crate::typed::WriteTxn;
 use crate::{Error, Key, Patience, Store, Table, Value};
 
@@ -180,11 +180,6 @@ impl<M: ConstMachine> Store<M> {
             Ok(true)
         })
     }
-}
-
-/// The name of the table to which a migration moves records.
-fn hidden(name: &str) -> Vec<u8> {
-    [HIDDEN.as_bytes(), name.as_bytes()].concat()
 }
 
 /// Moves some records, or ends the migration where none are left.

@@ -36,7 +36,19 @@ pub(crate) const KEPT_BYTES: usize = 1 << 20;
 
 /// With this begins the name of the table to which a migration moves the records of the one whose
 /// name follows. Behind the migration it has the tree from before, without a record.
-pub(crate) const HIDDEN: &str = "\0next ";
+const HIDDEN: &str = "\0next ";
+
+/// The name of the table to which a migration moves the records of this one.
+pub(crate) fn hidden(name: &str) -> Vec<u8> {
+    [HIDDEN.as_bytes(), name.as_bytes()].concat()
+}
+
+/// What tools call such a table; none if it is another one.
+pub(crate) fn as_shown(name: &str) -> Option<String> {
+    let of = name.strip_prefix(HIDDEN)?;
+    let end = of.floor_char_boundary(NAME_MAX - 20);
+    Some(format!("{} (migration)", &of[..end]))
+}
 
 /// The tables of which a snapshot sees a record.
 pub(crate) fn tables<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(String, Entry)>, Error> {
