@@ -135,6 +135,15 @@ pub enum Error {
         /// Those that the call names.
         requested: String,
     },
+    /// A migration moves the table's records, or was killed when it did: no other call reads or
+    /// writes the table until [`Store::migrate`](crate::Store::migrate) has finished it.
+    Migrating {
+        /// The table.
+        table: String,
+    },
+    /// A migration of a table began when the transaction was at work: it was rolled back. Run it
+    /// again.
+    Migrated,
     /// All thread slots are held, by threads that have used the store and live, by transactions
     /// and snapshots that are open, and by sessions that processes keep for the next of these.
     Threads {
@@ -361,7 +370,7 @@ impl Error {
             Self::Tree(Tree::RecordTooLong { .. }) => false,
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
-            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => true,
+            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => true,
             Self::Aborted { .. } => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             _ => false,
@@ -432,7 +441,7 @@ impl Error {
         match self {
             // An operator who ends a transaction does not want it to run again.
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable() && !is_killed(why),
-            Self::SnapshotTooOld { .. } | Self::TransactionTooOld => true,
+            Self::SnapshotTooOld { .. } | Self::TransactionTooOld | Self::Migrated => true,
             Self::Aborted { why } => why.is_retryable(),
             _ => false,
         }
@@ -613,6 +622,14 @@ impl fmt::Display for Error {
                 f,
                 "table {table} holds {stored}; this program names it with {requested}: use the \
                  recorded types, or migrate the table"
+            ),
+            Self::Migrating { table } => write!(
+                f,
+                "table {table} is being migrated: wait for it, or run the migration again if its \
+                 process was killed"
+            ),
+            Self::Migrated => f.write_str(
+                "a migration of a table began, and the transaction was rolled back: run it again",
             ),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::LogPositions => f.write_str(

@@ -94,6 +94,7 @@ mod idle;
 mod key;
 mod lock_name;
 mod long;
+mod migrate;
 mod names;
 mod open;
 mod opened;
@@ -163,8 +164,15 @@ pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
-pub use crate::value::{VALUE_MAX, Value, ValueError};
+#[cfg(feature = "json")]
+pub use crate::value::Json;
+#[cfg(feature = "zerocopy")]
+pub use crate::value::Plain;
+#[cfg(feature = "postcard")]
+pub use crate::value::Postcard;
+pub use crate::value::{TypeName, VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
 pub use latchwork_log::{LogWork, Mode};
+pub use latchwork_pool::Cause;
 pub use latchwork_region::ProcessState;
 pub use latchwork_tree::{Batch, Header, Row};

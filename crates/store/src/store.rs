@@ -19,7 +19,7 @@ use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, Reading, open, open_to_read};
 use crate::opened::Opened;
-use crate::tables::{Catalog, Tables, entries, infos, tables};
+use crate::tables::{Catalog, Tables, as_shown, entries, infos, tables};
 use crate::turns::Turns;
 use crate::typed::{ReadTxn, WriteTxn};
 use crate::{Attempts, Error, Key, Patience, Snapshot, Table, TableInfo, Value};
@@ -250,7 +250,8 @@ impl<M: ConstMachine> Store<M> {
         let _busy = Busy::new(kept, Kept::reading);
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
         let entries = entries(&snapshot.moved_up(self.log_end().saturating_sub(1)))?;
-        Ok(entries.into_iter().map(|(name, entry)| (name, entry.tree)).collect())
+        let shown = |name: String| as_shown(&name).unwrap_or(name);
+        Ok(entries.into_iter().map(|(name, entry)| (shown(name), entry.tree)).collect())
     }
 
     /// A session of this thread that is free for `flag`: a function, for a closure would be another

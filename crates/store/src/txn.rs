@@ -185,6 +185,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// Comes after a read: what was written before may have been undone by another thread.
     #[inline]
     fn still_open(&self) -> Result<(), Error> {
+        self.engine.same_tables()?;
         if self.chain.last == 0 { Ok(()) } else { self.engine.still_open() }
     }
 

@@ -16,6 +16,7 @@ mod links;
 mod live;
 mod long;
 mod looking;
+mod migrate;
 mod mounts;
 mod open;
 mod owners;

@@ -2,8 +2,8 @@
 //! region.
 //!
 //! ```text
-//! word 0    whether the store is recovered, and whether snapshots see only what is durable; and
-//!           the version of this layout
+//! word 0    whether the store is recovered, and whether snapshots see only what is durable; the
+//!           version of this layout; and how many migrations of tables have begun
 //! word 8    low: all that was written before it is finished
 //! word 16   visible: up to where commits show that do not wait for the disk
 //! word 24   the thread that makes a checkpoint: its slot's number plus one
@@ -40,6 +40,7 @@ const _: () = assert!(latchwork_pool::LAYOUT == 5, "count up the store's layout,
 
 const STATE: u64 = 0;
 const VERSION: u64 = 1;
+const MIGRATIONS: u64 = 2;
 const LOW: u64 = 8;
 const VISIBLE: u64 = 16;
 const CHECKPOINTER: u64 = 24;
@@ -190,6 +191,22 @@ impl<M: ConstMachine> Shared<M> {
         self.word(CHECKPOINT_AT)?.store(end.0, Relaxed);
         // Release: synchronizes with the Acquire in `is_recovered`.
         self.word(STATE)?.store(RECOVERED | durable, Release);
+        Ok(())
+    }
+
+    /// How many migrations have begun. A session that has found a table looks it up again when
+    /// this is another number.
+    ///
+    /// Relaxed is enough: a thread that sees a row that a migration has moved, or gets the lock
+    /// of one, has it from the commit of that, which follows the store of the number.
+    #[inline]
+    pub(crate) fn migrations(&self) -> Result<u64, Error> {
+        Ok(self.word(MIGRATIONS)?.load(Relaxed))
+    }
+
+    /// Has all sessions look up their tables again.
+    pub(crate) fn migration_begins(&self) -> Result<(), Error> {
+        self.word(MIGRATIONS)?.fetch_add(1, Relaxed);
         Ok(())
     }
 
