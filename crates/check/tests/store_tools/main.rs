@@ -8,6 +8,7 @@ mod dead;
 mod descriptors;
 mod dump;
 mod full_disk;
+mod inodes;
 mod left;
 mod left_open;
 mod links;
