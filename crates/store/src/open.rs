@@ -19,6 +19,7 @@
 //! one folder and not one `/dev/shm` are told apart by them: the second one finds `live` locked and
 //! no memory to join, and is refused.
 
+mod abandoned;
 mod folder;
 mod identity;
 mod links;
@@ -38,15 +39,18 @@ use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
+pub(crate) use self::abandoned::store_of;
+use self::abandoned::{note_of, remove_abandoned};
 use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others};
 pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
 pub(crate) use self::identity::write_identity;
 use self::identity::{identity, is_for_a_store};
 use self::links::has_own_files;
+use self::memory::OF;
 use self::memory::{
     Left, announce, is_in_memory, memory_left, named_for, new_memory, places, room, tell,
 };
-pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
+pub(crate) use self::memory::{PREFIX, SHM, take_away, told};
 use self::owner::is_own;
 pub(crate) use self::owner::of_memory;
 use self::text_file::write_file;
@@ -167,6 +171,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // One that has its name by now, and whose maker died before it had taken its mark away: under
     // another name it could be taken for what a dead process left.
     let _ = fs::remove_file(path.join(MARK));
+    remove_abandoned();
     let live = Locked::new(lock_file(path, "live")?).map_err(said)?;
     let (others, left) = others_and_memory(path, id, &live.file, options.wait)?;
     let opening = Opening { path, id, disk, options };
@@ -329,7 +334,7 @@ impl Opening<'_> {
         let within = |why: std::io::Error| refused(&at, why);
         fs::DirBuilder::new().mode(0o700).create(&at).map_err(within)?;
         let made = || {
-            write_file(&at.join(OF), &format!("{}\n", self.path.display())).map_err(within)?;
+            write_file(&at.join(OF), &note_of(self.path)).map_err(within)?;
             let region = Region::create(at.join("region"), &self.options.sizes.region())?;
             Ok((region.creation(), self.home(&region)?))
         };

@@ -34,6 +34,7 @@ use latchwork_machine::Shared as Machine;
 use latchwork_region::Options;
 
 use super::Place;
+use super::abandoned::store_of;
 use super::identity::random;
 use super::owner::{another, of_memory};
 use super::text_file::{read_file, replace_file, write_file};
@@ -192,10 +193,7 @@ pub(super) fn places(path: &Path, id: &str) -> Vec<PathBuf> {
 /// What no file of the store names may be another one's, of the same path in another container.
 pub(super) fn named_for(path: &Path, id: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(SHM).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_for = |at: &PathBuf| {
-        let text = read_file(&at.join(OF)).ok().and_then(|text| String::from_utf8(text).ok());
-        text.is_some_and(|text| text.strip_suffix('\n').map(Path::new) == Some(path))
-    };
+    let is_for = |at: &PathBuf| store_of(at).is_some_and(|store| store == path);
     // Any user may say anything there.
     entries.filter(|at| is_place(at, path, id) && another(at).is_none() && is_for(at)).collect()
 }

@@ -13,9 +13,7 @@ use latchwork_region::{Options, Region};
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{
-    OF, PREFIX, SHM, at_rest, at_rest_within, of_memory, read_file, take_away, told,
-};
+use crate::open::{PREFIX, SHM, at_rest, at_rest_within, of_memory, store_of, take_away, told};
 use crate::{Error, Refusal};
 
 /// A store's memory in `/dev/shm`.
@@ -51,9 +49,7 @@ pub fn left_memory() -> Vec<LeftMemory> {
 fn look(at: &Path) -> Option<LeftMemory> {
     let files = fs::read_dir(at).ok()?.filter_map(Result::ok);
     let bytes = files.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum();
-    let store = read_file(&at.join(OF)).ok().and_then(|text| String::from_utf8(text).ok());
-    // A process that died as it wrote the file has not written its end.
-    let store = store.and_then(|text| Some(PathBuf::from(text.strip_suffix('\n')?)));
+    let store = store_of(at);
     let options = Options { mode: 0o777, ..Options::default() };
     let region = Region::<Machine>::view(at.join("region"), &options);
     let alive = region.map(|region| region.processes()).unwrap_or_default();
