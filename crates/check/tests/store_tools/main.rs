@@ -1,6 +1,7 @@
 //! Tools that look at whole stores, or make one of another: what they read is never believed, and a
 //! process that is killed in the middle leaves nothing that passes for whole.
 
+mod abandoned;
 mod backup;
 mod beside;
 mod clear;
@@ -10,6 +11,7 @@ mod descriptors;
 mod dump;
 mod full_disk;
 mod group;
+mod inodes;
 mod left;
 mod left_open;
 mod links;
