@@ -26,6 +26,7 @@ mod pages;
 mod prepared;
 mod read_only;
 mod salvage;
+mod small;
 mod sorted;
 mod stage;
 mod text;
