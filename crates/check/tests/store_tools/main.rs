@@ -9,6 +9,7 @@ mod dump;
 mod left;
 mod left_open;
 mod live;
+mod lock_errors;
 mod long;
 mod looking;
 mod open;

@@ -193,7 +193,9 @@ mod tests {
 
     use latchwork_disk::Operation;
 
+    use super::{LAST_POSITION, has_positions};
     use crate::files::home::stage::begin;
+    use crate::{Error, Stamp};
 
     /// One that another thread makes may have begun before the last change.
     #[test]
@@ -228,12 +230,6 @@ mod tests {
             assert_eq!(home.shared.checkpointer(), Ok(None));
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Stamp;
 
     #[test]
     fn a_log_ends_before_its_positions_come_again() {
