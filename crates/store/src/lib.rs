@@ -92,6 +92,7 @@ mod faces;
 mod files;
 mod idle;
 mod key;
+mod lock_error;
 mod lock_name;
 mod long;
 mod migrate;
@@ -134,6 +135,7 @@ pub use crate::files::home::Sizes;
 #[doc(hidden)]
 pub use crate::files::turn::{State as TurnState, Turn};
 pub use crate::key::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, StartsWith, Uuid};
+pub use crate::lock_error::{Holder, KeyBounds};
 pub use crate::names::NAME_MAX;
 pub use crate::open::{Options, Place};
 pub use crate::opened::{Difference, Opened};

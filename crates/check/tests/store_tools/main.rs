@@ -16,6 +16,7 @@ mod left;
 mod left_open;
 mod links;
 mod live;
+mod lock_errors;
 mod long;
 mod looking;
 mod migrate;

@@ -8,7 +8,7 @@ use latchwork_lockmgr::RangeInfo;
 use latchwork_machine::ConstMachine;
 use latchwork_tree::Node;
 
-use crate::error::{key_in_words, of_tree};
+use crate::lock_error::{key_in_words, of_tree};
 use crate::lock_name::{LOCK_NAME, of_name};
 use crate::long::PIECES;
 use crate::tables::{CATALOG, CATALOG_NAME, INNER, root_of};
