@@ -86,6 +86,7 @@ pub mod derived;
 mod engine;
 mod entry;
 mod error;
+mod events;
 mod faces;
 mod files;
 mod idle;
@@ -152,6 +153,7 @@ pub use crate::tools::{Activity, Copied, Copying, DataFile, restore};
 pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use crate::tools::{Metric, MetricKind, Metrics, Sample};
 #[doc(hidden)]
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};

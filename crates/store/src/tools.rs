@@ -13,6 +13,7 @@
 //! | `space` | how the pages of the file are used, and whether it is so |
 //! | `salvage` | what can be read of a store that cannot be opened |
 //! | `activity` | what goes on in a store |
+//! | `metrics` | counts and sizes for a monitoring system |
 //! | `memory` | shared memory that killed processes left |
 
 mod activity;
@@ -22,6 +23,7 @@ mod clear;
 mod compact;
 mod dump;
 mod memory;
+mod metrics;
 mod pages;
 mod records;
 mod salvage;
@@ -32,6 +34,7 @@ pub use activity::Activity;
 pub use backup::{Copied, Copying, restore};
 pub use dump::{Load, Told};
 pub use memory::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use metrics::{Metric, MetricKind, Metrics, Sample};
 pub use pages::TablePages;
 pub use records::{LogRead, LogRecord, read_log};
 pub use salvage::{Salvaged, salvage};

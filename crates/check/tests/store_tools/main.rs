@@ -14,6 +14,7 @@ mod links;
 mod live;
 mod long;
 mod looking;
+mod metrics;
 mod mounts;
 mod open;
 mod owners;

@@ -20,6 +20,7 @@
 //! | `salvage` | `salvage`, `compact`: another store of one |
 //! | `prepared` | `prepared`: transactions that wait for their decision |
 //! | `top` | `top`: what goes on, live |
+//! | `metrics` | `metrics`: counts and sizes for a monitoring system |
 //! | `sync_test` | `sync-test`: how often a disk makes something durable |
 //! | `memory` | `forget-memory`: what killed processes left |
 
@@ -30,6 +31,7 @@ mod interrupt;
 mod keys;
 mod look;
 mod memory;
+mod metrics;
 mod prepared;
 mod records;
 mod rows;
@@ -75,6 +77,7 @@ pub(crate) enum What {
     Compact(salvage::CompactArgs),
     Prepared(prepared::Args),
     Top(top::Args),
+    Metrics(metrics::Args),
     SyncTest(sync_test::Args),
     ForgetMemory(memory::Args),
 }
@@ -153,6 +156,7 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
         What::Compact(args) => salvage::compact(&args),
         What::Prepared(args) => prepared::run(&args),
         What::Top(args) => top::run(&args),
+        What::Metrics(args) => metrics::run(&args),
         What::SyncTest(args) => sync_test::run(&args),
         What::ForgetMemory(args) => memory::run(&args),
     };
