@@ -123,7 +123,7 @@ pub use crate::owner::savepoint::Savepoint;
 pub use crate::preset::{berkeley, granular, postgres, shared};
 pub use crate::range::cells::KEYSPACE_MAX;
 pub use crate::range::count::Claims;
-pub use crate::range::kinds::{KEY_MAX, KeyRange, RangeKind};
+pub use crate::range::kinds::{KEY_MAX, KeyRange, RangeInfo, RangeKind};
 pub use crate::range::stripes::Stripes;
 pub use crate::session::Session;
 pub use crate::stored::{StoredFuture, StoredOwner};

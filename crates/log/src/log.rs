@@ -285,9 +285,7 @@ impl<M: ConstMachine> Log<M> {
         if slot >= self.inner.threads {
             return Err(Error::Threads(slot));
         }
-        let at = SLOTS_AT + u64::from(slot) * SLOT_WORDS;
-        // SAFETY: the words of slot `slot`, whose type they have in every use.
-        Ok(unsafe { self.inner.area.resolve(at) }?)
+        slot_in(&self.inner.area, slot)
     }
 
     /// How many thread slots were ever used.
@@ -422,7 +420,14 @@ impl<M: ConstMachine> Holder<M> for Session<M> {
 }
 
 /// What the log shares, at the beginning of its area.
-fn shared_in<M: ConstMachine>(area: &Area<M>) -> Result<&Shared<M>, Error> {
+/// The words of a slot, whose number is below that of the log's slots.
+pub(crate) fn slot_in<M: ConstMachine>(area: &Area<M>, slot: u32) -> Result<&Slot<M>, Error> {
+    let at = SLOTS_AT + u64::from(slot) * SLOT_WORDS;
+    // SAFETY: the words of slot `slot`, whose type they have in every use.
+    Ok(unsafe { area.resolve(at) }?)
+}
+
+pub(crate) fn shared_in<M: ConstMachine>(area: &Area<M>) -> Result<&Shared<M>, Error> {
     // SAFETY: these words are a `Shared` in every use; the slots and the buffer come after them.
     Ok(unsafe { area.resolve(0) }?)
 }

@@ -278,19 +278,23 @@ impl<M: ConstMachine> Session<M> {
 impl<M: ConstMachine> Log<M> {
     /// All pins: what keeps the log. A snapshot.
     pub fn pins(&self) -> Vec<PinInfo> {
-        let shared: Option<&Shared<M>> = self.shared().ok();
-        let pins = shared.into_iter().flat_map(|shared| shared.pins.iter().enumerate());
-        let info = |(index, pin): (usize, &crate::layout::Pin<M>)| {
-            let owner = pin.owner.load(Relaxed);
-            let name = pin.name.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
-            let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
-            (owner != 0).then(|| PinInfo {
-                pin: index as u32,
-                name: String::from_utf8_lossy(&name).into_owned(),
-                lsn: Lsn(pin.lsn.load(Relaxed)),
-                slot: (owner - 1) as u32,
-            })
-        };
-        pins.filter_map(info).collect()
+        self.shared().map(pins_of).unwrap_or_default()
     }
+}
+
+/// All pins, of one moment each.
+pub(crate) fn pins_of<M: ConstMachine>(shared: &Shared<M>) -> Vec<PinInfo> {
+    let pins = shared.pins.iter().enumerate();
+    let info = |(index, pin): (usize, &crate::layout::Pin<M>)| {
+        let owner = pin.owner.load(Relaxed);
+        let name = pin.name.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
+        let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
+        (owner != 0).then(|| PinInfo {
+            pin: index as u32,
+            name: String::from_utf8_lossy(&name).into_owned(),
+            lsn: Lsn(pin.lsn.load(Relaxed)),
+            slot: (owner - 1) as u32,
+        })
+    };
+    pins.filter_map(info).collect()
 }

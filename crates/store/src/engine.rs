@@ -163,6 +163,16 @@ pub trait Engine: Commits {
         Ok(())
     }
 
+    /// Looks whether the tables that the transaction uses are where they were when it looked them
+    /// up: after it has locked what it reads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Migrated`]; see the trait.
+    fn same_tables(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Says that a transaction of the slot could not be undone: the slot begins no other one, and
     /// what it holds stays until the transaction is undone by a sweep.
     fn given_up(&self) {}

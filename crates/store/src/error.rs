@@ -5,6 +5,7 @@ use core::fmt;
 use latchwork_lockmgr::{Error as LocksError, Reason};
 use latchwork_region::Error as RegionError;
 
+use crate::key::code;
 use crate::lock_name::{LOCK_NAME, of_name};
 use crate::{AnyKey, Key, KeyError, Refusal, ValueError};
 
@@ -50,6 +51,9 @@ pub enum Error {
     /// The transaction was open for so long that the log would have been kept for it beyond
     /// [`Sizes::history`](crate::Sizes::history): it was rolled back. Run it again.
     TransactionTooOld,
+    /// The log has come to the end of its positions, 4.5 PB since the store was made: reads go on,
+    /// and nothing is written any more. Dump the tables and load them into a new store.
+    LogPositions,
     /// A load ([`Store::load_sorted`](crate::Store::load_sorted)) was rolled back when it had taken
     /// rows already, which cannot be taken again: load once more, with rows from the beginning.
     RowsTaken,
@@ -131,6 +135,15 @@ pub enum Error {
         /// Those that the call names.
         requested: String,
     },
+    /// A migration moves the table's records, or was killed when it did: no other call reads or
+    /// writes the table until [`Store::migrate`](crate::Store::migrate) has finished it.
+    Migrating {
+        /// The table.
+        table: String,
+    },
+    /// A migration of a table began when the transaction was at work: it was rolled back. Run it
+    /// again.
+    Migrated,
     /// All thread slots are held, by threads that have used the store and live, by transactions
     /// and snapshots that are open, and by sessions that processes keep for the next of these.
     Threads {
@@ -186,8 +199,8 @@ pub enum Error {
         /// Why.
         why: Box<Error>,
     },
-    /// The transaction wrote nothing, or was rolled back, and whether what it has read is durable is
-    /// not known: a crash of the machine may take that back. Do not act on it.
+    /// The transaction wrote nothing, or was rolled back, and whether what it has read is durable
+    /// is not known: a crash of the machine may take that back. Do not act on it.
     ReadsUnknown {
         /// The error that the transaction ended with; none if it ended well.
         ended: Option<Box<Error>>,
@@ -256,8 +269,8 @@ impl Error {
         }
     }
 
-    /// The error of a transaction that ended with one error, behind which another one says that what
-    /// it has read may not be durable.
+    /// The error of a transaction that ended with one error, behind which another one says that
+    /// what it has read may not be durable.
     pub(crate) fn with_end(end: Self, unsettled: Self) -> Self {
         match unsettled {
             Self::ReadsUnknown { ended: None, why } => {
@@ -357,7 +370,7 @@ impl Error {
             Self::Tree(Tree::RecordTooLong { .. }) => false,
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
-            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => true,
+            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => true,
             Self::Aborted { .. } => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             _ => false,
@@ -428,7 +441,7 @@ impl Error {
         match self {
             // An operator who ends a transaction does not want it to run again.
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable() && !is_killed(why),
-            Self::SnapshotTooOld { .. } | Self::TransactionTooOld => true,
+            Self::SnapshotTooOld { .. } | Self::TransactionTooOld | Self::Migrated => true,
             Self::Aborted { why } => why.is_retryable(),
             _ => false,
         }
@@ -489,6 +502,15 @@ impl fmt::Display for Name<'_> {
             Ok(key) if rest.is_empty() => write!(f, "{}", key.to_string().escape_debug()),
             _ => Bytes(self.0).fmt(f),
         }
+    }
+}
+
+/// A key as errors name it. Of a text that is cut off, what is there.
+pub(crate) fn key_in_words(key: &[u8]) -> String {
+    let text = key.strip_prefix(&[code::TEXT]).map(str::from_utf8);
+    match text {
+        Some(Ok(text)) if !text.contains('\0') => text.escape_debug().to_string(),
+        _ => Name(key).to_string(),
     }
 }
 
@@ -601,7 +623,18 @@ impl fmt::Display for Error {
                 "table {table} holds {stored}; this program names it with {requested}: use the \
                  recorded types, or migrate the table"
             ),
+            Self::Migrating { table } => write!(
+                f,
+                "table {table} is being migrated: wait for it, or run the migration again if its \
+                 process was killed"
+            ),
+            Self::Migrated => f.write_str(
+                "a migration of a table began, and the transaction was rolled back: run it again",
+            ),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
+            Self::LogPositions => f.write_str(
+                "the log has used all its positions, 4.5 PB: dump the store and load it into a new one",
+            ),
             Self::Log(why) => say_of_log(f, why),
             Self::Pool(_) => self.say_with_advice(f, "pages"),
             Self::Tree(_) => self.say_with_advice(f, "tree"),

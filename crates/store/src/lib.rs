@@ -72,6 +72,8 @@
 //! - Know whether to try again: [`Error::is_retryable`]; whether the disk is full:
 //!   [`Error::is_no_space`].
 //! - Fill a new table with sorted rows: [`Store::load_sorted`]; from text [`Store::load`].
+//! - See who blocks whom, and which process is stopped: [`Store::blocked`], [`Store::processes`];
+//!   from a process that has not opened the store: [`StoreView`].
 //! - Copy, check, look into: [`Store::backup`] and [`restore`], [`Store::verify`],
 //!   [`Store::activity`], [`salvage`].
 //!
@@ -93,6 +95,7 @@ mod idle;
 mod key;
 mod lock_name;
 mod long;
+mod migrate;
 mod names;
 mod open;
 mod opened;
@@ -150,16 +153,28 @@ pub use crate::stamp::Stamp;
 pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
 pub use crate::tools::{Activity, Copied, Copying, DataFile, restore};
+pub use crate::tools::{Blocked, Blocker, LockNames, LockWait, StoreLock, StoreView};
 pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
+pub use crate::tools::{Holding, Processes, SnapshotInfo, StoreProcess, TransactionInfo};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
 pub use crate::tools::{Metric, MetricKind, Metrics, Sample};
+pub use crate::tools::{Upgraded, upgrade};
+pub use crate::tools::{region_file, store_of_region};
 #[doc(hidden)]
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
-pub use crate::value::{VALUE_MAX, Value, ValueError};
+#[cfg(feature = "json")]
+pub use crate::value::Json;
+#[cfg(feature = "zerocopy")]
+pub use crate::value::Plain;
+#[cfg(feature = "postcard")]
+pub use crate::value::Postcard;
+pub use crate::value::{TypeName, VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
-pub use latchwork_log::Mode;
+pub use latchwork_log::{LogWork, Mode};
+pub use latchwork_pool::Cause;
+pub use latchwork_region::ProcessState;
 pub use latchwork_tree::{Batch, Header, Row};

@@ -37,6 +37,8 @@ pub enum Refusal {
     Newer {
         /// Its format.
         format: u64,
+        /// The version of the program that made it, if it says so.
+        program: Option<String>,
     },
     /// The store has a format that is not read any more: an older program made it.
     Older {
@@ -187,6 +189,32 @@ fn being_opened(process: Option<u32>, f: &mut fmt::Formatter<'_>) -> fmt::Result
     )
 }
 
+fn newer(format: u64, program: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let known = crate::open::FORMAT;
+    write!(f, "created with format {format}; this version reads format {known}. ")?;
+    match program {
+        Some(program) => write!(f, "Use latchwork {program} or later"),
+        None => f.write_str("Use a later version of latchwork"),
+    }
+}
+
+fn older(format: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let known = crate::open::FORMAT;
+    write!(f, "created with format {format}")?;
+    if let Some(version) = crate::open::version_of(format) {
+        return write!(
+            f,
+            " (latchwork {version}); this version reads format {known}. `latchwork store upgrade` \
+             converts it in place; copy the folder before"
+        );
+    }
+    write!(
+        f,
+        "; this version reads format {known}. Run `latchwork store dump` of the version that \
+         created it, and `latchwork store load` of this one"
+    )
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -200,16 +228,8 @@ impl fmt::Display for Refusal {
                  user: open it as that one (`sudo -u '#{owner}'`), or give all to another with \
                  `chown -R` while nobody has it open"
             ),
-            Self::Newer { format } => write!(
-                f,
-                "its file `identity` has format {format}, which this version does not know: a \
-                 newer one made it"
-            ),
-            Self::Older { format } => write!(
-                f,
-                "its file `identity` has format {format}, which this version does not read any \
-                 more: `dump` it with the version that made it, and `load` that here"
-            ),
+            Self::Newer { format, program } => newer(*format, program.as_deref(), f),
+            Self::Older { format } => older(*format, f),
             Self::Damaged { file, what } => {
                 write!(f, "its file `{file}` is damaged, or not the one that belongs there: {what}")
             }

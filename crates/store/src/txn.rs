@@ -35,6 +35,7 @@ use crate::engine::{Chain, Engine, How, Wrote};
 use crate::long::{Long, PIECES, is_long};
 pub(crate) use crate::txn::contended::Contended;
 use crate::txn::held_ends::HeldEnds;
+pub(crate) use crate::txn::prepare::IDS;
 use crate::txn::steps::Awaited;
 
 /// Which histories a transaction that may write allows.
@@ -184,6 +185,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// Comes after a read: what was written before may have been undone by another thread.
     #[inline]
     fn still_open(&self) -> Result<(), Error> {
+        self.engine.same_tables()?;
         if self.chain.last == 0 { Ok(()) } else { self.engine.still_open() }
     }
 

@@ -24,6 +24,7 @@ mod keys;
 mod left_open;
 mod load;
 mod long;
+mod migrate;
 mod names;
 mod oracle;
 mod own_errors;

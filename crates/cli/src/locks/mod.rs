@@ -16,14 +16,14 @@ mod top;
 mod verify;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde::Serialize;
 
 use crate::output;
-use scene::{Scene, seen_by};
+use scene::Scene;
 
 /// What to do with locks
 #[derive(Subcommand)]
@@ -50,7 +50,7 @@ pub(crate) enum What {
   latchwork locks list locks.region --waiting       # shows the owners
   latchwork locks kill locks.region 12.1")]
 pub(crate) struct KillArgs {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// The owner, as `list` shows it: slot and generation
     owner: scene::OwnerName,
@@ -82,8 +82,8 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
         return Err(output::Absent(format!("{}: no owner {owner}", args.file.display())).into());
     }
     let waits = picture.rows.iter().find(|row| row.owner == owner && row.wanted.is_some());
-    scene::kill(&args.file, &scene, owner)?;
-    let object = waits.map(|row| seen_by(&row.object));
+    scene::kill(&scene, owner)?;
+    let object = waits.map(|row| scene.of(row));
     if args.json {
         print_json(&[serde_json::json!({"owner": owner.to_string(), "waited_for": object})])?;
     } else {
@@ -93,6 +93,11 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
         output::print(|out| writeln!(out, "{owner}: {end}"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Draws which owner waits for which, of the store in a folder.
+pub(crate) fn draw_waits(path: &Path, to: &Path) -> anyhow::Result<()> {
+    graph::draw_into(&Scene::open(path)?, to)
 }
 
 /// A line for each.

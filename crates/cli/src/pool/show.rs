@@ -17,7 +17,7 @@ use crate::output::{self, Absent};
   latchwork pool list store.region --dirty
   latchwork pool list store.region --held --json")]
 pub(crate) struct ListArgs {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// Those that are not on disk as they are
     #[arg(long)]
@@ -39,7 +39,7 @@ pub(crate) struct ListArgs {
   latchwork pool page store.region 17
   latchwork pool page store.region 17 --of 2 --json")]
 pub(crate) struct PageArgs {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// The page
     page: u64,

@@ -19,9 +19,12 @@
 //! | `look` | `log`, `pages`: what is in the files |
 //! | `salvage` | `salvage`, `compact`: another store of one |
 //! | `prepared` | `prepared`: transactions that wait for their decision |
+//! | `locks`, `processes` | the same: what transactions wait for, what processes do |
+//! | `seen` | transactions and processes in words |
 //! | `top` | `top`: what goes on, live |
 //! | `metrics` | `metrics`: counts and sizes for a monitoring system |
 //! | `sync_test` | `sync-test`: how often a disk makes something durable |
+//! | `upgrade` | `upgrade`: a store of an older format |
 //! | `memory` | `forget-memory`: what killed processes left |
 
 mod backup;
@@ -29,18 +32,22 @@ mod clear;
 mod dump;
 mod interrupt;
 mod keys;
+mod locks;
 mod look;
 mod memory;
 mod metrics;
 mod prepared;
+mod processes;
 mod records;
 mod rows;
 mod salvage;
+mod seen;
 mod stat;
 mod sync_test;
 mod tables;
 mod top;
 mod types;
+mod upgrade;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -76,9 +83,12 @@ pub(crate) enum What {
     Salvage(salvage::SalvageArgs),
     Compact(salvage::CompactArgs),
     Prepared(prepared::Args),
+    Locks(locks::Args),
+    Processes(processes::Args),
     Top(top::Args),
     Metrics(metrics::Args),
     SyncTest(sync_test::Args),
+    Upgrade(upgrade::Args),
     ForgetMemory(memory::Args),
 }
 
@@ -155,9 +165,12 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
         What::Salvage(args) => salvage::run_salvage(&args),
         What::Compact(args) => salvage::compact(&args),
         What::Prepared(args) => prepared::run(&args),
+        What::Locks(args) => locks::run(&args),
+        What::Processes(args) => processes::run(&args),
         What::Top(args) => top::run(&args),
         What::Metrics(args) => metrics::run(&args),
         What::SyncTest(args) => sync_test::run(&args),
+        What::Upgrade(args) => upgrade::run(&args),
         What::ForgetMemory(args) => memory::run(&args),
     };
     done.or_else(|error| {
@@ -232,6 +245,15 @@ fn open_as(path: &Path, mut options: Options) -> anyhow::Result<Store> {
         }
         opened => Ok(opened?),
     }
+}
+
+/// The region file that a path means: itself, or that of the store in this folder.
+pub(crate) fn region_of(path: &Path) -> anyhow::Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let closed = || anyhow::anyhow!("{}: no process has the store open", path.display());
+    latchwork_store::region_file(path)?.ok_or_else(closed)
 }
 
 /// What is shown on a terminal while a long work is done.

@@ -2,7 +2,11 @@
 //!
 //! The list lies in the translation. A page on it has no frame, so its entry is used: a mark, and
 //! the next page. The file's word has the first page and a count that each push raises, so that an
-//! exchange fails if the first page was taken and came back meanwhile (Treiber 1986).
+//! exchange fails if the first page went and came back meanwhile (Treiber 1986). The count has 28
+//! bits, which wrap after 268 s of a million pushes a second. That gives one page to two threads
+//! only if a thread stops between its load of the word and its exchange, which are some ten
+//! instructions, and goes on when the file had exactly a multiple of 2^28 pushes, with the same
+//! first page.
 //!
 //! ```text
 //!  63     62     61 39 38       32 31  29 28        0

@@ -48,6 +48,14 @@ impl<M: ConstMachine> Drop for Claim<'_, M> {
     }
 }
 
+/// Where the log ends for good: stamps have room for positions below 2^52 bytes, and transactions
+/// that are open may log 1 TiB more.
+const LAST_POSITION: u64 = (1 << 52) - (1 << 40);
+
+fn has_positions(end: u64) -> Result<(), Error> {
+    if end < LAST_POSITION { Ok(()) } else { Err(Error::LogPositions) }
+}
+
 impl<M: ConstMachine> Home<M> {
     /// Makes a checkpoint if one is due and nobody makes it.
     #[inline]
@@ -66,10 +74,18 @@ impl<M: ConstMachine> Home<M> {
         }
     }
 
-    /// Whether a checkpoint is due, and no living thread makes it.
+    /// Whether a checkpoint is due, and no living thread makes it. Asked before each transaction
+    /// that may write.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LogPositions`]: the log may grow no more. Those of the parts.
     #[inline]
     pub(crate) fn is_checkpoint_due(&self) -> Result<bool, Error> {
-        Ok(self.shared.is_due(self.sizes.log_budget)? && !self.is_being_checkpointed()?)
+        if !self.shared.is_due(self.sizes.log_budget)? || self.is_being_checkpointed()? {
+            return Ok(false);
+        }
+        has_positions(self.log.end().0).map(|()| true)
     }
 
     fn is_being_checkpointed(&self) -> Result<bool, Error> {
@@ -200,7 +216,9 @@ mod tests {
 
     use latchwork_disk::Operation;
 
+    use super::{LAST_POSITION, has_positions};
     use crate::files::home::stage::begin;
+    use crate::{Error, Stamp};
 
     /// One that another thread makes may have begun before the last change.
     #[test]
@@ -234,5 +252,13 @@ mod tests {
             assert!(home.checkpoint(&own).unwrap(), "claim {claim}");
             assert_eq!(home.shared.checkpointer(), Ok(None));
         }
+    }
+
+    #[test]
+    fn a_log_ends_before_its_positions_come_again() {
+        assert_eq!(has_positions(LAST_POSITION - 1), Ok(()));
+        assert_eq!(has_positions(LAST_POSITION), Err(Error::LogPositions));
+        let last = (1 << 52) - 16;
+        assert_eq!((Stamp::new(1, last).at(), Stamp::new(1, last + 16).at()), (last, 0));
     }
 }

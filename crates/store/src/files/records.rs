@@ -251,6 +251,10 @@ impl<M: ConstMachine> Engine for Worker<M> {
         value: Option<&[u8]>,
         how: How,
     ) -> Result<Wrote, Error> {
+        if tree != CATALOG {
+            // The record is locked: no migration moves it from now on.
+            self.same_tables()?;
+        }
         let _work = self.enter()?;
         let part = Part::Write { prev: chain.last, how };
         let unfinished = UnfinishedWrite { worker: self, chain: &mut *chain };
@@ -321,6 +325,14 @@ impl<M: ConstMachine> Engine for Worker<M> {
         match self.home.shared.turn(self.slot())?.now() {
             State::Idle | State::Looks(_) => Ok(()),
             _ => Err(Error::TransactionTooOld),
+        }
+    }
+
+    #[inline]
+    fn same_tables(&self) -> Result<(), Error> {
+        match self.home.shared.migrations()? == self.tables_at.get() {
+            true => Ok(()),
+            false => Err(Error::Migrated),
         }
     }
 

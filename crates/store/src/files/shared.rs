@@ -2,8 +2,8 @@
 //! region.
 //!
 //! ```text
-//! word 0    whether the store is recovered, and whether snapshots see only what is durable; and
-//!           the version of this layout
+//! word 0    whether the store is recovered, and whether snapshots see only what is durable; the
+//!           version of this layout; and how many migrations of tables have begun
 //! word 8    low: all that was written before it is finished
 //! word 16   visible: up to where commits show that do not wait for the disk
 //! word 24   the thread that makes a checkpoint: its slot's number plus one
@@ -41,6 +41,7 @@ const _: () = assert!(latchwork_pool::LAYOUT == 5, "count up the store's layout,
 
 const STATE: u64 = 0;
 const VERSION: u64 = 1;
+const MIGRATIONS: u64 = 2;
 const LOW: u64 = 8;
 const VISIBLE: u64 = 16;
 const CHECKPOINTER: u64 = 24;
@@ -196,6 +197,22 @@ impl<M: ConstMachine> Shared<M> {
         Ok(())
     }
 
+    /// How many migrations have begun. A session that has found a table looks it up again when
+    /// this is another number.
+    ///
+    /// Relaxed is enough: a thread that sees a row that a migration has moved, or gets the lock
+    /// of one, has it from the commit of that, which follows the store of the number.
+    #[inline]
+    pub(crate) fn migrations(&self) -> Result<u64, Error> {
+        Ok(self.word(MIGRATIONS)?.load(Relaxed))
+    }
+
+    /// Has all sessions look up their tables again.
+    pub(crate) fn migration_begins(&self) -> Result<(), Error> {
+        self.word(MIGRATIONS)?.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
     /// Before which position of the log everything is finished. A lower one is right, too.
     #[inline]
     pub(crate) fn low(&self) -> Result<u64, Error> {
@@ -215,8 +232,8 @@ impl<M: ConstMachine> Shared<M> {
         Ok(end.saturating_sub(1))
     }
 
-    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it yet:
-    /// the thread that logged it makes it durable, unless it is dead.
+    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it
+    /// yet: the thread that logged it makes it durable, unless it is dead.
     pub(crate) fn unseen(&self) -> Result<Option<Lsn>, Error> {
         if !self.is_durable()? || self.log.flushed() >= self.log.end() {
             return Ok(None);
@@ -437,6 +454,51 @@ impl<M: ConstMachine> Shared<M> {
     pub(crate) fn checkpoint_made(&self, at: Lsn) -> Result<(), Error> {
         self.word(CHECKPOINT_AT)?.store(at.0, Relaxed);
         Ok(())
+    }
+}
+
+/// The lines of the slots, looked at: nothing is stored.
+#[derive(Debug)]
+pub(crate) struct SlotLines<M: ConstMachine> {
+    area: Area<M>,
+}
+
+impl<M: ConstMachine> SlotLines<M> {
+    /// Those beside a region, which may be a view; none if there are none of this layout.
+    pub(crate) fn open(region: &Region<M>) -> Result<Option<Self>, Error> {
+        // One that is there keeps its own sizes.
+        let sizes = AreaOptions { first: 1 << 16, limit: 1 << 16, huge: false };
+        let area = match region.area("store", &sizes) {
+            Ok(area) => area,
+            Err(latchwork_region::Error::NotFound) => return Ok(None),
+            Err(why) => return Err(why.into()),
+        };
+        let is_known = area.word(VERSION)?.load(Relaxed) == LAYOUT;
+        Ok(is_known.then_some(Self { area }))
+    }
+
+    /// From where on a slot's snapshot needs the log; none if it has none.
+    pub(crate) fn snapshot(&self, slot: u32) -> Result<Option<u64>, Error> {
+        let at = SLOTS + u64::from(slot) * LINE;
+        if at + LINE > self.area.words()? {
+            return Ok(None);
+        }
+        // Relaxed: it is looked at, and nothing is done about it.
+        Ok(self.area.word(at)?.load(Relaxed).checked_sub(1))
+    }
+
+    /// The slot whose thread makes a checkpoint.
+    pub(crate) fn checkpointer(&self) -> Result<Option<u32>, Error> {
+        // Relaxed: as above.
+        let claim = self.area.word(CHECKPOINTER)?.load(Relaxed);
+        Ok(claim.checked_sub(1).and_then(|slot| u32::try_from(slot).ok()))
+    }
+}
+
+impl<M: ConstMachine> Shared<M> {
+    /// The same lines, to be looked at.
+    pub(crate) fn lines(&self) -> SlotLines<M> {
+        SlotLines { area: self.area.clone() }
     }
 }
 

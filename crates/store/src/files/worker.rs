@@ -77,6 +77,8 @@ pub(crate) struct Worker<M: ConstMachine> {
     pub(crate) log: LogSession<M>,
     own: Own<M>,
     pub(crate) home: Arc<Home<M>>,
+    /// How many migrations had begun when the tables that its transaction uses were looked up.
+    pub(crate) tables_at: Cell<u64>,
     /// Where the slot committed last.
     pub(crate) last_commit: Cell<u64>,
     /// Whether its slot has a root in hand of which no transaction goes on.
@@ -136,11 +138,13 @@ impl<M: ConstMachine> Worker<M> {
             let _ = turn.pass(State::Ended, State::Idle) || turn.pass(State::Left, State::Idle);
         }
         let last = home.log.commits_of(log.slot(), |_, commit| Some(commit.0))?.unwrap_or(0);
+        let migrations = home.shared.migrations()?;
         let worker = Self {
             handle,
             log,
             own,
             home,
+            tables_at: Cell::new(migrations),
             last_commit: Cell::new(last),
             roots_left: Cell::new(false),
             commits: Cell::new(0),
@@ -206,6 +210,12 @@ impl<M: ConstMachine> Worker<M> {
 
     pub(crate) fn read_at(&self) -> (u64, u64) {
         self.read_at.get()
+    }
+
+    /// Says that the tables that the transaction uses were looked up just now.
+    pub(crate) fn tables_are_found(&self) -> Result<(), Error> {
+        self.tables_at.set(self.home.shared.migrations()?);
+        Ok(())
     }
 
     /// Whether transactions hold ranges of a tree.

@@ -1,5 +1,6 @@
 //! A folder that a process holds: as one of those that have the store open, or while nobody has.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -10,10 +11,10 @@ use latchwork_machine::{ConstMachine, Deadline, Machine as _, Shared as Machine}
 use latchwork_region::Unforked;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::identity::read_identity;
-use super::memory::{SHM, Told, is_place, memory_left, memory_of, parse, take_away};
+use super::identity::{FORMAT, Identity, convert_identity, parse_identity};
+use super::memory::{SHM, Told, is_place, memory_left, named_for, parse, places, take_away};
 use super::no_store;
-use super::owner::is_own;
+use super::owner::{is_own, share};
 use super::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
@@ -157,7 +158,10 @@ pub(super) fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
     // Nobody else can lock it: a lock takes no more than the right to read.
     let (flags, owner) = (OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR);
     let opened = latchwork_machine::open(&*path.join(name), flags, owner);
-    opened.map(File::from).map_err(|why| refused(path, std::io::Error::from(why)))
+    let said = |why| refused(path, why);
+    let file = opened.map(File::from).map_err(|why| said(std::io::Error::from(why)))?;
+    share(path, &file).map_err(said)?;
+    Ok(file)
 }
 
 /// A store that nobody has open, and that nobody opens while this lives.
@@ -197,6 +201,34 @@ pub(crate) fn at_rest_within(
     sizes: &mut Sizes,
     wait: Duration,
 ) -> Result<AtRest, Error> {
+    let (held, found) = held_at_rest(path, sizes, wait)?;
+    match found.format {
+        FORMAT => Ok(held),
+        format => Err(refused(&held.path, Refusal::Older { format })),
+    }
+}
+
+/// Converts the store in a folder, which no process has open, to the present format. Returns the
+/// format that it had.
+pub(crate) fn convert(path: &Path) -> Result<u64, Error> {
+    let mut sizes = Sizes::default();
+    let (held, found) = held_at_rest(path, &mut sizes, REST)?;
+    if found.format != FORMAT {
+        is_own(&held.path)?;
+        if held.left()?.is_some() {
+            return Err(refused(&held.path, Refusal::LeftOpen));
+        }
+        convert_identity(&held.path, &found, &sizes)?;
+    }
+    Ok(found.format)
+}
+
+/// A store of any format that can be converted.
+fn held_at_rest(
+    path: &Path,
+    sizes: &mut Sizes,
+    wait: Duration,
+) -> Result<(AtRest, Identity), Error> {
     let path = fs::canonicalize(path).map_err(|why| match why.kind() {
         ErrorKind::NotFound => refused(path, Refusal::NoStore),
         _ => refused(path, why),
@@ -232,8 +264,8 @@ pub(crate) fn at_rest_within(
         Err(why) if why.kind() == ErrorKind::NotFound => Err(no_store(&path)),
         other => other.map_err(said),
     }?;
-    let id = read_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
-    Ok(AtRest { path, id, _opening: opening })
+    let found = parse_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
+    Ok((AtRest { path, id: found.id.clone(), _opening: opening }, found))
 }
 
 /// Makes the file that is locked; none where it cannot be made, for then no process can open the
@@ -251,12 +283,13 @@ fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
 impl AtRest {
     /// Where memory is that killed processes left, if this machine has it.
     pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
-        memory_left(&self.path, &self.id, false)
+        Ok(memory_left(&self.path, &self.id, false)?.map(|left| left.at))
     }
 
-    /// Where its memory would be in `/dev/shm`.
-    pub(crate) fn memory(&self) -> PathBuf {
-        memory_of(&self.path, &self.id)
+    /// The folders that may have its memory, of use or not.
+    pub(crate) fn places(&self) -> BTreeSet<PathBuf> {
+        let named = named_for(&self.path, &self.id).into_iter();
+        named.chain(places(&self.path, &self.id)).collect()
     }
 }
 

@@ -282,7 +282,7 @@ impl<W: Write> DumpWriter<W> {
     /// [`DumpError::Io`].
     pub fn table_of(&mut self, table: &TableInfo) -> Result<(), DumpError> {
         self.end_table()?;
-        let TableInfo { name, key, value, version } = table;
+        let TableInfo { name, key, value, version, .. } = table;
         for (word, of) in [("key ", key), ("value ", value)] {
             let Some(of) = of else { continue };
             self.line.clear();

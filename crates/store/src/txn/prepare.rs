@@ -11,7 +11,7 @@ use crate::error::GID_MAX;
 use crate::{Error, Txn};
 
 /// No tree's number: a tree is a page, and these have 48 bits in the log, 31 here.
-const IDS: u32 = u32::MAX;
+pub(crate) const IDS: u32 = u32::MAX;
 
 /// How long an id that another has is waited for: some naps, after which the dead are looked for.
 const SWEPT_WITHIN: Duration = Duration::from_millis(50);
