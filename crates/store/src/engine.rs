@@ -177,6 +177,10 @@ pub trait Engine: Commits {
     /// what it holds stays until the transaction is undone by a sweep.
     fn given_up(&self) {}
 
+    /// Says that a transaction of the slot was rolled back, and which error aborted it; none if the
+    /// caller ended it.
+    fn rolled_back(&self, _why: Option<&Error>) {}
+
     /// The position at which a snapshot is taken now, and the one before which all transactions are
     /// finished there. The history that it needs is kept until [`forget`](Self::forget).
     ///

@@ -88,6 +88,7 @@ pub mod derived;
 mod engine;
 mod entry;
 mod error;
+mod events;
 mod faces;
 mod files;
 mod idle;
@@ -159,6 +160,7 @@ pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter,
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::tools::{Holding, Processes, SnapshotInfo, StoreProcess, TransactionInfo};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use crate::tools::{Metric, MetricKind, Metrics, Sample};
 pub use crate::tools::{Upgraded, upgrade};
 pub use crate::tools::{region_file, store_of_region};
 #[doc(hidden)]

@@ -523,7 +523,7 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<(), Error> {
         let mode = mode.unwrap_or(self.inner.home.sizes.mode);
         if let Some(newest) = self.settles(at, mode)? {
-            worker.log.commit(newest, mode).map_err(|why| Error::unsettled(at, why))?;
+            worker.wait_for_commit(at, newest, mode).map_err(|why| Error::unsettled(at, why))?;
         }
         // A transaction that could not be rolled back keeps its pages in hand for a sweep.
         if !worker.is_given_up() {

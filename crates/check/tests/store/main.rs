@@ -43,6 +43,7 @@ mod stuck;
 mod tasks;
 mod tasks_threads;
 mod tasks_wakers;
+mod trace;
 mod types;
 mod unread;
 mod values;

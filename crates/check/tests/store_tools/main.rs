@@ -19,6 +19,7 @@ mod live;
 mod lock_errors;
 mod long;
 mod looking;
+mod metrics;
 mod migrate;
 mod mounts;
 mod open;

@@ -340,6 +340,10 @@ impl<M: ConstMachine> Engine for Worker<M> {
         self.give_up();
     }
 
+    fn rolled_back(&self, why: Option<&Error>) {
+        self.count_abort(why);
+    }
+
     #[inline]
     fn record_max(&self) -> usize {
         self.home.record_max

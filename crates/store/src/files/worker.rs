@@ -17,6 +17,7 @@ use crate::Error;
 use crate::files::empty::EmptyLeaf;
 use crate::files::home::Home;
 use crate::files::kinds::END;
+use crate::files::meter::Locked;
 use crate::files::turn::State;
 
 /// Bytes of a record without a payload, and some.
@@ -83,6 +84,8 @@ pub(crate) struct Worker<M: ConstMachine> {
     /// Whether its slot has a root in hand of which no transaction goes on.
     pub(crate) roots_left: Cell<bool>,
     commits: Cell<u32>,
+    /// What it has published of its locks: `meter.rs`.
+    pub(crate) locked: Cell<Locked>,
     /// `low` and the log's end from before the thread read last: what was finished then is so in
     /// what it read.
     read_at: Cell<(u64, u64)>,
@@ -145,6 +148,7 @@ impl<M: ConstMachine> Worker<M> {
             last_commit: Cell::new(last),
             roots_left: Cell::new(false),
             commits: Cell::new(0),
+            locked: Cell::default(),
             read_at: Cell::new((0, 0)),
             record: RefCell::default(),
             payload: RefCell::default(),
@@ -240,6 +244,7 @@ impl<M: ConstMachine> Worker<M> {
         self.commits.set(commits);
         if commits.is_multiple_of(COMMITS_A_LOOK) {
             let _ = self.home.shared.raise_low();
+            self.publish();
         }
     }
 
@@ -263,6 +268,7 @@ impl<M: ConstMachine> Worker<M> {
 impl<M: ConstMachine> Drop for Worker<M> {
     fn drop(&mut self) {
         self.leave_notes();
+        self.publish();
     }
 }
 

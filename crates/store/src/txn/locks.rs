@@ -9,6 +9,7 @@ use latchwork_machine::ConstMachine;
 use super::Txn;
 use crate::Error;
 use crate::engine::{Engine, WRITER};
+use crate::events::Begun;
 use crate::lock_error::Holder;
 use crate::lock_name::{LOCK_NAME, lock_name};
 
@@ -26,10 +27,12 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         let mut bytes = [0; LOCK_NAME];
         let length = lock_name(tree, key, &mut bytes);
         let name = &bytes[..length];
+        let begun = Begun::now::<M>();
         let locked = match self.owner.lock_with(name, mode, self.wait) {
             Err(LocksError::Count) => self.lock_once_more(name, mode),
             locked => locked,
         };
+        begun.lock::<M>(locked.is_ok(), || (self.engine.table(tree), key.to_vec()));
         locked.map_err(|why| {
             self.note_key(&why, tree, key, mode);
             if mode == X {
@@ -55,7 +58,10 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         kind: RangeKind,
     ) -> Result<(), Error> {
         let space = self.engine.keyspace(tree);
-        self.owner.lock_range(&space, range, kind, self.wait).map_err(|why| {
+        let begun = Begun::now::<M>();
+        let locked = self.owner.lock_range(&space, range, kind, self.wait);
+        begun.lock::<M>(locked.is_ok(), || (self.engine.table(tree), first_of(&range)));
+        locked.map_err(|why| {
             self.note_range(&why, tree, range, kind);
             let key = first_of(&range);
             if kind == WRITER {
