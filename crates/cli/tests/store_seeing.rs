@@ -1,5 +1,5 @@
-//! What an operator sees of a store that other processes use: real processes, one of which holds a
-//! record, one waits for it, one is stopped, one is killed.
+//! Commands for an operator of a store, tested with real processes: a process holds a record, another
+//! waits for it, a third is stopped or killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::{env, fs, io, thread};
 use latchwork_store::{Patience, ProcessState, Store, Table};
 use serde_json::Value;
 
-const PEOPLE: Table<&str, &str> = Table::new("people");
+const PEOPLE: Table<&str, &[u8]> = Table::new("people");
 
 /// A folder for a store, removed at the end.
 struct Folder(PathBuf);
@@ -53,14 +53,14 @@ fn rows(args: &[&str]) -> Vec<Value> {
     said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A process that has a store open and does what it is told, a line each.
+/// A process that has a store open and executes orders, one a line.
 struct Peer {
     child: Child,
     orders: ChildStdin,
     said: BufReader<ChildStdout>,
 }
 
-/// What begins each line that a peer says: the test harness prints lines of its own.
+/// Begins each line of a peer, because the test harness prints lines of its own.
 const SAID: &str = "peer: ";
 
 impl Peer {
@@ -134,7 +134,7 @@ fn peer() {
             ["hold", key, label] => {
                 let options = Patience { label, ..Patience::default() };
                 let mut transaction = store.begin_with(&options).unwrap();
-                transaction.put(&PEOPLE, key, "held").unwrap();
+                transaction.put(&PEOPLE, key, b"held").unwrap();
                 open.push(transaction);
                 println!("{SAID}held");
             }
@@ -147,7 +147,7 @@ fn peer() {
                     let mut runs = 0;
                     let ended = store.write_with(&options, |tx| {
                         runs += 1;
-                        tx.put(&PEOPLE, key, "waited")
+                        tx.put(&PEOPLE, key, b"waited")
                     });
                     println!("{SAID}ended after {runs}: {:?}", ended.map_err(|e| e.to_string()));
                 });
@@ -163,7 +163,7 @@ fn peer() {
             }
             ["prepare", key, gid] => {
                 let mut transaction = store.begin().unwrap();
-                transaction.put(&PEOPLE, key, "prepared").unwrap();
+                transaction.put(&PEOPLE, key, b"prepared").unwrap();
                 transaction.prepare(gid.as_bytes()).unwrap();
                 println!("{SAID}prepared");
             }
@@ -172,7 +172,7 @@ fn peer() {
                 let store = store.clone();
                 thread::spawn(move || {
                     loop {
-                        store.put(&PEOPLE, key, "busy").unwrap();
+                        store.put(&PEOPLE, key, b"busy").unwrap();
                     }
                 });
                 println!("{SAID}busy");
@@ -306,7 +306,7 @@ fn the_folder_alone_says_who_blocks_whom() {
     let top = &rows(&["store", "top", store, "--interval", "0.02"])[0];
     assert_eq!(top["blocked"][0]["blockers"][0]["pid"], holder.pid());
 
-    // The older commands take the folder, and translate names, too.
+    // The commands for regions accept the folder as well, and translate names.
     assert!(done(&["locks", "who", store, "ann"]).contains("people/ann"));
     assert!(done(&["locks", "who", store, "people/ann"]).contains("nightly"));
     assert_eq!(latchwork(&["locks", "who", store, "zoe"]).status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! Which transactions hold and wait for which locks, and which of them block others.
+//! Lists locks, transactions that wait for them, and transactions that block others.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct StoreLock {
     pub table: String,
     /// The key, or the range, in words.
     pub key: String,
-    /// What it allows: `read`, `read to write`, `write`, ..
+    /// The mode: see [`LockWait::mode`](crate::LockWait::mode).
     pub mode: &'static str,
     /// Whether it is held; else it is waited for.
     pub held: bool,
@@ -30,9 +30,9 @@ pub struct StoreLock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocked {
-    /// The one that waits; its [`waits`](TransactionInfo::waits) says for what.
+    /// The waiting transaction; its [`waits`](TransactionInfo::waits) names the lock.
     pub waiter: TransactionInfo,
-    /// Those that block it: those that hold the lock first.
+    /// The blocking transactions: holders of the lock first.
     pub blockers: Vec<Blocker>,
 }
 
@@ -44,12 +44,12 @@ pub struct Blocker {
     pub transaction: TransactionInfo,
     /// The mode in which it holds the lock, or waits for it before the other does.
     pub mode: &'static str,
-    /// Whether it holds the lock; else it waits for it, too, and comes first.
+    /// Whether it holds the lock; else it waits for it and comes first.
     pub holds: bool,
 }
 
 impl<M: ConstMachine> StoreView<M> {
-    /// All locks that are held or waited for.
+    /// Lists all locks that are held or waited for.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl<M: ConstMachine> StoreView<M> {
         Ok(locks)
     }
 
-    /// The transactions that wait for locks, the longest waiting first, and those that block them.
+    /// Lists the transactions that wait for locks, the longest wait first, and their blockers.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl<M: ConstMachine> StoreView<M> {
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// The transactions of all processes that wait for locks, and those that block them: see
+    /// Lists the transactions of all processes that wait for locks, and their blockers: see
     /// [`StoreView::blocked`].
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use crate::txn::IDS;
 /// Pages of the catalog that are read at most.
 const PAGES_MAX: u32 = 10_000;
 
-/// What locks of a store are called.
+/// Translates names of locks of a store into tables and keys.
 #[derive(Clone, Debug, Default)]
 pub struct LockNames {
     tables: HashMap<u32, String>,
@@ -73,8 +73,8 @@ fn range_in_words(range: &RangeInfo) -> String {
 }
 
 impl<M: ConstMachine> StoreView<M> {
-    /// The names of tables by their trees, as far as the catalog's pages can be read: one that is
-    /// just being changed or written is missing.
+    /// The names of tables by their trees. Tables are missing if a page of the catalog cannot be read
+    /// because a thread changes it.
     pub(super) fn tables(&self) -> HashMap<u32, String> {
         let mut tables = HashMap::new();
         let _ = self.read_catalog(&mut tables);
