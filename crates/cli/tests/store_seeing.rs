@@ -1,5 +1,5 @@
-//! Commands for an operator of a store, tested with real processes: a process holds a record, another
-//! waits for it, a third is stopped or killed.
+//! Commands for an operator of a store, tested with real processes: a process holds a record,
+//! another waits for it, a third is stopped or killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -7,7 +7,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 use std::{env, fs, io, thread};
 
-use latchwork_store::{Patience, ProcessState, Store, Table};
+use latchwork_machine::Shared;
+use latchwork_region::{Options, Region};
+use latchwork_store::{Patience, ProcessState, Store, Table, region_file};
 use serde_json::Value;
 
 const PEOPLE: Table<&str, &[u8]> = Table::new("people");
@@ -399,7 +401,14 @@ fn a_stopped_process_is_named_with_what_it_holds() {
     let top = done(&["store", "top", store, "--once", "--interval", "0.02"]);
     let named = format!("STOPPED    process {}, which holds 1 lock", holder.pid());
     assert!(top.contains(&named), "{top}");
+    // The same for a thread that waits, and knows which thread slot it waits for.
+    let region = region_file(store).unwrap().unwrap();
+    let region = Region::<Shared>::view(region, &Options::default()).unwrap();
+    let slots: Vec<u32> = region.threads().map(|thread| thread.slot).collect();
+    let stopped: Vec<u32> = slots.iter().filter_map(|slot| region.stopped(*slot)).collect();
+    assert_eq!(stopped, [holder.pid()]);
     holder.signal(libc::SIGCONT);
+    while slots.iter().any(|slot| region.stopped(*slot).is_some()) {}
     assert!(waiter.next_after(|| holder.order("commit")).starts_with("ended after 1: Ok"));
 }
 

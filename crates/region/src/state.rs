@@ -15,8 +15,8 @@ use crate::{ProcessInfo, Region, token};
 pub enum ProcessState {
     /// It runs, or waits for something.
     Running,
-    /// A signal (`SIGSTOP`, `SIGTSTP`) or a debugger has stopped it. It keeps locks and latches until
-    /// it continues.
+    /// A signal (`SIGSTOP`, `SIGTSTP`) or a debugger has stopped it. It keeps locks and latches
+    /// until it continues.
     Stopped,
     /// It has ended.
     Dead,
@@ -100,8 +100,8 @@ impl<M: ConstMachine> Region<M> {
 
     /// Returns the pid of a thread slot's process if a signal or a debugger has stopped it. None if
     /// it runs, or its state cannot be read. A thread that has waited for a second or more can name
-    /// the process in its error. Reads two files of `/proc`, and makes a system call for each process
-    /// of the region, so it is not for a fast path.
+    /// the process in its error. Reads two files of `/proc`, and makes a system call for each
+    /// process of the region, so it is not for a fast path.
     pub fn stopped(&self, thread: u32) -> Option<u32> {
         let process = self.process_of(thread)?;
         (process.state() == ProcessState::Stopped).then_some(process.pid)

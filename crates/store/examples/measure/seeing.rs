@@ -1,5 +1,5 @@
-//! Measures how long an inspection of locks and processes takes at full load, and the throughput of the
-//! store with and without one inspection a second.
+//! Measures how long an inspection of locks and processes takes at full load, and the throughput of
+//! the store with and without one inspection a second.
 //!
 //! ```sh
 //! cargo run --release -p latchwork-store --example measure -- seeing

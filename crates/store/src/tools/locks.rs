@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_lockmgr::{LockInfo, OwnerId, granular};
+use latchwork_lockmgr::{LockInfo, granular};
 use latchwork_machine::ConstMachine;
 
 use crate::tools::view::{Look, StoreView, TransactionInfo, mode_in_words};
@@ -58,7 +58,7 @@ impl<M: ConstMachine> StoreView<M> {
         let look = self.look()?;
         let mut locks = Vec::new();
         for row in &look.snapshot.rows {
-            let Some(transaction) = self.of_owner(&look, row.owner) else { continue };
+            let Some(transaction) = look.transaction(row.owner) else { continue };
             let (table, key) = look.names.of(&row.object, row.range.as_ref());
             let range = row.range.as_ref();
             if row.held.is_some() && !range.is_some_and(|range| range.waiting) {
@@ -83,18 +83,18 @@ impl<M: ConstMachine> StoreView<M> {
     /// Those of the parts.
     pub fn blocked(&self) -> Result<Vec<Blocked>, Error> {
         let look = self.look()?;
-        Ok(self.blocked_in(&look))
+        Ok(Self::blocked_in(&look))
     }
 
-    pub(super) fn blocked_in(&self, look: &Look) -> Vec<Blocked> {
+    pub(super) fn blocked_in(look: &Look) -> Vec<Blocked> {
         let mut all: Vec<(usize, Blocked)> = Vec::new();
         for edge in look.snapshot.edges(Some(&granular::modes())) {
             let (row, other) = (&look.snapshot.rows[edge.row], &look.snapshot.rows[edge.blocker]);
-            let Some(blocker) = self.blocker(look, other, edge.hard) else { continue };
+            let Some(blocker) = blocker(look, other, edge.hard) else { continue };
             match all.last_mut().filter(|(at, _)| *at == edge.row) {
                 Some((_, blocked)) => blocked.blockers.push(blocker),
                 None => {
-                    let Some(waiter) = self.of_owner(look, row.owner) else { continue };
+                    let Some(waiter) = look.transaction(row.owner) else { continue };
                     all.push((edge.row, Blocked { waiter, blockers: vec![blocker] }));
                 }
             }
@@ -105,17 +105,12 @@ impl<M: ConstMachine> StoreView<M> {
         all.sort_by_key(|blocked| core::cmp::Reverse(waited(blocked)));
         all
     }
+}
 
-    fn blocker(&self, look: &Look, row: &LockInfo, holds: bool) -> Option<Blocker> {
-        let transaction = self.of_owner(look, row.owner)?;
-        let mode = if holds { row.held } else { row.wanted };
-        Some(Blocker { transaction, mode: mode_in_words(row.range.as_ref(), mode), holds })
-    }
-
-    fn of_owner(&self, look: &Look, owner: OwnerId) -> Option<TransactionInfo> {
-        let found = look.snapshot.owners.iter().find(|found| found.owner == owner)?;
-        Some(self.transaction(look, found))
-    }
+fn blocker(look: &Look, row: &LockInfo, holds: bool) -> Option<Blocker> {
+    let transaction = look.transaction(row.owner)?;
+    let mode = if holds { row.held } else { row.wanted };
+    Some(Blocker { transaction, mode: mode_in_words(row.range.as_ref(), mode), holds })
 }
 
 impl<M: ConstMachine> Store<M> {

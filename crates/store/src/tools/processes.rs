@@ -104,7 +104,7 @@ impl<M: ConstMachine> StoreView<M> {
     pub fn processes(&self) -> Result<Processes, Error> {
         let look = self.look()?;
         let holds = self.holds(&look)?;
-        let mut found = Processes { blocked: self.blocked_in(&look), ..Processes::default() };
+        let mut found = Processes { blocked: Self::blocked_in(&look), ..Processes::default() };
         for (process, state) in &look.processes {
             let row = self.process(&look, process, *state, &holds)?;
             // A dead process without threads is swept.
@@ -115,8 +115,8 @@ impl<M: ConstMachine> StoreView<M> {
         for owner in &look.snapshot.owners {
             let thread = owner.thread.and_then(|thread| look.threads.get(&thread));
             match thread {
-                Some((_, _, true)) => found.prepared.push(self.transaction(&look, owner)),
-                None => found.orphans.push(self.transaction(&look, owner)),
+                Some((_, _, true)) => found.prepared.extend(look.transaction(owner.owner)),
+                None => found.orphans.extend(look.transaction(owner.owner)),
                 Some(_) => {}
             }
         }
@@ -156,14 +156,14 @@ impl<M: ConstMachine> StoreView<M> {
             command: process.command(),
             age: process.age(),
             threads: threads.len() as u64,
-            transactions: owners.map(|owner| self.transaction(look, owner)).collect(),
+            transactions: owners.filter_map(|owner| look.transaction(owner.owner)).collect(),
             snapshots,
             holds: holds.collect(),
         })
     }
 
-    /// Collects the short-term claims of all threads. Pages are read only if a process does not run,
-    /// because there are many.
+    /// Collects the short-term claims of all threads. Pages are read only if a process does not
+    /// run, because there are many.
     fn holds(&self, look: &Look) -> Result<Vec<(u32, Holding)>, Error> {
         let mut holds: Vec<(u32, Holding)> =
             self.log.work()?.into_iter().map(|(slot, work)| (slot, Holding::Log(work))).collect();

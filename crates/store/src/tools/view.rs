@@ -1,8 +1,8 @@
-//! Inspects a store without taking part in it: a view has no slot, takes no latch and writes nothing
-//! to shared memory, so it cannot disturb the processes of the store.
+//! Inspects a store without taking part in it: a view has no slot, takes no latch and writes
+//! nothing to shared memory, so it cannot disturb the processes of the store.
 //!
-//! A view does not read all words at the same instant. It may show a lock or a transaction that ends
-//! during the call.
+//! A view does not read all words at the same instant. It may show a lock or a transaction that
+//! ends during the call.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_disk::System;
-use latchwork_lockmgr::{OwnerId, OwnerInfo, RangeInfo, Snapshot, View};
+use latchwork_lockmgr::{LockInfo, OwnerId, OwnerInfo, RangeInfo, Snapshot, View};
 use latchwork_log::LogView;
 use latchwork_machine::{Clock, ConstMachine, Shared as Machine};
 use latchwork_pool::Pool;
@@ -20,13 +20,14 @@ use latchwork_region::{Options, ProcessInfo, ProcessState, Region};
 use crate::error::refused;
 use crate::files::shared::SlotLines;
 use crate::open::{OF, told};
+use crate::tools::catalog::tables;
 use crate::tools::names::LockNames;
 use crate::{Error, Refusal, Store};
 
 /// An inspection of a store that processes have open.
 ///
-/// It needs the right to read the shared memory. Each call reads the memory of all locks, which takes
-/// milliseconds; it blocks no other process, and no other process blocks it.
+/// It needs the right to read the shared memory. Each call reads the memory of all locks, which
+/// takes milliseconds; it blocks no other process, and no other process blocks it.
 #[derive(Debug)]
 pub struct StoreView<M: ConstMachine = Machine> {
     pub(super) locks: View<M>,
@@ -87,6 +88,8 @@ pub(super) struct Look {
     /// Where the log ends.
     pub(super) end: u64,
     now: u64,
+    /// By their owners.
+    transactions: HashMap<OwnerId, TransactionInfo>,
 }
 
 impl StoreView {
@@ -171,7 +174,8 @@ pub fn region_file(path: impl AsRef<Path>) -> Result<Option<PathBuf>, Error> {
     Ok(told(path)?.filter(|told| told.now).map(|told| told.at.join("region")))
 }
 
-/// Returns the folder of the store to which a region file belongs; none if it is not part of a store.
+/// Returns the folder of the store to which a region file belongs; none if it is not part of a
+/// store.
 pub fn store_of_region(region: impl AsRef<Path>) -> Option<PathBuf> {
     let text = fs::read_to_string(region.as_ref().parent()?.join(OF)).ok()?;
     Some(PathBuf::from(text.strip_suffix('\n')?))
@@ -184,7 +188,8 @@ impl<M: ConstMachine> StoreView<M> {
     ///
     /// Those of the parts.
     pub fn lock_names(&self) -> Result<LockNames, Error> {
-        Ok(LockNames::new(self.tables()))
+        let tables = self.pool.as_ref().map(|pool| tables(pool, self.data.as_deref()));
+        Ok(LockNames::new(tables.unwrap_or_default()))
     }
 
     pub(super) fn region(&self) -> &Region<M> {
@@ -198,19 +203,28 @@ impl<M: ConstMachine> StoreView<M> {
         let threads = region.threads().map(|thread| {
             (thread.slot, (thread.process, thread.process_generation, thread.retained))
         });
-        Ok(Look {
+        let mut look = Look {
             snapshot,
             names: self.lock_names()?,
             processes: processes.collect(),
             threads: threads.collect(),
             end: self.log.ends()?[0].0,
             now: M::now(Clock::Monotonic),
-        })
+            transactions: HashMap::new(),
+        };
+        let mut rows: HashMap<OwnerId, Vec<&LockInfo>> = HashMap::new();
+        look.snapshot.rows.iter().for_each(|row| rows.entry(row.owner).or_default().push(row));
+        let of = |owner: &OwnerInfo| rows.get(&owner.owner).map_or(&[][..], Vec::as_slice);
+        let owners = look.snapshot.owners.iter();
+        let all = owners.map(|owner| (owner.owner, self.transaction(&look, owner, of(owner))));
+        let all = all.collect();
+        look.transactions = all;
+        Ok(look)
     }
 
-    /// The transaction of an owner.
-    pub(super) fn transaction(&self, look: &Look, owner: &OwnerInfo) -> TransactionInfo {
-        let rows = || look.snapshot.rows.iter().filter(|row| row.owner == owner.owner);
+    /// The transaction of an owner, which holds and wants these locks.
+    fn transaction(&self, look: &Look, owner: &OwnerInfo, rows: &[&LockInfo]) -> TransactionInfo {
+        let rows = || rows.iter().copied();
         let waits = rows().find(|row| row.wanted.is_some()).map(|row| {
             // A waiter for a range holds a claim on it, and waits for the claim of another owner.
             let own = rows().filter_map(|row| row.range.as_ref()).find(|range| range.waiting);
@@ -245,6 +259,11 @@ impl<M: ConstMachine> StoreView<M> {
 }
 
 impl Look {
+    /// The transaction of an owner; none if it has ended during the look.
+    pub(super) fn transaction(&self, owner: OwnerId) -> Option<TransactionInfo> {
+        self.transactions.get(&owner).cloned()
+    }
+
     /// The process of a thread slot, unless that is retained or has another by now.
     pub(super) fn process(&self, thread: u32) -> Option<(ProcessInfo, ProcessState)> {
         let (slot, generation, retained) = *self.threads.get(&thread)?;
