@@ -336,6 +336,21 @@ fn a_writer_that_a_reader_of_a_range_blocks_is_shown() {
     assert!(all.contains("a up to c"), "{all}");
 }
 
+#[test]
+fn a_copy_of_the_folder_is_closed() {
+    let folder = Folder::new("copy");
+    let store = &folder.store();
+    let _peer = Peer::start(store);
+    let copy = folder.0.join("copy");
+    let copied = Command::new("cp").args(["-a", store]).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    let copy = copy.to_str().unwrap();
+    assert!(done(&["store", "processes", copy]).starts_with("closed"));
+    assert!(done(&["store", "locks", copy]).starts_with("closed"));
+    assert_eq!(latchwork(&["locks", "stat", copy]).status.code(), Some(2));
+    assert!(done(&["store", "processes", store]).contains("running"));
+}
+
 /// The row of a process.
 fn process(store: &str, pid: u32) -> Value {
     let found = rows(&["store", "processes", store]);

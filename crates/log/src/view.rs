@@ -97,7 +97,7 @@ impl<M: ConstMachine> LogView<M> {
     /// [`Error::Region`].
     pub fn work(&self) -> Result<Vec<(u32, LogWork)>, Error> {
         let shared = self.shared()?;
-        let appends = shared.append.latch.holder().map(|(holder, _)| (holder.get() - 1).into());
+        let appends = shared.append.latch.holder().map(|(holder, _)| holder.get() - 1);
         let claim = |word: &M::AtomicU64| word.load(Relaxed).checked_sub(1).map(|slot| slot as u32);
         let found = [
             (appends, LogWork::Append),

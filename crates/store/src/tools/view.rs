@@ -171,7 +171,11 @@ pub fn region_file(path: impl AsRef<Path>) -> Result<Option<PathBuf>, Error> {
     if !path.join("identity").try_exists().map_err(said)? {
         return Err(refused(path, Refusal::NoStore));
     }
-    Ok(told(path)?.filter(|told| told.now).map(|told| told.at.join("region")))
+    let here = fs::canonicalize(path).map_err(said)?;
+    // A copy of the folder names the memory of the original. A folder that was moved has its own.
+    let is_own = |of: &Path| of == here || !of.exists();
+    let found = told(path)?.filter(|told| told.now && is_own(&told.of));
+    Ok(found.map(|told| told.at.join("region")))
 }
 
 /// Returns the folder of the store to which a region file belongs; none if it is not part of a
