@@ -273,6 +273,9 @@ impl Error {
             Self::TransactionTooOld => {
                 "the transaction was open for too long, and was rolled back: run it again"
             }
+            Self::Migrated => {
+                "a migration of a table began, and the transaction was rolled back: run it again"
+            }
             Self::RowsTaken => {
                 "the load was rolled back when it had taken rows: run it again from the first row"
             }
@@ -458,6 +461,27 @@ fn say_of_locks(f: &mut fmt::Formatter<'_>, why: &LocksError) -> fmt::Result {
     )
 }
 
+fn say_of_types(
+    f: &mut fmt::Formatter<'_>,
+    table: &str,
+    stored: &str,
+    requested: &str,
+) -> fmt::Result {
+    write!(
+        f,
+        "table {table} holds {stored}; this program names it with {requested}: use the recorded \
+         types, or migrate the table"
+    )
+}
+
+fn say_of_migration(f: &mut fmt::Formatter<'_>, table: &str) -> fmt::Result {
+    write!(
+        f,
+        "table {table} is being migrated: wait for it, or run the migration again if its process \
+         was killed"
+    )
+}
+
 fn say_of_threads(f: &mut fmt::Formatter<'_>, limit: u32, here: u32) -> fmt::Result {
     write!(
         f,
@@ -496,7 +520,7 @@ impl fmt::Display for Error {
             Self::SnapshotTooOld { at } => {
                 write!(f, "the snapshot at {at} needs a version that is gone; begin a new one")
             }
-            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => {
+            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => {
                 f.write_str(self.rolled_back())
             }
             Self::Exists { table, key } => write!(f, "key {} of {table} exists", Name(key)),
@@ -517,19 +541,10 @@ impl fmt::Display for Error {
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
-            Self::TableType { table, stored, requested } => write!(
-                f,
-                "table {table} holds {stored}; this program names it with {requested}: use the \
-                 recorded types, or migrate the table"
-            ),
-            Self::Migrating { table } => write!(
-                f,
-                "table {table} is being migrated: wait for it, or run the migration again if its \
-                 process was killed"
-            ),
-            Self::Migrated => f.write_str(
-                "a migration of a table began, and the transaction was rolled back: run it again",
-            ),
+            Self::TableType { table, stored, requested } => {
+                say_of_types(f, table, stored, requested)
+            }
+            Self::Migrating { table } => say_of_migration(f, table),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::Log(why) => say_of_log(f, why),
             Self::Pool(_) => self.say_with_advice(f, "pages"),
