@@ -267,6 +267,23 @@ impl Error {
         }
     }
 
+    /// For people, of those about a table's types.
+    fn say_of_types(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TableType { table, stored, requested } => write!(
+                f,
+                "table {table} holds {stored}; this program names it with {requested}: use the \
+                 recorded types, or migrate the table"
+            ),
+            Self::Migrating { table } => write!(
+                f,
+                "table {table} is being migrated: wait for it, or run the migration again if its \
+                 process was killed"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// For people, of those that say that a transaction is rolled back, or has to be.
     fn rolled_back(&self) -> &'static str {
         match self {
@@ -461,27 +478,6 @@ fn say_of_locks(f: &mut fmt::Formatter<'_>, why: &LocksError) -> fmt::Result {
     )
 }
 
-fn say_of_types(
-    f: &mut fmt::Formatter<'_>,
-    table: &str,
-    stored: &str,
-    requested: &str,
-) -> fmt::Result {
-    write!(
-        f,
-        "table {table} holds {stored}; this program names it with {requested}: use the recorded \
-         types, or migrate the table"
-    )
-}
-
-fn say_of_migration(f: &mut fmt::Formatter<'_>, table: &str) -> fmt::Result {
-    write!(
-        f,
-        "table {table} is being migrated: wait for it, or run the migration again if its process \
-         was killed"
-    )
-}
-
 fn say_of_threads(f: &mut fmt::Formatter<'_>, limit: u32, here: u32) -> fmt::Result {
     write!(
         f,
@@ -541,10 +537,7 @@ impl fmt::Display for Error {
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
-            Self::TableType { table, stored, requested } => {
-                say_of_types(f, table, stored, requested)
-            }
-            Self::Migrating { table } => say_of_migration(f, table),
+            Self::TableType { .. } | Self::Migrating { .. } => self.say_of_types(f),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::Log(why) => say_of_log(f, why),
             Self::Pool(_) => self.say_with_advice(f, "pages"),

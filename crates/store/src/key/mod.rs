@@ -22,8 +22,8 @@
 //! An integer's bytes do not depend on its type; nor do those of bytes. The catalog records the
 //! type all the same: a table of `u32` keys is opened as one of `u64` after a migration. Floats are
 //! in the order of `total_cmp`: -0.0 and 0.0 are two keys, in this order, and NaNs are at both
-//! ends, by their sign. Decoding accepts exactly what encoding writes: two keys are equal if and only if
-//! their bytes are. (Of an `Option` in an `Option`, `None` and `Some(None)` are one key.)
+//! ends, by their sign. Decoding accepts exactly what encoding writes: two keys are equal if and
+//! only if their bytes are. (Of an `Option` in an `Option`, `None` and `Some(None)` are one key.)
 
 mod any;
 mod number;
