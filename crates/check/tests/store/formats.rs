@@ -76,7 +76,7 @@ fn values_that_do_not_lie_as_their_type_does_are_copied() {
     for at in 0..3 {
         bytes.rotate_left(1);
         let found = Plain::<Wide>::view(&bytes[1..17], |wide| wide.0);
-        assert_eq!(found.is_ok(), true, "{at}");
+        assert!(found.is_ok(), "{at}");
     }
     let short = ValueError::Length { found: 3, wanted: 16 };
     assert_eq!(Plain::<Wide>::view(&[0; 3], |_| ()), Err(short));
@@ -88,7 +88,7 @@ fn what_a_decoder_says_is_the_cause() {
     let why = table.value_of(b"{\"what\": 7}").unwrap_err();
     assert!(why.to_string().contains("invalid type: integer `7`"), "{why}");
     let value = why.source().unwrap().downcast_ref::<ValueError>().unwrap();
-    assert!(value.source().unwrap().is::<serde_json::Error>());
+    assert!(value.source().unwrap().to_string().contains("line 1 column"));
     assert_eq!(value.clone(), *value);
     let compact: Table<u64, Postcard<Order>> = Table::new("compact");
     let mut bytes = compact.value(&&order());

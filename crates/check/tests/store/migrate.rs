@@ -31,14 +31,14 @@ fn value(row: u64) -> Vec<u8> {
 /// The rows come in another order.
 fn convert(row: u64, value: Vec<u8>) -> Result<((String, u64), u64), Error> {
     assert_eq!(value, self::value(row));
-    Ok(((if row % 2 == 0 { "even" } else { "odd" }.to_owned(), row), value.len() as u64))
+    Ok(((if row.is_multiple_of(2) { "even" } else { "odd" }.to_owned(), row), value.len() as u64))
 }
 
 fn all_are_new(store: &Store<Native>, rows: u64) {
     let found = store.read(|tx| tx.range(&NEW, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
     assert_eq!(found.len() as u64, rows);
     for ((name, row), length) in found {
-        assert_eq!((name == "even", length), (row % 2 == 0, value(row).len() as u64));
+        assert_eq!((name == "even", length), (row.is_multiple_of(2), value(row).len() as u64));
     }
     assert!(matches!(store.get(&OLD, 1), Err(Error::TableType { .. })));
     assert_eq!(store.verify().map(drop), Ok(()));
